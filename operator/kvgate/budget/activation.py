@@ -187,7 +187,7 @@ def compilation(run: Run) -> Compilation:
 
     Cold starts show a peak of that size to 0.02 GiB: Qwen3-14B and 32B AWQ (0.28, 1.449 GiB), Qwen2.5-0.5B (0.27, 0.254),
     Qwen2.5-7B twice (0.22, 1.015), gpt-oss-20b (0.19, 1.079), Llama-3.1-8B (0.31, 0.979). From 0.27 to 0.30 the same amount stays
-    counted afterwards. Combined kernels are tried since 0.12, but no start before 0.19 has shown it. The table is not part of the
+    counted afterwards. Combined kernels are tried since 0.11.1, but no start before 0.19 has shown it. The table is not part of the
     compiled graph where an encoder feeds the model.
     """
     if not _tries_kernels(run):
@@ -213,7 +213,8 @@ def compilation(run: Run) -> Compilation:
 
 def _tries_kernels(run: Run) -> bool:
     """True where a cold compile cache moves memory: on the stage with the embedding."""
-    return run.is_compiled and run.stage[0] == 0 and run.accounting.compiler_tries_kernels
+    tries = run.accounting.compiler_tries_kernels and run.graphs.tries_kernels is not False
+    return tries and run.is_compiled and run.stage[0] == 0
 
 
 def _table_bytes(run: Run, vocab_size: int, width: int) -> int:

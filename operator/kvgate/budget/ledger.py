@@ -172,7 +172,7 @@ def _graphs_text(graphs: GraphSettings) -> str:
 
     It stays short however many sizes the user lists, because a start must fit into a line, and all starts into a ConfigMap.
     """
-    if replace(graphs, compiles=None) == DEFAULT_GRAPHS:
+    if replace(graphs, compiles=None, tries_kernels=None) == DEFAULT_GRAPHS:
         return ""
     sizes: object = graphs.capture_sizes
     if graphs.capture_sizes is not None and len(graphs.capture_sizes) > MAX_SIZES_IN_KEY:

@@ -107,6 +107,8 @@ class GraphSettings(Struct, frozen=True, kw_only=True):
     max_capture_size: int | None = None
     every_small_size: bool = False
     """True for every size up to 32, as in performance mode interactivity; else 1, 2, 4 and steps of 8."""
+    tries_kernels: bool | None = None
+    """True where torch.compile is told to measure combined kernels, which vLLM leaves as the user sets it; None: the release decides."""
     compiles: bool | None = None
     """True where torch.compile is used, which captured pieces need; None: the optimisation level decides."""
 

@@ -104,7 +104,23 @@ def _falls_back_to_v0(request: BudgetRequest, accounting: Accounting) -> bool:
         return True
     if accounting.v0_runs_states and any(isinstance(mixer, RecurrentState) for mixer in shape.mixers):
         return True
-    return any(isinstance(mixer, CrossAttention) for mixer in shape.mixers)
+    if any(isinstance(mixer, CrossAttention) for mixer in shape.mixers):
+        return True
+    return request.settings.kv_cache_dtype.startswith("fp8") and _lacks_fp8_kernel(request)
+
+
+def _lacks_fp8_kernel(request: BudgetRequest) -> bool:
+    """True where V1 of 0.8 to 0.10 has no kernel for an fp8 cache on a GPU of NVIDIA: outside Hopper, and Blackwell since 0.10 (0.8.5,
+    0.9.2 and 0.10.0, `flash_attn_supports_fp8` and `is_kv_cache_dtype_supported`). MLA and sinks are left out: V0 has no kernel either."""
+    major, shape = request.accelerator.capability_major, request.shape
+    if major is None or request.accelerator.vendor != "nvidia":
+        return False
+    with_kernel = (9, 10) if parse_patch(request.vllm_version) >= (0, 10, 0) else (9,)
+    special = (
+        isinstance(each, LatentAttention) or (isinstance(each, FullAttention) and each.has_sinks)
+        for each in shape.mixers
+    )
+    return major not in with_kernel and not any(special)
 
 
 def _v0_batched_tokens(request: BudgetRequest, max_model_len: int) -> int:

@@ -253,8 +253,16 @@ def graph_settings(value: Any) -> GraphSettings:
         mode=None if mode is None else str(mode).upper(),
         capture_sizes=None if sizes is None else tuple(_count(size, 1 << 20, "a capture size") for size in sizes),
         max_capture_size=None if largest is None else _count(largest, 1 << 20, "max_cudagraph_capture_size"),
+        tries_kernels=_tries_kernels(config.get("inductor_compile_config")),
         compiles=_compiles(config.get("mode", config.get("level"))),
     )
+
+
+def _tries_kernels(inductor: Any) -> bool | None:
+    """Return whether the compiler measures combined kernels; vLLM sets it only where neither key is given (0.11.1 to 0.33)."""
+    given = inductor if isinstance(inductor, Mapping) else {}
+    keys = ("combo_kernels", "benchmark_combo_kernel")
+    return all(given.get(key) for key in keys) if any(key in given for key in keys) else None
 
 
 def speculation(value: Any) -> Speculation:

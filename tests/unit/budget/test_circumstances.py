@@ -7,7 +7,7 @@ import pytest
 from kvgate.budget.answer import plan
 from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances, Links, UsageContext, compile_cache_of, sampler_of
 from kvgate.budget.interval import Interval, Term
-from kvgate.budget.request import Speculation
+from kvgate.budget.request import GraphSettings, Speculation
 from kvgate.budget.units import gib
 from kvgate.budget.versions import accounting_of
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
@@ -257,3 +257,32 @@ def test_links_that_are_told_win_over_the_product() -> None:
     ]  # fmt: skip
     assert told_pcie.amount == sold_without.amount != sold_with.amount == told_nvlink.amount
     assert [fact.name for fact in told_pcie.facts] == ["links"]
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "tokens"),
+    [
+        ("0.8.5", "L40S-48GB", 16384), ("0.8.5", "H100-SXM-80GB", 8192), ("0.9.2", "B200-SXM-180GB", 16384),
+        ("0.10.0", "B200-SXM-180GB", 8192), ("0.10.2", "A100-SXM-80GB", 16384), ("0.11.0", "A100-SXM-80GB", 2048),
+    ],
+)  # fmt: skip
+def test_an_fp8_cache_without_a_kernel_of_v1_runs_v0(version: str, gpu: str, tokens: int) -> None:
+    request = new_request(
+        accelerator=catalogue_accelerator(gpu), vllm_version=version, kv_cache_dtype="fp8", max_model_len=16384
+    )
+    assert plan(request).resolved.max_num_batched_tokens == tokens
+
+
+def test_a_compiler_that_is_told_to_try_no_kernels_has_no_peak_of_its_own() -> None:
+    def parts(**graphs: bool) -> dict[str, int | str]:
+        request = new_request(
+            shape=catalogue_shape("Qwen/Qwen2.5-7B-Instruct"), accelerator=H100, vllm_version="0.22.0",
+            graphs=GraphSettings(**graphs),
+        )  # fmt: skip
+        ledger = plan(request).stages[0].ledger
+        assert ledger is not None
+        return dict(ledger.lines[1].inputs)
+
+    assert int(parts()["compiler_bytes"]) > gib(1)
+    assert parts(tries_kernels=True) == parts()
+    assert parts(tries_kernels=False)["compiler_bytes"] == 0

@@ -34,6 +34,22 @@ def test_a_speculative_config_is_read_with_the_method_that_its_name_decides(
 
 
 @pytest.mark.parametrize(
+    ("inductor", "tries"),
+    [
+        (None, None),
+        ({"max_autotune": True}, None),
+        ({"combo_kernels": False}, False),
+        ({"benchmark_combo_kernel": False}, False),
+        ({"combo_kernels": True}, False),
+        ({"combo_kernels": True, "benchmark_combo_kernel": True}, True),
+        ("text", None),
+    ],
+)
+def test_a_compiler_tries_kernels_as_the_user_says(inductor: object, *, tries: bool | None) -> None:
+    assert graph_settings({"inductor_compile_config": inductor}).tries_kernels is tries
+
+
+@pytest.mark.parametrize(
     "value", [{"image": 2, "video": 0}, '{"image": 2, "video": 0}', "image=2,video=0", "{'image': 2, 'video': 0}"]
 )
 def test_limits_of_items_are_read_in_every_form_that_vllm_takes_or_prints(value: object) -> None:
