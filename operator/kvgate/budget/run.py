@@ -192,7 +192,7 @@ def inputs_by_layer_bytes(run: Run) -> int:
 def built_shape(shape: ModelShape, accounting: Accounting, settings: EngineSettings) -> ModelShape:
     """Return the model as this release builds it with these settings; the same question returns the same object.
 
-    An encoder that no prompt may use is left out (0.17+, `_mark_tower_model`). A rank holds an encoder whole if the user requests
+    An encoder that no prompt may use is left out (0.16+, `_mark_tower_model`). A rank holds an encoder whole if the user requests
     that, or if the ranks do not divide its heads (vLLM 0.32, `is_vit_use_data_parallel`).
     """
     ties = shape.tied_by_wrapper and accounting.wrapper_ties_embeddings and not shape.tie_word_embeddings
