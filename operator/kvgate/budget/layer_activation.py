@@ -185,6 +185,10 @@ def _products(mlp: SparseMlp, run: Run) -> int:
     return chunk * mlp.num_experts_per_token * (max(size, hidden) + max(2 * size, hidden))
 
 
+_ITEMS_OF_PROMPT = 999
+"""Items of a modality that a prompt may hold where the user sets no limit (V1, `MultiModalConfig.get_limit_per_prompt`)."""
+
+
 class EncoderProfile(Struct, frozen=True, kw_only=True):
     """Bytes of one rank for the largest images or sounds that one step may hold."""
 
@@ -213,6 +217,17 @@ def encoder_profile(run: Run) -> EncoderProfile:
     return max(profiles, key=lambda profile: profile.item_tokens, default=EncoderProfile())
 
 
+def _count_of_items(run: Run, modality: str, budget: int, item_tokens: int) -> int:
+    """Count the items that the profile run encodes at once: those that the budget holds, and the prompts of a batch may bring."""
+    limits = dict(run.items_of_prompt)
+    if not run.accounting.v1_engine:
+        # V0 profiles whole prompts, each with as many items as a prompt may hold (0.8.5, `GPUModelRunnerBase._dummy_run`)
+        items = limits.get(modality, 1)
+        return items * max(1, min(run.max_num_seqs, budget // (items * item_tokens)))
+    held = cdiv(budget, item_tokens) if run.accounting.begins_last_media_item else budget // item_tokens
+    return max(1, min(held, run.max_num_seqs * limits.get(modality, _ITEMS_OF_PROMPT)))
+
+
 def _profile(encoder: Encoder, item: MediaItem, run: Run) -> EncoderProfile:
     """Return the profile of one modality.
 
@@ -224,11 +239,7 @@ def _profile(encoder: Encoder, item: MediaItem, run: Run) -> EncoderProfile:
     one = item.tokens_within(run.max_model_len)
     reckoned = max(one, item.reckoned_tokens) if run.accounting.pads_encoder_outputs else one
     budget = max(run.max_num_batched_tokens, reckoned)
-    count = budget // max(1, reckoned)
-    if not run.accounting.v1_engine:
-        # V0 profiles whole prompts, each with as many items as a prompt may hold (0.8.5, `GPUModelRunnerBase._dummy_run`)
-        items = dict(run.items_of_prompt).get(item.modality, 1)
-        count = items * max(1, min(run.max_num_seqs, budget // max(1, items * reckoned)))
+    count = _count_of_items(run, item.modality, budget, max(1, reckoned))
     patch_bytes = count * one * encoder.patches_per_token * run.element_bytes
     is_cut = any(matrix.cut is not Cut.WHOLE for matrix, _ in encoder.matrices)
     width, uncut = (

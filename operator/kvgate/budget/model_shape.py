@@ -200,7 +200,7 @@ class MediaItem(Struct, frozen=True, kw_only=True):
     step_tokens: int = 0
     """Tokens by which an item grows, as far as max_model_len allows; it has at least one such step; 0: the item has one size."""
     reckoned_tokens: int = 0
-    """Tokens that vLLM 0.11 to 0.13 counted if that was more: timestamps of as many frames as a video may have (Qwen3-VL)."""
+    """Tokens that vLLM 0.11 and 0.12 counted if that was more: timestamps of as many frames as a video may have (Qwen3-VL)."""
 
     def tokens_within(self, max_model_len: int) -> int:
         """Return the tokens of the largest item that vLLM profiles at this length."""

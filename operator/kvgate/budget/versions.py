@@ -101,6 +101,8 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     19 halves."""
     leaves_out_unused_encoders: bool = False
     """True where an encoder is not loaded if no prompt may hold what it reads."""
+    begins_last_media_item: bool = False
+    """True where the profile run rounds its count of images and sounds up (V1 in 0.8.5 and 0.9.2; down in 0.10.0)."""
     pads_encoder_outputs: str = ""
     """Embeddings that the profile run keeps for every item: as many as the `budget`, or as the largest `item` has by vLLM's count;
     empty: as many as the item has."""
@@ -283,6 +285,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 8), {
         "batched_tokens_cover_model_len": False,
         "v1_engine": True,
+        "begins_last_media_item": True,
         "latent_context_in_profile": False,
         "flashinfer_samples": "installed",
         "whole_card_non_torch": True,
@@ -298,7 +301,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     }),
     ((0, 9, 1), {"whole_card_non_torch": False, "checks_free_memory": True}),
     ((0, 9, 2), {"engine_max_num_seqs": 128}),
-    ((0, 10), {"v0_vendors": frozenset()}),
+    ((0, 10), {"v0_vendors": frozenset(), "begins_last_media_item": False}),
     ((0, 10, 2), {"v0_below": (0, 0), "v0_runs_states": False}),
     ((0, 11), {
         "has_both_engines": False,
@@ -327,9 +330,8 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "state_modes": frozenset({"all"}),
         "default_state_mode": "all",
     }),
-    ((0, 13), {"expert_workspace_persists": True}),
+    ((0, 13), {"expert_workspace_persists": True, "pads_encoder_outputs": ""}),
     ((0, 14), {
-        "pads_encoder_outputs": "",
         "deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"}),
         "cache_scheme_methods": frozenset({"modelopt"}),
     }),

@@ -118,3 +118,19 @@ def test_an_uncut_tower_is_as_wide_on_every_rank() -> None:
     assert parts(uncut)["encoder_bytes"] - parts(shared)["encoder_bytes"] == patches * 2 * 4304
     assert shared.peak_activation.low < gib(1.59) < shared.peak_activation.high
     assert uncut.peak_activation.high >= shared.peak_activation.high
+
+
+@pytest.mark.parametrize(("version", "images"), [("0.9.2", 3), ("0.10.2", 2)])
+def test_the_last_image_of_a_budget_was_begun_before_0_10(version: str, images: int) -> None:
+    """8192 tokens hold 2.7 images of 3025 (`max_num_mm_items_encoder_budget`)."""
+    one = 110 * 110 * 14 * 14 * 3 * 2 + 55 * 55 * 5120 * 2
+    kept = parts(ledger(MISTRAL, version, max_num_batched_tokens=8192))["encoder_kept_bytes"]
+    assert kept == images * one
+
+
+def test_no_more_images_are_encoded_than_the_prompts_of_a_batch_may_hold() -> None:
+    settings = {"max_num_batched_tokens": 16_384, "max_num_seqs": 2, "limit_mm_per_prompt": (("image", 1),)}
+    two, five = (
+        parts(ledger(MISTRAL, "0.19.0", **{**settings, "max_num_seqs": seqs}))["encoder_kept_bytes"] for seqs in (2, 8)
+    )
+    assert two * 5 == five * 2
