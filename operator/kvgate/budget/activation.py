@@ -195,10 +195,11 @@ def compilation(run: Run) -> Compilation:
     table = 0 if run.takes_embeddings else _table_bytes(run, run.shape.vocab_size, run.shape.hidden_size)
     left, unexplained = 0, 0
     if run.accounting.counts_fragments:
-        # Not understood: models with an embedding for every layer count more than their weights from 0.27 to 0.30, Gemma-4-E4B by
-        # 2.2 GiB on RTX 5090 (0.28, 0.30) and Gemma-4-E2B by 2.7 GiB on MI300X (0.28). That table is the most that it can be.
-        tables = (matrix for matrix in run.shape.everywhere if matrix.name == EMBEDDING_BY_LAYER)
-        unexplained = sum(_table_bytes(run, matrix.rows[0].count, matrix.columns) for matrix in tables)
+        # Gemma-4-E4B counted its token embedding as well on RTX 5090 (0.28, 0.30), and did not on RTX 3090 (0.27.1, cold and warm). Not
+        # understood: E2B's peak on MI300X (0.28) was 3 GiB above the formula, which the embedding of every layer covers.
+        tables = [matrix for matrix in run.shape.everywhere if matrix.name == EMBEDDING_BY_LAYER]
+        widths = (matrix.columns if run.accelerator.vendor == "amd" else run.shape.hidden_size for matrix in tables)
+        unexplained = sum(_table_bytes(run, run.shape.vocab_size, width) for width in widths)
         left = table
     cache = compile_cache_of(run.circumstances, run.accounting)
     if cache.is_known and cache.value == "warm":
