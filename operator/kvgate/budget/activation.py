@@ -169,6 +169,10 @@ def facts_of(run: Run) -> tuple[Fact, ...]:
     """Return the circumstances that decide the peak."""
     sampler = sampler_of(run.circumstances, run.accounting, run.accelerator)
     facts = (sampler, compile_cache_of(run.circumstances, run.accounting)) if _tries_kernels(run) else (sampler,)
+    if run.accounting.v2_runner_architectures != frozenset():
+        is_told = run.circumstances.use_v2_model_runner is not None
+        why = "VLLM_USE_V2_MODEL_RUNNER says so" if is_told else "this release chooses it for the model"
+        facts = (Fact(name="model runner", value="V2" if run.v2_runner else "V1", why=why), *facts)
     return (OLDER_ENGINE, *facts) if run.accounting.has_both_engines and not run.accounting.v1_engine else facts
 
 

@@ -26,6 +26,8 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     """Who samples with top-k and top-p: `flashinfer`, or `pytorch` (a sort, or a Triton kernel since 0.17)."""
     use_flashinfer_sampler: bool | None = None
     """VLLM_USE_FLASHINFER_SAMPLER; None: it is not set."""
+    use_v2_model_runner: bool | None = None
+    """VLLM_USE_V2_MODEL_RUNNER; None: it is not set, and the release decides by the model."""
     compile_cache: CompileCache | None = None
     """`warm`: torch.compile finds the artefacts of an earlier start under VLLM_CACHE_ROOT; `cold`: it compiles."""
     use_v1: bool | None = None

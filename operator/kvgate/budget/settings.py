@@ -6,6 +6,7 @@ from functools import lru_cache
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.budget.circumstances import Circumstances
 from kvgate.budget.model_shape import CrossAttention, FullAttention, LatentAttention, ModelShape, RecurrentState
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
 from kvgate.budget.versions import (
@@ -242,8 +243,10 @@ def state_mode(shape: ModelShape, asked: EngineSettings, accounting: Accounting)
 
 
 @lru_cache(maxsize=1024)
-def runs_on_v2(shape: ModelShape, accounting: Accounting) -> bool:
-    """Return whether the release runs the model on the V2 runner by default; it needs a model that generates text before 0.29."""
+def runs_on_v2(shape: ModelShape, accounting: Accounting, told: Circumstances) -> bool:
+    """Return whether the release runs the model on the V2 runner; by default it needs a model that generates text before 0.29."""
+    if told.use_v2_model_runner is not None and accounting.v2_runner_architectures != frozenset():
+        return told.use_v2_model_runner
     if shape.pools and accounting.v2_runner_architectures is not None:
         return False
     is_quantized = shape.quantization is not None
@@ -261,6 +264,6 @@ def max_concurrent_batches(request: BudgetRequest, accounting: Accounting) -> in
         schedules_ahead = asked.speculation is None or request.draft_method in _DRAFTS_ON_GPU
     if not schedules_ahead:
         return pipeline
-    if runs_on_v2(shape, accounting):
+    if runs_on_v2(shape, accounting, request.circumstances):
         return pipeline + 1
     return 2 if pipeline == 1 else pipeline

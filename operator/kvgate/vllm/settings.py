@@ -118,6 +118,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="use_flashinfer_sampler", read=truth, budget="circumstances.use_flashinfer_sampler", is_switch=True,
             help="VLLM_USE_FLASHINFER_SAMPLER."),
     Setting(name="use_v1", read=truth, budget="circumstances.use_v1", is_switch=True, help="VLLM_USE_V1 (0.8 to 0.10)."),
+    Setting(name="use_v2_model_runner", read=truth, budget="circumstances.use_v2_model_runner", is_switch=True,
+            help="VLLM_USE_V2_MODEL_RUNNER (0.22 and later)."),
     Setting(name="compile_cache", read=one_of("warm", "cold"), budget="circumstances.compile_cache",
             help="warm: an earlier start has filled VLLM_CACHE_ROOT; cold: this one compiles."),
     Setting(name="usage_context", read=one_of("server", "llm", "engine"), budget="circumstances.usage_context",

@@ -114,7 +114,7 @@ MOVING: tuple[MovingVariable, ...] = (
     ),
     MovingVariable(name="VLLM_ENABLE_STARTUP_PLAN", unmodelled="", harmless=_OFF),
     MovingVariable(name="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", unmodelled="", harmless=_SWITCHED),
-    MovingVariable(name="VLLM_USE_V2_MODEL_RUNNER", unmodelled=""),
+    MovingVariable(name="VLLM_USE_V2_MODEL_RUNNER", unmodelled="", harmless=_SWITCHED),
     MovingVariable(name="VLLM_DISABLE_COMPILE_CACHE", unmodelled="", harmless=_SWITCHED),
     MovingVariable(name="VLLM_USE_FLASHINFER_SAMPLER", unmodelled="", harmless=_SWITCHED),
     MovingVariable(name="VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE", unmodelled=""),
@@ -139,6 +139,7 @@ _SWITCH: Mapping[str, Any] = {"1": True, "true": True, "0": False, "false": Fals
 TELLING: tuple[TellingVariable, ...] = (
     TellingVariable(name="VLLM_USE_FLASHINFER_SAMPLER", setting="use_flashinfer_sampler", values=_SWITCH),
     TellingVariable(name="VLLM_USE_V1", setting="use_v1", values=_SWITCH),
+    TellingVariable(name="VLLM_USE_V2_MODEL_RUNNER", setting="use_v2_model_runner", values=_SWITCH),
     TellingVariable(name="VLLM_DISABLE_COMPILE_CACHE", setting="compile_cache", values={"1": "cold", "true": "cold"}),
     TellingVariable(name="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", setting="estimates_graphs", values=_SWITCH),
 )

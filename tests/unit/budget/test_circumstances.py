@@ -89,7 +89,7 @@ def test_the_compile_cache_is_a_mixture_unless_it_is_told() -> None:
 
 def test_the_ledger_names_the_circumstances_it_goes_by() -> None:
     assert [fact.name for fact in peak(Circumstances(), "0.10.1").facts] == ["sampler"]
-    assert [fact.name for fact in peak(Circumstances(), "0.22.0").facts] == ["sampler", "compile cache"]
+    assert [fact.name for fact in peak(Circumstances(), "0.22.0").facts] == ["model runner", "sampler", "compile cache"]
 
 
 @pytest.mark.parametrize(
@@ -286,3 +286,23 @@ def test_a_compiler_that_is_told_to_try_no_kernels_has_no_peak_of_its_own() -> N
     assert int(parts()["compiler_bytes"]) > gib(1)
     assert parts(tries_kernels=True) == parts()
     assert parts(tries_kernels=False)["compiler_bytes"] == 0
+
+
+def test_a_variable_chooses_the_model_runner() -> None:
+    """Gemma-4-31B on one B300 with 0.26.0 logged a peak of 3.90 GiB: its engine ran on V1, which the release does not choose for it."""
+    chosen, told = (
+        peak(told, "0.26.0", "google/gemma-4-31B-it", "B300-SXM-288GB")
+        for told in (NOTHING_TOLD, Circumstances(use_v2_model_runner=False))
+    )
+    assert [{fact.name: fact.value for fact in term.facts}["model runner"] for term in (chosen, told)] == [
+        "V2",
+        "V1",
+    ]
+    assert chosen.amount.high < gib(1.6)
+    assert told.amount.low < gib(3.9) < told.amount.high
+
+
+@pytest.mark.parametrize(("version", "runner"), [("0.21.0", None), ("0.22.0", "V2"), ("0.33.0", "V2")])
+def test_no_variable_brings_a_runner_that_the_release_does_not_use(version: str, runner: str | None) -> None:
+    facts = {fact.name: fact.value for fact in peak(Circumstances(use_v2_model_runner=True), version).facts}
+    assert facts.get("model runner") == runner

@@ -52,6 +52,7 @@ FACTS = {
     "usage_context",
     "use_flashinfer_sampler",
     "use_v1",
+    "use_v2_model_runner",
     "vllm_version",
     "weights_bytes",
 }
