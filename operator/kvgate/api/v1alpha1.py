@@ -196,7 +196,7 @@ class Vllm(ApiModel):
     enable_prefix_caching: Switch | None = None
     """Keep the cache of equal prefixes once. Default: vLLM's for this version and model."""
     kv_cache_memory_bytes: Annotated[int, Field(strict=True, ge=1, le=1 << 50)] | None = None
-    """KV cache memory of each GPU in bytes. gpuMemoryUtilization then has no effect, as in vLLM."""
+    """KV cache memory of each GPU in bytes. gpuMemoryUtilization then only decides how much of the GPU must be free at the start."""
     extra_args: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=32)] = ()
     """Further arguments for vLLM, one per item. kvgate refuses options that a field owns, and those that vLLM of this version refuses."""
 

@@ -53,8 +53,14 @@ def _options_without_effect(settings: Mapping[str, GivenOption]) -> Iterator[Loc
         yield located(NO_EFFECT, graphs, message, any_one(leave_out(name), leave_out("enforce_eager")))
     share, given = settings.get("gpu_memory_utilization"), settings.get("kv_cache_memory_bytes")
     if share and given and given.value:
-        message = words("{gpu_memory_utilization} has no effect beside {kv_cache_memory_bytes}")
-        remedy = any_one(leave_out("gpu_memory_utilization"), leave_out("kv_cache_memory_bytes"))
+        message = words(
+            "{gpu_memory_utilization} does not size the KV cache beside {kv_cache_memory_bytes}: it only decides whether vLLM starts, "
+            "because that share of the GPU must be free"
+        )
+        alone = do(
+            "leave {gpu_memory_utilization} out where nothing else uses the GPU: vLLM's default must then be free"
+        )
+        remedy = any_one(alone, leave_out("kv_cache_memory_bytes"))
         yield located(NO_EFFECT, share, message, remedy)
 
 

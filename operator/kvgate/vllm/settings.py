@@ -138,7 +138,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="kv_cache_dtype", read=text, budget="kv_cache_dtype", owner=_SPEC,
             help="Format of the KV cache: auto, fp8, bfloat16 …"),
     Setting(name="kv_cache_memory_bytes", read=_bytes, budget="kv_cache_memory_bytes", owner=_SPEC, spellings=("--kv-cache-memory",),
-            help="KV cache memory of each GPU; gpu_memory_utilization then has no effect."),
+            help="KV cache memory of each GPU; gpu_memory_utilization then only decides whether vLLM starts."),
     Setting(name="capacity", read=values.capacity,
             help="Profiled: vLLM measures what is left for the KV cache; Pinned: it is given the low end of the prediction."),
     # Weights and the share of the GPU.
