@@ -9,6 +9,7 @@ from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import Capacity, Verdict
 from kvgate.judge.assess import Assessment, Decision, assess, effective_values
 from kvgate.judge.facts import ConfigMissing, gather
+from kvgate.judge.pinning import pinned_option
 from kvgate.judge.summary import accepted, refusal
 from kvgate.judge.what_if import BadRequest, assess_request
 from kvgate.rules import Severity
@@ -167,3 +168,21 @@ def test_a_gpu_without_room_for_the_weights_is_refused_for_them() -> None:
     assert result.decision is Decision.REFUSE
     assert "WeightsTooLarge" in rules(result)
     assert "Pinned" not in refusal(result)
+
+
+def test_a_negative_low_end_pins_nothing_and_says_so_with_both_ends() -> None:
+    """A GPU with so much less memory that nothing is expected to be left, and the high end still holds a request."""
+    asked = {**WHAT_IF, "max_model_len": 64, "max_num_seqs": 1, "gpu_memory_utilization": "1.0"}
+    budget = assess_request(asked).budget
+    assert budget is not None
+    assert budget.tightest is not None
+    left = budget.request.accelerator.memory_bytes - budget.tightest.available.expected
+    pinned = assess_request({**asked, "gpu_memory_bytes": left, "capacity": "Pinned"})
+    assert pinned.verdict is Verdict.DOES_NOT_FIT
+    assert pinned.budget is not None
+    assert pinned.budget.pin is not None
+    assert pinned.budget.pin.available.low < 0 < pinned.budget.pin.available.high
+    assert (pinned.budget.pin.num_blocks, pinned_option(pinned.budget)) == (0, {})
+    (finding,) = [each for each in pinned.findings if each.rule.id == "KVCacheTooSmall"]
+    assert "--capacity Pinned gives it 0.00 GiB: the low end of -" in finding.message
+    assert "change --capacity from Pinned to Profiled" in finding.remediation
