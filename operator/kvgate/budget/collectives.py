@@ -8,6 +8,7 @@ from kvgate.budget import fitted
 from kvgate.budget.fitted import Fitted
 from kvgate.budget.hardware import Accelerator
 from kvgate.budget.interval import Fact, Interval
+from kvgate.budget.model_shape import SparseMlp
 from kvgate.budget.run import Run
 from kvgate.budget.units import GIB, KIB, MIB, round_up
 
@@ -127,3 +128,27 @@ def _over_nvlink(run: Run) -> Interval:
 def _per_doubling(first: Fitted, ranks: int) -> Interval:
     more = int(fitted.NCCL_HOPPER_DOUBLING.interval.expected * max(0.0, log2(ranks) - 1))
     return Interval.exactly(more) + first.interval
+
+
+def all_to_all_bytes(run: Run) -> Interval:
+    """Return DeepEP's buffers, which experts on several data-parallel ranks get tokens through (0.8.5 to 0.33, `all2all.py`).
+
+    Both kinds have 1 GiB for the GPUs of a node. Between nodes, high throughput has as much again; low latency has two buffers to send
+    and two to receive, with a place for every token of every expert (DeepEP, `LowLatencyLayout`).
+    """
+    cut = run.parallelism
+    mlps = [mlp for layer in run.layers for mlp in layer.mlps if isinstance(mlp, SparseMlp)]
+    if cut.all_to_all not in _DEEPEP or not (cut.expert and cut.data > 1 and mlps):
+        return Interval.exactly(0)
+    beyond_node = GIB if cut.num_expert_ranks > _GPUS_OF_A_NODE else 0
+    if cut.all_to_all == "deepep_low_latency":
+        tokens = run.accounting.all_to_all_tokens or run.max_num_batched_tokens
+        hidden = run.shape.hidden_size
+        message_bytes = 2 * hidden + max(16, hidden // 128 * 4)
+        beyond_node = 4 * max(mlp.num_experts for mlp in mlps) * tokens * message_bytes
+    # NVSHMEM's own heap is not counted, and a node may have other sizes than eight GPUs
+    return Interval(low=min(GIB, beyond_node), expected=GIB + beyond_node, high=2 * GIB + max(GIB, beyond_node))
+
+
+_DEEPEP = frozenset({"deepep_high_throughput", "deepep_low_latency"})
+_GPUS_OF_A_NODE = 8

@@ -66,6 +66,8 @@ class Parallelism(Struct, frozen=True, kw_only=True):
     """True where vLLM moves experts between ranks while it serves (`--enable-eplb`)."""
     elastic: bool = False
     """True where data parallel ranks may be added later; each keeps as many experts as at the start (`--enable-elastic-ep`)."""
+    all_to_all: str = ""
+    """The way in which experts on several ranks get their tokens (`--all2all-backend`); empty: gather and scatter."""
     decode_context: int = 1
     """Tensor-parallel ranks that divide a request's cache between them; they are no further GPUs."""
     prefill_context: int = 1
@@ -79,6 +81,11 @@ class Parallelism(Struct, frozen=True, kw_only=True):
     @property
     def _ranks_of_a_stage(self) -> int:
         return self.tensor * self.prefill_context * self.data
+
+    @property
+    def dispatches_batches(self) -> bool:
+        """True where ranks exchange tokens in batches of a fixed size (0.20 to 0.33, `use_batched_dp_moe`)."""
+        return self.all_to_all in ("deepep_low_latency", "nixl_ep") and self.expert and self.data > 1
 
     @property
     def num_expert_ranks(self) -> int:

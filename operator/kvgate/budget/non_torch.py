@@ -1,7 +1,7 @@
 """Memory outside torch's allocator: what is in use before vLLM's snapshot, and what kernels and communicators take after it."""
 
 from kvgate.budget import fitted
-from kvgate.budget.collectives import all_reduce_workspace_bytes, communicators, links_of
+from kvgate.budget.collectives import all_reduce_workspace_bytes, all_to_all_bytes, communicators, links_of
 from kvgate.budget.cuda_graphs import captures_graphs
 from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.interval import Interval, Term
@@ -15,11 +15,11 @@ def non_torch(run: Run) -> Term:
     captured = captures_graphs(run) and run.accounting.captures_graphs(run.accelerator.vendor, v2_runner=run.v2_runner)
     kernels = _kernels(run, after_graphs=captured and not run.accounting.consumed_accounting)
     found = links_of(run)
-    links, workspace_bytes = communicators(run), all_reduce_workspace_bytes(run)
+    links, workspace_bytes, exchange = communicators(run), all_reduce_workspace_bytes(run), all_to_all_bytes(run)
     return Term(
         name="non_torch",
-        amount=kernels + links + Interval.exactly(workspace_bytes),
-        formula="kernels + links + all_reduce_workspace",
+        amount=kernels + links + exchange + Interval.exactly(workspace_bytes),
+        formula="kernels + links + all_reduce_workspace" + (" + all_to_all" if exchange.expected else ""),
         facts=(found,) if run.parallelism.tensor > 1 else (),
         source="logged starts; vLLM 0.11 and 0.19, MemorySnapshot; NCCL 2.21 and FlashInfer 0.6, buffers",
         inputs=(
@@ -29,6 +29,7 @@ def non_torch(run: Run) -> Term:
             ("kernels_bytes", kernels.expected),
             ("links_bytes", links.expected),
             ("all_reduce_workspace_bytes", workspace_bytes),
+            *((("all_to_all_bytes", exchange.expected),) if exchange.expected else ()),
         ),
     )
 

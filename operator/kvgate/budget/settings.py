@@ -23,6 +23,8 @@ _DRAFTS_ON_GPU = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "
 V0_LONGEST_WHOLE_PROMPT = 32 * 1024
 """V0 cuts prompts in chunks of 2048 tokens where the context may be longer than this; on CUDA only (0.6 to 0.9, `EngineArgs`)."""
 V0_MAX_NUM_SEQS = 256
+DISPATCHED_TOKENS = 256
+"""Default of max_num_batched_tokens where experts get batches of a fixed size (0.20, DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP)."""
 V0_POOLING_TOKENS, V0_MEDIA_TOKENS = 32 * 1024, 5 * 1024
 """V0's least defaults of max_num_batched_tokens for models that pool, and for those that take images or sounds."""
 
@@ -57,6 +59,12 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
     batched = asked.max_num_batched_tokens or factor * limits.max_num_batched_tokens
     if asked.max_num_batched_tokens is None and not accounting.v1_engine:
         batched = _v0_batched_tokens(request, max_model_len)
+    elif (
+        asked.max_num_batched_tokens is None
+        and not accounting.all_to_all_tokens
+        and asked.parallelism.dispatches_batches
+    ):
+        batched = factor * DISPATCHED_TOKENS
     seqs = asked.max_num_seqs or default_seqs
     if asked.max_num_batched_tokens is None:
         whole_prompts = asked.enable_chunked_prefill is False

@@ -88,6 +88,8 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """Largest tensor in MiB, by capability and ranks, that FlashInfer reduces without a norm; None where it does not by default."""
     has_both_engines: bool = False
     """True where V0 is still there for what V1 cannot run (0.8 to 0.10, `_is_v1_supported_oracle`)."""
+    all_to_all_tokens: int = 256
+    """Tokens of a rank that experts elsewhere get at a time (VLLM_MOE_DP_CHUNK_SIZE); 0: all of a batch."""
     v0_vendors: frozenset[str] = frozenset()
     """Vendors of GPUs on which V0 runs by default; 0.9.2 runs V1."""
     v0_below: tuple[int, int] = (0, 0)
@@ -354,6 +356,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 19), {"indexer_logits_in_profile": True, "cold_compile_seen": True}),
     ((0, 20), {
         "gpu_memory_utilization": Fraction(92, 100),
+        "all_to_all_tokens": 0,
         "graphs_deducted": True,
         "checks_state_blocks": True,
         "wrapper_ties_embeddings": True,

@@ -291,7 +291,9 @@ SETTINGS: tuple[Setting, ...] = (
     # They move a little memory, by an amount without a formula.
     Setting(name="enable_dbo", is_mentioned=True, harmless=(False,)),
     Setting(name="ubatch_size", is_mentioned=True, harmless=(0, 1)),
-    Setting(name="all2all_backend", is_mentioned=True, harmless=("allgather_reducescatter", "naive")),
+    Setting(name="all2all_backend", read=text, budget="parallelism.all_to_all", is_mentioned=True, is_swept=False,
+            harmless=("allgather_reducescatter", "naive", "deepep_high_throughput", "deepep_low_latency"),
+            help="Exchange of tokens between experts on several GPUs, such as deepep_low_latency."),
     Setting(name="mm_ipc_gpu_memory_gb", is_mentioned=True, harmless=(0,)),
     Setting(name="mm_processor_device", is_mentioned=True, harmless=("auto", "cpu")),
     Setting(name="attention_backend", is_mentioned=True, harmless=("auto",)),

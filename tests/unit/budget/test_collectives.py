@@ -81,3 +81,29 @@ def test_the_logged_figure_of_memory_outside_torch(
     assert ledger is not None
     assert ledger.non_torch.low <= gib(logged_gib) <= ledger.non_torch.high
     assert ledger.non_torch.expected / GIB == pytest.approx(logged_gib, abs=near_gib)
+
+
+DEEPSEEK = "deepseek-ai/DeepSeek-V3"
+
+
+@pytest.mark.parametrize(
+    ("version", "data", "all_to_all", "gib_expected"),
+    [
+        ("0.24.0", 8, "", 0),
+        ("0.24.0", 8, "deepep_high_throughput", 1),
+        ("0.24.0", 16, "deepep_high_throughput", 2),
+        ("0.24.0", 16, "deepep_low_latency", 1 + 4 * 256 * 256 * (2 * 7168 + 224) / GIB),
+        ("0.19.0", 16, "deepep_low_latency", 1 + 4 * 256 * 256 * (2 * 7168 + 224) / GIB),
+        ("0.24.0", 1, "deepep_low_latency", 0),
+        ("0.33.0", 16, "moonep", 0),  # no formula: a warning names the option
+    ],
+)
+def test_deepep_has_buffers_for_the_tokens_of_every_expert(
+    version: str, data: int, all_to_all: str, gib_expected: float
+) -> None:
+    """By rule, no start known: DeepEP's own size hint is 3.55 GiB for 256 experts and 256 tokens of 7168 channels."""
+    found = inputs_of(
+        "H200-SXM-141GB", version, model=DEEPSEEK, data=data, expert=True, all_to_all=all_to_all,
+        max_num_batched_tokens=None,
+    )  # fmt: skip
+    assert found.get("all_to_all_bytes", 0) == round(gib_expected * GIB)

@@ -79,3 +79,21 @@ def test_v0_takes_whole_prompts_on_amd(
     )
     resolved = resolve_settings(request, accounting_for(request))
     assert (resolved.max_num_batched_tokens, resolved.max_num_seqs) == (batched, seqs)
+
+
+@pytest.mark.parametrize(
+    ("version", "all_to_all", "data", "batched"),
+    [
+        ("0.20.0", "deepep_low_latency", 8, 256),
+        ("0.33.0", "nixl_ep", 8, 256),
+        ("0.19.0", "deepep_low_latency", 8, 8192),
+        ("0.20.0", "deepep_high_throughput", 8, 8192),
+        ("0.20.0", "deepep_low_latency", 1, 8192),
+    ],
+)
+def test_batches_of_a_fixed_size_for_experts_are_small(version: str, all_to_all: str, data: int, batched: int) -> None:
+    request = new_request(
+        accelerator=catalogue_accelerator("H200-SXM-141GB"), vllm_version=version, all_to_all=all_to_all, data=data,
+        expert=True, max_model_len=8192,
+    )  # fmt: skip
+    assert resolve_settings(request, accounting_of(version)).max_num_batched_tokens == batched
