@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := PYTHONPATH=tools $(BIN)/python -m
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy bench run vllm-release
+.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy bench mutants run vllm-release
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ accuracy: .venv/ready  ## docs/accuracy.md: predictions beside logged starts, ot
 
 bench: .venv/ready tools  ## speed and memory, each compared in one run
 	$(BIN)/python benchmarks/run_all.py
+
+mutants: .venv/ready  ## the share of small wrong changes of the budget that the tests notice: make mutants MUTANTS="--sample 100 --seed 1"
+	$(RUN) mutants $(MUTANTS)
 
 vllm-release: .venv/ready  ## put a release of vLLM into every table, and say what it changes: make vllm-release VERSION=0.34.0
 	$(RUN) vllm_release "$(VERSION)"

@@ -281,3 +281,24 @@ def test_as_of_every_revision_is_as_if_no_more_had_been_recorded() -> None:
             assert told[0] == told[1]
         assert seen.as_of(1) is seen.as_of(1)
     assert whole.as_of(3).as_of(2).starts == starts[:2]
+
+
+def test_a_key_without_more_is_one_gpu_that_runs_alone() -> None:
+    batch = {
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 2048,
+        "max_model_len": 4096,
+        "kv_cache_dtype": "auto",
+        "enforce_eager": False,
+    }
+    key = StartKey(
+        architecture="LlamaForCausalLM", weights_bytes=1, accelerator="L4-24GB", vllm_version="0.33.0", **batch
+    )
+    sizes = (
+        key.tensor_parallel_size,
+        key.pipeline_parallel_size,
+        key.data_parallel_size,
+        key.decode_context_parallel_size,
+    )
+    assert sizes == (1, 1, 1, 1)
+    assert (key.enable_expert_parallel, key.first_layer, key.speculative_tokens) == (False, 0, 0)

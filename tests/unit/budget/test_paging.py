@@ -1,5 +1,7 @@
 """Static against paged allocation, and what a larger block wastes: the textbook's figures to the byte, then hybrids and windows."""
 
+from fractions import Fraction
+
 import pytest
 
 from kvgate.budget.answer import Budget, plan
@@ -140,3 +142,9 @@ def test_a_model_without_a_cache_has_nothing_to_page() -> None:
 @pytest.mark.parametrize(("longest", "lengths"), [(32_768, (2048, 2049, 8192, 32_768)), (1, (1,)), (16, (1, 2, 4, 16))])
 def test_lengths_are_chosen_where_nobody_names_any(longest: int, lengths: tuple[int, ...]) -> None:
     assert default_lengths(longest) == lengths
+
+
+def test_the_wasted_share_is_that_of_one_request_of_each_length() -> None:
+    size = sized(llama(), 2048, 2049)[16]
+    assert size.wasted_share == Fraction(15, 2048 + 2049)  # tokens, each of the same bytes
+    assert sized(llama(), 2048)[16].wasted_share == 0

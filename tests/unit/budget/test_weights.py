@@ -10,6 +10,7 @@ from kvgate import catalogue
 from kvgate.budget.answer import Budget, plan
 from kvgate.budget.interval import Verdict
 from kvgate.budget.ledger import weights_of
+from kvgate.budget.matrix import LocalMatrix, WeightFormat, stored_tensors
 from kvgate.budget.model_shape import Encoder, LayerShape, ModelShape, RecurrentState
 from kvgate.budget.units import GIB
 from kvgate.budget.versions import accounting_of
@@ -189,3 +190,20 @@ def test_recurrent_layers_and_towers_have_rows_of_their_own() -> None:
     assert parts["recurrent layers"] == 2 * 64 * 32 * 2
     assert parts["norms"] == (2 * 16 + 4096) * 2
     assert parts["encoders"] == 3 * 32 * 8 * 2
+
+
+def test_a_matrix_as_stored_has_its_ranks_share_of_the_bytes_of_the_checkpoint() -> None:
+    stored = WeightFormat(method="gguf", format="as-stored", stored_bytes=100, stored_elements=80)
+    half = LocalMatrix(parts=(10,), columns=4, element_bytes=2)
+    assert list(stored_tensors(half, stored)) == [50]
+    uneven = LocalMatrix(parts=(9,), columns=3, element_bytes=2)  # 33.75 bytes take 34
+    assert list(stored_tensors(uneven, stored)) == [34]
+
+
+def test_attention_alone_has_no_recurrent_part() -> None:
+    shape = catalogue_shape("openai/gpt-oss-20b")  # sinks and biases are matrices of attention too
+    request = new_request(shape=shape)
+    layers = (0, len(shape.layers))
+    parts = weight_parts(shape, layers, lambda part: weights_of(part, request, accounting_of("0.33.0"), layers))
+    assert {"attention", "experts and routers", "norms"} <= {part.name for part in parts}
+    assert "recurrent layers" not in {part.name for part in parts}

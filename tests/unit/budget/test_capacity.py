@@ -1,0 +1,59 @@
+"""What a pool of blocks holds: the longest request is found in a few steps, and no longer one would fit."""
+
+import pytest
+
+from kvgate.budget import capacity
+from kvgate.budget.answer import Budget, plan
+from kvgate.budget.capacity import KVCache, largest
+from kvgate.budget.kv_cache_groups import Groups
+from kvgate.budget.kv_cache_spec import Reach
+from kvgate.budget.units import GIB
+from support.builders import catalogue_shape, new_request
+
+MODELS = {
+    "full attention": "Qwen/Qwen3-8B",
+    "windows beside full attention": "openai/gpt-oss-20b",
+    "recurrent states beside full attention": "Qwen/Qwen3.5-27B",
+}
+
+
+def cache_of(model: str, **settings: object) -> tuple[KVCache, Budget]:
+    budget = plan(new_request(shape=catalogue_shape(model), kv_cache_memory_bytes=2 * GIB, **settings))
+    assert budget.kv_cache is not None
+    return budget.kv_cache, budget
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
+@pytest.mark.parametrize("share", [0.03, 0.2, 0.9])
+def test_the_longest_request_is_found_in_a_few_steps(model: str, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, _ = cache_of(model, max_model_len=131_072)
+    num_blocks = max(12, int(share * cache.request_blocks))
+    lengths: list[int] = []
+    count = capacity.request_blocks
+
+    def counted(groups: Groups, reach: Reach) -> int:
+        lengths.append(reach.max_model_len)
+        return count(groups, reach)
+
+    monkeypatch.setattr(capacity, "request_blocks", counted)
+    found = cache.max_model_len_that_fits(num_blocks, at_most=131_072)
+    assert len(lengths) <= 16  # bisection alone takes 18 after both ends
+    usable = num_blocks - cache.null_blocks
+    assert found == 0 or cache.blocks_of(found) <= usable < cache.blocks_of(found + 1)
+
+
+@pytest.mark.parametrize("guess", [0, 1, 500, 637, 638, 639, 1000, 5000])
+@pytest.mark.parametrize("most", [0, 1, 7, 638, 999, 1000])
+def test_the_largest_that_fits_does_not_depend_on_the_guess(most: int, guess: int) -> None:
+    assert largest(1000, lambda number: number <= most, guess=guess) == most
+    assert largest(1000, lambda number: number <= most, at_least=5, guess=guess) == (most if most >= 5 else 0)
+    assert largest(4, lambda _: True, at_least=5, guess=guess) == 0
+
+
+def test_the_size_of_the_cache_is_concurrency_times_length_rounded_down() -> None:
+    cache, _ = cache_of("Qwen/Qwen3-8B", max_model_len=4096)
+    assert cache.request_blocks == 256
+    assert cache.num_tokens(1000) == 16_000
+    odd, _ = cache_of("Qwen/Qwen3-8B", max_model_len=1000)  # 63 blocks of 16 tokens
+    assert odd.num_tokens(100) == 1587  # 100 / 63 × 1000
+    assert odd.max_concurrency(126) == 2

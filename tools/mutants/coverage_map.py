@@ -1,0 +1,93 @@
+"""The tests that run each line of the budget, and how long each test takes; measured once for a state of the code and the tests."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from coverage import CoverageData
+
+TESTS = (
+    "tests/parity", "tests/unit/budget", "tests/unit/rules", "tests/unit/judge", "tests/unit/planning", "tests/unit/calibration",
+    "tests/unit/vllm", "tests/unit/vllm_release/test_committed_tables.py", "tests/contract", "tests/property",
+)  # fmt: skip
+"""The tests that may kill a mutant. Those of the doors print the same figures once more."""
+AT_MOST_SECONDS = 60.0
+"""Tests of one mutant: those of the module first, then the shortest."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoverageMap:
+    """What one run of the tests has shown."""
+
+    seconds: Mapping[str, float]
+    """By test."""
+    tests_of_line: Mapping[str, Mapping[int, frozenset[str]]]
+    """By path of the module from the root of the tree, and by line."""
+
+    def tests(self, path: str, line: int) -> list[str]:
+        """Return the tests for a mutant on a line; any test may notice a change of what runs when modules are imported."""
+        covering = self.tests_of_line.get(path, {}).get(line) or self.seconds.keys()
+        own = f"tests/unit/budget/test_{Path(path).stem}.py::"
+        chosen, total = list[str](), 0.0
+        for test in sorted(covering, key=lambda each: (not each.startswith(own), self.seconds.get(each, 0.0), each)):
+            total += self.seconds.get(test, 0.0)
+            if chosen and total > AT_MOST_SECONDS:
+                break
+            chosen.append(test)
+        return chosen
+
+
+def coverage_map(tree: Path, environment: Mapping[str, str]) -> CoverageMap:
+    """Run the tests of a tree once under coverage, or return what the last run of the same files has shown."""
+    kept = tree / f"covered-{_state(tree)}.json"
+    if not kept.exists():
+        print("running the tests once to learn which lines each of them runs", flush=True)
+        kept.write_text(json.dumps(_measured(tree, environment)), encoding="utf-8")
+    found = json.loads(kept.read_text(encoding="utf-8"))
+    lines = {
+        path: {int(line): frozenset(tests) for line, tests in by_line.items()}
+        for path, by_line in found["lines"].items()
+    }
+    return CoverageMap(seconds=found["seconds"], tests_of_line=lines)
+
+
+def _measured(tree: Path, environment: Mapping[str, str]) -> dict[str, object]:
+    seconds, data = tree / "seconds.json", tree / "covered.data"
+    done = subprocess.run(
+        [sys.executable, "-m", "coverage", "run", "--rcfile=/dev/null", "--source=operator/kvgate/budget", f"--data-file={data}",
+         "-m", "pytest", "-q", "-p", "mutants.recording", "-p", "no:cacheprovider", "-m", "not cluster", "--timeout=600", *TESTS],
+        cwd=tree, env={**os.environ, **environment, "MUTANTS_SECONDS": str(seconds)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode > 1:  # not the end of a run in which some tests failed
+        sys.exit(f"the tests do not run:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
+    passed: dict[str, float] = json.loads(seconds.read_text(encoding="utf-8"))
+    covered = CoverageData(str(data))
+    covered.read()
+    lines = {
+        Path(name).relative_to(tree).as_posix(): {
+            line: sorted(
+                passed.keys() & contexts
+            )  # none while modules are imported, nor tests that fail without any mutant
+            for line, contexts in covered.contexts_by_lineno(name).items()
+        }
+        for name in covered.measured_files()
+    }
+    return {"seconds": passed, "lines": lines}
+
+
+def _state(tree: Path) -> str:
+    """Digest of everything that may change which lines the tests run."""
+    return digest(path for folder in ("operator", "tests") for path in sorted((tree / folder).rglob("*.py")))
+
+
+def digest(paths: Iterable[Path]) -> str:
+    """Digest of the contents of files, in their order."""
+    whole = sha256()
+    for path in paths:
+        whole.update(path.read_bytes())
+    return whole.hexdigest()[:16]
