@@ -37,7 +37,7 @@ from kvgate.judge.pinning import conflicts, pinned_option, unpinned_where_hopele
 from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
-from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, sharing_agrees
+from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, measured_beside_others, sharing_agrees
 from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.settings import SPEC_SETTINGS, circumstances_of, engine_settings, stretches_length, unmodelled_kinds
@@ -185,6 +185,9 @@ def _sharing(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Iterato
     yield from sharing_agrees(
         asked.shared_by, accelerator, labels, num_gpus=spec.vllm.num_gpus, by_replicas=not is_divided
     )
+    is_measured = spec.admission.capacity == "Profiled" and spec.vllm.kv_cache_memory_bytes is None
+    if asked.shared_by > 1 and is_measured and not is_divided:
+        yield measured_beside_others(asked.shared_by, spec.replicas)
 
 
 def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> Effective:

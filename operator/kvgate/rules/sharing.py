@@ -171,6 +171,34 @@ def sharing_agrees(
         yield RANKS_MAY_SHARE_A_GPU.finding("tensor_parallel_size", message, remedy)
 
 
+SHARED_GPU_START_ORDER = Rule(
+    id="SharedGpuStartOrder",
+    severities=(Severity.WARNING, Severity.INFO),
+    scope=Scope.MEMORY,
+    title="Engines that share a GPU are not started one after the other, or only some orders of their starts work.",
+    explanation=(
+        "vLLM measures the free memory while it starts: what a neighbour takes meanwhile counts as its own, and what a neighbour frees "
+        "ends the start. It is an info where the input does not say when they are started."
+    ),
+)
+
+
+def measured_beside_others(shared_by: int, replicas: int) -> Finding:
+    """Return the finding about engines that size their KV cache by a measurement while their neighbours start."""
+    together = "its replicas start at the same time" if replicas > 1 else "nothing orders the starts of the others"
+    message = words(
+        "{shared_by} is {count} and {together}: an engine that starts beside another one counts what that one takes meanwhile as its own, "
+        "so that its KV cache is smaller than predicted, or it does not start",
+        count=shared_by,
+        together=together,
+    )
+    remedy = any_one(
+        do("set {capacity} to Pinned: nothing is measured then"), "create the engines one after the other is ready"
+    )
+    severity = Severity.WARNING if replicas > 1 else Severity.INFO
+    return SHARED_GPU_START_ORDER.finding("shared_by", message, remedy, severity=severity)
+
+
 # ── several engines that are known ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -221,18 +249,6 @@ def _parts(sharing: Sharing) -> Remedy:
     counting = any(sharer.counts_others for sharer in sharing.sharers)
     instead = _LATER_RELEASE if counting else "use a GPU with more memory"
     return any_one(*(texts.values() or [instead]), "give one of them a GPU of its own")
-
-
-SHARED_GPU_START_ORDER = Rule(
-    id="SharedGpuStartOrder",
-    severities=(Severity.WARNING, Severity.INFO),
-    scope=Scope.MEMORY,
-    title="Engines that share a GPU are not started one after the other, or only some orders of their starts work.",
-    explanation=(
-        "vLLM measures the free memory while it starts: what a neighbour takes meanwhile counts as its own, and what a neighbour frees "
-        "ends the start. It is an info where the input does not say when they are started."
-    ),
-)
 
 
 def start_order(sharing: Sharing, device: str, how: Words, *, together: bool | None) -> Finding | None:

@@ -381,3 +381,29 @@ def test_an_equal_part_is_the_only_alternative_where_the_share_leaves_no_room(po
     found = assess(spec, gather(spec, no_config))
     assert found.decision is Decision.REFUSE
     assert [(each.field, each.value) for each in found.alternatives] == [("gpu_memory_utilization", "0.31")]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "admission", "vllm", "replicas", "severity"),
+    [
+        ({"sharedBy": 2}, {}, {}, 1, Severity.INFO),
+        ({"sharedBy": 2}, {}, {}, 2, Severity.WARNING),
+        ({"sharedBy": 2}, {"capacity": "Pinned"}, {}, 2, None),
+        ({"sharedBy": 2}, {}, {"kvCacheMemoryBytes": 1 << 30}, 2, None),
+        ({"sharedBy": 2, "claim": "GpuMemory"}, {}, {}, 2, None),
+        ({}, {}, {}, 2, None),
+    ],
+)
+def test_engines_that_measure_beside_starting_ones_are_told(
+    accelerator: dict[str, Any],
+    admission: dict[str, Any],
+    vllm: dict[str, Any],
+    replicas: int,
+    severity: Severity | None,
+) -> None:
+    settings = {"maxModelLen": 2048, "maxNumSeqs": 1, "gpuMemoryUtilization": "0.4", **vllm}
+    document = new_document(vllm=settings, admission=admission, replicas=replicas)
+    document["spec"]["accelerator"] |= accelerator
+    spec = parse_document(document).spec
+    found = [each for each in assess(spec, gather(spec, no_config)).findings if each.rule.id == "SharedGpuStartOrder"]
+    assert [each.severity for each in found] == ([severity] if severity else [])
