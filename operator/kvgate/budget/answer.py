@@ -150,14 +150,10 @@ def plan(request: BudgetRequest) -> Budget:
     pool = _pool(stages, keeps_something=bool(kv_cache.groups)) if stages else None
     tightest = min(stages, key=lambda stage: _blocks(stage, stage.available.expected), default=None)
     pinned = None
-    if _pins(request) and pool is not None and kv_cache.groups:
-        ranks = [(stage.available, stage.bytes_per_block) for stage in stages]
-        pinned, decides = pin(ranks, pool, shrinks_to_fewest_blocks=accounting.shrinks_to_fewest_blocks)
+    is_pinned = request.capacity is Capacity.PINNED and not request.settings.gives_cache_memory
+    if is_pinned and pool is not None and kv_cache.groups:
+        pinned, stages, tightest = _pinned(stages, pool, accounting)
         pool = Interval.exactly(pinned.num_blocks)
-        stages = tuple(
-            replace(stage, available=Interval.exactly(pinned.num_blocks * stage.bytes_per_block)) for stage in stages
-        )
-        tightest = stages[decides]
     if request.settings.max_model_len == AUTO_MAX_MODEL_LEN and pool is not None:
         # vLLM starts with the longest request that fits, and the low end of the pool decides; batch limits stay as they are
         longest = kv_cache.max_model_len_that_fits(pool.low, at_most=kv_cache.reach.max_model_len)
@@ -180,9 +176,14 @@ def plan(request: BudgetRequest) -> Budget:
     )
 
 
-def _pins(request: BudgetRequest) -> bool:
-    """Return True where kvgate gives vLLM the size of the KV cache; a size that the user gives wins over it."""
-    return request.capacity is Capacity.PINNED and not request.settings.gives_cache_memory
+def _pinned(stages: tuple[Stage, ...], pool: Interval, accounting: Accounting) -> tuple[Pin, tuple[Stage, ...], Stage]:
+    """Return the pin, the stages with what they are given, and the stage that decides."""
+    ranks = [(stage.available, stage.bytes_per_block) for stage in stages]
+    found, decides = pin(ranks, pool, shrinks_to_fewest_blocks=accounting.shrinks_to_fewest_blocks)
+    given = tuple(
+        replace(stage, available=Interval.exactly(found.num_blocks * stage.bytes_per_block)) for stage in stages
+    )
+    return found, given, given[decides]
 
 
 def _refused_alone(request: BudgetRequest) -> Budget | None:
