@@ -226,6 +226,10 @@ class Encoder(Struct, frozen=True, kw_only=True):
     """Heads of a tower that every rank holds whole if tensor parallelism does not divide them; 0: the tower has no such way out."""
     whole_with_heads: frozenset[str] = frozenset()
     """Names of the weights that are then whole, where others stay cut (InternViT's attention); empty: all of them."""
+    chunk_patch_bytes: int = 0
+    """Bytes that the class reckons for a patch where it divides pictures and frames into chunks (Gemma 4); 0: it encodes all at once."""
+    max_picture_patches: int = 0
+    """Patches of the largest picture or frame, where `chunk_patch_bytes` is set."""
     is_unlisted: bool = False
     """True for a tower that the published checkpoints hold and this config leaves out."""
 

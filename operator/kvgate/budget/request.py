@@ -206,6 +206,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     """True where encoders are loaded and run, but no memory is kept for that."""
     limit_mm_per_prompt: tuple[tuple[str, int], ...] = ()
     """(modality, most items of a prompt); 0 does for one modality what language_model_only does for all."""
+    moe_backend: str = "auto"
+    """Kernels of the experts by vLLM's name (`--moe-backend`); `auto`: vLLM chooses."""
     mm_encoder_tp_mode: str = "weights"
     """`weights`: tensor parallelism cuts encoders; `data`: every rank holds them whole."""
     graphs: GraphSettings = DEFAULT_GRAPHS

@@ -77,6 +77,8 @@ class Run(Struct, frozen=True, kw_only=True):
     lora: LoraSettings = NO_LORA
     offload: OffloadSettings = NO_OFFLOAD
     circumstances: Circumstances = NOTHING_TOLD
+    moe_backend: str = "auto"
+    """Kernels of the experts that the user requests."""
     fuses_kernels: bool = True
     """False where the optimisation level leaves out the fusions of all-reduce and norm (`-O0`, `-O1`)."""
 
@@ -160,6 +162,7 @@ def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, s
         lora=asked.lora if asked.lora.enabled else NO_LORA,
         offload=asked.offload,
         circumstances=request.circumstances,
+        moe_backend=asked.moe_backend if shape.is_sparse else "auto",
         fuses_kernels=asked.optimization_level not in (0, 1),
     )
 

@@ -103,6 +103,8 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     19 halves."""
     leaves_out_unused_encoders: bool = False
     """True where an encoder is not loaded if no prompt may hold what it reads."""
+    chunks_pictures: bool = False
+    """True where Gemma 4's towers encode as many pictures at once as a tenth of the GPU's memory holds (0.22.0, absent in 0.19.0)."""
     begins_last_media_item: bool = False
     """True where the profile run rounds its count of images and sounds up (V1 in 0.8.5 and 0.9.2; down in 0.10.0)."""
     pads_encoder_outputs: str = ""
@@ -371,6 +373,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "all_reduce_excludes": frozenset(),
     }),
     ((0, 22), {
+        "chunks_pictures": True,
         "all_reduce_multicast": False,
         "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"}),
         "v2_runner_plain_only": True,

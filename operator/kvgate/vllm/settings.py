@@ -194,6 +194,7 @@ SETTINGS: tuple[Setting, ...] = (
             help="Speculative decoding, as JSON."),
     Setting(name="language_model_only", read=truth, budget="language_model_only", is_switch=True, help="Take no images and no sounds."),
     Setting(name="skip_mm_profiling", read=truth, budget="skip_mm_profiling", is_switch=True, help="Keep no memory for encoders."),
+    Setting(name="moe_backend", read=text, budget="moe_backend", help="Kernels of the experts: auto, cutlass, marlin, triton …"),
     Setting(name="mm_encoder_tp_mode", read=one_of("weights", "data"), budget="mm_encoder_tp_mode",
             help="weights: the GPUs share the encoders; data: each GPU holds them whole."),
     Setting(name="limit_mm_per_prompt", read=values.item_limits, budget="limit_mm_per_prompt", is_swept=False,

@@ -87,6 +87,8 @@ def gemma4_towers(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
         intermediate_size=layer.intermediate_size,
         items=_pictures_and_videos(vision.count("default_output_length")),
         patches_per_token=vision.count("pooling_kernel_size") ** 2,
+        chunk_patch_bytes=4 * 8 * vision.count("position_embedding_size"),
+        max_picture_patches=vision.count("default_output_length") * vision.count("pooling_kernel_size") ** 2,
     )
     hearing = _audio(config.section("audio_config").over(_AUDIO_DEFAULTS), hidden_size)
     if config.has("audio_config"):
