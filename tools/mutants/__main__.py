@@ -48,12 +48,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long; run again to go on")
     parser.add_argument("--module", default="*", help="one module of the budget instead of all")
     given = parser.parse_args()
+    until = time.monotonic() + given.seconds
     tree = Path(gettempdir()) / f"kvgate-mutants-{os.getuid()}" / ROOT.name
     copy_tree(ROOT, tree)
     environment = {"PYTHONPATH": "operator:tools", "PYTHONPYCACHEPREFIX": f"{tree}-bytecode"}
     covered = coverage_map(tree, environment)
     mutants = sample_of(tree, given.module, given.sample, given.seed)
-    results = judged(mutants, tree, covered, environment, time.monotonic() + given.seconds)
+    results = judged(mutants, tree, covered, environment, until)
     sys.exit(report(mutants, results))
 
 

@@ -1,6 +1,5 @@
 """The click group: each command is imported when it is called."""
 
-import gc
 from importlib import import_module
 from typing import Any
 
@@ -38,7 +37,6 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         if cmd_name not in _COMMANDS:
             return None
-        gc.set_threshold(200_000, 20)  # a short life makes little garbage
         command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
         return command if isinstance(command, click.Command) else None
 
