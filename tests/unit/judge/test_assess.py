@@ -1,19 +1,24 @@
 """assess: verdict × policy → decision, and what is proposed instead."""
-
-from typing import Any
-
-import pytest
-
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import parse_document
+from kvgate.budget.circumstances import Circumstances
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.catalogue import load_model
-from kvgate.judge.assess import Assessment, Decision, assess, judge, to_budget_request
-from kvgate.judge.facts import ConfigMissing, Facts, gather
+from kvgate.judge.assess import Assessment
+from kvgate.judge.assess import Decision
+from kvgate.judge.assess import assess
+from kvgate.judge.assess import judge
+from kvgate.judge.assess import to_budget_request
+from kvgate.judge.facts import ConfigMissing
+from kvgate.judge.facts import Facts
+from kvgate.judge.facts import gather
 from kvgate.judge.what_if import assess_request
 from kvgate.rules import Severity
-from support.builders import new_document, new_request
+import pytest
+from support.builders import new_document
+from support.builders import new_request
+from typing import Any
 
 FITS: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 2}
 MAYBE: dict[str, Any] = {"maxModelLen": 28_672, "maxNumSeqs": 1}
@@ -407,3 +412,34 @@ def test_engines_that_measure_beside_starting_ones_are_told(
     spec = parse_document(document).spec
     found = [each for each in assess(spec, gather(spec, no_config)).findings if each.rule.id == "SharedGpuStartOrder"]
     assert [each.severity for each in found] == ([severity] if severity else [])
+
+
+    ("vllm", "template", "told"),
+    [
+        ({}, {}, {"installed_by": "image", "compile_cache": "cold"}),
+        ({}, {"cacheClaimName": "c"}, {"installed_by": "image"}),
+        ({"image": "mirror.local/vllm/vllm-openai:v0.33.0"}, {}, {"installed_by": "image", "compile_cache": "cold"}),
+        ({"image": "me/serving:1"}, {}, {"compile_cache": "cold"}),
+        (
+            {},
+            {"cacheClaimName": "c", "env": [{"name": "VLLM_DISABLE_COMPILE_CACHE", "value": "1"}]},
+            {"installed_by": "image", "compile_cache": "cold"},
+        ),
+        (
+            {},
+            {"env": [{"name": "VLLM_USE_FLASHINFER_SAMPLER", "value": "0"}]},
+            {"installed_by": "image", "compile_cache": "cold", "use_flashinfer_sampler": False},
+        ),
+        (
+            {},
+            {"env": [{"name": "VLLM_USE_FLASHINFER_SAMPLER", "secretKeyRef": {"name": "s", "key": "k"}}]},
+            {"installed_by": "image", "compile_cache": "cold"},
+        ),
+    ],
+)
+def test_what_kvgate_renders_is_known_of_the_start(
+    vllm: dict[str, Any], template: dict[str, Any], told: dict[str, Any]
+) -> None:
+    spec = spec_of(vllm={"version": "0.33.0", **vllm}, template=template)
+    request = to_budget_request(spec, gather(spec, no_config))
+    assert request.circumstances == Circumstances(usage_context="server", **told)
