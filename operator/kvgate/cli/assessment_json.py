@@ -65,11 +65,11 @@ def _ledger(budget: Budget) -> Json | None:
         **{f"{name}_bytes": term.expected for name, term in ledger.terms},
         **({"host_bytes": ledger.host_bytes.expected} if ledger.host_bytes.high else {}),
         "available_kv_cache_bytes": _ends(stage.available),
-        "circumstances": [
-            {"name": fact.name, "value": fact.value, "other": fact.other or None, "why": fact.why}
+        "circumstances": {
+            fact.name: (fact.value,) if fact.is_known else (fact.value, fact.other)
             for line in ledger.lines
             for fact in line.facts
-        ],
+        },
         **({"calibration": {"starts": observed.starts, "same_setting": observed.is_same_setting}} if observed else {}),
     }
 
