@@ -1,24 +1,20 @@
 """assess: verdict × policy → decision, and what is proposed instead."""
+
+from typing import Any
+
+import pytest
+
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import parse_document
 from kvgate.budget.circumstances import Circumstances
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.catalogue import load_model
-from kvgate.judge.assess import Assessment
-from kvgate.judge.assess import Decision
-from kvgate.judge.assess import assess
-from kvgate.judge.assess import judge
-from kvgate.judge.assess import to_budget_request
-from kvgate.judge.facts import ConfigMissing
-from kvgate.judge.facts import Facts
-from kvgate.judge.facts import gather
+from kvgate.judge.assess import Assessment, Decision, assess, judge, to_budget_request
+from kvgate.judge.facts import ConfigMissing, Facts, gather
 from kvgate.judge.what_if import assess_request
 from kvgate.rules import Severity
-import pytest
-from support.builders import new_document
-from support.builders import new_request
-from typing import Any
+from support.builders import new_document, new_request
 
 FITS: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 2}
 MAYBE: dict[str, Any] = {"maxModelLen": 28_672, "maxNumSeqs": 1}
@@ -414,6 +410,7 @@ def test_engines_that_measure_beside_starting_ones_are_told(
     assert [each.severity for each in found] == ([severity] if severity else [])
 
 
+@pytest.mark.parametrize(
     ("vllm", "template", "told"),
     [
         ({}, {}, {"installed_by": "image", "compile_cache": "cold"}),
