@@ -91,6 +91,15 @@ class PinnedStatus(ApiModel):
     """The same in tokens."""
 
 
+class HostMemoryStatus(ApiModel):
+    """Memory of the host that one pod takes."""
+
+    needs_bytes: Bytes
+    """Bytes of the container, with those in /dev/shm. The low end is what certainly counts against its limit."""
+    shared_memory_bytes: int
+    """Bytes that are expected in /dev/shm."""
+
+
 class BudgetStatus(ApiModel):
     """Memory and demand of one GPU, that of the tightest rank."""
 
@@ -116,6 +125,8 @@ class BudgetStatus(ApiModel):
     """What is pinned, and what that costs; absent where vLLM measures the size itself. The intervals above then have no width."""
     ledger: LedgerStatus | None = None
     """Memory of the GPU, term by term. kvCacheMemoryBytes bypasses it."""
+    host_memory: HostMemoryStatus | None = None
+    """Memory of the host that a pod takes beside the GPU."""
 
 
 class AlternativeStatus(ApiModel):

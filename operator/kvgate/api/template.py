@@ -72,7 +72,8 @@ class Amounts(ApiModel):
     cpu: Quantity | None = None
     """CPU cores, such as 4 or 500m."""
     memory: Quantity | None = None
-    """Memory in bytes, such as 64Gi. kvgate adds the size of /dev/shm."""
+    """Memory in bytes, such as 64Gi. kvgate adds the part of /dev/shm for queues and NCCL: 1Gi, or 2Gi per GPU and at least 10Gi. What is
+    offloaded there counts in these bytes."""
     ephemeral_storage: Annotated[Quantity | None, Field(alias="ephemeral-storage")] = None
     """Space on the node's disk in bytes, such as 20Gi."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from kvgate.budget import (
     EngineSettings,
     Guarantee,
     Knob,
+    UnknownVersion,
     Verdict,
     Workload,
     adjust,
@@ -29,14 +31,18 @@ from kvgate.budget import (
     parse_release,
     plan,
 )
+from kvgate.budget.host_memory import HostLedger
+from kvgate.budget.pod_ledger import pod_ledger_without_model
 from kvgate.budget.sharing import part_of
 from kvgate.judge.drafts import own_layers
 from kvgate.judge.facts import Facts
 from kvgate.judge.passed_through import NO_EXTRA_ARGS, ExtraArgs, PodEnvironment, read_environment, read_extra_args
 from kvgate.judge.pinning import conflicts, pinned_option, unpinned_where_hopeless
+from kvgate.judge.pods import pod_of
 from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
+from kvgate.rules.host_memory import judge_pod
 from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, measured_beside_others, sharing_agrees
 from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
 from kvgate.vllm.arguments import option_name
@@ -54,6 +60,7 @@ _OF_THE_SPEC = frozenset(setting.name for setting in SPEC_SETTINGS) | {
     "model_config",
     "shared_by",
     "capacity",
+    "host_memory_limit_bytes",
 }
 
 
@@ -139,7 +146,9 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
     about_options = (*extra.findings, *conflicts(spec.admission.capacity, extra.values))
     findings = tuple(named((*facts.findings, *about_options, *environment.findings), field_name))
     if facts.shape is None or facts.accelerator is None or not facts.knows_version:
-        verdict = Verdict.DOES_NOT_FIT if error_rules(about_options) else Verdict.UNKNOWN
+        of_pod = _pod_findings(spec, facts)
+        findings += tuple(named(of_pod, field_name))
+        verdict = Verdict.DOES_NOT_FIT if error_rules((*about_options, *of_pod)) else Verdict.UNKNOWN
         decision = _decide(verdict, spec, None, skipped=skip_reason is not None)
         yield Assessment(verdict=verdict, decision=decision, findings=findings, skip_reason=skip_reason)
         return
@@ -259,7 +268,8 @@ def _request(
 ) -> BudgetRequest:
     if facts.shape is None or facts.accelerator is None:
         raise ValueError("a budget needs a model and an accelerator")
-    declared, settings, shared_by = spec.workload, _settings(spec.vllm, extra.known), spec.accelerator.shared_by
+    declared, shared_by = spec.workload, spec.accelerator.shared_by
+    settings = _settings(spec.vllm, {**environment.told, **extra.known})
     if settings.speculation is not None:
         settings = replace(settings, speculation=own_layers(settings.speculation, spec.model.name))
     accelerator = facts.accelerator
@@ -282,7 +292,26 @@ def _request(
         is_whole=True,
         circumstances=circumstances_of({**_told_by_rendering(spec), **extra.known, **environment.told}),
         calibration=facts.calibration,
+        pod=pod_of(spec),
     )
+
+
+def host_ledger_of(spec: InferenceDeploymentSpec, vendor: str) -> HostLedger | None:
+    """Return the host's ledger of a pod as its settings alone state it, so that no prediction about a model moves a rendered pod.
+
+    None where the release is not known.
+    """
+    with suppress(UnknownVersion):
+        settings = _settings(spec.vllm, {**read_environment(spec).told, **read_extra_args(spec.vllm).known})
+        return pod_ledger_without_model(settings, spec.vllm.version, pod_of(spec), vendor=vendor)
+    return None
+
+
+def _pod_findings(spec: InferenceDeploymentSpec, facts: Facts) -> tuple[Finding, ...]:
+    """Judge the pod of a spec whose model or GPU is not known: what its settings take is certain without them."""
+    vendor = facts.accelerator.vendor if facts.accelerator else ""
+    ledger = host_ledger_of(spec, vendor) if facts.knows_version else None
+    return tuple(judge_pod(ledger, pod_of(spec))) if ledger else ()
 
 
 def _told_by_rendering(spec: InferenceDeploymentSpec) -> dict[str, Any]:

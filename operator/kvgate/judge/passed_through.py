@@ -13,10 +13,12 @@ from kvgate.budget import parse_patch
 from kvgate.rules.finding import Finding, Remedy, Rule, Scope, Severity, Words, any_one, do, words
 from kvgate.text.patterns import pattern
 from kvgate.vllm.settings import INVALID_SETTING, MENTIONED, read_settings, with_whole_configs
+from kvgate.vllm.values import UnusableValue, gibibytes
 from kvgate.vllm.variables import (
     ALLOW_LONG,
     CACHE_MOUNT,
     FOLDERS,
+    LMCACHE_SIZE,
     allows_any_length,
     is_outside_cache,
     looks_secret,
@@ -144,12 +146,21 @@ def read_environment(spec: InferenceDeploymentSpec) -> PodEnvironment:
     variables = spec.template.env or ()
     if not variables:
         return _NO_ENVIRONMENT
+    texts = {each.name: each.value or "" for each in variables if each.secret_key_ref is None}
     return PodEnvironment(
         kinds=tuple(row.unmodelled for each in variables if (row := moving(each.name, _text(each))) and row.unmodelled),
-        told=told_by({each.name: each.value or "" for each in variables if each.secret_key_ref is None}),
+        told={**told_by(texts), **_told_by_lmcache(texts)},
         allows_any_length=any(each.name == ALLOW_LONG and allows_any_length(each.value or "") for each in variables),
         findings=tuple(found for index, each in enumerate(variables) for found in _about_variable(each, index)),
     )
+
+
+def _told_by_lmcache(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the host memory that LMCache takes in each rank; a text that is no number is left to LMCache."""
+    try:
+        return {"lmcache_max_local_cpu_size": gibibytes(texts.get(LMCACHE_SIZE))}
+    except UnusableValue:
+        return {}
 
 
 def _text(variable: EnvVar) -> str | None:

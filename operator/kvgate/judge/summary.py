@@ -12,6 +12,7 @@ from kvgate.judge.models import INVALID_MODEL_CONFIG, MODEL_ASSUMED, UNKNOWN_MOD
 from kvgate.rules import Finding, Severity
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import Action, error_rules
+from kvgate.rules.host_memory import HOST_RULES
 from kvgate.rules.pinned import instead_of_pinned
 from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.text.inert import inert, inert_line
@@ -130,7 +131,7 @@ def shortened(text: str, limit: int) -> str:
 def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
     """Status, reason and message of the condition Accepted."""
     if assessment.decision is Decision.REFUSE:
-        only_bytes = error_rules(assessment.findings) <= BUDGET_RULES
+        only_bytes = error_rules(assessment.findings) <= BUDGET_RULES | HOST_RULES
         return False, Reason.BUDGET_EXCEEDED if only_bytes else Reason.SETTING_REFUSED, refusal(assessment)
     if assessment.verdict is Verdict.FITS:
         assumed = (f"; {each.message}" for each in assessment.findings if each.rule == MODEL_ASSUMED)

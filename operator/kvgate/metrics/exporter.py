@@ -19,6 +19,7 @@ from kvgate.api.base import Document
 from kvgate.api.status import Condition, Effective
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Budget, Interval
+from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.budget.units import cdiv
 from kvgate.judge.assess import Assessment, effective_values
 from kvgate.metrics import registry
@@ -66,6 +67,7 @@ class DeploymentSample(Struct, frozen=True, kw_only=True):
     headroom_bytes: Bounds | None = None
     headroom_ratio: Bounds | None = None
     full_length_requests: Bounds | None = None
+    host_memory_bytes: Bounds | None = None
     max_model_len_tokens: int | None = None
     max_num_seqs: int | None = None
     gpus: int | None = None
@@ -171,6 +173,7 @@ def _figures(budget: Budget) -> dict[str, Bounds]:
         "capacity_bytes": _bounds(stage.available, lambda available: max(0, available)),
         "headroom_bytes": _bounds(headroom),
         "headroom_ratio": (float(shares[0]), float(shares[1]), float(shares[2])),
+        "host_memory_bytes": _bounds(pod_ledger(budget).needs),
         "full_length_requests": _bounds(pool, lambda blocks: float(cache.max_concurrency(blocks))),
     }
 
@@ -189,6 +192,7 @@ def series_of(sample: DeploymentSample) -> Iterator[tuple[Metric, tuple[str, ...
         (registry.KV_CACHE_HEADROOM_BYTES, sample.headroom_bytes),
         (registry.KV_CACHE_HEADROOM_RATIO, sample.headroom_ratio),
         (registry.FULL_LENGTH_REQUESTS, sample.full_length_requests),
+        (registry.HOST_MEMORY_BYTES, sample.host_memory_bytes),
     )
     for metric, bounds in intervals:
         for bound, value in zip(_BOUND_NAMES, bounds or (), strict=False):

@@ -65,6 +65,12 @@ FORGONE_KV_CACHE_BYTES = _owned(
     f"KV cache that vLLM is expected to find itself, less what is pinned, {_PER_GPU}.",
     unit="bytes",
 )
+HOST_MEMORY_BYTES = _owned(
+    "kvgate_host_memory_bytes",
+    "Predicted memory of the host that one pod takes, with what lies in /dev/shm; low is what certainly counts against its limit.",
+    "bound",
+    unit="bytes",
+)
 KV_CACHE_DEMAND_BYTES = _owned(
     "kvgate_kv_cache_demand_bytes", f"KV cache that the guarantee needs, {_PER_GPU}.", unit="bytes"
 )

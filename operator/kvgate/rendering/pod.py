@@ -12,8 +12,10 @@ from kvgate.api.template import Amounts, Resources, Template
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec, Model, Vllm
 from kvgate.budget import Accelerator, Budget, CalibrationScope, UnknownVersion, accounting_of
 from kvgate.budget.sharing import part_of
-from kvgate.budget.units import GIB, MIB, cdiv
+from kvgate.budget.units import MIB, cdiv
 from kvgate.calibration.records import Trust
+from kvgate.judge.assess import host_ledger_of
+from kvgate.judge.pods import links_bytes, memory_request_bytes, shared_memory_bytes
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash
 from kvgate.text.expansion import escape_references
 from kvgate.vllm.settings import SPEC_SETTINGS
@@ -67,7 +69,7 @@ def pod_template(
 ) -> Document:
     """Return the pod template with its own hash as annotation, so that pods are replaced once per change and never without one."""
     template = owner.spec.template
-    volumes, mounts = _storage(owner.spec)
+    volumes, mounts = _storage(owner.spec, placement)
     container = {**_container(owner.spec, image, placement, effective, load_seconds), "volumeMounts": mounts}
     body: Document = {
         "metadata": {
@@ -143,12 +145,6 @@ def load_budget_seconds(budget: Budget | None) -> int:
     weights_bytes = sum(ledger.weights.expected for ledger in ledgers) * ranks
     seconds = cdiv(weights_bytes, LOAD_BYTES_PER_SECOND) + LOAD_BASE_SECONDS
     return min(max(cdiv(seconds, LOAD_STEP_SECONDS) * LOAD_STEP_SECONDS, MIN_LOAD_SECONDS), MAX_LOAD_SECONDS)
-
-
-def shared_memory_bytes(spec: InferenceDeploymentSpec) -> int:
-    """Return the bytes of /dev/shm: NCCL's buffers grow with the ranks that share a pod."""
-    ranks = spec.vllm.num_gpus
-    return GIB if ranks == 1 else max(10, 2 * ranks) * GIB
 
 
 def _pod_settings(template: Template, placement: Placement) -> Document:
@@ -245,10 +241,16 @@ def _from_secret(name: str, reference: KeyRef) -> Document:
 
 
 def _resources(spec: InferenceDeploymentSpec, placement: Placement) -> Document:
-    """Return the resources. The GPUs follow from the parallel sizes; /dev/shm counts as the container's memory and is added to it."""
-    asked, shared = spec.template.resources or Resources(), shared_memory_bytes(spec)
-    requests = _amounts(asked.requests, shared)
-    limits = {**_amounts(asked.limits, shared), placement.resource: str(spec.vllm.num_gpus)}
+    """Return the resources. The GPUs follow from the parallel sizes; queues in /dev/shm are memory of the container and are added to it.
+
+    Memory that the spec does not state is requested as the ledger of the host expects it.
+    """
+    asked, links = spec.template.resources or Resources(), links_bytes(spec)
+    requests, limits = _amounts(asked.requests, links), _amounts(asked.limits, links)
+    ledger = host_ledger_of(spec, placement.vendor)
+    if ledger and "memory" not in requests and "memory" not in limits:
+        requests["memory"] = format_bytes(memory_request_bytes(ledger))
+    limits = {**limits, placement.resource: str(spec.vllm.num_gpus)}
     if placement.gpu_memory_mib is not None:
         limits[MEMORY_CLAIM] = str(placement.gpu_memory_mib)
     return {"requests": requests, "limits": limits} if requests else {"limits": limits}
@@ -261,11 +263,12 @@ def _amounts(amounts: Amounts | None, shared_bytes: int) -> Document:
     }
 
 
-def _storage(spec: InferenceDeploymentSpec) -> tuple[list[Document], list[Document]]:
+def _storage(spec: InferenceDeploymentSpec, placement: Placement) -> tuple[list[Document], list[Document]]:
     """Return the volumes and their mounts: cache, shared memory, and the model where it is not downloaded."""
     claim, source = spec.template.cache_claim_name, spec.model.source
     cache = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
-    shared = {"emptyDir": {"medium": "Memory", "sizeLimit": format_bytes(shared_memory_bytes(spec))}}
+    shm_bytes = shared_memory_bytes(spec, host_ledger_of(spec, placement.vendor))
+    shared = {"emptyDir": {"medium": "Memory", "sizeLimit": format_bytes(shm_bytes)}}
     volumes: list[Document] = [{"name": "cache", **cache}, {"name": "shm", **shared}]
     mounts: list[Document] = [
         {"name": "cache", "mountPath": CACHE_MOUNT},

@@ -17,10 +17,11 @@ from pydantic import ValidationError
 
 from kvgate import catalogue
 from kvgate.api.base import Document
-from kvgate.api.status import BudgetStatus, Bytes, Effective, LedgerStatus, PinnedStatus, Standing
+from kvgate.api.status import BudgetStatus, Bytes, Effective, HostMemoryStatus, LedgerStatus, PinnedStatus, Standing
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import Budget, Capacity, Interval, Knob
+from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.judge.assess import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text
 from kvgate.rendering.pod import MAX_LOAD_SECONDS, MIN_LOAD_SECONDS, SHARED_SUFFIX
@@ -38,7 +39,7 @@ def budget_status(assessment: Assessment) -> Document | None:
         return None
     adjusted = assessment.decision is Decision.ADMIT_ADJUSTED
     available, ledger = budget.tightest.available, budget.tightest.ledger
-    correction = ledger.correction if ledger else None
+    correction, host = ledger.correction if ledger else None, pod_ledger(budget)
     status = BudgetStatus(
         verdict=(budget.verdict if adjusted else assessment.verdict).value,
         guarantee=demand.guarantee.value,
@@ -57,6 +58,7 @@ def budget_status(assessment: Assessment) -> Document | None:
             requested_bytes=ledger.requested_bytes,
             **{f"{name}_bytes": term.expected for name, term in ledger.terms},
         ),
+        host_memory=HostMemoryStatus(needs_bytes=_bytes(host.needs), shared_memory_bytes=host.shared_needs.expected),
     )
     dumped: Document = status.model_dump(by_alias=True, exclude_none=True)
     return dumped

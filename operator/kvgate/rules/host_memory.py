@@ -32,6 +32,8 @@ SHARED_MEMORY_TOO_SMALL = Rule(
     ),
 )
 
+HOST_RULES = frozenset({HOST_MEMORY_TOO_SMALL, SHARED_MEMORY_TOO_SMALL})
+"""Errors of these rules are about bytes of the host: no setting of the GPU helps."""
 NAMES = {
     "processes": "processes",
     "token_ids": "request tokens",

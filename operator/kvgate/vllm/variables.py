@@ -142,7 +142,10 @@ TELLING: tuple[TellingVariable, ...] = (
     TellingVariable(name="VLLM_USE_V2_MODEL_RUNNER", setting="use_v2_model_runner", values=_SWITCH),
     TellingVariable(name="VLLM_DISABLE_COMPILE_CACHE", setting="compile_cache", values={"1": "cold", "true": "cold"}),
     TellingVariable(name="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", setting="estimates_graphs", values=_SWITCH),
+    TellingVariable(name="VLLM_USE_SIMPLE_KV_OFFLOAD", setting="simple_kv_offload", values=_SWITCH),
 )
+LMCACHE_SIZE = "LMCACHE_MAX_LOCAL_CPU_SIZE"
+"""Variable of LMCache: GiB of host memory that it takes in each rank."""
 
 
 def told_by(variables: Mapping[str, str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import NOTHING, Written
 from kvgate.text.patterns import pattern
 from kvgate.vllm.values import UnusableValue, gibibytes
+from kvgate.vllm.variables import LMCACHE_SIZE
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the path in the container
 RUNTIME_BYTES = 64 << 20
@@ -89,18 +90,14 @@ _OWN_SHARED_MEMORY = ("", "private", "shareable")
 
 def values_of(variables: Mapping[str, Written], file_text: _FileText) -> dict[str, Any]:
     """Return what variables say about host memory; LMCache reads a file instead of them where one is named."""
-    found: dict[str, Any] = {}
-    simple = variables.get("VLLM_USE_SIMPLE_KV_OFFLOAD")
-    if simple is not None and simple.text not in ("", "0"):
-        found["simple_kv_offload"] = True
-    size = variables.get("LMCACHE_MAX_LOCAL_CPU_SIZE", NOTHING).text
+    size = variables.get(LMCACHE_SIZE, NOTHING).text
     if path := variables.get("LMCACHE_CONFIG_FILE", NOTHING).text:
         size = _size_in_file(file_text(path))
     try:
         gibibytes(size)
     except UnusableValue:
-        return found
-    return {**found, "lmcache_max_local_cpu_size": size}
+        return {}
+    return {"lmcache_max_local_cpu_size": size}
 
 
 def _size_in_file(text: str | None) -> str:

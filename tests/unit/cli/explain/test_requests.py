@@ -331,3 +331,40 @@ def test_a_line_may_have_as_many_bytes_as_the_limit(end: bytes) -> None:
     whole = line + b" " * (MAX_LINE_BYTES - len(line) - len(end)) + end
     assert [json.loads(answer)["error"] for answer in answers(BytesIO(whole))] == [None]
     assert "line 1 has more" in next(answers(BytesIO(b" " + whole)))
+
+
+def test_the_memory_of_the_host_is_told_where_the_request_is_about_it() -> None:
+    answer = ask_one(host_memory_limit_bytes="16Gi", kv_offloading_size=200)
+    assert (answer["verdict"], rules(answer)) == ("DoesNotFit", ["HostMemoryTooSmall"])
+    host = answer["host_memory"]
+    assert set(host) == {"needs_bytes", "shared_memory_bytes", "terms", "page_cache_bytes"}
+    assert host["needs_bytes"]["low"] == sum(term["low"] for term in host["terms"].values())
+    assert "host_memory" not in ask_one()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"host_memory_limit_bytes": 0}, "host_memory_limit_bytes is 0; it must be a number of bytes from 1"),
+        ({"host_memory_limit_bytes": -1}, "it must be a number of bytes from 1"),
+        ({"host_memory_limit_bytes": "16 GiB"}, "such as 64Gi"),
+        ({"shm_bytes": "1e99Gi"}, "shm_bytes is '1e99Gi'; it must be"),
+        ({"node_memory_bytes": []}, "node_memory_bytes is []"),
+        ({"kv_offloading_size": -5}, "kv_offloading_size is -5; it must be a number of GiB"),
+        ({"kv_offloading_size": "10Gi"}, "it must be a number of GiB, such as 10 or 2.5"),
+        ({"kv_transfer_config": "nixl"}, "kv_transfer_config is 'nixl'; it must be an object"),
+        ({"kv_transfer_config": {"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"cpu_bytes_to_use": "80 GB"}}},
+         "cpu_bytes_to_use must be a number from 1"),
+    ],
+)  # fmt: skip
+def test_sizes_of_the_host_that_are_none_are_errors(values: dict[str, Any], words: str) -> None:
+    assert words in ask_one(**values)["error"]
+
+
+@pytest.mark.parametrize("limit", [17179869184, "17179869184", "16Gi", "16G"])
+def test_a_limit_may_be_written_in_three_ways(limit: Any) -> None:
+    assert rules(ask_one(host_memory_limit_bytes=limit, kv_offloading_size=16)) == ["HostMemoryTooSmall"]
+
+
+def test_a_buffer_of_nothing_is_refused() -> None:
+    assert rules(ask_one(kv_offloading_size=0)) == ["OffloadRefused"]

@@ -1,0 +1,40 @@
+"""Memory of the host for the pods that are rendered from a spec: what a spec gives them, and what kvgate asks for beyond it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvgate.api.quantity import parse_quantity
+from kvgate.budget.host_memory import HostLedger
+from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
+from kvgate.budget.units import GIB, MIB, cdiv, round_up
+
+if TYPE_CHECKING:
+    from kvgate.api.v1alpha1 import InferenceDeploymentSpec
+
+
+def links_bytes(spec: InferenceDeploymentSpec) -> int:
+    """Return the part of /dev/shm for queues and NCCL, whose buffers grow with the ranks that share a pod. kvgate adds it to the limit."""
+    ranks = spec.vllm.num_gpus
+    return GIB if ranks == 1 else max(10, 2 * ranks) * GIB
+
+
+def pod_of(spec: InferenceDeploymentSpec) -> PodMemory:
+    """Return the memory of a pod. /dev/shm is rendered as large as it must be, so that only the limit of the container is compared."""
+    limits = spec.template.resources.limits if spec.template.resources else None
+    limit = parse_quantity(limits.memory) if limits and limits.memory is not None else None
+    return PodMemory(limit_bytes=int(limit), added_bytes=links_bytes(spec)) if limit else UNKNOWN_POD
+
+
+def shared_memory_bytes(spec: InferenceDeploymentSpec, ledger: HostLedger | None) -> int:
+    """Return the size of /dev/shm: the part for queues and NCCL, and what the engine keeps there beside them."""
+    kept = sum(line.amount.high for line in ledger.shared if line.name != "messages") if ledger else 0
+    return links_bytes(spec) + round_up(kept, MIB)
+
+
+def memory_request_bytes(ledger: HostLedger) -> int:
+    """Return what a pod requests where its spec states neither request nor limit: what it is expected to take, in whole GiB.
+
+    It is a request alone. It finds a node that has the memory, and a prediction that is too small kills nothing.
+    """
+    return cdiv(ledger.needs.expected, GIB) * GIB
