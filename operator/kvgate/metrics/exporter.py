@@ -67,7 +67,7 @@ class DeploymentSample(Struct, frozen=True, kw_only=True):
     headroom_bytes: Bounds | None = None
     headroom_ratio: Bounds | None = None
     full_length_requests: Bounds | None = None
-    host_memory_bytes: Bounds | None = None
+    host_memory_bytes: int | None = None
     max_model_len_tokens: int | None = None
     max_num_seqs: int | None = None
     gpus: int | None = None
@@ -107,6 +107,7 @@ def sample_of(
         gpu_memory_bytes=(*terms, *((name, term.expected) for name, term in (ledger.terms if ledger else ()))),
         conditions=tuple((condition.type, condition.status) for condition in conditions),
         pinned=_pinned(budget) if budget else None,
+        host_memory_bytes=pod_ledger(budget).needs.expected if figures and budget else None,
         **figures,
     )
 
@@ -173,7 +174,6 @@ def _figures(budget: Budget) -> dict[str, Bounds]:
         "capacity_bytes": _bounds(stage.available, lambda available: max(0, available)),
         "headroom_bytes": _bounds(headroom),
         "headroom_ratio": (float(shares[0]), float(shares[1]), float(shares[2])),
-        "host_memory_bytes": _bounds(pod_ledger(budget).needs),
         "full_length_requests": _bounds(pool, lambda blocks: float(cache.max_concurrency(blocks))),
     }
 
@@ -192,7 +192,6 @@ def series_of(sample: DeploymentSample) -> Iterator[tuple[Metric, tuple[str, ...
         (registry.KV_CACHE_HEADROOM_BYTES, sample.headroom_bytes),
         (registry.KV_CACHE_HEADROOM_RATIO, sample.headroom_ratio),
         (registry.FULL_LENGTH_REQUESTS, sample.full_length_requests),
-        (registry.HOST_MEMORY_BYTES, sample.host_memory_bytes),
     )
     for metric, bounds in intervals:
         for bound, value in zip(_BOUND_NAMES, bounds or (), strict=False):
@@ -203,6 +202,7 @@ def series_of(sample: DeploymentSample) -> Iterator[tuple[Metric, tuple[str, ...
     observed = sample.observed or _NOT_OBSERVED
     figures = (
         (registry.KV_CACHE_DEMAND_BYTES, sample.demand_bytes),
+        (registry.HOST_MEMORY_BYTES, sample.host_memory_bytes),
         (registry.MAX_MODEL_LEN_TOKENS, sample.max_model_len_tokens),
         (registry.MAX_NUM_SEQS, sample.max_num_seqs),
         (registry.GPUS, sample.gpus),

@@ -67,8 +67,7 @@ FORGONE_KV_CACHE_BYTES = _owned(
 )
 HOST_MEMORY_BYTES = _owned(
     "kvgate_host_memory_bytes",
-    "Predicted memory of the host that one pod takes, with what lies in /dev/shm; low is what certainly counts against its limit.",
-    "bound",
+    "Memory of the host that one pod is expected to take, with what lies in /dev/shm.",
     unit="bytes",
 )
 KV_CACHE_DEMAND_BYTES = _owned(
@@ -127,6 +126,7 @@ PER_DEPLOYMENT = (
     KV_CACHE_CAPACITY_BYTES,
     PINNED_KV_CACHE_TOKENS,
     FORGONE_KV_CACHE_BYTES,
+    HOST_MEMORY_BYTES,
     KV_CACHE_DEMAND_BYTES,
     KV_CACHE_HEADROOM_BYTES,
     KV_CACHE_HEADROOM_RATIO,

@@ -36,7 +36,7 @@ from kvgate.metrics.exporter import (
 from kvgate.metrics.registry import METRICS, PER_DEPLOYMENT, MetricType
 from kvgate.rendering.standing import budget_status
 
-MAX_SERIES = 42
+MAX_SERIES = 43
 KEY = ("serving", "chat")
 OWNER = {"namespace": "serving", "inferencedeployment": "chat"}
 SPARE = {"type": "H100-SXM-80GB"}
