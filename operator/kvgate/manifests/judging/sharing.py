@@ -28,7 +28,7 @@ _COMPOSE_ORDER = (
     "let each service depend on the one before it with condition: service_healthy, and give that one a healthcheck"
 )
 _POD_ORDER = "start one as a sidecar (an init container with restartPolicy: Always and a startupProbe), which the others wait for"
-_CLUSTER_ORDER = "create one after the other is ready"
+_OTHER_ORDER = "start one after the other is ready"
 _MOST_SHARERS = 64
 """Engines on one GPU that are judged; those beyond that change no verdict."""
 _MOST_PROFILES = 16
@@ -153,17 +153,13 @@ def _share_of(each: _Seen) -> Fraction:
 
 
 def _place(each: _Seen, device: str) -> str:
-    if each.judged.engine.platform == COMPOSE:
-        return f"GPU {device} of the host"
-    return (
-        f"a GPU of {each.seen.pool.partition(' ')[2]}" if each.seen.starts_after is None else f"GPU {device} of the pod"
-    )
+    return f"GPU {device} of {each.seen.place}"
 
 
 def _order_of(each: _Seen) -> str:
-    if each.judged.engine.platform == COMPOSE:
-        return _COMPOSE_ORDER
-    return _CLUSTER_ORDER if each.seen.starts_after is None else _POD_ORDER
+    if each.seen.starts_after is None:
+        return _OTHER_ORDER
+    return _COMPOSE_ORDER if each.judged.engine.platform == COMPOSE else _POD_ORDER
 
 
 def _start_together(group: Sequence[_Seen]) -> bool | None:
@@ -186,6 +182,7 @@ def _is_unsure(each: _Seen) -> bool:
         or engine.is_overridden
         or not each.judged.is_release_known
         or bool(each.seen.profiles)
+        or each.seen.may_be_alternative
         or bool(sleeps and sleeps.value)
         or bool(budget and budget.request.shape.assumed)
     )

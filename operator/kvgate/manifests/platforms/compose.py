@@ -18,7 +18,14 @@ from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import NOTHING, Written, total
 from kvgate.manifests.pods.containers import is_vllm_image, starts_of
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput, SeenGpus
-from kvgate.manifests.pods.gpu_requests import NVIDIA_DEVICES, devices_in, shown_by_cuda, visible_devices, visible_gpus
+from kvgate.manifests.pods.gpu_requests import (
+    NVIDIA_DEVICES,
+    devices_in,
+    seen_by_several,
+    shown_by_cuda,
+    visible_devices,
+    visible_gpus,
+)
 from kvgate.manifests.pods.host_memory import room_of_service
 from kvgate.manifests.pods.volumes import no_files
 from kvgate.shell.environment import Room, SharedRoom, circumstances_told, takes_any_length
@@ -86,9 +93,13 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
             (path, f"{each} is not read: the variables that it sets are not known here") for path, each in missing
         ]
         is_from_dotenv = service != _with_values(written, Interpolation({}))
-        for start in starts_of(
-            entrypoint, command, variables, image.text, own_program=own_program, shared=given.shared
-        ):
+        seen, starts = (
+            _seen_gpus(given, name, service, variables, waits_for[name]),
+            starts_of(entrypoint, command, variables, image.text, own_program=own_program, shared=given.shared),
+        )
+        for start in starts:
+            seen_here = seen if len(starts) == 1 else seen_by_several(seen, start, entrypoint, command)
+            shown = visible_devices(start, variables, entrypoint, command)
             # A file of variables matters where the command line has some that are not set elsewhere.
             has_open_words = any(is_open(word.text) for word in start.arguments)
             yield FoundEngine(
@@ -101,14 +112,7 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
                 image=image,
                 num_gpus=_gpus(service),
                 visible_gpus=visible_gpus(start, variables, entrypoint, command),
-                seen_gpus=_seen_gpus(
-                    given,
-                    name,
-                    service,
-                    variables,
-                    visible_devices(start, variables, entrypoint, command),
-                    waits_for[name],
-                ),
+                seen_gpus=shown_by_cuda(seen_here, shown) if seen_here else None,
                 assumed=(_FROM_DOTENV,) if is_from_dotenv else (),
                 remarks=(*start.remarks, *(unread if has_open_words else ()), *(built if is_built else ())),
                 is_partial=is_built,
@@ -145,14 +149,9 @@ def _device_requests(service: Written) -> list[Written]:
 
 
 def _seen_gpus(
-    given: ReaderInput,
-    name: str,
-    service: Written,
-    variables: Mapping[str, Written],
-    shown: Written,
-    waits_for: frozenset[str],
+    given: ReaderInput, name: str, service: Written, variables: Mapping[str, Written], waits_for: frozenset[str]
 ) -> SeenGpus | None:
-    """Return the GPUs of the host that vLLM sees in a service; None where they are not known.
+    """Return the GPUs of the host that a service sees; None where they are not known.
 
     Docker turns a count into the first GPUs of the host, `0,1,…`, for every container anew (moby, daemon/nvidia_linux.go).
     """
@@ -161,15 +160,15 @@ def _seen_gpus(
     copies = (replicas if replicas.is_set else service.get("scale")).count
     if names == ():
         return None
-    seen = SeenGpus(
+    return SeenGpus(
         pool=f"{given.document.file}:{given.document.position.line}",
         names=names,
+        place="the host",
         label=name,
         copies=1 if copies is None else copies,
         starts_after=waits_for,
         profiles=frozenset(each.text for each in service.get("profiles").items()),
     )
-    return shown_by_cuda(seen, shown)
 
 
 def _names_of_gpus(service: Written, variables: Mapping[str, Written]) -> tuple[str, ...] | None:
@@ -178,8 +177,12 @@ def _names_of_gpus(service: Written, variables: Mapping[str, Written]) -> tuple[
     if service.get("gpus").text == "all":
         return None
     if not requests:
-        shown = variables.get(NVIDIA_DEVICES) if service.get("runtime").text == "nvidia" else None
-        return None if shown and shown.text == "all" else (shown and devices_in(shown.text)) or ()
+        if service.get("runtime").text != "nvidia":
+            return ()
+        # vLLM's image is made from one of CUDA, which sets the variable to `all`
+        default = "all" if is_vllm_image(service.get("image").text) else ""
+        shown = variables[NVIDIA_DEVICES].text if NVIDIA_DEVICES in variables else default
+        return None if shown == "all" else devices_in(shown) or ()
     found = list[str]()
     for request in requests:
         named = [name.strip() for each in request.get("device_ids").items() for name in each.text.split(",")]

@@ -95,12 +95,16 @@ class SeenGpus(Struct, frozen=True, kw_only=True):
     """Identity of the place where the names mean the same GPUs: a host's compose file, a claim of devices."""
     names: tuple[str, ...] | None
     """In the order in which vLLM takes them; None: all from 0 on."""
+    place: str
+    """What has the GPUs, for messages: `the host`, `the pod`, `ResourceClaim x`."""
     label: str
     """Name of the container or the service, for messages."""
     copies: int = 1
     """Engines that are started from this description, all with the same GPUs."""
     starts_after: frozenset[str] | None = frozenset()
     """Labels of those that have started before; None where nobody knows who starts it when."""
+    may_be_alternative: bool = False
+    """True for one of several starts in a script, of which branches may choose one."""
     profiles: frozenset[str] = frozenset()
     """Profiles of compose with one of which it runs; empty: it always runs."""
 

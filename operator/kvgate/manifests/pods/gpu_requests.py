@@ -168,6 +168,18 @@ def devices_in(text: str) -> tuple[str, ...] | None:
     return devices if all(map(_DEVICE.fullmatch, devices)) else None
 
 
+_BACKGROUND = pattern(r"(?:^|[^&>|])&(?:[^&>\d]|$)")
+
+
+def seen_by_several(seen: SeenGpus | None, start: Start, *fields: Written) -> SeenGpus | None:
+    """Return what one of several starts in a script sees; None where the script starts nothing in the background."""
+    if seen is None or not any(_BACKGROUND.search(str(field.value)) for field in fields):
+        return None
+    model = next((word.text for word in start.arguments if not word.text.startswith("-")), "")
+    label = f"{seen.label} {model}".rstrip()
+    return replace(seen, label=label, copies=1, starts_after=None, may_be_alternative=True)
+
+
 def shown_by_cuda(seen: SeenGpus, shown: Written) -> SeenGpus | None:
     """Return the GPUs that are left where CUDA shows some of those that a container sees; None where they are not known."""
     if shown is NOTHING:

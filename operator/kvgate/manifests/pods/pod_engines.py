@@ -15,6 +15,7 @@ from kvgate.manifests.pods.gpu_requests import (
     devices_in,
     gpu_part_of,
     gpus_of,
+    seen_by_several,
     shown_by_cuda,
     visible_devices,
     visible_gpus,
@@ -120,15 +121,17 @@ def engines_of_container(
     for start in starts:
         engine = engine_of_start(given, container, start, pod=pod, platform=platform)
         folder = folder_of_weights(variables, start.arguments)
-        seen = _seen_gpus(given, pod, container, variables) if len(starts) == 1 else None
-        shown = visible_devices(start, variables, container.get("command"), container.get("args"))
+        seen, script = _seen_gpus(given, pod, container, variables), (container.get("command"), container.get("args"))
+        if len(starts) > 1:
+            seen = seen_by_several(seen or _own_gpus(given, container), start, *script)
+        shown = visible_devices(start, variables, *script)
         engine = replace(
             engine,
             seen_gpus=shown_by_cuda(seen, shown) if seen else None,
             stores=tuple(stores_of(pod, container, folder, given.find_claim, templates)),
             takes_any_length=takes_any_length(variables),
             told=compile_cache_told(pod, container, variables) | circumstances_told(variables),
-            visible_gpus=visible_gpus(start, variables, container.get("command"), container.get("args")),
+            visible_gpus=visible_gpus(start, variables, *script),
             host=room_of(pod, container, variables, file_text),
         )
         yield engine if len(starts) == 1 else replace(engine, num_gpus=NOTHING)
@@ -151,6 +154,7 @@ def _seen_gpus(
     in_pod = SeenGpus(
         pool=f"{given.document.file}:{given.document.position.line} {pod.path}",
         names=None,
+        place="the pod",
         label=container.get("name").text,
         starts_after=before if container.path.startswith(pod.get("containers").path) else frozenset(),
     )
@@ -164,6 +168,7 @@ def _seen_gpus(
         return replace(
             in_pod,
             pool=f"{given.root.get('metadata', 'namespace').text or 'default'} {shared}",
+            place=shared,
             label=label,
             copies=copies,
             starts_after=None,
@@ -172,6 +177,12 @@ def _seen_gpus(
     if shown is None or (shown.text != "all" and not devices_in(shown.text)):
         return None
     return replace(in_pod, names=None if shown.text == "all" else devices_in(shown.text))
+
+
+def _own_gpus(given: ReaderInput, container: Written) -> SeenGpus:
+    """Return the GPUs of a container, which all of its processes see."""
+    pool = f"{given.document.file}:{given.document.position.line} {container.path}"
+    return SeenGpus(pool=pool, names=None, place="the container", label=container.get("name").text)
 
 
 def _annotations(given: ReaderInput) -> Written:

@@ -54,6 +54,7 @@ BOOKED, TIGHT, ORDER = "error SharedGpuOverbooked", "warning SharedGpuOverbooked
         (service("0.7"), service("0.7", gpus=None, runtime="nvidia", environment={"NVIDIA_VISIBLE_DEVICES": "0"})),
         (service("0.7", ids=["3"]), service("0.7", ids=["1", "3"], environment=["CUDA_VISIBLE_DEVICES=1"])),
         (service("0.7", ids=["GPU-ab12"]), service("0.7", ids=["GPU-ab12"])),
+        (service("0.7"), service("0.7", gpus=None, runtime="nvidia")),  # the image says that all GPUs are visible
         (service("0.7", ids=["0,1"], environment=["CUDA_VISIBLE_DEVICES=1"]), service("0.7", ids=["1"])),
         (service(), service()),
     ],
@@ -308,3 +309,25 @@ def test_a_file_with_very_many_services_is_judged_as_fast_as_it_is_read(tmp_path
     messages = [each.finding.message for engine in found.values() for each in engine.findings]
     assert len(messages) < 4000
     assert max(map(len, messages)) < 1000
+
+
+SCRIPT = "CUDA_VISIBLE_DEVICES={first} vllm serve Qwen/Qwen3-0.6B {more} & CUDA_VISIBLE_DEVICES={second} vllm serve Qwen/Qwen3-4B {more}"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "background", "expected"),
+    [("0", "0", "&", [TIGHT]), ("0", "1", "&", []), ("0", "0", ";", []), ("0", "0", "&&", []), ("0", "0", "||", [])],
+)
+def test_several_starts_of_a_script_share_a_gpu_where_they_run_in_the_background(
+    tmp_path: Path, first: str, second: str, background: str, expected: list[str]
+) -> None:
+    more = "--max-model-len=4096 --max-num-seqs=4 --gpu-memory-utilization=0.7"
+    script = SCRIPT.format(first=first, second=second, more=more).replace(" & ", f" {background} ")
+    resources = {"limits": {"nvidia.com/gpu": 2}}
+    found = judged(
+        tmp_path, pod("x", container("a", "0.7", command=["sh", "-c", script], args=[], resources=resources))
+    )
+    assert [told(each) for each in found] == [expected] * len(found)
+    compose = {"x": {"entrypoint": ["sh", "-c"], "command": [script], "gpus": "all"}}
+    both = judged(tmp_path, {"services": {name: {"image": IMAGE, **each} for name, each in compose.items()}})
+    assert [told(each) for each in both] == [expected] * len(both)
