@@ -46,11 +46,14 @@ def coverage_map(tree: Path, environment: Mapping[str, str]) -> CoverageMap:
     """Run the tests of a tree once under coverage, or return what the last run of the same files has shown."""
     kept = tree / f"covered-{_state(tree)}.json"
     if not kept.exists():
+        for outdated in tree.glob("covered-*.json"):
+            outdated.unlink()
         print("running the tests once to learn which lines each of them runs", flush=True)
         kept.write_text(json.dumps(_measured(tree, environment)), encoding="utf-8")
     found = json.loads(kept.read_text(encoding="utf-8"))
+    tests = list(found["seconds"])
     lines = {
-        path: {int(line): frozenset(tests) for line, tests in by_line.items()}
+        path: {int(line): frozenset(tests[number] for number in numbers) for line, numbers in by_line.items()}
         for path, by_line in found["lines"].items()
     }
     return CoverageMap(seconds=found["seconds"], tests_of_line=lines)
@@ -66,13 +69,12 @@ def _measured(tree: Path, environment: Mapping[str, str]) -> dict[str, object]:
     if done.returncode > 1:  # not the end of a run in which some tests failed
         sys.exit(f"the tests do not run:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
     passed: dict[str, float] = json.loads(seconds.read_text(encoding="utf-8"))
+    number_of = {test: number for number, test in enumerate(passed)}
     covered = CoverageData(str(data))
     covered.read()
     lines = {
         Path(name).relative_to(tree).as_posix(): {
-            line: sorted(
-                passed.keys() & contexts
-            )  # none while modules are imported, nor tests that fail without any mutant
+            line: [number_of[test] for test in passed.keys() & contexts]  # lines of an import have no test
             for line, contexts in covered.contexts_by_lineno(name).items()
         }
         for name in covered.measured_files()
