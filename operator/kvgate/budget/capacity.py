@@ -27,6 +27,8 @@ class KVCache(Struct, frozen=True, kw_only=True, dict=True):
     dtype: KVCacheDtype
     bytes_per_block: int
     """Bytes of a block on the pipeline stage where it is largest; 0 for a model that keeps nothing."""
+    checked_bytes_per_block: int
+    """The same as vLLM's start check counts it: in some releases those of all stages together."""
     reach: Reach
     null_blocks: int
     """Blocks that vLLM keeps for itself: 1 since 0.29; they count in num_blocks, and no request can use them."""
@@ -46,6 +48,13 @@ class KVCache(Struct, frozen=True, kw_only=True, dict=True):
         """Blocks of one request of that many tokens."""
         return request_blocks(self.groups, replace(self.reach, max_model_len=num_tokens))
 
+    def checked_blocks(self, num_tokens: int) -> int:
+        """Blocks that vLLM's start check wants for one request of that many tokens."""
+        blocks = self.blocks_of(num_tokens)
+        if self.checked_bytes_per_block == self.bytes_per_block:
+            return blocks
+        return cdiv(blocks * self.checked_bytes_per_block, self.bytes_per_block)
+
     def max_concurrency(self, num_blocks: int) -> Fraction:
         """Full-length requests at the same time, as vLLM prints it, without subtracting the null block; 0 where nothing is kept."""
         needed = self.request_blocks
@@ -62,10 +71,11 @@ class KVCache(Struct, frozen=True, kw_only=True, dict=True):
     def max_model_len_that_fits(self, num_blocks: int, *, at_most: int) -> int:
         """vLLM's `estimated maximum model length`: the longest request that fits beside the null block; 0 if none does."""
         usable = num_blocks - self.null_blocks
-        if self.blocks_of(at_most) <= usable:
+        if self.checked_blocks(at_most) <= usable:
             return at_most
-        guess = self._length_of(usable, at_most)
-        return largest(at_most, lambda length: self.blocks_of(length) <= usable, guess=guess)
+        stages = self.checked_bytes_per_block // max(1, self.bytes_per_block)
+        guess = self._length_of(usable // max(1, stages), at_most)
+        return largest(at_most, lambda length: self.checked_blocks(length) <= usable, guess=guess)
 
     def _length_of(self, blocks: int, at_most: int) -> int:
         """Estimate the tokens that blocks hold: while every cache grows, or after windows are full and only whole caches grow."""
@@ -113,7 +123,7 @@ class Demand(Struct, frozen=True, kw_only=True):
     """Requests that are held at the same time."""
     blocks: int
     startup_blocks: int
-    """Blocks of one request of max_model_len."""
+    """Blocks that vLLM's start check wants: those of one request of max_model_len, in some releases on all pipeline stages."""
     sequence_blocks: int = 0
     """Blocks that full CUDA graphs over recurrent states need: one for every sequence, the null block among them."""
 
@@ -131,10 +141,10 @@ def demand_of(
     workload: Workload | None,
 ) -> Demand:
     """Return the demand of a guarantee; Workload without a workload is Startup."""
-    startup = kv_cache.request_blocks
+    startup = kv_cache.checked_blocks(kv_cache.reach.max_model_len)
     requests, blocks = 1, startup
     if guarantee is Guarantee.FULL_CONTEXT:
-        requests, blocks = resolved.max_num_seqs, resolved.max_num_seqs * startup
+        requests, blocks = resolved.max_num_seqs, max(startup, resolved.max_num_seqs * kv_cache.request_blocks)
     elif guarantee is Guarantee.WORKLOAD and workload is not None:
         requests, shared = workload.peak_concurrency, 0
         if resolved.enable_prefix_caching:

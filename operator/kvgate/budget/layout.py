@@ -78,6 +78,7 @@ def lay_out(request: BudgetRequest, resolved: Resolved, accounting: Accounting) 
         groups=layout.groups,
         dtype=settings.specs.dtype,
         bytes_per_block=max(layout.stage_block_bytes),
+        checked_bytes_per_block=(sum if accounting.start_check_counts_all_stages else max)(layout.stage_block_bytes),
         reach=reach,
         null_blocks=accounting.null_blocks,
         tokens_by_concurrency=accounting.tokens_by_concurrency,

@@ -229,6 +229,9 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     shrinks_to_fewest_blocks: bool = False
     """True where a rank with room for more blocks than the fewest of all ranks gives the rest back (`get_kv_cache_configs`); before 0.12
     it keeps all bytes that `--kv-cache-memory-bytes` gives it."""
+    start_check_counts_all_stages: bool = False
+    """True where vLLM's start check holds one request's caches of all pipeline stages against the memory of one rank (0.14 and 0.16,
+    `get_kv_cache_configs`; not in 0.13 and 0.17)."""
     plugs_in_kv_cache_dtypes: bool = False
     """True where a plug-in for a platform may register further KV cache dtypes (0.33, `register_kv_cache_dtype`)."""
     v0_reads_fp8_caches: bool = True
@@ -338,6 +341,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 14), {
         "deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"}),
         "cache_scheme_methods": frozenset({"modelopt"}),
+        "start_check_counts_all_stages": True,
     }),
     ((0, 15), {
         "cache_scheme_methods": frozenset({"modelopt", "compressed-tensors"}),
@@ -346,6 +350,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     }),
     ((0, 16), {"leaves_out_unused_encoders": True}),
     ((0, 17), {
+        "start_check_counts_all_stages": False,
         "offloads_after_loading": True,
         "sampler_half_rows": 7,
         "sampler_program_rows": True,

@@ -81,12 +81,14 @@ def one_request_fits(budget: Budget) -> Iterable[Finding]:
         return
     size, length, pool = stage.bytes_per_block, budget.resolved.max_model_len, budget.num_blocks
     longest = kv_cache.max_model_len_that_fits(pool.low, at_most=length) if pool else 0
+    is_summed = demand.startup_blocks > kv_cache.request_blocks
     yield KV_CACHE_TOO_SMALL.finding(
         "max_model_len",
         words(
-            "one request of {max_model_len} {length} needs {needed} of KV cache per GPU and {available}",
+            "one request of {max_model_len} {length} needs {needed} of KV cache per GPU{why} and {available}",
             length=length,
             needed=format_gib(demand.startup_blocks * size),
+            why=f", because vLLM {budget.request.vllm_version} counts all pipeline stages," if is_summed else "",
             available=_available(budget, usable.times(size), verdict),
         ),
         any_one(

@@ -5,6 +5,7 @@ import pytest
 from kvgate.budget import capacity
 from kvgate.budget.answer import Budget, plan
 from kvgate.budget.capacity import KVCache, largest
+from kvgate.budget.interval import Verdict
 from kvgate.budget.kv_cache_groups import Groups
 from kvgate.budget.kv_cache_spec import Reach
 from kvgate.budget.units import GIB
@@ -57,3 +58,23 @@ def test_the_size_of_the_cache_is_concurrency_times_length_rounded_down() -> Non
     odd, _ = cache_of("Qwen/Qwen3-8B", max_model_len=1000)  # 63 blocks of 16 tokens
     assert odd.num_tokens(100) == 1587  # 100 / 63 × 1000
     assert odd.max_concurrency(126) == 2
+
+
+@pytest.mark.parametrize(("release", "stages"), [("0.13.0", 1), ("0.14.0", 4), ("0.16.0", 4), ("0.17.0", 1)])
+def test_from_0_14_to_0_16_the_start_check_wants_the_caches_of_all_stages_on_one_rank(
+    release: str, stages: int
+) -> None:
+    """`get_kv_cache_configs` of these releases; Qwen3-8B has 36 layers, so four stages have 9 each."""
+    cache, budget = cache_of("Qwen/Qwen3-8B", max_model_len=32768, vllm_version=release, pipeline=4)
+    assert budget.demand is not None
+    assert cache.request_blocks == 2048
+    assert budget.demand.startup_blocks == 2048 * stages
+    assert budget.verdict is (Verdict.FITS if stages == 1 else Verdict.DOES_NOT_FIT)  # 1.125 or 4.5 GiB of 2 GiB
+    longest = cache.max_model_len_that_fits(1820 * 2, at_most=32768)
+    assert longest == (32768 if stages == 1 else 1820 * 2 // 4 * 16)
+
+
+def test_one_stage_is_checked_alike_in_every_release() -> None:
+    cache, budget = cache_of("Qwen/Qwen3-8B", max_model_len=8192, vllm_version="0.16.0")
+    assert budget.demand is not None
+    assert budget.demand.startup_blocks == cache.request_blocks == 512
