@@ -14,7 +14,7 @@ from kvgate.budget.hardware import Parallelism
 from kvgate.budget.host_releases import HostAccounting, host_accounting
 from kvgate.budget.host_settings import HostSettings, KVConnector, PodMemory
 from kvgate.budget.interval import Interval, Term
-from kvgate.budget.units import GIB, MIB, cdiv, gib
+from kvgate.budget.units import GIB, MIB, cdiv
 from kvgate.budget.versions import Release
 
 _NONE = Interval.exactly(0)
@@ -36,13 +36,13 @@ _LINKED_RANK_BYTES = Interval(low=0, expected=64 * MIB, high=512 * MIB)
 """Pages of queues and of NCCL's segments that a rank writes in /dev/shm: NCCL makes segments of 7 to 10 MB (nccl#1518), by rule."""
 _LARGEST_CHUNK_BYTES = GIB
 """Blocks are offloaded in chunks, and a buffer holds whole ones; no chunk of a known model is as large as this."""
-_SHARD_BYTES = gib(5)
+_SHARD_BYTES = 5 * GIB
 """Usual size of one file of a checkpoint (transformers, `max_shard_size`)."""
 _COPY_BYTES = 512 * MIB
 """Buffers of loaders that copy a file piece by piece, by rule."""
 _STREAM_BYTES = 40 * 10**9
 """Most that the Run:ai streamer buffers unless RUNAI_STREAMER_MEMORY_LIMIT says otherwise."""
-_LMCACHE_DEFAULT_BYTES = gib(5)
+_LMCACHE_DEFAULT_BYTES = 5 * GIB
 """LMCache's default of `max_local_cpu_size`."""
 _SIMPLE_DEFAULT_BYTES = 8 * GIB
 """vLLM's default of SimpleCPUOffloadConnector (`DEFAULT_CPU_CAPACITY_BYTES`)."""
