@@ -18,6 +18,7 @@ from kvgate.hf_config.blocks import attention, dense_mlp, vector
 _PARALLEL = {each.name for each in fields(Parallelism)}
 _REQUEST = {
     "circumstances",
+    "is_whole",
     "shape",
     "draft",
     "accelerator",

@@ -16,7 +16,7 @@ from kvgate.budget.calibration import Correction, ObservedStart, StartKey, Start
 from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.draft import Draft, draft_weights, own_ends_bytes
 from kvgate.budget.hardware import Parallelism
-from kvgate.budget.interval import Interval, Term
+from kvgate.budget.interval import Fact, Interval, Term
 from kvgate.budget.layer_activation import loaded_buffer_bytes
 from kvgate.budget.lora import adapters_in_host_memory, lora_term
 from kvgate.budget.model_shape import CompressedAttention, ModelShape
@@ -24,7 +24,7 @@ from kvgate.budget.non_torch import non_torch
 from kvgate.budget.offload import Offloaded, offloaded
 from kvgate.budget.request import DEFAULT_GRAPHS, NO_OFFLOAD, BudgetRequest, EngineSettings, GraphSettings
 from kvgate.budget.run import Run, run_of
-from kvgate.budget.settings import Resolved
+from kvgate.budget.settings import Resolved, accounting_for, may_run_v0, resolve_settings
 from kvgate.budget.units import share_of
 from kvgate.budget.versions import Accounting, is_newer_than_known
 from kvgate.budget.weights import Weights, checkpoint_ratio, rank_weights, unlisted_bytes
@@ -107,6 +107,8 @@ def ledger_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting
     """Return the ledger of any rank of the pipeline stage first ≤ i < last, as observed starts correct it."""
     run = run_of(request, resolved, accounting, stage)
     ledger = _by_formula(run, request, resolved)
+    if may_run_v0(request, accounting):
+        ledger = _with_older_engine(ledger, request, stage)
     if not request.calibration.starts:
         return ledger
     correction = request.calibration.correction(
@@ -116,6 +118,35 @@ def ledger_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting
         spread=_start_to_start(run, ledger.requested_bytes - ledger.available.expected),
     )
     return replace(ledger, correction=correction) if correction else ledger
+
+
+_EITHER_ENGINE = Fact(
+    name="engine",
+    value="V1",
+    other="V0",
+    why="this release has both, and the command and the environment of the start are not known",
+)
+
+
+def _with_older_engine(ledger: Ledger, request: BudgetRequest, stage: tuple[int, int]) -> Ledger:
+    """Return the ledger with ranges that hold that of V0 too."""
+    asked = replace(request, circumstances=replace(request.circumstances, use_v1=False))
+    accounting = accounting_for(asked)
+    resolved = resolve_settings(asked, accounting)
+    older = _by_formula(run_of(asked, resolved, accounting, stage), asked, resolved)
+    lines = [
+        replace(
+            line,
+            amount=Interval(
+                low=min(line.amount.low, other.amount.low),
+                expected=line.amount.expected,
+                high=max(line.amount.high, other.amount.high),
+            ),
+        )
+        for line, other in zip(ledger.lines, older.lines, strict=True)
+    ]
+    lines[1] = replace(lines[1], facts=(_EITHER_ENGINE, *lines[1].facts))
+    return replace(ledger, lines=tuple(lines))
 
 
 def observed_start(

@@ -118,6 +118,21 @@ def _falls_back_to_v0(request: BudgetRequest, accounting: Accounting) -> bool:
     return request.settings.kv_cache_dtype.startswith("fp8") and _lacks_fp8_kernel(request)
 
 
+def may_run_v0(request: BudgetRequest, accounting: Accounting) -> bool:
+    """True where the release starts V1, and nobody says that this start left it so."""
+    return (
+        accounting.v1_engine
+        and accounting.v0_is_common
+        and _is_program_open(request)
+        and request.circumstances.use_v1 is None
+    )
+
+
+def _is_program_open(request: BudgetRequest) -> bool:
+    """True where the command and the environment of the start are not known."""
+    return request.circumstances.usage_context is None and not request.is_whole
+
+
 def _lacks_fp8_kernel(request: BudgetRequest) -> bool:
     """True where V1 of 0.8 to 0.10 has no kernel for an fp8 cache on a GPU of NVIDIA: outside Hopper, and Blackwell since 0.10 (0.8.5,
     0.9.2 and 0.10.0, `flash_attn_supports_fp8` and `is_kv_cache_dtype_supported`). MLA and sinks are left out: V0 has no kernel either."""
@@ -174,7 +189,7 @@ def profiled_seqs(request: BudgetRequest, resolved: Resolved, accounting: Accoun
         items = (item for encoder in request.shape.encoders for item in encoder.items)
         tokens = sum(limits.get(item.modality, 1) * item.tokens_within(resolved.max_model_len) for item in items)
         return max(1, min(resolved.max_num_seqs, resolved.max_num_batched_tokens // max(1, tokens))), None
-    is_open = request.circumstances.usage_context is None and asked.max_num_seqs is None and not request.is_whole
+    is_open = _is_program_open(request) and asked.max_num_seqs is None
     if other is None or not is_open or asked.max_num_batched_tokens != ENGINE_BATCHED_TOKENS:
         return resolved.max_num_seqs, None
     other = min(other, resolved.max_num_seqs)

@@ -7,6 +7,7 @@ import pytest
 from kvgate.budget.answer import plan
 from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances, Links, UsageContext, compile_cache_of, sampler_of
 from kvgate.budget.interval import Interval, Term
+from kvgate.budget.ledger import Ledger
 from kvgate.budget.request import GraphSettings, Speculation
 from kvgate.budget.units import gib
 from kvgate.budget.versions import accounting_of
@@ -168,7 +169,7 @@ def test_the_engine_follows_from_the_release_the_gpu_the_model_and_the_variable(
     assert ledger is not None
     assert dict(ledger.lines[1].inputs)["runner"] == engine
     falls_back = engine == "V0" and version != "0.7.3"
-    assert ("engine" in [fact.name for fact in ledger.lines[1].facts]) is falls_back
+    assert any(fact.name == "engine" and fact.is_known for fact in ledger.lines[1].facts) is falls_back
 
 
 @pytest.mark.parametrize(
@@ -306,3 +307,31 @@ def test_a_variable_chooses_the_model_runner() -> None:
 def test_no_variable_brings_a_runner_that_the_release_does_not_use(version: str, runner: str | None) -> None:
     facts = {fact.name: fact.value for fact in peak(Circumstances(use_v2_model_runner=True), version).facts}
     assert facts.get("model runner") == runner
+
+
+def test_a_start_of_0_8_whose_command_nobody_knows_may_run_either_engine() -> None:
+    """Qwen2.5-7B on A10G with 0.8.1 ran V0, and nothing in its log says why (issue 15360)."""
+
+    def asked(told: Circumstances, *, is_whole: bool = False, version: str = "0.8.1") -> Ledger:
+        request = new_request(
+            shape=catalogue_shape("Qwen/Qwen2.5-7B-Instruct"), accelerator=catalogue_accelerator("A10G-24GB"),
+            vllm_version=version, circumstances=told, is_whole=is_whole, max_model_len=16384,
+        )  # fmt: skip
+        ledger = plan(request).stages[0].ledger
+        assert ledger is not None
+        return ledger
+
+    def engines(ledger: Ledger) -> list[tuple[str, str]]:
+        return [(fact.value, fact.other) for fact in ledger.lines[1].facts if fact.name == "engine"]
+
+    open_, newer, older = (asked(Circumstances(use_v1=told)) for told in (None, True, False))
+    assert [engines(each) for each in (open_, newer, older)] == [[("V1", "V0")], [], [("V0", "")]]
+    assert open_.available.expected == newer.available.expected != older.available.expected
+    assert covers(open_.available, older.available.expected)
+    assert open_.available.high > newer.available.high
+    for known in (
+        asked(Circumstances(usage_context="server")),
+        asked(NOTHING_TOLD, is_whole=True),
+        asked(NOTHING_TOLD, version="0.9.1"),
+    ):
+        assert engines(known) == []
