@@ -113,8 +113,7 @@ def sharer_of(budget: Budget, name: str) -> Sharer:
         before, host = fitted.SLACK_CONTEXT.interval, fitted.SLACK_UNIFIED.interval
     requested_bytes = share_of(accelerator.memory_bytes, budget.resolved.gpu_memory_utilization)
     held = [_held(stage, stage.ledger, before, requested_bytes, budget) for stage in budget.stages if stage.ledger]
-    tightest = budget.tightest
-    known = tightest is not None and tightest.ledger is not None
+    ledger = budget.tightest.ledger if budget.tightest else None
     return Sharer(
         name=name,
         memory_bytes=accelerator.memory_bytes,
@@ -132,7 +131,7 @@ def sharer_of(budget: Budget, name: str) -> Sharer:
         )
         if held
         else Interval(low=before.low, expected=before.expected + requested_bytes, high=before.high + requested_bytes),
-        overhead=_overhead(tightest.ledger) if known and tightest and tightest.ledger else None,
+        overhead=_overhead(ledger) if ledger else None,
         demand_bytes=budget.demand_bytes or 0,
         checks_free=budget.accounting.checks_free_memory and accelerator.vendor in _CHECKED,
         measures=request.settings.kv_cache_memory_bytes is None and request.shape.keeps_caches,
@@ -167,9 +166,10 @@ def _uncounted_graphs(ledger: Ledger) -> Interval:
 
 def _overhead(ledger: Ledger) -> Interval:
     """Return what the ledger takes out of the requested memory before the KV cache gets the rest."""
-    left = ledger.available
-    requested = ledger.requested_bytes
-    return Interval(low=requested - left.high, expected=requested - left.expected, high=requested - left.low)
+    left, requested_bytes = ledger.available, ledger.requested_bytes
+    return Interval(
+        low=requested_bytes - left.high, expected=requested_bytes - left.expected, high=requested_bytes - left.low
+    )
 
 
 def share_gpu(sharers: Sequence[Sharer]) -> Sharing:

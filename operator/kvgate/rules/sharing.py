@@ -18,6 +18,7 @@ from kvgate.rules.finding import (
     at_most,
     change,
     do,
+    remedy_of,
     words,
 )
 
@@ -38,62 +39,71 @@ SHARED_GPU_OVERBOOKED = Rule(
 
 def shares_leave_room(budget: Budget) -> Iterable[Finding]:
     """An engine that shares its GPU with others like it, or, where its utilisation is given, with others of any size."""
-    shared_by, settings = budget.request.shared_by, budget.request.settings
+    shared_by = budget.request.shared_by
     if shared_by == 1:
         return
     sharer = sharer_of(budget, budget.request.shape.name)
     alike = share_gpu([sharer] * shared_by)
     if alike.verdict is Verdict.FITS:
         return
-    share = f"{float(budget.resolved.gpu_memory_utilization):g}"
+    remedy = _equal_parts(budget, alike)
     if sharer.counts_others:
-        message = words(
-            "{shared_by} is {count}, and vLLM {version} takes what the others hold out of its own share: the shares of engines on one GPU "
-            "have to grow in the order of their starts",
-            count=shared_by,
-            version=budget.request.vllm_version,
-        )
-        yield SHARED_GPU_OVERBOOKED.finding(
-            "gpu_memory_utilization", message, do(_LATER_RELEASE), severity=Severity.WARNING
-        )
-        return
-    if settings.gpu_memory_utilization is None:
-        message = words(
-            "{shared_by} is {count}, and with vLLM's default {gpu_memory_utilization} of {share} that many engines claim {claimed} of the "
-            "{total} of {gpu}: {requested} each, and {low} to {high} before it",
-            count=shared_by,
-            share=share,
-            claimed=format_gib(shared_by * (sharer.before.expected + sharer.requested_bytes)),
-            total=format_gib(sharer.memory_bytes),
-            gpu=budget.request.accelerator.name,
-            requested=format_gib(sharer.requested_bytes),
-            low=format_gib(sharer.before.low),
-            high=format_gib(sharer.before.high),
-        )
-        is_certain = alike.verdict is Verdict.DOES_NOT_FIT
+        message, is_certain, remedy = _growing_shares(budget), False, remedy_of(_LATER_RELEASE)
+    elif budget.request.settings.gpu_memory_utilization is None:
+        message, is_certain = _default_shares(budget, sharer), alike.verdict is Verdict.DOES_NOT_FIT
     else:
-        others = shared_by - 1
-        left_bytes = max(0, sharer.total.expected - sharer.beyond_request.expected - sharer.requested_bytes)
-        message = words(
-            "{gpu_memory_utilization} {share} is more than an equal part: it leaves {left} of {gpu} to the {others} that {shared_by} "
-            "{count} states",
-            share=share,
-            left=format_gib(left_bytes),
-            gpu=budget.request.accelerator.name,
-            others="other engine" if others == 1 else f"{others} other engines",
-            count=shared_by,
-        )
-        needs_free = sharer.before.low + max(sharer.requested_bytes, sharer.held.low)
-        is_certain = sharer.checks_free and needs_free + others * sharer.before.low > sharer.total.high
-    yield SHARED_GPU_OVERBOOKED.finding(
-        "gpu_memory_utilization",
-        message,
-        _equal_parts(budget, alike, share),
-        severity=Severity.ERROR if is_certain else Severity.WARNING,
+        message = _left_to_others(budget, sharer)
+        wanted_bytes = sharer.before.low * shared_by + max(sharer.requested_bytes, sharer.held.low - sharer.before.low)
+        is_certain = sharer.checks_free and wanted_bytes > sharer.total.high
+    severity = Severity.ERROR if is_certain else Severity.WARNING
+    yield SHARED_GPU_OVERBOOKED.finding("gpu_memory_utilization", message, remedy, severity=severity)
+
+
+def _growing_shares(budget: Budget) -> Words:
+    return words(
+        "{shared_by} is {count}, and vLLM {version} takes what the others hold out of its own share: the shares of engines on one GPU have "
+        "to grow in the order of their starts",
+        count=budget.request.shared_by,
+        version=budget.request.vllm_version,
     )
 
 
-def _equal_parts(budget: Budget, alike: Sharing, before: str) -> Remedy:
+def _default_shares(budget: Budget, sharer: Sharer) -> Words:
+    count = budget.request.shared_by
+    return words(
+        "{shared_by} is {count}, and with vLLM's default {gpu_memory_utilization} of {share} that many engines claim {claimed} of the "
+        "{total} of {gpu}: {requested} each, and {low} to {high} before it",
+        count=count,
+        share=_share_text(budget),
+        claimed=format_gib(count * (sharer.before.expected + sharer.requested_bytes)),
+        total=format_gib(sharer.memory_bytes),
+        gpu=budget.request.accelerator.name,
+        requested=format_gib(sharer.requested_bytes),
+        low=format_gib(sharer.before.low),
+        high=format_gib(sharer.before.high),
+    )
+
+
+def _left_to_others(budget: Budget, sharer: Sharer) -> Words:
+    others = budget.request.shared_by - 1
+    left_bytes = sharer.total.expected - sharer.beyond_request.expected - sharer.requested_bytes
+    return words(
+        "{gpu_memory_utilization} {share} is more than an equal part: it leaves {left} of {gpu} to the {others} that {shared_by} {count} "
+        "states",
+        share=_share_text(budget),
+        left=format_gib(max(0, left_bytes)),
+        gpu=budget.request.accelerator.name,
+        others="other engine" if others == 1 else f"{others} other engines",
+        count=budget.request.shared_by,
+    )
+
+
+def _share_text(budget: Budget) -> str:
+    return f"{float(budget.resolved.gpu_memory_utilization):g}"
+
+
+def _equal_parts(budget: Budget, alike: Sharing) -> Remedy:
+    before = _share_text(budget)
     fewer = change(Change.LOWER, "shared_by", before=budget.request.shared_by)
     larger = do("use a GPU with more memory")
     if found := utilizations(alike, by_need=False):
