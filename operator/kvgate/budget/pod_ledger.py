@@ -57,7 +57,7 @@ def _model_on_host(budget: Budget) -> ModelOnHost:
         cache_bytes=budget.num_blocks.expected * block_bytes if budget.num_blocks and ledgers else 0,
         block_bytes=block_bytes,
         token_ids_bytes=4 * resolved.max_num_seqs * resolved.max_model_len
-        if runs_on_v2(shape, budget.accounting, request.circumstances)
+        if runs_on_v2(shape, budget.accounting, request.circumstances, request.accelerator.vendor)
         else 0,
         takes_media=any(request.settings.takes(item.modality) for encoder in shape.encoders for item in encoder.items),
     )

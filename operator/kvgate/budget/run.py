@@ -106,7 +106,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
     @property
     def v2_runner(self) -> bool:
-        return runs_on_v2(self.shape, self.accounting, self.circumstances)
+        return runs_on_v2(self.shape, self.accounting, self.circumstances, self.accelerator.vendor)
 
     @property
     def is_compiled(self) -> bool:

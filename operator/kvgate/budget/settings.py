@@ -266,11 +266,13 @@ def state_mode(shape: ModelShape, asked: EngineSettings, accounting: Accounting)
 
 
 @lru_cache(maxsize=1024)
-def runs_on_v2(shape: ModelShape, accounting: Accounting, told: Circumstances) -> bool:
+def runs_on_v2(shape: ModelShape, accounting: Accounting, told: Circumstances, vendor: str) -> bool:
     """Return whether the release runs the model on the V2 runner; by default it needs a model that generates text before 0.29."""
     if told.use_v2_model_runner is not None and accounting.v2_runner_architectures != frozenset():
         return told.use_v2_model_runner
     if shape.pools and accounting.v2_runner_architectures is not None:
+        return False
+    if vendor == "amd" and shape.architecture in accounting.v1_runner_on_amd:
         return False
     is_quantized = shape.quantization is not None
     return accounting.uses_v2_runner(shape.architecture, is_dense=shape.is_dense, is_quantized=is_quantized)
@@ -287,6 +289,6 @@ def max_concurrent_batches(request: BudgetRequest, accounting: Accounting) -> in
         schedules_ahead = asked.speculation is None or request.draft_method in _DRAFTS_ON_GPU
     if not schedules_ahead:
         return pipeline
-    if runs_on_v2(shape, accounting, request.circumstances):
+    if runs_on_v2(shape, accounting, request.circumstances, request.accelerator.vendor):
         return pipeline + 1
     return 2 if pipeline == 1 else pipeline

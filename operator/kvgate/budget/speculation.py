@@ -69,7 +69,7 @@ def draft_refusals(request: BudgetRequest, resolved: Resolved, accounting: Accou
 def _needs_equal_cut(request: BudgetRequest, accounting: Accounting) -> bool:
     """True where a complete model must be cut as its target is (`DraftModelProposer._raise_if_draft_tp_mismatch`, V1 runner)."""
     is_complete = request.draft is not None and request.draft.is_complete
-    is_v1_runner = not runs_on_v2(request.shape, accounting, request.circumstances)
+    is_v1_runner = not runs_on_v2(request.shape, accounting, request.circumstances, request.accelerator.vendor)
     return is_complete and is_v1_runner and parse_patch(request.vllm_version) >= (0, 16, 0)
 
 

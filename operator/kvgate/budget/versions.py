@@ -134,6 +134,8 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where the V1 runner takes the estimate of CUDA graph memory out of the budget."""
     v2_runner_architectures: frozenset[str] | None = frozenset()
     """Architectures that the V2 runner serves by default; None: all architectures."""
+    v1_runner_on_amd: frozenset[str] = frozenset()
+    """Architectures that stay on the V1 runner on GPUs of AMD (ROCM_DEFAULT_MRV1_ARCHITECTURES)."""
     v2_runner_dense: bool = False
     """True where the V2 runner serves every dense architecture that generates text (0.25, `_is_default_v2_model_runner_model`)."""
     v2_runner_plain_only: bool = False
@@ -412,6 +414,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "packed_caches_refuse_windows": True,
     }),
     ((0, 27), {
+        "v1_runner_on_amd": frozenset({"KimiK3ForConditionalGeneration"}),
         "shares_prompts": True,
         "consumed_accounting": True,
         "counts_fragments": True,
@@ -422,6 +425,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     }),
     ((0, 28), {"blackwell_graphs": True, "scheduled_tokens_leave_draft_slots": False, "default_state_mode": "align"}),
     ((0, 29), {
+        "v1_runner_on_amd": frozenset({"DeepseekV32ForCausalLM", "DeepseekV4ForCausalLM", "GlmMoeDsaForCausalLM"}),
         "state_checkpoints": True, "null_blocks": 1, "v2_runner_architectures": None, "v2_graphs_deducted": True,
         "reduces_alone_mib": {},
     }),
@@ -429,7 +433,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "reduces_alone_mib": {(103, 4): 80, (103, 8): 64}, "shared_layers_project_keys": False, "pools_compressed_queries": False,
     }),
     ((0, 31), {"counts_fragments": False, "graphs_unmeasured_on": frozenset()}),
-    ((0, 32), {"nvfp4_capabilities": frozenset({8, 9, 10, 12}), "state_modes": frozenset({"align"})}),
+    ((0, 32), {"v1_runner_on_amd": frozenset(), "nvfp4_capabilities": frozenset({8, 9, 10, 12}), "state_modes": frozenset({"align"})}),
     ((0, 33), {
         "plugs_in_kv_cache_dtypes": True,
         "reduces_alone_mib": {(100, 8): 128, (103, 4): 80, (103, 8): 128},

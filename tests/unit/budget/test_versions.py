@@ -6,11 +6,13 @@ import pytest
 from msgspec.structs import asdict
 
 from kvgate.budget.answer import plan
+from kvgate.budget.circumstances import NOTHING_TOLD
 from kvgate.budget.errors import UnknownVersion
+from kvgate.budget.settings import runs_on_v2
 from kvgate.budget.units import GIB
 from kvgate.budget.versions import DEFAULT_VERSION, NEWEST, OLDEST, accounting_of, parse_release
 from kvgate.vllm.options import releases_read
-from support.builders import catalogue_accelerator, new_accelerator, new_model_shape, new_request
+from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_model_shape, new_request
 
 
 @pytest.mark.parametrize(
@@ -163,3 +165,17 @@ def test_longrope_runs_unscaled_unless_more_is_asked(version: str, length: int) 
     assert plan(new_request(shape=shape, vllm_version=version)).resolved.max_model_len == length
     asked = plan(new_request(shape=shape, vllm_version=version, max_model_len=32_768))
     assert asked.resolved.max_model_len == 32_768
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "version", "is_v2"),
+    [
+        ("deepseek-ai/DeepSeek-V3.2", "MI355X-288GB", "0.30.0", False),
+        ("deepseek-ai/DeepSeek-V3.2", "B200-SXM-180GB", "0.30.0", True),
+        ("deepseek-ai/DeepSeek-V3.2", "MI355X-288GB", "0.32.0", True),
+        ("Qwen/Qwen3-32B", "MI355X-288GB", "0.30.0", True),
+    ],
+)
+def test_some_architectures_stay_on_v1_on_amd(model: str, gpu: str, version: str, *, is_v2: bool) -> None:
+    shape, vendor = catalogue_shape(model), catalogue_accelerator(gpu).vendor
+    assert runs_on_v2(shape, accounting_of(version), NOTHING_TOLD, vendor) is is_v2
