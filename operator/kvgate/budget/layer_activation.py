@@ -154,10 +154,14 @@ def _gathered_bytes(mixer: CompressedAttention, run: Run) -> int:
 def loaded_buffer_bytes(run: Run) -> int:
     """Return the bytes of buffers for a batch that a model class allocates while it loads.
 
-    The multimodal classes of Gemma 3n and 4 keep the inputs of every layer (0.19 to 0.32, `per_layer_embeddings`). DeepSeek-V4 keeps its
+    The multimodal classes of Gemma 3n and 4 keep the inputs of every layer (0.19 to 0.32, `per_layer_embeddings`), and Qwen3-VL what its
+    first layers add (0.11 to 0.33, `deepstack_input_embeds`). DeepSeek-V4 keeps its
     queries (0.27.1, `DeepseekV4EagerScratchPool`): Flash on two H200 logged 74.34 GiB with 8192 tokens.
     """
-    inputs = inputs_by_layer_bytes(run) if run.stage[0] == 0 and run.shape.encoders else 0
+    inputs = 0
+    if run.stage[0] == 0 and run.shape.encoders:
+        deep = max(encoder.embedding_parts - 1 for encoder in run.shape.encoders)
+        inputs = inputs_by_layer_bytes(run) + deep * run.token_bytes
     if not run.accounting.pools_compressed_queries:
         return inputs
     pools = (

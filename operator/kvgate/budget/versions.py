@@ -203,7 +203,8 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where a layer that reads another layer's cache has weights for keys and values all the same (Gemma 3n and 4: up to 0.27.1,
     absent in 0.30.0)."""
     interleaved_positions_have_room: bool = True
-    """True where rotary tables of interleaved sections are as long as other tables (two starts of Qwen3.5 with 0.19; not in 0.32)."""
+    """True where rotary tables of interleaved sections are as long as other tables (`MRotaryEmbedding`, 0.11.0 to 0.31.0; two starts of
+    Qwen3.5 with 0.19, one of Qwen3-VL with 0.11)."""
     shutdown_timeout: bool = False
     """True where `--shutdown-timeout` exists, which lets running requests end."""
     deprecated_quantizations: frozenset[str] = frozenset()
@@ -398,7 +399,6 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "all_reduce_excludes": frozenset(),
         "v2_runner_architectures": _DENSE_V2_FIRST,
         "v2_runner_plain_only": False,
-        "interleaved_positions_have_room": False,
         "fp8_cache_capability": (8, 0),
         "flashinfer_capabilities": ((8, 0), (12, 1)),
     }),
@@ -433,7 +433,12 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "reduces_alone_mib": {(103, 4): 80, (103, 8): 64}, "shared_layers_project_keys": False, "pools_compressed_queries": False,
     }),
     ((0, 31), {"counts_fragments": False, "graphs_unmeasured_on": frozenset()}),
-    ((0, 32), {"v1_runner_on_amd": frozenset(), "nvfp4_capabilities": frozenset({8, 9, 10, 12}), "state_modes": frozenset({"align"})}),
+    ((0, 32), {
+        "v1_runner_on_amd": frozenset(),
+        "interleaved_positions_have_room": False,
+        "nvfp4_capabilities": frozenset({8, 9, 10, 12}),
+        "state_modes": frozenset({"align"}),
+    }),
     ((0, 33), {
         "plugs_in_kv_cache_dtypes": True,
         "reduces_alone_mib": {(100, 8): 128, (103, 4): 80, (103, 8): 128},

@@ -86,7 +86,9 @@ def _table(fields: Fields, known: Architecture, rope: Mapping[str, Any], positio
     around = fields.share(*_SHARES, default=known.rotary_share)
     share = Fields(rope, name="rope_parameters", problems=fields.problems).share(*_SHARES, default=around)
     dimensions = width if kind == _WHOLE_HEADS else int(width * share)
-    is_interleaved = bool(rope.get("mrope_section") and rope.get("mrope_interleaved"))
+    # Qwen3-VL's sections are interleaved also where a copy of its config leaves them out
+    is_qwen3_vl = not rope and fields.text("model_type").startswith("qwen3_vl")
+    is_interleaved = is_qwen3_vl or bool(rope.get("mrope_section") and rope.get("mrope_interleaved"))
     if rope.get("mrope_section") and not is_interleaved:
         positions *= MROPE_POSITIONS
     if kind in ("yarn", "deepseek_yarn", "dynamic", "linear"):
