@@ -115,6 +115,32 @@ def test_each_release_has_its_methods(method: str, version: str, refused: bool) 
 
 
 @pytest.mark.parametrize(
+    ("method", "without", "between", "has"),
+    [
+        ("eagle3", "0.7.3", "0.7.4", "0.8.5"), ("mtp", "0.6.6", "0.6.7", "0.7.3"), ("suffix", "0.11.0", "0.11.1", "0.12.0"),
+        ("extract_hidden_states", "0.16.0", "0.16.1", "0.17.0"), ("ngram_gpu", "0.17.0", "0.17.1", "0.18.0"),
+        ("dflash", "0.19.0", "0.19.1", "0.20.0"), ("custom_class", "0.21.0", "0.21.1", "0.22.0"),
+        ("dspark", "0.24.0", "0.24.1", "0.25.0"), ("draft_model", "0.14.0", "0.14.1", "0.16.0"),
+    ],
+)  # fmt: skip
+def test_a_method_is_refused_up_to_the_last_release_whose_config_lacks_it(
+    method: str, without: str, between: str, has: str
+) -> None:
+    """Words of `SpeculativeConfig.method` in vllm/config/speculative.py (config.py before 0.9); V0's MTP was called deepseek_mtp."""
+    assert method_refusal(method, without)
+    assert method_refusal(method, between) is None  # nobody read it
+    assert method_refusal(method, has) is None
+
+
+@pytest.mark.parametrize(("method", "last", "gone"), [
+    ("draft_model", "0.9.2", "0.10.0"), ("mlp_speculator", "0.9.2", "0.10.0"), ("medusa", "0.32.0", "0.33.0"),
+])  # fmt: skip
+def test_a_method_of_v0_is_refused_from_the_first_release_without_it(method: str, last: str, gone: str) -> None:
+    assert method_refusal(method, last) is None
+    assert method_refusal(method, gone)
+
+
+@pytest.mark.parametrize(
     ("draft", "settings", "reason"),
     [
         (EAGLE3, {"draft_tensor_parallel_size": 2, "tensor": 4}, "neither 1 nor the 4"),
