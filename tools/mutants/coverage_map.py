@@ -13,7 +13,8 @@ from coverage import CoverageData
 
 TESTS = (
     "tests/parity", "tests/unit/budget", "tests/unit/rules", "tests/unit/judge", "tests/unit/planning", "tests/unit/calibration",
-    "tests/unit/vllm", "tests/unit/vllm_release/test_committed_tables.py", "tests/unit/test_derivation.py", "tests/contract", "tests/property",
+    "tests/unit/vllm", "tests/unit/vllm_release/test_committed_tables.py",
+    "tests/unit/test_derivation.py", "tests/contract", "tests/property",
 )  # fmt: skip
 """The tests that may kill a mutant. Those of the doors print the same figures once more."""
 AT_MOST_SECONDS = 60.0
