@@ -16,6 +16,8 @@ FLOAT32_BYTES = 4
 
 HALF = 2
 """Rows of the sampler are counted in halves of S × V × 4 bytes, because logits in the model's 16-bit dtype are one half."""
+COPIED_HALF_ROWS = 3
+"""Half rows of logits in 16 bits and their copy in 32."""
 UNSORTED_HALF_ROWS = 7
 """Half rows of a sampler that does not sort."""
 DRAFT_HALF_ROWS = 4
@@ -167,8 +169,13 @@ def _peak_activation(run: Run) -> Term:
 
 def facts_of(run: Run) -> tuple[Fact, ...]:
     """Return the circumstances that decide the peak."""
-    sampler = sampler_of(run.circumstances, run.accounting, run.accelerator)
-    facts = (sampler, compile_cache_of(run.circumstances, run.accounting)) if _tries_kernels(run) else (sampler,)
+    facts: tuple[Fact, ...] = ()
+    if (
+        not run.v2_runner or run.accounting.v2_sampler_half_rows == UNSORTED_HALF_ROWS
+    ):  # before 0.33 it moves nothing in the V2 runner
+        facts = (sampler_of(run.circumstances, run.accounting, run.accelerator),)
+    if _tries_kernels(run):
+        facts += (compile_cache_of(run.circumstances, run.accounting),)
     if run.accounting.v2_runner_architectures != frozenset():
         is_told = run.circumstances.use_v2_model_runner is not None
         why = "VLLM_USE_V2_MODEL_RUNNER says so" if is_told else "this release chooses it for the model"
@@ -237,18 +244,22 @@ def bytes_of_sampler(run: Run, sampler: str) -> int:
     if not run.has_sampler:
         return 0
     rows = run.sampler_rows * run.shape.hidden_size * run.element_bytes
+    # one row per program of the Triton kernel, a program per multiprocessor (0.17 to 0.33, `apply_top_k_top_p_triton`)
+    programs = min(1 << (run.sampler_rows - 1).bit_length(), run.accelerator.multiprocessors)
+    scratch = programs * run.shape.vocab_size * 4
     if run.v2_runner:
-        halves = run.accounting.v2_sampler_half_rows - 1 + run.element_bytes // HALF
-        return run.logits_bytes * halves // HALF + run.token_bytes + rows
+        halves = run.accounting.v2_sampler_half_rows
+        # 0.33 also samples with all parameters: without FlashInfer that takes the copy in 32 bits alone (`Sampler.apply_sampling_params`)
+        is_unfused = halves == UNSORTED_HALF_ROWS and sampler == "pytorch"
+        halves = (COPIED_HALF_ROWS if is_unfused else halves) - 1 + run.element_bytes // HALF
+        return run.logits_bytes * halves // HALF + run.token_bytes + rows + (scratch if is_unfused else 0)
     halves = UNSORTED_HALF_ROWS if sampler == "flashinfer" else run.accounting.sampler_half_rows
     halves -= 1 if run.element_bytes == 4 else 0
     halves += DRAFT_HALF_ROWS if run.draft_tokens else 0
-    scratch = 0
-    if run.accounting.sampler_program_rows and (sampler == "pytorch" or run.accounting.samples_with_generators):
-        # one row per program of the Triton kernel, a program per multiprocessor (0.17 to 0.33, `apply_top_k_top_p_triton`)
-        programs = min(1 << (run.sampler_rows - 1).bit_length(), run.accelerator.multiprocessors)
-        scratch = programs * run.shape.vocab_size * 4
-    return run.logits_bytes * halves // HALF + run.token_bytes + 2 * rows + scratch
+    has_scratch = run.accounting.sampler_program_rows and (
+        sampler == "pytorch" or run.accounting.samples_with_generators
+    )
+    return run.logits_bytes * halves // HALF + run.token_bytes + 2 * rows + (scratch if has_scratch else 0)
 
 
 def penalty_bytes(run: Run) -> int:

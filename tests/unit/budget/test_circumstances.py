@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from kvgate.budget.answer import plan
-from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances, Links, UsageContext, compile_cache_of, sampler_of
+from kvgate.budget.circumstances import (
+    NOTHING_TOLD,
+    Circumstances,
+    Links,
+    Sampler,
+    UsageContext,
+    compile_cache_of,
+    sampler_of,
+)
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.ledger import Ledger
 from kvgate.budget.request import GraphSettings, Speculation
@@ -335,3 +343,20 @@ def test_a_start_of_0_8_whose_command_nobody_knows_may_run_either_engine() -> No
         asked(NOTHING_TOLD, version="0.9.1"),
     ):
         assert engines(known) == []
+
+
+def test_the_v2_runner_of_0_33_takes_less_without_flashinfer_and_older_ones_take_the_same() -> None:
+    """By rule, no start known."""
+
+    def sampled(sampler: Sampler, version: str) -> tuple[int, list[str]]:
+        term = peak(Circumstances(sampler=sampler), version, "Qwen/Qwen3-8B")
+        assert dict(term.inputs)["runner"] == "V2"
+        return int(dict(term.inputs)["sampler_bytes"]), [fact.name for fact in term.facts]
+
+    vocabulary, rows, processors = 151_936, 1024, 132
+    fused, unfused = (sampled(sampler, "0.33.0") for sampler in ("flashinfer", "pytorch"))
+    assert fused[0] - unfused[0] == rows * vocabulary * (14 - 6) - processors * vocabulary * 4
+    assert "sampler" in fused[1]
+    older = [sampled(sampler, "0.30.0") for sampler in ("flashinfer", "pytorch")]
+    assert older[0] == older[1]
+    assert "sampler" not in older[0][1]
