@@ -102,7 +102,7 @@ def _name_of(field: str) -> Words:
 def _parts(ledger: HostLedger, *, is_certain: bool) -> str:
     """Return the three largest lines with their bytes."""
     amounts = [(line, line.amount.low if is_certain else line.amount.expected) for line in ledger.lines]
-    largest = sorted((each for each in amounts if each[1]), key=lambda each: -each[1])
+    largest = sorted((each for each in amounts if each[1] >= 8 * MIB), key=lambda each: -each[1])
     return ", ".join(f"{NAMES[line.name]} {format_gib(amount)}" for line, amount in largest[:3])
 
 
