@@ -1,4 +1,6 @@
-"""How long one judgement takes: p50 and p99 in microseconds of a warm process, one core, beside a yardstick of the machine.
+"""How long one judgement takes: p50 and p99 in microseconds of a warm process, beside a yardstick of the machine.
+
+It is processor time of the thread: on a machine that does other things too, the p99 of a wall clock is the scheduler's time slice.
 
     python benchmarks/assess_speed.py [--runs 2000]
 
@@ -72,9 +74,9 @@ def timed(run: Callable[[], object], runs: int) -> tuple[float, float]:
         run()
     seconds = []
     for _ in range(runs):
-        start = time.perf_counter()
+        start = time.thread_time()
         run()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.thread_time() - start)
     cuts = quantiles(seconds, n=100)
     return cuts[49] * 1e6, cuts[98] * 1e6
 
