@@ -4,10 +4,13 @@ A constant takes the figures in which only exact formulas, guesses and constants
 Logs that state a line count; only where fewer than MIN_SOURCES sources do, what is left of the sum counts too. Each source counts once:
 
 * *expected* is the median of the medians of the sources.
-* *low* and *high* leave out one reading in twenty on each side, where a source that nobody has seen counts as one more that may lie on
+* *low* and *high* leave out one reading in ten on each side, where a source that nobody has seen counts as one more that may lie on
   either side. With few sources they are the extremes. The fewer the sources, the wider: both distances grow by 2/n, and they are at least
-  expected/(n + 1) and MIN_GIB.
-* The error of a formula reaches as far as nine readings in ten, by the same rule, and is the same on both sides.
+  (expected + FEW_GIB)/(n + 1).
+* The error of a formula reaches as far as eight readings in ten, by the same rule, and is the same on both sides. Fewer than MIN_SOURCES
+  sources cannot say how wrong a formula may be: it then stays a guess.
+
+The ends of several constants add up in squares, so that the interval of the sum holds more than eight in ten.
 
 A guess stays as it is, and so does a constant without a reading, which must say that it is a guess.
 """
@@ -21,11 +24,13 @@ from accuracy.starts import GIB
 from kvgate.budget import Interval
 from kvgate.budget.fitted import Fitted
 
-MIN_SOURCES = 4
-MIN_GIB = 0.01
+MIN_SOURCES = 5
+FEW_GIB = 0.2
+"""Width that one source more or less is worth where the constant itself is small."""
+MIN_GIB = 0.06
 MIN_SHARE = 5
-"""Least error: the rounding of logs, in GiB; thousandths for shares."""
-SPARED = 0.05
+"""Least error of a formula: half of what two starts of one setting differ by (`fitted.SCATTER`), in GiB; thousandths for shares."""
+SPARED = 0.1
 """Share of the sources that may lie beyond each end."""
 
 
@@ -47,8 +52,8 @@ def derive(readings: Iterable[Reading]) -> dict[str, Derived]:
     earlier = {name for name, constant in now.items() if constant.is_guess}
     for name, constant in now.items():
         usable = [reading for reading in by_name.get(name, []) if earlier.issuperset(reading.others)]
-        values = {} if constant.is_guess else _values(_best(usable), constant, found)
-        if values:
+        values = {} if constant.is_guess else _values(_best(usable), found)
+        if values and (len(values) >= MIN_SOURCES or not usable[0].is_error):
             found[name] = _derived(values, constant, is_error=usable[0].is_error)
         earlier.add(name)
     return found
@@ -63,26 +68,27 @@ def _best(usable: Sequence[Reading]) -> list[Reading]:
     return stated + [reading for reading in usable if reading.is_sum and reading.start.id not in named]
 
 
-def _values(
-    readings: Iterable[Reading], constant: Fitted, found: Mapping[str, Derived]
-) -> dict[str, list[tuple[str, float]]]:
+def _values(readings: Iterable[Reading], found: Mapping[str, Derived]) -> dict[str, list[tuple[str, float]]]:
     """Return for each source its starts with their values, in the constant's unit."""
     values: dict[str, list[tuple[str, float]]] = {}
     for reading in readings:
-        if reading.is_error:
-            less = sum(
-                units * (constants()[other].interval.high - _now(other, found).high)
-                for other, units in reading.others.items()
-            )
-            value = max(0.0, reading.residual + less)
-        else:
-            moved = sum(
-                units * (_now(other, found).expected - constants()[other].interval.expected)
-                for other, units in reading.others.items()
-            )
-            value = constant.interval.expected + reading.residual - moved
-        values.setdefault(reading.start.source, []).append((reading.start.id, value))
+        values.setdefault(reading.start.source, []).append((reading.start.id, value_of(reading, found)))
     return values
+
+
+def value_of(reading: Reading, found: Mapping[str, Derived]) -> float:
+    """Return the constant that the log shows, in its unit, if the others are as they are found."""
+    now = constants()
+    if reading.is_error:
+        less = sum(
+            units * (now[other].interval.high - _now(other, found).high) for other, units in reading.others.items()
+        )
+        return max(0.0, reading.residual + less)
+    moved = sum(
+        units * (_now(other, found).expected - now[other].interval.expected) for other, units in reading.others.items()
+    )
+    value = now[reading.constant].interval.expected + reading.residual - moved
+    return value if now[reading.constant].interval.low < 0 else max(0.0, value)  # memory that is used is not negative
 
 
 def _now(name: str, found: Mapping[str, Derived]) -> Interval:
@@ -90,28 +96,27 @@ def _now(name: str, found: Mapping[str, Derived]) -> Interval:
 
 
 def _derived(values: Mapping[str, Sequence[tuple[str, float]]], constant: Fitted, *, is_error: bool) -> Derived:
-    is_share = constant.unit.startswith("thousandths")
-    least = MIN_SHARE if is_share else MIN_GIB * GIB * (0 if "per" in constant.unit else 1)
     by_source = [[value for _, value in group] for group in values.values()]
-    interval = _error(by_source, least) if is_error else _interval(by_source, least)
+    interval = _error(by_source, constant) if is_error else _interval(by_source, constant)
     starts = tuple(sorted(name for group in values.values() for name, _ in group))
     return Derived(interval=interval, starts=starts, sources=len(values))
 
 
-def _interval(by_source: Sequence[Sequence[float]], least: float) -> Interval:
+def _interval(by_source: Sequence[Sequence[float]], constant: Fitted) -> Interval:
     n = len(by_source)
     expected = median(median(group) for group in by_source)
     low, high = (_end(by_source, highest=highest, spared=SPARED) for highest in (False, True))
-    margin = max(abs(expected) / (n + 1), least)
+    margin = (abs(expected) + (0 if "per" in constant.unit else FEW_GIB * GIB)) / (n + 1)
     below, above = (max((1 + 2 / n) * distance, margin) for distance in (expected - low, high - expected))
-    floor = 0.0 if expected >= 0 else expected - below
-    return Interval(low=round(max(expected - below, floor)), expected=round(expected), high=round(expected + above))
+    low = expected - below if constant.interval.low < 0 else max(0.0, expected - below)
+    return Interval(low=round(low), expected=round(expected), high=round(expected + above))
 
 
-def _error(by_source: Sequence[Sequence[float]], least: float) -> Interval:
-    n = len(by_source)
-    bound = max((1 + 2 / n) * _end(by_source, highest=True, spared=2 * SPARED), least)
-    return Interval(low=-round(bound), expected=0, high=round(bound))
+def _error(by_source: Sequence[Sequence[float]], constant: Fitted) -> Interval:
+    least = MIN_SHARE if constant.unit.startswith("thousandths") else MIN_GIB * GIB
+    farthest = _end(by_source, highest=True, spared=2 * SPARED)
+    bound = round(max((1 + 2 / len(by_source)) * farthest, least))
+    return Interval(low=-bound, expected=0, high=bound)
 
 
 def _end(by_source: Sequence[Sequence[float]], *, highest: bool, spared: float) -> float:

@@ -5,54 +5,74 @@ from collections.abc import Sequence
 from string import Template
 
 from accuracy import tables
+from accuracy.constants import left_out_errors
 from accuracy.equality import arithmetic_equality, total, weights_equality
-from accuracy.explanations import worst_of
-from accuracy.groups import by_family, by_source, spread_of, with_and_without_terms
+from accuracy.explanations import HOW_MANY, explained, worst_of
+from accuracy.groups import BySource, by_source
 from accuracy.markdown import fixed
 from accuracy.observed import held_out, without_own_setting
 from accuracy.planners import MIN_STARTS, asked_starts, read_planners
 from accuracy.predictions import Prediction, grouped, predict_pools, summarize
-from accuracy.refit import refitted
+from accuracy.readings import constants, readings
 from accuracy.starts import HERE, Start, read_starts
-from accuracy.verdicts import computed_verdicts, logged_verdicts, refusal_verdicts
+from accuracy.unseen import left_out
+from accuracy.verdicts import computed_verdicts, matrix_of, refusal_verdicts
 from parity.tables import VERSION
 
 PATH = HERE.parent.parent / "docs" / "accuracy.md"
-THIN = 5
-"""The section "What is not known" names the classes that have fewer starts."""
+THIN = 3
+"""The section "What is not known" names the classes that have fewer sources."""
 
 Values = dict[str, object]
 
 
 def document() -> str:
-    """Return the whole page. Raises Unexplained if one of the worst starts has no explanation."""
+    """Return the whole page. Raises Unexplained if one of the worst starts has no explanation that holds."""
     starts = read_starts()
-    predictions = predict_pools(starts)
-    values: Values = {"version": VERSION, "error_table": tables.error_table(predictions)}
-    values |= _observed(starts)
-    values |= _pools(starts, predictions) | _verdicts(starts) | _planners(starts) | _equality() | _groups(predictions)
-    values |= (
-        _unseen(predictions, starts) | _sample(predictions) | {"worst_table": tables.worst_table(worst_of(predictions))}
-    )
+    known = readings(starts)
+    unseen, told = left_out(starts, known), left_out(starts, known, circumstances=True)
+    pools = [each for each in unseen if each.start.is_scored_for("kv")]
+    told_pools = [each for each in told if each.start.is_scored_for("kv")]
+    seen = predict_pools(starts)
+    values: Values = {"version": VERSION}
+    values |= _pools(pools, told_pools, seen) | _verdicts(unseen) | _planners(starts) | _equality()
+    values |= _observed(starts) | _sample(pools) | _worst(pools)
+    values |= {
+        "constants_table": tables.constants_table(left_out_errors(known)),
+        "guesses": tables.guesses_text(),
+        "one_source": sum(each.sources == 1 for each in constants().values()),
+        "derived": sum(not each.is_guess for each in constants().values()),
+        "guess_count": sum(each.is_guess for each in constants().values()),
+    }
     return Template((HERE / "template.md").read_text(encoding="utf-8")).substitute(values)
 
 
-def _pools(starts: Sequence[Start], predictions: Sequence[Prediction]) -> Values:
-    summary = summarize(predictions)
+def _pools(unseen: Sequence[Prediction], told: Sequence[Prediction], seen: Sequence[Prediction]) -> Values:
+    summaries = {"unseen": by_source(unseen), "told": by_source(told), "seen": by_source(seen)}
+    figures = {f"{name}_{key}": text for name, each in summaries.items() for key, text in _figures(each).items()}
     return {
-        "kv_starts": summary.count,
-        "unanswered": summary.count - summary.answered,
-        "inside": summary.inside,
-        "median_gib": fixed(summary.median_gib),
-        "median_percent": fixed(summary.median_percent),
-        "p90_percent": fixed(summary.p90_percent),
-        "width_percent": fixed(summary.median_width_percent),
-        "weights_from_log": sum(s.row["weights_from"] == "log" for s in starts if s.is_scored_for("kv")),
+        **figures,
+        "unseen_table": tables.unseen_table(unseen, told),
+        "kv_starts": len(unseen),
+        "sources": summaries["unseen"].sources,
+        "unanswered": sum(each.expected is None for each in unseen),
+        "weights_from_log": sum(each.start.row["weights_from"] == "log" for each in unseen),
+        "told_starts": sum(bool(each.start.circumstances) for each in told),
     }
 
 
-def _verdicts(starts: Sequence[Start]) -> Values:
-    logged = logged_verdicts(starts)
+def _figures(summary: BySource) -> dict[str, str]:
+    return {
+        "median": fixed(summary.median_percent),
+        "p90": fixed(summary.p90_percent),
+        "inside": fixed(100 * summary.inside, 0),
+        "width": fixed(summary.width_percent, 1),
+    }
+
+
+def _verdicts(unseen: Sequence[Prediction]) -> Values:
+    judged = [each for each in unseen if each.start.is_scored_for("verdict")]
+    logged = matrix_of((each.start.started, each.verdict) for each in judged)
     matrices = {"logged": logged, "refusals": refusal_verdicts(), "computed": computed_verdicts()}
     return {
         "verdict_table": tables.verdict_table(matrices),
@@ -88,18 +108,6 @@ def _equality() -> Values:
     }
 
 
-def _unseen(predictions: Sequence[Prediction], starts: Sequence[Start]) -> Values:
-    """Return the errors with constants fitted only on other sources, and only on other model classes."""
-    by_other_sources = summarize(refitted(predictions, starts, lambda start: start.source))
-    by_other_families = summarize(refitted(predictions, starts, lambda start: start.family))
-    return {
-        "unseen_source_median": fixed(by_other_sources.median_percent),
-        "unseen_source_p90": fixed(by_other_sources.p90_percent),
-        "unseen_family_median": fixed(by_other_families.median_percent),
-        "unseen_family_p90": fixed(by_other_families.p90_percent),
-    }
-
-
 def _observed(starts: Sequence[Start]) -> Values:
     """Return the errors of every start, predicted from the others."""
     same = [found for found in held_out(starts) if found.same_setting]
@@ -111,38 +119,30 @@ def _observed(starts: Sequence[Start]) -> Values:
     }
 
 
-def _groups(predictions: Sequence[Prediction]) -> Values:
-    sources, families = by_source(predictions), by_family(predictions)
-    source, family = spread_of(sources), spread_of(families)
-    largest = max(map(len, sources.values()))
+def _worst(unseen: Sequence[Prediction]) -> Values:
+    worst, reasons = explained(worst_of(unseen))
     return {
-        "terms_table": tables.terms_table(*with_and_without_terms(predictions)),
-        "family_table": tables.family_table(families),
-        "sources": source.groups,
-        "families": family.groups,
-        "largest_share": fixed(100 * largest / len(predictions), 0),
-        "source_median": fixed(source.median_of_medians),
-        "source_low": fixed(source.lowest),
-        "source_high": fixed(source.highest),
-        "family_median": fixed(family.median_of_medians),
-        "family_low": fixed(family.lowest),
-        "family_high": fixed(family.highest),
+        "how_many": HOW_MANY,
+        "worst_table": tables.worst_table(worst),
+        "reasons": tables.reasons_text(reasons),
+        "not_understood": sum(bool(reasons[each.number - 1].get("not_understood")) for each in worst),
     }
 
 
 def _sample(predictions: Sequence[Prediction]) -> Values:
-    """Return which release and GPU most starts have, and which classes have few starts."""
+    """Return which release and source most starts have, and which classes have few sources."""
     release, count = Counter(p.start.row["vllm_version"] for p in predictions).most_common(1)[0]
+    _, largest = Counter(p.start.source for p in predictions).most_common(1)[0]
     thin = [
-        f"{name} ({len(group)})"
+        f"{name} ({found.sources})"
         for heading in tables.HEADINGS
         for name, group in grouped(predictions, heading=heading).items()
-        if len(group) < THIN
+        if (found := by_source(group)).sources < THIN
     ]
     return {
-        "h100_starts": sum(p.start.row["gpu"] == "NVIDIA H100 80GB HBM3" for p in predictions),
+        "largest_share": fixed(100 * largest / len(predictions), 0),
         "most_release": release,
         "most_release_starts": count,
         "thin_limit": THIN,
-        "thin_classes": ", ".join(thin),
+        "thin_classes": ", ".join(thin) or "none",
     }

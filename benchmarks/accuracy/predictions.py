@@ -1,7 +1,7 @@
 """kvgate's answer for a logged start, and its distance from the log."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
@@ -74,9 +74,11 @@ def predict(
     *,
     weights_given: bool = False,
     circumstances: bool = False,
+    told: Mapping[str, object] | None = None,
     calibration: Calibration = NOTHING_OBSERVED,
 ) -> Prediction:
-    values = start.request(weights_given=weights_given, circumstances=circumstances)
+    """Ask kvgate about a start; `told` are further settings."""
+    values = start.request(weights_given=weights_given, circumstances=circumstances) | dict(told or {})
     answer = to_json(start.id, assess_request(values, calibration=calibration))
     pool = (answer["ledger"] or {}).get("available_kv_cache_bytes") or {}
     low, expected, high = (pool[key] / GIB if key in pool else None for key in ("low", "expected", "high"))

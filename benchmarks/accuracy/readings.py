@@ -16,8 +16,8 @@ from kvgate.budget.non_torch import startup_slack
 from kvgate.budget.request import BudgetRequest
 from kvgate.judge.what_if import read_request
 
-DOUBT_GIB = 0.15
-"""A log says nothing about a constant if the rest of its figure is not known better than this."""
+DOUBT_GIB = 0.5
+"""A sum says nothing about a constant if the rest of it is not known better than this, and a line not if it is twice as much."""
 _STEP = 1 << 24
 _STEP_SHARE = 100
 """Steps by which a constant is moved to see what depends on it: bytes, and thousandths."""
@@ -72,6 +72,25 @@ class Reading:
     beyond the ends of the line without this error; below zero inside them."""
     others: Mapping[str, float]
     """Other constants of the same figure: units of this constant for one unit of each. For an error these are other errors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Effect:
+    """What one constant does to one statement."""
+
+    slope: float
+    """Bytes of the expected figure for one unit of the constant."""
+    is_part: bool
+    """True if it moves only a part of the interval: the figure is a mixture, and the log does not say of what it is one case."""
+    error_slope: float
+    """Bytes of the figure's high end for one unit of the constant's high end, if the expected figure stays."""
+    below: float
+    """Error in bytes of everything else, in both directions."""
+    above: float
+
+    @property
+    def doubt(self) -> float:
+        return max(self.below, self.above)
 
 
 def constants() -> dict[str, Fitted]:
@@ -163,11 +182,13 @@ def _of_start(start: Start) -> Iterator[Reading]:
     names = sorted(used_constants(request))
     effects = {name: _effects(request, name, told, sides) for name in names}
     for index, (statement, side) in enumerate(zip(told, sides, strict=True)):
+        if any(effect[index].slope and effect[index].is_part for effect in effects.values()):
+            continue
         residual = statement.logged_bytes - side.expected
         slopes = {name: effect[index].slope for name, effect in effects.items() if effect[index].slope > 0}
         errors = {name: effect[index].error_slope for name, effect in effects.items() if effect[index].error_slope > 0}
         for name, slope in slopes.items():
-            if not statement.is_sum or effects[name][index].doubt <= DOUBT_GIB * GIB:
+            if _is_clear(effects[name][index], constants()[name], is_sum=statement.is_sum):
                 others = {other: each / slope for other, each in slopes.items() if other != name}
                 yield _reading(name, start, statement, residual / slope, others, is_error=False)
         if not slopes and not statement.is_sum:
@@ -178,29 +199,19 @@ def _of_start(start: Start) -> Iterator[Reading]:
                 yield _reading(name, start, statement, beyond / slope, others, is_error=True)
 
 
+def _is_clear(effect: _Effect, constant: Fitted, *, is_sum: bool) -> bool:
+    """The rest of the figure must be known, and a constant per graph or layer must be most of the figure."""
+    if "per" in constant.unit and effect.doubt > effect.slope * constant.interval.expected:
+        return False
+    return effect.doubt <= (DOUBT_GIB if is_sum else 2 * DOUBT_GIB) * GIB
+
+
 def _reading(
     name: str, start: Start, statement: Statement, residual: float, others: dict[str, float], *, is_error: bool
 ) -> Reading:
     return Reading(
         constant=name, start=start, is_sum=statement.is_sum, is_error=is_error, residual=residual, others=others
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Effect:
-    """What one constant does to one statement."""
-
-    slope: float
-    """Bytes of the expected figure for one unit of the constant."""
-    error_slope: float
-    """Bytes of the figure's high end for one unit of the constant's high end, if the expected figure stays."""
-    below: float
-    """Error in bytes of everything else, in both directions."""
-    above: float
-
-    @property
-    def doubt(self) -> float:
-        return max(self.below, self.above)
 
 
 def _effects(request: BudgetRequest, name: str, told: Sequence[Statement], sides: Sequence[Side]) -> list[_Effect]:
@@ -213,6 +224,7 @@ def _effects(request: BudgetRequest, name: str, told: Sequence[Statement], sides
     return [
         _Effect(
             slope=(after[index].expected - side.expected) / step,
+            is_part=abs(after[index].below - side.below) > 1 or abs(after[index].above - side.above) > 1,
             error_slope=(ends[index].above - side.above) / step,
             below=exact[index].below,
             above=exact[index].above,
@@ -233,9 +245,15 @@ def _step(constant: Fitted) -> int:
 
 
 def _statements(start: Start, request: BudgetRequest, figures: Figures) -> Iterator[Statement]:
-    """Yield what the log says, as sums of figures; from 0.27 on it has no line alone but the weights."""
-    row, known = start.row, {}
-    if row["activation_peak_gib"] and not row["consumed_gib"]:
+    """Yield what the log says, as sums of figures; from 0.27 on it has no line alone but the weights.
+
+    The log of a pipeline does not say to which stage a figure belongs, and that of V0 not to which rank: only the first one samples.
+    """
+    row, known = start.row, dict[str, float]()
+    if row["pipeline_parallel_size"] not in ("", "1"):
+        return
+    several_of_v0 = row["engine"] == "V0" and request.settings.parallelism.tensor > 1
+    if row["activation_peak_gib"] and not row["consumed_gib"] and not several_of_v0:
         known["peak_activation"] = float(row["activation_peak_gib"]) * GIB
     if row["non_torch_gib"]:
         known["non_torch"] = float(row["non_torch_gib"]) * GIB

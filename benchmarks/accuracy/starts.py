@@ -1,6 +1,7 @@
 """The logged starts of starts.csv, and the request that a user could have made before each of them."""
 
 import csv
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,8 @@ _NUMBERS = (
     "max_num_seqs",
     "max_num_batched_tokens",
 )
-_TERMS = ("activation_peak_gib", "non_torch_gib", "consumed_gib", "cudagraph_gib")
 _FLAGS = ("enable_expert_parallel", "enforce_eager")
+_GPU_CLASSES = {"140": "140 and more", "160+": "140 and more"}
 _BANDS = (((0, 11), "up to 0.10"), ((0, 20), "0.11 to 0.19"), ((0, 27), "0.20 to 0.26"))
 
 
@@ -50,20 +51,11 @@ class Start:
         return self.row["outcome"] == "started"
 
     @property
-    def family(self) -> str:
-        """The model class of vLLM; the formulas differ by it."""
-        entry = catalogue.find_model(self.row["model"])
-        return entry.config["architectures"][0] if entry else "not in the catalogue"
-
-    @property
     def source(self) -> str:
-        """The publisher: the repository for files, and the page or the log for everything else."""
-        return self.row["source"].split("/blob/")[0]
-
-    @property
-    def shows_terms(self) -> bool:
-        """True if a constant could be fitted on it: the log has a separate term, or NCCL is part of the sum."""
-        return self.row["tensor_parallel_size"] != "1" or any(self.row[term] for term in _TERMS)
+        """The publisher: a repository for its files, and a thread, a page or a log for everything else."""
+        address = re.split(r"[#?]", self.row["source"])[0]
+        repository = re.match(r"https?://github\.com/[^/]+/[^/]+(/(issues|pull|discussions)/\d+)?", address)
+        return repository[0] if repository else address
 
     def is_scored_for(self, purpose: str) -> bool:
         return purpose in self.row["scored_for"].split()
@@ -98,9 +90,11 @@ class Start:
         """Yield the (heading, class) pairs by which errors are grouped."""
         row = self.row
         yield "Kind of model", row["kind"]
-        yield "GPU memory", f"{row['gpu_class']} GiB"
+        memory = _GPU_CLASSES.get(row["gpu_class"], row["gpu_class"])
+        yield "GPU memory", memory if memory == "unified" else f"{memory} GiB"
         yield "vLLM", band_of(row["vllm_version"])
-        yield "Tensor parallelism", "1 GPU" if row["tensor_parallel_size"] == "1" else "several GPUs"
+        several = any(row[size] not in ("", "1") for size in ("tensor_parallel_size", "pipeline_parallel_size"))
+        yield "GPUs of the engine", "several" if several else "one"
 
 
 def band_of(version: str) -> str:

@@ -2,28 +2,87 @@
 
 from collections.abc import Iterable, Sequence
 
+from accuracy.constants import LeftOut, scale_of
 from accuracy.equality import Equality, total
-from accuracy.explanations import Explained
-from accuracy.groups import Groups
+from accuracy.explanations import Explained, Reason
+from accuracy.groups import BySource, by_source
 from accuracy.markdown import fixed, signed, table
 from accuracy.observed import Corrected
 from accuracy.planners import Comparison, Pools, best_of, compare
 from accuracy.predictions import Prediction, Summary, grouped, summarize
+from accuracy.readings import constants
 from accuracy.verdicts import VERDICTS, Matrix
 
-HEADINGS = ("Kind of model", "GPU memory", "vLLM", "Tensor parallelism")
-MIN_FAMILY = 3
-"""Model classes with fewer starts share one row."""
+HEADINGS = ("Kind of model", "GPU memory", "vLLM", "GPUs of the engine")
 NOTHING = "–"
 _ERROR_HEAD = ("", "starts", "median GiB", "p90 GiB", "bias GiB", "median %", "p90 %", "inside", "width %")
 
 
-def error_table(predictions: Sequence[Prediction]) -> str:
-    rows = [_error_cells("**all**", summarize(predictions))]
+def unseen_table(unseen: Sequence[Prediction], told: Sequence[Prediction]) -> str:
+    """Return one row per class: from what every user knows, and with the circumstances that the logs show."""
+    told_by_id = {each.start.id: each for each in told}
+    rows = [_unseen_cells("**all**", unseen, told_by_id)]
     for heading in HEADINGS:
-        rows.append([f"*{heading}*", *[""] * 8])
-        rows += [_error_cells(name, summarize(group)) for name, group in grouped(predictions, heading=heading).items()]
-    return table(_ERROR_HEAD, rows)
+        rows.append([f"*{heading}*", *[""] * 10])
+        groups = grouped(unseen, heading=heading)
+        rows += [_unseen_cells(name, group, told_by_id) for name, group in groups.items()]
+    head = (
+        "",
+        "sources",
+        "starts",
+        "median %",
+        "p90 %",
+        "inside %",
+        "width %",
+        "median %",
+        "p90 %",
+        "inside %",
+        "width %",
+    )
+    return table(head, rows)
+
+
+def _unseen_cells(name: str, group: Sequence[Prediction], told: dict[str, Prediction]) -> list[object]:
+    found, known = by_source(group), by_source([told[each.start.id] for each in group])
+    return [name, found.sources, found.starts, *_source_cells(found), *_source_cells(known)]
+
+
+def _source_cells(summary: BySource) -> list[str]:
+    return [
+        fixed(summary.median_percent),
+        fixed(summary.p90_percent),
+        fixed(100 * summary.inside, 0),
+        fixed(summary.width_percent),
+    ]
+
+
+def constants_table(left_out: dict[str, LeftOut]) -> str:
+    """Return the constants that follow from logs; one source is named as such."""
+    rows = []
+    for name, constant in constants().items():
+        if constant.is_guess:
+            continue
+        scale, unit = scale_of(constant)
+        ends = (constant.interval.low, constant.interval.expected, constant.interval.high)
+        found = left_out.get(name)
+        rows.append(
+            (
+                f"`{name}`",
+                unit,
+                *(fixed(end / scale) for end in ends),
+                len(constant.starts),
+                constant.sources if constant.sources > 1 else "**one**",
+                f"{fixed(100 * found.inside, 0)} %" if found else NOTHING,
+                fixed(found.error / scale) if found else NOTHING,
+            )
+        )
+    head = ("constant", "unit", "low", "expected", "high", "starts", "sources", "left out: inside", "left out: error")
+    return table(head, rows)
+
+
+def guesses_text() -> str:
+    """Return a list of the constants that no log shows."""
+    return "\n".join(f"- `{name}`: {constant.why}." for name, constant in constants().items() if constant.is_guess)
 
 
 def _error_cells(name: str, summary: Summary) -> list[object]:
@@ -87,11 +146,6 @@ def equality_table(arithmetic: Sequence[Equality], weights: Sequence[Equality]) 
     return table(head, rows)
 
 
-def terms_table(shown: Summary, hidden: Summary) -> str:
-    rows = [_error_cells("the log has terms", shown), _error_cells("only the sum is known", hidden)]
-    return table(_ERROR_HEAD, rows)
-
-
 def observed_table(same: Sequence[Corrected], near: Sequence[Corrected]) -> str:
     """Return two rows for each group: by the formulas alone, and corrected by the other starts."""
     rows = []
@@ -101,37 +155,23 @@ def observed_table(same: Sequence[Corrected], near: Sequence[Corrected]) -> str:
     return table(_ERROR_HEAD, rows)
 
 
-def family_table(families: Groups) -> str:
-    """Return one row per model class. Classes with few starts share a row, because a median of two says nothing."""
-    named = {name: group for name, group in families.items() if len(group) >= MIN_FAMILY}
-    rest = [prediction for name, group in families.items() if name not in named for prediction in group]
-    groups = {**named, f"others ({len(families) - len(named)})": rest}
-    rows = [_family_cells(name, summarize(group)) for name, group in groups.items() if group]
-    return table(("model class", "starts", "median %", "p90 %", "bias GiB"), rows)
-
-
-def _family_cells(name: str, summary: Summary) -> list[object]:
-    return [
-        name,
-        summary.count,
-        fixed(summary.median_percent),
-        fixed(summary.p90_percent),
-        signed(summary.bias_gib) if summary.bias_gib is not None else NOTHING,
-    ]
-
-
 def worst_table(worst: Iterable[Explained]) -> str:
     rows = [
         (
             _what(each.prediction),
             _logged(each.prediction),
             _error(each.prediction),
+            fixed(each.prediction.error_percent, 1),
             "yes" if each.prediction.is_inside else "**no**",
-            each.why,
+            each.number,
         )
         for each in worst
     ]
-    return table(("start", "logged GiB", "error GiB", "inside", "why"), rows).replace("---:|\n", "---|\n", 1)
+    return table(("start", "logged GiB", "error GiB", "error %", "inside", "reason"), rows)
+
+
+def reasons_text(reasons: Iterable[Reason]) -> str:
+    return "\n".join(f"{number}. {' '.join(reason['why'].split())}" for number, reason in enumerate(reasons, start=1))
 
 
 def _error(prediction: Prediction) -> str:

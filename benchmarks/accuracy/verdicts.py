@@ -37,7 +37,7 @@ class Matrix:
         return self.started.total() + self.refused.total()
 
 
-def _matrix(cases: Iterable[tuple[bool, str]]) -> Matrix:
+def matrix_of(cases: Iterable[tuple[bool, str]]) -> Matrix:
     judged = list(cases)
     return Matrix(
         started=Counter(verdict for started, verdict in judged if started),
@@ -46,17 +46,17 @@ def _matrix(cases: Iterable[tuple[bool, str]]) -> Matrix:
 
 
 def logged_verdicts(starts: Iterable[Start]) -> Matrix:
-    return _matrix((start.started, predict(start).verdict) for start in starts if start.is_scored_for("verdict"))
+    return matrix_of((start.started, predict(start).verdict) for start in starts if start.is_scored_for("verdict"))
 
 
 def refusal_verdicts() -> Matrix:
     """Judge with more than enough KV memory, so that only the setting counts; crashes of vLLM are left out."""
     rows = [row for row in rows_of("refusals.csv") if row["scored"] == "yes"]
-    return _matrix(
+    return matrix_of(
         (row["starts"] == "yes", answer_to(row, kv_cache_memory_bytes=PLENTY_BYTES)["verdict"]) for row in rows
     )
 
 
 def computed_verdicts() -> Matrix:
     rows = [row for kind in KINDS for rows in arithmetic_of(kind).values() for row in rows]
-    return _matrix((row["starts"] == "yes", answer_to(row)["verdict"]) for row in rows)
+    return matrix_of((row["starts"] == "yes", answer_to(row)["verdict"]) for row in rows)

@@ -2,16 +2,23 @@
 
 import pytest
 
-from accuracy import explanations, refit
-from accuracy.explanations import Unexplained, worst_of
-from accuracy.groups import spread_of
+from accuracy import explanations
+from accuracy.explanations import Unexplained, explained, worst_of
+from accuracy.groups import by_source
 from accuracy.markdown import fixed, signed
 from accuracy.planners import compare
 from accuracy.predictions import Prediction, grouped, percentile, summarize
-from accuracy.starts import GIB, Start, band_of, read_starts
-from kvgate.budget import fitted
+from accuracy.starts import Start, band_of
 
-ROW = {"kind": "dense", "gpu_class": "80", "vllm_version": "0.19.0", "tensor_parallel_size": "1", "model": "test/model"}
+ROW = {
+    "kind": "dense",
+    "gpu_class": "80",
+    "vllm_version": "0.19.0",
+    "tensor_parallel_size": "1",
+    "pipeline_parallel_size": "",
+    "model": "test/model",
+    "source": "a page",
+}
 
 
 def new_prediction(expected: float | None, *, logged: float = 50.0, name: str = "a", **row: str) -> Prediction:
@@ -37,22 +44,48 @@ def test_the_interval_holds_a_figure_that_the_log_rounded(logged: float, *, insi
     assert new_prediction(50.0, logged=logged).is_inside is inside
 
 
-def test_a_worst_start_without_an_explanation_stops_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explanations, "read_explanations", dict)
-    with pytest.raises(Unexplained, match=r"a \(test/model, \+2.00 GiB, predicted too much\) has no entry"):
-        worst_of([new_prediction(52.0)])
+def reason(**fields: object) -> list[dict[str, object]]:
+    return [{"why": "a workspace that is not counted", "predicted": "too much", "starts": ["a"], **fields}]
 
 
-def test_an_explanation_of_the_other_direction_stops_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = {"a": {"predicted": "too little", "why": "a workspace that is not counted"}}
-    monkeypatch.setattr(explanations, "read_explanations", lambda: texts)
-    with pytest.raises(Unexplained, match="explains why it is predicted too little"):
-        worst_of([new_prediction(52.0)])
-    assert worst_of([new_prediction(48.0)])[0].why == "a workspace that is not counted"
+@pytest.mark.parametrize(
+    ("reasons", "problem"),
+    [
+        ([], r"a \(test/model, \+2.00 GiB, predicted too much\) has no reason"),
+        (reason(predicted="too little", not_understood=True), "explains why it is predicted too little"),
+        (reason(), "nothing that can be checked"),
+        (reason(line="non_torch"), "the line non_torch explains 0.5 GiB of it"),
+        (reason(told={"sampler": "flashinfer"}, within_gib=0.5), "the error is still 2.00 GiB"),
+    ],
+)
+def test_a_worst_start_without_a_reason_that_holds_stops_the_page(
+    reasons: list[dict[str, object]], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explanations, "read_explanations", lambda: reasons)
+    monkeypatch.setattr(explanations, "_error_of_line", lambda prediction, line: 0.5)
+    monkeypatch.setattr(explanations, "predict", lambda start, told: new_prediction(52.0))
+    with pytest.raises(Unexplained, match=problem):
+        explained([new_prediction(52.0)])
 
 
-def test_a_start_without_an_answer_explains_itself() -> None:
-    assert worst_of([new_prediction(None)])[0].why == "no answer: no formula"
+def test_a_reason_is_numbered_where_it_is_first_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = {"why": "unknown", "predicted": "too much", "not_understood": True}
+    told = {"why": "sampler", "predicted": "too little", "told": {"sampler": "flashinfer"}, "within_gib": 0.5}
+    monkeypatch.setattr(
+        explanations, "read_explanations", lambda: [{**unknown, "starts": ["a", "c"]}, {**told, "starts": ["b", "d"]}]
+    )
+    monkeypatch.setattr(explanations, "predict", lambda start, told: new_prediction(50.1))
+    found, reasons = explained(
+        [new_prediction(47.0, name="b"), new_prediction(52.0, name="a"), new_prediction(51.0, name="c")]
+    )
+    assert [(each.prediction.start.id, each.number) for each in found] == [("b", 1), ("a", 2), ("c", 2)]
+    assert [each["why"] for each in reasons] == ["sampler", "unknown"]
+
+
+def test_the_worst_are_shares_of_the_requested_memory() -> None:
+    group = [new_prediction(50.0 + error, name=str(error)) for error in range(explanations.HOW_MANY + 2)]
+    assert [each.start.id for each in worst_of(group)][:2] == ["41", "40"]
+    assert len(worst_of(group)) == explanations.HOW_MANY
 
 
 def test_a_planner_is_compared_on_the_starts_that_both_answer() -> None:
@@ -63,16 +96,32 @@ def test_a_planner_is_compared_on_the_starts_that_both_answer() -> None:
     assert compare("peer 1", {"a": 54.0, "b": 46.0}, group) is None
 
 
-def test_one_source_left_out_shows_how_much_it_carries() -> None:
-    groups = {"many": [new_prediction(51.0)] * 5, "one": [new_prediction(60.0)], "two": [new_prediction(52.0)] * 2}
-    spread = spread_of(groups)
-    assert (spread.median_of_medians, spread.lowest, spread.highest) == (2.0, 1.0, 2.0)
+def test_a_source_counts_once_and_with_the_median_of_its_starts() -> None:
+    many = [new_prediction(51.0, source="a")] * 4 + [new_prediction(60.0, source="a")]
+    found = by_source([*many, new_prediction(53.0, source="b"), new_prediction(55.0, source="c")])
+    assert (found.sources, found.starts, found.median_percent) == (3, 7, 3.0)
+    assert found.inside == pytest.approx(0.8 / 3)
+    assert found.p90_percent == pytest.approx(4.6)
+    assert found.width_percent == 2.0
+
+
+@pytest.mark.parametrize(
+    ("address", "source"),
+    [
+        ("https://github.com/a/b/blob/HEAD/log.txt", "https://github.com/a/b"),
+        ("https://github.com/a/b/issues/12#issuecomment-3", "https://github.com/a/b/issues/12"),
+        ("https://example.org/post?page=2", "https://example.org/post"),
+        ("public log, index id 1", "public log, index id 1"),
+    ],
+)
+def test_a_source_is_a_repository_a_thread_or_a_page(address: str, source: str) -> None:
+    assert new_prediction(50.0, source=address).start.source == source
 
 
 def test_classes_stand_in_the_order_of_their_numbers() -> None:
-    classes = ("160+", "80", "16-32")
+    classes = ("160+", "80", "140", "16-32")
     groups = grouped([new_prediction(50.0, gpu_class=name) for name in classes], heading="GPU memory")
-    assert list(groups) == ["16-32 GiB", "80 GiB", "160+ GiB"]
+    assert list(groups) == ["16-32 GiB", "80 GiB", "140 and more GiB"]
 
 
 @pytest.mark.parametrize(
@@ -86,22 +135,3 @@ def test_a_release_belongs_to_a_band(version: str, band: str) -> None:
 def test_figures_are_rounded_without_a_negative_zero() -> None:
     assert [fixed(-0.001), signed(0.004), signed(1.006), signed(-1.0)] == ["0.00", "0.00", "+1.01", "-1.00"]
     assert percentile([1.0, 2.0, 3.0], 0.75) == 2.5
-
-
-def test_constants_of_other_sources_move_a_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two logs of one source say 0.25 GiB for kernels and graphs, a third of another source says 0.45."""
-    ours = fitted.KERNELS_AND_GRAPHS.interval.expected / GIB
-    group = [new_prediction(50.0, name=name, source=name[0]) for name in ("a1", "a2", "b1")]
-    logged = {"a1": 0.25, "a2": 0.25, "b1": 0.45}
-    monkeypatch.setattr(
-        refit,
-        "reading_of",
-        lambda start: refit.Reading(start=start, kernels="KERNELS_AND_GRAPHS", links="", logged_gib=logged[start.id]),
-    )
-    moved = refit.refitted(group, [p.start for p in group], lambda start: start.source)
-    assert [p.expected for p in moved] == pytest.approx([50 + ours - 0.45, 50 + ours - 0.45, 50 + ours - 0.25])
-
-
-def test_every_constant_is_found_in_the_ledger_it_went_into() -> None:
-    names = {part for start in read_starts() if (reading := refit.reading_of(start)) for part in reading.parts}
-    assert {"KERNELS", "KERNELS_AND_GRAPHS", "NCCL_PCIE", "NCCL_PCIE_FIRST_USE"} <= names

@@ -50,11 +50,11 @@ def test_a_source_counts_once_however_many_starts_it_has() -> None:
 @pytest.mark.parametrize(
     ("values", "interval"),
     [
-        ([0.2], [0.1, 0.2, 0.3]),  # half of the value on each side
+        ([0.2], [0.0, 0.2, 0.4]),  # half of the value on each side, and half of 0.2 GiB
         ([0.2, 0.4], [0.1, 0.3, 0.5]),  # extremes, twice as far away
         ([0.1 * count for count in range(1, 11)], [0.01, 0.55, 1.09]),
         ([0.1, 0.9], [0.0, 0.5, 1.3]),  # a use of memory is never below zero
-        ([0.5 + 0.01 * count for count in range(40)], [0.501, 0.695, 0.889]),  # one of 40 is left out on each side
+        ([0.5 + 0.01 * count for count in range(40)], [0.522, 0.695, 0.868]),  # three of 40 are left out on each side
     ],
 )
 def test_fewer_sources_make_a_wider_interval(values: list[float], interval: list[float]) -> None:
@@ -94,11 +94,21 @@ def replace_constant(reading: Reading, name: str) -> Reading:
     )
 
 
-def test_the_error_of_a_formula_is_the_same_on_both_sides_and_never_below_the_rounding_of_logs() -> None:
-    found = derive([new_reading("a", -0.5, constant="WEIGHTS_ERROR", is_error=True)])["WEIGHTS_ERROR"].interval
-    assert in_gib(found) == [-0.01, 0.0, 0.01]
-    found = derive([new_reading("a", 0.2, constant="WEIGHTS_ERROR", is_error=True)])["WEIGHTS_ERROR"].interval
-    assert in_gib(found) == [-0.6, 0.0, 0.6]
+def test_the_error_of_a_formula_is_the_same_on_both_sides_and_never_below_the_scatter_of_starts() -> None:
+    def errors(*values: float) -> Interval:
+        found = [
+            new_reading(str(index), value, constant="WEIGHTS_ERROR", is_error=True)
+            for index, value in enumerate(values)
+        ]
+        return derive(found)["WEIGHTS_ERROR"].interval
+
+    assert in_gib(errors(*[-0.5] * 5)) == [-0.06, 0.0, 0.06]
+    assert in_gib(errors(*[0.2] * 5)) == [-0.28, 0.0, 0.28]
+
+
+def test_few_sources_cannot_say_how_wrong_a_formula_may_be() -> None:
+    found = [new_reading(name, 0.2, constant="WEIGHTS_ERROR", is_error=True) for name in "abc"]
+    assert "WEIGHTS_ERROR" not in derive(found)
 
 
 def test_a_guess_stays_as_it_is() -> None:
@@ -179,6 +189,6 @@ def test_a_share_has_its_own_least_error() -> None:
         for name, constant in constants().items()
         if constant.unit.startswith("thousandths") and not constant.is_guess
     )
-    found = derive([new_reading("a", -1.0, constant=name, is_error=True)])[name]
+    found = derive([new_reading(source, -1.0, constant=name, is_error=True) for source in "abcde"])[name]
     assert found.interval.high == derivation.MIN_SHARE
     assert replace(constants()[name], interval=found.interval).of(1000).high == derivation.MIN_SHARE

@@ -137,14 +137,12 @@ def _peak_activation(run: Run) -> Term:
     A warm compile cache is the low end and a cold one the high end, unless it is known; the release decides which of them is expected.
     """
     parts = parts_of(run)
-    margin, encoder = _margin(run), parts.encoder
+    margin, encoder, expected = _margin(run), parts.encoder, parts.expected_bytes
+    low = max(0, parts.warm_bytes - margin - (encoder.peak_bytes - encoder.least_bytes))
+    high = max(parts.cold_bytes, encoder.worst_bytes + parts.kept_bytes) + margin + unpacked_bytes(run)
     return Term(
         name="peak_activation",
-        amount=Interval(
-            low=max(0, parts.warm_bytes - margin - (encoder.peak_bytes - encoder.least_bytes)),
-            expected=parts.expected_bytes,
-            high=max(parts.cold_bytes, encoder.worst_bytes + parts.kept_bytes) + margin + unpacked_bytes(run),
-        ),
+        amount=Interval(low=min(low, expected), expected=expected, high=max(high, expected)),
         formula="max(encoder, compiler, encoder_kept + workspace + max(layer, sampler)) + fragments + penalties + blas_workspace",
         source="vLLM 0.19 and 0.29, profile_run; 36 configurations of 0.19.0 on H100 and 7 of 0.11.0 within 0.03 GiB",
         facts=facts_of(run),

@@ -85,7 +85,8 @@ def communicators(run: Run) -> Interval:
         return fitted.RCCL.interval
     if not links_of(run).is_known:
         with_links = _over_nvlink(replace(run, accelerator=replace(accelerator, nvlink=True)))
-        return Interval(low=_over_pcie(run).low, expected=with_links.expected, high=with_links.high)
+        low = min(_over_pcie(run).low, with_links.expected)
+        return Interval(low=low, expected=with_links.expected, high=with_links.high)
     return _over_nvlink(run) if accelerator.nvlink else _over_pcie(run)
 
 

@@ -38,7 +38,8 @@ def _kernels(run: Run, *, after_graphs: bool) -> Interval:
     by_vendor = {"amd": fitted.KERNELS_ROCM, "intel": fitted.KERNELS_XPU}
     is_large = run.accelerator.capability_major in (9, 10)
     graphs = fitted.KERNELS_AND_GRAPHS if is_large else fitted.KERNELS_AND_GRAPHS_SMALL
-    alike = graphs if after_graphs and run.has_sampler else fitted.KERNELS
+    alone = fitted.KERNELS_EARLY if run.accounting.nccl_in_budget else fitted.KERNELS
+    alike = graphs if after_graphs and run.has_sampler else alone
     kernels = by_vendor.get(run.accelerator.vendor, alike).interval
     if run.accounting.whole_card_non_torch:
         kernels += fitted.CONTEXT.interval

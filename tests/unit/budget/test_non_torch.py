@@ -29,10 +29,10 @@ def non_torch(model: str, gpu: str, version: str, **settings: Any) -> Interval:
 @pytest.mark.parametrize(
     ("model", "gpu", "version", "tensor", "logged_gib", "near_gib", "source"),
     [
-        ("Qwen/Qwen3-0.6B", "H100-SXM-80GB", "0.11.0", 1, 0.13, 0.03, EXPLORER),
-        ("Qwen/Qwen3-32B", "H100-SXM-80GB", "0.11.0", 2, 0.54, 0.05, EXPLORER),
+        ("Qwen/Qwen3-0.6B", "H100-SXM-80GB", "0.11.0", 1, 0.13, 0.06, EXPLORER),
+        ("Qwen/Qwen3-32B", "H100-SXM-80GB", "0.11.0", 2, 0.54, 0.07, EXPLORER),
         ("meta-llama/Llama-3.1-8B-Instruct", "H100-SXM-80GB", "0.19.0", 1, 0.25, 0.05, SERIES),
-        ("meta-llama/Llama-3.1-8B-Instruct", "H100-SXM-80GB", "0.19.0", 2, 2.07, 0.05, SERIES),
+        ("meta-llama/Llama-3.1-8B-Instruct", "H100-SXM-80GB", "0.19.0", 2, 2.07, 0.09, SERIES),
         ("meta-llama/Llama-3.1-8B-Instruct", "H100-SXM-80GB", "0.19.0", 4, 2.13, 0.10, SERIES),
         ("ibm-granite/granite-3.1-8b-instruct", "H100-SXM-80GB", "0.19.0", 1, 0.46, 0.30, SERIES),
         ("Qwen/Qwen2.5-7B-Instruct", "RTX-3090-24GB", "0.6.6", 1, 0.10, 0.05, "public log, index id 62352993850"),
@@ -71,8 +71,7 @@ def test_nccl_leaves_the_budget_with_0_11() -> None:
 
 def test_pcie_takes_little_and_says_so() -> None:
     amount = non_torch("Qwen/Qwen3-32B", "L40S-48GB", "0.19.0", tensor=2)
-    assert amount.expected < gib(0.5)
-    assert amount.high > gib(0.8)
+    assert gib(0.1) < amount.expected < amount.high < gib(0.8)
 
 
 def test_memory_shared_with_the_cpu_is_wide() -> None:
