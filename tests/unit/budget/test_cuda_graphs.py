@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvgate.budget import fitted
 from kvgate.budget.answer import plan
 from kvgate.budget.cuda_graphs import num_capture_sizes
 from kvgate.budget.ledger import Ledger
@@ -112,17 +113,17 @@ def test_a_vendor_may_have_no_estimate(gpu: str, version: str, *, is_deducted: b
 
 
 @pytest.mark.parametrize(
-    ("model", "gpu", "first_gib"),
+    ("model", "gpu", "first"),
     [
-        ("Qwen/Qwen3-8B", "H100-SXM-80GB", 0),
-        ("deepseek-ai/DeepSeek-V2-Lite-Chat", "H100-SXM-80GB", 0.1),
-        ("nvidia/Qwen3-30B-A3B-NVFP4", "RTX-5090-32GB", 0.3),
-        ("nvidia/Qwen3-30B-A3B-NVFP4", "B200-SXM-180GB", 1.3),
+        ("Qwen/Qwen3-8B", "H100-SXM-80GB", None),
+        ("deepseek-ai/DeepSeek-V2-Lite-Chat", "H100-SXM-80GB", fitted.FIRST_GRAPHS),
+        ("nvidia/Qwen3-30B-A3B-NVFP4", "RTX-5090-32GB", fitted.FIRST_GRAPHS_NVFP4),
+        ("nvidia/Qwen3-30B-A3B-NVFP4", "B200-SXM-180GB", fitted.FIRST_GRAPHS_BLACKWELL),
     ],
 )
-def test_first_graphs_take_the_workspaces_of_kernels(model: str, gpu: str, first_gib: float) -> None:
+def test_first_graphs_take_the_workspaces_of_kernels(model: str, gpu: str, first: fitted.Fitted | None) -> None:
     request = new_request(shape=catalogue_shape(model), accelerator=catalogue_accelerator(gpu), vllm_version="0.20.0")
-    assert inputs(plan(request).stages[0].ledger)["first_bytes"] == gib(first_gib)
+    assert inputs(plan(request).stages[0].ledger)["first_bytes"] == (first.interval.expected if first else 0)
 
 
 @pytest.mark.parametrize(
