@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := PYTHONPATH=tools $(BIN)/python -m
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy bench mutants run vllm-release
+.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy constants bench mutants run vllm-release
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ chart: .venv/ready tools  ## lint and render the chart, compare with the golden 
 
 accuracy: .venv/ready  ## docs/accuracy.md: predictions beside logged starts, other planners and vLLM's own code
 	PYTHONPATH=benchmarks:tests $(BIN)/python -m accuracy
+
+constants: .venv/ready  ## fitted constants as the logged starts give them; writes those that moved
+	PYTHONPATH=benchmarks:tests $(BIN)/python -m accuracy.constants --write && $(BIN)/ruff format -q operator
 
 bench: .venv/ready tools  ## speed and memory, each compared in one run
 	$(BIN)/python benchmarks/run_all.py
