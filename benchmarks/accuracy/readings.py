@@ -121,7 +121,7 @@ def _forget() -> None:
 def _caches() -> tuple[Any, ...]:
     """Return the caches of every module in which an answer may rest on a constant."""
     modules = [module for name, module in sys.modules.items() if name.startswith("kvgate.budget.")]
-    users = [module for module in modules if getattr(module, "fitted", None) is fitted]
+    users = [sys.modules["kvgate.judge.assess"], *(each for each in modules if getattr(each, "fitted", None) is fitted)]
     return tuple(value for module in users for value in vars(module).values() if hasattr(value, "cache_clear"))
 
 

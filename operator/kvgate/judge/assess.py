@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.api import field_path
 from kvgate.budget import (
+    NOTHING_OBSERVED,
     Accelerator,
     AdjustLimits,
     Adjustment,
@@ -229,8 +231,8 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
 
     Facts that are assumed from a sibling by name refuse nothing: what the budget's rules find is a warning then.
     """
-    budget = plan(request)
-    judged = tuple(named(judge_budget(budget), naming))
+    budget, found = _judged(request) if request.calibration is NOTHING_OBSERVED else _judged.__wrapped__(request)
+    judged = tuple(named(found, naming))
     findings = (*extra, *((each.softened() for each in judged) if request.shape.assumed else judged))
     verdict = budget.verdict
     if request.shape.assumed and error_rules(judged) and verdict is Verdict.FITS:
@@ -244,6 +246,14 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
     return Assessment(
         verdict=Verdict.DOES_NOT_FIT if error_rules(findings) else verdict, findings=findings, budget=budget
     )
+
+
+@lru_cache(maxsize=256)
+def _judged(request: BudgetRequest) -> tuple[Budget, tuple[Finding, ...]]:
+    """Return the budget of a question and what the rules find in it. The same question is asked again with each resync, and by each door;
+    one with observed starts is not kept, because it would keep them all."""
+    budget = plan(request)
+    return budget, judge_budget(budget)
 
 
 def is_about_bytes(judged: Assessment) -> bool:
