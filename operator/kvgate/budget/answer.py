@@ -89,8 +89,16 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         verdict = verdict_of(self.demand.blocks, usable)
         if verdict is Verdict.DOES_NOT_FIT and self.guesses_sequences and self.demand.is_for_sequences:
             verdict = max(Verdict.MAY_NOT_FIT, verdict_of(self.demand.startup_blocks, usable), key=_SEVERITY.index)
+        if verdict is Verdict.FITS and self.has_disputed_length:
+            return Verdict.MAY_NOT_FIT
         is_refusal = verdict is Verdict.DOES_NOT_FIT
         return Verdict.MAY_NOT_FIT if is_refusal and self.request.shape.assumed else verdict
+
+    @property
+    def has_disputed_length(self) -> bool:
+        """True where the config that is given is too short for max_model_len, and the one that is known by its name is not."""
+        shape, length = self.request.shape, self.resolved.max_model_len
+        return shape.max_model_len < length <= shape.published_max_model_len and not self.request.is_stretched
 
     @property
     def guesses_sequences(self) -> bool:

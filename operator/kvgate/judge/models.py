@@ -165,11 +165,21 @@ def shape_of_text(
 
     digest = sha256(text.encode(errors="surrogatepass")).digest()
     return _shape_or_findings(
-        (digest, name, quantization, dtype),
-        lambda: read_config(parse_config_text(text), name=name, quantization=quantization, dtype=dtype),
+        (digest, name, quantization, dtype, where == "hf_overrides"),
+        lambda: _beside_the_catalogue(
+            read_config(parse_config_text(text), name=name, quantization=quantization, dtype=dtype), where
+        ),
         size=len(text),
         where=where,
     )
+
+
+def _beside_the_catalogue(shape: ModelShape, where: str) -> ModelShape:
+    """Return the shape of a config that somebody gave, with the longer context that the catalogue has under exactly its name."""
+    known = _catalogue_shape(shape.name, None, None) if where != "hf_overrides" else None
+    if known is None or not 0 < shape.max_model_len < known.max_model_len:
+        return shape
+    return replace(shape, published_max_model_len=known.max_model_len)
 
 
 def _shape_or_findings(

@@ -27,17 +27,38 @@ GPUS_PER_NODE = 8
 
 MAX_MODEL_LEN_ABOVE_MODEL = Rule(
     id="MaxModelLenAboveModel",
-    severities=(Severity.ERROR,),
+    severities=(Severity.ERROR, Severity.WARNING),
     scope=Scope.SETTINGS,
     title="max_model_len is above the length that the model was made for.",
-    explanation="vLLM refuses it.",
+    explanation=(
+        "vLLM refuses it. It is a warning where the config that is given says less than the catalogue says of the same name: one of the two "
+        "is not the published one."
+    ),
 )
 
 
 def length_within_model(budget: Budget) -> Iterable[Finding]:
     """max_model_len above what the model was made for; what an override makes of that is not worked out."""
     limit, length = budget.request.shape.max_model_len, budget.resolved.max_model_len
-    if limit and length > limit and not budget.request.is_stretched:
+    published = budget.request.shape.published_max_model_len
+    if budget.has_disputed_length:
+        yield MAX_MODEL_LEN_ABOVE_MODEL.finding(
+            "max_model_len",
+            words(
+                "{max_model_len} {length} is above the {limit} tokens of the config that is given, and {model} is known with {published}; vLLM "
+                "refuses it if that config is the one it loads",
+                length=length,
+                limit=limit,
+                model=budget.request.shape.name,
+                published=published,
+            ),
+            any_one(
+                do("give the config.json that {model} is published with", model=budget.request.shape.name),
+                at_most("max_model_len", limit, before=length),
+            ),
+            severity=Severity.WARNING,
+        )
+    elif limit and length > limit and not budget.request.is_stretched:
         yield MAX_MODEL_LEN_ABOVE_MODEL.finding(
             "max_model_len",
             words(
