@@ -31,8 +31,8 @@ MAX_MODEL_LEN_ABOVE_MODEL = Rule(
     scope=Scope.SETTINGS,
     title="max_model_len is above the length that the model was made for.",
     explanation=(
-        "vLLM refuses it. It is a warning where the config that is given says less than the catalogue says of the same name: one of the two "
-        "is not the published one."
+        "vLLM refuses it. It is a warning where the config that is given says less than the catalogue says of the same name: one of the "
+        "two is not the published one."
     ),
 )
 
@@ -45,8 +45,8 @@ def length_within_model(budget: Budget) -> Iterable[Finding]:
         yield MAX_MODEL_LEN_ABOVE_MODEL.finding(
             "max_model_len",
             words(
-                "{max_model_len} {length} is above the {limit} tokens of the config that is given, and {model} is known with {published}; vLLM "
-                "refuses it if that config is the one it loads",
+                "{max_model_len} {length} is above the {limit} tokens of the config that is given, and {model} is known with {published}; "
+                "vLLM refuses it if that config is the one it loads",
                 length=length,
                 limit=limit,
                 model=budget.request.shape.name,
