@@ -23,6 +23,10 @@ WRAPPERS = {
 """Classes around a language model, which has the embedding modules in their place."""
 
 
+NOT_CLAIMED = frozenset({"GptOssForCausalLM"})
+"""Classes of which the budget claims nothing: a patch of the only release without `SupportsLoRA` may have it."""
+
+
 def spans() -> dict[str, list[tuple[Release, Release, dict[str, str]]]]:
     found = defaultdict(list)
     for row in ROWS:
@@ -47,8 +51,8 @@ def test_a_class_refuses_adapters_where_vllms_does_not_take_them(architecture: s
     taken = [(first, last) for first, last, row in SPANS[architecture] if row["takes_adapters"] == "yes"]
     for span in taken:
         assert not any(takes_no_adapters(architecture, release) for release in minors(*span)), span
-    if not any(takes_no_adapters(architecture, first) for first, _ in refused):
-        return  # nothing is claimed about the class
+    if not refused or architecture in NOT_CLAIMED:
+        return
     last = max(last for _, last in refused)
     open_end = 1 if taken else 0  # a later patch of the last minor may take them already
     for release in minors(refused[0][0], (0, last[1] - open_end)):
