@@ -253,7 +253,7 @@ NCCL_PCIE_FIRST_USE = Fitted(
     interval=_between(0, 0.1, 0.7),
     is_guess=True,
     why="channels that NCCL opens over PCIe after the snapshot, since 0.11: 0 to 0.14 GiB in four starts, 0.4 in one, 0.6 in one whose "
-    "GPU is not known; what is left of the sums of six starts of three sources would give none, and two lines of other logs contradict that",
+    "GPU is not known; what is left of the sums of six starts of three sources would give none, which two other logs contradict",
 )
 
 # Memory in use at start-up, before vLLM's snapshot
