@@ -58,7 +58,7 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
     max_model_len = _max_model_len(request, accounting)
     batched = asked.max_num_batched_tokens or factor * limits.max_num_batched_tokens
     if asked.max_num_batched_tokens is None and not accounting.v1_engine:
-        batched = _v0_batched_tokens(request, max_model_len)
+        batched = _v0_batched_tokens(request, accounting, max_model_len)
     elif (
         asked.max_num_batched_tokens is None
         and not accounting.all_to_all_tokens
@@ -147,7 +147,7 @@ def _lacks_fp8_kernel(request: BudgetRequest) -> bool:
     return major not in with_kernel and not any(special)
 
 
-def _v0_batched_tokens(request: BudgetRequest, max_model_len: int) -> int:
+def _v0_batched_tokens(request: BudgetRequest, accounting: Accounting, max_model_len: int) -> int:
     """Return V0's default of max_num_batched_tokens (0.8.5, `EngineArgs._set_default_args_v0` and `SchedulerConfig`).
 
     V0 cuts prompts by itself only where they may be long, on GPUs of NVIDIA, and where nothing else is in the way.
@@ -158,7 +158,7 @@ def _v0_batched_tokens(request: BudgetRequest, max_model_len: int) -> int:
         has_obstacle = (
             shape.pools
             or bool(shape.encoders)
-            or any(isinstance(mixer, LatentAttention) for mixer in shape.mixers)
+            or (not accounting.v0_cuts_latent_prompts and any(isinstance(m, LatentAttention) for m in shape.mixers))
             or any(isinstance(mixer, FullAttention) and mixer.sliding_window for mixer in shape.mixers)
             or asked.speculation is not None
             or asked.lora.enabled

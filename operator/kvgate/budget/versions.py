@@ -90,6 +90,8 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where V0 is still there for what V1 cannot run (0.8 to 0.10, `_is_v1_supported_oracle`)."""
     all_to_all_tokens: int = 256
     """Tokens of a rank that experts elsewhere get at a time (VLLM_MOE_DP_CHUNK_SIZE); 0: all of a batch."""
+    v0_cuts_latent_prompts: bool = True
+    """True where V0 finds its default of max_num_batched_tokens before it stops cutting prompts for MLA: 2048 (0.7.3, `VllmConfig`)."""
     v0_is_common: bool = False
     """True where starts run V0 for reasons that no request states: three of eight sources of 0.8 on GPUs that V1 runs on."""
     v0_vendors: frozenset[str] = frozenset()
@@ -303,6 +305,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "whole_card_non_torch": True,
         "has_both_engines": True,
         "v0_is_common": True,
+        "v0_cuts_latent_prompts": False,
         "v0_vendors": frozenset({"amd"}),
         "v0_below": (8, 0),
         "v0_runs_states": True,

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.circumstances import Circumstances
 from kvgate.budget.settings import accounting_for, resolve_settings
 from kvgate.budget.versions import accounting_of
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
@@ -79,6 +80,17 @@ def test_v0_takes_whole_prompts_on_amd(
     )
     resolved = resolve_settings(request, accounting_for(request))
     assert (resolved.max_num_batched_tokens, resolved.max_num_seqs) == (batched, seqs)
+
+
+@pytest.mark.parametrize(("version", "batched"), [("0.6.6", 2048), ("0.7.3", 2048), ("0.8.5", 163_840)])
+def test_v0_of_0_7_keeps_the_small_batch_of_cut_prompts_for_latent_attention(version: str, batched: int) -> None:
+    request = new_request(
+        shape=catalogue_shape("deepseek-ai/DeepSeek-R1"),
+        accelerator=catalogue_accelerator("H200-SXM-141GB"),
+        vllm_version=version,
+        circumstances=Circumstances(use_v1=False),
+    )
+    assert resolve_settings(request, accounting_for(request)).max_num_batched_tokens == batched
 
 
 @pytest.mark.parametrize(
