@@ -113,9 +113,9 @@ def known() -> words.Known:
     """Gather what kvgate makes of names of vLLM's; only this function and the next one import it."""
     from msgspec.structs import fields
 
+    from kvgate.budget.accounting import DEVICES
     from kvgate.budget.kv_cache_dtype import formats_known
     from kvgate.budget.request import EngineSettings
-    from kvgate.budget.versions import DEVICES
     from kvgate.hf_config.architectures import classes_read
     from kvgate.vllm.metric_names import SCRAPED_NAMES
 

@@ -50,7 +50,7 @@ def to_look_at(
     yield from _functions(*fingerprints, before.version, after.version)
     devices = {name for tier in after.batch_tiers for name in tier.excluded} - set(known.devices)
     yield from (
-        f"batch limits leave out {name}: say in DEVICES of budget/versions.py which device that is"
+        f"batch limits leave out {name}: say in DEVICES of budget/accounting.py which device that is"
         for name in sorted(devices)
     )
     new_dtypes = set(after.kv_cache_dtypes) - set(before.kv_cache_dtypes) - {*known.kv_cache_dtypes, "auto"}

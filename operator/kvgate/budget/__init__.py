@@ -10,6 +10,7 @@ A name is loaded when it is first used, so that a command that needs one class d
 TYPE_CHECKING = False  # type checkers take it for typing's, which takes longer to import than all of this
 
 if TYPE_CHECKING:
+    from kvgate.budget.accounting import Accounting
     from kvgate.budget.answer import Budget, Stage, plan
     from kvgate.budget.calibration import (
         MIN_WITNESSES,
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
         DEFAULT_VERSION,
         NEWEST,
         OLDEST,
-        Accounting,
         accounting_of,
         is_newer_than_known,
         parse_patch,
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     )
 
 _NAMES = {
+    "accounting": ("Accounting",),
     "answer": (
         "Budget",
         "Stage",
@@ -151,7 +152,6 @@ _NAMES = {
         "DEFAULT_VERSION",
         "NEWEST",
         "OLDEST",
-        "Accounting",
         "accounting_of",
         "is_newer_than_known",
         "parse_patch",

@@ -6,6 +6,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.budget.accounting import Accounting
 from kvgate.budget.capacity import Demand, KVCache, demand_of
 from kvgate.budget.errors import UnmodelledKind, UnmodelledValue
 from kvgate.budget.interval import Interval, Verdict, verdict_of
@@ -14,7 +15,6 @@ from kvgate.budget.ledger import Ledger, ledger_of
 from kvgate.budget.pinned import Pin, pin
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Capacity
 from kvgate.budget.settings import Resolved, accounting_for, resolve_settings
-from kvgate.budget.versions import Accounting
 
 _UNLIMITED = 1 << 62
 """Blocks of a pipeline stage without caches."""

@@ -8,9 +8,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from kvgate.budget.accounting import Accounting
 from kvgate.budget.hardware import Accelerator
 from kvgate.budget.interval import Fact
-from kvgate.budget.versions import Accounting
 
 Sampler = Literal["flashinfer", "pytorch"]
 CompileCache = Literal["warm", "cold"]

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from kvgate.budget.accounting import Accounting
 from kvgate.budget.errors import UnmodelledValue
 from kvgate.budget.hardware import Accelerator
 from kvgate.budget.model_shape import (
@@ -21,7 +22,6 @@ from kvgate.budget.model_shape import (
     ModelShape,
 )
 from kvgate.budget.units import cdiv, round_up
-from kvgate.budget.versions import Accounting
 
 DEFAULT_BLOCK_SIZE = 16
 COMPRESSED_BLOCK_SIZE = 256

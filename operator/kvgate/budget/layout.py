@@ -8,6 +8,7 @@ from math import lcm
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.budget.accounting import Accounting
 from kvgate.budget.capacity import KVCache
 from kvgate.budget.draft import Draft
 from kvgate.budget.errors import UnmodelledKind, UnmodelledValue
@@ -28,7 +29,6 @@ from kvgate.budget.model_shape import DTYPE_BYTES, CompressedAttention, FullAtte
 from kvgate.budget.request import BudgetRequest
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import cdiv, round_up
-from kvgate.budget.versions import Accounting
 
 _LATENT_FORMATS = frozenset({"fp8_ds_mla", "nvfp4_ds_mla"})
 """Formats of sparse MLA's cache, which no other attention has."""

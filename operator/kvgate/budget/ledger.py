@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget import fitted
+from kvgate.budget.accounting import Accounting
 from kvgate.budget.activation import parts_of, peak_activation
 from kvgate.budget.calibration import Correction, ObservedStart, StartKey, StartToStart
 from kvgate.budget.cuda_graphs import cuda_graphs
@@ -26,7 +27,7 @@ from kvgate.budget.request import DEFAULT_GRAPHS, NO_OFFLOAD, BudgetRequest, Eng
 from kvgate.budget.run import Run, run_of
 from kvgate.budget.settings import Resolved, accounting_for, may_run_v0, resolve_settings
 from kvgate.budget.units import share_of
-from kvgate.budget.versions import Accounting, is_newer_than_known
+from kvgate.budget.versions import is_newer_than_known
 from kvgate.budget.weights import Weights, checkpoint_ratio, rank_weights, unlisted_bytes
 
 _ADA = (8, 9)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from kvgate.budget import fitted
+from kvgate.budget.accounting import Accounting
 from kvgate.budget.hardware import SINGLE_GPU
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.lora_classes import has_embeddings, holds_experts_as_one, is_one_module, takes_no_adapters
@@ -16,7 +17,7 @@ from kvgate.budget.matrix import Cut, Matrix
 from kvgate.budget.model_shape import DTYPE_BYTES, End, distinct_layers
 from kvgate.budget.request import BudgetRequest, LoraSettings
 from kvgate.budget.run import Run
-from kvgate.budget.versions import Accounting, Release, parse_release
+from kvgate.budget.versions import Release, parse_release
 from kvgate.budget.weights import Storage, allocated_bytes, local_expert, local_matrix
 
 _MAPPINGS_BYTES_PER_TOKEN = 4 * 8 + 2 * 2 * 4

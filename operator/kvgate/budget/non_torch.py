@@ -1,12 +1,12 @@
 """Memory outside torch's allocator: what is in use before vLLM's snapshot, and what kernels and communicators take after it."""
 
 from kvgate.budget import fitted
+from kvgate.budget.accounting import Accounting
 from kvgate.budget.collectives import all_reduce_workspace_bytes, all_to_all_bytes, communicators, links_of
 from kvgate.budget.cuda_graphs import captures_graphs
 from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.run import Run
-from kvgate.budget.versions import Accounting
 
 
 def non_torch(run: Run) -> Term:

@@ -6,6 +6,7 @@ from sys import maxsize
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.budget.accounting import Accounting
 from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances
 from kvgate.budget.draft import Draft
 from kvgate.budget.hardware import SINGLE_GPU, Accelerator, Parallelism
@@ -33,7 +34,7 @@ from kvgate.budget.request import (
     OffloadSettings,
 )
 from kvgate.budget.settings import Resolved, profiled_seqs, runs_on_v2
-from kvgate.budget.versions import NEWEST, Accounting, Release, parse_release
+from kvgate.budget.versions import NEWEST, Release, parse_release
 
 EMBEDDING_BY_LAYER = "embed_tokens_per_layer"
 """Name of the second embedding of Gemma 3n and of Gemma 4's E models, with a slice for every layer."""

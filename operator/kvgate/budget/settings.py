@@ -6,13 +6,11 @@ from functools import lru_cache
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.budget.accounting import ENGINE_BATCHED_TOKENS, Accounting, BatchLimits
 from kvgate.budget.circumstances import Circumstances
 from kvgate.budget.model_shape import CrossAttention, FullAttention, LatentAttention, ModelShape, RecurrentState
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, DEFAULT_GRAPHS, BudgetRequest, EngineSettings, GraphSettings
 from kvgate.budget.versions import (
-    ENGINE_BATCHED_TOKENS,
-    Accounting,
-    BatchLimits,
     accounting_of,
     accounting_of_v0,
     parse_patch,

@@ -5,10 +5,11 @@ Read in vLLM 0.6.6 to 0.33.0. A release between two that were read is not judged
 
 from collections.abc import Iterator
 
+from kvgate.budget.accounting import Accounting
 from kvgate.budget.draft import READS_STATES, Draft
 from kvgate.budget.request import BudgetRequest
 from kvgate.budget.settings import Resolved, runs_on_v2
-from kvgate.budget.versions import Accounting, parse_patch
+from kvgate.budget.versions import parse_patch
 
 Patch = tuple[int, int, int]
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 
+from kvgate.budget.accounting import Accounting
 from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.hardware import Accelerator, Parallelism, stage_sizes
 from kvgate.budget.kv_cache_dtype import (
@@ -31,7 +32,7 @@ from kvgate.budget.model_shape import (
     UnmodelledLayer,
 )
 from kvgate.budget.request import BudgetRequest
-from kvgate.budget.versions import Accounting, accounting_of, parse_release
+from kvgate.budget.versions import accounting_of, parse_release
 
 _LATENT_ONLY = frozenset({"fp8_ds_mla", "nvfp4_ds_mla"})
 _PER_HEAD = (

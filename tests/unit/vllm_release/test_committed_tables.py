@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.versions import DEVICES, accounting_of, parse_patch
+from kvgate.budget.accounting import DEVICES
+from kvgate.budget.versions import accounting_of, parse_patch
 from kvgate.vllm.options import options, releases_read
 from support.vllm_source import new_source
 from vllm_release import __main__ as program
