@@ -35,6 +35,7 @@ from kvgate.shell.words import calculated, commands_of, split
 from kvgate.sources.start_failure import recognise
 from kvgate.sources.startup_log import UnusableLog, read_startup_log
 from kvgate.text import expansion
+from kvgate.text.patterns import pattern as a_pattern
 from kvgate.vllm.arguments import Argument, is_open
 
 pytestmark = pytest.mark.slow
@@ -378,7 +379,7 @@ def modules() -> Iterator[ModuleType]:
 
 
 def patterns(value: object) -> Iterator[re.Pattern[Any]]:
-    if isinstance(value, re.Pattern):
+    if isinstance(value, re.Pattern | type(a_pattern(""))):
         yield value
     elif isinstance(value, dict):
         yield from patterns(tuple(value.values()))

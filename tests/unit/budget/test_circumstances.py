@@ -336,7 +336,7 @@ def test_a_start_of_0_8_whose_command_nobody_knows_may_run_either_engine() -> No
     assert [engines(each) for each in (open_, newer, older)] == [[("V1", "V0")], [], [("V0", "")]]
     assert open_.available.expected == newer.available.expected != older.available.expected
     assert covers(open_.available, older.available.expected)
-    assert open_.available.high > newer.available.high
+    assert open_.available.low < newer.available.low
     for known in (
         asked(Circumstances(usage_context="server")),
         asked(NOTHING_TOLD, is_whole=True),

@@ -164,8 +164,8 @@ def test_what_may_fit_says_how_much_may_be_missing() -> None:
 
 def test_states_that_the_default_of_max_num_seqs_asks_for_are_named() -> None:
     asked = question(
-        "Qwen/Qwen3-Next-80B-A3B-Instruct",
-        "L40S-48GB",
+        "Qwen/Qwen3.5-27B",
+        "RTX-5090-32GB",
         guarantee=Guarantee.STARTUP,
         workload=None,
         kv_cache_dtypes=("auto",),
@@ -209,7 +209,7 @@ def test_an_fp8_cache_is_a_hint_where_it_was_not_tried() -> None:
 
 
 def test_engines_over_several_nodes_are_a_hint_where_many_replicas_cost_more() -> None:
-    asked = question("inclusionAI/Ling-2.5-1T", "MI355X-288GB", workload=new_workload(500, 20_000, 1_000), max_model_len=21_000,
+    asked = question("inclusionAI/Ling-2.5-1T", "MI355X-288GB", workload=new_workload(440, 20_000, 1_000), max_model_len=21_000,
                      kv_cache_dtypes=("auto",))  # fmt: skip
     found = find_candidates(asked)
     assert (found[0].num_gpus, found[0].parallelism.num_gpus) == (64, 8)

@@ -136,6 +136,7 @@ def test_the_json_report_has_every_key_that_is_promised() -> None:
     assert refused["effective"] is None
     assert fits["effective"] == {
         "max_model_len": 40960, "max_num_seqs": 4, "kv_cache_dtype": "auto", "gpu_memory_utilization": None,
+        "kv_cache_memory_bytes": None, "num_gpu_blocks_override": None,
     }  # fmt: skip
     assert answer["summary"] == {
         "exit_code": 1, "verdicts": {"DoesNotFit": 1, "Fits": 1}, "decisions": {"Refuse": 1, "Admit": 1}, "unreadable": 1,

@@ -101,7 +101,7 @@ def test_a_gpu_without_a_name_has_what_all_gpus_of_its_size_have_in_common() -> 
     asked = {"gpu_memory_bytes": int(14.56 * GIB), "vllm_version": "0.8.5", "weights_bytes": GIB, "max_model_len": 2048}
     unnamed, named = ask_one(gpu=None, **asked), ask_one(gpu="Gaudi 9", **asked)
     assert unnamed["ledger"]["circumstances"]["engine"] == ["V0"]
-    assert named["ledger"]["circumstances"] == {"sampler": ["pytorch", "flashinfer"]}
+    assert named["ledger"]["circumstances"] == {"sampler": ["pytorch", "flashinfer"], "engine": ["V1", "V0"]}
 
 
 @pytest.mark.parametrize("gpu", ["Gaudi 9", None])
