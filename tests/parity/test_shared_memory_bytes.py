@@ -3,7 +3,8 @@
 import pytest
 
 from kvgate.budget.hardware import Parallelism
-from kvgate.budget.host_memory import HostQuestion, host_ledger
+from kvgate.budget.host_memory import host_ledger
+from kvgate.budget.host_processes import HostQuestion
 from kvgate.budget.host_settings import HostSettings, PodMemory
 from parity.tables import Row, rows_of
 

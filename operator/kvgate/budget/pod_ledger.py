@@ -1,7 +1,8 @@
 """The ledger of the host for a budget: what the ledger of the GPU knows about the model, and the question that follows from it."""
 
 from kvgate.budget.answer import Budget
-from kvgate.budget.host_memory import HostLedger, HostQuestion, ModelOnHost, host_ledger
+from kvgate.budget.host_memory import HostLedger, host_ledger
+from kvgate.budget.host_processes import HostQuestion, ModelOnHost
 from kvgate.budget.host_settings import PodMemory
 from kvgate.budget.interval import Interval
 from kvgate.budget.request import EngineSettings

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from kvgate.budget.answer import plan
 from kvgate.budget.hardware import Parallelism
-from kvgate.budget.host_memory import HostLedger, HostQuestion, ModelOnHost, host_ledger
+from kvgate.budget.host_memory import HostLedger, host_ledger
+from kvgate.budget.host_processes import HostQuestion, ModelOnHost
 from kvgate.budget.host_settings import HostSettings, KVConnector, PodMemory
 from kvgate.budget.interval import Interval
 from kvgate.budget.pod_ledger import pod_ledger, pod_ledger_without_model
