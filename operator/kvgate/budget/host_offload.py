@@ -19,7 +19,7 @@ _SWAP_DEFAULT_BYTES = 4 * GIB
 
 
 def kv_offload_term(question: HostQuestion, accounting: HostAccounting, found: Processes) -> tuple[Term, bool]:
-    """(blocks of the KV cache in host memory, whether they lie in /dev/shm)."""
+    """Return the blocks of the KV cache in host memory, and whether they lie in /dev/shm."""
     settings = question.settings
     amounts = [_of_connector(connector, question, accounting, found) for connector in _connectors(settings, accounting)]
     region = any(is_shared for _, is_shared in amounts)
@@ -90,7 +90,7 @@ def _of_lmcache(connector: KVConnector, question: HostQuestion, found: Processes
 
 
 def swap_space_term(question: HostQuestion, accounting: HostAccounting, found: Processes) -> Term:
-    """V0 pins as many blocks as the swap space holds; V1 ignores it, and 0.8 to 0.10 may still run V0."""
+    """Return what V0 may swap out. It pins as many blocks as the swap space holds; V1 ignores it, and 0.8 to 0.10 may still run V0."""
     settings = question.settings
     each = settings.swap_space_bytes if settings.swap_space_bytes is not None else _SWAP_DEFAULT_BYTES
     each = (each if accounting.has_swap_space else 0) // question.parallelism.pipeline
@@ -108,7 +108,7 @@ def swap_space_term(question: HostQuestion, accounting: HostAccounting, found: P
 
 
 def transfer_buffers_term(question: HostQuestion, found: Processes) -> Term:
-    """NIXL's copies of the whole KV cache where it passes through the host; pages are taken when they are first written."""
+    """Return NIXL's copies of the whole KV cache where it passes through the host; pages are taken when they are first written."""
     through_host = any(connector.buffer_on_host for connector in question.settings.kv_connectors)
     whole = found.part_of_all(question.model.cache_bytes) if through_host and question.model else 0
     return Term(

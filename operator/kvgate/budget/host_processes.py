@@ -109,7 +109,7 @@ def processes_of(question: HostQuestion, accounting: HostAccounting) -> Processe
 
 
 def processes_term(found: Processes) -> Term:
-    """V1 has the scheduler in a process of its own where the ranks are others, and V0 in that of its first rank."""
+    """Return the memory of their own. V1 has a process for the scheduler where the ranks are others; V0 has it in its first rank."""
     schedulers = found.engines if found.ranks > found.engines else 0
     amount = _SERVER_BYTES.times(found.servers) + _SCHEDULER_BYTES.times(schedulers) + _RANK_BYTES.times(found.ranks)
     return Term(

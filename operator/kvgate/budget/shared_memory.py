@@ -14,6 +14,7 @@ _LINKED_RANK_BYTES = Interval(low=0, expected=64 * MIB, high=512 * MIB)
 
 
 def messages_term(accounting: HostAccounting, found: Processes) -> Term:
+    """Return what ranks write of their queues and of NCCL's segments; a queue takes its pages when it is first written."""
     queues = found.engines * _queue_bytes(accounting.message_bytes, found.ranks // found.engines)
     replies = found.ranks * _queue_bytes(accounting.reply_bytes, 1)
     amount = Interval.exactly(0)

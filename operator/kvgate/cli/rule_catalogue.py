@@ -83,6 +83,7 @@ from kvgate.rules.weight_formats import (
     WEIGHT_FORMAT_NOT_IN_RELEASE,
 )
 from kvgate.vllm.contradictions import LORA_NOT_ENABLED, NO_EFFECT, TOOL_CALL_PARSER_MISSING
+from kvgate.vllm.given_settings import INVALID_SETTING
 from kvgate.vllm.option_findings import OPTION_REPEATED
 from kvgate.vllm.parser_problems import (
     OPTION_AMBIGUOUS,
@@ -95,7 +96,6 @@ from kvgate.vllm.parser_problems import (
     UNEXPECTED_WORD,
 )
 from kvgate.vllm.pod_options import POD_CANNOT_SERVE
-from kvgate.vllm.settings import INVALID_SETTING
 
 _IN_ORDER = (
     WEIGHTS_TOO_LARGE,

@@ -48,7 +48,8 @@ from kvgate.rules.host_memory import judge_pod
 from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, measured_beside_others, sharing_agrees
 from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
 from kvgate.vllm.arguments import option_name
-from kvgate.vllm.settings import SPEC_SETTINGS, circumstances_of, engine_settings, stretches_length, unmodelled_kinds
+from kvgate.vllm.given_settings import circumstances_of, engine_settings, stretches_length, unmodelled_kinds
+from kvgate.vllm.settings import SPEC_SETTINGS
 from kvgate.vllm.variables import ALLOW_LONG
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from kvgate.budget import parse_patch
 from kvgate.rules.finding import Finding, Remedy, Rule, Scope, Severity, Words, any_one, do, words
 from kvgate.text.patterns import pattern
-from kvgate.vllm.settings import INVALID_SETTING, MENTIONED, read_settings, with_whole_configs
+from kvgate.vllm.given_settings import INVALID_SETTING, read_settings, with_whole_configs
+from kvgate.vllm.settings import MENTIONED
 from kvgate.vllm.values import UnusableValue, gibibytes
 from kvgate.vllm.variables import (
     ALLOW_LONG,

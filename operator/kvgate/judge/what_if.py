@@ -45,10 +45,7 @@ from kvgate.rules.finding import (
 )
 from kvgate.rules.host_memory import judge_pod
 from kvgate.vllm.arguments import option_name
-from kvgate.vllm.overrides import overridden, shape_overrides
-from kvgate.vllm.settings import (
-    DECIDING,
-    WHAT_IFS,
+from kvgate.vllm.given_settings import (
     circumstances_of,
     engine_settings,
     read_settings,
@@ -56,6 +53,8 @@ from kvgate.vllm.settings import (
     unmodelled_kinds,
     with_whole_configs,
 )
+from kvgate.vllm.overrides import overridden, shape_overrides
+from kvgate.vllm.settings import DECIDING, WHAT_IFS
 from kvgate.vllm.values import UnusableValue
 from kvgate.vllm.variables import ALLOW_LONG
 

@@ -17,18 +17,10 @@ from kvgate.budget.circumstances import Circumstances
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.host_settings import HostSettings
 from kvgate.budget.request import EngineSettings, LoraSettings, OffloadSettings
+from kvgate.vllm.given_settings import engine_settings, unmodelled_kinds
 from kvgate.vllm.options import Option, options
 from kvgate.vllm.pod_options import owned_flag
-from kvgate.vllm.settings import (
-    SETTINGS,
-    SPEC_SETTINGS,
-    SWEPT,
-    WHAT_IFS,
-    Owner,
-    Setting,
-    engine_settings,
-    unmodelled_kinds,
-)
+from kvgate.vllm.settings import SETTINGS, SPEC_SETTINGS, SWEPT, WHAT_IFS, Owner, Setting
 from kvgate.vllm.values import UnusableValue, truth
 
 FACTS = {

@@ -9,7 +9,8 @@ from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep import Sweep, guarantee_of, judge_pairs
 from kvgate.planning.sweep_axes import Axis, parse_axis, read_swept_value, with_value
 from kvgate.vllm.arguments import option_name
-from kvgate.vllm.settings import SWEPT, read_settings
+from kvgate.vllm.given_settings import read_settings
+from kvgate.vllm.settings import SWEPT
 from kvgate.vllm.values import UnusableValue, ValueProblems
 
 _SHORTEST = 1024

@@ -26,8 +26,8 @@ from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words, any_one
 from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand
 from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, MORE_GPUS_THAN_A_NODE, REQUEST_ABOVE_MAX_MODEL_LEN
 from kvgate.vllm.arguments import GivenOption, Located, Place, is_open, located
+from kvgate.vllm.given_settings import INVALID_SETTING
 from kvgate.vllm.parser import CommandLine
-from kvgate.vllm.settings import INVALID_SETTING
 from kvgate.vllm.variables import ALLOW_LONG
 
 MODEL_NOT_NAMED = Rule(

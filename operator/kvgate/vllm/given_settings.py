@@ -1,0 +1,132 @@
+"""Settings as they are given: typed values, the records of the budget that they become, and features without a formula."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from kvgate.budget import (
+    AUTO_MAX_MODEL_LEN,
+    NOTHING_TOLD,
+    Circumstances,
+    EngineSettings,
+    LoraSettings,
+    OffloadSettings,
+    Parallelism,
+)
+from kvgate.budget.host_settings import HostSettings
+from kvgate.budget.versions import Release
+from kvgate.rules.finding import Rule, Scope, SettingName, Severity, Words, words
+from kvgate.vllm.overrides import changes_length, shape_overrides
+from kvgate.vllm.settings import PARTS_OF_SPECULATION, SETTINGS, WHAT_IFS, Setting
+from kvgate.vllm.values import UnusableValue
+from kvgate.vllm.variables import ALLOW_LONG
+
+_UNMODELLED = {setting.name: setting for setting in SETTINGS if setting.unmodelled}
+_JOINED = {*PARTS_OF_SPECULATION, "eplb_config"}
+_WHAT_IFS = {setting.name: setting for setting in WHAT_IFS}
+_ROW = {setting.name: row for row, setting in enumerate(SETTINGS)}
+_BUDGET = {setting.name: tuple(setting.budget.rpartition(".")[::2]) for setting in SETTINGS if setting.budget}
+"""Name → the record in EngineSettings, empty for itself, and the field."""
+_GROUPS: Mapping[str, type[Struct]] = {
+    "parallelism": Parallelism,
+    "lora": LoraSettings,
+    "offload": OffloadSettings,
+    "host": HostSettings,
+}
+"""Records inside EngineSettings, by the name before the dot."""
+_CIRCUMSTANCES = {
+    setting.name: setting.budget.partition(".")[2]
+    for setting in SETTINGS
+    if setting.budget.startswith("circumstances.")
+}
+
+
+INVALID_SETTING = Rule(
+    id="InvalidSetting",
+    severities=(Severity.ERROR,),
+    scope=Scope.COMMAND_LINE,
+    title="vLLM refuses a value of the command line that its parser lets pass.",
+)
+
+
+def read_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Words]]:
+    """Return (typed values, problems), both by vLLM's names. None counts as not given, and other names are left out."""
+    known, problems = {}, {}
+    for setting in _in_order(given, _WHAT_IFS):
+        value = given[setting.name]
+        if value is None:
+            continue
+        try:
+            known[setting.name] = setting.read(value)
+        except UnusableValue as error:
+            shown = repr(value)
+            shown = shown if len(shown) <= 60 else f"{shown[:57]}…"
+            message = "{setting} is {value}; {error}"
+            problems[setting.name] = words(message, setting=SettingName(setting.name), value=shown, error=error)
+    return known, problems
+
+
+def _in_order(given: Mapping[str, Any], among: Mapping[str, Setting]) -> list[Setting]:
+    """Return the settings of a table that are given, in the order of the table: of its hundred rows a what-if gives few."""
+    return [among[name] for name in sorted(among.keys() & given.keys(), key=_ROW.__getitem__)]
+
+
+def with_whole_configs(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Join the options that each give one key of the speculative config; a config that is given itself wins over them. Take redundant
+    experts out of `--eplb-config`, which has replaced an option of its own (0.10.2)."""
+    if given.keys().isdisjoint(_JOINED):
+        return dict(given)
+    parts = {key: given[name] for name, key in PARTS_OF_SPECULATION.items() if given.get(name) is not None}
+    rest = {name: value for name, value in given.items() if name not in PARTS_OF_SPECULATION}
+    if parts and not rest.get("speculative_config"):
+        rest["speculative_config"] = parts
+    balancing = rest.pop("eplb_config", None)
+    if isinstance(balancing, Mapping) and rest.get("num_redundant_experts") is None:
+        rest["num_redundant_experts"] = balancing.get("num_redundant_experts")
+    return rest
+
+
+def engine_settings(known: Mapping[str, Any]) -> EngineSettings:
+    """Return the budget's settings from typed values by vLLM's names."""
+    own: dict[str, Any] = {}
+    grouped: dict[str, dict[str, Any]] = {}
+    for name, value in known.items():
+        group, field = _BUDGET.get(name, ("", ""))
+        if group in _GROUPS:
+            grouped.setdefault(group, {})[field] = value
+        elif field and not group:
+            own[field] = value
+    own |= {group: _GROUPS[group](**fields) for group, fields in grouped.items()}
+    return EngineSettings(**own)
+
+
+def circumstances_of(known: Mapping[str, Any]) -> Circumstances:
+    """Return the circumstances that typed values by vLLM's names, or kvgate's own, tell."""
+    told = {field: known[name] for name, field in _CIRCUMSTANCES.items() if name in known}
+    return Circumstances(**told) if told else NOTHING_TOLD
+
+
+def unmodelled_kinds(given: Mapping[str, Any], release: Release) -> tuple[str, ...]:
+    """Name each feature without a formula that the values switch on."""
+    kinds = {
+        setting.name: setting.unmodelled
+        for setting in _in_order(given, _UNMODELLED)
+        if (value := given[setting.name]) and value not in setting.harmless
+    }
+    if not kinds:
+        return ()
+    overrides = given.get("hf_overrides")
+    gives_length = given.get("max_model_len") not in (None, AUTO_MAX_MODEL_LEN, "auto", "-1")
+    if gives_length:
+        kinds.pop("rope_scaling", None)
+    if given.get("load_format") == given.get("quantization") == "bitsandbytes":
+        kinds.pop("load_format", None)  # vLLM sets one with the other
+    if shape_overrides(overrides, release) is not None and (gives_length or not changes_length(overrides)):
+        kinds.pop("hf_overrides", None)
+    return tuple(dict.fromkeys(kinds.values()))
+
+
+def stretches_length(given: Mapping[str, Any]) -> bool:
+    """True where the model's own longest request need not bind, because its config or the environment is overridden."""
+    return any(given.get(name) for name in ("rope_scaling", ALLOW_LONG)) or changes_length(given.get("hf_overrides"))
