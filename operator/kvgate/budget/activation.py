@@ -6,7 +6,14 @@ from msgspec.structs import replace
 from kvgate.budget import fitted
 from kvgate.budget.circumstances import compile_cache_of, sampler_of
 from kvgate.budget.interval import Fact, Interval, Term
-from kvgate.budget.layer_activation import EncoderProfile, encoder_profile, layer_bytes, unpacked_bytes, workspace_bytes
+from kvgate.budget.layer_activation import (
+    EncoderProfile,
+    encoder_profile,
+    layer_bytes,
+    unpacked_bytes,
+    unproven_bytes,
+    workspace_bytes,
+)
 from kvgate.budget.run import EMBEDDING_BY_LAYER, Run
 from kvgate.budget.units import KIB, MIB, cdiv, round_up
 from kvgate.budget.weights import VOCABULARY_MULTIPLE
@@ -138,7 +145,7 @@ def _peak_activation(run: Run) -> Term:
     """
     parts = parts_of(run)
     margin, encoder, expected = _margin(run), parts.encoder, parts.expected_bytes
-    low = max(0, parts.warm_bytes - margin - (encoder.peak_bytes - encoder.least_bytes))
+    low = max(0, parts.warm_bytes - margin - unproven_bytes(run) - (encoder.peak_bytes - encoder.least_bytes))
     high = max(parts.cold_bytes, encoder.worst_bytes + parts.kept_bytes) + margin + unpacked_bytes(run)
     return Term(
         name="peak_activation",

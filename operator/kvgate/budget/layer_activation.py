@@ -151,6 +151,14 @@ def _gathered_bytes(mixer: CompressedAttention, run: Run) -> int:
     return GATHERED_REQUESTS * context * mixer.head_dim * run.element_bytes + 4 * run.max_num_batched_tokens * picked
 
 
+def unproven_bytes(run: Run) -> int:
+    """Return what the tokens of other data-parallel ranks add by rule; no start has shown it, so the low end goes without."""
+    others = run.parallelism.data - 1
+    if not others or not run.is_sparse:
+        return 0
+    return workspace_bytes(run) * others // run.parallelism.data + _gathered_elements(run) * run.element_bytes
+
+
 def loaded_buffer_bytes(run: Run) -> int:
     """Return the bytes of buffers for a batch that a model class allocates while it loads.
 

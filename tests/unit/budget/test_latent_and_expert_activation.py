@@ -85,3 +85,16 @@ def test_data_parallel_ranks_gather_the_tokens_of_all() -> None:
     )
     assert four["workspace_bytes"] == 4 * alone["workspace_bytes"]
     assert four["layer_bytes"] - alone["layer_bytes"] == 2 * 4 * 2048 * 2048 * 2
+
+
+def test_what_no_start_has_shown_of_data_parallel_ranks_is_left_out_of_the_low_end() -> None:
+    def low(data: int) -> int:
+        request = new_request(
+            shape=catalogue_shape(MOE), accelerator=catalogue_accelerator("H200-SXM-141GB"), vllm_version="0.33.0",
+            data=data, expert=True, max_num_batched_tokens=8192, max_num_seqs=8,
+        )  # fmt: skip
+        ledger = plan(request).stages[0].ledger
+        assert ledger is not None
+        return ledger.peak_activation.low
+
+    assert low(8) <= low(1)
