@@ -127,7 +127,7 @@ def _too_small(ledger: HostLedger, pod: PodMemory, has: int) -> Finding:
     if segment.expected > has:
         message = words(
             "the container's /dev/shm has {has}, and vLLM makes a segment of {segment} in it ({what}); {effect}",
-            has=_size(has),
+            has=_room(has),
             segment=_size(max(segment.low, segment.expected)),
             what=_SEGMENTS[str(largest)],
             effect="it does not start" if is_certain else "it may not start",
@@ -136,7 +136,7 @@ def _too_small(ledger: HostLedger, pod: PodMemory, has: int) -> Finding:
         message = words(
             "{ranks} ranks talk through /dev/shm, which has {has}: {needed} are expected to be written there",
             ranks=ledger.processes.ranks,
-            has=_size(has),
+            has=_room(has),
             needed=_size(needs.expected),
         )
     severity = Severity.ERROR if is_certain else Severity.WARNING
@@ -151,6 +151,11 @@ _SEGMENTS = {
     "KV offload": "offloaded KV cache",
     "none": "",
 }
+
+
+def _room(amount: int) -> str:
+    """Return a size that something has, rounded down, so that it never reads like one that is enough."""
+    return f"{amount // MIB} MiB" if MIB <= amount < GIB else _size(amount) if amount >= GIB else f"{amount} bytes"
 
 
 def _size(amount: int) -> str:

@@ -338,3 +338,13 @@ def test_a_maybe_is_a_warning() -> None:
     budget = plan(new_request(accelerator=new_accelerator(memory_gib=34.75), max_model_len=131_072, max_num_seqs=8))
     assert budget.verdict == "MayNotFit"
     assert [(f.rule.id, f.severity) for f in judge_budget(budget)] == [("KVCacheTooSmall", Severity.WARNING)]
+
+
+@pytest.mark.parametrize(
+    ("shm_bytes", "has"),
+    [(240 * MIB, "240 MiB"), (240 * MIB + 1, "240 MiB"), (MIB - 1, "1048575 bytes"), (2, "2 bytes")],
+)
+def test_a_size_that_is_too_small_never_reads_like_one_that_is_enough(shm_bytes: int, has: str) -> None:
+    budget = plan(new_request(tensor=2, pod=PodMemory(shm_bytes=shm_bytes)))
+    (finding,) = (each for each in host_rules.host_memory_suffices(budget))
+    assert f"the container's /dev/shm has {has}, and vLLM makes a segment of 241 MiB" in finding.message

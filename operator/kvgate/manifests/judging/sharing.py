@@ -15,7 +15,7 @@ from kvgate.budget.units import format_gib
 from kvgate.manifests.judging.engine_budget import is_partly_seen
 from kvgate.manifests.judging.gpus import gpus_needed
 from kvgate.manifests.judging.judgement import JudgedEngine, names_of
-from kvgate.manifests.pods.engine_found import COMPOSE, SeenGpus
+from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, SeenGpus
 from kvgate.rules.finding import Finding, Severity, any_one, at_most, do, words
 from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, named_together, overbooked, start_order
 from kvgate.vllm.arguments import Located
@@ -88,10 +88,26 @@ def _seen(index: int, judged: JudgedEngine, seen: SeenGpus) -> _Seen | None:
 
 
 def _running_together(group: Sequence[_Seen]) -> Iterator[list[_Seen]]:
-    """Yield those that always run, or with each profile of compose those that run then."""
+    """Yield those that always run, or with each profile of compose those that run then.
+
+    An object that several documents describe (an overlay for each cluster) is one, and its versions never meet.
+    """
+    first = dict[tuple[str, ...], object]()
+    engines = [(each, each.judged.engine) for each in group]
+    of_first = [
+        each
+        for each, engine in engines
+        if first.setdefault((engine.platform, engine.path, each.seen.label), _document(engine)) == _document(engine)
+    ]
+    if len(of_first) < len(group):
+        group = [replace(each, seen=replace(each.seen, may_be_apart=True)) for each in of_first]
     profiles = sorted({profile for each in group for profile in each.seen.profiles})
     for profile in profiles[:_MOST_PROFILES] or [""]:
         yield [each for each in group if not each.seen.profiles or profile in each.seen.profiles]
+
+
+def _document(engine: FoundEngine) -> tuple[str, int]:
+    return engine.document.file, engine.document.position.line
 
 
 def _told(device: str, group: Sequence[_Seen]) -> Iterator[tuple[int, Finding]]:
@@ -182,7 +198,7 @@ def _is_unsure(each: _Seen) -> bool:
         or engine.is_overridden
         or not each.judged.is_release_known
         or bool(each.seen.profiles)
-        or each.seen.may_be_alternative
+        or each.seen.may_be_apart
         or bool(sleeps and sleeps.value)
         or bool(budget and budget.request.shape.assumed)
     )

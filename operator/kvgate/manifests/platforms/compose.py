@@ -160,6 +160,8 @@ def _seen_gpus(
     copies = (replicas if replicas.is_set else service.get("scale")).count
     if names == ():
         return None
+    # with device requests Docker sets this variable once more: which of both counts depends on the runtime
+    named = devices_in(variables[NVIDIA_DEVICES].text) if NVIDIA_DEVICES in variables else None
     return SeenGpus(
         pool=f"{given.document.file}:{given.document.position.line}",
         names=names,
@@ -168,6 +170,7 @@ def _seen_gpus(
         copies=1 if copies is None else copies,
         starts_after=waits_for,
         profiles=frozenset(each.text for each in service.get("profiles").items()),
+        may_be_apart=service.get("deploy", "placement").is_set or named not in (None, names),
     )
 
 

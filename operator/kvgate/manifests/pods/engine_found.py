@@ -103,8 +103,8 @@ class SeenGpus(Struct, frozen=True, kw_only=True):
     """Engines that are started from this description, all with the same GPUs."""
     starts_after: frozenset[str] | None = frozenset()
     """Labels of those that have started before; None where nobody knows who starts it when."""
-    may_be_alternative: bool = False
-    """True for one of several starts in a script, of which branches may choose one."""
+    may_be_apart: bool = False
+    """True where they need not meet: starts in branches of a script, services that Swarm places, two settings that name the GPUs."""
     profiles: frozenset[str] = frozenset()
     """Profiles of compose with one of which it runs; empty: it always runs."""
 

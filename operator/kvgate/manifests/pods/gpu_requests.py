@@ -177,7 +177,7 @@ def seen_by_several(seen: SeenGpus | None, start: Start, *fields: Written) -> Se
         return None
     model = next((word.text for word in start.arguments if not word.text.startswith("-")), "")
     label = f"{seen.label} {model}".rstrip()
-    return replace(seen, label=label, copies=1, starts_after=None, may_be_alternative=True)
+    return replace(seen, label=label, copies=1, starts_after=None, may_be_apart=True)
 
 
 def shown_by_cuda(seen: SeenGpus, shown: Written) -> SeenGpus | None:

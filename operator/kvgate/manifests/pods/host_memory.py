@@ -68,9 +68,9 @@ def room_of(pod: Written, container: Written, variables: Mapping[str, Written], 
 
 
 def shared_mount(container: Written) -> Written:
-    """Return the mount at /dev/shm."""
-    mounts = container.get("volumeMounts").items()
-    return next((mount for mount in mounts if mount.get("mountPath").text.rstrip("/") == SHARED_MEMORY), NOTHING)
+    """Return the mount at /dev/shm, else one of all of /dev: with it the container sees what the host has there."""
+    mounts = {mount.get("mountPath").text.rstrip("/"): mount for mount in container.get("volumeMounts").items()}
+    return mounts.get(SHARED_MEMORY, mounts.get("/dev", NOTHING))
 
 
 def room_of_service(service: Written, variables: Mapping[str, Written], file_text: _FileText) -> HostRoom:

@@ -207,6 +207,32 @@ def test_a_claim_is_shared_between_pods_and_a_template_is_not(tmp_path: Path) ->
     assert [told(each) for each in judged(tmp_path, *shared)] == [[], []]
 
 
+def test_versions_of_one_object_never_meet(tmp_path: Path) -> None:
+    def pod(name: str, share: str) -> dict[str, Any]:
+        container = {
+            "name": "vllm", "image": IMAGE, "args": [*MODEL.split(), f"--gpu-memory-utilization={share}"],
+            "resources": {"claims": [{"name": "gpu"}]},
+        }  # fmt: skip
+        claims = [{"name": "gpu", "resourceClaimName": "one"}]
+        spec = {"resourceClaims": claims, "containers": [container]}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+    assert [told(each) for each in judged(tmp_path, pod("chat", "0.9"), pod("chat", "0.8"))] == [[], []]
+    with_another = judged(tmp_path, pod("chat", "0.9"), pod("chat", "0.8"), pod("embed", "0.9"))
+    assert [told(each) for each in with_another] == [[TIGHT], [], [TIGHT]]
+
+
+def test_services_that_may_be_on_other_hosts_or_gpus_are_no_certain_neighbours(tmp_path: Path) -> None:
+    placed = {"deploy": {"placement": {"constraints": ["node.hostname == a"]}}}
+    found = services(tmp_path, chat=service("0.7", **placed), embed=service("0.7"))
+    assert told(found["embed"])[0] == TIGHT
+    chat = service("0.7", gpus="all", environment=["NVIDIA_VISIBLE_DEVICES=0"])
+    embed = service("0.7", gpus="all", environment=["NVIDIA_VISIBLE_DEVICES=1"])
+    assert told(services(tmp_path, chat=chat, embed=embed)["chat"])[0] == TIGHT
+    everything = service("0.7", gpus="all", environment=["NVIDIA_VISIBLE_DEVICES=all"])
+    assert told(services(tmp_path, chat=everything, embed=service("0.7"))["chat"])[0] == BOOKED
+
+
 def test_requests_of_one_claim_are_gpus_of_their_own(tmp_path: Path) -> None:
     def with_request(name: str) -> dict[str, Any]:
         return container(name, "0.7", resources={"claims": [{"name": "gpu", "request": name}]})

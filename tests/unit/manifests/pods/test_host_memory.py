@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvgate.documents.written import Written
-from kvgate.manifests.pods.host_memory import HostRoom, room_of, room_of_service
+from kvgate.manifests.pods.host_memory import HostRoom, room_of, room_of_service, shared_mount
 
 GIB = 1 << 30
 
@@ -48,6 +48,14 @@ def test_the_pods_own_limit_counts_where_the_container_has_none() -> None:
 def test_only_a_volume_in_memory_with_a_limit_has_a_size(volume: dict[str, Any], expected: int | None) -> None:
     mounts = {"volumeMounts": [{"name": "cache", "mountPath": "/cache"}, {"name": "s", "mountPath": "/dev/shm/"}]}
     assert of_pod(mounts, volumes=[{"name": "s", **volume}]).shm_bytes == expected
+
+
+def test_with_all_of_dev_the_container_has_the_shared_memory_of_the_host() -> None:
+    mounts = {"volumeMounts": [{"name": "dev", "mountPath": "/dev"}]}
+    assert shared_mount(Written(value=mounts)).get("name").text == "dev"
+    assert of_pod(mounts, volumes=[{"name": "dev", "hostPath": {"path": "/dev"}}]).shm_bytes is None
+    mounts["volumeMounts"].append({"name": "own", "mountPath": "/dev/shm"})
+    assert shared_mount(Written(value=mounts)).get("name").text == "own"
 
 
 @pytest.mark.parametrize(
