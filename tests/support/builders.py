@@ -11,7 +11,9 @@ from kvgate.budget.hardware import Accelerator, Parallelism
 from kvgate.budget.matrix import Units, WeightFormat
 from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, ModelShape, RecurrentState
 from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
+from kvgate.budget.run import Run
 from kvgate.budget.units import gib
+from kvgate.budget.versions import accounting_of, parse_release
 from kvgate.hf_config import read_config, read_draft
 from kvgate.hf_config.blocks import attention, dense_mlp, vector
 
@@ -107,6 +109,18 @@ def new_request(**overrides: Any) -> BudgetRequest:
     values.setdefault("shape", new_model_shape())
     values.setdefault("accelerator", new_accelerator())
     return BudgetRequest(**values, settings=EngineSettings(**overrides, parallelism=Parallelism(**parallelism)))
+
+
+def new_run(*, version: str = "0.33.0", **overrides: Any) -> Run:
+    """The profile run of ten tokens for two requests, whose figures can be worked out by hand; further keys are fields of the run."""
+    parallelism = Parallelism(**{key: overrides.pop(key) for key in _PARALLEL & overrides.keys()})
+    shape = overrides.pop("shape", None) or new_model_shape(hidden_size=100)
+    values: dict[str, Any] = {
+        "shape": shape, "accelerator": new_accelerator(), "accounting": accounting_of(version), "release": parse_release(version),
+        "parallelism": parallelism, "max_model_len": 1, "max_num_seqs": 2, "max_num_batched_tokens": 10, "enforce_eager": False,
+        "stage": (0, len(shape.layers)),
+    }  # fmt: skip
+    return Run(**{**values, **overrides})
 
 
 def new_workload(
