@@ -11,7 +11,7 @@ from kvgate.budget.capacity import largest
 from kvgate.budget.hardware import Accelerator
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import BudgetRequest, Capacity, Guarantee
-from kvgate.budget.sharing import within_part
+from kvgate.budget.sharing import equal_part, within_part
 from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
 from kvgate.budget.units import cdiv
 from kvgate.budget.versions import accounting_of
@@ -168,6 +168,8 @@ def alternatives(request: BudgetRequest, accelerators: Sequence[Accelerator]) ->
     if (lowered := within_part(request)) != request:
         part = f"{float(plan(lowered).resolved.gpu_memory_utilization):g}"
         return (Alternative(field="gpu_memory_utilization", value=part),) if fits_low(lowered) else ()
+    if request.shared_by > 1 and not request.settings.gives_cache_memory and equal_part(plan(request)) is None:
+        return ()
     profiled = request.capacity is Capacity.PINNED and fits_low(replace(request, capacity=Capacity.PROFILED))
     takes_fp8 = _can_use_fp8(request) and fits_low(request.with_settings(kv_cache_dtype="fp8"))
     larger = _next_accelerator(request, accelerators)

@@ -165,7 +165,7 @@ def sharing_agrees(
     whole = next((f"{name}: {value}" for name, value in labels if name in SHARING_LABELS and value == "none"), "")
     if accelerator.vendor != "nvidia":
         whole = f"{accelerator.resource} stands for whole GPUs"
-    if whole and by_replicas:
+    if whole and (by_replicas or accelerator.vendor != "nvidia"):
         message = words(
             "{shared_by} is {count}, and the nodes do not share their GPUs ({whole})", count=shared_by, whole=whole
         )

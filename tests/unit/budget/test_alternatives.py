@@ -36,3 +36,10 @@ def test_the_longest_length_and_the_most_sequences_fit_and_one_more_does_not() -
         assert isinstance(most, int)
         assert plan(request.with_settings(**{field: most})).verdict is Verdict.FITS
         assert plan(request.with_settings(**{field: most + 1})).verdict is not Verdict.FITS
+
+
+def test_where_nothing_makes_room_for_the_other_engines_nothing_is_suggested() -> None:
+    request = new_request(
+        shape=catalogue_shape("Qwen/Qwen3-8B"), accelerator=catalogue_accelerator("H100-SXM-80GB"), shared_by=64
+    )
+    assert alternatives(request, (catalogue_accelerator("H200-SXM-141GB"),)) == ()

@@ -355,6 +355,7 @@ def test_overrides_of_a_config_that_is_assumed_leave_the_verdict_open() -> None:
         ),
         ({"sharedBy": 2}, {"nvidia.com/gpu.sharing-strategy": "mps"}, {"gpuMemoryUtilization": "0.4"}, []),
         ({"sharedBy": 2, "type": "MI300X-192GB"}, {}, {"gpuMemoryUtilization": "0.4"}, ["SharedOnOneSide"]),
+        ({"sharedBy": 2, "type": "MI300X-192GB", "claim": "GpuMemory"}, {}, {}, ["SharedOnOneSide"]),
         ({"sharedBy": 2, "claim": "GpuMemory"}, {"nvidia.com/gpu.sharing-strategy": "none"}, {}, []),
         ({"sharedBy": 2}, {}, {"gpuMemoryUtilization": "0.4", "tensorParallelSize": 2}, ["RanksMayShareAGpu"]),
         ({"sharedBy": 2, "claim": "GpuMemory"}, {}, {"tensorParallelSize": 2}, []),
