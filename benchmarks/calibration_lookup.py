@@ -11,7 +11,8 @@ from statistics import quantiles
 from msgspec.structs import replace
 
 from kvgate.budget.answer import Budget, plan
-from kvgate.budget.calibration import Calibration, ObservedStart, StartToStart
+from kvgate.budget.calibration import Calibration
+from kvgate.budget.observed_starts import ObservedStart, StartToStart
 from kvgate.budget.request import BudgetRequest
 from kvgate.budget.units import gib
 from kvgate.calibration.records import MAX_STARTS, read_records, start_of_bytes, write_records

@@ -9,7 +9,7 @@ import pytest
 from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
 from fleet.fake_vllm import Engine, serving
-from kvgate.budget.calibration import ObservedStart
+from kvgate.budget.observed_starts import ObservedStart
 from kvgate.calibration.records import read_records
 from kvgate.rendering.pod import PORT
 from support.doors import running

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from kvgate.budget.answer import plan
-from kvgate.budget.calibration import ObservedStart, Origin
+from kvgate.budget.observed_starts import ObservedStart, Origin
 from kvgate.budget.units import gib
 from kvgate.calibration.records import start_of_bytes
 from kvgate.judge.what_if import read_request

@@ -12,17 +12,7 @@ TYPE_CHECKING = False  # type checkers take it for typing's, which takes longer 
 if TYPE_CHECKING:
     from kvgate.budget.accounting import Accounting
     from kvgate.budget.answer import Budget, Stage, plan
-    from kvgate.budget.calibration import (
-        MIN_WITNESSES,
-        NOTHING_OBSERVED,
-        Calibration,
-        CalibrationScope,
-        Correction,
-        ObservedStart,
-        Origin,
-        StartKey,
-        StartState,
-    )
+    from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, CalibrationScope, Correction, StartState
     from kvgate.budget.capacity import Demand, KVCache
     from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances
     from kvgate.budget.draft import Draft
@@ -31,6 +21,7 @@ if TYPE_CHECKING:
     from kvgate.budget.interval import Interval, Term, Verdict, verdict_of
     from kvgate.budget.ledger import Ledger, observed_start
     from kvgate.budget.model_shape import ModelShape
+    from kvgate.budget.observed_starts import MIN_WITNESSES, ObservedStart, Origin, StartKey
     from kvgate.budget.pinned import PINNED_SAFETY_BYTES, Pin
     from kvgate.budget.request import (
         AUTO_MAX_MODEL_LEN,
@@ -75,14 +66,10 @@ _NAMES = {
         "plan",
     ),
     "calibration": (
-        "MIN_WITNESSES",
         "NOTHING_OBSERVED",
         "Calibration",
         "Correction",
-        "ObservedStart",
-        "Origin",
         "CalibrationScope",
-        "StartKey",
         "StartState",
     ),
     "capacity": (
@@ -115,6 +102,12 @@ _NAMES = {
         "observed_start",
     ),
     "model_shape": ("ModelShape",),
+    "observed_starts": (
+        "MIN_WITNESSES",
+        "ObservedStart",
+        "Origin",
+        "StartKey",
+    ),
     "pinned": (
         "PINNED_SAFETY_BYTES",
         "Pin",

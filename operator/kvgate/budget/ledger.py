@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kvgate.budget import fitted
 from kvgate.budget.accounting import Accounting
 from kvgate.budget.activation import parts_of, peak_activation
-from kvgate.budget.calibration import Correction, ObservedStart, StartKey, StartToStart
+from kvgate.budget.calibration import Correction
 from kvgate.budget.cuda_graphs import cuda_graphs
 from kvgate.budget.draft import Draft, draft_weights, own_ends_bytes
 from kvgate.budget.hardware import Parallelism
@@ -22,6 +22,7 @@ from kvgate.budget.layer_activation import loaded_buffer_bytes
 from kvgate.budget.lora import adapters_in_host_memory, lora_term
 from kvgate.budget.model_shape import CompressedAttention, ModelShape
 from kvgate.budget.non_torch import non_torch
+from kvgate.budget.observed_starts import ObservedStart, StartKey, StartToStart
 from kvgate.budget.offload import Offloaded, offloaded
 from kvgate.budget.request import DEFAULT_GRAPHS, NO_OFFLOAD, BudgetRequest, EngineSettings, GraphSettings
 from kvgate.budget.run import Run, run_of

@@ -5,13 +5,9 @@ from msgspec.structs import replace
 
 from kvgate.budget import fitted
 from kvgate.budget.answer import Budget, plan
-from kvgate.budget.calibration import (
-    Calibration,
-    ObservedStart,
-    StartKey,
-    StartState,
-)
+from kvgate.budget.calibration import Calibration, StartState
 from kvgate.budget.interval import Interval, Verdict
+from kvgate.budget.observed_starts import ObservedStart, StartKey
 from kvgate.budget.request import BudgetRequest
 from kvgate.budget.units import GIB, MIB, gib
 from kvgate.calibration.records import start_of_blocks, start_of_bytes

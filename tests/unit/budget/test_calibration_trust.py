@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kvgate.budget.answer import Budget, plan
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, CalibrationScope, ObservedStart, Origin, StartState
+from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, CalibrationScope, StartState
 from kvgate.budget.interval import Interval, Verdict
+from kvgate.budget.observed_starts import ObservedStart, Origin
 from kvgate.judge.what_if import read_request
 from support.starts import ASKED, a_pods_start, a_start
 

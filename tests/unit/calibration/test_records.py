@@ -5,7 +5,8 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from kvgate.budget.calibration import Calibration, ObservedStart, Origin, StartState
+from kvgate.budget.calibration import Calibration, StartState
+from kvgate.budget.observed_starts import ObservedStart, Origin
 from kvgate.calibration.records import (
     HEADER,
     MAX_PROBLEMS,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
-from kvgate.budget.calibration import ObservedStart
+from kvgate.budget.observed_starts import ObservedStart
 from kvgate.budget.units import gib
 from kvgate.calibration.records import read_records, with_start, write_records
 from kvgate.cluster.client import CONFIG_MAPS, Kind

@@ -12,8 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate.budget.answer import plan
-from kvgate.budget.calibration import Calibration, CalibrationScope, ObservedStart
+from kvgate.budget.calibration import Calibration, CalibrationScope
 from kvgate.budget.model_shape import ModelShape
+from kvgate.budget.observed_starts import ObservedStart
 from kvgate.calibration.records import start_of_bytes
 from kvgate.runtime.pool import Pool, TurnedAway
 from kvgate.runtime.worker import Limits, OutOfTime, TaskFailed, WorkerLost
