@@ -5,8 +5,6 @@ from math import log2
 from msgspec.structs import replace
 
 from kvgate.budget import fitted
-from kvgate.budget.fitted import Fitted
-from kvgate.budget.hardware import Accelerator
 from kvgate.budget.interval import Fact, Interval
 from kvgate.budget.model_shape import SparseMlp
 from kvgate.budget.run import Run
@@ -39,13 +37,16 @@ def all_reduce_workspace_bytes(run: Run) -> int:
     buffers in 0.6.4 to 0.6.8 (vLLM 0.17 to 0.21), the only one since 0.6.16 (vLLM 0.27).
     """
     accounting, ranks = run.accounting, run.parallelism.tensor
-    capability = _capability(run.accelerator)
+    major, minor = run.accelerator.compute_capability or (0, 0)
+    capability = 10 * major + minor
     largest = int(_LARGEST_MIB.get(capability, {}).get(ranks, 0) * MIB)
     if not (largest and accounting.all_reduce_workspace and run.accelerator.has_multicast):
         return 0
     row_bytes = run.shape.hidden_size * run.element_bytes
     alone_mib = accounting.reduces_alone_mib
-    if _fuses_all_reduce(run):
+    excluded, cut = accounting.all_reduce_excludes, run.parallelism
+    beside = ("data" in excluded and cut.data > 1) or ("pipeline" in excluded and cut.pipeline > 1)
+    if run.is_compiled and run.fuses_kernels and not beside:
         tokens = min(largest // row_bytes, run.max_num_batched_tokens)
     elif alone_mib is not None and run.token_bytes <= largest:
         tokens = largest // row_bytes
@@ -59,17 +60,6 @@ def all_reduce_workspace_bytes(run: Run) -> int:
         return round_up(3 * 2 * round_up(tokens, ranks) * row_bytes + _SIGNALS_BYTES, block)
     exchanged = ranks * tokens * row_bytes
     return sum(round_up(size + _SIGNALS_BYTES, block) for size in (exchanged, ranks * _FLAG_BYTES, 3 * exchanged))
-
-
-def _fuses_all_reduce(run: Run) -> bool:
-    excluded, cut = run.accounting.all_reduce_excludes, run.parallelism
-    beside = ("data" in excluded and cut.data > 1) or ("pipeline" in excluded and cut.pipeline > 1)
-    return run.is_compiled and run.fuses_kernels and not beside
-
-
-def _capability(accelerator: Accelerator) -> int:
-    major, minor = accelerator.compute_capability or (0, 0)
-    return 10 * major + minor
 
 
 def communicators(run: Run) -> Interval:
@@ -119,16 +109,12 @@ def _over_nvlink(run: Run) -> Interval:
         return opened if accounting.gathers_with_torch else fitted.NCCL_LATER.interval
     if (run.accelerator.capability_major or 0) >= 9:
         first = fitted.NCCL_HOPPER if accounting.nccl_connects_at_use else fitted.NCCL_HOPPER_AT_ONCE
-        return _per_doubling(first, ranks)
+        more = int(fitted.NCCL_HOPPER_DOUBLING.interval.expected * max(0.0, log2(ranks) - 1))
+        return Interval.exactly(more) + first.interval
     # vLLM's communicator opens a ring and a tree, torch's too before NCCL 2.22, and in a tree most ranks have two neighbours
     tree = min(2, ranks - 1)
     rings = 1 + tree + (1 if accounting.nccl_connects_at_use else 1 + tree)
     return Interval.exactly(rings * ring) + fitted.NCCL_REST.interval
-
-
-def _per_doubling(first: Fitted, ranks: int) -> Interval:
-    more = int(fitted.NCCL_HOPPER_DOUBLING.interval.expected * max(0.0, log2(ranks) - 1))
-    return Interval.exactly(more) + first.interval
 
 
 def all_to_all_bytes(run: Run) -> Interval:

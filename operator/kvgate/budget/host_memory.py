@@ -97,7 +97,7 @@ def _token_ids(question: HostQuestion, found: Processes) -> Term:
     return _pinned(
         "token_ids",
         each * found.ranks,
-        high=_power_of_two(each) * found.ranks,
+        high=(1 << (each - 1).bit_length()) * found.ranks if each else 0,
         formula="ranks × max_num_seqs × max_model_len × 4",
         source="vLLM 0.33, RequestState.all_token_ids in pinned memory (V2 runner)",
         inputs=(("ranks", found.ranks), ("token_ids_bytes", each)),
@@ -200,7 +200,3 @@ def _pinned(
     """Return a term that the GPU's driver allocates, which need not count against the limit of the container."""
     amount = Interval(low=0, expected=expected, high=max(expected, high))
     return Term(name=name, amount=amount, formula=formula, source=source, inputs=inputs)
-
-
-def _power_of_two(size_bytes: int) -> int:
-    return 1 << (size_bytes - 1).bit_length() if size_bytes else 0

@@ -345,7 +345,10 @@ def _weights(
             ("parameter_bytes", weights.parameter_bytes),
             ("tensor_parallel_size", parallelism.tensor),
             ("layers", stage[1] - stage[0]),
-            ("quantization", _format_name(shape)),
+            (
+                "quantization",
+                ", ".join(shape.unmodelled) or (shape.quantization.method if shape.quantization else "none"),
+            ),
             *((("checkpoint_bytes", shape.checkpoint_bytes),) if ratio != 1 else ()),
         ),
     )
@@ -388,12 +391,6 @@ def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:
         shares.append(fitted.COMPRESSED_SHARE)
     towers = fitted.TOWER_WEIGHTS_ERROR.interval.high if shape.encoders else 0
     return fitted.WEIGHTS_ERROR.interval.high + towers + sum(share.of(loaded_bytes).high for share in shares)
-
-
-def _format_name(shape: ModelShape) -> str:
-    if shape.unmodelled:
-        return ", ".join(shape.unmodelled)
-    return shape.quantization.method if shape.quantization else "none"
 
 
 def _holds_drafts(asked: EngineSettings) -> bool:

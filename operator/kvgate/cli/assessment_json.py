@@ -23,7 +23,8 @@ def to_json(identifier: object, assessment: Assessment, *, with_host: bool = Fal
     `host_memory` is there where the request is about it, or `with_host`: most of a million what-ifs are not.
     """
     budget = assessment.budget
-    with_host = with_host or (budget is not None and _is_about_host(budget))
+    if budget is not None:
+        with_host |= budget.request.pod != UNKNOWN_POD or budget.request.settings.host != NO_HOST_SETTINGS
     return {
         "id": identifier,
         "verdict": assessment.verdict.value,
@@ -72,11 +73,6 @@ def _ledger(budget: Budget) -> Json | None:
         },
         **({"calibration": {"starts": observed.starts, "same_setting": observed.is_same_setting}} if observed else {}),
     }
-
-
-def _is_about_host(budget: Budget) -> bool:
-    request = budget.request
-    return request.pod != UNKNOWN_POD or request.settings.host != NO_HOST_SETTINGS
 
 
 def _host_memory(ledger: HostLedger) -> Json:

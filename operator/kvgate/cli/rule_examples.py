@@ -1,9 +1,7 @@
 """Help for each rule: its place on the reference page, and an example; read where a report or the reference shows it."""
 
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
@@ -52,9 +50,8 @@ def _examples() -> dict[str, Example]:
 
     loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     entries = yaml.load(_FILE.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - a safe loader
-    return {rule: _example(entry) for rule, entry in entries.items()}
-
-
-def _example(entry: Mapping[str, Any]) -> Example:
-    kind = next(kind for kind in KINDS if kind in entry)
-    return Example(fires=entry[kind], kind=kind, instead=tuple(entry["instead"]))
+    kinds = {rule: next(kind for kind in KINDS if kind in entry) for rule, entry in entries.items()}
+    return {
+        rule: Example(fires=entries[rule][kind], kind=kind, instead=tuple(entries[rule]["instead"]))
+        for rule, kind in kinds.items()
+    }

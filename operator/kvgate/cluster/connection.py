@@ -36,7 +36,8 @@ _KEEPALIVE = (
 async def load_configuration(kubeconfig: str | None) -> Configuration:
     """Load from --kubeconfig, $KUBECONFIG, ~/.kube/config or the pod's ServiceAccount, in this order. Raises NoConfiguration."""
     configuration = Configuration()
-    path = kubeconfig or os.environ.get("KUBECONFIG") or _default_kubeconfig()
+    usual = Path.home() / ".kube" / "config"
+    path = kubeconfig or os.environ.get("KUBECONFIG") or (str(usual) if usual.is_file() else None)
     try:
         if path is not None:
             await config.load_kube_config(config_file=path, client_configuration=configuration)
@@ -46,11 +47,6 @@ async def load_configuration(kubeconfig: str | None) -> Configuration:
         source = path or "no kubeconfig, and not in a cluster"
         raise NoConfiguration(f"{source}: {error}; give --kubeconfig or set KUBECONFIG") from error
     return configuration
-
-
-def _default_kubeconfig() -> str | None:
-    path = Path.home() / ".kube" / "config"
-    return str(path) if path.is_file() else None
 
 
 def tls_of(configuration: Configuration) -> ssl.SSLContext:

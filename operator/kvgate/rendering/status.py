@@ -95,7 +95,8 @@ def status_of(
     budget = None if left_out and admitted else assessment.effective
     crash = observation.crash_of(template_hash) if observation else None
     expected = admitted.record.predicted_tokens if admitted else predicted_tokens(assessment)
-    pinned = _pinned_blocks(admitted.budget if admitted else budget_status(assessment))
+    pin = ((admitted.budget if admitted else budget_status(assessment)) or {}).get("pinned")
+    pinned = pin["numBlocks"] if pin else None  # none where vLLM measures
     about_pods, observed = _seen(observation, budget, template_hash, expected, before, pinned)
     verdict, figures = (
         _standing_verdict(admitted, before)
@@ -271,12 +272,6 @@ def _seen(
         return [], previous or None
     figures = compared(observation, budget, template_hash, expected, pinned_blocks)
     return observed_statements(observation or Observation(), figures), observed_status(figures, previous, before.now)
-
-
-def _pinned_blocks(budget: Document | None) -> int | None:
-    """Return the blocks that the pods of this budget are given; None where vLLM measures."""
-    pinned = budget.get("pinned") if budget else None
-    return pinned["numBlocks"] if pinned else None
 
 
 def _document(before: PreviousStatus, statements: Iterable[Statement], **parts: object) -> Document:

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator
 from kvgate.budget import Budget
 from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
-from kvgate.budget.interval import Term
 from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.budget.units import GIB, MIB, cdiv, format_gib
-from kvgate.rules.finding import Action, Finding, Rule, Scope, Severity, Words, any_one, at_least, change, do, words
+from kvgate.rules.finding import Action, Finding, Rule, Scope, Severity, any_one, at_least, change, do, words
 from kvgate.rules.finding import Change as Kind
 
 HOST_MEMORY_TOO_SMALL = Rule(
@@ -86,17 +85,13 @@ def _too_much(ledger: HostLedger, stated: int, added: int, field: str) -> Findin
         verb="take at least" if is_certain else "are expected to take",
         amount=format_gib(needs.low if is_certain else needs.expected),
         parts=_parts(ledger, is_certain=is_certain),
-        field=_name_of(field),
+        field=words(f"{{{field}}}"),
         has=f"allows {format_gib(stated)}" if field == "host_memory_limit_bytes" else f"is {format_gib(stated)}",
         plus=f" and {format_gib(added)} for /dev/shm" if added else "",
     )
     more = at_least(field, advised) if field == "host_memory_limit_bytes" else do("use a node with more memory")
     severity = Severity.ERROR if is_certain else Severity.WARNING
     return HOST_MEMORY_TOO_SMALL.finding(field, message, any_one(more, *_less(ledger)), severity=severity)
-
-
-def _name_of(field: str) -> Words:
-    return words(f"{{{field}}}")
 
 
 def _parts(ledger: HostLedger, *, is_certain: bool) -> str:
@@ -111,13 +106,9 @@ def _less(ledger: HostLedger) -> Iterator[Action]:
     line = next((line for line in ledger.largest if line.name in _SETTINGS), None)
     processes = next(line for line in ledger.lines if line.name == "processes")
     if line is not None and line.amount.expected > processes.amount.expected // 4:
-        yield change(Kind.LOWER, _setting_of(line))
-
-
-def _setting_of(line: Term) -> str:
-    settings = _SETTINGS[line.name]
-    is_by_connector = line.name == "kv_offload" and dict(line.inputs).get("is_by_size") == "no"
-    return settings[1] if is_by_connector else settings[0]
+        by_size, by_connector = _SETTINGS[line.name][0], _SETTINGS[line.name][-1]
+        is_by_size = line.name != "kv_offload" or dict(line.inputs).get("is_by_size") != "no"
+        yield change(Kind.LOWER, by_size if is_by_size else by_connector)
 
 
 def _too_small(ledger: HostLedger, pod: PodMemory, has: int) -> Finding:

@@ -46,7 +46,11 @@ def _options_without_effect(settings: Mapping[str, GivenOption]) -> Iterator[Loc
     eager = settings.get("enforce_eager")
     written = [settings[name] for name in _GRAPHS if name in settings] if eager and eager.value is True else []
     for graphs in written:
-        if graphs.name == "compilation_config" and not _is_about_graphs(graphs):
+        config = graphs.value if isinstance(graphs.value, dict) else {}
+        is_about_graphs = any(
+            "cudagraph" in str(key) and value not in (None, "NONE", 0, []) for key, value in config.items()
+        )
+        if graphs.name == "compilation_config" and not is_about_graphs:
             continue
         name = SettingName(graphs.name)
         message = words("{name} configures CUDA graphs, and {enforce_eager} switches them off", name=name)
@@ -62,11 +66,6 @@ def _options_without_effect(settings: Mapping[str, GivenOption]) -> Iterator[Loc
         )
         remedy = any_one(alone, leave_out("kv_cache_memory_bytes"))
         yield located(NO_EFFECT, share, message, remedy)
-
-
-def _is_about_graphs(setting: GivenOption) -> bool:
-    config = setting.value if isinstance(setting.value, dict) else {}
-    return any("cudagraph" in str(key) and value not in (None, "NONE", 0, []) for key, value in config.items())
 
 
 LORA_NOT_ENABLED = Rule(

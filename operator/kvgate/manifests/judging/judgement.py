@@ -103,7 +103,9 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         if engine.is_overridden or may_start:  # on another of the possible GPUs; the smallest one is judged
             softened = tuple(each.softened() for each in judged.findings)
             judged = replace(judged, verdict=Verdict.MAY_NOT_FIT, findings=softened)
-    of_the_model = (model.assumed if model else "", _sibling(judged.assessment))
+    shape = judged.assessment.budget.request.shape if judged.assessment and judged.assessment.budget else None
+    sibling = f"{shape.name} is assumed from {shape.assumed.words}" if shape and shape.assumed else ""
+    of_the_model = (model.assumed if model else "", sibling)
     notes = (*engine.assumed, *of_the_model, releases.assumed, *chosen.assumed)
     names = names_of(engine, line)
     return replace(
@@ -111,12 +113,6 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         findings=tuple(each.named(names) for each in judged.findings),
         assumed=tuple(note for note in notes if note),
     )
-
-
-def _sibling(assessment: Assessment | None) -> str:
-    """Return words about a model whose facts are those of another one; empty where they are its own."""
-    shape = assessment.budget.request.shape if assessment and assessment.budget else None
-    return f"{shape.name} is assumed from {shape.assumed.words}" if shape and shape.assumed else ""
 
 
 def _names(engine: FoundEngine, line: CommandLine) -> Iterator[Named]:

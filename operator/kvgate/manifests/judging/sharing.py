@@ -125,7 +125,10 @@ def _told(device: str, group: Sequence[_Seen]) -> Iterator[tuple[int, Finding]]:
         for each in group:
             yield each.index, finding if is_sure else finding.softened()
     first = group[0].seen
-    if order := start_order(sharing, place, words(_order_of(group[0])), together=_start_together(group)):
+    told_order = _COMPOSE_ORDER if group[0].judged.engine.platform == COMPOSE else _POD_ORDER
+    if first.starts_after is None:
+        told_order = _OTHER_ORDER
+    if order := start_order(sharing, place, words(told_order), together=_start_together(group)):
         if first.profiles and order.severity is Severity.ERROR:
             order = order.softened()
         yield group[0].index, order
@@ -170,12 +173,6 @@ def _share_of(each: _Seen) -> Fraction:
 
 def _place(each: _Seen, device: str) -> str:
     return f"GPU {device} of {each.seen.place}"
-
-
-def _order_of(each: _Seen) -> str:
-    if each.seen.starts_after is None:
-        return _OTHER_ORDER
-    return _COMPOSE_ORDER if each.judged.engine.platform == COMPOSE else _POD_ORDER
 
 
 def _start_together(group: Sequence[_Seen]) -> bool | None:

@@ -185,12 +185,6 @@ def _own_gpus(given: ReaderInput, container: Written) -> SeenGpus:
     return SeenGpus(pool=pool, names=None, place="the container", label=container.get("name").text)
 
 
-def _annotations(given: ReaderInput) -> Written:
-    """Return the annotations of the pod of one of Kubernetes' own kinds."""
-    place = _PODS.get(given.document.kind, ())
-    return given.root.get(*place[:-1], "metadata", "annotations") if place else NOTHING
-
-
 def engine_of_start(
     given: ReaderInput, container: Written, start: Start, *, pod: Written, platform: str
 ) -> FoundEngine:
@@ -198,6 +192,8 @@ def engine_of_start(
     gpus, resource = gpus_of(container.get("resources"))
     claimed, products = claimed_gpus(pod, container, given.find_claim)
     probes = (container.get(name) for name in ("startupProbe", "livenessProbe"))
+    place = _PODS.get(given.document.kind, ())  # of the pod, in Kubernetes' own kinds
+    annotations = given.root.get(*place[:-1], "metadata", "annotations") if place else NOTHING
     return FoundEngine(
         platform=platform,
         document=given.document,
@@ -207,7 +203,7 @@ def engine_of_start(
         arguments=start.arguments,
         image=container.get("image"),
         num_gpus=gpus if gpus.is_set else claimed,
-        gpu_part=gpu_part_of(container.get("resources"), _annotations(given)),
+        gpu_part=gpu_part_of(container.get("resources"), annotations),
         hints=(*((resource,) if resource else ()), *products, *node_hints(pod)),
         remarks=start.remarks,
         is_wrapped=start.is_wrapped,
