@@ -76,9 +76,13 @@ def shared_mount(container: Written) -> Written:
 def room_of_service(service: Written, variables: Mapping[str, Written], file_text: _FileText) -> HostRoom:
     """Return the memory of a service of docker-compose."""
     limit = service.get("deploy", "resources", "limits", "memory")
+    mounts = str(
+        [service.get(field).value for field in ("volumes", "tmpfs")]
+    )  # what is mounted there wins over shm_size
+    is_own = service.get("ipc").text in _OWN_SHARED_MEMORY and SHARED_MEMORY not in mounts
     return HostRoom(
         limit=limit if limit.is_set else service.get("mem_limit"),
-        shm=service.get("shm_size") if service.get("ipc").text in _OWN_SHARED_MEMORY else NOTHING,
+        shm=service.get("shm_size") if is_own else NOTHING,
         is_docker=True,
         values=values_of(variables, file_text),
     )

@@ -82,6 +82,18 @@ def test_a_service_with_the_hosts_shared_memory_has_no_size_of_its_own() -> None
 
 
 @pytest.mark.parametrize(
+    "mount",
+    [
+        {"volumes": ["/dev/shm:/dev/shm"]},
+        {"volumes": [{"type": "tmpfs", "target": "/dev/shm"}]},
+        {"tmpfs": "/dev/shm:size=8g"},
+    ],
+)
+def test_what_is_mounted_over_the_shared_memory_of_a_service_wins_over_its_size(mount: dict[str, Any]) -> None:
+    assert room_of_service(Written(value={"shm_size": "64m", **mount}), {}, {}.get).shm_bytes is None
+
+
+@pytest.mark.parametrize(
     ("variables", "expected"),
     [
         ({"LMCACHE_MAX_LOCAL_CPU_SIZE": "20"}, "20"),
