@@ -225,6 +225,12 @@ def _starts_in_every_order(sharers: Sequence[Sharer], total_bytes: int) -> bool:
     return held_bytes + max(_extra_at_start(sharer, "expected") for sharer in sharers) <= total_bytes
 
 
+def starts_in(sharing: Sharing, names: Sequence[str]) -> bool:
+    """Return whether all are expected to start one after the other in this order of their names."""
+    order = sorted(sharing.sharers, key=lambda sharer: names.index(sharer.name))
+    return _start_in_order(order, sharing.total.expected, "expected")
+
+
 def _extra_at_start(sharer: Sharer, end: str) -> int:
     held_bytes: int = getattr(sharer.held, end)
     return sharer.peak_bytes(held_bytes, getattr(sharer.before, end)) - held_bytes

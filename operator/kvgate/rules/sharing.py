@@ -278,7 +278,7 @@ def start_order(sharing: Sharing, device: str, how: Words, *, together: bool | N
             wanted=format_gib(sharing.order[0].requested_bytes),
         )
         first = sharing.order[0]
-        lower = do("lower {gpu_memory_utilization} of {name}: its KV cache is given", name=first.name)
+        lower = do("lower {gpu_memory_utilization} of {name}: it needs no share that large", name=first.name)
         remedy = any_one(*([] if first.measures else [lower]), Action(otherwise=how))
         return SHARED_GPU_START_ORDER.finding("gpu_memory_utilization", message, remedy)
     if together is False or not measuring:

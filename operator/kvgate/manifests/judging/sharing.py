@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget import Budget, UnknownVersion, Verdict, accounting_of
-from kvgate.budget.sharing import Sharer, share_gpu, sharer_of
+from kvgate.budget.sharing import Sharer, share_gpu, sharer_of, starts_in
 from kvgate.budget.units import format_gib
 from kvgate.manifests.judging.engine_budget import is_partly_seen
 from kvgate.manifests.judging.gpus import gpus_needed
@@ -128,7 +128,10 @@ def _told(device: str, group: Sequence[_Seen]) -> Iterator[tuple[int, Finding]]:
     told_order = _COMPOSE_ORDER if group[0].judged.engine.platform == COMPOSE else _POD_ORDER
     if first.starts_after is None:
         told_order = _OTHER_ORDER
-    if order := start_order(sharing, place, words(told_order), together=_start_together(group)):
+    together = _start_together(group)
+    if together is False and starts_in(sharing, _declared_order(group)):
+        return
+    if order := start_order(sharing, place, words(told_order), together=together):
         if first.profiles and order.severity is Severity.ERROR:
             order = order.softened()
         yield group[0].index, order
@@ -184,6 +187,13 @@ def _start_together(group: Sequence[_Seen]) -> bool | None:
         return None
     waits = {each.seen.label: each.seen.starts_after or frozenset() for each in group}
     return any(one not in waits[other] and other not in waits[one] for one in waits for other in waits if one != other)
+
+
+def _declared_order(group: Sequence[_Seen]) -> list[str]:
+    """Return the labels in the order of starts, where each waits for the others before it."""
+    labels = {each.seen.label for each in group}
+    ordered = sorted(group, key=lambda each: len(labels & (each.seen.starts_after or frozenset())))
+    return [each.seen.label for each in ordered]
 
 
 def _is_unsure(each: _Seen) -> bool:

@@ -144,6 +144,18 @@ def test_services_that_start_at_the_same_time_disturb_each_other(
     assert found["second"].verdict is Verdict.FITS
 
 
+@pytest.mark.parametrize(("waits", "expected"), [("chat", []), ("embed", [ORDER])])
+def test_an_order_that_works_and_is_declared_is_not_told(tmp_path: Path, waits: str, expected: list[str]) -> None:
+    """A model without caches wants its share free at the start, and then holds little: it has to go first."""
+    command = "--model=BAAI/bge-m3 --gpu-memory-utilization=0.5"
+    healthy = {"healthcheck": {"test": ["CMD", "true"]}}
+    both = {"chat": {**service("0.5"), **healthy}, "embed": {**service("0.5"), "command": command, **healthy}}
+    other = "embed" if waits == "chat" else "chat"
+    both[waits]["depends_on"] = {other: {"condition": "service_healthy"}}
+    found = services(tmp_path, **both)
+    assert [*told(found["chat"]), *told(found["embed"])] == expected
+
+
 def test_a_wait_through_others_counts_and_two_that_wait_for_one_start_together(tmp_path: Path) -> None:
     def after(name: str) -> dict[str, Any]:
         return {"depends_on": {name: {"condition": "service_healthy"}}, **HEALTHY}
