@@ -66,7 +66,13 @@ def _structural(node: dict[str, Any], definitions: dict[str, Any], path: str, se
     for keyword in ("items", "additionalProperties"):
         if isinstance(node.get(keyword), dict):
             node[keyword] = _structural(node[keyword], definitions, f"{path}[]", seen)
-    _check(node, path)
+    if node.get("type") == "number":
+        raise NotStructural(f"{path}: no floats in the API; use a decimal string")
+    unknown = [key for key in node if key not in _KEYWORDS and not key.startswith("x-kubernetes-")]
+    if unknown:
+        raise NotStructural(f"{path}: {', '.join(unknown)} not allowed")
+    if "type" not in node and not any(node.get(key) for key in _UNTYPED):
+        raise NotStructural(f"{path}: no type")
     return node
 
 
@@ -81,16 +87,6 @@ def _draft4(node: dict[str, Any]) -> dict[str, Any]:
         del node["additionalProperties"]
     node.pop("propertyNames", None)
     return node
-
-
-def _check(node: dict[str, Any], path: str) -> None:
-    if node.get("type") == "number":
-        raise NotStructural(f"{path}: no floats in the API; use a decimal string")
-    unknown = [key for key in node if key not in _KEYWORDS and not key.startswith("x-kubernetes-")]
-    if unknown:
-        raise NotStructural(f"{path}: {', '.join(unknown)} not allowed")
-    if "type" not in node and not any(node.get(key) for key in _UNTYPED):
-        raise NotStructural(f"{path}: no type")
 
 
 def _column(name: str, kind: str, path: str, *, wide: bool = False) -> dict[str, Any]:

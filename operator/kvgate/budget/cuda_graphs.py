@@ -13,7 +13,11 @@ def cuda_graphs(run: Run) -> Term:
     cases = graph_cases(run.lora, specializes=run.accounting.lora_graphs_twice) if captures_graphs(run) else 0
     piecewise, full = cases * num_piecewise_graphs(run), cases * num_full_graphs(run)
     layers = run.num_layers + (len(run.draft.layers) if run.draft else 0)
-    is_complex = _is_complex(run)
+    # experts, MLA and recurrent states consist of many small kernels
+    mixers = (mixer for layer in run.layers for mixer in layer.mixers)
+    is_complex = run.is_sparse or any(
+        isinstance(mixer, LatentAttention | CompressedAttention | RecurrentState) for mixer in mixers
+    )
     graph = fitted.V2_GRAPH if run.v2_runner else fitted.GRAPH
     layer = fitted.V2_GRAPH_LAYER if run.v2_runner else fitted.GRAPH_COMPLEX_LAYER if is_complex else fitted.GRAPH_LAYER
     each = graph.interval + layer.interval.times(layers)
@@ -52,14 +56,6 @@ def _first_graphs(run: Run) -> Interval:
     if run.is_sparse and stored is not None and stored.format == "nvfp4":
         return fitted.FIRST_GRAPHS_NVFP4.interval
     return fitted.FIRST_GRAPHS.interval
-
-
-def _is_complex(run: Run) -> bool:
-    """True for experts, MLA and recurrent states, which consist of many small kernels."""
-    mixers = (mixer for layer in run.layers for mixer in layer.mixers)
-    return run.is_sparse or any(
-        isinstance(mixer, LatentAttention | CompressedAttention | RecurrentState) for mixer in mixers
-    )
 
 
 def _with_unknowns(run: Run, estimate: Interval) -> Interval:

@@ -9,7 +9,7 @@ from kvgate.budget.capacity import KVCache
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.ledger import Ledger, weights_of
 from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.pinned import PINNED_SAFETY_BYTES, Pin
+from kvgate.budget.pinned import PINNED_SAFETY_BYTES
 from kvgate.budget.run import built_shape
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB, MIB, format_gib
@@ -104,7 +104,18 @@ def explain_term(budget: Budget, name: str) -> Explanation | None:
     stage, kv_cache, pool = budget.tightest, budget.kv_cache, budget.num_blocks
     if name == "available":
         if stage and budget.pin:
-            return _pinned(stage, budget.pin)
+            return Explanation(
+                name="available",
+                amount=stage.available,
+                formula="floor((low − safety) / bytes_per_block) × bytes_per_block",
+                source="vLLM is given this size: --kv-cache-memory-bytes (0.10.2+), or as blocks by --num-gpu-blocks-override",
+                doubt="the size is exact; where a start takes more than the low end allows for, it runs out of memory",
+                inputs=(
+                    ("low_bytes", budget.pin.available.low),
+                    ("safety_bytes", PINNED_SAFETY_BYTES),
+                    ("bytes_per_block", stage.bytes_per_block),
+                ),
+            )
         return _available(stage, gives_memory=budget.request.settings.gives_cache_memory) if stage else None
     if name in LEDGER_TERMS:
         return _ledger_figure(name, budget, stage, stage.ledger) if stage and stage.ledger else None
@@ -204,21 +215,6 @@ def _available(stage: Stage, *, gives_memory: bool) -> Explanation:
         source="vLLM 0.32, v1/worker/gpu_worker.py determine_available_memory",
         doubt=f"the terms err independently, so the squares of their half widths add up, together with {unexplained}",
         inputs=(("requested_bytes", ledger.requested_bytes), *amounts),
-    )
-
-
-def _pinned(stage: Stage, pinned: Pin) -> Explanation:
-    return Explanation(
-        name="available",
-        amount=stage.available,
-        formula="floor((low − safety) / bytes_per_block) × bytes_per_block",
-        source="vLLM is given this size: --kv-cache-memory-bytes (0.10.2+), or as blocks by --num-gpu-blocks-override",
-        doubt="the size is exact; where a start takes more than the low end allows for, it runs out of memory",
-        inputs=(
-            ("low_bytes", pinned.available.low),
-            ("safety_bytes", PINNED_SAFETY_BYTES),
-            ("bytes_per_block", stage.bytes_per_block),
-        ),
     )
 
 

@@ -137,7 +137,12 @@ def stored_tensors(matrix: LocalMatrix, weight_format: WeightFormat | None, *, l
             # a bias of experts that may have one (vLLM 0.32, `AutoGPTQMoEMethod`)
             yield 2 * matrix.rows
     elif weight_format.format == "int4-fp8" and loaded:
-        yield from _packed_for_fp8(matrix, weight_format)
+        # 4-bit integers that Hopper multiplies with fp8: a scale becomes eight of fp8, and each channel gets one of
+        # float32. Source: vLLM 0.32, `CutlassW4A8LinearKernel.process_weights_after_loading`.
+        yield matrix.rows * matrix.columns // 2
+        yield 8 * _groups(matrix, weight_format) * matrix.rows
+        yield 4 * matrix.rows
+        yield 4 if matrix.expert_width else 16
     else:
         yield from _TENSORS[weight_format.format](matrix, weight_format)
 
@@ -252,17 +257,6 @@ def _packed(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
     yield 4 if matrix.expert_width else 16
     if stored.has_zero_points:
         yield groups * matrix.rows * bits // 8
-
-
-def _packed_for_fp8(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:
-    """4-bit integers that Hopper multiplies with fp8: a scale becomes eight of fp8, and each channel gets one of float32.
-
-    Source: vLLM 0.32, `CutlassW4A8LinearKernel.process_weights_after_loading`.
-    """
-    yield matrix.rows * matrix.columns // 2
-    yield 8 * _groups(matrix, stored) * matrix.rows
-    yield 4 * matrix.rows
-    yield 4 if matrix.expert_width else 16
 
 
 def _nf4(matrix: LocalMatrix, stored: WeightFormat) -> Iterator[int]:

@@ -140,9 +140,12 @@ def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, s
     modalities = tuple(modality for modality in items if asked.takes(modality))
     draft = request.draft if stage[1] == len(shape.layers) else None
     seqs, other_seqs = profiled_seqs(request, resolved, accounting)
+    accelerator, links = request.accelerator, request.circumstances.links
+    if links is not None:  # its product may have either
+        accelerator = replace(accelerator, nvlink=links == "nvlink")
     return Run(
         shape=shape,
-        accelerator=_as_linked(request.accelerator, request.circumstances.links),
+        accelerator=accelerator,
         accounting=accounting,
         parallelism=asked.parallelism,
         # lengths that take the same memory become one length, so that what-ifs about the context ask for the same run again
@@ -166,11 +169,6 @@ def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, s
         moe_backend=asked.moe_backend if shape.is_sparse else "auto",
         fuses_kernels=asked.optimization_level not in (0, 1),
     )
-
-
-def _as_linked(accelerator: Accelerator, links: str | None) -> Accelerator:
-    """Return the GPU with the links that are told; its product may have either."""
-    return accelerator if links is None else replace(accelerator, nvlink=links == "nvlink")
 
 
 @lru_cache(maxsize=1024)

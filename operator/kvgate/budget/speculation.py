@@ -80,17 +80,13 @@ def _of_draft(request: BudgetRequest, draft: Draft, tokens: int) -> Iterator[str
         yield f"the {own} attention heads of the draft are not divisible by {cut}"
     if draft.method != "dspark" and draft.n_predict and tokens > draft.n_predict and tokens % draft.n_predict:
         yield f"num_speculative_tokens {tokens} is no multiple of the {draft.n_predict} that the draft was made for"
-    if _has_other_vocabulary(request, draft):
-        theirs, ours = draft.vocab_size, request.shape.vocab_size
-        yield f"the draft reads a vocabulary of {theirs} tokens and the model has one of {ours}"
-
-
-def _has_other_vocabulary(request: BudgetRequest, draft: Draft) -> bool:
-    """True where vLLM compares the vocabularies and they differ (`verify_equal_vocab_size_if_draft_model`, 0.17 and later)."""
+    # vLLM compares the vocabularies since 0.17 (`verify_equal_vocab_size_if_draft_model`)
     speculation = request.settings.speculation
     wants_other = speculation is not None and speculation.takes_other_vocabulary
     compares = draft.is_complete and not wants_other and parse_patch(request.vllm_version) >= (0, 17, 0)
-    return compares and 0 < draft.vocab_size != request.shape.vocab_size
+    if compares and 0 < draft.vocab_size != request.shape.vocab_size:
+        theirs, ours = draft.vocab_size, request.shape.vocab_size
+        yield f"the draft reads a vocabulary of {theirs} tokens and the model has one of {ours}"
 
 
 def _of_batch(request: BudgetRequest, resolved: Resolved, accounting: Accounting, tokens: int) -> Iterator[str]:

@@ -97,7 +97,12 @@ def _kernel_refusal(
     if name in ("nvfp4", "nvfp4_4over6"):
         return _nvfp4_refusal(name, shape, accelerator, accounting)
     if name.startswith("turboquant_"):
-        return _turboquant_refusal(name, shape, accounting, skip_layers)
+        heads = [mixer for mixer in shape.mixers if isinstance(mixer, FullAttention)]
+        if any(mixer.has_sinks for mixer in heads):
+            return f"no attention kernel takes {name} with attention sinks"
+        windows = accounting.packed_caches_refuse_windows and "sliding_window" not in skip_layers
+        if windows and any(mixer.sliding_window for mixer in heads):
+            return f"no attention kernel takes {name} with a sliding window, unless kv_cache_dtype_skip_layers has sliding_window"
     return None
 
 
@@ -137,18 +142,6 @@ def _nvfp4_refusal(name: str, shape: ModelShape, accelerator: Accelerator, accou
         return f"on {accelerator.name} no attention kernel takes {name} with heads of {_NVFP4_HEADS[0]} elements"
     if any(mixer.has_sinks for mixer in heads):
         return f"on {accelerator.name} no attention kernel takes {name} with attention sinks"
-    return None
-
-
-def _turboquant_refusal(
-    name: str, shape: ModelShape, accounting: Accounting, skip_layers: tuple[str, ...]
-) -> str | None:
-    heads = [mixer for mixer in shape.mixers if isinstance(mixer, FullAttention)]
-    if any(mixer.has_sinks for mixer in heads):
-        return f"no attention kernel takes {name} with attention sinks"
-    windows = accounting.packed_caches_refuse_windows and "sliding_window" not in skip_layers
-    if windows and any(mixer.sliding_window for mixer in heads):
-        return f"no attention kernel takes {name} with a sliding window, unless kv_cache_dtype_skip_layers has sliding_window"
     return None
 
 

@@ -140,7 +140,12 @@ def failure(answer: Answer, hub: Hub, asked: Asked, file: str = "") -> CouldNotF
             "set HF_TOKEN to a token that may read it",
         )
     if answer.status == 429:
-        return _rate_limited(answer, hub)
+        seconds = retry_after(answer.headers)
+        when = f"; it takes them again in {seconds} seconds" if seconds is not None else ""
+        remedies = (
+            ["try again later"] if hub.token else ["try again later", "set HF_TOKEN: accounts may ask more often"]
+        )
+        return CouldNotFetch(Reason.RATE_LIMITED, f"{hub.host} takes no more requests (HTTP 429){when}", *remedies)
     return CouldNotFetch(Reason.UNREACHABLE, f"{hub.host} answers with HTTP {answer.status}", *REACH)
 
 
@@ -164,10 +169,3 @@ def _not_found(hub: Hub, name: str) -> CouldNotFetch:
     return CouldNotFetch(
         Reason.NOT_FOUND, message, correct, "set HF_TOKEN if it is private; the token of `hf auth login` is read too"
     )
-
-
-def _rate_limited(answer: Answer, hub: Hub) -> CouldNotFetch:
-    seconds = retry_after(answer.headers)
-    when = f"; it takes them again in {seconds} seconds" if seconds is not None else ""
-    remedies = ["try again later"] if hub.token else ["try again later", "set HF_TOKEN: accounts may ask more often"]
-    return CouldNotFetch(Reason.RATE_LIMITED, f"{hub.host} takes no more requests (HTTP 429){when}", *remedies)

@@ -145,7 +145,13 @@ class Worker:
         self.is_usable, last = False, []  # until it has answered
         try:
             async with asyncio.timeout(budget_seconds):
-                await self._send(shared, _dumped((steps, arguments), shared.value)[0])
+                request = _dumped((steps, arguments), shared.value)[0]
+                if self._knows != shared.number:
+                    self._writer.write(_HEADER.pack(True, len(shared.pickled)) + shared.pickled)  # noqa: FBT003 - of a struct
+                    self._knows = shared.number
+                self._writer.write(_HEADER.pack(False, len(request)))  # noqa: FBT003 - of a struct
+                self._writer.write(request)
+                await self._writer.drain()
                 while (message := await self._receive(shared))[0] == _STEP:
                     last = [message[1]]
         except TimeoutError:
@@ -162,14 +168,6 @@ class Worker:
         if not last:
             raise WorkerLost("the process that judged it ended, most likely for lack of memory")
         return Outcome(value=last[0], is_final=kind != _LOST, is_lost=kind == _LOST)
-
-    async def _send(self, shared: Shared, request: bytes) -> None:
-        if self._knows != shared.number:
-            self._writer.write(_HEADER.pack(True, len(shared.pickled)) + shared.pickled)  # noqa: FBT003 - of a struct
-            self._knows = shared.number
-        self._writer.write(_HEADER.pack(False, len(request)))  # noqa: FBT003 - of a struct
-        self._writer.write(request)
-        await self._writer.drain()
 
     async def _receive(self, shared: Shared) -> tuple[str, Any]:
         """Receive (kind, result or text). Raises EOFError where the process has ended."""

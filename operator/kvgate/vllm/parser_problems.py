@@ -94,7 +94,16 @@ def unknown(word: Argument, name: str, several: Option | tuple[str, ...] | None,
         remedy = remedy_of(f"write it out: {', '.join(several)}")
         return ArgumentProblem(rule=OPTION_AMBIGUOUS, at=word, message=f"{name} begins several options", remedy=remedy)
     if known is not None:
-        return _not_in_release(word, known, release)
+        # the release no longer has the option, or does not have it yet
+        version = ".".join(map(str, release))
+        if known.removed_in and release >= known.removed_in:
+            last = ".".join(map(str, known.until or known.since))
+            message = f"{known.flag} is gone since {'.'.join(map(str, known.removed_in))} (last in {last}); vLLM {version} does not start"
+            return ArgumentProblem(rule=OPTION_REMOVED, at=word, message=message, remedy=_replacement(known))
+        since = ".".join(map(str, known.since))
+        message = f"{known.flag} came with {since}; vLLM {version} does not start with it"
+        remedy = any_one(f"use vLLM {since} or newer", f"leave {known.flag} out")
+        return ArgumentProblem(rule=OPTION_NOT_YET, at=word, message=message, remedy=remedy)
     message = f"{shown(name)} is no option of vLLM; it does not start"
     option, space, _ = canonical(name).partition(" ")
     if space and option in spellings(release):
@@ -117,19 +126,6 @@ def _nearest(name: str, release: Patch) -> str | None:
         return f"{short} {name[len(short) :]}" if short else None
     names = [s for s in spellings(release) if s.startswith("--")]
     return next(iter(get_close_matches(name, names, n=1, cutoff=0.75)), None)
-
-
-def _not_in_release(word: Argument, option: Option, release: Patch) -> ArgumentProblem:
-    """Report an option that the release no longer has, or does not have yet."""
-    version = ".".join(map(str, release))
-    if option.removed_in and release >= option.removed_in:
-        last = ".".join(map(str, option.until or option.since))
-        message = f"{option.flag} is gone since {'.'.join(map(str, option.removed_in))} (last in {last}); vLLM {version} does not start"
-        return ArgumentProblem(rule=OPTION_REMOVED, at=word, message=message, remedy=_replacement(option))
-    since = ".".join(map(str, option.since))
-    message = f"{option.flag} came with {since}; vLLM {version} does not start with it"
-    remedy = any_one(f"use vLLM {since} or newer", f"leave {option.flag} out")
-    return ArgumentProblem(rule=OPTION_NOT_YET, at=word, message=message, remedy=remedy)
 
 
 def _replacement(option: Option) -> Remedy:

@@ -97,6 +97,9 @@ def _engine(given: ReaderInput, spec: Written, name: str) -> FoundEngine:
     hints = (*((resource,) if resource else ()), *node_hints(profile))
     image = images.get(profile.get("imageName").text) if profile.is_set else NOTHING
     own = Hint(name=_PROFILE, value=profile_name, path=written.path)
+    amount = profile.get("limits", "memory")
+    single = parse_quantity(amount.text)
+    limit = amount if single is None else Written(value=str(int(single * times)), path=amount.path)
     return FoundEngine(
         platform="kubeai",
         document=given.document,
@@ -109,14 +112,8 @@ def _engine(given: ReaderInput, spec: Written, name: str) -> FoundEngine:
         num_gpus=Written(value=(per_profile or 0) * times or None, path=written.path),
         hints=tuple(replace(hint, path=written.path) for hint in (own, *hints)) if profile_name else (),
         has_shared_memory=True,
-        host=HostRoom(limit=_times(profile.get("limits", "memory"), times)),
+        host=HostRoom(limit=limit),
     )
-
-
-def _times(amount: Written, times: int) -> Written:
-    """Return an amount of a profile for so many profiles."""
-    single = parse_quantity(amount.text)
-    return Written(value=str(int(single * times)), path=amount.path) if single is not None else amount
 
 
 def _profile(given: ReaderInput, name: str) -> tuple[Written, Written]:

@@ -49,7 +49,11 @@ def read_values(given: ReaderInput) -> Iterator[FoundEngine]:
 def _engines_of_side(given: ReaderInput, section: Written, container: Written, side: str) -> Iterator[FoundEngine]:
     """Yield the engines of one side. `modelCommand` says who writes the command line; `custom` gets the sizes as variables."""
     artifacts, parallelism = given.values.get("modelArtifacts"), section.get("parallelism")
-    sizes = _sizes(parallelism)
+    # `data` = `dataLocal` × `workers`, of which any two may be written
+    data, local, workers, tensor = (parallelism.get(name).count for name in ("data", "dataLocal", "workers", "tensor"))
+    workers = workers or (max(1, data // local) if data and local else 1)
+    data = data or (local or 1) * workers
+    sizes = {"data": data, "local": local or max(1, data // workers), "workers": workers, "tensor": tensor or 1}
     is_custom = container.get("modelCommand").text not in ("vllmServe", "imageDefault")
     added: tuple[Argument, ...] = ()
     if is_custom:
@@ -84,14 +88,6 @@ def _engines_of_side(given: ReaderInput, section: Written, container: Written, s
             stores=_stores(artifacts, container),
             has_shared_memory=has_shared_memory,
         )
-
-
-def _sizes(parallelism: Written) -> dict[str, int]:
-    """Return the sizes by `data` = `dataLocal` × `workers`, of which any two may be written."""
-    data, local, workers, tensor = (parallelism.get(name).count for name in ("data", "dataLocal", "workers", "tensor"))
-    workers = workers or (max(1, data // local) if data and local else 1)
-    data = data or (local or 1) * workers
-    return {"data": data, "local": local or max(1, data // workers), "workers": workers, "tensor": tensor or 1}
 
 
 def _with_sizes(container: Written, sizes: Mapping[str, int]) -> Written:

@@ -128,7 +128,13 @@ def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
         names = (hint.value.removesuffix("-SHARED"), hint.value.replace("_", " ").removesuffix(" OAM"))
         return tuple(filter(None, map(catalogue.find_accelerator, names)))[:1]
     if hint.name == _MEMORY_LABEL:
-        return _by_memory(hint.value)
+        # the driver's figure in MiB, from which drivers differ by up to half a percent
+        if not hint.value.isdecimal() or len(hint.value) > 7:
+            return ()
+        memory, figures = int(hint.value), catalogue.driver_memory_mib()
+        near = {name for name, mib in figures.items() if abs(mib - memory) * 200 <= mib}
+        exact = {name for name in near if figures[name] == memory}
+        return tuple(a for a in catalogue.accelerators() if a.name in (exact or near) and not a.is_slice)
     if hint.name == _FAMILY_LABEL:
         boards = (each for each in catalogue.accelerators() if not each.is_slice)
         capabilities = ((board, board.compute_capability) for board in boards)
@@ -156,16 +162,6 @@ def _rows() -> tuple[tuple[str, str, str, str], ...]:
     lines = _TABLE.read_text(encoding="utf-8").splitlines()
     cells = [line.split(",") for line in lines if not line.startswith(("#", "label,"))]
     return tuple((label, value.lower(), accelerator, gpus) for label, value, accelerator, gpus in cells)
-
-
-def _by_memory(text: str) -> tuple[Accelerator, ...]:
-    """Return the boards with the driver's figure in MiB, from which drivers differ by up to half a percent."""
-    if not text.isdecimal() or len(text) > 7:
-        return ()
-    memory, figures = int(text), catalogue.driver_memory_mib()
-    near = {name for name, mib in figures.items() if abs(mib - memory) * 200 <= mib}
-    exact = {name for name in near if figures[name] == memory}
-    return tuple(a for a in catalogue.accelerators() if a.name in (exact or near) and not a.is_slice)
 
 
 def _sliced(found: dict[str, AcceleratorFound], hints: Sequence[Hint]) -> Iterator[AcceleratorFound]:

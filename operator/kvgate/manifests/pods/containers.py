@@ -106,7 +106,10 @@ def starts_of(
         # `ray start`, or the script of vLLM's image that does it.
         programs = [[word.text.rpartition("/")[2] for word in line] for line in commands]
         is_on_ray = any("multi-node-serving.sh" in line or ("ray", "start") in pairwise(line) for line in programs)
-        starts = [replace(start, is_on_ray=is_on_ray, remarks=remarks) for start in _leaders(starts)]
+        # without the ranks of an engine whose first one is there, and without repeated starts
+        leaders = [start for start in starts if not any(word.text == "--headless" for word in start.arguments)]
+        once = {tuple(word.text for word in start.arguments): start for start in leaders or starts}
+        starts = [replace(start, is_on_ray=is_on_ray, remarks=remarks) for start in once.values()]
     elif not command.is_set and (own_program or is_vllm_image(image)):
         rest = words[1:] if words and words[0].text == "serve" else words
         if not rest or rest[0].text.rpartition("/")[2] not in _NOT_MODELS:
@@ -141,12 +144,6 @@ def _after_program(words: list[Argument]) -> Start | None:
         if is_wrapped is not None:
             return Start(arguments=tuple(words[index + 1 :]), before=tuple(words[:index]), is_wrapped=is_wrapped)
     return None
-
-
-def _leaders(starts: list[Start]) -> list[Start]:
-    """Drop the ranks of an engine whose first one is there, and repeated starts."""
-    leaders = [start for start in starts if not any(word.text == "--headless" for word in start.arguments)]
-    return list({tuple(word.text for word in start.arguments): start for start in leaders or starts}.values())
 
 
 class _Script(Struct, frozen=True, kw_only=True):
