@@ -20,7 +20,7 @@ from kvgate.manifests.pods.gpu_requests import (
     visible_devices,
     visible_gpus,
 )
-from kvgate.manifests.pods.host_memory import room_of, shared_mount
+from kvgate.manifests.pods.host_memory import SHARED_MEMORY, room_of, shared_mount
 from kvgate.manifests.pods.volumes import compile_cache_told, files_of, folder_of_weights, stores_of
 from kvgate.shell.environment import circumstances_told, takes_any_length, variables_of
 
@@ -211,7 +211,10 @@ def engine_of_start(
         probes=tuple(probe for probe in probes if probe.is_set),
         has_shared_memory=pod.get("hostIPC").value is True or shared_mount(container).is_set,
         shared_memory_path=container.path,
-        is_shared_memory_certain=platform in _CERTAIN and _CRIO_SIZE not in str(given.root.get("spec").value),
+        is_shared_memory_certain=platform in _CERTAIN
+        and _CRIO_SIZE not in str(given.root.value)  # an annotation of the pod
+        and SHARED_MEMORY
+        not in str([container.get(field).value for field in ("command", "args")]),  # a script may mount it
     )
 
 

@@ -384,6 +384,34 @@ def test_a_probe_that_kills_every_start_is_told(tmp_path: Path, container: dict[
 
 
 @pytest.mark.parametrize(
+    ("metadata", "script", "severity"),
+    [
+        ({}, "vllm serve Qwen/Qwen3-32B -tp 2", "error"),
+        ({}, "mount -o remount,size=16g /dev/shm; vllm serve Qwen/Qwen3-32B -tp 2", "warning"),
+        ({"annotations": {"io.kubernetes.cri-o.ShmSize": "8Gi"}}, "vllm serve Qwen/Qwen3-32B -tp 2", "warning"),
+    ],
+)
+def test_an_annotation_or_a_script_may_make_the_shared_memory_larger(
+    tmp_path: Path, metadata: dict[str, Any], script: str, severity: str
+) -> None:
+    container = {
+        "name": "vllm", "image": "vllm/vllm-openai:v0.31.0", "command": ["sh", "-c", script],
+        "resources": {"limits": {"nvidia.com/gpu": 2}},
+    }  # fmt: skip
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "x", **metadata},
+        "spec": {"containers": [container]},
+    }
+    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(pod), encoding="utf-8")
+    (engine,) = find_engines(read_manifests([str(tmp_path)])).engines
+    found = judge_engine(engine, Defaults(accelerator="H100-SXM-80GB")).findings
+    told = [each.finding.severity.value for each in found if each.finding.rule.id == "SharedMemoryTooSmall"]
+    assert told == [severity]
+
+
+@pytest.mark.parametrize(
     ("arguments", "container", "pod", "expected"),
     [
         (["-tp", "2"], {}, {}, True),
