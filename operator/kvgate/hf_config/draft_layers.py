@@ -48,7 +48,11 @@ def decoder(facts: DraftFacts, index: int, *, norms: int = 2, first_columns: int
     fields, known, hidden_size = facts.fields, facts.known, facts.hidden_size
     mixer, own = attention_of(fields, known, hidden_size)
     if index == 0 and first_columns:
-        own = tuple(_widened(matrix, first_columns) for matrix in own)
+        reads = [
+            matrix.name in _READS_INPUT or (matrix.name == "q_b_proj" and matrix.columns == first_columns // 2)
+            for matrix in own
+        ]
+        own = tuple(replace(m, columns=first_columns) if is_read else m for m, is_read in zip(own, reads, strict=True))
     if window and hasattr(mixer, "sliding_window"):
         mixer = replace(mixer, sliding_window=window)
     mlp = dense_of(fields, known)
@@ -59,8 +63,3 @@ def decoder(facts: DraftFacts, index: int, *, norms: int = 2, first_columns: int
 
 
 _READS_INPUT = frozenset({"qkv_proj", "q_a_proj", "kv_a_proj"})
-
-
-def _widened(matrix: Matrix, columns: int) -> Matrix:
-    reads = matrix.name in _READS_INPUT or (matrix.name == "q_b_proj" and matrix.columns == columns // 2)
-    return replace(matrix, columns=columns) if reads else matrix

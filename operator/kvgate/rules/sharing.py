@@ -48,7 +48,13 @@ def shares_leave_room(budget: Budget) -> Iterable[Finding]:
         return
     remedy = _equal_parts(budget, alike)
     if sharer.counts_others:
-        message, is_certain, remedy = _growing_shares(budget), False, remedy_of(_LATER_RELEASE)
+        is_certain, remedy = False, remedy_of(_LATER_RELEASE)
+        message = words(
+            "{shared_by} is {count}, and vLLM {version} takes what the others hold out of its own share: the shares of engines on one GPU "
+            "have to grow in the order of their starts",
+            count=shared_by,
+            version=budget.request.vllm_version,
+        )
     elif budget.request.settings.gpu_memory_utilization is None:
         message, is_certain = _default_shares(budget, sharer), alike.verdict is Verdict.DOES_NOT_FIT
     else:
@@ -57,15 +63,6 @@ def shares_leave_room(budget: Budget) -> Iterable[Finding]:
         is_certain = sharer.checks_free and wanted_bytes > sharer.total.high
     severity = Severity.ERROR if is_certain else Severity.WARNING
     yield SHARED_GPU_OVERBOOKED.finding("gpu_memory_utilization", message, remedy, severity=severity)
-
-
-def _growing_shares(budget: Budget) -> Words:
-    return words(
-        "{shared_by} is {count}, and vLLM {version} takes what the others hold out of its own share: the shares of engines on one GPU have "
-        "to grow in the order of their starts",
-        count=budget.request.shared_by,
-        version=budget.request.vllm_version,
-    )
 
 
 def _default_shares(budget: Budget, sharer: Sharer) -> Words:

@@ -146,8 +146,9 @@ def _read_option(word: Argument, words: _Words, release: Patch, line: CommandLin
     if found is None and name.startswith("-O"):
         found = spellings(release).get("-O", options()["--optimization-level"])
         attached, equals = attached or name[2:], "=" if name[2:] else equals
-    if found is None and (short := _attached(name, release)):
-        name, attached, equals, found = *short, "=", spellings(release)[short[0]]
+    short = name[:2]  # an option of one letter with its value: `-O3`, `-qfp8`; `-tp2` is no such word
+    if found is None and short != "--" and short in spellings(release):
+        name, attached, equals, found = short, name[2:], "=", spellings(release)[short]
     if not isinstance(found, Option):
         line.complain(unknown, word, name, found, release)
         if not equals:
@@ -176,12 +177,6 @@ def find_option(name: str, release: Patch) -> Option | tuple[str, ...] | None:
 @lru_cache(maxsize=64)
 def _sorted_spellings(release: Patch) -> tuple[str, ...]:
     return tuple(sorted(spellings(release)))
-
-
-def _attached(name: str, release: Patch) -> tuple[str, str] | None:
-    """Split an option of one letter from its value: `-O3`, `-qfp8`. `-tp2` is no such word."""
-    short = name[:2]
-    return (short, name[2:]) if short != "--" and short in spellings(release) else None
 
 
 class _Given(Struct, frozen=True, kw_only=True):

@@ -44,7 +44,11 @@ def summary(report: Report) -> str:
     """Count the outcomes on one line."""
     ours = [item for item in report.items if item.deployment]
     others = [item for item in report.items if not item.deployment]
-    parts = [_outcomes(items, noun) for items, noun in ((ours, "InferenceDeployment"), (others, "engine")) if items]
+    parts = []
+    for items, noun in ((ours, "InferenceDeployment"), (others, "engine")):
+        counts = Counter(outcome(item)[0] for item in items)
+        shares = (f"{count} {_PLURALS.get(words, words) if count > 1 else words}" for words, count in counts.items())
+        parts += [f"{_counted(len(items), noun)}: {', '.join(shares)}"] if items else []
     parts = parts or [f"no vLLM engine in {', '.join(report.paths)}"]
     if report.unreadable:
         parts.append(f"{_counted(len(report.unreadable), 'document')} could not be read")
@@ -57,12 +61,6 @@ def summary(report: Report) -> str:
         entries, verb = ("entry", "is") if report.num_unneeded == 1 else ("entries", "are")
         parts.append(f"{report.num_unneeded} {entries} of the baseline {verb} no longer needed")
     return "; ".join([*parts, *passed_over(report)])
-
-
-def _outcomes(items: Sequence[Item], noun: str) -> str:
-    counts = Counter(outcome(item)[0] for item in items)
-    shares = (f"{count} {_PLURALS.get(words, words) if count > 1 else words}" for words, count in counts.items())
-    return f"{_counted(len(items), noun)}: {', '.join(shares)}"
 
 
 def _counted(count: int, noun: str) -> str:

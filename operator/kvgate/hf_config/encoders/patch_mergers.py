@@ -105,7 +105,11 @@ def glm_ocr_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
 def moonvit(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     """Return MoonViT; its projector is whole on every rank. Pictures and pieces of videos are one modality, `vision_chunk`."""
     vision = config.section("vision_config").over(_MOONVIT_DEFAULTS)
-    width, merged = vision.count("vt_hidden_size"), _merged_patches(vision)
+    width, sizes, merged = vision.count("vt_hidden_size"), vision.sequence("merge_kernel_size"), 1
+    if len(sizes) == 2 and all(isinstance(size, int) and 0 < size < 100 for size in sizes):
+        merged = int(sizes[0] * sizes[1])
+    else:
+        vision.problems.append("vision_config.merge_kernel_size must be two whole numbers")
     norm_vectors = 1 if vision.text("norm_type") == "rmsnorm" else 2  # LayerNorm has a bias, RMSNorm none
     num_heads = vision.count("vt_num_attention_heads")
     layer = TowerLayer(
@@ -149,14 +153,6 @@ def kimi_vl_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     (tower,) = moonvit(Fields({**config.values, "vision_config": vision.values}, problems=config.problems), hidden_size)
     item = MediaItem(modality="image", tokens=_KIMI_VL_MAX_PATCHES // tower.patches_per_token)
     return (replace(tower, items=(item,), num_heads=0),)
-
-
-def _merged_patches(vision: Fields) -> int:
-    sizes = vision.sequence("merge_kernel_size")
-    if len(sizes) == 2 and all(isinstance(size, int) and 0 < size < 100 for size in sizes):
-        return int(sizes[0] * sizes[1])
-    vision.problems.append("vision_config.merge_kernel_size must be two whole numbers")
-    return 1
 
 
 def step_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:

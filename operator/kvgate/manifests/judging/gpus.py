@@ -165,25 +165,22 @@ def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Locat
     known = [each for each in (engine.num_gpus, engine.visible_gpus) if each.count is not None]
     usable = min(known, key=lambda each: each.count or 0, default=NOTHING)
     there = known[0] if known else NOTHING
+    # options that nobody sees may use the rest, or ranks that are added later
+    elastic = line.given.get("enable_elastic_ep")
+    may_use_more = bool(line.open_words) or engine.is_partial or bool(elastic and elastic.value)
     if usable.count is not None and usable.count * times < needed and not _has_others_gpus(engine, line):
         has = f"{_owner(engine, usable)} {_gpus(usable.count * times)}"
         message = f"the product of the parallel sizes is {needed} and {has}: vLLM does not start"
         more = f"let {VISIBLE_DEVICES} show" if usable is engine.visible_gpus else "request"
         at = Place(name="tensor_parallel_size", path=usable.path)
         yield located(TOO_FEW_GPUS, at, message, f"{more} {_gpus(needed)}")
-    elif there.count is not None and there.count * times > needed and not _may_use_more(engine, line):
+    elif there.count is not None and there.count * times > needed and not may_use_more:
         count, tensor = there.count * times, _size(line, "tensor_parallel_size")
         message = f"{_owner(engine, there)} {_gpus(count)} and vLLM uses {needed}: {count - needed} idle"
         after = "" if count % needed else tensor * count // needed  # with the other sizes as they are
         use = change(Change.RAISE, "tensor_parallel_size", after, before=tensor)
         at = Place(name="tensor_parallel_size", path=there.path)
         yield located(IDLE_GPUS, at, message, any_one(use, f"request {_gpus(needed)}"))
-
-
-def _may_use_more(engine: FoundEngine, line: CommandLine) -> bool:
-    """True where options that nobody sees may use the rest, or ranks that are added later (`--enable-elastic-ep`)."""
-    elastic = line.given.get("enable_elastic_ep")
-    return bool(line.open_words) or engine.is_partial or bool(elastic and elastic.value)
 
 
 def _owner(engine: FoundEngine, count: Written) -> str:

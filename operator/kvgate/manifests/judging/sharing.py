@@ -4,7 +4,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
-from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -117,8 +116,12 @@ def _told(device: str, group: Sequence[_Seen]) -> Iterator[tuple[int, Finding]]:
     if len(known) < len(group):
         yield from _with_unknown_ones(device, group)
         return
-    sharers = (sharer for each, budget in known for sharer in _copies(each, budget))
-    sharing = share_gpu(list(islice(sharers, _MOST_SHARERS)))
+    sharers: list[Sharer] = []
+    for each, budget in known:
+        sharer, count = sharer_of(budget, each.seen.label), min(each.seen.copies, _MOST_SHARERS - len(sharers))
+        several = each.seen.copies > 1
+        sharers += (replace(sharer, name=f"{sharer.name} {i}" if several else sharer.name) for i in range(1, count + 1))
+    sharing = share_gpu(sharers)
     place = _place(group[0], device)
     if finding := overbooked(sharing, place):
         is_sure = not any(map(_is_unsure, group))
@@ -139,12 +142,6 @@ def _told(device: str, group: Sequence[_Seen]) -> Iterator[tuple[int, Finding]]:
 
 def _budget_of(each: _Seen) -> Budget | None:
     return each.judged.assessment.budget if each.judged.assessment else None
-
-
-def _copies(each: _Seen, budget: Budget) -> Iterator[Sharer]:
-    count = min(each.seen.copies, _MOST_SHARERS)
-    sharer = sharer_of(budget, each.seen.label)
-    yield from (replace(sharer, name=f"{sharer.name} {i}" if count > 1 else sharer.name) for i in range(1, count + 1))
 
 
 def _with_unknown_ones(device: str, group: Sequence[_Seen]) -> Iterator[tuple[int, Finding]]:

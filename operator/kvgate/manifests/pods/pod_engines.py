@@ -123,7 +123,9 @@ def engines_of_container(
         folder = folder_of_weights(variables, start.arguments)
         seen, script = _seen_gpus(given, pod, container, variables), (container.get("command"), container.get("args"))
         if len(starts) > 1:
-            seen = seen_by_several(seen or _own_gpus(given, container), start, *script)
+            pool = f"{given.document.file}:{given.document.position.line} {container.path}"
+            own = SeenGpus(pool=pool, names=None, place="the container", label=container.get("name").text)
+            seen = seen_by_several(seen or own, start, *script)
         shown = visible_devices(start, variables, *script)
         engine = replace(
             engine,
@@ -177,12 +179,6 @@ def _seen_gpus(
     if shown is None or (shown.text != "all" and not devices_in(shown.text)):
         return None
     return replace(in_pod, names=None if shown.text == "all" else devices_in(shown.text))
-
-
-def _own_gpus(given: ReaderInput, container: Written) -> SeenGpus:
-    """Return the GPUs of a container, which all of its processes see."""
-    pool = f"{given.document.file}:{given.document.position.line} {container.path}"
-    return SeenGpus(pool=pool, names=None, place="the container", label=container.get("name").text)
 
 
 def engine_of_start(
