@@ -179,3 +179,22 @@ def test_longrope_runs_unscaled_unless_more_is_asked(version: str, length: int) 
 def test_some_architectures_stay_on_v1_on_amd(model: str, gpu: str, version: str, *, is_v2: bool) -> None:
     shape, vendor = catalogue_shape(model), catalogue_accelerator(gpu).vendor
     assert runs_on_v2(shape, accounting_of(version), NOTHING_TOLD, vendor) is is_v2
+
+
+@pytest.mark.parametrize(
+    ("since", "before", "field", "values", "source"),
+    [
+        ("0.12.0", "0.11.0", "lora_graphs_twice", (False, True), "cudagraph_specialize_lora"),
+        ("0.18.0", "0.17.0", "estimates_graphs", (False, True), "profile_cudagraph_memory"),
+        ("0.20.0", "0.19.0", "all_to_all_tokens", (256, 0), "VLLM_MOE_DP_CHUNK_SIZE"),
+        ("0.21.0", "0.20.0", "unsplit_large_blocks", (False, True), "max_split_size_mb"),
+        ("0.26.0", "0.25.0", "packed_caches_refuse_windows", (False, True), "supports_sliding_window"),
+        ("0.33.0", "0.32.0", "plugs_in_kv_cache_dtypes", (False, True), "register_kv_cache_dtype"),
+    ],
+)  # fmt: skip
+def test_a_name_of_the_source_is_absent_before_and_present_since(
+    since: str, before: str, field: str, values: tuple[object, object], source: str
+) -> None:
+    """Each name was looked for in the source of all releases; VLLM_MOE_DP_CHUNK_SIZE is the one that goes."""
+    assert source
+    assert (getattr(accounting_of(before), field), getattr(accounting_of(since), field)) == values
