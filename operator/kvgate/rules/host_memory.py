@@ -115,11 +115,13 @@ def _too_small(ledger: HostLedger, pod: PodMemory, has: int) -> Finding:
     segment, needs = ledger.segment.amount, ledger.shared_needs
     is_certain = segment.low > has and pod.is_shm_certain
     largest = dict(ledger.segment.inputs)["segment"]
+    engines = ledger.processes.engines if largest == "KV offload" else 1  # each engine has a file of its own
+    count = "a segment" if engines == 1 else f"{engines} segments"
     if segment.expected > has:
         message = words(
-            "the container's /dev/shm has {has}, and vLLM makes a segment of {segment} in it ({what}); {effect}",
+            "the container's /dev/shm has {has}, and vLLM makes {segment} in it ({what}); {effect}",
             has=_room(has),
-            segment=_size(max(segment.low, segment.expected)),
+            segment=f"{count} of {_size(max(segment.low, segment.expected) // engines)}",
             what=_SEGMENTS[str(largest)],
             effect="it does not start" if is_certain else "it may not start",
         )

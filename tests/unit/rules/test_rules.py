@@ -348,3 +348,10 @@ def test_a_size_that_is_too_small_never_reads_like_one_that_is_enough(shm_bytes:
     budget = plan(new_request(tensor=2, pod=PodMemory(shm_bytes=shm_bytes)))
     (finding,) = (each for each in host_rules.host_memory_suffices(budget))
     assert f"the container's /dev/shm has {has}, and vLLM makes a segment of 241 MiB" in finding.message
+
+
+def test_each_data_parallel_engine_offloads_to_a_segment_of_its_own() -> None:
+    offloaded = HostSettings(kv_offloading_bytes=10 * GIB)
+    budget = plan(new_request(data=8, host=offloaded, pod=PodMemory(shm_bytes=32 * GIB)))
+    (finding,) = host_rules.host_memory_suffices(budget)
+    assert "has 32.00 GiB, and vLLM makes 8 segments of 10.00 GiB in it (offloaded KV cache)" in finding.message
