@@ -8,8 +8,9 @@ from kvgate.budget.capacity import KVCache, largest
 from kvgate.budget.interval import Verdict
 from kvgate.budget.kv_cache_groups import Groups
 from kvgate.budget.kv_cache_spec import Reach
+from kvgate.budget.request import Guarantee
 from kvgate.budget.units import GIB
-from support.builders import catalogue_shape, new_request
+from support.builders import catalogue_shape, new_request, new_workload
 
 MODELS = {
     "full attention": "Qwen/Qwen3-8B",
@@ -78,3 +79,38 @@ def test_one_stage_is_checked_alike_in_every_release() -> None:
     cache, budget = cache_of("Qwen/Qwen3-8B", max_model_len=8192, vllm_version="0.16.0")
     assert budget.demand is not None
     assert budget.demand.startup_blocks == cache.request_blocks == 512
+
+
+@pytest.mark.parametrize(
+    ("shared", "settings", "blocks"),
+    [
+        # 1000 tokens of the prompt and 24 of the output are 64 blocks of 16
+        (0, {}, 4 * 64),
+        (15, {}, 4 * 64),
+        (16, {}, 4 * 63 + 1),
+        (500, {}, 4 * (64 - 31) + 31),
+        (2000, {}, 4 * (64 - 62) + 62),  # no more than the prompt
+        (500, {"enable_prefix_caching": False}, 4 * 64),
+    ],
+)
+def test_whole_blocks_of_a_shared_prefix_are_held_once(shared: int, settings: dict[str, bool], blocks: int) -> None:
+    """`HybridKVCacheCoordinator`: a prefix is found again in whole blocks."""
+    _, budget = cache_of(
+        "Qwen/Qwen3-8B", max_model_len=1024, guarantee=Guarantee.WORKLOAD, workload=new_workload(shared_prefix_tokens=shared),
+        **settings,
+    )  # fmt: skip
+    assert budget.demand is not None
+    assert (budget.demand.requests, budget.demand.blocks) == (4, blocks)
+
+
+def test_guarantees_demand_one_request_or_all() -> None:
+    def demand(guarantee: Guarantee, **more: object) -> tuple[int, int]:
+        _, budget = cache_of("Qwen/Qwen3-8B", max_model_len=1000, max_num_seqs=8, guarantee=guarantee, **more)
+        assert budget.demand is not None
+        return budget.demand.requests, budget.demand.blocks
+
+    assert demand(Guarantee.STARTUP) == (1, 63)
+    assert demand(Guarantee.FULL_CONTEXT) == (8, 8 * 63)
+    assert demand(Guarantee.WORKLOAD) == (1, 63)  # nobody says what the load is
+    small = new_workload(peak_concurrency=2, prompt_tokens=100, output_tokens=12)
+    assert demand(Guarantee.WORKLOAD, workload=small) == (2, 63)  # vLLM checks one request of the full length

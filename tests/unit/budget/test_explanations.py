@@ -7,9 +7,9 @@ import pytest
 
 from kvgate.budget.answer import Budget, plan
 from kvgate.budget.explanations import TERMS, Explanation, explain_term, format_bytes, term_named
-from kvgate.budget.request import LoraSettings
-from kvgate.budget.units import GIB
-from support.builders import catalogue_shape, new_gdn, new_layer, new_model_shape, new_request
+from kvgate.budget.request import LoraSettings, Speculation
+from kvgate.budget.units import GIB, gib
+from support.builders import catalogue_shape, known_draft, new_gdn, new_layer, new_model_shape, new_request
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 SPELLED = {"×": "*", "−": "-", "ceil": "math.ceil", "floor": "math.floor"}
@@ -135,3 +135,18 @@ def test_a_formula_of_the_ledger_gives_its_figure(term: str, model: str, tensor:
     told = explained(budget, term)
     if told.amount.high:
         assert value_of(told) == pytest.approx(told.amount.expected, abs=1)
+
+
+@pytest.mark.parametrize(("pipeline", "tight"), [(1, 0), (2, 1)])
+def test_the_table_of_weights_has_the_draft_on_the_last_stage(pipeline: int, tight: int) -> None:
+    asked = {
+        "draft": known_draft("meta-llama/Llama-3.2-1B-Instruct"),
+        "speculation": Speculation(num_speculative_tokens=3),
+    }
+    budget = llama(pipeline=pipeline, **asked)
+    assert budget.tightest is budget.stages[tight]  # the draft makes the last stage the fullest
+    told = explained(budget, "weights")
+    drafts = [part.size_bytes for part in told.parts if part.name == "draft"]
+    assert drafts == [dict(told.inputs)["draft_bytes"]]
+    assert gib(2) < drafts[0] < gib(3)  # 1.24 billion parameters of 16 bits
+    assert "draft" not in [part.name for part in explained(llama(pipeline=pipeline), "weights").parts]

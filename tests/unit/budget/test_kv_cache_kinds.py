@@ -253,6 +253,18 @@ def test_draft_modules_that_follow_each_other_look_back_further() -> None:
     assert blocks == [-(-(127 + 32) // 16) + 1, -(-(129 + 32) // 16) + 1]
 
 
+@pytest.mark.parametrize(("modules", "drafts", "window"), [(1, 3, 127), (2, 3, 129), (2, 1, 127), (3, 8, 134)])
+def test_two_draft_modules_are_several(modules: int, drafts: int, window: int) -> None:
+    """`SlidingWindowSpec` (0.32): one token further for each draft but the first, where several modules take turns."""
+    mixer = kinds.full(sliding_window=128)
+    shape = kinds.shape_of([mixer] * 4, draft_layers=(LayerShape(mixers=(mixer,)),) * modules)
+    speculation = Speculation(method="mtp", num_speculative_tokens=drafts)
+    found = given(shape, max_model_len=4096, speculation=speculation).kv_cache
+    assert found is not None
+    specs = [group.spec for group in found.groups]
+    assert {spec.reach_back for spec in specs if isinstance(spec, SlidingWindowSpec)} == {window}
+
+
 @pytest.mark.parametrize(("version", "tokens"), [("0.20.0", 18_204 * 16), ("0.21.0", 8192 * 36_408 // 1025)])
 def test_the_logged_number_of_tokens_means_what_its_release_says(version: str, tokens: int) -> None:
     """Blocks of one of two groups, then concurrency × max_model_len; one request takes 512 and 513 blocks."""

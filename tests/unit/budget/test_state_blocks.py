@@ -57,3 +57,20 @@ def test_only_graphs_of_whole_steps_need_a_block_per_sequence(
         settings["graphs"] = GraphSettings(mode=mode)
     found = budget("Qwen/Qwen3.6-27B-FP8", "H100-SXM-80GB", version, max_num_seqs=64, **settings)
     assert found.resolved.graphs_hold_states is asks
+
+
+@pytest.mark.parametrize(
+    ("version", "seqs", "settings", "blocks"),
+    [
+        ("0.28.0", 64, {}, 64), ("0.29.0", 64, {}, 63),  # the null block serves one of them
+        ("0.33.0", 512, {}, 511), ("0.33.0", 64, {"enforce_eager": True}, 0),
+    ],
+)  # fmt: skip
+def test_a_block_for_every_sequence_is_demanded(version: str, seqs: int, settings: dict[str, Any], blocks: int) -> None:
+    demand = budget(
+        "Qwen/Qwen3.6-27B-FP8", "H100-SXM-80GB", version, max_num_seqs=seqs, max_model_len=1024, **settings
+    ).demand
+    assert demand is not None
+    assert demand.sequence_blocks == blocks
+    assert demand.blocks == max(demand.startup_blocks, blocks)
+    assert demand.is_for_sequences is (blocks > demand.startup_blocks)
