@@ -123,15 +123,23 @@ def test_adapters_beside_whole_experts_by_release(
     assert [name for name, _ in lora_refusals(request, plan(request).accounting)] == [setting] * bool(setting)
 
 
-def test_a_head_beyond_the_kernels_is_refused_where_the_class_offers_it() -> None:
-    wide = {"vocab_size": 262_144, "architecture": "LlamaForCausalLM"}
-    for shape, count in (
-        (wide, 1),
-        ({**wide, "architecture": "Gemma3ForCausalLM"}, 0),
-        ({**wide, "vocab_size": 258_048}, 0),
-    ):
-        request = new_request(shape=new_model_shape(**shape), lora=ON)
-        assert len(list(lora_refusals(request, plan(request).accounting))) == count
+@pytest.mark.parametrize(
+    ("version", "architecture", "vocabulary", "refused"),
+    [
+        ("0.33.0", "LlamaForCausalLM", 262_144, True), ("0.33.0", "Gemma3ForCausalLM", 262_144, False),
+        ("0.33.0", "LlamaForCausalLM", 258_048, False), ("0.33.0", "LlamaForCausalLM", 258_049, True),
+        ("0.17.0", "LlamaForCausalLM", 258_048, False), ("0.16.0", "LlamaForCausalLM", 258_048, True),
+        ("0.16.0", "LlamaForCausalLM", 257_024, False), ("0.16.0", "LlamaForCausalLM", 257_025, True),
+    ],
+)  # fmt: skip
+def test_a_head_beyond_the_kernels_is_refused_where_the_class_offers_it(
+    version: str, architecture: str, vocabulary: int, *, refused: bool
+) -> None:
+    """Up to 258,048 rows since 0.17, and 257,024 before (`LogitsProcessorWithLoRA`)."""
+    shape = new_model_shape(vocab_size=vocabulary, architecture=architecture)
+    request = new_request(shape=shape, lora=ON, vllm_version=version)
+    found = [name for name, _ in lora_refusals(request, plan(request).accounting)]
+    assert found == ["enable_lora"] * refused
 
 
 def test_classes_by_release() -> None:
