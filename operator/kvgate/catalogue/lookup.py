@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -119,12 +120,14 @@ def _words(name: str) -> tuple[str, ...]:
 def _runs_of_names() -> tuple[tuple[Accelerator, frozenset[str]], ...]:
     """Return the words of every name, alone and joined with their neighbours: `rtx`, `4090`, `rtx4090`."""
     return tuple(
-        (a, frozenset(run for name in names for run in _runs(_words(name)))) for a, names in _named_accelerators()
+        (
+            a,
+            frozenset(
+                "".join(words[i:j]) for words in map(_words, names) for i, j in combinations(range(len(words) + 1), 2)
+            ),
+        )
+        for a, names in _named_accelerators()
     )
-
-
-def _runs(words: tuple[str, ...]) -> Iterable[str]:
-    return ("".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1))
 
 
 @lru_cache(maxsize=256)

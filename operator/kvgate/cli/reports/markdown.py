@@ -124,12 +124,11 @@ def cell(text: str) -> str:
     runs = _BACKQUOTES.findall(line)
     is_paired = len(runs) % 2 == 0 and all(len(run) == 1 for run in runs)
     parts = line.split("`") if is_paired else [line.replace("`", "'")]
-    return "`".join(part.replace("|", "\\|") if index % 2 else _plain(part) for index, part in enumerate(parts))
-
-
-def _plain(text: str) -> str:
-    without_markup = _MARKUP.sub(lambda match: "&amp;" if match[0] == "&" else f"\\{match[0]}", text)
-    return _CALLS.sub(r"\g<0><!-- -->", without_markup)
+    for index in range(0, len(parts), 2):
+        without_markup = _MARKUP.sub(lambda match: "&amp;" if match[0] == "&" else f"\\{match[0]}", parts[index])
+        parts[index] = _CALLS.sub(r"\g<0><!-- -->", without_markup)
+    parts[1::2] = [part.replace("|", "\\|") for part in parts[1::2]]
+    return "`".join(parts)
 
 
 def code(text: str) -> str:
