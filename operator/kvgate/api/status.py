@@ -122,7 +122,7 @@ class BudgetStatus(ApiModel):
     observed_starts: int | None = None
     """Number of earlier starts with the same settings that availableKvCacheBytes follows; absent where there were none."""
     pinned: PinnedStatus | None = None
-    """What is pinned, and what that costs; absent where vLLM measures the size itself. The intervals above then have no width."""
+    """The pinned size and its cost; absent where vLLM measures the size itself. With it the intervals above have no width."""
     ledger: LedgerStatus | None = None
     """Memory of the GPU, term by term. kvCacheMemoryBytes bypasses it."""
     host_memory: HostMemoryStatus | None = None

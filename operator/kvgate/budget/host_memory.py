@@ -33,13 +33,13 @@ class HostLedger(Struct, frozen=True, kw_only=True, dict=True):
 
     processes: Processes
     lines: tuple[Term, ...]
-    """What the memory of the container holds, with the pages of /dev/shm."""
+    """Terms that fill the memory of the container, with the pages of /dev/shm."""
     shared: tuple[Term, ...]
     """Those of the lines that lie in /dev/shm."""
     segment: Term
     """The size of /dev/shm below which vLLM does not start: that of the largest segment which it makes or fills at once."""
     wanted: tuple[Term, ...] = ()
-    """What makes the start faster and is given back under pressure."""
+    """Terms that make the start faster; the kernel takes their pages back under pressure."""
 
     @cached_property
     def needs(self) -> Interval:

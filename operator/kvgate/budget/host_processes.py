@@ -22,7 +22,7 @@ start is known that logged it."""
 
 
 class ModelOnHost(Struct, frozen=True, kw_only=True):
-    """What the ledger of the GPU knows about all ranks of one engine together."""
+    """Facts about all ranks of one engine together, from the ledger of the GPU."""
 
     kept_bytes: Interval = Interval.exactly(0)
     """Weights and adapters that the ranks keep in host memory."""
@@ -41,7 +41,7 @@ class ModelOnHost(Struct, frozen=True, kw_only=True):
 
 
 class HostQuestion(Struct, frozen=True, kw_only=True):
-    """What the ledger of the host is computed from."""
+    """Everything from which the ledger of the host is computed."""
 
     settings: HostSettings
     parallelism: Parallelism

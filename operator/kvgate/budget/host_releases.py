@@ -1,4 +1,4 @@
-"""What a vLLM release changes in the memory of the host: one table beside that of the GPU in `versions`, and no comparison elsewhere.
+"""Changes of vLLM releases in the memory of the host: one table beside that of the GPU in `versions`, and no comparison elsewhere.
 
 The facts were read in the source of 0.6.6 to 0.33.0. A row such as 0.27 means: absent in 0.26.0 and present in 0.27.0.
 """

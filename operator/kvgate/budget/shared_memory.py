@@ -1,4 +1,4 @@
-"""What the processes of a pod share in /dev/shm: queues of messages, NCCL's segments, and the size of the largest segment."""
+"""Memory that the processes of a pod share in /dev/shm: queues of messages, NCCL's segments, and the size of the largest segment."""
 
 from kvgate.budget.host_processes import HostQuestion, Processes
 from kvgate.budget.host_releases import HostAccounting

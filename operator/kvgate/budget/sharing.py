@@ -45,10 +45,10 @@ class Sharer(Struct, frozen=True, kw_only=True):
     requested_bytes: int
     """total × gpu_memory_utilization."""
     held: Interval
-    """What it holds once it has started, with `before`: from right after the start, when the profile's activations are free again,
-    to the most under load."""
+    """Memory that it holds once it has started, with `before`. The low end is right after the start, when the profile's activations are
+    free again, and the high end is under load."""
     overhead: Interval | None = None
-    """What it needs beside the KV cache within the requested memory; None where the model is not known."""
+    """Memory that it needs beside the KV cache, within the requested memory; None where the model is not known."""
     demand_bytes: int = 0
     """KV cache that its guarantee needs."""
     checks_free: bool = True
@@ -100,7 +100,7 @@ class Sharing(Struct, frozen=True, kw_only=True):
 
     @property
     def claimed(self) -> Interval:
-        """What all of them hold together."""
+        """Memory that all of them hold together."""
         first, *rest = (sharer.held for sharer in self.sharers)
         return sum(rest, start=first)
 

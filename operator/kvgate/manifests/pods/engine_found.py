@@ -96,7 +96,7 @@ class SeenGpus(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] | None
     """In the order in which vLLM takes them; None: all from 0 on."""
     place: str
-    """What has the GPUs, for messages: `the host`, `the pod`, `ResourceClaim x`."""
+    """The owner of the GPUs, for messages: `the host`, `the pod`, `ResourceClaim x`."""
     label: str
     """Name of the container or the service, for messages."""
     copies: int = 1
