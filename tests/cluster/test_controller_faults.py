@@ -139,10 +139,12 @@ def test_an_outage_of_the_api_server_is_survived(plane: ControlPlane, objects: O
         plane.apply(inference_deployment("survivor"))
         objects.wait_for("survivor", "Ready", "True")
         plane.stop_apiserver()
-        time.sleep(12)  # time is the subject: longer than it may write without a confirmation of its Lease
-        assert process.poll() is None
-        assert answers(port, "/livez")
-        plane.start_apiserver()
+        try:
+            time.sleep(12)  # time is the subject: longer than it may write without a confirmation of its Lease
+            assert process.poll() is None
+            assert answers(port, "/livez")
+        finally:
+            plane.start_apiserver()  # the tests after this one need it
         plane.apply(inference_deployment("late"))
         objects.patch("survivor", {"spec": {"vllm": {"maxNumSeqs": 3}}})
         objects.wait_for("late", "Ready", "True", within_seconds=60)

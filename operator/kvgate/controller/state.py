@@ -68,6 +68,8 @@ class Health:
     beat_at: float = 0.0
     resynced_at: float = 0.0
     answered_at: float | None = None
+    answers_since: float = 0.0
+    """The first answer after the last outage; the resync is not held to a time in which nobody answered."""
     trouble: str = "starting"
     """Reason why the process is not ready: the error of the start, or of the last confirmation of the Lease."""
     is_standby: bool = False
@@ -87,7 +89,10 @@ class Health:
         self.resynced_at = self.clock()
 
     def answered(self) -> None:
-        self.answered_at = self.clock()
+        now = self.clock()
+        if not self._answers(now):
+            self.answers_since = now
+        self.answered_at = now
 
     def livez(self) -> tuple[bool, str]:
         """A process that waits for the API server is alive: a restart would not help it."""
@@ -96,17 +101,18 @@ class Health:
             return True, "not working yet"
         if now - self.beat_at > MAX_LAG_SECONDS:
             return False, f"the event loop has not turned for {now - self.beat_at:.0f} s"
-        stale = now - max(self.resynced_at, 0.0) > 3 * self.resync_seconds
-        if stale and self.readyz()[0]:
-            return False, f"no resync for {now - self.resynced_at:.0f} s although the API server answers"
+        waited_seconds = (self.answered_at or 0.0) - max(self.resynced_at, self.answers_since)
+        if waited_seconds > 3 * self.resync_seconds + MAX_SILENCE_SECONDS:
+            return False, f"no resync for {waited_seconds:.0f} s although the API server answers"
         return True, "ok"
 
     def readyz(self) -> tuple[bool, str]:
         if not self.is_working:
             return self.is_standby, self.trouble
-        if self.answered_at is None or self.clock() - self.answered_at > MAX_SILENCE_SECONDS:
-            return False, self.trouble
-        return True, "ok"
+        return (True, "ok") if self._answers(self.clock()) else (False, self.trouble)
+
+    def _answers(self, now: float) -> bool:
+        return self.answered_at is not None and now - self.answered_at <= MAX_SILENCE_SECONDS
 
 
 @dataclass(kw_only=True)

@@ -44,10 +44,29 @@ def test_silence_of_the_api_server_makes_it_unready_but_not_dead(health: Health,
     assert health.livez()[0]
 
 
+def wait_while_the_api_server_answers(seconds: float, health: Health, clock: Clock) -> None:
+    until = clock.now + seconds
+    while clock.now < until:
+        clock.now = min(clock.now + 5, until)
+        health.beat()
+        health.answered()
+
+
 def test_a_resync_that_never_ends_is_dead_where_the_api_server_answers(health: Health, clock: Clock) -> None:
-    clock.now += 901
-    health.beat()
-    health.answered()
-    assert health.livez() == (False, "no resync for 901 s although the API server answers")
+    wait_while_the_api_server_answers(930, health, clock)
+    assert health.livez() == (True, "ok")
+    wait_while_the_api_server_answers(1, health, clock)
+    assert health.livez() == (False, "no resync for 931 s although the API server answers")
     health.resynced()
     assert health.livez() == (True, "ok")
+
+
+def test_an_outage_is_no_time_in_which_a_resync_was_due(health: Health, clock: Clock) -> None:
+    wait_while_the_api_server_answers(900, health, clock)
+    clock.now += 100
+    health.beat()
+    assert health.livez() == (True, "ok")
+    wait_while_the_api_server_answers(900, health, clock)
+    assert health.livez() == (True, "ok")
+    wait_while_the_api_server_answers(40, health, clock)
+    assert not health.livez()[0]
