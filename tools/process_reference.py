@@ -1,11 +1,11 @@
 """docs/reference/processes.md from the click commands of the controller and the webhook: `make generate`.
 
-Here and not in `kvgate generate`: the command line imports neither process.
+It is not in generate/, which needs none of the packages of the processes.
 """
 
 from pathlib import Path
 
-from kvgate.cli.generate.reference import command_section
+from generate.reference import command_section
 from kvgate.controller.command import controller
 from kvgate.webhook.command import webhook
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from chart.golden import CASES, INSTALL, golden_file, rendered_case, rendered_install
+from generate.deployment_files import CRD_TEMPLATE, crd_template
 from kvgate import __version__
 from kvgate.api.crd import custom_resource_definition
-from kvgate.cli.generate.deployment_files import CRD_TEMPLATE, crd_template
 from kvgate.cluster import leases
 from kvgate.cluster.leases import Claim
 from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, OWN_NAMESPACE_RULES, RULES, Permission

@@ -17,7 +17,7 @@ DATA = Path(__file__).parent / "data"
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the value of a data file that people edit; only `kvgate generate` reads such files."""
+    """Return the value of a data file that people edit; only `make generate` reads such files."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -21,18 +21,15 @@ _COMMANDS = {
     "gpus": ("kvgate.cli.listings", "List the accelerators that are known."),
     "models": ("kvgate.cli.models.command", "List the models that are known; fetch others, and keep them in a file."),
     "rules": ("kvgate.cli.listings", "List the rules that findings come from."),
-    "generate": ("kvgate.cli.generate.command", "Rewrite every generated file."),
 }
 """Name → module, and the line in the help; `kvgate --help` imports none of the modules."""
-HIDDEN = frozenset({"generate"})
-"""Commands that the help does not list."""
 
 
 class LazyGroup(click.Group):
     """A group that knows its commands by name and imports only the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return [name for name in _COMMANDS if name not in HIDDEN]
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         if cmd_name not in _COMMANDS:

@@ -1,4 +1,4 @@
-"""The three Grafana dashboards, made of their panels; `kvgate generate` writes them into the chart."""
+"""The three Grafana dashboards, made of their panels; `make generate` writes them into the chart."""
 
 from collections.abc import Iterable, Mapping
 

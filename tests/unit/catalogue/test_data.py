@@ -154,7 +154,7 @@ def test_an_entry_says_how_far_to_trust_it(entries: list[Entry], confidences: se
 
 @pytest.mark.parametrize("folder", ["models", "drafts"])
 def test_the_file_that_is_read_has_what_people_edit(folder: str) -> None:
-    """The twin is written by `kvgate generate`."""
+    """The twin is written by `make generate`."""
     entries = [load(path) for path in (DATA / folder).glob("*.yaml")]
     read = [json.loads(line) for line in (DATA / f"{folder}.jsonl").read_text(encoding="utf-8").splitlines()]
     as_json = {entry["name"]: json.loads(json.dumps({"aliases": [], **entry}, default=str)) for entry in entries}

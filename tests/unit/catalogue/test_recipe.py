@@ -12,6 +12,7 @@ import pytest
 import kvgate
 
 PACKAGE = Path(kvgate.__file__).parent
+TOOLS = Path(__file__).parents[3] / "tools"
 GPU = """
   - name: TOY-24GB
     product: NVIDIA Toy
@@ -44,7 +45,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy with one entry more of each kind, after `kvgate generate`."""
+    """A copy with one entry more of each kind, after `make generate`."""
     root = tmp_path_factory.mktemp("root")
     shutil.copytree(PACKAGE, root / "operator" / "kvgate", ignore=shutil.ignore_patterns("__pycache__"))
     data = root / "operator" / "kvgate" / "catalogue" / "data"
@@ -53,14 +54,14 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copied = (data / "models" / MODEL_TO_COPY).read_text(encoding="utf-8")
     renamed = copied.replace("name: Qwen/Qwen3-0.6B", "name: toy/Tiny-0.6B", 1)
     (data / "models" / "toy--Tiny-0.6B.yaml").write_text(renamed, encoding="utf-8")
-    run(root, "generate", "--root", str(root))
+    run(root, "--root", str(root), program="generate")
     return root
 
 
-def run(root: Path, *arguments: str, stdin: str = "") -> str:
+def run(root: Path, *arguments: str, stdin: str = "", program: str = "kvgate") -> str:
     """What the copy prints; its exit code must be 0."""
-    environment = {**os.environ, "PYTHONPATH": str(root / "operator")}
-    command = [sys.executable, "-m", "kvgate", *arguments]
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'operator'}{os.pathsep}{TOOLS}"}
+    command = [sys.executable, "-m", program, *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, cwd=root, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,5 +1,6 @@
 """One table of settings: everything else derives from its rows, or is held against them here."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from kvgate.vllm.pod_options import owned_flag
 from kvgate.vllm.settings import SETTINGS, SPEC_SETTINGS, SWEPT, WHAT_IFS, Owner, Setting
 from kvgate.vllm.values import UnusableValue, truth
 
+TOOLS = Path(__file__).parents[3] / "tools"
 FACTS = {
     "capacity",
     "checkpoint_bytes",
@@ -142,7 +144,7 @@ PROOF = """
 from kvgate.api.crd import custom_resource_definition
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.cli.generate.pages import pods_reference
+from generate.pages import pods_reference
 from kvgate.cli.main import main
 from kvgate.judge.assess import assess, effective_values, to_budget_request
 from kvgate.judge.facts import ConfigMissing, gather
@@ -183,7 +185,11 @@ def test_a_setting_that_the_budget_understands_is_one_row_and_one_field(tmp_path
     insert(copy / "vllm" / "settings.py", "    # Sizes of the weights", ROW)
     insert(copy / "api" / "v1alpha1.py", "    extra_args:", FIELD)
     run = subprocess.run(
-        [sys.executable, "-c", PROOF], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", PROOF],
+        env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{TOOLS}"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "777" in run.stdout

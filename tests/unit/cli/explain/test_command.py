@@ -116,7 +116,6 @@ def test_a_catalogue_is_filtered_ignoring_case() -> None:
 def test_the_help_imports_no_command_and_names_them_all() -> None:
     output = run("--help").output
     assert [word for word in ("check", "explain", "gpus", "models", "controller") if word not in output] == []
-    assert "generate" not in output
 
 
 @pytest.mark.parametrize("name", ["chek", "exec"])

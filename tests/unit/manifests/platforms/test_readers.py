@@ -82,7 +82,7 @@ def with_toy(tmp_path: Path) -> Path:
 
 
 def run(package: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(package)}
+    environment = {**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{ROOT / 'tools'}"}
     return subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment, timeout=60)
 
 
@@ -121,7 +121,7 @@ def test_an_object_that_only_supports_is_no_engine(with_toy: Path, tmp_path: Pat
 
 
 def test_the_reference_and_the_kubectl_plugin_know_it(with_toy: Path) -> None:
-    program = "from kvgate.cli.generate.command import *; print(kubectl_resources(), pages.manifests_reference())"
+    program = "from generate.files import *; print(kubectl_resources(), pages.manifests_reference())"
     written = run(with_toy, "-c", program).stdout
     assert {"toyservers.toy.example.com", "toyboards.boards.example.org"} <= set(written.split())
     assert "| `ToyServer` (toy.example.com) | model; options |" in written

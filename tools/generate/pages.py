@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from textwrap import fill
 
+from generate.reference import HEAD, object_tables
 from kvgate.api import GROUP, KIND, field_path
 from kvgate.api.crd import structural_schema
 from kvgate.catalogue.models import newest_model_classes
 from kvgate.cli.check.repository_config import Config
-from kvgate.cli.generate.reference import HEAD, object_tables
 from kvgate.hf_config.architectures import is_read
 from kvgate.manifests.platforms.readers import READERS
 from kvgate.rules.finding import Severity

@@ -2,8 +2,8 @@
 
 import yaml
 
+from generate.pages import pods_reference, unknown_reference
 from kvgate.api.validation import parse_document
-from kvgate.cli.generate.pages import pods_reference, unknown_reference
 from kvgate.controller.decision import assess_owner
 from kvgate.judge.assess import Decision
 from kvgate.vllm.pod_options import OWNED_FLAGS, POD_OPTIONS, SECRET_FLAGS

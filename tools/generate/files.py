@@ -1,17 +1,14 @@
-"""`kvgate generate`: every generated file from its one source; `make verify` fails where a committed one differs."""
+"""Every generated file and the function that writes it from its one source; `make verify` fails where a committed one differs."""
 
+import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-import click
-
+from generate import deployment_files, pages, reference
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition
 from kvgate.catalogue.lookup import accelerators_json
 from kvgate.catalogue.models import entries_jsonl
-from kvgate.cli.generate import deployment_files, pages, reference
-from kvgate.cli.terminal import show_lines
 from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, OWN_NAMESPACE_RULES, RULES
 from kvgate.manifests.platforms.readers import resources_in_cluster
 from kvgate.monitoring import DASHBOARDS
@@ -30,7 +27,7 @@ def dashboard(uid: str) -> str:
     try:
         from kvgate.monitoring.dashboards import dashboard_json
     except ModuleNotFoundError as error:
-        raise click.ClickException(f"no module {error.name}: dashboards need it; `make init` installs it") from None
+        sys.exit(f"no module {error.name}: dashboards need it; `make init` installs it")
     return dashboard_json(uid)
 
 
@@ -63,21 +60,3 @@ GENERATED: tuple[Generated, ...] = (
     *((f"charts/kvgate/dashboards/{uid}.json", partial(dashboard, uid)) for uid in DASHBOARDS),
 )
 """Every generated file, but for those that programs in tools/ and tests/ write (see the target `generate` of the Makefile)."""
-
-
-@click.command(hidden=True)
-@click.option("--list", "only_list", is_flag=True, help="Show the names of the files and write none.")
-@click.option(
-    "--root",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path(),
-    help="The folder to write to; default: the current one.",
-)
-def generate(root: Path, *, only_list: bool) -> None:
-    """Rewrite every generated file below the root of the repository."""
-    for name, text in GENERATED:
-        path = root / name
-        if not only_list:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text(), encoding="utf-8")
-        show_lines(str(path))

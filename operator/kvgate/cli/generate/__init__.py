@@ -1,1 +1,0 @@
-"""`kvgate generate`: rewrite every generated file."""

@@ -1,0 +1,1 @@
+"""A tool for developers: rewrite every generated file. `make generate` runs it; the wheel does not hold it."""
