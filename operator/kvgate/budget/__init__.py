@@ -11,7 +11,7 @@ TYPE_CHECKING = False  # type checkers take it for typing's, which takes longer 
 
 if TYPE_CHECKING:
     from kvgate.budget.accounting import Accounting
-    from kvgate.budget.answer import Budget, Stage, plan
+    from kvgate.budget.answer import Budget, CacheFigures, Stage, plan
     from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, CalibrationScope, Correction, StartState
     from kvgate.budget.capacity import Demand, KVCache
     from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kvgate.budget.ledger import Ledger, observed_start
     from kvgate.budget.model_shape import ModelShape
     from kvgate.budget.observed_starts import MIN_WITNESSES, ObservedStart, Origin, StartKey
-    from kvgate.budget.pinned import PINNED_SAFETY_BYTES, Pin
+    from kvgate.budget.pinned import PINNED_SAFETY_BYTES, Pin, PinnedCapacity
     from kvgate.budget.request import (
         AUTO_MAX_MODEL_LEN,
         GRAPH_MODES,
@@ -62,6 +62,7 @@ _NAMES = {
     "accounting": ("Accounting",),
     "answer": (
         "Budget",
+        "CacheFigures",
         "Stage",
         "plan",
     ),
@@ -111,6 +112,7 @@ _NAMES = {
     "pinned": (
         "PINNED_SAFETY_BYTES",
         "Pin",
+        "PinnedCapacity",
     ),
     "request": (
         "AUTO_MAX_MODEL_LEN",
@@ -172,6 +174,7 @@ __all__ = [
     "Budget",
     "BudgetError",
     "BudgetRequest",
+    "CacheFigures",
     "Calibration",
     "CalibrationScope",
     "Capacity",
@@ -194,6 +197,7 @@ __all__ = [
     "Origin",
     "Parallelism",
     "Pin",
+    "PinnedCapacity",
     "Resolved",
     "Speculation",
     "Stage",

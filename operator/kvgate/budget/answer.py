@@ -12,7 +12,7 @@ from kvgate.budget.errors import UnmodelledKind, UnmodelledValue
 from kvgate.budget.interval import Interval, Verdict, verdict_of
 from kvgate.budget.layout import Layout, lay_out
 from kvgate.budget.ledger import Ledger, ledger_of
-from kvgate.budget.pinned import Pin, pin
+from kvgate.budget.pinned import Pin, PinnedCapacity, pin
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Capacity
 from kvgate.budget.settings import Resolved, accounting_for, resolve_settings
 
@@ -32,6 +32,22 @@ class Stage(Struct, frozen=True, kw_only=True):
     """None where a part has no formula. Where kv_cache_memory_bytes bypasses the ledger, it is reported and does not decide; where the
     capacity is pinned, its low end decided."""
     bytes_per_block: int
+
+
+class CacheFigures(Struct, frozen=True, kw_only=True):
+    """The KV cache of one engine as expected, in the figures that every report shows; None where nothing is known."""
+
+    num_tokens: int | None = None
+    """Size as vLLM prints it."""
+    num_blocks: int | None = None
+    kv_cache_bytes: int | None = None
+    """Bytes of one GPU, on the pipeline stage that holds the fewest blocks."""
+    max_concurrency: float | None = None
+    """Requests of max_model_len that run at the same time; None for a model that keeps nothing."""
+    headroom_bytes: int | None = None
+    """Bytes of that GPU beyond the demand of the guarantee; negative where it does not fit."""
+    headroom_ratio: float | None = None
+    """(capacity − demand of the guarantee) / capacity, at least -1."""
 
 
 class Budget(Struct, frozen=True, kw_only=True, dict=True):
@@ -66,6 +82,38 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
             low=kv_cache.num_tokens(pool.low),
             expected=kv_cache.num_tokens(pool.expected),
             high=kv_cache.num_tokens(pool.high),
+        )
+
+    @cached_property
+    def figures(self) -> CacheFigures:
+        """The expected figures; those that are not known are None."""
+        kv_cache, pool, stage, tokens = self.kv_cache, self.num_blocks, self.tightest, self.num_tokens
+        if kv_cache is None or pool is None or stage is None or tokens is None:
+            return CacheFigures()
+        headroom, shares = self.headroom, self.headroom_shares
+        return CacheFigures(
+            num_tokens=tokens.expected,
+            num_blocks=pool.expected,
+            kv_cache_bytes=max(0, stage.available.expected),
+            max_concurrency=float(kv_cache.max_concurrency(pool.expected)) if kv_cache.groups else None,
+            headroom_bytes=headroom.expected if headroom else None,
+            headroom_ratio=float(shares[1]) if shares else None,
+        )
+
+    @cached_property
+    def pinned(self) -> PinnedCapacity | None:
+        """The pinned size and its cost; None where vLLM measures."""
+        pinned, stage, kv_cache = self.pin, self.tightest, self.kv_cache
+        if pinned is None or stage is None or kv_cache is None:
+            return None
+        tokens = kv_cache.num_tokens(pinned.num_blocks)
+        return PinnedCapacity(
+            num_blocks=pinned.num_blocks,
+            num_tokens=tokens,
+            kv_cache_bytes=stage.available.expected,
+            profiled_bytes=pinned.available,
+            forgone_bytes=pinned.forgone_blocks * stage.bytes_per_block,
+            forgone_tokens=kv_cache.num_tokens(pinned.profiled_blocks.expected) - tokens,
         )
 
     @property

@@ -30,6 +30,20 @@ class Pin(Struct, frozen=True, kw_only=True):
         return self.profiled_blocks.expected - self.num_blocks
 
 
+class PinnedCapacity(Struct, frozen=True, kw_only=True):
+    """A pinned KV cache in figures, and what is given away against the size that vLLM is expected to find itself."""
+
+    num_blocks: int
+    num_tokens: int
+    """Size as vLLM prints it."""
+    kv_cache_bytes: int
+    """Bytes of the blocks on the GPU that has the least room."""
+    profiled_bytes: Interval
+    """Bytes that vLLM would find itself on that GPU."""
+    forgone_bytes: int
+    forgone_tokens: int
+
+
 def pin(
     stages: Sequence[tuple[Interval, int]], profiled_blocks: Interval, *, shrinks_to_fewest_blocks: bool
 ) -> tuple[Pin, int]:

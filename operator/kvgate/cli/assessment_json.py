@@ -123,21 +123,16 @@ def _kv_cache(budget: Budget) -> Json | None:
 
 def pinned_json(budget: Budget) -> Json | None:
     """Return the size that is pinned and what it costs; None where vLLM measures."""
-    pin, stage, kv_cache = budget.pin, budget.tightest, budget.kv_cache
-    if pin is None or stage is None or kv_cache is None:
+    pinned = budget.pinned
+    if pinned is None:
         return None
-    expected, tokens = pin.profiled_blocks.expected, kv_cache.num_tokens(pin.num_blocks)
     return {
         "option": next(iter(pinned_option(budget).items()), None),
-        "num_blocks": pin.num_blocks,
-        "num_tokens": tokens,
-        "kv_cache_bytes": stage.available.expected,
+        "num_blocks": pinned.num_blocks,
+        "num_tokens": pinned.num_tokens,
+        "kv_cache_bytes": pinned.kv_cache_bytes,
         "safety_bytes": PINNED_SAFETY_BYTES,
-        "profiled_kv_cache_bytes": {
-            "low": pin.available.low,
-            "expected": pin.available.expected,
-            "high": pin.available.high,
-        },
-        "forgone_bytes": pin.forgone_blocks * stage.bytes_per_block,
-        "forgone_tokens": kv_cache.num_tokens(expected) - tokens,
+        "profiled_kv_cache_bytes": _ends(pinned.profiled_bytes),
+        "forgone_bytes": pinned.forgone_bytes,
+        "forgone_tokens": pinned.forgone_tokens,
     }

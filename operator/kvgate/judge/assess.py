@@ -21,6 +21,7 @@ from kvgate.budget import (
     Alternative,
     Budget,
     BudgetRequest,
+    CacheFigures,
     EngineSettings,
     Guarantee,
     Knob,
@@ -81,11 +82,16 @@ class Decision(StrEnum):
     REFUSE = "Refuse"
 
 
+NO_FIGURES = CacheFigures()
+
+
 class Assessment(Struct, frozen=True, kw_only=True):
     """The whole answer. The doors translate it and decide nothing."""
 
     verdict: Verdict
     """Verdict on the spec as it is written."""
+    guarantee: Guarantee
+    """Guarantee that is judged."""
     decision: Decision = Decision.ADMIT
     findings: tuple[Finding, ...] = ()
     budget: Budget | None = None
@@ -96,6 +102,11 @@ class Assessment(Struct, frozen=True, kw_only=True):
     """Reason in the break-glass annotation, where one is given."""
     sought: tuple[Knob, ...] = ()
     """Knobs that policy Adjust was allowed to turn. If there is no adjustment, none of their settings fits."""
+
+    @property
+    def figures(self) -> CacheFigures:
+        """CacheFigures of the KV cache that is rendered; none where facts are missing."""
+        return self.effective.figures if self.effective else NO_FIGURES
 
     @property
     def effective(self) -> Budget | None:
@@ -132,7 +143,13 @@ def undecided(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str |
     finding = ASSESSMENT_STOPPED.finding("model", message, _TAKE_THE_TIME)
     decision = _decide(Verdict.UNKNOWN, spec, None, skipped=skip_reason is not None)
     findings = (finding, *named(facts.findings, field_name))
-    return Assessment(verdict=Verdict.UNKNOWN, decision=decision, findings=findings, skip_reason=skip_reason)
+    return Assessment(
+        verdict=Verdict.UNKNOWN,
+        guarantee=guarantee_of(spec),
+        decision=decision,
+        findings=findings,
+        skip_reason=skip_reason,
+    )
 
 
 _SEARCH_STOPPED = SEARCH_STOPPED.finding(
@@ -153,7 +170,13 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
         findings += tuple(named(of_pod, field_name))
         verdict = Verdict.DOES_NOT_FIT if error_rules((*about_options, *of_pod)) else Verdict.UNKNOWN
         decision = _decide(verdict, spec, None, skipped=skip_reason is not None)
-        yield Assessment(verdict=verdict, decision=decision, findings=findings, skip_reason=skip_reason)
+        yield Assessment(
+            verdict=verdict,
+            guarantee=guarantee_of(spec),
+            decision=decision,
+            findings=findings,
+            skip_reason=skip_reason,
+        )
         return
     findings += tuple(named(_sharing(spec, facts.accelerator), field_name))
     request = _with_chosen_sequences(_request(spec, facts, extra, environment), spec)
@@ -161,6 +184,7 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
     about_bytes = is_about_bytes(judged)
     as_written = Assessment(
         verdict=judged.verdict,
+        guarantee=judged.guarantee,
         decision=_decide(judged.verdict, spec, None, skipped=skip_reason is not None),
         findings=(*judged.findings, _SEARCH_STOPPED) if about_bytes else judged.findings,
         budget=judged.budget,
@@ -245,7 +269,10 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
         findings = tuple(each.softened() if each.rule in _ABOUT_WEIGHTS else each for each in findings)
         verdict = Verdict.MAY_NOT_FIT if verdict is Verdict.DOES_NOT_FIT else verdict
     return Assessment(
-        verdict=Verdict.DOES_NOT_FIT if error_rules(findings) else verdict, findings=findings, budget=budget
+        verdict=Verdict.DOES_NOT_FIT if error_rules(findings) else verdict,
+        guarantee=request.guarantee,
+        findings=findings,
+        budget=budget,
     )
 
 
@@ -267,6 +294,11 @@ def is_about_bytes(judged: Assessment) -> bool:
     return (
         judged.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT) and error_rules(judged.findings) <= BUDGET_RULES
     )
+
+
+def guarantee_of(spec: InferenceDeploymentSpec) -> Guarantee:
+    """Return the guarantee that is asked for, else what the numbers of the spec say."""
+    return spec.admission.guarantee or (Guarantee.WORKLOAD if spec.workload else Guarantee.FULL_CONTEXT)
 
 
 def to_budget_request(spec: InferenceDeploymentSpec, facts: Facts) -> BudgetRequest:
@@ -294,7 +326,7 @@ def _request(
         draft=facts.draft,
         vllm_version=spec.vllm.version,
         settings=settings,
-        guarantee=spec.admission.guarantee or (Guarantee.WORKLOAD if declared else Guarantee.FULL_CONTEXT),
+        guarantee=guarantee_of(spec),
         workload=Workload(**declared.model_dump()) if declared else None,
         capacity=spec.admission.capacity,
         unmodelled_settings=unmodelled_kinds(values, parse_release(spec.vllm.version)),

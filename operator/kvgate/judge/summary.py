@@ -111,11 +111,10 @@ def changes_text(assessment: Assessment) -> str:
 
 def _pinned_text(assessment: Assessment) -> str:
     """`; pinned at 54.17 GiB of KV cache per GPU (394480 tokens)`; empty where vLLM measures."""
-    budget = assessment.effective
-    if budget is None or budget.pin is None or budget.tightest is None or budget.num_tokens is None:
+    pinned = assessment.effective.pinned if assessment.effective else None
+    if pinned is None:
         return ""
-    size = format_gib(budget.tightest.available.expected)
-    return f"; pinned at {size} of KV cache per GPU ({budget.num_tokens.expected} tokens)"
+    return f"; pinned at {format_gib(pinned.kv_cache_bytes)} of KV cache per GPU ({pinned.num_tokens} tokens)"
 
 
 def finding_text(finding: Finding) -> str:

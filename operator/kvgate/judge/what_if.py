@@ -125,7 +125,7 @@ def assess_request(
     if request is None:
         of_pod = tuple(named(pod_findings(values, pod), naming))
         verdict = Verdict.DOES_NOT_FIT if error_rules(of_pod) else Verdict.UNKNOWN
-        return Assessment(verdict=verdict, findings=(*findings, *of_pod))
+        return Assessment(verdict=verdict, guarantee=guarantee, findings=(*findings, *of_pod))
     return assess.judge(replace(request, calibration=calibration), extra=findings, naming=naming)
 
 

@@ -91,7 +91,7 @@ def sample_of(
     ledger = budget.tightest.ledger if budget and budget.tightest else None
     terms = () if ledger is None else (("total", ledger.total_bytes), ("requested", ledger.requested_bytes))
     effective = effective_values(spec, assessment)
-    figures = _figures(budget) if budget else {}
+    figures, pinned = _figures(budget) if budget else {}, budget.pinned if budget else None
     return DeploymentSample(
         namespace=deployment.namespace,
         name=deployment.name,
@@ -106,7 +106,7 @@ def sample_of(
         observed=observed,
         gpu_memory_bytes=(*terms, *((name, term.expected) for name, term in (ledger.terms if ledger else ()))),
         conditions=tuple((condition.type, condition.status) for condition in conditions),
-        pinned=_pinned(budget) if budget else None,
+        pinned=PinnedSample(tokens=pinned.num_tokens, forgone_bytes=pinned.forgone_bytes) if pinned else None,
         host_memory_bytes=pod_ledger(budget).needs.expected if figures and budget else None,
         **figures,
     )
@@ -149,14 +149,6 @@ def as_admitted(sample: DeploymentSample, effective: Effective, budget: Document
             for name, size in ledger.items()
         ),
     )
-
-
-def _pinned(budget: Budget) -> PinnedSample | None:
-    pin, stage, tokens = budget.pin, budget.tightest, budget.num_tokens
-    if pin is None or stage is None or tokens is None:
-        return None
-    forgone_bytes = pin.forgone_blocks * stage.bytes_per_block
-    return PinnedSample(tokens=tokens.expected, forgone_bytes=forgone_bytes)
 
 
 def _share(left: float, of: float) -> float:

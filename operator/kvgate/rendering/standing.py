@@ -20,7 +20,7 @@ from kvgate.api.base import Document
 from kvgate.api.status import BudgetStatus, Bytes, Effective, HostMemoryStatus, LedgerStatus, PinnedStatus, Standing
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.budget import Budget, Capacity, Interval, Knob
+from kvgate.budget import Capacity, Interval, Knob, PinnedCapacity
 from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.judge.assess import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text
@@ -50,7 +50,7 @@ def budget_status(assessment: Assessment) -> Document | None:
         capacity_tokens=budget.kv_cache.num_tokens(blocks.expected),
         max_concurrency=f"{float(budget.kv_cache.max_concurrency(blocks.expected)):.2f}",
         observed_starts=correction.starts if correction and correction.is_same_setting else None,
-        pinned=_pinned_status(budget),
+        pinned=_pinned_status(budget.pinned) if budget.pinned else None,
         ledger=None
         if ledger is None
         else LedgerStatus(
@@ -64,18 +64,14 @@ def budget_status(assessment: Assessment) -> Document | None:
     return dumped
 
 
-def _pinned_status(budget: Budget) -> PinnedStatus | None:
-    pin, stage, kv_cache = budget.pin, budget.tightest, budget.kv_cache
-    if pin is None or stage is None or kv_cache is None:
-        return None
-    tokens = kv_cache.num_tokens(pin.num_blocks)
+def _pinned_status(pinned: PinnedCapacity) -> PinnedStatus:
     return PinnedStatus(
-        num_blocks=pin.num_blocks,
-        kv_cache_bytes=stage.available.expected,
-        capacity_tokens=tokens,
-        profiled_kv_cache_bytes=_bytes(pin.available),
-        forgone_bytes=pin.forgone_blocks * stage.bytes_per_block,
-        forgone_tokens=kv_cache.num_tokens(pin.profiled_blocks.expected) - tokens,
+        num_blocks=pinned.num_blocks,
+        kv_cache_bytes=pinned.kv_cache_bytes,
+        capacity_tokens=pinned.num_tokens,
+        profiled_kv_cache_bytes=_bytes(pinned.profiled_bytes),
+        forgone_bytes=pinned.forgone_bytes,
+        forgone_tokens=pinned.forgone_tokens,
     )
 
 

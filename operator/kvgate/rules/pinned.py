@@ -27,19 +27,19 @@ CAPACITY_NOT_PINNED = Rule(
 
 def pinned_capacity_is_told(budget: Budget) -> Iterable[Finding]:
     """The size that is pinned, and what it costs against the size that vLLM is expected to find."""
-    pin, tokens, stage, kv_cache = budget.pin, budget.num_tokens, budget.tightest, budget.kv_cache
-    if pin is None or tokens is None or stage is None or kv_cache is None or not budget.surely_starts:
+    pinned = budget.pinned
+    if pinned is None or not budget.surely_starts:
         return
     yield CAPACITY_PINNED.finding(
         "capacity",
         words(
             "{capacity} Pinned gives the KV cache {given} per GPU on every start ({blocks} blocks, {tokens} tokens), {forgone} ({lost} "
             "tokens) less than vLLM is expected to find; a start that takes more than the low end allows for runs out of memory",
-            given=format_gib(stage.available.expected),
-            blocks=pin.num_blocks,
-            tokens=tokens.expected,
-            forgone=format_gib(pin.forgone_blocks * stage.bytes_per_block),
-            lost=kv_cache.num_tokens(pin.profiled_blocks.expected) - tokens.expected,
+            given=format_gib(pinned.kv_cache_bytes),
+            blocks=pinned.num_blocks,
+            tokens=pinned.num_tokens,
+            forgone=format_gib(pinned.forgone_bytes),
+            lost=pinned.forgone_tokens,
         ),
         change(
             Change.SET,
@@ -66,14 +66,14 @@ def nothing_is_pinned(message: Words) -> Finding:
 
 def what_is_pinned(budget: Budget) -> Words:
     """Clause that says what a pinned capacity gives, and the interval that it comes from."""
-    pin, stage = budget.pin, budget.tightest
-    if pin is None or stage is None:
+    pinned = budget.pinned
+    if pinned is None:
         raise ValueError("nothing is pinned")
     return words(
         "{capacity} Pinned gives it {given}: the low end of {low} to {high}, less {safety} that stay free",
-        given=format_gib(stage.available.expected),
-        low=format_gib(pin.available.low),
-        high=format_gib(pin.available.high),
+        given=format_gib(pinned.kv_cache_bytes),
+        low=format_gib(pinned.profiled_bytes.low),
+        high=format_gib(pinned.profiled_bytes.high),
         safety=format_gib(PINNED_SAFETY_BYTES),
     )
 

@@ -1,9 +1,10 @@
 """What a pool of blocks holds: the longest request is found in a few steps, and no longer one would fit."""
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate.budget import capacity
-from kvgate.budget.answer import Budget, plan
+from kvgate.budget.answer import Budget, CacheFigures, plan
 from kvgate.budget.capacity import KVCache, largest
 from kvgate.budget.interval import Verdict
 from kvgate.budget.kv_cache_groups import Groups
@@ -20,7 +21,7 @@ MODELS = {
 
 
 def cache_of(model: str, **settings: object) -> tuple[KVCache, Budget]:
-    budget = plan(new_request(shape=catalogue_shape(model), kv_cache_memory_bytes=2 * GIB, **settings))
+    budget = plan(new_request(**{"shape": catalogue_shape(model), "kv_cache_memory_bytes": 2 * GIB, **settings}))
     assert budget.kv_cache is not None
     return budget.kv_cache, budget
 
@@ -114,3 +115,24 @@ def test_guarantees_demand_one_request_or_all() -> None:
     assert demand(Guarantee.WORKLOAD) == (1, 63)  # nobody says what the load is
     small = new_workload(peak_concurrency=2, prompt_tokens=100, output_tokens=12)
     assert demand(Guarantee.WORKLOAD, workload=small) == (2, 63)  # vLLM checks one request of the full length
+
+
+def test_the_figures_of_a_report_follow_from_blocks_and_the_guarantee() -> None:
+    """Headroom is (capacity − demand of the guarantee) / capacity: one request at Startup, max_num_seqs of them at FullContext."""
+    asked = {"kv_cache_memory_bytes": 8 * GIB, "max_model_len": 16_384, "max_num_seqs": 3}
+    cache, starts = cache_of("Qwen/Qwen3-8B", **asked, guarantee=Guarantee.STARTUP)
+    full = plan(replace(starts.request, guarantee=Guarantee.FULL_CONTEXT)).figures
+    assert starts.figures.kv_cache_bytes == 8 * GIB
+    assert starts.figures.max_concurrency == pytest.approx(8 * GIB / cache.request_bytes, rel=1e-3)
+    for figures, requests in ((starts.figures, 1), (full, 3)):
+        assert figures.headroom_bytes is not None
+        assert figures.headroom_ratio == pytest.approx(1 - requests * cache.request_bytes / (8 * GIB), abs=1e-3)
+    assert full.headroom_bytes == (starts.figures.headroom_bytes or 0) - 2 * cache.request_bytes
+
+
+def test_figures_that_are_not_known_are_none_and_a_model_without_a_cache_has_no_requests() -> None:
+    assert (
+        plan(new_request(shape=replace(catalogue_shape("Qwen/Qwen3-8B"), unmodelled=("a part",)))).figures
+        == CacheFigures()
+    )
+    assert plan(new_request(shape=catalogue_shape("BAAI/bge-m3"))).figures.max_concurrency is None

@@ -75,6 +75,13 @@ def test_one_value_gives_every_rank_the_blocks_that_were_promised(pipeline: int,
     assert pinned.num_tokens.low == pinned.num_tokens.high
     assert pinned.pin.profiled_blocks == profiled.num_blocks
     assert pinned.pin.forgone_blocks == profiled.num_blocks.expected - blocks
+    told = pinned.pinned
+    assert told is not None
+    assert profiled.num_tokens is not None
+    assert (told.num_blocks, told.num_tokens) == (blocks, pinned.num_tokens.low)
+    assert told.num_tokens + told.forgone_tokens == profiled.num_tokens.expected
+    assert told.profiled_bytes.expected >= told.kv_cache_bytes + told.forgone_bytes
+    assert profiled.pinned is None
 
 
 def test_before_0_12_the_value_itself_fits_on_every_stage() -> None:

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate.api.conditions import Reason
-from kvgate.budget.interval import Verdict
+from kvgate.budget import Guarantee, Verdict
 from kvgate.budget.solver import Alternative
 from kvgate.judge.assess import Assessment, Decision, field_name, judge
 from kvgate.judge.summary import (
@@ -25,6 +25,8 @@ from unit.judge.test_assess import FITS, MAYBE, REFUSED, TOO_LARGE, UNKNOWN, ass
 
 NO_CONFIG = {"name": "m", "configFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}
 
+STARTS = Guarantee.STARTUP
+
 
 def finding(
     rule: Rule = KV_CACHE_TOO_SMALL, *, size: int = 10, severity: Severity = Severity.ERROR, fix: int = 0
@@ -34,7 +36,11 @@ def finding(
 
 def refused(*findings: Finding, alternatives: tuple[Alternative, ...] = ()) -> Assessment:
     return Assessment(
-        verdict=Verdict.DOES_NOT_FIT, decision=Decision.REFUSE, findings=findings, alternatives=alternatives
+        verdict=Verdict.DOES_NOT_FIT,
+        guarantee=STARTS,
+        decision=Decision.REFUSE,
+        findings=findings,
+        alternatives=alternatives,
     )
 
 
@@ -67,7 +73,14 @@ def test_a_refusal_tells_errors_only_and_the_numbers() -> None:
 
 def test_warnings_have_at_most_120_characters_and_one_line() -> None:
     long = [finding(size=size, fix=size, severity=Severity.WARNING) for size in (1, 119, 120, 121, 5000)]
-    lines = warnings(Assessment(verdict=Verdict.UNKNOWN, decision=Decision.ADMIT_WITH_WARNING, findings=tuple(long)))
+    lines = warnings(
+        Assessment(
+            verdict=Verdict.UNKNOWN,
+            guarantee=STARTS,
+            decision=Decision.ADMIT_WITH_WARNING,
+            findings=tuple(long),
+        )
+    )
     assert len(lines) == 5
     assert max(map(len, lines)) == MAX_WARNING == 120
 
@@ -82,7 +95,16 @@ def test_warnings_have_at_most_120_characters_and_one_line() -> None:
 def test_what_is_admitted_is_warned_about(decision: Decision, severity: Severity, count: int) -> None:
     """Also where it fits: requests beyond max_num_seqs wait, and nobody else says so."""
     assert (
-        len(warnings(Assessment(verdict=Verdict.FITS, decision=decision, findings=(finding(severity=severity),))))
+        len(
+            warnings(
+                Assessment(
+                    verdict=Verdict.FITS,
+                    guarantee=STARTS,
+                    decision=decision,
+                    findings=(finding(severity=severity),),
+                )
+            )
+        )
         == count
     )
 
@@ -169,6 +191,11 @@ def test_a_verdict_that_nobody_can_decide_names_its_reason() -> None:
 def test_a_warning_that_is_too_long_has_the_short_names_of_its_fields() -> None:
     told = words("{max_num_seqs} {x} {max_model_len}", x="x" * 80)
     by_path = replace(finding(severity=Severity.WARNING), words=told, naming=field_name)
-    admitted = Assessment(verdict=Verdict.MAY_NOT_FIT, decision=Decision.ADMIT_WITH_WARNING, findings=(by_path,))
+    admitted = Assessment(
+        verdict=Verdict.MAY_NOT_FIT,
+        guarantee=STARTS,
+        decision=Decision.ADMIT_WITH_WARNING,
+        findings=(by_path,),
+    )
     assert by_path.message.startswith("spec.vllm.maxNumSeqs ")
     assert warnings(admitted) == [f"maxNumSeqs {'x' * 80} maxModelLen"]

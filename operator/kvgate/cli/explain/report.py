@@ -80,11 +80,11 @@ def _report(assessment: Assessment) -> Iterator[Line]:
             yield from _ledger(budget.tightest.ledger)
         if budget.tightest and budget.request.settings.gives_cache_memory:
             yield _row("given instead", format_gib(budget.tightest.available.expected))
-        if budget.tightest and budget.pin:
-            forgone = format_gib(budget.pin.forgone_blocks * budget.tightest.bytes_per_block)
-            low, safety = format_gib(budget.pin.available.low), format_gib(PINNED_SAFETY_BYTES)
+        if pinned := budget.pinned:
+            forgone, safety = format_gib(pinned.forgone_bytes), format_gib(PINNED_SAFETY_BYTES)
+            low = format_gib(pinned.profiled_bytes.low)
             remark = f"low end {low} − {safety}, in whole blocks; {forgone} less than expected"
-            yield _row("pinned", format_gib(budget.tightest.available.expected), remark)
+            yield _row("pinned", format_gib(pinned.kv_cache_bytes), remark)
         yield from _host(pod_ledger(budget))
         if budget.kv_cache is not None:
             yield from _cache(budget, budget.kv_cache)

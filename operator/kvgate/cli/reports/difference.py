@@ -36,7 +36,7 @@ class EngineChange(Struct, frozen=True, kw_only=True):
         if self.before is None or self.after is None:
             return "new" if self.before is None else "removed"
         same = self.before.verdict == self.after.verdict and self.before.is_refused == self.after.is_refused
-        same = same and not self.changed_defaults and self.before.capacity == self.after.capacity
+        same = same and not self.changed_defaults and self.before.figures == self.after.figures
         return "unchanged" if same else "changed"
 
     @property

@@ -131,6 +131,6 @@ def _side(item: Item) -> Json:
         "verdict": item.verdict,
         "refused": item.is_refused,
         **_facts(item),
-        **asdict(item.capacity),
+        **asdict(item.figures),
         "findings": [_placed(placed) for placed in item.findings],
     }

@@ -7,12 +7,12 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from kvgate.api.conditions import Reason
-from kvgate.budget import Verdict
+from kvgate.budget import CacheFigures, Guarantee, Verdict
 from kvgate.cli.exits import Exit
 from kvgate.documents.discovery import Why
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.judge import summary
-from kvgate.judge.assess import Assessment, Decision
+from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
 from kvgate.manifests import Broken, Document, Subject
 from kvgate.manifests.judging.judgement import JudgedEngine
 from kvgate.rules.finding import Finding, Severity
@@ -84,17 +84,6 @@ def placed_broken(broken: Broken) -> Placed:
     return Placed(finding=finding, file=broken.file, line=at.line, column=at.column, path=finding.field)
 
 
-class Capacity(Struct, frozen=True, kw_only=True):
-    """The KV cache of one engine as expected; None where nothing is known."""
-
-    num_tokens: int | None = None
-    num_blocks: int | None = None
-    max_concurrency: float | None = None
-    """Requests of the full length that run at the same time."""
-    headroom_bytes: int | None = None
-    """Free memory of one GPU beside the demand."""
-
-
 class Item(Struct, frozen=True, kw_only=True):
     """One InferenceDeployment, one engine of another platform, or one document that was not understood."""
 
@@ -134,18 +123,16 @@ class Item(Struct, frozen=True, kw_only=True):
         return judged.assessment if judged else None
 
     @property
-    def capacity(self) -> Capacity:
-        """Capacity of the engine as it is rendered: after the adjustment where a policy adjusts."""
-        budget = self.assessment.effective if self.assessment else None
-        if budget is None or budget.num_blocks is None or budget.num_tokens is None:
-            return Capacity()
-        kv_cache, blocks = budget.kv_cache, budget.num_blocks.expected
-        return Capacity(
-            num_tokens=budget.num_tokens.expected,
-            num_blocks=blocks,
-            max_concurrency=float(kv_cache.max_concurrency(blocks)) if kv_cache and kv_cache.groups else None,
-            headroom_bytes=budget.headroom.expected if budget.headroom else None,
-        )
+    def guarantee(self) -> Guarantee | None:
+        """The guarantee that was judged; None where there is nothing to judge."""
+        if self.assessment:
+            return self.assessment.guarantee
+        return Guarantee.STARTUP if self.engine else None
+
+    @property
+    def figures(self) -> CacheFigures:
+        """CacheFigures of the engine as it is rendered: after the adjustment where a policy adjusts."""
+        return self.assessment.figures if self.assessment else NO_FIGURES
 
     @property
     def is_refused(self) -> bool:

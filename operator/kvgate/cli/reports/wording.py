@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kvgate.budget import Verdict
+from kvgate.budget import CacheFigures, Verdict
 from kvgate.budget.units import format_gib
-from kvgate.cli.reports.report import Capacity, Item, Report
+from kvgate.cli.reports.report import Item, Report
 from kvgate.documents.discovery import Why
 from kvgate.judge.assess import Decision
 
@@ -83,7 +83,7 @@ def change_cells(change: EngineChange) -> Sequence[str]:
     """Return as many cells as CHANGE_HEAD has, each `before → after`."""
     before, after = change.before, change.after
     new_or_removed = f" ({change.kind})" if change.kind in ("new", "removed") else ""
-    old, new = before.capacity if before else None, after.capacity if after else None
+    old, new = before.figures if before else None, after.figures if after else None
     figures = [_arrow(*pair) for pair in zip(_figures(old), _figures(new), strict=True)]
     if old and new and old.num_tokens and new.num_tokens is not None and old.num_tokens != new.num_tokens:
         # the change in percent is that of the tokens alone: the other figures follow from them
@@ -95,14 +95,12 @@ def _verdict(item: Item | None) -> str | None:
     return ", ".join(filter(None, (item.verdict, outcome(item)[0]))) if item else None
 
 
-def _figures(capacity: Capacity | None) -> tuple[str | None, ...]:
-    if capacity is None:
+def _figures(figures: CacheFigures | None) -> tuple[str | None, ...]:
+    if figures is None:
         return (None,) * 4
-    tokens, blocks = (
-        f"{value:,}" if value is not None else "?" for value in (capacity.num_tokens, capacity.num_blocks)
-    )
-    times = f"{capacity.max_concurrency:.2f}" if capacity.max_concurrency is not None else "?"
-    headroom = format_gib(capacity.headroom_bytes) if capacity.headroom_bytes is not None else "?"
+    tokens, blocks = (f"{value:,}" if value is not None else "?" for value in (figures.num_tokens, figures.num_blocks))
+    times = f"{figures.max_concurrency:.2f}" if figures.max_concurrency is not None else "?"
+    headroom = format_gib(figures.headroom_bytes) if figures.headroom_bytes is not None else "?"
     return tokens, blocks, times, headroom
 
 
