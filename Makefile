@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := PYTHONPATH=tools $(BIN)/python -m
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy constants bench mutants run vllm-release
+.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy constants corpus bench mutants run vllm-release
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ accuracy: .venv/ready  ## docs/accuracy.md: predictions beside logged starts, ot
 
 constants: .venv/ready  ## fitted constants as the logged starts give them; writes those that moved
 	PYTHONPATH=benchmarks:tests $(BIN)/python -m accuracy.constants --write && $(BIN)/ruff format -q operator
+
+corpus: .venv/ready  ## other people's manifests beside a careful reader's answers: false errors, engines missed, Unknown, warnings
+	PYTHONPATH=benchmarks $(BIN)/python -m corpus
 
 bench: .venv/ready tools  ## speed and memory, each compared in one run
 	$(BIN)/python benchmarks/run_all.py

@@ -1,6 +1,7 @@
 """The judgement of an engine that a reader found: with its release, or with the oldest and the newest that it may be."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -53,9 +54,15 @@ class JudgedEngine(Struct, frozen=True, kw_only=True):
     assessment: Assessment | None
     """None where the engine could not be assessed."""
     verdict: Verdict
+    model: str | None = None
+    """The model by the name that the catalogue may know; None where none is named."""
     accelerator: str | None
     vllm_version: str
     """The newest that it may be."""
+    stated_release: str | None = None
+    """Release that the manifest states; None where it is assumed."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Values that its command line gives, by vLLM's names."""
     is_release_known: bool = True
     options_set: frozenset[str] | None = None
     """Options of its command line by vLLM's names; None where the input does not hold all of it."""
@@ -110,6 +117,9 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     names = names_of(engine, line)
     return replace(
         judged,
+        model=model.name if model else None,
+        stated_release=None if releases.assumed else releases.high,
+        settings={name: option.value for name, option in line.given.items()},
         findings=tuple(each.named(names) for each in judged.findings),
         assumed=tuple(note for note in notes if note),
     )
