@@ -50,6 +50,7 @@ from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, measured_beside_others, 
 from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.given_settings import circumstances_of, engine_settings, stretches_length, unmodelled_kinds
+from kvgate.vllm.images import is_own_image
 from kvgate.vllm.settings import SPEC_SETTINGS
 from kvgate.vllm.variables import ALLOW_LONG
 
@@ -363,9 +364,8 @@ def _told_by_rendering(spec: InferenceDeploymentSpec) -> dict[str, Any]:
     An emptyDir is empty when a pod starts for the first time, and what is promised must hold then. A claim may hold what an earlier
     pod has compiled, or nothing.
     """
-    image = spec.vllm.image
     told: dict[str, Any] = {"usage_context": "server"}
-    if image is None or image.partition("@")[0].rpartition(":")[0].endswith("vllm/vllm-openai"):
+    if spec.vllm.image is None or is_own_image(spec.vllm.image):
         told["installed_by"] = "image"
     if spec.template.cache_claim_name is None:
         told["compile_cache"] = "cold"

@@ -19,7 +19,7 @@ from kvgate.judge.what_if import SETTING_NOT_UNDERSTOOD, BadRequest, assess_requ
 from kvgate.manifests.judging.gpus import RANKS_ELSEWHERE, Chosen
 from kvgate.manifests.judging.line_findings import undecided
 from kvgate.manifests.judging.model_names import ModelFound
-from kvgate.manifests.judging.releases import Releases, is_own_image
+from kvgate.manifests.judging.releases import Releases
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words, any_one
@@ -27,6 +27,7 @@ from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand
 from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, MORE_GPUS_THAN_A_NODE, REQUEST_ABOVE_MAX_MODEL_LEN
 from kvgate.vllm.arguments import GivenOption, Located, Place, is_open, located
 from kvgate.vllm.given_settings import INVALID_SETTING
+from kvgate.vllm.images import is_own_image
 from kvgate.vllm.parser import CommandLine
 from kvgate.vllm.variables import ALLOW_LONG
 

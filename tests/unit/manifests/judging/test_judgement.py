@@ -66,7 +66,8 @@ def rules(engine: JudgedEngine, *severities: Severity) -> list[str]:
         ("vllm/vllm-openai:nightly-0123456", ASSUMED, "names no release"),
         (f"vllm/vllm-openai:v0.27{'9' * 40}.1", ASSUMED, "names no release"),
         (f"vllm/vllm-openai:v0.27.{'9' * 40}", ASSUMED, "names no release"),
-        ("lmcache/vllm-openai:v0.3.5", ASSUMED, "not vLLM's own image"),
+        ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.3.1", "0.23.0", "vLLM 0.23.0: vllm-runtime:1.3.1 (ai-dynamo/dynamo"),
+        ("lmcache/vllm-openai:v0.3.5", "0.10.2", "vLLM 0.10.1 to 0.10.2: vllm-openai:v0.3.5 (lmcache 0.3.5"),
         ("quay.io/team/vllm:1.2.3", ASSUMED, "not vLLM's own image"),
     ],
 )
