@@ -104,7 +104,7 @@ def _over_runtime(container: Any, model: Any) -> Any:
         return model
     sides = [side.get("args") for side in (container, model)]
     arguments = [word for side in sides if isinstance(side, list) for word in side]
-    return {**_merged(container, {key: value for key, value in model.items() if key != "args"}), "args": arguments}
+    return {**merged(container, {key: value for key, value in model.items() if key != "args"}), "args": arguments}
 
 
 def _own_place(word: Argument, model: Written, num_inherited: int) -> Argument:
@@ -143,12 +143,12 @@ def read_llm_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
         name = reference.get("name")
         base = given.find(_CONFIG_KIND, name.text)
         if base:
-            value = _merged(value, _without_scripts(base.get("spec").value))
+            value = merged(value, _without_scripts(base.get("spec").value))
         else:
             missing.append(
                 (name.path, f"{_CONFIG_KIND} {name.text} is not in the input: the options that it adds are not known")
             )
-    spec = Written(value=_merged(value, given.root.get("spec").value), path="spec")
+    spec = Written(value=merged(value, given.root.get("spec").value), path="spec")
     sides = {given.name: spec, f"{given.name} (prefill)": spec.get("prefill")}
     for name_of_side, side in sides.items():
         container = _main(_pod(side))
@@ -251,13 +251,13 @@ def _offloading(spec: Written, side: Written) -> Iterator[Argument]:
         yield Argument(text=f"--kv-transfer-config={json.dumps(connector)}", path=size.path, is_field=True)
 
 
-def _merged(base: Any, own: Any) -> Any:
+def merged(base: Any, own: Any) -> Any:
     """Merge as Kubernetes' strategic merge does: own values win, items of one name are one item, own items come first."""
     if isinstance(base, Mapping) and isinstance(own, Mapping):
-        return {**base, **{key: _merged(base.get(key), value) for key, value in own.items()}}
+        return {**base, **{key: merged(base.get(key), value) for key, value in own.items()}}
     if isinstance(base, list) and isinstance(own, list) and (key := _identifying_key([*base, *own])):
         named = {item[key]: item for item in base}
-        mine = [_merged(named.get(item[key]), item) for item in own]
+        mine = [merged(named.get(item[key]), item) for item in own]
         taken = {item[key] for item in own}
         return [*mine, *(item for item in base if item[key] not in taken)]
     return base if own is None else own

@@ -214,15 +214,31 @@ def engine_of_start(
     )
 
 
-def _leaders(given: ReaderInput, group: Written, *, platform: str) -> Iterator[FoundEngine]:
-    """Yield the engines of a group's first pod, over all its pods; where the group's size is unknown, so are the GPUs."""
-    leader = group.get("leaderTemplate", "spec")
-    pod = leader if leader.is_set else group.get("workerTemplate", "spec")
-    size = group.get("size") if group.get("size").is_set else Written(value=1, path=group.path)
-    variables = {
-        "LWS_GROUP_SIZE": Written(value=str(size.count) if size.count else None, path=size.path),
-        "LWS_WORKER_INDEX": Written(value="0", path=group.path),
+def engines_of_group(
+    given: ReaderInput,
+    leader: Written,
+    worker: Written,
+    size: Written,
+    *,
+    platform: str,
+    variables: tuple[str, str] = ("LWS_GROUP_SIZE", "LWS_WORKER_INDEX"),
+) -> Iterator[FoundEngine]:
+    """Yield the engines of a group's first pod, over all its pods; where the group's size is unknown, so are the GPUs.
+
+    `leader`: its pod, the workers' where it has none of its own; `variables`: names of the size and of the pod's index in its environment.
+    """
+    added = {
+        variables[0]: Written(value=str(size.count) if size.count else None, path=size.path),
+        variables[1]: Written(value="0", path=size.path),
     }
-    for engine in engines_of_pod(given, pod, platform=platform, added=variables):
+    pod = leader if leader.is_set else worker
+    for engine in engines_of_pod(given, pod, platform=platform, added=added):
         gpus = engine.num_gpus if size.count else NOTHING
         yield replace(engine, num_pods=size.count or 1, num_gpus=gpus)
+
+
+def _leaders(given: ReaderInput, group: Written, *, platform: str) -> Iterator[FoundEngine]:
+    """Yield the engines of a LeaderWorkerSet's template."""
+    size = group.get("size") if group.get("size").is_set else Written(value=1, path=group.path)
+    leader, worker = group.get("leaderTemplate", "spec"), group.get("workerTemplate", "spec")
+    yield from engines_of_group(given, leader, worker, size, platform=platform)

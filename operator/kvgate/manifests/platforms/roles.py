@@ -1,0 +1,95 @@
+"""Kthena and AIBrix: roles that are groups of pods, and the objects of both that name a model and vLLM's options.
+
+Fields: github.com/volcano-sh/kthena, `pkg/apis/workload/v1alpha1`, and github.com/vllm-project/aibrix, `api/`.
+What Kthena adds: `pkg/model-booster-controller/convert/model_serving.go` there.
+"""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from kvgate.documents.written import NOTHING, Written
+from kvgate.manifests.fields import as_option
+from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
+from kvgate.manifests.pods.pod_engines import engines_of_container, engines_of_group
+from kvgate.vllm.arguments import Argument
+
+_WORKERS = {"vLLM": ("server",), "vLLMDisaggregated": ("prefill", "decode")}
+"""Type of a backend of Kthena → the types of its workers that run vLLM."""
+
+
+def read_model_serving(given: ReaderInput) -> Iterator[FoundEngine]:
+    """Yield the engine of every role: its entry pod starts vLLM, over the pods of its workers too."""
+    for role in given.root.get("spec", "template", "roles").items():
+        workers = role.get("workerReplicas")
+        size = Written(value=1 + (workers.count or 0), path=workers.path)
+        unknown = replace(size, value=None) if workers.is_set and workers.count is None else size
+        pods = (role.get("entryTemplate", "spec"), role.get("workerTemplate", "spec"))
+        names = ("GROUP_SIZE", "WORKER_INDEX")
+        for engine in engines_of_group(given, *pods, unknown, platform="kthena", variables=names):
+            yield _named(engine, given, role)
+
+
+def read_model_booster(given: ReaderInput) -> Iterator[FoundEngine]:
+    """Yield the engine of every worker that runs vLLM; its `config` holds vLLM's options by their names."""
+    backend = given.root.get("spec", "backend")
+    for worker in backend.get("workers").items():
+        role = worker.get("type").text or "server"
+        if role not in _WORKERS.get(backend.get("type").text, ()) or not isinstance(worker.value, dict):
+            continue
+        container = replace(
+            worker, value={**worker.value, "command": None, "args": [], "env": backend.get("env").value}
+        )
+        for engine in engines_of_container(given, container, pod=worker, platform="kthena", own_program=True):
+            yield replace(
+                engine,
+                name=given.name if role == "server" else f"{given.name} ({role})",
+                arguments=tuple(_options(worker.get("config"))),
+                model=backend.get("modelURI"),
+                num_pods=worker.get("pods").count or 1,
+                has_shared_memory=role == "server" or None,
+            )
+
+
+def _options(config: Written) -> Iterator[Argument]:
+    """Yield each field as an option; a switch has an empty value."""
+    for name, field in config.fields():
+        flag = f"--{name.removeprefix('--').replace('_', '-')}"
+        if field.value in ("", None):
+            yield Argument(text=flag, path=field.path, is_field=True)
+        else:
+            yield from as_option(field, flag)
+
+
+def read_storm_service(given: ReaderInput) -> Iterator[FoundEngine]:
+    """Yield the engine of every role of a StormService or a RoleSet, or of a PodSet; the first pod of a group starts it over all."""
+    spec = given.root.get("spec")
+    inner = spec.get("template", "spec")
+    listed = (inner if inner.get("roles").is_set else spec).get("roles").items()
+    for role in [spec] if given.document.kind == "PodSet" else listed:
+        pod, written = role.get("template", "spec"), role.get("podGroupSize")
+        size = written if written.is_set else Written(value=1, path=role.path)
+        names = ("POD_GROUP_SIZE", "POD_GROUP_INDEX")
+        for engine in engines_of_group(given, pod, NOTHING, size, platform="aibrix", variables=names):
+            yield _named(engine, given, role)
+
+
+def read_model_claim(given: ReaderInput) -> Iterator[FoundEngine]:
+    """Yield the engine of a ModelClaim, which starts on a pod of a pool that stands elsewhere."""
+    spec = given.root.get("spec")
+    if spec.get("engine").text in ("", "vllm"):
+        yield FoundEngine(
+            platform="aibrix",
+            document=given.document,
+            root=given.root,
+            name=given.name,
+            path=spec.path,
+            arguments=tuple(_options(spec.get("engineConfig", "args"))),
+            model=spec.get("artifactURL"),
+            model_name=spec.get("modelName"),
+        )
+
+
+def _named(engine: FoundEngine, given: ReaderInput, role: Written) -> FoundEngine:
+    name = role.get("name").text
+    return replace(engine, name=f"{given.name} ({name})" if name else given.name)
