@@ -24,6 +24,8 @@ class Accelerator(Struct, frozen=True, kw_only=True):
     nvlink: bool = False
     multiprocessors: int = 0
     """Streaming multiprocessors or compute units, for each of which kernels keep scratch memory; 0: not known."""
+    memory_bandwidth_bytes_per_second: int | None = None
+    """Peak bandwidth of the memory by the vendor's data sheet; None: not known."""
     is_slice: bool = False
     """True for a MIG slice, which has memory of its own and no links to its neighbours."""
     gpu_labels: tuple[str, ...] = ()

@@ -58,6 +58,7 @@ def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
         unified_memory=entry.get("unified_memory", False),
         nvlink=entry.get("interconnect") == "nvlink",
         multiprocessors=entry.get("sm_count", 0),
+        memory_bandwidth_bytes_per_second=entry.get("memory_bandwidth_bytes_per_second"),
         is_slice="mig_profile" in entry,
         gpu_labels=tuple(entry.get("gpu_labels", ())),
         resource=entry.get("resource", "nvidia.com/gpu"),

@@ -43,6 +43,7 @@ def gpus(filter_: str, output: str) -> None:
             "name": a.name,
             "memory_bytes": a.memory_bytes,
             "compute_capability": "{}.{}".format(*a.compute_capability) if a.compute_capability else None,
+            "memory_bandwidth_bytes_per_second": a.memory_bandwidth_bytes_per_second,
             "vendor": a.vendor,
             "product": a.product,
         }
@@ -50,10 +51,17 @@ def gpus(filter_: str, output: str) -> None:
         if filter_.lower() in f"{a.name}\n{a.product}".lower()
     ]
     cells = [
-        (r["name"], format_gib(r["memory_bytes"]), r["compute_capability"] or "-", r["vendor"], r["product"])
+        (
+            r["name"],
+            format_gib(r["memory_bytes"]),
+            f"{bandwidth / 1e9:.0f} GB/s" if (bandwidth := r["memory_bandwidth_bytes_per_second"]) else "not known",
+            r["compute_capability"] or "-",
+            r["vendor"],
+            r["product"],
+        )
         for r in rows
     ]
-    header = ("NAME", "MEMORY", "CAPABILITY", "VENDOR", "PRODUCT")
+    header = ("NAME", "MEMORY", "BANDWIDTH", "CAPABILITY", "VENDOR", "PRODUCT")
     _print(rows, [header, *cells], output=output, what=f"GPU matches {filter_!r}")
 
 

@@ -102,6 +102,15 @@ def lists_one_kind_per_layer(entry: Entry) -> bool:
     return depths <= {text.get("num_hidden_layers")}
 
 
+def has_a_bandwidth_with_its_source(entry: Entry) -> bool:
+    """From a laptop's to today's fastest; null says that no vendor publishes it. A slice has no more than its parent."""
+    rate, source = entry["memory_bandwidth_bytes_per_second"], entry["memory_bandwidth_source"]
+    if rate is None:
+        return str(source).startswith("not known: ")
+    most = ACCELERATOR_BY_NAME[entry["parent"]]["memory_bandwidth_bytes_per_second"] if "parent" in entry else 10**13
+    return type(rate) is int and 10**11 <= rate <= most and bool(source)
+
+
 def derives_from_a_whole_entry(entry: Entry) -> bool:
     """One level: a chain of bases would be a second catalogue inside the first."""
     return entry["base"] in {each["name"] for each in WHOLE} and bool(entry.keys() & {"quantization_config", "config"})
@@ -167,6 +176,7 @@ CHECKS = {
     "an accelerator has low <= memory <= high <= NVML": (ACCELERATORS, has_memory_in_order),
     "an accelerator names what a pod requests": (ACCELERATORS, names_what_a_pod_requests),
     "an accelerator describes its board": (ACCELERATORS, describes_its_board),
+    "an accelerator has a bandwidth with its source": (ACCELERATORS, has_a_bandwidth_with_its_source),
     "a MIG slice is part of its parent": (SLICES, is_part_of_its_parent),
     "a model says where and when it comes from": (MODELS, says_where_and_when_it_comes_from),
     "a model states its shape": (WHOLE, states_its_shape),

@@ -24,6 +24,8 @@ GPU = """
     resource: nvidia.com/gpu
     interconnect: pcie
     sm_count: 58
+    memory_bandwidth_bytes_per_second: null
+    memory_bandwidth_source: "not known: a toy"
     source: nobody
     confidence: inferred
     date: 2026-11-22
