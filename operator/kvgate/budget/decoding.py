@@ -7,6 +7,7 @@ between GPUs, activations, prompts and the time between steps are left out: they
 
 from collections.abc import Iterator
 from fractions import Fraction
+from math import ceil
 
 from msgspec import Struct
 
@@ -59,24 +60,20 @@ def decode_bound(budget: Budget, *, batch: int, sequence_tokens: int, shared_tok
         return None
     tokens_per_step = 1 + request.draft_tokens
     routed = Fraction(batch * tokens_per_step, parallelism.pipeline)
-    weights = sum(_weights_read(budget, stage, routed) for stage in budget.stages)
+    weights = sum((_weights_read(budget, stage, routed) for stage in budget.stages), Fraction(0))
     own, whole = max(0, sequence_tokens - shared_tokens), min(sequence_tokens, shared_tokens)
-    local = Fraction(batch, parallelism.data)
-    caches = (
-        sum(
-            local * _cache_read(budget, stage, sequence_tokens, own)
-            + _cache_read(budget, stage, whole, whole, states=False)
-            for stage in budget.stages
-        )
-        / parallelism.pipeline
-    )
+    local, caches = Fraction(batch, parallelism.data), Fraction(0)
+    for stage in budget.stages:
+        caches += local * _cache_read(budget, stage, sequence_tokens, own)
+        caches += _cache_read(budget, stage, whole, whole, states=False)
+    caches /= parallelism.pipeline
     read = weights + caches
     return DecodeBound(
         batch=batch,
         sequence_tokens=sequence_tokens,
         weights_bytes=int(weights),
         kv_cache_bytes=int(caches),
-        tokens_per_second=-(-batch * tokens_per_step * bandwidth // read) if read else 0,
+        tokens_per_second=ceil(batch * tokens_per_step * bandwidth / read) if read else 0,
     )
 
 
