@@ -1,11 +1,13 @@
 """An Assessment in words, the same behind every door: the refusal, the warnings, the Accepted condition."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from math import floor
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION, field_path
 from kvgate.api.conditions import Reason
-from kvgate.budget import Alternative, Correction, Verdict
-from kvgate.budget.units import format_gib
+from kvgate.budget import Alternative, Budget, Correction, Verdict, verdict_of
+from kvgate.budget.units import GIB, format_gib
 from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED, Assessment, Decision, field_name
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.judge.models import INVALID_MODEL_CONFIG, MODEL_ASSUMED, UNKNOWN_MODEL
@@ -13,6 +15,7 @@ from kvgate.rules import Finding, Severity
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import Action, error_rules
 from kvgate.rules.host_memory import HOST_RULES
+from kvgate.rules.memory import demanded
 from kvgate.rules.pinned import instead_of_pinned
 from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.text.inert import inert, inert_line
@@ -22,6 +25,18 @@ MAX_REFUSAL = 500
 MAX_WARNING = 120
 """Characters of an admission warning; the API server cuts longer ones."""
 
+_STARTS = {
+    Verdict.FITS: "starts",
+    Verdict.MAY_NOT_FIT: "may not start",
+    Verdict.DOES_NOT_FIT: "does not start",
+    Verdict.UNKNOWN: "not decided",
+}
+_HOLDS = {
+    Verdict.FITS: "holds",
+    Verdict.MAY_NOT_FIT: "may not hold",
+    Verdict.DOES_NOT_FIT: "does not hold",
+}
+
 _FACT_REASONS = {
     UNKNOWN_MODEL: Reason.UNKNOWN_MODEL,
     UNKNOWN_ACCELERATOR: Reason.UNKNOWN_ACCELERATOR,
@@ -30,6 +45,74 @@ _FACT_REASONS = {
     UNMODELLED_KIND: Reason.UNMODELLED_KIND,
     ASSESSMENT_STOPPED: Reason.ASSESSMENT_STOPPED,
 }
+
+
+def judged_text(verdict: Verdict, budget: Budget | None) -> str:
+    """Return what was judged: `starts`, `may not start`, `holds the workload (8 requests of 2500 tokens)`."""
+    demand = demanded(budget) if budget else ""
+    if (
+        not demand
+        or budget is None
+        or budget.demand is None
+        or budget.usable_blocks is None
+        or verdict is Verdict.UNKNOWN
+    ):
+        return _STARTS[verdict]
+    is_about_start = verdict is Verdict.MAY_NOT_FIT and not budget.surely_starts
+    if verdict is Verdict.DOES_NOT_FIT:
+        is_refused = budget.verdict is not verdict  # memory holds it, and vLLM refuses a setting
+        is_about_start = is_refused or verdict_of(budget.demand.startup_blocks, budget.usable_blocks) is verdict
+    return _STARTS[verdict] if is_about_start else f"{_HOLDS[verdict]} {demand}"
+
+
+def figures_text(budget: Budget | None) -> str:
+    """Return how much there is and how much is left: `7.9 requests of 32768 tokens at once, 18.20 GiB of KV cache (headroom 87 %)`.
+
+    Where the demand may not fit, the figures are the interval; where it does not fit, they are the most that there can be. Empty where
+    nothing is known.
+    """
+    if budget is None or budget.kv_cache is None or budget.num_blocks is None or budget.tightest is None:
+        return ""
+    kv_cache, pool, available = budget.kv_cache, budget.num_blocks, budget.tightest.available
+    if not kv_cache.groups:
+        return "the model keeps no KV cache"
+    ends = {Verdict.MAY_NOT_FIT: ("low", "high"), Verdict.DOES_NOT_FIT: ("high",)}.get(budget.verdict, ("expected",))
+    requests = _range(_count(kv_cache.max_concurrency(getattr(pool, end))) for end in ends)
+    size = _range(f"{max(0, getattr(available, end)) / GIB:.2f}" for end in ends)
+    at_most = "at most " if ends == ("high",) and pool.low < pool.high else ""
+    parallel = budget.request.settings.parallelism
+    each_rank = " on each data-parallel rank" if parallel.data > 1 else ""
+    per_gpu = " per GPU" if parallel.num_gpus > 1 else ""
+    return (
+        f"{at_most}{requests} requests of {budget.resolved.max_model_len} tokens at once{each_rank}, "
+        f"{size} GiB of KV cache{per_gpu}{_headroom_text(budget)}"
+    )
+
+
+def _count(requests: Fraction) -> str:
+    """Return a number of requests, never rounded up to one that is not held."""
+    return f"{floor(requests * 10) / 10:.1f}" if requests < 100 else str(floor(requests))
+
+
+def _headroom_text(budget: Budget) -> str:
+    headroom, shares = budget.headroom, budget.headroom_shares
+    if headroom is None or shares is None:
+        return ""
+    if budget.verdict is Verdict.DOES_NOT_FIT:
+        return f" (lacks {'at least ' if headroom.low < headroom.high else ''}{format_gib(max(0, -headroom.high))})"
+    shown = (shares[0], shares[2]) if budget.verdict is Verdict.MAY_NOT_FIT else (shares[1],)
+    return f" (headroom {_range(f'{floor(share * 100)} %' for share in shown)})"
+
+
+def _range(ends: Iterable[str]) -> str:
+    return " to ".join(dict.fromkeys(ends))
+
+
+def verdict_text(verdict: Verdict, budget: Budget | None) -> str:
+    """Return what was judged and how much is left, the sentence of every door: `starts; 7.9 requests of 32768 tokens at once, …`."""
+    parts = (judged_text(verdict, budget), figures_text(budget))
+    is_otherwise = verdict is Verdict.DOES_NOT_FIT and budget is not None and budget.verdict is not verdict and parts[1]
+    return "; ".join(filter(None, (parts[0], "not for lack of GPU memory" if is_otherwise else "", parts[1])))
 
 
 def refusal(assessment: Assessment) -> str:
@@ -134,11 +217,14 @@ def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
         return False, Reason.BUDGET_EXCEEDED if only_bytes else Reason.SETTING_REFUSED, refusal(assessment)
     if assessment.verdict is Verdict.FITS:
         assumed = (f"; {each.message}" for each in assessment.findings if each.rule == MODEL_ASSUMED)
-        fits = "the demand fits even at the low end of the prediction"
+        fits = verdict_text(Verdict.FITS, assessment.budget)
         return True, Reason.FITS, fits + _pinned_text(assessment) + "".join(assumed)
     if assessment.decision is Decision.ADMIT_ADJUSTED:
-        return True, Reason.ADJUSTED, f"adjusted to fit: {changes_text(assessment)}{_pinned_text(assessment)}"
-    message = "; ".join(finding_text(f) for f in assessment.findings if f.severity is not Severity.INFO)
+        fits = verdict_text(Verdict.FITS, assessment.effective)
+        return True, Reason.ADJUSTED, f"adjusted to fit: {changes_text(assessment)}; {fits}{_pinned_text(assessment)}"
+    found = (finding_text(f) for f in assessment.findings if f.severity is not Severity.INFO)
+    told = () if assessment.verdict is Verdict.UNKNOWN else (verdict_text(assessment.verdict, assessment.budget),)
+    message = "; ".join((*told, *found))
     if assessment.verdict is Verdict.UNKNOWN:
         missing = (_FACT_REASONS[f.rule] for f in assessment.findings if f.rule in _FACT_REASONS)
         return None, next(missing, Reason.UNMODELLED_KIND), message

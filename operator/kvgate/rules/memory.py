@@ -160,15 +160,11 @@ def guarantee_holds(budget: Budget) -> Iterable[Finding]:
     verdict = verdict_of(demand.blocks, usable)
     if verdict is Verdict.FITS or verdict_of(demand.startup_blocks, usable) is Verdict.DOES_NOT_FIT:
         return
-    settings, workload = budget.resolved, budget.request.workload
-    demanded = f"full context ({settings.max_num_seqs} requests of {settings.max_model_len} tokens)"
-    if budget.request.guarantee is Guarantee.WORKLOAD and workload is not None:
-        demanded = f"the workload ({workload.peak_concurrency} requests of {workload.request_tokens} tokens)"
     yield GUARANTEE_NOT_MET.finding(
         "workload" if demand.guarantee is Guarantee.WORKLOAD else "max_num_seqs",
         words(
             "{demanded} needs {needed} of KV cache per GPU and {available}",
-            demanded=demanded,
+            demanded=demanded(budget),
             needed=format_gib(demand.blocks * stage.bytes_per_block),
             available=_available(budget, usable.times(stage.bytes_per_block), verdict),
         ),
@@ -185,6 +181,16 @@ def guarantee_holds(budget: Budget) -> Iterable[Finding]:
         ),
         severity=_severity(verdict),
     )
+
+
+def demanded(budget: Budget) -> str:
+    """Return what the guarantee demands, in words; empty for one request, which vLLM itself demands."""
+    settings, workload = budget.resolved, budget.request.workload
+    if budget.request.guarantee is Guarantee.FULL_CONTEXT:
+        return f"full context ({settings.max_num_seqs} requests of {settings.max_model_len} tokens)"
+    if budget.request.guarantee is Guarantee.WORKLOAD and workload is not None:
+        return f"the workload ({workload.peak_concurrency} requests of {workload.request_tokens} tokens)"
+    return ""
 
 
 def less_demand(budget: Budget) -> Remedy:

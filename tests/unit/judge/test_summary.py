@@ -1,11 +1,15 @@
 """An assessment in words: short enough for kubectl, one line each, with the numbers."""
 
+import re
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from kvgate.api.conditions import Reason
-from kvgate.budget import Guarantee, Verdict
+from kvgate.budget import Guarantee, Verdict, plan
 from kvgate.budget.solver import Alternative
+from kvgate.budget.units import GIB
 from kvgate.judge.assess import Assessment, Decision, field_name, judge
 from kvgate.judge.summary import (
     MAX_REFUSAL,
@@ -15,12 +19,13 @@ from kvgate.judge.summary import (
     changes_text,
     refusal,
     shortened,
+    verdict_text,
     warnings,
 )
 from kvgate.rules import Finding, Rule, Severity
 from kvgate.rules.finding import words
 from kvgate.rules.memory import KV_CACHE_TOO_SMALL
-from support.builders import new_document, new_request
+from support.builders import catalogue_shape, new_accelerator, new_document, new_request, new_workload
 from unit.judge.test_assess import FITS, MAYBE, REFUSED, TOO_LARGE, UNKNOWN, assessed
 
 NO_CONFIG = {"name": "m", "configFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}
@@ -199,3 +204,52 @@ def test_a_warning_that_is_too_long_has_the_short_names_of_its_fields() -> None:
     )
     assert by_path.message.startswith("spec.vllm.maxNumSeqs ")
     assert warnings(admitted) == [f"maxNumSeqs {'x' * 80} maxModelLen"]
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "asked", "judged", "requests", "left"),
+    [
+        ("STARTUP", {}, "starts", "4.0 requests of 16384 tokens at once", "headroom 74 %"),
+        ("STARTUP", {"data": 2}, "starts", "4.0 requests of 16384 tokens at once on each data-parallel rank", "headroom 74 %"),
+        ("STARTUP", {"max_model_len": 40960}, "starts", "1.6 requests of 40960 tokens at once", "headroom 37 %"),
+        ("FULL_CONTEXT", {"max_num_seqs": 3}, "holds full context (3 requests of 16384 tokens)", "4.0 requests of 16384 tokens at once",
+         "headroom 24 %"),
+        ("FULL_CONTEXT", {"max_num_seqs": 5}, "does not hold full context (5 requests of 16384 tokens)",
+         "4.0 requests of 16384 tokens at once", "lacks 2.25 GiB"),
+        ("WORKLOAD", {"concurrency": 8}, "holds the workload (8 requests of 6500 tokens)", "4.0 requests of 16384 tokens at once",
+         "headroom 20 %"),
+    ],
+    ids=["startup", "ranks", "longer", "full context", "not full context", "workload"],
+)  # fmt: skip
+def test_a_verdict_says_what_was_judged_and_how_much_is_left(
+    guarantee: str, asked: dict[str, Any], judged: str, requests: str, left: str
+) -> None:
+    """Qwen3-8B keeps 147,456 bytes a token: 36 layers × 2 × 8 heads × 128 × 2 bytes; 2.25 GiB for 16,384 tokens, one block is vLLM's."""
+    values = {"max_model_len": 16_384, "kv_cache_memory_bytes": 9 * GIB, "guarantee": Guarantee[guarantee], **asked}
+    workload = new_workload(values.pop("concurrency", 1), 6000, 500)
+    found = judge(new_request(shape=catalogue_shape("Qwen/Qwen3-8B"), workload=workload, **values))
+    size = "9.00 GiB of KV cache per GPU" if "data" in asked else "9.00 GiB of KV cache"
+    assert verdict_text(found.verdict, found.budget) == f"{judged}; {requests}, {size} ({left})"
+
+
+def test_the_figures_are_the_interval_where_it_decides_and_the_most_where_nothing_fits() -> None:
+    tight = plan(new_request(shape=catalogue_shape("Qwen/Qwen3-8B"), accelerator=new_accelerator(memory_gib=22)))
+    pool = tight.usable_blocks
+    assert pool is not None
+    may = plan(tight.request.with_settings(max_model_len=(pool.low + pool.high) // 2 * 16))
+    assert verdict_text(may.verdict, may).startswith("may not start; 0.")
+    assert re.search(
+        r" to 1\.\d requests of .* GiB of KV cache \(headroom -\d+ % to \d+ %\)", verdict_text(may.verdict, may)
+    )
+    none = plan(tight.request.with_settings(max_model_len=(pool.high + 100) * 16))
+    assert re.fullmatch(
+        r"does not start; at most 0\.\d requests .* \(lacks at least 0\.\d\d GiB\)", verdict_text(none.verdict, none)
+    )
+
+
+def test_memory_is_not_blamed_for_a_setting_that_is_refused_and_nothing_is_said_of_what_is_not_known() -> None:
+    fits = plan(new_request(shape=catalogue_shape("Qwen/Qwen3-8B")))
+    assert verdict_text(Verdict.DOES_NOT_FIT, fits).startswith("does not start; not for lack of GPU memory; ")
+    assert verdict_text(Verdict.UNKNOWN, None) == "not decided"
+    without = plan(new_request(shape=catalogue_shape("BAAI/bge-m3")))
+    assert verdict_text(Verdict.FITS, without) == "starts; the model keeps no KV cache"

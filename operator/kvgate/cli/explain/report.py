@@ -12,7 +12,7 @@ from kvgate.budget.units import GIB, format_gib
 from kvgate.cli.assessment_json import to_json
 from kvgate.cli.terminal import Line, Styled, text_of
 from kvgate.judge.assess import Assessment, is_about_bytes
-from kvgate.judge.summary import alternatives_text, correction_text
+from kvgate.judge.summary import alternatives_text, correction_text, verdict_text
 from kvgate.rules.host_memory import NAMES as HOST_TERMS
 from kvgate.text.inert import inert_json
 
@@ -89,7 +89,8 @@ def _report(assessment: Assessment) -> Iterator[Line]:
         if budget.kv_cache is not None:
             yield from _cache(budget, budget.kv_cache)
         yield ""
-    yield (Styled(text=assessment.verdict.value, colour=_COLOURS[assessment.verdict], is_bold=True),)
+    shown = Styled(text=assessment.verdict.value, colour=_COLOURS[assessment.verdict], is_bold=True)
+    yield shown, f": {verdict_text(assessment.verdict, budget)}"
     for finding in assessment.findings:
         yield f"  {finding.severity.value} {finding.rule}: {finding.message}"
         yield from (f"      {line}" for line in finding.remedy_lines)

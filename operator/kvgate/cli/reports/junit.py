@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 
 from kvgate.cli.reports.report import Item, Placed, Report, shown_file
+from kvgate.cli.reports.wording import verdict_line
 from kvgate.rules.finding import Severity
 from kvgate.text.inert import inert_line
 
@@ -48,8 +49,9 @@ def _engine_case(item: Item) -> ET.Element:
         message = worst.finding.message if worst else item.verdict or "nothing to judge"
         outcome = "failure" if item.is_refused else "skipped"
         ET.SubElement(case, outcome, {"message": inert_line(message), **details}).text = _text(findings)
-    elif findings:
-        ET.SubElement(case, "system-out").text = _text(findings)
+    else:
+        told = inert_line(": ".join(filter(None, verdict_line(item))))
+        ET.SubElement(case, "system-out").text = "\n".join(filter(None, (told, _text(findings))))
     return case
 
 

@@ -16,9 +16,9 @@ from kvgate.cli.reports.wording import (
     change_cells,
     default_change,
     difference_summary,
-    outcome,
     release_change,
     summary,
+    verdict_line,
 )
 from kvgate.judge.summary import shortened
 from kvgate.rules.finding import Severity
@@ -52,8 +52,12 @@ def render(report: Report) -> str:
         rows = []
         for item in engines[:MAX_ROWS]:
             place = _place(shown_file(item.document.file), item.line)
-            rows.append((cell(item.title), item.verdict or "", outcome(item)[0], place))
-        lines += ["", *table(("engine", "verdict", "", "where"), rows), *_rest(engines)]
+            rows.append((cell(item.title), *map(cell, verdict_line(item)), place))
+        lines += [
+            "",
+            *table(("engine", "verdict", "what was judged, and how much is left", "where"), rows),
+            *_rest(engines),
+        ]
     results = list(counting_results(report))
     if results:
         lines.append("")

@@ -14,6 +14,7 @@ from kvgate.documents.reading import STDIN_NAME
 from kvgate.judge import summary
 from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
 from kvgate.manifests import Broken, Document, Subject
+from kvgate.manifests.inputs import NO_NAMESPACE
 from kvgate.manifests.judging.judgement import JudgedEngine
 from kvgate.rules.finding import Finding, Severity
 from kvgate.vllm.arguments import Located
@@ -155,11 +156,13 @@ class Item(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The engine in one phrase: `serving/llama`, `kserve llama on L4-24GB`."""
+        """The engine in one phrase: `serving/llama`, `kserve serving/llama on L4-24GB`."""
         name = self.name or "(no name)"
         if self.deployment:
             return f"{self.namespace}/{name}"
         where = f" on {self.accelerator}" if self.accelerator else ""
+        if self.namespace not in ("", NO_NAMESPACE):
+            name = f"{self.namespace}/{name}"
         return f"{self.platform} {name}{where}" if self.engine else self.kind
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
+from kvgate.budget import Verdict
 from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report
 from kvgate.cli.reports.wording import (
     CHANGE_HEAD,
@@ -16,10 +17,11 @@ from kvgate.cli.reports.wording import (
     outcome,
     release_change,
     summary,
+    verdict_line,
 )
 from kvgate.cli.terminal import Line, Styled, text_of
 from kvgate.judge.assess import Decision
-from kvgate.judge.summary import alternatives_text, changes_text, fruitless, shortened
+from kvgate.judge.summary import alternatives_text, changes_text, fruitless, shortened, verdict_text
 from kvgate.text.inert import inert
 
 if TYPE_CHECKING:
@@ -41,10 +43,9 @@ def render(report: Report) -> str:
 
 
 def _item_lines(item: Item) -> Iterator[Line]:
-    result, colour = outcome(item)
-    verdict = item.verdict or ("not valid" if item.deployment else "")
-    shown = f"{verdict}, {result}" if verdict else result
-    yield f"{item.document.file}:{item.line}: {item.title}: ", Styled(text=shown, colour=colour, is_bold=True)
+    verdict, told = verdict_line(item)
+    shown = Styled(text=verdict, colour=outcome(item)[1], is_bold=True)
+    yield f"{item.document.file}:{item.line}: {item.title}: ", shown, f": {told}" if told else ""
     yield from _finding_lines(item.findings)
     if item.ignored:
         reasons = dict.fromkeys(f"{placed.rule} ({ignored.reason})" for placed, ignored in item.ignored)
@@ -67,7 +68,7 @@ def _decision_lines(deployment: JudgedDeployment) -> Iterator[str]:
     if assessment.skip_reason:
         yield f"  {SKIP_BUDGET_ANNOTATION}: {assessment.skip_reason}"
     if deployment.decision is Decision.ADMIT_ADJUSTED:
-        yield f"  adjusted: {changes_text(assessment)}"
+        yield f"  adjusted: {changes_text(assessment)}: {verdict_text(Verdict.FITS, assessment.effective)}"
     elif assessment.alternatives:
         yield f"  would fit: {alternatives_text(assessment.alternatives)}"
 

@@ -12,6 +12,8 @@ from kvgate.budget.units import format_gib
 from kvgate.cli.reports.report import Item, Report
 from kvgate.documents.discovery import Why
 from kvgate.judge.assess import Decision
+from kvgate.judge.summary import judged_text, verdict_text
+from kvgate.rules.finding import Scope
 
 if TYPE_CHECKING:
     from kvgate.cli.reports.difference import Difference, EngineChange
@@ -23,21 +25,37 @@ _DECISIONS = {
     Decision.ADMIT_ADJUSTED: ("admitted after adjustment", "yellow"),
     Decision.REFUSE: ("refused", "red"),
 }
-_STARTS = {
-    Verdict.FITS: ("starts", "green"),
-    Verdict.MAY_NOT_FIT: ("may not start", "yellow"),
-    Verdict.DOES_NOT_FIT: ("does not start", "red"),
-    Verdict.UNKNOWN: ("not decided", "yellow"),
-    None: ("not understood", "cyan"),
+_COLOURS = {
+    Verdict.FITS: "green",
+    Verdict.MAY_NOT_FIT: "yellow",
+    Verdict.DOES_NOT_FIT: "red",
+    Verdict.UNKNOWN: "yellow",
 }
-_PLURALS = {"starts": "start", "does not start": "do not start"}
 
 
 def outcome(item: Item) -> tuple[str, str]:
     """Return the outcome in words (`admitted`, `does not start` …) and its colour."""
     if item.is_pardoned:
         return "ignored", "yellow"
-    return _DECISIONS[item.deployment.decision] if item.deployment else _STARTS[item.verdict]
+    if item.deployment:
+        return _DECISIONS[item.deployment.decision]
+    if item.verdict is None:
+        return "not understood", "cyan"
+    judged = judged_text(item.verdict, item.assessment.budget if item.assessment else None)
+    return judged.partition(" (")[0], _COLOURS[item.verdict]
+
+
+def verdict_line(item: Item) -> tuple[str, str]:
+    """Return the verdict with the decision, and what was judged and how much is left: (`Fits, admitted`, `holds …; 9.3 requests …`)."""
+    result = outcome(item)[0]
+    if item.verdict is None:
+        return (f"not valid, {result}" if item.deployment else result), ""
+    has_decision = item.deployment or item.is_pardoned
+    told = verdict_text(item.verdict, item.assessment.budget if item.assessment else None)
+    missing = (placed.rule for placed in item.all_findings if placed.finding.rule.scope is Scope.FACTS)
+    if item.verdict is Verdict.UNKNOWN and (rules := ", ".join(dict.fromkeys(missing))):
+        told += f" ({rules})"
+    return f"{item.verdict.value}, {result}" if has_decision else item.verdict.value, told
 
 
 def summary(report: Report) -> str:
@@ -47,7 +65,7 @@ def summary(report: Report) -> str:
     parts = []
     for items, noun in ((ours, "InferenceDeployment"), (others, "engine")):
         counts = Counter(outcome(item)[0] for item in items)
-        shares = (f"{count} {_PLURALS.get(words, words) if count > 1 else words}" for words, count in counts.items())
+        shares = (f"{count} {_plural(words) if count > 1 else words}" for words, count in counts.items())
         parts += [f"{_counted(len(items), noun)}: {', '.join(shares)}"] if items else []
     parts = parts or [f"no vLLM engine in {', '.join(report.paths)}"]
     if report.unreadable:
@@ -61,6 +79,13 @@ def summary(report: Report) -> str:
         entries, verb = ("entry", "is") if report.num_unneeded == 1 else ("entries", "are")
         parts.append(f"{report.num_unneeded} {entries} of the baseline {verb} no longer needed")
     return "; ".join([*parts, *passed_over(report)])
+
+
+def _plural(words: str) -> str:
+    """Return the words about several engines: `start`, `do not hold the workload`."""
+    verb, _, rest = words.partition(" ")
+    several = {"starts": "start", "holds": "hold", "does": "do"}.get(verb, verb)
+    return f"{several} {rest}".rstrip()
 
 
 def _counted(count: int, noun: str) -> str:

@@ -170,8 +170,8 @@ def test_junit_is_xml_whatever_a_manifest_says(folder: Path) -> None:
 
 def test_markdown_lists_engines_and_findings(folder: Path) -> None:
     text = answer("markdown")
-    assert "| serving/one | DoesNotFit | refused |" in text
-    assert "| pod engine on L4-24GB | DoesNotFit | does not start |" in text
+    assert "| serving/one | DoesNotFit, refused | does not start; at most " in text
+    assert "| pod engine on L4-24GB | DoesNotFit | does not start" in text
     assert text.count("\n- ") == len(findings())
 
 
