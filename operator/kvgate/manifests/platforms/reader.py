@@ -6,6 +6,9 @@ from msgspec import Struct
 
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 
+WORDS_OF_VLLM = ("vllm", "max-model-len", "max_model_len", "gpu-memory-utilization", "gpu_memory_utilization")
+"""Words of a container with an engine: its program or image, or else an option that only vLLM has."""
+
 
 class Reader(Struct, frozen=True, kw_only=True):
     """Everything that kvgate knows about one kind of document; nothing about it stands anywhere else.
@@ -20,7 +23,7 @@ class Reader(Struct, frozen=True, kw_only=True):
     reads: tuple[str, ...]
     """The fields that decide, as the platform writes them."""
     read: Callable[[ReaderInput], Iterator[FoundEngine]]
-    words: tuple[str, ...] = ("vllm",)
+    words: tuple[str, ...] = WORDS_OF_VLLM
     """Words in small letters. A document with an engine of this reader has one of them; a text without any is not looked at."""
     kinds: tuple[str, ...] = ()
     """Kinds of the objects that it reads; where `recognises` decides, those that `kubectl kvgate` lists for it."""

@@ -19,7 +19,9 @@ from kvgate.vllm.arguments import Argument
 _CLI = ("vllm", "vllm.entrypoints.cli.main")
 _COMMANDS = {"serve": False, "run-batch": True}
 """Commands of `vllm` that start an engine → whether they take options of their own beside the engine's."""
-_SERVERS = pattern(r"vllm\.entrypoints\.(?:openai\.)?api_server|(?:.*/)?api_server\.py")
+_SERVERS = pattern(
+    r"vllm\.entrypoints\.(?:openai\.)?api_server|vllm\.entrypoints\.(?:launchers\.)?grpc_server|(?:.*/)?api_server\.py"
+)
 _WRAPPERS = pattern(
     r"dynamo\.vllm|vllm_tgis_adapter|huggingfaceserver|vllm\.entrypoints\.openai\.run_batch|(?:.*/)?inference_api\.py"
 )
@@ -27,10 +29,16 @@ _WRAPPERS = pattern(
 _IMAGE_NAME = pattern(r"([\w.\-]*)(?:[:@]|\Z)")
 """A name in the path of an image, with nothing but a tag or a digest behind it."""
 _IMAGES = frozenset({"llm-d", "llm-d-cuda", "llm-d-dev", "llm-d-rocm", "llm-d-xpu"})
-_OTHER_IMAGES = pattern(r"router|proxy|exporter|sidecar|sim(?:ulator)?(?=[:@]|$)|bench|gateway|loader|operator|runtime")
+_STAND_IN = r"sim(?:ulator)?(?=[:@]|$)|mock(?:er)?(?:s)?(?=[-:@]|$)|fake|dummy|stub|emulator"
+"""Programs that answer as vLLM does and hold no weights."""
+_OTHER_IMAGES = pattern(rf"router|proxy|exporter|sidecar|{_STAND_IN}|bench|gateway|loader|operator|runtime")
 """Images named after vLLM that hold something else, or something beside it."""
-_SIMULATORS = pattern(r"[-_/]sim(?:ulator)?(?=[:@]|$)")
+_SIMULATORS = pattern(rf"(?:^|[-_/])(?:{_STAND_IN})")
 _OTHER_SERVERS = pattern(r"sglang|text-generation-(?:inference|launcher)|tritonserver|trtllm|tensorrt[-_]llm")
+_ONLY_VLLM = frozenset(
+    {"gpu-memory-utilization", "max-model-len", "max-num-seqs", "max-num-batched-tokens", "kv-transfer-config"}
+)
+"""Options that no other model server has; one that stands alone may be of a program that writes vLLM's options."""
 _NOT_MODELS = frozenset({
     "bash", "cat", "echo", "env", "huggingface-cli", "hf", "ls", "nvidia-smi", "python", "python3", "ray", "sh", "sleep", "tail", "vllm",
 })  # fmt: skip
@@ -78,6 +86,13 @@ def is_simulator(image: str) -> bool:
     return _SIMULATORS.search(image) is not None
 
 
+def are_of_vllm(words: Sequence[str]) -> bool:
+    """Return True where words are options that only vLLM has, so that they name the program whatever its image is called."""
+    flags = {word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")}
+    own = {flag[2:] for flag in flags} & _ONLY_VLLM
+    return len(own) > 1 or (bool(own) and "--model" in flags)
+
+
 def names_other_server(words: str) -> bool:
     """Return True where the words name another model server that stands where vLLM could."""
     return _OTHER_SERVERS.search(words.lower()) is not None
@@ -110,7 +125,7 @@ def starts_of(
         leaders = [start for start in starts if not any(word.text == "--headless" for word in start.arguments)]
         once = {tuple(word.text for word in start.arguments): start for start in leaders or starts}
         starts = [replace(start, is_on_ray=is_on_ray, remarks=remarks) for start in once.values()]
-    elif not command.is_set and (own_program or is_vllm_image(image)):
+    elif not command.is_set and (own_program or is_vllm_image(image) or _is_vllm_by_words(words, image)):
         rest = words[1:] if words and words[0].text == "serve" else words
         if not rest or rest[0].text.rpartition("/")[2] not in _NOT_MODELS:
             known = [(variables[name], f"$({name})") for name in unused]
@@ -123,6 +138,11 @@ def starts_of(
     # With --help vLLM prints its options and ends.
     serving = (start for start in starts if not any(map(_HELP.fullmatch, (word.text for word in start.arguments))))
     return tuple(replace(start, arguments=with_config_file(start.arguments, file_text)) for start in serving)
+
+
+def _is_vllm_by_words(words: Sequence[Argument], image: str) -> bool:
+    """The image's own program takes vLLM's options: a placeholder (`${VLLM_IMAGE}`), or a name that says nothing."""
+    return not is_simulator(image) and not names_other_server(image) and are_of_vllm([word.text for word in words])
 
 
 def _words(field: Written, variables: Mapping[str, Written]) -> Iterator[Argument]:

@@ -30,6 +30,8 @@ def words(start: Start) -> list[str]:
         (["/opt/venv/bin/vllm", "serve", "--model"], ["x"]),
         (["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "x"], None),
         (["python3", "-m", "vllm.entrypoints.cli.main", "serve", "--model", "x"], None),
+        (["python3", "-m", "vllm.entrypoints.grpc_server", "--model", "x"], None),
+        (["python3", "-m", "vllm.entrypoints.launchers.grpc_server", "--model", "x"], None),
         (["sh", "-c", "cd / && FOO=1 exec vllm serve --model x | tee log"], None),
         (None, ["serve", "--model", "x"]),
         ("vllm serve", "--model x"),
@@ -68,6 +70,11 @@ def test_a_batch_is_run_by_a_command_of_vllm() -> None:
         (None, ["--help"], IMAGE),
         (None, ["--model", "x"], "lmcache/vllm-router:1"),
         (None, ["--model", "x"], "nginx:1.29"),
+        (None, ["--model", "x"], "${IMAGE}"),
+        (None, ["--model", "x", "--max-model-len", "8192"], "ghcr.io/corp/vllm-mock:latest"),
+        (None, ["--model", "x", "--max-model-len", "8192"], "ghcr.io/corp/dynamo-mocker-vllm:v1"),
+        (None, ["--model", "x", "--max-num-seqs", "8"], "lmsysorg/sglang:latest"),
+        (None, ["--max-model-len", "8192"], "corp/writes-options-of-others:1"),
     ],
 )
 def test_what_does_not_start_vllm_is_no_start(command: Any, args: Any, image: str) -> None:
@@ -139,6 +146,15 @@ def test_files_of_config_maps_are_where_they_are_mounted(
     container = {"volumeMounts": [{"name": "v", **mount}, {"name": "other", "mountPath": "/etc"}]}
     file_text = files_of(Written(value=pod), Written(value=container), {"files": {"a.yaml": "A"}}.get)
     assert file_text(path) == expected
+
+
+@pytest.mark.parametrize("image", ["${VLLM_SERVER}", "$IMAGE", "{{ .Values.image }}", "corp/llm-serving:7", ""])
+@pytest.mark.parametrize(
+    "args", [["--model", "x", "--max-model-len", "8192"], ["x", "--gpu_memory_utilization=0.9", "--max-num-seqs=8"]]
+)
+def test_options_that_only_vllm_has_name_the_program(image: str, args: list[str]) -> None:
+    (start,) = started(None, args, image)
+    assert words(start) == args
 
 
 @pytest.mark.parametrize(
