@@ -95,12 +95,16 @@ def release_of_image(image: str) -> ImageFound:
         reason = f"{name.repository.rpartition('/')[2]}:{name.tag} ({row.source})"
         return ImageFound(oldest=row.oldest, newest=row.newest, reason=reason, is_assumed=True)
     if not _counts_as_vllm(name):
+        if looked := _looks_like(name):
+            reason = f"the tag {name.tag} of {name.repository} looks like it"
+            return ImageFound(oldest=looked, newest=looked, reason=reason, is_assumed=True)
         return ImageFound(reason=f"{name.repository} is not vLLM's own image, and its tags need not be vLLM's releases")
     return _unnumbered(name)
 
 
 def _counts_as_vllm(name: ImageName) -> bool:
-    return name.repository.endswith(_VLLM_IMAGES) and not name.repository.endswith(_OWN_TAGS)
+    last = name.repository.rpartition("/")[2]
+    return (name.repository.endswith(_VLLM_IMAGES) or "vllm-openai" in last) and not name.repository.endswith(_OWN_TAGS)
 
 
 def _stated(name: ImageName) -> str | None:
@@ -111,6 +115,14 @@ def _stated(name: ImageName) -> str | None:
         or (_FRAMEWORK_RELEASE.match(name.tag) if is_framework else None)
     )
     return match[1] if match else None
+
+
+def _looks_like(name: ImageName) -> str | None:
+    """Return a release of vLLM that the tag of somebody's image of vLLM has; other numbers are its own."""
+    match = _RELEASE.search(name.tag)
+    is_vllm = "vllm" in name.repository.rpartition("/")[2] and not name.repository.endswith(_OWN_TAGS)
+    is_release = match is not None and match[1] in {row["release"] for row in _read("release_days.csv")}
+    return match[1] if match and is_vllm and is_release else None
 
 
 def _unnumbered(name: ImageName) -> ImageFound:

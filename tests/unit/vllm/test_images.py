@@ -36,6 +36,9 @@ from kvgate.vllm.options import releases_read
         ("vllm/vllm-openai:nightly-2019-01-01", (None, None)),
         ("vllm/vllm-openai:2049-01-01", ("0.33.0", "0.33.0")),
         ("team/llm:v0.11.0", (None, None)),
+        ("team/vllm-serving:v0.11.0", ("0.11.0", "0.11.0")),
+        ("team/vllm-serving:v0.11.7", (None, None)),
+        ("quay.io/rh-aiservices-bu/vllm-openai-ubi9:0.4.2", ("0.4.2", "0.4.2")),
         ("", (None, None)),
     ],
 )  # fmt: skip
