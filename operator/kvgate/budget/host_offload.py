@@ -95,11 +95,12 @@ def swap_space_term(question: HostQuestion, accounting: HostAccounting, found: P
     each = settings.swap_space_bytes if settings.swap_space_bytes is not None else _SWAP_DEFAULT_BYTES
     each = (each if accounting.has_swap_space else 0) // question.parallelism.pipeline
     whole = each * found.ranks
-    is_v0 = not accounting.v1_engine if question.runs_v0 is None else question.runs_v0
     return Term(
         name="swap_space",
         amount=Interval(
-            low=0, expected=whole if is_v0 else 0, high=2 * whole if is_v0 or question.release < (0, 11) else 0
+            low=0,
+            expected=whole if question.runs_v0 else 0,
+            high=2 * whole if question.runs_v0 or question.release < (0, 11) else 0,
         ),
         formula="ranks × swap_space / pipeline_parallel_size, each tensor in the next power of two",
         source="vLLM 0.8.5, V0's Worker.determine_num_available_blocks and CacheEngine._allocate_kv_cache",

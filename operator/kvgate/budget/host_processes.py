@@ -51,8 +51,8 @@ class HostQuestion(Struct, frozen=True, kw_only=True):
     pod: PodMemory
     vendor: str = "nvidia"
     """Empty where the GPU is not known."""
-    runs_v0: bool | None = None
-    """True where V0 runs this model on this GPU; None: as the release does by default."""
+    runs_v0: bool = False
+    """True where V0 runs this model on this GPU."""
     model: ModelOnHost | None = None
     """None where the model or the GPU is not known; terms that depend on it are then zero at their low end."""
 

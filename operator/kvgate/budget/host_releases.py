@@ -15,8 +15,6 @@ from kvgate.budget.versions import Release
 class HostAccounting(Struct, frozen=True, kw_only=True, eq=False):
     """The way in which one release uses memory of the host; one object per release, compared by identity."""
 
-    v1_engine: bool = False
-    """True where the V1 engine runs by default, with the scheduler in a process of its own and no blocks that are swapped out."""
     has_swap_space: bool = True
     """True where `--swap-space` exists; V0 alone uses it (absent in 0.18.0)."""
     message_bytes: int = 10 * MIB
@@ -41,7 +39,6 @@ class HostAccounting(Struct, frozen=True, kw_only=True, eq=False):
 
 
 _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
-    ((0, 8), {"v1_engine": True}),
     ((0, 9), {"message_bytes": 16 * MIB}),
     ((0, 11), {"media_caches_of_server": 0}),
     ((0, 12), {"reply_bytes": 24 * MIB}),

@@ -177,20 +177,23 @@ def next_available(starts: tuple[ObservedStart, ...], requested_bytes: int, spre
     overheads = [start.overhead_bytes for start in starts]
     typical = sorted(overheads)[len(overheads) // 2]
     margin = spread.scatter_bytes + max(start.resolution_bytes for start in starts)
-    kinds = {start.compile_cache for start in starts}
-    kind = kinds.pop() if len(kinds) == 1 else ""
+    kind = _kind_of(starts)
     colder, warmer = spread.room(typical, kind)
     expected = requested_bytes - typical
-    if kind and spread.compile_cache not in (
-        "",
-        kind,
-    ):  # the kind changes for sure, so the expected value moves with it
+    is_other_kind = bool(kind) and spread.compile_cache not in ("", kind)
+    if is_other_kind:  # for sure, so the expected value moves with it
         expected, colder, warmer = expected - colder + warmer, warmer, colder
     return Interval(
         low=min(requested_bytes - max(overheads), expected - colder) - margin,
         expected=expected,
         high=max(requested_bytes - min(overheads), expected + warmer) + margin,
     )
+
+
+def _kind_of(starts: Sequence[ObservedStart]) -> str:
+    """Return the kind of start, `warm` or `cold`, if all are known and of one kind; else nothing."""
+    kinds = {start.compile_cache for start in starts}
+    return kinds.pop() if len(kinds) == 1 else ""
 
 
 def _within(value: int, limit: int) -> int:
@@ -202,7 +205,6 @@ def disagree(starts: Sequence[ObservedStart]) -> bool:
     if len(starts) < 2:
         return False
     overheads = [start.overhead_bytes for start in starts]
-    kinds = {start.compile_cache for start in starts}
-    swings = 1 if len(kinds) > 1 or "" in kinds else 0
+    swings = 0 if _kind_of(starts) else 1
     explained = max(swings * start.swing_bytes + 2 * (start.resolution_bytes + start.scatter_bytes) for start in starts)
     return max(overheads) - min(overheads) > explained

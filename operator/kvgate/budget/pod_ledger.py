@@ -7,7 +7,7 @@ from kvgate.budget.host_settings import PodMemory
 from kvgate.budget.interval import Interval
 from kvgate.budget.request import EngineSettings
 from kvgate.budget.settings import runs_on_v2
-from kvgate.budget.versions import parse_release
+from kvgate.budget.versions import accounting_of, parse_release
 
 
 def pod_ledger(budget: Budget) -> HostLedger:
@@ -39,6 +39,7 @@ def pod_ledger_without_model(
             offloaded_weights_bytes=settings.offload.cpu_bytes,
             pod=pod,
             vendor=vendor,
+            runs_v0=not accounting_of(vllm_version).v1_engine,
         )
     )
 

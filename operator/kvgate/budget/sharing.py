@@ -245,7 +245,9 @@ def utilizations(sharing: Sharing, *, by_need: bool) -> tuple[Fraction, ...] | N
     if any(sharer.counts_others for sharer in sharers):
         return None  # their shares would have to grow in the order of starts
     least = {
-        id(s): max(Fraction(1, _STEPS), _hundredths(s.held.low - s.before.high, s)) for s in sharers if not s.measures
+        id(s): max(Fraction(1, _STEPS), hundredths(s.held.low - s.before.high, s.memory_bytes))
+        for s in sharers
+        if not s.measures
     }
     free_bytes = total.low
     for s in sharers:
@@ -255,23 +257,25 @@ def utilizations(sharing: Sharing, *, by_need: bool) -> tuple[Fraction, ...] | N
     weights = {id(s): (s.needed_bytes or s.requested_bytes) if by_need else 1 for s in measuring}
     whole, shares = sum(weights.values()), list[Fraction]()
     for sharer in sharers:
-        share = least.get(id(sharer)) or _hundredths(free_bytes * weights[id(sharer)] // max(1, whole), sharer)
+        share = least.get(id(sharer)) or hundredths(
+            free_bytes * weights[id(sharer)] // max(1, whole), sharer.memory_bytes
+        )
         if share <= 0 or (sharer.measures and share_of(sharer.memory_bytes, share) < sharer.needed_bytes):
             return None
         shares.append(share)
     return tuple(shares)
 
 
-def _hundredths(part_bytes: int, sharer: Sharer) -> Fraction:
-    """Return a part of the memory as a share in whole hundredths, rounded down."""
-    return Fraction(max(0, part_bytes) * _STEPS // sharer.memory_bytes, _STEPS)
+def hundredths(part_bytes: int, memory_bytes: int) -> Fraction:
+    """Return a part of a GPU's memory as a gpu_memory_utilization in whole hundredths, rounded down."""
+    return Fraction(max(0, part_bytes) * _STEPS // memory_bytes, _STEPS)
 
 
 def equal_share(accelerator: Accelerator, shared_by: int) -> Fraction | None:
     """Return the utilisation that so many engines of one GPU each can have, of which nothing else is known."""
     beyond_bytes = fitted.SLACK_CONTEXT.interval.high + WORKSPACES.high
     free_bytes = accelerator.memory_low_bytes - shared_by * beyond_bytes
-    return Fraction(max(0, free_bytes) * _STEPS // (shared_by * accelerator.memory_bytes), _STEPS) or None
+    return hundredths(free_bytes // shared_by, accelerator.memory_bytes) or None
 
 
 def part_of(accelerator: Accelerator, shared_by: int) -> Accelerator:
@@ -289,8 +293,7 @@ def equal_part(budget: Budget) -> Fraction | None:
     shared_by = budget.request.shared_by
     sharer = sharer_of(budget, "")
     free_bytes = sharer.total.low - shared_by * sharer.beyond_request.high
-    share = Fraction(max(0, free_bytes) * _STEPS // (shared_by * sharer.memory_bytes), _STEPS)
-    return share or None
+    return hundredths(free_bytes // shared_by, sharer.memory_bytes) or None
 
 
 def within_part(request: BudgetRequest) -> BudgetRequest:

@@ -11,6 +11,7 @@ from kvgate.api.status import Effective, Placement
 from kvgate.api.template import Amounts, Resources, Template
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec, Model, Vllm
 from kvgate.budget import Accelerator, Budget, CalibrationScope, UnknownVersion, accounting_of
+from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.sharing import part_of
 from kvgate.budget.units import MIB, cdiv
 from kvgate.calibration.records import Trust
@@ -69,8 +70,10 @@ def pod_template(
 ) -> Document:
     """Return the pod template with its own hash as annotation, so that pods are replaced once per change and never without one."""
     template = owner.spec.template
-    volumes, mounts = _storage(owner.spec, placement)
-    container = {**_container(owner.spec, image, placement, effective, load_seconds), "volumeMounts": mounts}
+    host = host_ledger_of(owner.spec, placement.vendor)
+    volumes, mounts = _storage(owner.spec, host)
+    resources = _resources(owner.spec, placement, host)
+    container = {**_container(owner.spec, image, resources, effective, load_seconds), "volumeMounts": mounts}
     body: Document = {
         "metadata": {
             "labels": {**(template.labels or {}), **labels(owner.name)},
@@ -181,7 +184,7 @@ def _pod_settings(template: Template, placement: Placement) -> Document:
 
 
 def _container(
-    spec: InferenceDeploymentSpec, image: str, placement: Placement, effective: Effective, load_seconds: int
+    spec: InferenceDeploymentSpec, image: str, resources: Document, effective: Effective, load_seconds: int
 ) -> Document:
     return {
         "name": CONTAINER,
@@ -190,7 +193,7 @@ def _container(
         "args": [escape_references(word) for word in arguments(spec, effective)],
         "env": _environment(spec),
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
-        "resources": _resources(spec, placement),
+        "resources": resources,
         "startupProbe": _probe(period=STARTUP_PERIOD_SECONDS, failures=cdiv(load_seconds, STARTUP_PERIOD_SECONDS)),
         "readinessProbe": _probe(period=5, failures=3),
         "livenessProbe": _probe(period=10, failures=10),
@@ -240,16 +243,15 @@ def _from_secret(name: str, reference: KeyRef) -> Document:
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": reference.name, "key": reference.key}}}
 
 
-def _resources(spec: InferenceDeploymentSpec, placement: Placement) -> Document:
+def _resources(spec: InferenceDeploymentSpec, placement: Placement, host: HostLedger | None) -> Document:
     """Return the resources. The GPUs follow from the parallel sizes; queues in /dev/shm are memory of the container and are added to it.
 
     Memory that the spec does not state is requested as the ledger of the host expects it.
     """
     asked, links = spec.template.resources or Resources(), links_bytes(spec)
     requests, limits = _amounts(asked.requests, links), _amounts(asked.limits, links)
-    ledger = host_ledger_of(spec, placement.vendor)
-    if ledger and "memory" not in requests and "memory" not in limits:
-        requests["memory"] = format_bytes(memory_request_bytes(ledger))
+    if host and "memory" not in requests and "memory" not in limits:
+        requests["memory"] = format_bytes(memory_request_bytes(host))
     limits = {**limits, placement.resource: str(spec.vllm.num_gpus)}
     if placement.gpu_memory_mib is not None:
         limits[MEMORY_CLAIM] = str(placement.gpu_memory_mib)
@@ -263,11 +265,11 @@ def _amounts(amounts: Amounts | None, shared_bytes: int) -> Document:
     }
 
 
-def _storage(spec: InferenceDeploymentSpec, placement: Placement) -> tuple[list[Document], list[Document]]:
+def _storage(spec: InferenceDeploymentSpec, host: HostLedger | None) -> tuple[list[Document], list[Document]]:
     """Return the volumes and their mounts: cache, shared memory, and the model where it is not downloaded."""
     claim, source = spec.template.cache_claim_name, spec.model.source
     cache = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
-    shm_bytes = shared_memory_bytes(spec, host_ledger_of(spec, placement.vendor))
+    shm_bytes = shared_memory_bytes(spec, host)
     shared = {"emptyDir": {"medium": "Memory", "sizeLimit": format_bytes(shm_bytes)}}
     volumes: list[Document] = [{"name": "cache", **cache}, {"name": "shm", **shared}]
     mounts: list[Document] = [

@@ -60,10 +60,15 @@ _SETTINGS = {
 
 def host_memory_suffices(budget: Budget) -> Iterable[Finding]:
     """The memory of the pod, where somebody says how much it has."""
-    if budget.request.pod != UNKNOWN_POD:
-        yield from judge_pod(pod_ledger(budget), budget.request.pod)
-    if budget.request.accelerator.unified_memory and budget.request.accelerator.vendor == "nvidia":
-        yield from _unified_memory(budget)
+    accelerator, pod = budget.request.accelerator, budget.request.pod
+    is_shared_with_gpu = accelerator.unified_memory and accelerator.vendor == "nvidia"
+    if pod == UNKNOWN_POD and not is_shared_with_gpu:
+        return
+    ledger = pod_ledger(budget)
+    if pod != UNKNOWN_POD:
+        yield from judge_pod(ledger, pod)
+    if is_shared_with_gpu:
+        yield from _unified_memory(budget, ledger)
 
 
 def judge_pod(ledger: HostLedger, pod: PodMemory) -> Iterator[Finding]:
@@ -155,25 +160,25 @@ def _size(amount: int) -> str:
     return format_gib(amount) if amount >= GIB else f"{cdiv(amount, MIB)} MiB"
 
 
-def _unified_memory(budget: Budget) -> Iterator[Finding]:
+def _unified_memory(budget: Budget, host: HostLedger) -> Iterator[Finding]:
     """CPU and GPU share one memory: what vLLM requests for the GPU and what its processes take must fit into it together."""
     accelerator, stage = budget.request.accelerator, budget.tightest
     if stage is None or stage.ledger is None:
         return
-    ledger, total = pod_ledger(budget), accelerator.memory_bytes
+    total = accelerator.memory_bytes
     of_gpu = stage.ledger.requested_bytes - stage.ledger.uncertainty_bytes
-    least, expected = of_gpu + ledger.needs.low, stage.ledger.requested_bytes + ledger.needs.expected
+    least, expected = of_gpu + host.needs.low, stage.ledger.requested_bytes + host.needs.expected
     if expected <= total:
         return
     is_certain = least > accelerator.memory_high_bytes
     message = words(
         "{requested} for the GPU ({gpu_memory_utilization}) and {needs} for the processes ({parts}) share the {total} of this machine",
         requested=format_gib(stage.ledger.requested_bytes),
-        needs=format_gib(ledger.needs.low if is_certain else ledger.needs.expected),
-        parts=_parts(ledger, is_certain=is_certain),
+        needs=format_gib(host.needs.low if is_certain else host.needs.expected),
+        parts=_parts(host, is_certain=is_certain),
         total=format_gib(total),
     )
-    share = max(0, total - ledger.needs.expected) / total
-    remedy = any_one(change(Kind.AT_MOST, "gpu_memory_utilization", f"{share:.2f}"), *_less(ledger))
+    share = max(0, total - host.needs.expected) / total
+    remedy = any_one(change(Kind.AT_MOST, "gpu_memory_utilization", f"{share:.2f}"), *_less(host))
     severity = Severity.ERROR if is_certain else Severity.WARNING
     yield HOST_MEMORY_TOO_SMALL.finding("gpu_memory_utilization", message, remedy, severity=severity)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget import Budget, UnknownVersion, Verdict, accounting_of
-from kvgate.budget.sharing import Sharer, share_gpu, sharer_of, starts_in
+from kvgate.budget.sharing import Sharer, hundredths, share_gpu, sharer_of, starts_in
 from kvgate.budget.units import format_gib
 from kvgate.manifests.judging.engine_budget import is_partly_seen
 from kvgate.manifests.judging.gpus import gpus_needed
@@ -135,8 +135,6 @@ def _told(device: str, group: Sequence[_Seen]) -> Iterator[tuple[int, Finding]]:
     if together is False and starts_in(sharing, _declared_order(group)):
         return
     if order := start_order(sharing, place, words(told_order), together=together):
-        if first.profiles and order.severity is Severity.ERROR:
-            order = order.softened()
         yield group[0].index, order
 
 
@@ -238,7 +236,7 @@ def _within_its_part(judged: JudgedEngine) -> JudgedEngine:
     own_bytes = part.of(sharer.memory_bytes)
     if sharer.held.expected <= own_bytes:
         return judged
-    share = Fraction(max(0, own_bytes - sharer.beyond_request.high) * 100 // sharer.memory_bytes, 100)
+    share = hundredths(own_bytes - sharer.beyond_request.high, sharer.memory_bytes)
     message = words(
         "{claim} is a claim to {part} of {gpu}, and nothing keeps vLLM to it: {gpu_memory_utilization} {share} is a share of the whole "
         "GPU, and with what goes before it {held}",
