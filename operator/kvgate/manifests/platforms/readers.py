@@ -11,6 +11,8 @@ from kvgate.manifests.platforms import (
     kserve,
     kubeai,
     llm_d,
+    llm_d_benchmark,
+    llmkube,
     ome,
     production_stack,
     ray_serve,
@@ -232,6 +234,14 @@ READERS: tuple[Reader, ...] = (
         read=ome.read_runtime,
     ),
     Reader(
+        platform="llmkube",
+        what="`InferenceService` (inference.llmkube.dev) with runtime vllm or generic, and its `Model` in the same input",
+        reads=("vllmConfig, extraArgs, parallelSlots, image, env", "resources: gpu, gpuSharing", "Model: source, hardware.gpu"),
+        kinds=("InferenceService.inference.llmkube.dev",),
+        supporting=("Model.inference.llmkube.dev", *_POD_SUPPORT),
+        read=llmkube.read_service,
+    ),
+    Reader(
         platform="ray-serve",
         what="`RayService` (ray.io) whose serveConfigV2 has LLM configs",
         reads=("serveConfigV2, as below", "rayClusterConfig: image and nodes of the workers that have GPUs"),
@@ -250,6 +260,19 @@ READERS: tuple[Reader, ...] = (
         read=pod_engines.read_workload,
     ),
     *CHARTS,
+    Reader(
+        platform="llm-d-benchmark",
+        what="scenarios of llm-d-benchmark (scenario, with common, standalone and modelservice), and its plans",
+        reads=(
+            "model: huggingfaceId, name, maxModelLen, gpuMemoryUtilization, maxNumSeq, maxNumBatchedTokens, blockSize",
+            "accelerator, images.vllm",
+            "standalone, decode, prefill: parallelism, acceleratorType, resources, vllm.customCommand, vllm.additionalFlags",
+        ),
+        recognises=lambda given: not given.document.kind and llm_d_benchmark.is_scenario(given.values),
+        words=("llm-d", "vllm", "huggingfaceid"),
+        supports=lambda given: llm_d_benchmark.has_no_engines(given.values),
+        read=llm_d_benchmark.read_scenario,
+    ),
     Reader(
         platform="ray-serve",
         what="Ray Serve configurations (applications with llm_configs, prefill_config, decode_config)",
