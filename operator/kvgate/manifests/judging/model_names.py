@@ -51,7 +51,7 @@ def model_id(written: str) -> str:
     if is_place(text):
         parts = [part for part in text.split("/") if part and not part.endswith(":")]
         return "/".join(parts[-2:]) if len(parts) > 1 else (parts[0] if parts else "")
-    return re.split(r"@", text)[0]
+    return re.split(r"@", text)[0].rstrip("/")
 
 
 def is_place(written: str) -> bool:

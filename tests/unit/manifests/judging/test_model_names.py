@@ -8,6 +8,13 @@ from kvgate.manifests.judging.model_names import Named, find_model
 GRANITE = "ibm-granite/granite-3.1-8b-instruct"
 
 
+def test_a_slash_behind_a_name_is_no_part_of_it() -> None:
+    """KServe's `storage.path` is a folder, which people name after the model."""
+    found = find_model([Named(text="ibm-granite/granite-3.1-8b-instruct/", path="storage.path")])
+    assert found
+    assert (found.name, found.is_place) == ("ibm-granite/granite-3.1-8b-instruct", False)
+
+
 @pytest.mark.parametrize(
     ("place", "model"),
     [
