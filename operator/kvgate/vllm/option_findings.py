@@ -39,8 +39,8 @@ def problem_findings(
         if line.num_more_problems and index == len(line.problems):
             message = f"{message}; the line has {line.num_more_problems} more problems"
         at = Place(name="arguments", path=problem.path, line=problem.at.line)
-        found = located(problem.rule, at, message, problem.remedy)
-        if problem in uncertain:  # it holds as far as kvgate knows
+        found = located(problem.rule, at, message, problem.remedy, severity=problem.severity)
+        if problem in uncertain and problem.severity is None:  # it holds as far as kvgate knows
             as_of = "as of vLLM {newest}, the newest that kvgate knows, {message}"
             told = replace(found.finding, severity=Severity.WARNING).with_words(as_of, newest=releases_read()[-1])
             found = replace(found, finding=told)

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from kvgate.rules.finding import Severity
 from kvgate.vllm.arguments import OPEN, Argument, GivenOption, is_open
 from kvgate.vllm.option_values import BadValue, described, read_value, takes_no_value, takes_several
 from kvgate.vllm.options import Option, Patch, options, spellings
@@ -21,12 +22,16 @@ from kvgate.vllm.parser_problems import (
     ArgumentProblem,
     canonical,
     deprecated,
+    ignored,
     invalid,
     missing,
+    model_option,
+    repeated_program,
     surplus,
     unexpected,
     unknown,
 )
+from kvgate.vllm.programs import UNKNOWN_PROGRAM, Program
 from kvgate.vllm.tool_parsers import refused_parsers
 
 _GATHERED = ("middleware",)
@@ -40,6 +45,8 @@ class CommandLine(Struct):
 
     is_literal: bool = False
     """True: nobody fills in variables, so that `$(NAME)` and `{{ .Field }}` are texts like any others."""
+    program: Program = UNKNOWN_PROGRAM
+    """The program that gets the words; options of its own are left out."""
     given: dict[str, GivenOption] = field(default_factory=dict)
     """Options by vLLM's name; the last one wins."""
     unknown: dict[str, GivenOption] = field(default_factory=dict)
@@ -119,9 +126,11 @@ class _Words(Struct):
         return None if _is_flag(text) and " " not in text.partition("=")[0] else self.take()
 
 
-def parse_arguments(arguments: Sequence[Argument], release: Patch, *, is_literal: bool = False) -> CommandLine:
-    """Read the words after `vllm serve`. `is_literal`: nobody fills in variables."""
-    line, words = CommandLine(is_literal=is_literal), _Words(words=arguments)
+def parse_arguments(
+    arguments: Sequence[Argument], release: Patch, *, is_literal: bool = False, program: Program = UNKNOWN_PROGRAM
+) -> CommandLine:
+    """Read the words after `vllm serve`, or after another program. `is_literal`: nobody fills in variables."""
+    line, words = CommandLine(is_literal=is_literal, program=program.as_of(release)), _Words(words=arguments)
     while (word := words.take()) is not None:
         if _is_flag(word.text):
             _read_option(word, words, release, line)
@@ -131,16 +140,36 @@ def parse_arguments(arguments: Sequence[Argument], release: Patch, *, is_literal
             line.positionals.append(word)
     if file := line.given.get("config"):
         line.open_words.append(Argument(text=f"--config {file.text}", path=file.path, line=file.line))
-    for word in line.positionals[0 if "model" in line.given else 1 :]:
-        line.complain(unexpected, word)
+    _complain_of_words(line, arguments, release)
     if not line.open_words:  # they may bring a plug-in along
         for problem in refused_parsers(line.given, line.names, release):
             line.complain(*problem)
     return line
 
 
+def _complain_of_words(line: CommandLine, arguments: Sequence[Argument], release: Patch) -> None:
+    """Complain of the words beside options that the program refuses, or takes and ignores, and of `--model` where it refuses that."""
+    program, model = line.program, line.given.get("model")
+    surely, at_most = program.num_words(release, has_model=model is not None)
+    if program.repeated and len(program.repeated) + len(line.positionals) > at_most:
+        line.complain(repeated_program, program.repeated)
+    else:
+        for index, word in enumerate(line.positionals[surely:], start=surely):
+            line.complain(unexpected, word, None if index >= at_most else Severity.WARNING)
+        if program.ignores_words(release) and len(line.positionals) == 1:
+            line.complain(ignored, line.positionals[0], model)
+    written = next((word for word in arguments if word.text == "--model"), None)
+    if written is not None and program.refuses_model_option(release):
+        line.complain(model_option, written, model, None if program.is_unchanged else Severity.WARNING)
+
+
 def _read_option(word: Argument, words: _Words, release: Patch, line: CommandLine) -> None:
     name, equals, attached = word.text.partition("=")
+    own = line.program.words_of(canonical(name))
+    if own is not None and canonical(name) not in spellings(release):
+        while not equals and own != "0" and words.take_value() is not None and own == "*":
+            pass
+        return
     name, _, key = name.partition(".")
     found = find_option(name, release)
     if found is None and name.startswith("-O"):
@@ -150,6 +179,10 @@ def _read_option(word: Argument, words: _Words, release: Patch, line: CommandLin
     if found is None and short != "--" and short in spellings(release):
         name, attached, equals, found = short, name[2:], "=", spellings(release)[short]
     if not isinstance(found, Option):
+        written = word.text.partition("=")[0]
+        if " " in written and "." not in written and line.program.ignores_words(release):
+            line.positionals.append(word)  # argparse takes it for no option
+            return
         line.complain(unknown, word, name, found, release)
         if not equals:
             words.take_value()

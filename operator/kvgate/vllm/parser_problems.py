@@ -1,11 +1,12 @@
 """Problems that vLLM's parser has with a word, as sentences: which option, which release, what to write instead."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from msgspec import Struct
 
 from kvgate.rules.finding import Remedy, Rule, Scope, Severity, any_one, remedy_of
-from kvgate.vllm.arguments import Argument, shown
+from kvgate.vllm.arguments import Argument, GivenOption, shown
 from kvgate.vllm.options import Option, Patch, options, spellings
 
 OPTION_UNKNOWN = Rule(
@@ -58,7 +59,8 @@ UNEXPECTED_WORD = Rule(
     severities=(Severity.ERROR, Severity.WARNING),
     scope=Scope.COMMAND_LINE,
     title="A word belongs to no option, and vLLM takes only one such word, its model.",
-    explanation="It is a warning where the word may be the value of an option that only a newer release has.",
+    explanation="It is a warning where the word may be the value of an option that only a newer release has, and where the program "
+    "ignores it: `python -m vllm.entrypoints.openai.api_server` takes one such word from 0.10 on, and does nothing with it.",
 )
 
 
@@ -71,6 +73,8 @@ class ArgumentProblem(Struct, frozen=True, kw_only=True):
     remedy: Remedy = Remedy()
     meant: str = ""
     """The name of vLLM's that the word probably misspells; empty where none is like it."""
+    severity: Severity | None = None
+    """None: the rule's usual one."""
 
     @property
     def path(self) -> str:
@@ -138,14 +142,48 @@ def deprecated(word: Argument, option: Option) -> ArgumentProblem:
     return ArgumentProblem(rule=OPTION_DEPRECATED, at=word, message=message, remedy=_replacement(option))
 
 
-def unexpected(word: Argument) -> ArgumentProblem:
-    """vLLM takes one word without an option, its model."""
+def unexpected(word: Argument, severity: Severity | None = None) -> ArgumentProblem:
+    """vLLM takes one word without an option, its model. Some programs take one and ignore it; then it is no more than a warning."""
     what = shown(word.text) or "an empty word"
     remedy = remedy_of("leave it out: switches take no value")
     if word.text.lower() == "false":
         remedy = any_one("leave it out, and its switch with it", "write --no-… for the switch")
     message = f"{what} belongs to no option; vLLM does not start"
-    return ArgumentProblem(rule=UNEXPECTED_WORD, at=word, message=message, remedy=remedy)
+    if severity is not None:
+        message = f"{message}, unless the image starts its API server's module, which ignores it"
+    return ArgumentProblem(rule=UNEXPECTED_WORD, at=word, message=message, remedy=remedy, severity=severity)
+
+
+def ignored(word: Argument, model: GivenOption | None) -> ArgumentProblem:
+    """The API server's module takes one word and never reads it. Without `--model` it serves its default model."""
+    what = shown(word.text) or "an empty word"
+    message = f"{what} belongs to no option; the API server's module ignores it"
+    remedy = remedy_of("leave it out: switches take no value")
+    if word.text.startswith("-"):
+        remedy = remedy_of("write the option and its value as words of their own")
+    elif model is None:
+        message, remedy = f"{message}, and serves its default model", remedy_of(f"write --model {what}")
+    return ArgumentProblem(rule=UNEXPECTED_WORD, at=word, message=message, remedy=remedy, severity=Severity.WARNING)
+
+
+def repeated_program(words: Sequence[Argument]) -> ArgumentProblem:
+    """`args: [serve, MODEL]` on an image whose entrypoint is `vllm serve` already."""
+    what = shown(" ".join(word.text for word in words))
+    message = (
+        f"the image's entrypoint starts the server already, and {what!r} becomes an argument of it; vLLM does not start"
+    )
+    remedy = any_one(f"leave {what!r} out", "give the program as the container's command")
+    return ArgumentProblem(rule=UNEXPECTED_WORD, at=words[0], message=message, remedy=remedy)
+
+
+def model_option(word: Argument, model: GivenOption | None, severity: Severity | None) -> ArgumentProblem:
+    """`vllm serve --model X`, which some releases end with an error."""
+    message = "`vllm serve` of this release refuses --model; it does not start"
+    name = shown(model.text) if model else "the model"
+    remedy = remedy_of(f"write {name} as the first word, without --model")
+    return ArgumentProblem(
+        rule=OPTION_UNKNOWN, at=word, message=message, remedy=remedy, meant="--model", severity=severity
+    )
 
 
 def surplus(word: Argument, option: Option, attached: str) -> ArgumentProblem:

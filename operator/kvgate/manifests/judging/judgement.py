@@ -89,7 +89,7 @@ def names_of(engine: FoundEngine, line: CommandLine) -> EngineNames:
 
 def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     """Judge by vLLM's own start condition, with oversubscription as a warning; with both ends where the release is not known."""
-    line = parse_arguments(engine.arguments, newest_read())
+    line = parse_arguments(engine.arguments, newest_read(), program=engine.program)
     model = find_model(list(_names(engine, line)), defaults.models.locked)
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
     chosen = choose(engine, defaults.accelerator)
@@ -139,7 +139,7 @@ def _names(engine: FoundEngine, line: CommandLine) -> Iterator[Named]:
 def judged_with(facts: EngineFacts, version: str) -> JudgedEngine:
     """Judge with one release; findings stand in the order in which people mend them, and the verdict is Unknown where a setting is open."""
     engine = facts.engine
-    line = parse_arguments(engine.arguments, parse_patch(version))
+    line = parse_arguments(engine.arguments, parse_patch(version), program=engine.program)
     is_beyond = facts.releases.is_ahead or parse_patch(version) > newest_read()
     findings = [*line_findings(line, engine, is_beyond=is_beyond, is_stated=facts.releases.is_stated)]
     findings += facts.chosen.findings

@@ -8,7 +8,6 @@ from msgspec import Struct
 from kvgate import catalogue
 from kvgate.budget import is_newer_than_known, parse_patch
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.vllm.arguments import Argument
 from kvgate.vllm.images import ImageFound, release_of_image
 from kvgate.vllm.options import Option, releases_read, spellings
 from kvgate.vllm.parser import find_option, parse_arguments
@@ -69,7 +68,7 @@ def _usable(engine: FoundEngine) -> Sequence[str]:
     """Return the releases that take the engine's options; those that were only read, only where no older one will do."""
     names = (word.text.partition("=")[0].partition(".")[0] for word in engine.arguments if word.text.startswith("--"))
     flags = frozenset(list(dict.fromkeys(names))[:_MAX_FLAGS])
-    usable = _with_values(usable_releases(flags), engine.arguments)
+    usable = _with_values(usable_releases(flags), engine)
     return [release for release in usable if not is_newer_than_known(release)] or usable
 
 
@@ -104,15 +103,15 @@ def newest_understood() -> str:
     return next(release for release in reversed(releases_read()) if not is_newer_than_known(release))
 
 
-def _with_values(releases: Sequence[str], arguments: Sequence[Argument]) -> Sequence[str]:
+def _with_values(releases: Sequence[str], engine: FoundEngine) -> Sequence[str]:
     """Drop the oldest releases that refuse a value which the newest takes, such as max_model_len auto, or a new parser."""
-    if _num_refused(arguments, releases[-1]):
+    if _num_refused(engine, releases[-1]):
         return releases
-    return next(releases[i:] for i, release in enumerate(releases) if not _num_refused(arguments, release))
+    return next(releases[i:] for i, release in enumerate(releases) if not _num_refused(engine, release))
 
 
-def _num_refused(arguments: Sequence[Argument], release: str) -> int:
-    problems = parse_arguments(arguments, parse_patch(release)).problems
+def _num_refused(engine: FoundEngine, release: str) -> int:
+    problems = parse_arguments(engine.arguments, parse_patch(release), program=engine.program).problems
     return sum(problem.rule in (OPTION_VALUE, PARSER_UNKNOWN) for problem in problems)
 
 

@@ -76,7 +76,7 @@ def _groups(judged: Sequence[JudgedEngine]) -> Iterator[tuple[str, list[_Seen]]]
 
 def _seen(index: int, judged: JudgedEngine, seen: SeenGpus) -> _Seen | None:
     """Return an engine with the GPUs that it takes of those that it sees; None where their number is not known."""
-    line = parse_arguments(judged.engine.arguments, newest_read())
+    line = parse_arguments(judged.engine.arguments, newest_read(), program=judged.engine.program)
     needed = gpus_needed(line)
     if needed is None or needed > _MOST_SHARERS:
         return None
@@ -250,7 +250,7 @@ def _within_its_part(judged: JudgedEngine) -> JudgedEngine:
     finding = SHARED_GPU_OVERBOOKED.finding(
         "gpu_memory_utilization", message, any_one(*lower, "claim as much as vLLM takes"), severity=Severity.WARNING
     )
-    line = parse_arguments(judged.engine.arguments, newest_read())
+    line = parse_arguments(judged.engine.arguments, newest_read(), program=judged.engine.program)
     at = line.given.get("gpu_memory_utilization")
     own = Located(
         finding=finding.named(names_of(judged.engine, line)),

@@ -95,7 +95,15 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
         is_from_dotenv = service != _with_values(written, Interpolation({}))
         seen, starts = (
             _seen_gpus(given, name, service, variables, waits_for[name]),
-            starts_of(entrypoint, command, variables, image.text, own_program=own_program, shared=given.shared),
+            starts_of(
+                entrypoint,
+                command,
+                variables,
+                image.text,
+                own_program=own_program,
+                shared=given.shared,
+                is_whole=not service.get("extends").is_set and not is_built,
+            ),
         )
         for start in starts:
             seen_here = seen if len(starts) == 1 else seen_by_several(seen, start, entrypoint, command)
@@ -116,6 +124,7 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
                 assumed=(_FROM_DOTENV,) if is_from_dotenv else (),
                 remarks=(*start.remarks, *(unread if has_open_words else ()), *(built if is_built else ())),
                 is_partial=is_built,
+                program=start.program,
                 is_wrapped=start.is_wrapped,
                 takes_any_length=takes_any_length(variables),
                 told=circumstances_told(variables),

@@ -15,17 +15,26 @@ from kvgate.shell.environment import Room, SharedRoom, expanded
 from kvgate.shell.words import MAX_WORD_CHARACTERS, Variables, commands_of, split
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
+from kvgate.vllm.images import is_own_image
+from kvgate.vllm.programs import UNKNOWN_PROGRAM, Kind, Program
 
-_CLI = ("vllm", "vllm.entrypoints.cli.main")
+_CLI = ("vllm", "vllm-omni", "vllm.entrypoints.cli.main")
 _COMMANDS = {"serve": False, "run-batch": True}
 """Commands of `vllm` that start an engine → whether they take options of their own beside the engine's."""
+_OMNI = "--omni"
+"""With it `vllm serve` is that of vllm-omni, where that is installed."""
 _SERVERS = pattern(
     r"vllm\.entrypoints\.(?:openai\.)?api_server|vllm\.entrypoints\.(?:launchers\.)?grpc_server|(?:.*/)?api_server\.py"
 )
+_MODULE = pattern(r"vllm\.entrypoints\.openai\.api_server|(?:.*/)?openai/api_server\.py")
+"""The server of OpenAI's API among them."""
 _WRAPPERS = pattern(
-    r"dynamo\.vllm|vllm_tgis_adapter|huggingfaceserver|vllm\.entrypoints\.openai\.run_batch|(?:.*/)?inference_api\.py"
+    r"(dynamo)\.vllm|vllm_tgis_adapter|huggingfaceserver|vllm\.entrypoints\.openai\.run_batch|(?:.*/)?(inference_api)\.py"
 )
 """Programs that take options of their own beside vLLM's: Dynamo, the TGIS adapter, KServe, offline batches, KAITO."""
+_OWN_OPTIONS = {"dynamo": "dynamo", "inference_api": "kaito"}
+_LAUNCHERS = ("accelerate", "torchrun")
+"""Programs that start KAITO's other server, which is called `inference_api.py` too and runs Transformers."""
 _IMAGE_NAME = pattern(r"([\w.\-]*)(?:[:@]|\Z)")
 """A name in the path of an image, with nothing but a tag or a digest behind it."""
 _IMAGES = frozenset({"llm-d", "llm-d-cuda", "llm-d-dev", "llm-d-rocm", "llm-d-xpu"})
@@ -64,6 +73,7 @@ class Start(Struct, frozen=True, kw_only=True):
     """The words after `vllm serve`, or the program's name."""
     before: tuple[Argument, ...] = ()
     """The words before that: variables that are set for the program, and other programs."""
+    program: Program = UNKNOWN_PROGRAM
     is_wrapped: bool = False
     """Another program takes the arguments and passes vLLM's on."""
     is_on_ray: bool = False
@@ -107,9 +117,12 @@ def starts_of(
     own_program: bool = False,
     file_text: FileText = no_files,
     shared: SharedRoom | None = None,
+    is_whole: bool = False,
 ) -> tuple[Start, ...]:
-    """Return every start of vLLM in a container. `own_program`: it starts vLLM whatever its image is called."""
+    """Return every start of vLLM in a container. `own_program`: it starts vLLM whatever its image is called. `is_whole`: nothing
+    outside the input gives the container another command, so that the entrypoint of vLLM's own image gets the words."""
     words = [*_words(command, variables), *_words(args, variables)]
+    is_behind_entrypoint = is_whole and command.value is None and is_own_image(image)
     commands = list(unwrapped(words, variables, file_text, shared=shared))
     starts = [start for line in commands if (start := _after_program(line)) is not None]
     # Variables that hold arguments, and that neither command nor args name.
@@ -124,9 +137,19 @@ def starts_of(
         # without the ranks of an engine whose first one is there, and without repeated starts
         leaders = [start for start in starts if not any(word.text == "--headless" for word in start.arguments)]
         once = {tuple(word.text for word in start.arguments): start for start in leaders or starts}
-        starts = [replace(start, is_on_ray=is_on_ray, remarks=remarks) for start in once.values()]
+        program = Program(kind=Kind.OWN_IMAGE, repeated=tuple(words[:2])) if is_behind_entrypoint else None
+        starts = [
+            replace(
+                start,
+                is_on_ray=is_on_ray,
+                remarks=remarks,
+                program=program or replace(start.program, is_unchanged=is_own_image(image)),
+            )
+            for start in once.values()
+        ]
     elif not command.is_set and (own_program or is_vllm_image(image) or _is_vllm_by_words(words, image)):
         rest = words[1:] if words and words[0].text == "serve" else words
+        repeated = tuple(words[:1]) if len(rest) < len(words) else ()
         if not rest or rest[0].text.rpartition("/")[2] not in _NOT_MODELS:
             known = [(variables[name], f"$({name})") for name in unused]
             added = [
@@ -134,7 +157,8 @@ def starts_of(
                 for value, open_name in known
                 for text in ([open_name] if value.value is None else split(value.text))
             ]
-            starts = [Start(arguments=(*rest, *added))]
+            program = Program(kind=Kind.OWN_IMAGE, repeated=repeated) if is_behind_entrypoint else UNKNOWN_PROGRAM
+            starts = [Start(arguments=(*rest, *added), program=program)]
     # With --help vLLM prints its options and ends.
     serving = (start for start in starts if not any(map(_HELP.fullmatch, (word.text for word in start.arguments))))
     return tuple(replace(start, arguments=with_config_file(start.arguments, file_text)) for start in serving)
@@ -158,11 +182,20 @@ def _after_program(words: list[Argument]) -> Start | None:
     """Split a command at the first program that starts vLLM; None where there is none."""
     for index, word in enumerate(words):
         before = words[index - 1].text.rpartition("/")[2] if index else ""
-        is_wrapped = _COMMANDS.get(word.text) if before in _CLI else None
-        if is_wrapped is None and (_SERVERS.fullmatch(word.text) or _WRAPPERS.fullmatch(word.text)):
-            is_wrapped = _WRAPPERS.fullmatch(word.text) is not None
+        rest, wrapper = tuple(words[index + 1 :]), _WRAPPERS.fullmatch(word.text)
+        is_wrapped, program = _COMMANDS.get(word.text) if before in _CLI else None, UNKNOWN_PROGRAM
+        if is_wrapped is False:
+            is_wrapped = any(each.text == _OMNI for each in rest)
+            program = Program(kind=Kind.SERVE, own_options="vllm-omni" if is_wrapped else "")
+        elif wrapper:
+            is_wrapped, name = True, next((each for each in wrapper.groups() if each), "")
+            program = Program(own_options=_OWN_OPTIONS.get(name, ""))
+            if name == "inference_api" and any(each.text.rpartition("/")[2] in _LAUNCHERS for each in words[:index]):
+                return None
+        elif is_wrapped is None and _SERVERS.fullmatch(word.text):
+            is_wrapped, program = False, Program(kind=Kind.API_SERVER if _MODULE.fullmatch(word.text) else Kind.OTHER)
         if is_wrapped is not None:
-            return Start(arguments=tuple(words[index + 1 :]), before=tuple(words[:index]), is_wrapped=is_wrapped)
+            return Start(arguments=rest, before=tuple(words[:index]), is_wrapped=is_wrapped, program=program)
     return None
 
 

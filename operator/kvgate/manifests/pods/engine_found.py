@@ -15,6 +15,7 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.host_memory import NO_ROOM, HostRoom
 from kvgate.shell.environment import ConfigData, SharedRoom
 from kvgate.vllm.arguments import Argument, Located
+from kvgate.vllm.programs import UNKNOWN_PROGRAM, Program
 
 COMPOSE = "docker-compose"
 """The platform without a cluster."""
@@ -164,6 +165,8 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
     """True where vLLM's environment allows requests longer than the model was made for."""
     told: Mapping[str, Any] = field(default_factory=dict)
     """Circumstances of the start that its surroundings tell, by the names of `vllm/settings.py`."""
+    program: Program = UNKNOWN_PROGRAM
+    """The program that gets the arguments, as far as it is known."""
     is_wrapped: bool = False
     """True where another program takes the options and passes vLLM's on: an option that vLLM does not know may be that program's."""
     is_on_ray: bool = False

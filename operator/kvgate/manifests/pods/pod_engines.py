@@ -40,6 +40,7 @@ WORKLOADS: Mapping[str, Sequence[str]] = {
 _PODS = {kind.partition(".")[0]: place for kind, place in WORKLOADS.items()}
 _REPLICATED = ("Deployment", "StatefulSet", "ReplicaSet", "Rollout")
 """Kinds that start several pods, which all use a claim that their template names."""
+_SELECTING = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 _CERTAIN = frozenset(kind.partition(".")[0].lower() for kind in WORKLOADS)
 """Kinds whose pods are as they are written."""
 _CRIO_SIZE = "io.kubernetes.cri-o.ShmSize"
@@ -96,6 +97,11 @@ def engines_of_pod(
         yield from engines_of_container(given, container, pod=pod, platform=platform, templates=templates, added=added)
 
 
+def is_patch(given: ReaderInput) -> bool:
+    """Return True for a part of an object, as patches of kustomize are: Kubernetes takes none of these kinds without a selector."""
+    return given.document.kind in _SELECTING and not given.root.get("spec", "selector").is_set
+
+
 def engines_of_container(
     given: ReaderInput,
     container: Written,
@@ -117,6 +123,7 @@ def engines_of_container(
         own_program=own_program,
         file_text=file_text,
         shared=given.shared,
+        is_whole=platform in _CERTAIN and not is_patch(given),
     )
     for start in starts:
         engine = engine_of_start(given, container, start, pod=pod, platform=platform)
@@ -202,6 +209,8 @@ def engine_of_start(
         gpu_part=gpu_part_of(container.get("resources"), annotations),
         hints=(*((resource,) if resource else ()), *products, *node_hints(pod)),
         remarks=start.remarks,
+        is_overridden=is_patch(given) and not container.get("image").is_set,
+        program=start.program,
         is_wrapped=start.is_wrapped,
         is_on_ray=start.is_on_ray,
         probes=tuple(probe for probe in probes if probe.is_set),

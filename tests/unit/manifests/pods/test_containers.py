@@ -9,6 +9,7 @@ from kvgate.manifests.pods.containers import Start, is_vllm_image, starts_of, wi
 from kvgate.manifests.pods.volumes import files_of
 from kvgate.shell.environment import variables_of
 from kvgate.vllm.arguments import Argument
+from kvgate.vllm.programs import Kind
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
 
@@ -49,6 +50,52 @@ def test_the_words_after_the_program_are_found(command: Any, args: Any) -> None:
 def test_a_program_around_vllm_is_one(program: str) -> None:
     (start,) = started(["python3", "-m", program, "--model", "x"])
     assert start.is_wrapped
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "own_options"),
+    [
+        (["vllm", "serve", "x"], Kind.SERVE, ""),
+        (["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "x"], Kind.API_SERVER, ""),
+        (["python3", "-m", "vllm.entrypoints.api_server", "--model", "x"], Kind.OTHER, ""),
+        (["vllm", "serve", "x", "--omni"], Kind.SERVE, "vllm-omni"),
+        (["vllm-omni", "serve", "x", "--omni", "--usp=2"], Kind.SERVE, "vllm-omni"),
+        (["python3", "-m", "dynamo.vllm", "--model", "x"], Kind.OTHER, "dynamo"),
+        (["python3", "/workspace/vllm/inference_api.py", "--model", "x"], Kind.OTHER, "kaito"),
+    ],
+)
+def test_the_program_that_gets_the_words_is_known(command: list[str], kind: Kind, own_options: str) -> None:
+    (start,) = started(command)
+    assert (start.program.kind, start.program.own_options) == (kind, own_options)
+
+
+@pytest.mark.parametrize("launcher", ["accelerate launch --num_processes 1", "torchrun --nproc_per_node 1"])
+def test_a_server_of_transformers_is_no_start_of_vllm(launcher: str) -> None:
+    script = f"{launcher} /workspace/tfs/inference_api.py --pipeline text-generation --torch_dtype bfloat16"
+    assert started(["/bin/sh", "-c", script], image="mcr.microsoft.com/aks/kaito/kaito-base:0.0.5") == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "image", "is_whole", "kind", "repeated"),
+    [
+        (None, ["x"], IMAGE, True, Kind.OWN_IMAGE, []),
+        (None, ["serve", "x"], IMAGE, True, Kind.OWN_IMAGE, ["serve"]),
+        (None, ["vllm", "serve", "x"], IMAGE, True, Kind.OWN_IMAGE, ["vllm", "serve"]),
+        (None, ["bash", "-c", "vllm serve x"], IMAGE, True, Kind.OWN_IMAGE, ["bash", "-c"]),
+        (None, ["serve", "x"], IMAGE, False, Kind.OTHER, []),
+        (None, ["serve", "x"], "lmcache/vllm-openai:v0.3.5", True, Kind.OTHER, []),
+        (["vllm"], ["serve", "x"], IMAGE, True, Kind.SERVE, []),
+        ([], ["vllm", "serve", "x"], IMAGE, True, Kind.SERVE, []),
+    ],
+)
+def test_the_entrypoint_of_vllms_image_gets_the_words_where_no_command_replaces_it(
+    *, command: Any, args: Any, image: str, is_whole: bool, kind: Kind, repeated: list[str]
+) -> None:
+    written = Written(value=command, path="c.command"), Written(value=args, path="c.args")
+    (start,) = starts_of(*written, {}, image, is_whole=is_whole)
+    assert words(start) == ["x"]
+    assert start.program.kind is kind
+    assert [word.text for word in start.program.repeated] == repeated
 
 
 def test_a_batch_is_run_by_a_command_of_vllm() -> None:
