@@ -4,8 +4,11 @@ Text for people is made of lines, and each line is made inert: a name cannot col
 a command that a log of CI obeys. Only a `Styled` part brings colours.
 """
 
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic
 
 import click
 from msgspec import Struct
@@ -13,6 +16,8 @@ from msgspec import Struct
 from kvgate.text.inert import inert, inert_line
 from kvgate.text.patterns import pattern
 
+_QUIET_SECONDS, _PROGRESS_SECONDS = 1.0, 0.2
+"""Time before the first line of progress, and between two."""
 _COLOURS = pattern(r"\x1b\[[0-9;]{1,20}m")
 
 
@@ -119,3 +124,31 @@ def progress_of(what: str) -> Callable[[int, int], None]:
         sys.stderr.flush()
 
     return show_progress
+
+
+@contextmanager
+def progress_of_reading() -> Iterator[Callable[[int], None]]:
+    """Give a function that is called with the bytes of each document that was read, and shows their sum on standard error.
+
+    The line is only on a terminal that can erase it, begins after a second, and is erased at the end.
+    """
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda _: None
+        return
+    num_bytes, next_time = 0, monotonic() + _QUIET_SECONDS
+
+    def seen(more: int) -> None:
+        nonlocal num_bytes, next_time
+        num_bytes += more
+        if (now := monotonic()) >= next_time:
+            next_time = now + _PROGRESS_SECONDS
+            sys.stderr.write(f"\rread {num_bytes / 1e6:,.0f} MB\033[K")
+            sys.stderr.flush()
+
+    started = next_time
+    try:
+        yield seen
+    finally:
+        if next_time != started:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()

@@ -26,6 +26,7 @@ class Why(StrEnum):
     CHART_TEMPLATE = "chart template|chart templates"
     IGNORED = "path that .gitignore names|paths that .gitignore names"
     PACKAGES = "folder of installed packages|folders of installed packages"
+    LARGE_DATA = "document of more than 4 MiB without a kind|documents of more than 4 MiB without a kind"
 
 
 class PassedOver(Struct, frozen=True, kw_only=True):

@@ -33,6 +33,8 @@ _ALIASES = pattern(r"(?:^|[\s\[{,:-])[&*][^\s*&]", re.MULTILINE)
 """Pattern of a possible anchor or alias: only composing shows that an alias has no anchor."""
 _NUM_EVENTS_OF_A_SCALAR = 5
 """Start and end of stream and document, and the scalar."""
+_HEAD_EVENTS = 400
+"""Events in which the kind of an object is looked for."""
 _TOO_MANY = (f"the input holds more than {MAX_NODES} keys and values", "check its parts one by one")
 _SHORT = 100
 """Characters; the tag of a longer scalar is not kept for the next time."""
@@ -109,6 +111,40 @@ def is_harmless(text: str) -> bool:
         return False
     finally:
         loader.dispose()
+
+
+def head_of(data: bytes) -> str:
+    """Return the kind and the group of an object (`Workspace.kaito.sh`) from its first lines; empty where they do not stand there."""
+    loader = _Loader(data)
+    try:
+        return _head(loader)
+    except yaml.YAMLError:
+        return ""
+    finally:
+        loader.dispose()
+
+
+def _head(loader: Any) -> str:
+    """Read the first scalar of `kind` and of `apiVersion` at the top, as `Document` does."""
+    found: dict[str, str] = {}
+    depth, key = 0, ""
+    for _ in range(_HEAD_EVENTS):
+        event = loader.get_event()
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth == 1 and isinstance(event, yaml.NodeEvent):
+            if key:
+                if key in ("kind", "apiVersion") and isinstance(event, yaml.ScalarEvent):
+                    found.setdefault(key, event.value)
+                key = ""
+            elif isinstance(event, yaml.ScalarEvent):
+                key = event.value or " "
+            else:  # a key that is no text
+                return ""
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        if event is None or isinstance(event, yaml.DocumentEndEvent) or len(found) == 2:
+            break
+    group = found.get("apiVersion", "").partition("/")[0]
+    return f"{found['kind']}.{group}" if len(found) == 2 else ""
 
 
 def value_of(text: str) -> Any:

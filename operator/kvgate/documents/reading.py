@@ -1,7 +1,7 @@
 """YAML and JSON streams from files, folders and standard input, one document at a time, with positions."""
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,25 +11,17 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate.documents.bounded_files import Refused, guard_of, open_file
-from kvgate.documents.discovery import PassedOver, files_below, root_of
+from kvgate.documents.discovery import PassedOver, Why, files_below, root_of
+from kvgate.documents.interest import MAX_CHECKED_BYTES, NO_INTEREST, Interest, WordsOfInterest, interest_of
 from kvgate.documents.nodes import NodeRoom, YamlError, compose, construct, is_harmless
 from kvgate.documents.positions import INVALID_YAML, Broken, Position, broken, locate
-from kvgate.documents.streams import Comment, NotText, comments_in, texts
+from kvgate.documents.streams import Comment, NotText, comments_in, documents, text_of
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"
 """Name of standard input in findings."""
 
 _TEMPLATE_HELP = "this looks like a Helm template; render it first: helm template CHART | kvgate check -"
-
-
-class WordsOfInterest(Struct, frozen=True, kw_only=True):
-    """Words by which a document is of interest; the text of any other is only checked to be YAML."""
-
-    engine: Collection[str]
-    """Words of engines in small letters, in the text in whatever letters."""
-    exact: Collection[str]
-    """Any other words, as the text has them."""
 
 
 class Document(Struct, frozen=True, kw_only=True, dict=True):
@@ -111,6 +103,8 @@ class _Reading(Struct, frozen=True, kw_only=True):
     words: WordsOfInterest | None = None
     """None: every document is made."""
     root: Path | None = None
+    seen: Callable[[int], None] | None = None
+    """Called with the bytes of each document."""
     room: NodeRoom = field(default_factory=NodeRoom)
 
     def of_path(self, path: str) -> Iterator[_Item]:
@@ -140,49 +134,60 @@ class _Reading(Struct, frozen=True, kw_only=True):
             yield _unreadable(str(path), error)
 
     def of_stream(self, file: str, stream: BinaryIO) -> Iterator[_Item]:
-        index, waiting, words = 0, list[Comment](), self.words
+        index, waiting = 0, list[Comment]()
         try:
-            for line_offset, text in texts(stream):
-                if isinstance(text, NotText):
-                    yield _not_text(file, text)
+            for line_offset, data in documents(stream, lambda part: self._interest(part).is_read):
+                if isinstance(data, NotText):
+                    yield _not_text(file, data)
                     continue
-                has_word = words is None or any(word in text for word in words.exact) or self._mentions_engine(text)
-                if not has_word and is_harmless(text):
-                    yield None
+                if self.seen:
+                    self.seen(len(data or b""))
+                interest = self._interest(data) if data else NO_INTEREST
+                item: _Item | list[Comment] = None
+                if interest.is_too_large:
+                    item = PassedOver(why=Why.LARGE_DATA)
+                elif data and (interest.is_read or len(data) <= MAX_CHECKED_BYTES):
+                    item = self._of_bytes(file, index, line_offset, data, interest, waiting)
+                if isinstance(item, list):
+                    waiting += item
+                    continue
+                yield from _items(item) if isinstance(item, Document) else (item,)
+                if not isinstance(item, Broken):
                     index, waiting = index + 1, []
-                elif isinstance(item := self._document(file, index, line_offset, text, waiting), Broken):
-                    yield item
-                elif item:
-                    yield from _items(item)
-                    index, waiting = index + 1, []
-                else:
-                    waiting += comments_in(text, line_offset)
         except NotText as error:
             yield _not_text(file, error)
 
-    def _mentions_engine(self, text: str) -> bool:
-        in_small_letters = text.lower()
-        return self.words is not None and any(word in in_small_letters for word in self.words.engine)
+    def _interest(self, data: bytes) -> Interest:
+        return interest_of(data, self.words) if self.words else Interest(may_support=True)
 
-    def _document(
-        self, file: str, index: int, line_offset: int, text: str, waiting: list[Comment]
-    ) -> Document | Broken | None:
-        """Make a document of a text; None where the text holds nothing but comments."""
+    def _of_bytes(
+        self, file: str, index: int, line_offset: int, data: bytes, interest: Interest, waiting: list[Comment]
+    ) -> Document | Broken | list[Comment] | None:
+        """Make a document; None if it is YAML of no interest, and the comments where it holds nothing else."""
+        left = self.room.left
+        is_template = b"{{" in data
         try:
+            text = text_of(data)
+            if not interest.is_read and is_harmless(text):
+                return None
             node = compose(text, self.room)
+        except NotText as error:
+            return _not_text(file, error, line_offset)
         except YamlError as error:
-            return _yaml_broken(error, file, line_offset, is_template="{{" in text)
+            self.room.left = left
+            return _yaml_broken(error, file, line_offset, is_template=is_template)
+        comments = list(comments_in(text, line_offset))
         if node is None:
-            return None
+            return comments
         return Document(
             file=file,
             index=index,
             line_offset=line_offset,
             node=node,
-            is_template="{{" in text,
-            mentions_engine=self._mentions_engine(text),
+            is_template=is_template,
+            mentions_engine=interest.mentions_engine,
             first_line=line_offset + node.start_mark.line + 1,
-            comments=(*waiting, *comments_in(text, line_offset)),
+            comments=(*waiting, *comments),
         )
 
 
@@ -201,12 +206,17 @@ def _documents_of(items: Iterable[_Item]) -> Iterator[Document | Broken]:
     return (item for item in items if isinstance(item, Document | Broken))
 
 
-def read_relevant(paths: Iterable[str], words: WordsOfInterest, root: Path | None = None) -> Iterator[_Item]:
+def read_relevant(
+    paths: Iterable[str],
+    words: WordsOfInterest,
+    root: Path | None = None,
+    seen: Callable[[int], None] | None = None,
+) -> Iterator[_Item]:
     """Read the documents of every path, with None for each that is YAML and has none of these words.
 
-    `root`: a path that is written below this folder must not lead out of it.
+    `root`: a path that is written below this folder must not lead out of it. `seen` is called with the bytes of each document.
     """
-    reading = _Reading(words=words, root=root)
+    reading = _Reading(words=words, root=root, seen=seen)
     return (item for path in paths for item in reading.of_path(path))
 
 
@@ -215,8 +225,8 @@ def _unreadable(path: str, error: OSError) -> Broken:
     return broken(path, Position(line=1), message, "give a file or a folder that can be read")
 
 
-def _not_text(file: str, error: NotText) -> Broken:
-    return broken(file, Position(line=error.line), error.message, error.remediation)
+def _not_text(file: str, error: NotText, line_offset: int = 0) -> Broken:
+    return broken(file, Position(line=line_offset + error.line), error.message, error.remediation)
 
 
 def _items(document: Document) -> Iterator[Document]:

@@ -4,7 +4,7 @@ No more is in memory than a block and the longest document.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
 from msgspec import Struct
@@ -16,6 +16,8 @@ MAX_DOCUMENT_BYTES = 32 << 20
 MAX_STREAM_BYTES = 1 << 30
 """Size of one file or stream; manifests are never larger."""
 _BLOCK_BYTES = 1 << 20
+_LONGEST_WORD = 100
+"""Bytes."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MARKER = pattern(rb"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
 _DIRECTIVE = pattern(r"^%.*$", re.MULTILINE)
@@ -33,37 +35,81 @@ class NotText(ValueError):
         self.line = line
 
 
-def texts(stream: BinaryIO) -> Iterator[tuple[int, str | NotText]]:
-    """Yield (lines before, text) of each document, or NotText in its place for one that is not UTF-8. Raises NotText."""
+def documents(stream: BinaryIO, is_read: Callable[[bytes], bool]) -> Iterator[tuple[int, bytes | NotText | None]]:
+    """Yield (lines before, bytes) of each document. Raises NotText.
+
+    In the place of a document that is too long there is NotText, and None if no part of it `is_read`: it is nobody's manifest.
+    """
     line = 0
-    for data in _documents(stream):
-        try:
-            text = data.decode()
-            # Directives and `...` mean something between documents, and nothing in one.
-            if text.startswith("%"):
-                text = _DIRECTIVE.sub("", text)
-            yield line, f"   {text[3:]}" if text.startswith("...") else text
-        except UnicodeDecodeError as error:
-            at = line + data.count(b"\n", 0, error.start) + 1
-            yield line, NotText("is not UTF-8", "save it as UTF-8", at)
-        line += data.count(b"\n")
+    for data in _between_markers(stream, is_read):
+        if isinstance(data, _TooLong):
+            yield line, _too_long("a document of more", MAX_DOCUMENT_BYTES, line + 1) if data.is_read else None
+            line += data.num_lines
+        else:
+            yield line, data
+            line += data.count(b"\n")
 
 
-def _documents(stream: BinaryIO) -> Iterator[bytes]:
+def text_of(data: bytes) -> str:
+    """Return the text of a document, without what means something only between documents. Raises NotText."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise NotText("is not UTF-8", "save it as UTF-8", data.count(b"\n", 0, error.start) + 1) from None
+    if text.startswith("%"):
+        text = _DIRECTIVE.sub("", text)
+    return f"   {text[3:]}" if text.startswith("...") else text
+
+
+class _TooLong(Struct, kw_only=True):
+    """A document beyond the limit, whose bytes are let go."""
+
+    num_lines: int = 0
+    is_read: bool = False
+    tail: bytes = b""
+    """The end of what was seen, where a word may begin."""
+
+    def add(self, data: bytes, is_read: Callable[[bytes], bool]) -> None:
+        self.num_lines += data.count(b"\n")
+        self.is_read = self.is_read or is_read(self.tail + data)
+        self.tail = data[-_LONGEST_WORD:]
+
+
+def _between_markers(stream: BinaryIO, is_read: Callable[[bytes], bool]) -> Iterator[bytes | _TooLong]:
     """Yield the bytes between markers: one at the start of a line ends a document, whatever stands around it."""
-    pending: list[bytes] = []
+    pending, num_pending = list[bytes](), 0
+    too_long: _TooLong | None = None
     for block in _blocks(stream):
         start = 0
-        for match in _MARKER.finditer(block):
-            if pending or match.start() > start:
+        for match in _markers(block):
+            if too_long:
+                too_long.add(block[start : match.start()], is_read)
+                yield too_long
+            elif pending or match.start() > start:
                 yield b"".join((*pending, block[start : match.start()]))
-            pending.clear()
+            pending, num_pending, too_long = [], 0, None
             start = match.start()
-        pending.append(block[start:])
-        if sum(map(len, pending)) > MAX_DOCUMENT_BYTES:
-            raise _too_long("a document of more", MAX_DOCUMENT_BYTES)
-    if pending:
+        rest = block[start:]
+        if too_long:
+            too_long.add(rest, is_read)
+            continue
+        pending.append(rest)
+        num_pending += len(rest)
+        if num_pending > MAX_DOCUMENT_BYTES:
+            too_long = _TooLong()
+            for each in pending:
+                too_long.add(each, is_read)
+            pending = []
+    if too_long:
+        yield too_long
+    elif pending:
         yield b"".join(pending)
+
+
+def _markers(block: bytes) -> Iterable[re.Match[bytes]]:
+    """Find the markers; most blocks of large files have none, which two searches for bytes show sooner than an expression."""
+    may_have = block.startswith((b"---", b"...")) or b"\n---" in block or b"\n..." in block
+    return _MARKER.finditer(block) if may_have else ()
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
@@ -81,8 +127,8 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
         yield block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
 
 
-def _too_long(what: str, limit_bytes: int) -> NotText:
-    return NotText(f"has {what} than {limit_bytes >> 20} MiB", "give the manifests without other data")
+def _too_long(what: str, limit_bytes: int, line: int = 1) -> NotText:
+    return NotText(f"has {what} than {limit_bytes >> 20} MiB", "give the manifests without other data", line)
 
 
 class Comment(Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,12 @@ from msgspec import Struct, field
 
 from kvgate.api import GROUP, KIND
 from kvgate.documents.discovery import PassedOver, Why
+from kvgate.documents.interest import WordsOfInterest
 from kvgate.documents.positions import Broken, defect
-from kvgate.documents.reading import Document, WordsOfInterest, read_relevant
+from kvgate.documents.reading import Document, read_relevant
 from kvgate.documents.written import Written
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
-from kvgate.manifests.platforms.readers import engine_words, supporting_kinds
+from kvgate.manifests.platforms.readers import KEYS_OF_ENGINES, WITHOUT_ENGINES, engine_words, supporting_kinds
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, words
 
 if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
@@ -80,15 +81,26 @@ class InputDocuments(Struct, kw_only=True):
         return text_of
 
 
-def read_manifests(paths: Iterable[str], root: Path | None = None) -> InputDocuments:
+def of_interest() -> WordsOfInterest:
+    """Return the words by which a document may hold an engine, or support one."""
+    return WordsOfInterest(
+        engine=engine_words(),
+        exact=(GROUP,),
+        kinds=tuple(supporting_kinds()),
+        without_engines=WITHOUT_ENGINES,
+        keys=KEYS_OF_ENGINES,
+    )
+
+
+def read_manifests(
+    paths: Iterable[str], root: Path | None = None, seen: Callable[[int], None] | None = None
+) -> InputDocuments:
     """Read all documents of the paths before any is judged: a ConfigMap may stand after the object that refers to it.
 
-    `root`: a path that is written below this folder must not lead out of it.
+    `root`: a path that is written below this folder must not lead out of it. `seen` is called with the bytes of each document.
     """
     found = InputDocuments()
-    # A List is several documents.
-    of_interest = WordsOfInterest(engine=engine_words(), exact=(GROUP, "List", *supporting_kinds()))
-    for item in read_relevant(paths, of_interest, root):
+    for item in read_relevant(paths, of_interest(), root, seen):
         if item is None:
             found.num_others += 1
         elif isinstance(item, PassedOver):

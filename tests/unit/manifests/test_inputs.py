@@ -88,7 +88,9 @@ def test_broken_yaml_is_told_also_where_nothing_speaks_of_an_engine(tmp_path: Pa
 
 def test_the_items_of_a_list_count_each(tmp_path: Path) -> None:
     assert (
-        read(tmp_path, "kind: List\nitems: [{kind: A}, {kind: B}]\n---\nkind: Service\n---\n# nothing\n").num_others
+        read(
+            tmp_path, "kind: List\nitems: [{kind: A}, {kind: ConfigMap}]\n---\nkind: Service\n---\n# nothing\n"
+        ).num_others
         == 3
     )
 

@@ -18,6 +18,7 @@ from kvgate.cli.exits import BadInput
 from kvgate.cli.known_models import judged_with_fetched
 from kvgate.cli.model_config import ModelConfig
 from kvgate.cli.reports.report import Item, JudgedDeployment, Report, placed_broken, placed_in
+from kvgate.cli.terminal import progress_of_reading
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.written import NOTHING, Written
 from kvgate.judge import assess, facts
@@ -92,7 +93,8 @@ class Engines(Struct, frozen=True, kw_only=True):
 
 def engines_in(paths: Sequence[str], options: CheckOptions) -> Engines:
     """Read the manifests, and find the engines in them."""
-    documents = read_manifests(paths, options.root)
+    with progress_of_reading() as seen:
+        documents = read_manifests(paths, options.root, seen)
     return Engines(documents=documents, found=find_engines(documents))
 
 

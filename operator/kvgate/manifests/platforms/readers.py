@@ -77,7 +77,7 @@ CHARTS: tuple[Reader, ...] = (
             "enabled, engine, url, args, resourceProfile; of a model that is only enabled, what the chart has for its name",
         ),
         recognises=lambda given: kubeai.is_catalog(given.values),
-        words=("kubeai", "vllm", "catalog:"),
+        words=("kubeai", "vllm", "catalog:", 'catalog"', "catalog'", "catalog :"),
         read=kubeai.read_catalog,
     ),
 )
@@ -347,6 +347,13 @@ READERS: tuple[Reader, ...] = (
     ),
 )  # fmt: skip
 """The first one that takes a document reads it."""
+WITHOUT_ENGINES = ("CustomResourceDefinition.apiextensions.k8s.io",)
+"""Kinds of objects that mention engines in descriptions only; they are not even built, because a repository may hold many MB of them."""
+KEYS_OF_ENGINES = (
+    "containers", "leaderworkertemplate", "services", "servingenginespec", "modelspec", "modelartifacts", "catalog", "llm_configs",
+    "model_loading_config", "args", "arguments", "command", "cmd", "image", "flags", "options",
+)  # fmt: skip
+"""Ends of names in small letters. An engine in JSON without a kind stands below one of them; other JSON is data of a program."""
 _KNATIVE = "serving.knative.dev/"
 """Group of another `Service`, which holds containers and is no bystander."""
 
