@@ -126,10 +126,15 @@ def _about_facts(wanted: EngineAnswer, item: Item) -> Iterator[str]:
         given, right = engine.settings.get(size, 1), getattr(wanted, size)
         if right is not None and given != right:
             yield f"{size} {given}, not {right}"
-    if wanted.vllm_version not in ("any", engine.stated_release):
+    if wanted.vllm_version != "any" and not _is_release(engine.stated_release, wanted.vllm_version):
         yield f"release {engine.stated_release}, not {wanted.vllm_version}"
     if item.verdict not in verdicts:
         yield f"verdict {item.verdict}, not {' or '.join(map(str, verdicts))}"
+
+
+def _is_release(found: str | None, right: str | None) -> bool:
+    """Return whether it is the release; the fourth number of a patch may be left out."""
+    return found == right or bool(found and right and right.startswith(f"{found}."))
 
 
 def _about_accelerators(wanted: EngineAnswer, item: Item) -> Iterator[str]:
