@@ -16,10 +16,13 @@ from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do, wo
 
 UNKNOWN_DRAFT = Rule(
     id="UnknownDraft",
-    severities=(Severity.WARNING,),
+    severities=(Severity.WARNING, Severity.INFO),
     scope=Scope.FACTS,
     title="The model that drafts tokens for speculative decoding is not in the catalogue.",
-    explanation="The verdict is Unknown, unless the model does not fit even without its draft.",
+    explanation=(
+        "The verdict is Unknown, unless the model does not fit even without its draft. It is an info for an engine of another platform "
+        "whose verdict is Unknown."
+    ),
 )
 
 

@@ -54,10 +54,10 @@ class ConfigMissing(Struct, frozen=True, kw_only=True):
 
 UNKNOWN_ACCELERATOR = Rule(
     id="UnknownAccelerator",
-    severities=(Severity.WARNING,),
+    severities=(Severity.WARNING, Severity.INFO),
     scope=Scope.FACTS,
     title="The accelerator is not named, its name means several (A100 is one of four), or it is not in the catalogue.",
-    explanation="Nothing can be decided without it.",
+    explanation="Nothing can be decided without it. It is an info for an engine of another platform whose verdict is Unknown.",
 )
 UNKNOWN_VERSION = Rule(
     id="UnknownVersion",

@@ -23,10 +23,10 @@ from kvgate.vllm.overrides import overridden
 
 UNKNOWN_MODEL = Rule(
     id="UnknownModel",
-    severities=(Severity.WARNING,),
+    severities=(Severity.WARNING, Severity.INFO),
     scope=Scope.FACTS,
     title="The model is not in the catalogue.",
-    explanation="Nothing can be decided without its config.json.",
+    explanation="Nothing can be decided without its config.json. It is an info for an engine of another platform whose verdict is Unknown.",
 )
 MODEL_ASSUMED = Rule(
     id="ModelAssumed",

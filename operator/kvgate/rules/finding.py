@@ -302,6 +302,10 @@ class Finding(Struct, frozen=True, kw_only=True, eq=False):
         """A warning instead of an error: something that is not seen here may put it right."""
         return replace(self, severity=Severity.WARNING) if self.severity is Severity.ERROR else self
 
+    def noted(self) -> Finding:
+        """An info instead of a warning: the verdict says it, or nothing is wrong."""
+        return replace(self, severity=Severity.INFO) if self.severity is Severity.WARNING else self
+
     def with_words(self, template: str, **values: object) -> Finding:
         """The same with another sentence; `{message}` in it is the one that it has."""
         return replace(self, words=words(template, message=self.words, **values))

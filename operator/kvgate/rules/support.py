@@ -35,10 +35,10 @@ _BFLOAT16_CAPABILITY = (8, 0)
 
 UNMODELLED_KIND = Rule(
     id="UnmodelledKind",
-    severities=(Severity.WARNING,),
+    severities=(Severity.WARNING, Severity.INFO),
     scope=Scope.FACTS,
     title="A layer, cache, weight format or feature has no formula in kvgate.",
-    explanation="No budget is given; the message names the kind.",
+    explanation="No budget is given; the message names the kind. It is an info for an engine of another platform whose verdict is Unknown.",
 )
 
 

@@ -50,9 +50,10 @@ OPTION_REMOVED = Rule(
 )
 OPTION_DEPRECATED = Rule(
     id="OptionDeprecated",
-    severities=(Severity.WARNING,),
+    severities=(Severity.INFO,),
     scope=Scope.COMMAND_LINE,
     title="The option still works in this release, and will be removed.",
+    explanation="Nothing is wrong until the release changes; `kvgate diff` shows what a change of the release does.",
 )
 UNEXPECTED_WORD = Rule(
     id="UnexpectedWord",

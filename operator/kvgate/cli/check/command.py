@@ -18,6 +18,7 @@ from kvgate.cli.reports.wording import passed_over
 from kvgate.cli.shared_options import GIVEN_FILE, with_engine_facts
 from kvgate.cli.terminal import for_file, show, show_error
 from kvgate.documents.bounded_files import write_text
+from kvgate.rules.finding import Severity
 
 FORMATS = {
     "text": "kvgate.cli.reports.text",
@@ -79,6 +80,13 @@ def _outputs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> Seq
     "--fail-on",
     type=click.Choice(["error", "warning"]),
     help="Least severity that makes the exit code 1; default: error.",
+)
+@click.option(
+    "--show",
+    type=click.Choice([severity.value for severity in Severity]),
+    default=Severity.WARNING.value,
+    show_default=True,
+    help="Least severity that text and markdown show.",
 )
 @click.option(
     "--nothing-is-fine", is_flag=True, help="Exit with code 0 where no vLLM engine is found: for hooks and pipelines."

@@ -22,6 +22,7 @@ from kvgate.documents.globs import any_path_matches, name_matches
 from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
 from kvgate.manifests.judging.judgement import Defaults
+from kvgate.rules.finding import Severity
 
 if TYPE_CHECKING:
     from kvgate.cli.check.repository_config import Config, ConfigFile, Mapping
@@ -39,6 +40,8 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     config: Path | None = None
     baseline: Path | None = None
     fail_on: str | None = None
+    show: str = Severity.WARNING.value
+    """Least severity that reports for people show."""
     root: Path | None = None
     """The folder that nothing leads out of."""
     fetch: bool | None = None

@@ -17,11 +17,12 @@ from kvgate.cli.check.ignoring import by_baseline, by_comments, by_configuration
 from kvgate.cli.exits import BadInput
 from kvgate.cli.known_models import judged_with_fetched
 from kvgate.cli.model_config import ModelConfig
-from kvgate.cli.reports.report import Item, JudgedDeployment, Report, placed_broken, placed_in
+from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report, placed_broken, placed_in
 from kvgate.cli.terminal import progress_of_reading
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.written import NOTHING, Written
 from kvgate.judge import assess, facts
+from kvgate.judge.assess import Decision
 from kvgate.judge.models import look_up_model_class, shape_of_text
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
@@ -58,6 +59,7 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
         num_others=documents.num_others + found.num_others,
         paths=tuple(paths),
         fail_on=Severity(options.fail_on or (config and config.fail_on) or Severity.ERROR),
+        show=Severity(options.show),
         passed_over=documents.passed_over,
     )
     if file and file.config.ignore:
@@ -99,9 +101,14 @@ def engines_in(paths: Sequence[str], options: CheckOptions) -> Engines:
 
 
 def _in_order(items: Sequence[Item]) -> tuple[Item, ...]:
-    """Sort items by their place, file by file in the order of the input."""
+    """Sort items by their place, file by file in the order of the input, and the findings of each by file, line and severity."""
     files = {file: index for index, file in enumerate(dict.fromkeys(item.document.file for item in items))}
-    return tuple(sorted(items, key=lambda item: (files[item.document.file], item.line)))
+    sorted_within = (replace(item, all_findings=tuple(sorted(item.all_findings, key=_place_of))) for item in items)
+    return tuple(sorted(sorted_within, key=lambda item: (files[item.document.file], item.line)))
+
+
+def _place_of(placed: Placed) -> tuple[str, int, int, int]:
+    return placed.file, placed.line, list(Severity).index(placed.finding.severity), placed.column
 
 
 def _guarded(document: Document, judge: Callable[..., T], *about: Any) -> T | Broken:
@@ -120,7 +127,9 @@ def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFa
     config = given.model_config_of(document.file, subject.name, root)
     judged = judge_deployment(subject, documents, config, given.calibration, given.models)
     spec = subject.deployment.spec if subject.deployment else None
-    located = (Located(finding=finding, path=field_path(finding.field)) for finding in judged.findings)
+    is_refused = judged.decision is Decision.REFUSE  # what the policy admits all the same is no error
+    findings = (finding if is_refused else finding.softened() for finding in judged.findings)
+    located = (Located(finding=finding, path=field_path(finding.field)) for finding in findings)
     return Item(
         document=document,
         line=document.position.line,

@@ -11,10 +11,12 @@ _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO
 def render(report: Report) -> str:
     """Write errors first: GitHub shows ten of a kind and step."""
     lines = []
-    for result in sorted(counting_results(report), key=lambda result: list(Severity).index(result.level)):
+    for result in sorted(
+        counting_results(report), key=lambda result: list(Severity).index(result.placed.finding.severity)
+    ):
         placed = result.placed
         place = f"file={_property(shown_file(placed.file))},line={placed.line},col={placed.column}"
-        command = f"{_COMMANDS[result.level]} {place},title={_property(placed.rule)}"
+        command = f"{_COMMANDS[result.placed.finding.severity]} {place},title={_property(placed.rule)}"
         lines.append(f"::{command}::{_data(result.message)}")
     return "\n".join([*lines, inert_line(summary(report))])
 

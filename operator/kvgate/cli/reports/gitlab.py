@@ -15,7 +15,7 @@ def render(report: Report) -> str:
             "check_name": result.placed.rule,
             "description": result.message,
             "fingerprint": result.fingerprint,
-            "severity": _SEVERITIES[result.level],
+            "severity": _SEVERITIES[result.placed.finding.severity],
             "location": {"path": shown_file(result.placed.file), "lines": {"begin": result.placed.line}},
         }
         for result in counting_results(report)

@@ -16,6 +16,7 @@ from kvgate.cli.reports.wording import (
     change_cells,
     default_change,
     difference_summary,
+    hidden,
     release_change,
     summary,
     verdict_line,
@@ -46,7 +47,7 @@ _CALLS = pattern(
 
 def render(report: Report) -> str:
     """Write the sum, a table of engines, and a list of findings."""
-    lines = ["### kvgate", "", cell(summary(report))]
+    lines = ["### kvgate", "", cell("; ".join((summary(report), *hidden(report))))]
     engines = [item for item in report.items if item.verdict or item.is_refused]
     if engines:
         rows = []
@@ -58,12 +59,15 @@ def render(report: Report) -> str:
             *table(("engine", "verdict", "what was judged, and how much is left", "where"), rows),
             *_rest(engines),
         ]
-    results = list(counting_results(report))
+    shown = {id(placed) for item in report.items for placed in report.shown(item)}
+    results = [each for each in counting_results(report) if each.item is None or id(each.placed) in shown]
     if results:
         lines.append("")
         for result in results[:MAX_ROWS]:
             place = _place(shown_file(result.placed.file), result.placed.line)
-            lines.append(f"- {_MARKS[result.level]} {place} **{result.placed.rule}** {cell(result.message)}")
+            lines.append(
+                f"- {_MARKS[result.placed.finding.severity]} {place} **{result.placed.rule}** {cell(result.message)}"
+            )
         lines += _rest(results)
     return "\n".join(lines)
 

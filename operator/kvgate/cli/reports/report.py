@@ -177,6 +177,8 @@ class Report(Struct, frozen=True, kw_only=True):
     paths: tuple[str, ...]
     fail_on: Severity = Severity.ERROR
     """Least severity that makes the exit code 1."""
+    show: Severity = Severity.WARNING
+    """Least severity that reports for people show."""
     num_unneeded: int = 0
     """Entries of the baseline that match no finding any more."""
     passed_over: Mapping[Why, int] = field(default_factory=dict)
@@ -186,6 +188,17 @@ class Report(Struct, frozen=True, kw_only=True):
     def unreadable(self) -> tuple[Placed, ...]:
         """The unreadable documents that count."""
         return tuple(placed for placed in self.broken if not placed.ignored)
+
+    def shown(self, item: Item) -> tuple[Placed, ...]:
+        """The findings of an engine for people: those that are severe enough, and all where they say why nothing was decided."""
+        if not item.is_decided:
+            return item.findings
+        severe = list(Severity)[: list(Severity).index(self.show) + 1]
+        return tuple(placed for placed in item.findings if placed.finding.severity in severe)
+
+    @property
+    def num_hidden(self) -> int:
+        return sum(len(item.findings) - len(self.shown(item)) for item in self.items)
 
     @property
     def num_ignored(self) -> int:
@@ -210,13 +223,6 @@ class Result(Struct, frozen=True, kw_only=True):
     """None where the document could not be read."""
     fingerprint: str
     """The same when lines move and numbers change."""
-
-    @property
-    def level(self) -> Severity:
-        """Level for other programs: an error becomes a warning where the policy admits the object all the same."""
-        severity = self.placed.finding.severity
-        refused = self.item is None or self.item.is_refused
-        return Severity.WARNING if severity is Severity.ERROR and not refused else severity
 
     @property
     def message(self) -> str:

@@ -63,7 +63,7 @@ def _result(result: Result, index: int) -> Json:
     shown: Json = {
         "ruleId": placed.rule,
         "ruleIndex": index,
-        "level": _LEVELS[result.level],
+        "level": _LEVELS[result.placed.finding.severity],
         "message": {"text": result.message},
         "locations": [location],
         "partialFingerprints": {"kvgate/v1": result.fingerprint},

@@ -14,6 +14,7 @@ from kvgate.cli.reports.wording import (
     change_cells,
     default_change,
     difference_summary,
+    hidden,
     outcome,
     release_change,
     summary,
@@ -36,17 +37,17 @@ def render(report: Report) -> str:
     """Write all items, then what could not be read, then one line that sums up."""
     lines: list[Line] = []
     for item in report.items:
-        lines += [*_item_lines(item), ""]
+        lines += [*_item_lines(item, report.shown(item)), ""]
     for placed in report.unreadable:
         lines += [*broken_lines(placed), ""]
-    return text_of([*lines, summary(report)])
+    return text_of([*lines, "; ".join((summary(report), *hidden(report)))])
 
 
-def _item_lines(item: Item) -> Iterator[Line]:
+def _item_lines(item: Item, findings: Sequence[Placed]) -> Iterator[Line]:
     verdict, told = verdict_line(item)
     shown = Styled(text=verdict, colour=outcome(item)[1], is_bold=True)
     yield f"{item.document.file}:{item.line}: {item.title}: ", shown, f": {told}" if told else ""
-    yield from _finding_lines(item.findings)
+    yield from _finding_lines(findings)
     if item.ignored:
         reasons = dict.fromkeys(f"{placed.rule} ({ignored.reason})" for placed, ignored in item.ignored)
         yield f"  ignored: {', '.join(reasons)}"

@@ -13,7 +13,7 @@ from kvgate.cli.reports.report import Item, Report
 from kvgate.documents.discovery import Why
 from kvgate.judge.assess import Decision
 from kvgate.judge.summary import judged_text, verdict_text
-from kvgate.rules.finding import Scope
+from kvgate.rules.finding import Scope, Severity
 
 if TYPE_CHECKING:
     from kvgate.cli.reports.difference import Difference, EngineChange
@@ -79,6 +79,15 @@ def summary(report: Report) -> str:
         entries, verb = ("entry", "is") if report.num_unneeded == 1 else ("entries", "are")
         parts.append(f"{report.num_unneeded} {entries} of the baseline {verb} no longer needed")
     return "; ".join([*parts, *passed_over(report)])
+
+
+def hidden(report: Report) -> Iterator[str]:
+    """Yield one clause about the findings that reports for people leave out; nothing where all are shown."""
+    if count := report.num_hidden:
+        least = Severity.INFO if report.show is Severity.WARNING else Severity.WARNING
+        noun = least.value if report.show is Severity.WARNING else "finding"
+        verb, them = ("is", "it") if count == 1 else ("are", "them")
+        yield f"{_counted(count, noun)} {verb} not shown (--show {least} shows {them})"
 
 
 def _plural(words: str) -> str:

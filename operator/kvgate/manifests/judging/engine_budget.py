@@ -33,17 +33,20 @@ from kvgate.vllm.variables import ALLOW_LONG
 
 MODEL_NOT_NAMED = Rule(
     id="ModelNotNamed",
-    severities=(Severity.WARNING,),
+    severities=(Severity.INFO,),
     scope=Scope.MANIFESTS,
     title="No model is named where kvgate looks.",
     explanation="The engine cannot be judged.",
 )
 OVERSUBSCRIBED = Rule(
     id="Oversubscribed",
-    severities=(Severity.WARNING,),
+    severities=(Severity.INFO, Severity.WARNING),
     scope=Scope.MEMORY,
     title="An engine of another platform starts, and its KV cache does not hold max_num_seqs whole requests, or the declared workload.",
-    explanation="Requests are preempted under load. A comment or a mapping declares a workload.",
+    explanation=(
+        "Requests are preempted under load. It is a warning where the manifest sets max_num_seqs, or where a comment or a mapping declares "
+        "a workload: a default is a number that nobody chose."
+    ),
 )
 _OF_OTHER_DOORS = (SETTING_NOT_UNDERSTOOD, MORE_GPUS_THAN_A_NODE, MODEL_ASSUMED)
 """Rules about a what-if's own keys, about pods that kvgate renders, and about what an engine lists as assumed."""
@@ -79,7 +82,8 @@ def ask_budget(facts: EngineFacts, line: CommandLine, version: str) -> tuple[Ass
         assessment = assess_request(
             values, is_whole=True, calibration=facts.calibration, models=facts.models, pod=pod_of(engine)
         )
-        told = [*assessment.findings, *_oversubscription(assessment, facts.workload)]
+        is_chosen = facts.workload is not None or "max_num_seqs" in line.given
+        told = [*assessment.findings, *_oversubscription(assessment, facts.workload, is_chosen=is_chosen)]
     except BadRequest as error:
         as_written = sorted(error.problems, key=[*line.given, *error.problems].index)
         return None, [_invalid(engine, line, name, error.problems[name]) for name in as_written]
@@ -108,12 +112,11 @@ def _of_this_door(findings: list[Finding], facts: EngineFacts) -> Iterator[Findi
 
 
 def _no_model(engine: FoundEngine) -> Located:
-    """A part of a manifest, as kustomize patches are, is worth less than a whole one without a model."""
+    """Report that there is no model, which the verdict says too."""
     if is_open(engine.model.text):
         return undecided(GivenOption(name="model", value=None, text=engine.model.text, path=engine.model.path))
-    severity = Severity.WARNING if engine.arguments else Severity.INFO
     message, remedy = "no model is named where kvgate looks", "give the model's Hugging Face id"
-    return located(MODEL_NOT_NAMED, Place(name="model", path=engine.path), message, remedy, severity=severity)
+    return located(MODEL_NOT_NAMED, Place(name="model", path=engine.path), message, remedy)
 
 
 def _values(facts: EngineFacts, line: CommandLine, version: str) -> dict[str, Any] | None:
@@ -209,14 +212,15 @@ def version_path(engine: FoundEngine) -> str:
     return (engine.version.path if engine.version.text else engine.image.path) or engine.path
 
 
-def _oversubscription(assessment: Assessment, workload: Workload | None) -> Iterator[Finding]:
-    """The declared workload, or max_num_seqs whole requests, does not fit: preemptions under load, which is a warning."""
+def _oversubscription(assessment: Assessment, workload: Workload | None, *, is_chosen: bool) -> Iterator[Finding]:
+    """The declared workload, or max_num_seqs whole requests, does not fit: preemptions under load."""
     if assessment.verdict not in (Verdict.FITS, Verdict.MAY_NOT_FIT) or assessment.budget is None:
         return
     budget, guarantee = assessment.budget, Guarantee.WORKLOAD if workload else Guarantee.FULL_CONTEXT
     for finding in judge(replace(budget.request, guarantee=guarantee, workload=workload)).findings:
         if finding.rule == GUARANTEE_NOT_MET:
             told = finding.with_words("{message}; vLLM preempts requests under such a load")
-            yield replace(told, rule=OVERSUBSCRIBED, severity=Severity.WARNING, remedy=less_demand(budget))
+            severity = Severity.WARNING if is_chosen else Severity.INFO
+            yield replace(told, rule=OVERSUBSCRIBED, severity=severity, remedy=less_demand(budget))
         elif finding.rule in (CONCURRENCY_ABOVE_MAX_NUM_SEQS, REQUEST_ABOVE_MAX_MODEL_LEN):
             yield replace(finding, severity=Severity.WARNING)

@@ -9,6 +9,9 @@ from msgspec.structs import replace
 from kvgate.budget import NOTHING_OBSERVED, Calibration, Verdict, Workload, parse_patch
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge.assess import Assessment
+from kvgate.judge.drafts import UNKNOWN_DRAFT
+from kvgate.judge.facts import UNKNOWN_ACCELERATOR
+from kvgate.judge.models import UNKNOWN_MODEL
 from kvgate.manifests.judging.engine_budget import (
     EngineFacts,
     ask_budget,
@@ -24,6 +27,7 @@ from kvgate.manifests.judging.releases import releases_of
 from kvgate.manifests.judging.surroundings import start_advice
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Rule, Scope, Severity, any_one
+from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.vllm.arguments import Located, Place, located, option_name
 from kvgate.vllm.contradictions import TOOL_CALL_PARSER_MISSING, contradictions
 from kvgate.vllm.options import newest_read
@@ -31,6 +35,10 @@ from kvgate.vllm.parser import CommandLine, parse_arguments
 
 _OF_THE_SERVER = (TOOL_CALL_PARSER_MISSING,)
 """Contradictions that vLLM's API server refuses, not its engine."""
+
+
+_MISSING_FACTS = (UNKNOWN_MODEL, UNKNOWN_DRAFT, UNKNOWN_ACCELERATOR, UNMODELLED_KIND)
+"""Facts that nobody has to write into a manifest: the verdict is Unknown without them, and nothing is wrong with the manifest."""
 
 
 class Defaults(Struct, frozen=True, kw_only=True):
@@ -114,15 +122,19 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     sibling = f"{shape.name} is assumed from {shape.assumed.words}" if shape and shape.assumed else ""
     of_the_model = (model.assumed if model else "", sibling)
     notes = (*engine.assumed, *of_the_model, releases.assumed, *chosen.assumed)
-    names = names_of(engine, line)
+    names, is_unknown = names_of(engine, line), judged.verdict is Verdict.UNKNOWN
     return replace(
         judged,
         model=model.name if model else None,
         stated_release=None if releases.assumed else releases.high,
         settings={name: option.value for name, option in line.given.items()},
-        findings=tuple(each.named(names) for each in judged.findings),
+        findings=tuple((_noted(each) if is_unknown else each).named(names) for each in judged.findings),
         assumed=tuple(note for note in notes if note),
     )
+
+
+def _noted(each: Located) -> Located:
+    return replace(each, finding=each.finding.noted()) if each.finding.rule in _MISSING_FACTS else each
 
 
 def _names(engine: FoundEngine, line: CommandLine) -> Iterator[Named]:

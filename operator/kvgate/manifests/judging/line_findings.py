@@ -23,10 +23,10 @@ _NOT_OURS = ("--dyn-", "--kaito-")
 
 VARIABLE_UNKNOWN = Rule(
     id="VariableUnknown",
-    severities=(Severity.WARNING, Severity.INFO),
+    severities=(Severity.INFO,),
     scope=Scope.COMMAND_LINE,
     title="A value comes from a variable that the input does not set.",
-    explanation="Nothing is decided without a value that would decide; for other values it is an info.",
+    explanation="The verdict is Unknown without a value that would decide.",
 )
 NOT_UNDERSTOOD = Rule(
     id="NotUnderstood",
@@ -55,7 +55,7 @@ def line_findings(line: CommandLine, engine: FoundEngine, *, is_beyond: bool, is
     yield from repetitions(line)
     for word in line.open_words:
         message = f"{shown(word.text)} is not known here: any options in it are not judged"
-        yield located(VARIABLE_UNKNOWN, _place(word), message, severity=Severity.INFO)
+        yield located(VARIABLE_UNKNOWN, _place(word), message)
     for path, remark in engine.remarks:
         yield located(NOT_UNDERSTOOD, Place(name="", path=path), remark)
     yield from engine.findings

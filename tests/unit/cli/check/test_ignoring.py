@@ -77,8 +77,8 @@ def test_comments_above_a_line_may_be_several_and_have_others_between() -> None:
     )
     (document,) = checked(text, 0)["documents"]
     assert rules(document, "ignored") == ["KVCacheTooSmall"]
-    assert rules(document) == ["IdleGpus", "IgnoreUnused"]
-    assert document["findings"][1]["line"] == 14
+    assert rules(document) == ["IgnoreUnused", "IdleGpus"]
+    assert document["findings"][0]["line"] == 14
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_a_comment_before_a_list_is_about_all_its_items() -> None:
 
 def test_without_a_reason_nothing_is_ignored() -> None:
     (document,) = checked(with_comment(POD, 11, "kvgate:ignore KVCacheTooSmall"), 1)["documents"]
-    assert rules(document) == ["KVCacheTooSmall", "IdleGpus", "IgnoreWithoutReason"]
-    assert (document["findings"][2]["line"], document["findings"][2]["severity"]) == (11, "warning")
+    assert rules(document) == ["IgnoreWithoutReason", "KVCacheTooSmall", "IdleGpus"]
+    assert (document["findings"][0]["line"], document["findings"][0]["severity"]) == (11, "warning")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_without_a_reason_nothing_is_ignored() -> None:
 )  # fmt: skip
 def test_a_comment_that_does_nothing_says_what_to_do(comment: str, told: str) -> None:
     (document,) = checked(f"# {comment}\n{POD}", 1)["documents"]
-    finding = document["findings"][-1]
+    finding = document["findings"][0]
     assert finding["line"] == 1
     assert told in f"{finding['message']}; {finding['remediation']}"
 
@@ -209,5 +209,5 @@ def test_each_object_of_a_list_has_the_workload_that_stands_in_it() -> None:
 
 def test_an_object_of_ours_says_its_workload_itself() -> None:
     (document,) = checked(f"# {WORKLOAD}\n{OURS}", 1)["documents"]
-    assert document["findings"][-1]["rule"] == "CommentNotUnderstood"
-    assert document["findings"][-1]["remediation"] == "state the workload in spec.workload"
+    assert document["findings"][0]["rule"] == "CommentNotUnderstood"
+    assert document["findings"][0]["remediation"] == "state the workload in spec.workload"
