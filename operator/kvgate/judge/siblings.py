@@ -1,7 +1,7 @@
 """A model that the catalogue does not know → the facts of its sibling by name; they are assumed, and nothing is refused on them."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -21,6 +21,19 @@ _UPLOADERS = frozenset({"unsloth", "redhatai", "neuralmagic", "nvidia", "sgl-pro
 """Owners who publish other people's models too; where a model stands twice in the catalogue, its maker's entry counts."""
 _OTHER_RUNTIMES = frozenset({"mlx-community"})
 """Owners whose quantised files are for another program: vLLM reads no MLX format."""
+
+
+_TRAININGS = frozenset({"instruct", "it", "chat", "base", "pt", "hf"})
+"""Words of names about what a model was trained for, which leaves its shape as it is."""
+_DATE, _SIZE = re.compile(r"2[3-9](?:0[1-9]|1[0-2])"), re.compile(r"(?:\d+x)?\d+(?:[.]\d+)?[bm]")
+_DIMENSIONS = (
+    "hidden_size",
+    "num_hidden_layers",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+)
 
 
 class Sibling(Struct, frozen=True, kw_only=True):
@@ -44,26 +57,67 @@ class Sibling(Struct, frozen=True, kw_only=True):
 def sibling_of(name: str) -> Sibling | None:
     """Return the one model of the catalogue that is called like the last part of a name or path, with or without its format.
 
-    Only what cannot change the shape is left out: the owner, the format, `Meta-` before Llama, `-hf`. `-abliterated`, `-REAP`,
-    `-Base` or `-speculator` make another name, and a name without a sibling stays unknown.
+    Only what cannot change the shape is left out: the owner, the format, `Meta-` before Llama, `-hf`; and if that finds nothing, the
+    training (`-Instruct`, `-it`, `-chat`, `-Base`), a date (`-2512`) and the hyphen before a version (`qwen-2.5`). `-abliterated`,
+    `-REAP` or `-speculator` make another name, and a name without a sibling stays unknown.
     """
     if len(name) > MAX_NAME:
         return None
     model = name.strip().rstrip("/").rpartition("/")[2]
     stated = stated_format(model)
     if stated is None:
-        found = _by_name().get(_key(model))  # not X-BF16: it is published because X itself is something else
+        found = _by_name().get(_key(model)) or _kin_of(model)  # not X-BF16: it is published because X is something else
         return Sibling(model=found, stated=None) if found else None
     if not can_be_assumed(stated) or name.partition("/")[0].lower() in _OTHER_RUNTIMES:
         return None
     base = _key(stated.base)
-    found = _by_name().get(_key(model)) or _by_name().get(base) or _by_base().get(base)
+    found = _by_name().get(_key(model)) or _by_name().get(base) or _by_base().get(base) or _kin_of(stated.base)
     return Sibling(model=found, stated=stated) if found else None
 
 
 def _key(model: str) -> str:
     """Return the words of a name, however they are separated: `Llama-3_3` and `llama-3.3` are one, `Qwen2.5-7B` is not `Qwen2-57B`."""
     return re.sub(r"[-_.]+", "-", model).lower().removeprefix("meta-").removesuffix("-hf")
+
+
+def _kin_of(model: str) -> str | None:
+    """Return the model of the catalogue that differs from a name only by its training or its date; all such models have one shape."""
+    kin = _by_kin().get(_kin_key(model), ())
+    shapes = {_dimensions(catalogue.load_model(each).config) for each in kin}
+    training = _TRAININGS.intersection(_key(model).split("-"))
+    alike = [each for each in kin if training & set(_key(each).split("-"))]
+    return (alike or kin)[0] if len(shapes) == 1 else None
+
+
+def _kin_key(model: str) -> str:
+    """Return the words of a name without training and date; empty where no size is left, as in `mistral-large-2411`."""
+    words = _key(model).split("-")
+    if len(words) > 1 and words[0].isalpha() and words[1][:1].isdigit():
+        words[:2] = [words[0] + words[1]]  # qwen-2.5 is qwen2.5
+    if len(words) > 1 and words[0][-1:].isdigit() and len(words[1]) == 1 and words[1].isdigit():
+        words[:2] = [words[0] + words[1]]  # llama-31 is llama-3.1
+    if len(words) > 1 and _DATE.fullmatch(words[-1]):
+        words = words[:-1]
+    words = [word for word in words if word not in _TRAININGS]
+    return "-".join(words) if any(map(_SIZE.fullmatch, words)) else ""
+
+
+def _dimensions(config: Mapping[str, Any]) -> tuple[Any, ...]:
+    text = config.get("text_config")
+    inner = text if isinstance(text, Mapping) else config
+    return (str(config.get("architectures")), *(inner.get(name) for name in _DIMENSIONS))
+
+
+@lru_cache(maxsize=1)
+def _by_kin() -> Mapping[str, Sequence[str]]:
+    """Return the models by the key of their kin, makers' own entries where there are any; quantised ones are no kin of a plain name."""
+    found: dict[str, list[str]] = {}
+    for name, model in catalogue.names_and_aliases().items():
+        key = "" if stated_format(name) else _kin_key(name.rpartition("/")[2])
+        if key and model not in found.setdefault(key, []):
+            found[key].append(model)
+    own = {key: [model for model in models if not _by_owner(model)[0]] for key, models in found.items()}
+    return {key: sorted(own[key] or models, key=_by_owner) for key, models in found.items()}
 
 
 @lru_cache(maxsize=1)
@@ -85,10 +139,11 @@ def _unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for key, model in pairs:
         found.setdefault(key, []).append(model)
-    return {
-        key: min(models, key=lambda each: (each.partition("/")[0].lower() in _UPLOADERS, each))
-        for key, models in found.items()
-    }
+    return {key: min(models, key=_by_owner) for key, models in found.items()}
+
+
+def _by_owner(model: str) -> tuple[bool, str]:
+    return model.partition("/")[0].lower() in _UPLOADERS, model
 
 
 @lru_cache(maxsize=256)

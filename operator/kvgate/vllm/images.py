@@ -11,8 +11,8 @@ from msgspec import Struct
 from kvgate.text.patterns import pattern
 
 _DATA = Path(__file__).parent / "data"
-_NUMBERS = r"\d{1,9}\.\d{1,9}\.\d{1,9}"
-"""A longer number is not a release; `parse_release` refuses it too."""
+_NUMBERS = r"\d{1,9}\.\d{1,9}\.\d{1,9}(?:\.\d{1,9})?"
+"""`0.9.0.1` is one too. A longer number is not a release; `parse_release` refuses it too."""
 _RELEASE = pattern(rf"(?:^|[-_])v?({_NUMBERS}(?:\.post\d{{1,9}}|rc\d{{1,9}}|\.dev\d{{1,9}})?)(?:$|[-_+.])")
 _NAMED_RELEASE = pattern(rf"vllm[-_]?v?({_NUMBERS}(?:\.post\d{{1,9}}|rc\d{{1,9}})?)(?:$|[-_+.])")
 """Release in tags of other projects: `v0.9.0-vllm0.30.0`, `rocm6.4.1_vllm_0.10.1_20250909`."""

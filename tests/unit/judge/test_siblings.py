@@ -39,6 +39,14 @@ SIBLINGS = {
     ),
     "poolside/Laguna-XS.2-NVFP4": "poolside/Laguna-XS.2-FP8, quantised as NVFP4 by its name",
     "unsloth/DeepSeek-V3.1-BF16": "deepseek-ai/DeepSeek-V3.1 by its name, not quantised",
+    "Qwen/Qwen3-32B-Base": "Qwen/Qwen3-32B by its name",
+    "models/gemma-3-27b-instruct": "google/gemma-3-27b-it by its name",
+    "ministral-3-14b-instruct": "mistralai/Ministral-3-14B-Instruct-2512 by its name",
+    "s3-data/llama-31-8b-instruct": "meta-llama/Llama-3.1-8B-Instruct by its name",
+    "Qwen-2.5-0.5B": "Qwen/Qwen2.5-0.5B by its name",
+    "qwen25-7b-instruct": "Qwen/Qwen2.5-7B-Instruct by its name",
+    "meta-llama/Llama-4-Scout-17B-16E": "meta-llama/Llama-4-Scout-17B-16E-Instruct by its name",
+    "someone/gemma-3-12b-pt-awq": "google/gemma-3-12b-it, quantised as awq by its name",
     "gaunernst/gemma-3-27b-it-int4-awq": "google/gemma-3-27b-it, quantised as int4-awq by its name",
 }
 
@@ -53,10 +61,11 @@ def test_a_name_leads_to_the_model_that_has_it_without_owner_and_format(name: st
 @pytest.mark.parametrize("name", [
     "someone/Qwen3-8B-abliterated", "cerebras/Qwen3-Coder-REAP-25B-A3B", "cerebras/GLM-4.5-Air-REAP-82B-A12B",
     "someone/Qwen3-8B-merged", "someone/Llama-3.1-8B-Instruct-pruned-2of4", "nvidia/Llama-3.1-Nemotron-8B-Instruct",
-    "nvidia/Llama-3.1-Minitron-4B-Width-Base", "someone/Llama-4-Scout-17B-4E-Instruct", "Qwen/Qwen3-32B-Base",
+    "nvidia/Llama-3.1-Minitron-4B-Width-Base", "someone/Llama-4-Scout-17B-4E-Instruct", "mistral-large-2411",
     "RedHatAI/Qwen3-32B-speculator.eagle3", "Tengyunw/qwen3_8b_eagle3", "mlx-community/Qwen3-8B-4bit-mlx", "mlx-community/Qwen3-8B-4bit",
     "mlx-community/Qwen3-8B-mlx-4bit", "unsloth/Qwen3-8B-GGUF", "unsloth/Qwen3.8-27B-GGUF:UD-Q4_K_M", "turboderp/Qwen3-8B-exl3",
-    "google/gemma-3x-E4B-it", "Qwen/Qwen2.5-VL-32B", "someone/Qwen2-57B", "QuantTrio/Qwen3.6-27B-AWQ-6Bit", "Qwen/Qwen3-8B-1M",
+    "google/gemma-3x-E4B-it", "mistral-7b-instruct", "mixtral-8x7b",
+    "someone/Qwen2-57B", "QuantTrio/Qwen3.6-27B-AWQ-6Bit", "Qwen/Qwen3-8B-1M",
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B", "poolside/Laguna-XS.2",
     "x/Qwen3-8B-2bit", "x/Qwen3-8B-GPTQ-Int3", "x/Qwen3-8B-bnb-8bit", "x/Qwen3-8B-HQQ", "x/Qwen3-8B-W2A16",
     "xyzzy/plugh", "AWQ", "org/FP8", "", "/", "org/", "x" * (MAX_NAME + 1), "Qwen3-8B-AWQ" * 100, "org/Qwen3-8B\n-AWQ",

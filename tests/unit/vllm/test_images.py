@@ -12,6 +12,7 @@ from kvgate.vllm.options import releases_read
     [
         ("rocm/vllm:rocm6.4.1_vllm_0.10.1_20250909", ("0.10.1", "0.10.1")),
         ("rocm/vllm:rocm6.3.1_instinct_vllm0.8.3_20250415", ("0.8.3", "0.8.3")),
+        ("docker.io/vllm/vllm-openai:v0.9.0.1", ("0.9.0.1", "0.9.0.1")),
         ("vllm/vllm-openai-cpu:v0.23.0@sha256:89e1", ("0.23.0", "0.23.0")),
         ("quay.io/ascend/vllm-omni:v0.20.0", ("0.20.0", "0.20.0")),
         ("ghcr.io/volcano-sh/vllm-openai:v0.10.0-cu128-nixl-v0.4.1-lmcache-0.3.2", ("0.10.0", "0.10.0")),

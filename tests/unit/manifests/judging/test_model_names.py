@@ -23,7 +23,7 @@ def test_a_slash_behind_a_name_is_no_part_of_it() -> None:
         ("s3://models/granite_3.1_8b_instruct/", GRANITE),
         ("/models/Granite-3.1-8B-Instruct", GRANITE),
         ("/models/granite-3.1-8b-instruct-AWQ", GRANITE),
-        ("pvc://weights/granite-3-1-8b", None),
+        ("pvc://weights/granite-3-1-8b", "ibm-granite/granite-3.1-8b-instruct"),
     ],
 )
 def test_a_place_is_told_by_its_last_name(place: str, model: str | None) -> None:
