@@ -5,7 +5,7 @@ from fractions import Fraction
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.budget import Accelerator, Budget, Guarantee, Parallelism, Verdict, largest_max_model_len
+from kvgate.budget import Accelerator, Budget, BudgetRequest, Guarantee, Parallelism, Verdict, largest_max_model_len
 from kvgate.budget.sharing import engines_per_gpu
 from kvgate.budget.units import format_gib
 from kvgate.judge.assess import Assessment
@@ -14,12 +14,16 @@ from kvgate.rules.finding import Severity, error_rules
 from kvgate.rules.memory import WEIGHTS_TOO_LARGE
 from kvgate.rules.support import UNMODELLED_KIND
 
+MANY_ENGINES = 8
+"""Engines beyond which a candidate is left out where fewer engines are enough."""
 _ORDER = (Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.UNKNOWN, Verdict.DOES_NOT_FIT)
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
     """Equal replicas of one engine; one of them is judged with its share of the requests."""
 
+    engine: BudgetRequest
+    """One replica before it has a share of the requests."""
     assessment: Assessment
     budget: Budget
     replicas: int
@@ -29,6 +33,8 @@ class Candidate(Struct, frozen=True, kw_only=True):
     """The most requests whose guarantee one replica meets even at the low end of its interval."""
     price: Fraction | None
     """Price of a GPU per hour."""
+    fills: bool = False
+    """True where the replicas are as many as the GPUs allow, and the requests as many as they hold."""
     beyond: str = ""
     """The limit of the question that it breaks, in words; empty where it breaks none."""
 
@@ -59,6 +65,16 @@ class Candidate(Struct, frozen=True, kw_only=True):
         return None if self.price is None else self.price * self.num_gpus
 
     @property
+    def is_of_many(self) -> bool:
+        """True for more engines than a person would build for requests that fewer engines can hold."""
+        return self.replicas > MANY_ENGINES and not self.fills
+
+    @property
+    def held(self) -> int:
+        """Requests that all replicas hold for sure."""
+        return self.surely * self.replicas
+
+    @property
     def on_one_gpu(self) -> tuple[int, Fraction | None]:
         """(How many of these engines one GPU holds with equal parts, the part of each); (0, None) for an engine of several GPUs."""
         if self.verdict is not Verdict.FITS or self.parallelism.num_gpus > 1:
@@ -85,13 +101,17 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 
 def rank(candidate: Candidate) -> tuple[object, ...]:
-    """Rank fitting candidates first, then cheaper ones; unknown prices come last, then few GPUs and little memory, then names."""
+    """Rank fitting candidates first, then cheaper ones; unknown prices come last, then few GPUs and little memory, then names.
+
+    Where the candidates hold different numbers of requests, price and GPUs count per request.
+    """
     cost, accelerator, parallelism = candidate.cost, candidate.accelerator, candidate.parallelism
+    requests = max(1, candidate.held) if candidate.fills else 1
     return (
         _ORDER.index(candidate.verdict),
         cost is None,
-        cost or 0,
-        candidate.num_gpus,
+        Fraction(cost or 0) / requests,
+        Fraction(candidate.num_gpus, requests),
         accelerator.memory_bytes * candidate.num_gpus,
         candidate.kv_cache_dtype != "auto",
         accelerator.name,

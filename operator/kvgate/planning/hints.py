@@ -24,17 +24,20 @@ def hints(question: Question, candidates: Sequence[Candidate]) -> tuple[str, ...
 
 def _cheaper(question: Question, best: Candidate, candidates: Sequence[Candidate]) -> Iterator[str]:
     total = question.concurrency
-    if best.replicas > 1:
+    if best.replicas > 1 and not question.fills:
         fewer = best.surely * (best.replicas - 1)
         yield f"{fewer} requests at the same time instead of {total} would need {_name(best, best.replicas - 1)}"
     engines, part = best.on_one_gpu
     if engines > 1 and part is not None:
         each = f"each with --gpu-memory-utilization {float(part):g}"
         yield f"one {best.accelerator.name} holds {engines} of these engines, {each} and started one after the other"
+    if question.fills:
+        return
     for other in cheaper_perhaps(best, candidates)[:1]:
         if question.request.guarantee is not Guarantee.STARTUP:
-            held = other.surely * other.replicas
-            sure = f", and is for sure for {held} requests at the same time instead of {total}" if held else ""
+            sure = (
+                f", and is for sure for {other.held} requests at the same time instead of {total}" if other.held else ""
+            )
             yield f"{_name(other)} may be enough{sure}"
     if best.num_gpus > min(NODES) > best.parallelism.num_gpus:
         fewest = _fewest(candidates_on(question, best.accelerator, counts=(*NODE, *NODES)))
@@ -64,10 +67,11 @@ def _costs_less(candidate: Candidate, than: Candidate) -> bool:
 
 def _possible(question: Question, candidates: Sequence[Candidate]) -> Iterator[str]:
     """Yield the changes of the question that would give an answer."""
-    held = max(candidates, key=lambda c: (c.surely * c.replicas, -c.num_gpus), default=None)
+    held = max(candidates, key=lambda c: (c.held, -c.num_gpus), default=None)
     if held and held.surely:
-        most = held.surely * max(1, question.max_gpus // held.parallelism.num_gpus)
-        yield f"{min(most, question.concurrency)} requests at the same time fit within {question.max_gpus} GPUs, on {_name(held)}"
+        limit = question.gpus_of(held.accelerator)
+        most = held.surely * max(1, limit // held.parallelism.num_gpus)
+        yield f"{min(most, question.concurrency)} requests at the same time fit within {limit} GPUs, on {_name(held)}"
         return
     longest = max(candidates, key=lambda c: (not c.is_refused, c.longest, -c.num_gpus), default=None)
     if longest and longest.longest and not longest.is_refused:

@@ -1,6 +1,6 @@
 """Search for GPUs, their number and their settings: candidates that the engine judges, cheapest first."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from msgspec import Struct, field
@@ -18,6 +18,10 @@ NODE = (1, 2, 4, 8)
 """GPUs of one engine within a node."""
 NODES = (16, 32)
 """GPUs of one engine over several nodes, tried where no node is enough, whatever the GPU."""
+MOST_REQUESTS = 1 << 14
+"""Requests beyond which nobody asks one engine for more; vLLM's batches limit them long before."""
+_FEW = 3
+"""Accelerators of which every size of an engine is shown, where the answer is what they hold."""
 _FITS = (Verdict.FITS,)
 _MAY_FIT = (Verdict.FITS, Verdict.MAY_NOT_FIT)
 _NOT_NO = (*_MAY_FIT, Verdict.UNKNOWN)
@@ -34,8 +38,16 @@ class Question(Struct, frozen=True, kw_only=True):
     prices: Mapping[str, Fraction] = field(default_factory=dict)
     """Price of a GPU per hour, by the accelerator's name."""
     max_gpus: int = 64
+    available: Mapping[str, int] = field(default_factory=dict)
+    """GPUs that there are of an accelerator, by its name; `max_gpus` for all others."""
+    fills: bool = False
+    """True where nobody says how many requests there are: the answer is how many the GPUs hold."""
     findings: tuple[Finding, ...] = ()
     """About the model and the release, before anything is judged."""
+
+    def gpus_of(self, accelerator: Accelerator) -> int:
+        """Return the most GPUs of one accelerator, in all replicas together."""
+        return self.available.get(accelerator.name, self.max_gpus)
 
     @property
     def concurrency(self) -> int:
@@ -51,9 +63,16 @@ def find_candidates(
 ) -> tuple[Candidate, ...]:
     """Return the best candidates of each accelerator, or `every` candidate: those that fit, then those that may fit, then the rest."""
     found = _search(question, NODE, every=every, progress=progress)
-    if question.max_gpus > max(NODE) and not any(candidate.verdict in _NOT_NO for candidate in found):
+    most = max(map(question.gpus_of, question.accelerators))
+    if most > max(NODE) and not any(candidate.verdict in _NOT_NO for candidate in found):
         found = _search(question, (*NODE, *NODES), every=every, progress=progress)
     return tuple(sorted(found, key=rank))
+
+
+def usual(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Return the candidates that a person would build: without those of many engines where others fit."""
+    few = [c for c in candidates if c.verdict is not Verdict.FITS or not c.is_of_many]
+    return tuple(few if any(c.verdict is Verdict.FITS for c in few) else candidates)
 
 
 def _search(
@@ -62,8 +81,12 @@ def _search(
     candidates: list[Candidate] = []
     for number, accelerator in enumerate(question.accelerators, start=1):
         found = list(candidates_on(question, accelerator, counts=counts, every=every))
-        if not every:  # the cheapest that fits, and what may fit with fewer GPUs; else the candidate that comes closest
-            best = sorted((c for c in found if c.verdict is Verdict.FITS), key=rank)[:1]
+        is_compared = question.fills and len(question.accelerators) <= _FEW  # which engine holds most is the question
+        if (
+            not every and not is_compared
+        ):  # the cheapest that fits, and what may fit with fewer GPUs; else the candidate that comes closest
+            fits = [c for c in found if c.verdict is Verdict.FITS]
+            best = sorted(fits, key=lambda c: (c.is_of_many, *rank(c)))[:1]
             may_fit = sorted((c for c in found if c.verdict is Verdict.MAY_NOT_FIT), key=rank)[:1]
             best += [c for c in may_fit if not best or c.num_gpus < best[0].num_gpus]
             found = best or [max(found, key=closeness)]
@@ -80,11 +103,12 @@ def candidates_on(
     for dtype in _different_dtypes(request, question.kv_cache_dtypes):
         # small engines first; once one holds everything alone, larger ones only cost more
         for engine in engine_sizes(request.with_settings(kv_cache_dtype=dtype), counts):
-            if engine.settings.parallelism.num_gpus > question.max_gpus:
+            if engine.settings.parallelism.num_gpus > question.gpus_of(accelerator):
                 break
             found = list(_with_replicas(question, engine))
             yield from found
-            settled = any(c.verdict is Verdict.FITS and c.replicas == 1 for c in found) and not every
+            holds_all = not question.fills and any(c.verdict is Verdict.FITS and c.replicas == 1 for c in found)
+            settled = holds_all and not every
             if settled or found[-1].verdict is Verdict.UNKNOWN:
                 break
 
@@ -117,12 +141,16 @@ def engine_sizes(request: BudgetRequest, counts: tuple[int, ...] = NODE) -> Iter
 def _with_replicas(question: Question, request: BudgetRequest) -> Iterator[Candidate]:
     """Yield the replicas that certainly hold all requests, and fewer that may hold them; or one replica that holds none."""
     alone = assess.judge(_with_share(request, 1), extra=question.findings)
-    total = question.concurrency
+    total = MOST_REQUESTS if question.fills else question.concurrency
     if alone.verdict not in _MAY_FIT:
         yield _candidate(question, request, replicas=1, surely=0, share=1)
         return
-    surely = _most(request, total, _FITS)
-    perhaps = max(surely, _most(request, total, _MAY_FIT)) if surely < total else surely
+    surely = most_requests(request, total)
+    perhaps = max(surely, most_requests(request, total, _MAY_FIT)) if surely < total else surely
+    if question.fills:
+        replicas = question.gpus_of(request.accelerator) // request.settings.parallelism.num_gpus
+        yield _candidate(question, request, replicas=replicas, surely=surely, share=surely or perhaps)
+        return
     if surely:
         yield _candidate(question, request, replicas=cdiv(total, surely), surely=surely)
     if not surely or cdiv(total, perhaps) < cdiv(total, surely):
@@ -136,17 +164,17 @@ def _candidate(
     assessment = assess.judge(_with_share(request, share), extra=question.findings)
     if assessment.budget is None:
         raise ValueError("a judged request has a budget")
-    num_gpus = replicas * request.settings.parallelism.num_gpus
+    num_gpus, most = replicas * request.settings.parallelism.num_gpus, question.gpus_of(request.accelerator)
     return Candidate(
+        engine=request,
+        fills=question.fills,
         assessment=assessment,
         budget=assessment.budget,
         replicas=replicas,
         share=share,
         surely=surely,
         price=question.prices.get(request.accelerator.name),
-        beyond=f"needs {num_gpus} GPUs, more than the {question.max_gpus} allowed"
-        if num_gpus > question.max_gpus
-        else "",
+        beyond=f"needs {num_gpus} GPUs, more than the {most} allowed" if num_gpus > most else "",
     )
 
 
@@ -161,7 +189,7 @@ def _with_share(request: BudgetRequest, share: int) -> BudgetRequest:
     return with_share if given else with_share.with_settings(max_num_seqs=share)
 
 
-def _most(request: BudgetRequest, total: int, verdicts: tuple[Verdict, ...]) -> int:
+def most_requests(request: BudgetRequest, total: int, verdicts: tuple[Verdict, ...] = _FITS) -> int:
     """Return the most requests that one replica holds with one of the verdicts; 0 where it does not hold one."""
     if request.guarantee is Guarantee.STARTUP:
         return int(plan(request).verdict in verdicts)

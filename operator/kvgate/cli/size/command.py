@@ -48,10 +48,12 @@ SEARCHED = frozenset(
 @click.option(
     "--gpus",
     metavar="LIST",
-    help="Try only these accelerators: names, parts of names, or vendors, such as H100,L40S,amd.",
+    help="Try only these accelerators: names, parts of names, or vendors, such as H100,L40S,amd; 8xH100 says how many there are.",
 )
 @click.option(
-    "--max-gpus", type=click.IntRange(1, 100_000), default=64, show_default=True, help="GPUs in all replicas together."
+    "--max-gpus",
+    type=click.IntRange(1, 100_000),
+    help="GPUs in all replicas together. Default: 64; without --peak-concurrency 8.",
 )
 @click.option(
     "--prices",
@@ -60,15 +62,28 @@ SEARCHED = frozenset(
     help="Prices per hour in YAML, one line per accelerator: `H100-SXM-80GB: 2.5`.",
 )
 @with_model_options
-@click.option("--all", "every", is_flag=True, help="Show every candidate, and the reason why it does not fit.")
+@click.option("--choose", metavar="N", type=int, help="Explain row N of the table instead of the first one that fits.")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Show every candidate, also slices of GPUs and more than eight engines, and the reason why it does not fit.",
+)
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["text", "json", "csv"]),
-    default="text",
-    help="text is for people, json and csv are for programs.",
+    type=click.Choice(["text", "json", "csv", "yaml"]),
+    help="text is for people, json and csv are for programs; yaml writes what starts the chosen row. Default: text; with --as: yaml.",
 )
-def size(output: str, prices: BinaryIO | None, *, every: bool, **values: Any) -> None:
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["inferencedeployment", "production-stack", "kserve", "vllm-serve"], case_sensitive=False),
+    help="What -o yaml writes: a manifest, the values of a chart, or the command line. Default: inferencedeployment.",
+)
+def size(
+    output: str | None, form: str | None, prices: BinaryIO | None, choose: int | None, *, every: bool, **values: Any
+) -> None:
     """Find the GPUs for a model and its workload: how many, which parallelism, which settings; cheapest first.
 
     A candidate fits if even the low end of its predicted KV cache holds what must fit. Without a workload and without
@@ -77,25 +92,45 @@ def size(output: str, prices: BinaryIO | None, *, every: bool, **values: Any) ->
 
     Exit code: 0 something fits or may fit, 1 nothing does, 2 could not be decided.
     """
+    from kvgate import catalogue
     from kvgate.cli.size.question import asked
-    from kvgate.cli.size.report import csv_report, json_report, text_report
+    from kvgate.cli.size.report import Found, chosen, csv_report, json_report, text_report
     from kvgate.judge.what_if import UnknownFacts
-    from kvgate.planning.size import find_candidates
+    from kvgate.planning.size import find_candidates, usual
 
+    if form and output not in (None, "yaml"):
+        raise click.UsageError(f"--as writes YAML or a command line, not {output}; leave out one of the two")
     options = ModelOptions.taken_from(values)
     try:
         settings = given_settings(values)
-        question, costs = asked(settings, prices, models_of(settings, options))
+        question, costs = asked({**settings, "every": every}, prices, models_of(settings, options))
     except UnusableValue as error:
         raise click.UsageError(str(error)) from None
     except UnknownFacts as error:
         show_error(str(error))
         sys.exit(Exit.UNDECIDED)
     candidates = find_candidates(question, every=every, progress=progress_of("accelerators"))
-    if output == "text":
-        show(text_report(question, candidates, costs, every=every))
-    else:
-        show(csv_report(candidates) if output == "csv" else json_report(question, candidates, costs))
+    kept = candidates if every else usual(candidates)
+    searches_slices = every or values.get("gpus") or any(a.is_slice for a in question.accelerators)
+    found = Found(
+        question=question,
+        candidates=kept,
+        every=every,
+        num_slices=0 if searches_slices else sum(a.is_slice for a in catalogue.accelerators()),
+        num_many=len(candidates) - len(kept),
+    )
+    try:
+        if form or output == "yaml":
+            from kvgate.cli.size.manifests import row_of, written
+
+            text = written(row_of(chosen(found, choose), settings), form or "inferencedeployment")
+        elif output in ("csv", "json"):
+            text = csv_report(found) if output == "csv" else json_report(found, costs)
+        else:
+            text = text_report(found, costs, choose=choose)
+    except UnusableValue as error:
+        raise click.UsageError(str(error)) from None
+    show(text)
     verdicts = {candidate.verdict for candidate in candidates}
     if verdicts & {Verdict.FITS, Verdict.MAY_NOT_FIT}:
         sys.exit(Exit.FITS)

@@ -14,6 +14,7 @@ from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.size import Question
+from kvgate.text.patterns import pattern
 from kvgate.vllm.values import UnusableValue, ValueProblems, read_tokens, whole
 
 MAX_PRICES_BYTES = 1 << 20
@@ -24,7 +25,11 @@ _WORKLOAD = {
     "output_tokens": read_tokens,
     "shared_prefix_tokens": read_tokens,
 }
-_NEEDED = ("peak_concurrency", "prompt_tokens", "output_tokens")
+_NEEDED = ("prompt_tokens", "output_tokens")
+MAX_GPUS, NODE_GPUS = 64, 8
+"""GPUs that are searched by default: for a number of requests, and where the answer is how many requests a node holds."""
+_COUNTED = pattern(r"(\d{1,6})\s*[x×*]\s*(.+)")
+"""`8xH100`: so many GPUs there are."""
 
 
 def asked(
@@ -33,10 +38,14 @@ def asked(
     """Read the question and the prices. Raises UnusableValue with everything that is wrong, and UnknownFacts."""
     values = dict(values)
     problems = ValueProblems()
-    accelerators = problems.read_or(catalogue.accelerators(), _accelerators, values.pop("gpus", None))
+    every = values.pop("every", False)
+    accelerators, available = problems.read_or(
+        (catalogue.accelerators(), {}), partial(_accelerators, every=every), values.pop("gpus", None)
+    )
     dtypes = tuple(dict.fromkeys(name.strip() for name in values.pop("dtypes").split(",") if name.strip()))
-    max_gpus, guarantee = values.pop("max_gpus"), values.pop("guarantee", None)
-    workload = problems.read_or(None, _workload, {key: values.pop(key) for key in _WORKLOAD if key in values})
+    max_gpus, guarantee = values.pop("max_gpus", None), values.pop("guarantee", None)
+    given = {key: values.pop(key) for key in _WORKLOAD if key in values}
+    workload = problems.read_or(None, _workload, given)
     costs = problems.read_or(list_prices(), _prices, prices)
     read = partial(read_request, models=models)
     request, findings = problems.read_or(
@@ -45,12 +54,16 @@ def asked(
     problems.check()
     if request is None:
         raise UnknownFacts(findings)
+    request = _with_guarantee(request, workload, guarantee)
+    fills = request.guarantee is Guarantee.WORKLOAD and "peak_concurrency" not in given
     question = Question(
-        request=_with_guarantee(request, workload, guarantee),
+        request=request,
+        available=available,
+        fills=fills,
         accelerators=accelerators,
         kv_cache_dtypes=dtypes or ("auto",),
         prices=costs.per_gpu_hour,
-        max_gpus=max_gpus,
+        max_gpus=max_gpus or (NODE_GPUS if fills else MAX_GPUS),
         findings=findings,
     )
     return question, costs
@@ -86,7 +99,7 @@ def _workload(given: Mapping[str, str]) -> Workload | None:
         problems.append(f"a workload also needs {', '.join(map(_flag, missing))}")
     if problems:
         raise UnusableValue("; ".join(problems))
-    workload = Workload(**numbers)
+    workload = Workload(**{"peak_concurrency": 1, **numbers})
     if workload.shared_prefix_tokens > workload.prompt_tokens:
         raise UnusableValue(
             f"--shared-prefix-tokens is {workload.shared_prefix_tokens}, above --prompt-tokens {workload.prompt_tokens}; "
@@ -99,29 +112,38 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _accelerators(wanted: str | None) -> tuple[Accelerator, ...]:
-    """Return the accelerators of --gpus in the order of the catalogue; all of them without --gpus. Raises UnusableValue.
+def _accelerators(wanted: str | None, *, every: bool) -> tuple[tuple[Accelerator, ...], Mapping[str, int]]:
+    """Return the accelerators of --gpus in the order of the catalogue, and how many there are of each where that is stated.
 
-    A name means that accelerator only. Any other word means the whole GPUs of a vendor, and all with the word in their names.
+    A name means that accelerator only. Any other word means a vendor's, and all with the word in their names: slices of GPUs among them
+    only for `every` one, and for a word that names slices. Without --gpus it is all of them. Raises UnusableValue.
     """
-    everything = catalogue.accelerators()
+    everything = tuple(a for a in catalogue.accelerators() if every or not a.is_slice)
     if wanted is None:
-        return everything
-    meant, problems = set[str](), []
-    for word in map(str.strip, wanted.split(",")):
+        return everything, {}
+    if "mig" in wanted.lower():
+        everything = catalogue.accelerators()
+    meant, problems, available = set[str](), [], dict[str, int]()
+    for item in map(str.strip, wanted.split(",")):
+        counted = _COUNTED.fullmatch(item)
+        count, word = (int(counted[1]), counted[2]) if counted else (None, item)
         exact = catalogue.find_accelerator(word)
         found = (
             [exact]
             if exact
             else [a for a in everything if word.lower() in (a.vendor, "") or word.lower() in a.name.lower()]
         )
-        if not word or not found:
+        if count is not None:
+            available |= {accelerator.name: count for accelerator in found}
+        if count == 0:
+            problems.append(f"--gpus says {item!r}; write at least one GPU, such as 8x{word}")
+        elif not word or not found:
             nearest = " or ".join(catalogue.nearest_accelerators(word)) or "a name that `kvgate gpus` lists"
             problems.append(f"--gpus names {word!r}, which is neither an accelerator nor a vendor; write {nearest}")
         meant |= {accelerator.name for accelerator in found}
     if problems:
         raise UnusableValue("; ".join(problems))
-    return tuple(accelerator for accelerator in everything if accelerator.name in meant)
+    return tuple(accelerator for accelerator in catalogue.accelerators() if accelerator.name in meant), available
 
 
 def _prices(file: BinaryIO | None) -> Prices:

@@ -5,21 +5,36 @@ import io
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from kvgate.budget import AUTO_MAX_MODEL_LEN, Capacity, Guarantee, Interval, Verdict
+from msgspec import Struct, structs
+
+from kvgate.budget import AUTO_MAX_MODEL_LEN, Accelerator, Capacity, Guarantee, Interval, Verdict
 from kvgate.budget.units import GIB
 from kvgate.catalogue.prices import Prices
 from kvgate.cli.assessment_json import Json, finding_json
 from kvgate.cli.terminal import Line, Styled, table, text_of
 from kvgate.judge.pinning import pinned_option
-from kvgate.planning.candidate import Candidate, why_not
+from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
+from kvgate.planning.engine_load import decode_bounds, requests_held
 from kvgate.planning.hints import HOST_MEMORY, cheaper_perhaps, hints
 from kvgate.planning.size import Question
 from kvgate.rules.finding import Severity
 from kvgate.text.inert import inert_json, inert_values
+from kvgate.vllm.values import UnusableValue
 
 _ROWS = 10
 """Number of candidates that fit and are shown without --all."""
-_HEADER = ("PER HOUR", "GPUS", "ACCELERATOR", "ENGINES", "KV CACHE", "VERDICT", "HEADROOM", "FULL REQUESTS", "LONGEST")
+_HEADER = (
+    "#",
+    "PER HOUR",
+    "GPUS",
+    "ACCELERATOR",
+    "ENGINES",
+    "KV CACHE",
+    "VERDICT",
+    "HEADROOM",
+    "FULL REQUESTS",
+    "LONGEST",
+)
 _SHOWN = (Verdict.FITS, Verdict.MAY_NOT_FIT)
 _COLOURS = {
     Verdict.FITS: "green",
@@ -30,23 +45,68 @@ _COLOURS = {
 _INTERVALS = ("available_kv_cache_bytes", "headroom_bytes")
 _ENDS = ("low", "expected", "high")
 
+
+class Found(Struct, frozen=True, kw_only=True):
+    """The answer of the search, and what was left out of it."""
+
+    question: Question
+    candidates: tuple[Candidate, ...]
+    every: bool
+    num_slices: int
+    """Slices of GPUs that were not searched."""
+    num_many: int
+    """Candidates of many engines that fit."""
+
+    @property
+    def left_out(self) -> str:
+        """What was left out, in words; empty where nothing was."""
+        slices = f"{self.num_slices} slices of GPUs (MIG)" if self.num_slices else ""
+        many = f"{self.num_many} of more than {MANY_ENGINES} engines" if self.num_many else ""
+        return ", ".join(filter(None, (slices, many)))
+
+
 # ── for people ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def text_report(question: Question, candidates: Sequence[Candidate], costs: Prices, *, every: bool) -> str:
-    """Write the question, the table, the reasons why other candidates are missing, and what would be cheaper."""
+def text_report(found: Found, costs: Prices, *, choose: int | None) -> str:
+    """Write the question, the table, the reasons why other candidates are missing, what one row holds, and what would be cheaper."""
+    question, candidates, every = found.question, found.candidates, found.every
     lines: list[Line] = [*_title(question, candidates[0], costs)]
-    shown = _shown(question, candidates, every=every)
+    shown = rows_of(found)
     if shown:
         lines += ["", *_table(shown)]
     fits = [c for c in candidates if c.verdict is Verdict.FITS]
     if left := sum(c not in shown for c in fits):
         lines.append(f"  not shown: {left} that fit; --gpus selects accelerators, --all shows every candidate")
+    if left_out := found.left_out:
+        lines.append(f"  left out: {left_out}; --all shows them")
 
     others = [c for c in candidates if c.verdict is not Verdict.FITS]
     explained = others if every or not any(c in shown for c in fits) or len(question.accelerators) <= _ROWS else []
+    lines += _reasons(explained or [c for c in shown if c.verdict is Verdict.DOES_NOT_FIT])
+    if rest := sum(c.verdict not in _SHOWN for c in others if c not in explained and c not in shown):
+        lines.append(f"  not shown: {rest} that do not fit; --all says why")
+
+    if choose or fits:
+        best = chosen(found, choose)
+        replicas = f"{best.replicas} replicas, each " if best.replicas > 1 else ""
+        word = "Cheapest" if best.cost is not None else "Fewest GPUs"
+        if question.fills:
+            word += " per request"
+        word = f"Row {choose}" if choose else word
+        lines += ["", f"{word}: {best.num_gpus} × {best.accelerator.name}: {replicas}{_flags(best)}"]
+    lines += (f"  {hint}" for hint in hints(question, candidates))
+    if any(c.verdict is Verdict.DOES_NOT_FIT for c in explained):
+        lines.append(f"  {HOST_MEMORY}")
+    if (choose or fits) and chosen(found, choose).verdict is Verdict.FITS:
+        lines += ["", *_load(question, chosen(found, choose))]
+    return text_of(lines)
+
+
+def _reasons(candidates: Sequence[Candidate]) -> Iterator[Line]:
+    """Yield why candidates do not fit, those of one reason on one line; nothing where there are none."""
     names_by_reason: dict[str, list[str]] = {}
-    for candidate in explained or [c for c in shown if c.verdict is Verdict.DOES_NOT_FIT]:
+    for candidate in candidates:
         asked_length = candidate.budget.resolved.max_model_len
         starts = 0 < candidate.longest < asked_length and not candidate.is_refused
         longest = f"; up to {candidate.longest} tokens start" if starts else ""
@@ -54,19 +114,71 @@ def text_report(question: Question, candidates: Sequence[Candidate], costs: Pric
         name = f"{candidate.num_gpus} × {candidate.accelerator.name}{packed}"
         names_by_reason.setdefault(f"{why_not(candidate)}{longest}", []).append(name)
     if names_by_reason:
-        lines += ["", "Why not:", *(f"  {', '.join(names)}: {reason}" for reason, names in names_by_reason.items())]
-    if rest := sum(c.verdict not in _SHOWN for c in others if c not in explained and c not in shown):
-        lines.append(f"  not shown: {rest} that do not fit; --all says why")
+        yield from ("", "Why not:")
+    yield from (f"  {', '.join(names)}: {reason}" for reason, names in names_by_reason.items())
 
-    if fits:
-        best = fits[0]
-        replicas = f"{best.replicas} replicas, each " if best.replicas > 1 else ""
-        word = "Cheapest" if best.cost is not None else "Fewest GPUs"
-        lines += ["", f"{word}: {best.num_gpus} × {best.accelerator.name}: {replicas}{_flags(best)}"]
-    lines += (f"  {hint}" for hint in hints(question, candidates))
-    if any(c.verdict is Verdict.DOES_NOT_FIT for c in explained):
-        lines.append(f"  {HOST_MEMORY}")
-    return text_of(lines)
+
+def chosen(found: Found, choose: int | None) -> Candidate:
+    """Return the candidate of a row of the table; the first that fits without a number. Raises UnusableValue."""
+    shown = rows_of(found)
+    if choose is None:
+        fits = (candidate for candidate in found.candidates if candidate.verdict is Verdict.FITS)
+        first = next(fits, shown[0] if shown else None)
+        if first is None:
+            raise UnusableValue(
+                "no candidate fits, so there is nothing to choose; kvgate size without -o yaml says why not"
+            )
+        return first
+    if not 1 <= choose <= len(shown):
+        rows = f"it has the rows 1 to {len(shown)}" if shown else "it has none"
+        raise UnusableValue(f"--choose is {choose}; write the number of a row of the table: {rows}")
+    return shown[choose - 1]
+
+
+def _load(question: Question, candidate: Candidate) -> Iterator[Line]:
+    """Say what the engines hold, that this counts memory only, and how fast the memory would let them decode."""
+    held, accelerator, parallelism = requests_held(candidate), candidate.accelerator, candidate.parallelism
+    within = max(1, question.gpus_of(accelerator) // parallelism.num_gpus)
+    cut = f"tp{parallelism.tensor}" + (f" pp{parallelism.pipeline}" if parallelism.pipeline > 1 else "")
+    needs = "" if candidate.engine.guarantee is Guarantee.STARTUP else f" (--max-num-seqs {held})"
+    yield f"One engine ({cut}) holds {held} {_requests(question, candidate)}{needs}"
+    for engines in sorted({candidate.replicas, within} - {1}):
+        yield f"{engines} engines on {engines * parallelism.num_gpus} GPUs hold {engines * held}"
+    bounds = decode_bounds(candidate, held)
+    if not bounds:
+        yield f"These numbers count memory, not throughput; no bound of the decode speed: {_no_bound(accelerator)}"
+        return
+    evenly = ", experts chosen evenly" if candidate.budget.request.shape.is_sparse else ""
+    bandwidth = accelerator.memory_bandwidth_bytes_per_second or 0
+    yield "These numbers count memory, not throughput. The memory's bandwidth alone sets an upper bound of the decode speed of one"
+    yield f"engine, which is no prediction: {bandwidth / 1e9:g} GB/s of a GPU ÷ the bytes that it reads for a step, with"
+    yield f"{bounds[0].sequence_tokens} tokens in the cache of each sequence{evenly}:"
+    yield ""
+    header = ("BATCH", "WEIGHTS READ", "KV CACHE READ", "TOKENS/S OF ALL", "TOKENS/S OF EACH")
+    rows = [
+        (
+            str(bound.batch),
+            f"{bound.weights_bytes / GIB:.2f} GiB",
+            f"{bound.kv_cache_bytes / GIB:.2f} GiB",
+            f"≤ {bound.tokens_per_second}",
+            f"≤ {bound.tokens_per_second / bound.batch:.0f}",
+        )
+        for bound in bounds
+    ]
+    yield from (f"  {line}" for line in table([header, *rows], right=range(len(header))))
+
+
+def _requests(question: Question, candidate: Candidate) -> str:
+    workload = candidate.budget.request.workload
+    if question.request.guarantee is Guarantee.WORKLOAD and workload is not None:
+        return f"requests of {workload.prompt_tokens} + {workload.output_tokens} tokens at the same time"
+    return f"requests of {candidate.budget.resolved.max_model_len} tokens at the same time"
+
+
+def _no_bound(accelerator: Accelerator) -> str:
+    if accelerator.memory_bandwidth_bytes_per_second is None:
+        return f"the memory bandwidth of {accelerator.name} is not known"
+    return "a part of the model has no formula"
 
 
 def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[str]:
@@ -78,33 +190,41 @@ def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[
         length = "auto"
     pinned = ", capacity Pinned" if request.capacity is Capacity.PINNED else ""
     yield f"{request.shape.name}, vLLM {request.vllm_version}, max_model_len {length}{pinned}"
+    guarantee = f"guarantee {request.guarantee.value}:"
     if request.guarantee is Guarantee.WORKLOAD and workload:
-        shared = f", {workload.shared_prefix_tokens} of them shared" if workload.shared_prefix_tokens else ""
-        yield f"{question.concurrency} requests of {workload.prompt_tokens} + {workload.output_tokens} tokens at the same time{shared}"
+        shared = f" ({workload.shared_prefix_tokens} of them shared)" if workload.shared_prefix_tokens else ""
+        tokens = f"requests of {workload.prompt_tokens} + {workload.output_tokens} tokens{shared} at the same time"
+        yield (
+            f"{guarantee} as many {tokens} as the GPUs hold"
+            if question.fills
+            else f"{guarantee} {question.concurrency} {tokens}"
+        )
     elif request.guarantee is Guarantee.FULL_CONTEXT:
-        yield f"{question.concurrency} requests of max_model_len at the same time"
+        yield f"{guarantee} {question.concurrency} requests of max_model_len at the same time"
     else:
-        yield "one request of max_model_len; FULL REQUESTS is how many an engine holds, LONGEST the context that it starts with"
+        yield f"{guarantee} one request of max_model_len; an engine holds FULL REQUESTS of them, and starts with up to LONGEST tokens"
     yield f"prices in {costs.currency}: {costs.remark}"
     for finding in question.findings:
         if finding.severity is not Severity.INFO:
             yield f"{finding.severity.value} {finding.rule}: {finding.message}"
 
 
-def _shown(question: Question, candidates: Sequence[Candidate], *, every: bool) -> list[Candidate]:
+def rows_of(found: Found) -> list[Candidate]:
     """Choose the cheapest candidates that fit, and those that may fit for less; for Startup, all that start with some length."""
+    candidates = found.candidates
     works = [c for c in candidates if c.verdict in _SHOWN]
-    if every:
+    if found.every:
         return works
-    if question.request.guarantee is Guarantee.STARTUP:
+    if found.question.request.guarantee is Guarantee.STARTUP:
         return works + [c for c in candidates if c not in works and c.longest and not c.is_refused]
     fits = [c for c in works if c.verdict is Verdict.FITS][:_ROWS]
     return fits + (cheaper_perhaps(fits[0], works) if fits else works)[:_ROWS]
 
 
 def _table(candidates: Sequence[Candidate]) -> Iterator[Line]:
-    rows = [_HEADER]
-    for candidate in candidates:
+    fills = any(candidate.fills for candidate in candidates)
+    rows = [tuple("REQUESTS" if fills and name == "FULL REQUESTS" else name for name in _HEADER)]
+    for number, candidate in enumerate(candidates, start=1):
         cost, parallelism, budget = candidate.cost, candidate.parallelism, candidate.budget
         times = f"{candidate.replicas} × " if candidate.replicas > 1 else ""
         stages = f" pp{parallelism.pipeline}" if parallelism.pipeline > 1 else ""
@@ -113,6 +233,7 @@ def _table(candidates: Sequence[Candidate]) -> Iterator[Line]:
             share = round(float(budget.headroom_shares[1]) * 100)
             headroom = f"{budget.headroom.expected / GIB:.2f} GiB {share:>4} %"
         rows.append((
+            str(number),
             "-" if cost is None else f"{float(cost):.2f}",
             str(candidate.num_gpus),
             candidate.accelerator.name,
@@ -120,10 +241,10 @@ def _table(candidates: Sequence[Candidate]) -> Iterator[Line]:
             candidate.kv_cache_dtype,
             candidate.verdict.value,
             headroom,
-            f"{times}{float(candidate.full_requests):.1f}",
+            f"{times}{candidate.surely}" if fills else f"{times}{float(candidate.full_requests):.1f}",
             str(candidate.longest or "-"),
         ))  # fmt: skip
-    header, *lines = table(rows, right=(0, 1, 6, 7, 8))
+    header, *lines = table(rows, right=(0, 1, 2, 7, 8, 9))
     yield f"  {header}"
     for line, candidate in zip(lines, candidates, strict=True):
         before, word, after = line.partition(candidate.verdict.value)
@@ -148,33 +269,37 @@ def _flags(candidate: Candidate) -> str:
 # ── for programs ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def json_report(question: Question, candidates: Sequence[Candidate], costs: Prices) -> str:
+def json_report(found: Found, costs: Prices) -> str:
     """Write everything that the table is made from; a figure that is not known is null."""
-    request = question.request
+    question, candidates, request = found.question, found.candidates, found.question.request
     answer = {
         "question": {
             "model": request.shape.name,
             "vllm_version": request.vllm_version,
             "guarantee": request.guarantee.value,
-            "concurrency": question.concurrency,
+            "concurrency": None if question.fills else question.concurrency,
             "max_gpus": question.max_gpus,
             "kv_cache_dtypes": list(question.kv_cache_dtypes),
             "capacity": request.capacity.value,
         },
         "prices": {"currency": costs.currency, "remark": costs.remark},
-        "candidates": [_candidate(candidate) for candidate in candidates],
+        "counts": "memory, not throughput; decode_bounds are upper bounds from memory bandwidth, not predictions",
+        "left_out": {"slices": found.num_slices, "candidates_of_many_engines": found.num_many},
+        "candidates": [_candidate(question, candidate) for candidate in candidates],
         "hints": list(hints(question, candidates)),
         "findings": [finding_json(finding) for finding in question.findings],
     }
     return inert_json(answer, indent=2)
 
 
-def csv_report(candidates: Sequence[Candidate]) -> str:
+def csv_report(found: Found) -> str:
     """Write one row per candidate; an interval has three columns, which are empty where it is not known."""
     rows: list[Json] = []
-    for candidate in candidates:
+    for candidate in found.candidates:
         row: Json = {}
-        for key, value in _candidate(candidate).items():
+        for key, value in _candidate(found.question, candidate).items():
+            if key == "decode_bounds":
+                continue
             row |= {f"{key}_{end}": value and value[end] for end in _ENDS} if key in _INTERVALS else {key: value}
         rows.append(row)
     text = io.StringIO()
@@ -184,9 +309,11 @@ def csv_report(candidates: Sequence[Candidate]) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _candidate(candidate: Candidate) -> Json:
+def _candidate(question: Question, candidate: Candidate) -> Json:
     budget, parallelism = candidate.budget, candidate.parallelism
     engines, part = candidate.on_one_gpu
+    held = requests_held(candidate) if candidate.verdict is Verdict.FITS else 0
+    bounds = decode_bounds(candidate, held) if candidate.verdict in _SHOWN else ()
     return {
         "accelerator": candidate.accelerator.name,
         "verdict": candidate.verdict.value,
@@ -204,11 +331,16 @@ def _candidate(candidate: Candidate) -> Json:
         "gpu_memory_utilization_of_each": _number(part),
         "requests_per_replica": candidate.share,
         "requests_that_surely_fit_a_replica": candidate.surely,
+        "requests_that_one_engine_holds": held,
+        "engines_within_max_gpus": question.gpus_of(candidate.accelerator) // parallelism.num_gpus,
         "full_requests_per_replica": round(float(candidate.full_requests), 2),
         "max_model_len_that_surely_fits": candidate.longest,
         "demand_bytes": budget.demand_bytes,
         "available_kv_cache_bytes": _interval(budget.tightest.available if budget.tightest else None),
         "headroom_bytes": _interval(budget.headroom),
+        "memory_bandwidth_bytes_per_second": candidate.accelerator.memory_bandwidth_bytes_per_second,
+        "decode_tokens_per_second_at_most": bounds[-1].tokens_per_second if bounds else None,
+        "decode_bounds": [structs.asdict(bound) for bound in bounds],
         "pinned_blocks": budget.pin.num_blocks if budget.pin else None,
     }
 

@@ -31,8 +31,9 @@ def test_people_see_the_cheapest_first_with_cost_gpus_and_settings() -> None:
     output = run(*QWEN, *RAG, *FEW).output
     assert "64 requests of 6000 + 500 tokens at the same time" in output
     rows = [line.split() for line in output.splitlines() if " tp" in line]
-    assert [float(row[0]) for row in rows] == sorted(float(row[0]) for row in rows)
-    assert rows[0][:3] == ["3.99", "1", "H200-SXM-141GB"]
+    assert [float(row[1]) for row in rows] == sorted(float(row[1]) for row in rows)
+    assert [row[0] for row in rows] == [str(number) for number in range(1, len(rows) + 1)]
+    assert rows[0][1:4] == ["3.99", "1", "H200-SXM-141GB"]
     assert (
         "Cheapest: 1 × H200-SXM-141GB: --tensor-parallel-size 1 --max-model-len 6500 --max-num-seqs 64 --kv-cache-dtype fp8"
         in output
@@ -84,8 +85,11 @@ def test_explain_confirms_what_size_chose() -> None:
 
 
 def test_without_a_workload_every_accelerator_tells_what_it_holds() -> None:
-    answered = answer("--model", "Qwen/Qwen3-8B", "--vllm-version", "0.33.0", "--max-gpus", "1")
+    asked = ("--model", "Qwen/Qwen3-8B", "--vllm-version", "0.33.0", "--max-gpus", "1")
+    answered = answer(*asked)
     assert answered["question"]["guarantee"] == "Startup"
+    assert not [each for each in answered["candidates"] if "MIG" in each["accelerator"]]
+    answered["candidates"] += answer(*asked, "--gpus", "mig")["candidates"]
     by_name = {each["accelerator"]: each for each in answered["candidates"] if each["verdict"] != "MayNotFit"}
     assert len(by_name) > 60
     assert by_name["H100-SXM-80GB"]["full_requests_per_replica"] > by_name["L40S-48GB"]["full_requests_per_replica"] > 1
@@ -126,6 +130,111 @@ def test_all_tells_every_candidate() -> None:
 def test_accelerators_are_chosen_by_name_part_or_vendor(wanted: str, names: set[str]) -> None:
     answered = answer("--model", "Qwen/Qwen3-8B", "--gpus", wanted)
     assert {each["accelerator"] for each in answered["candidates"]} == names
+
+
+# ── what engines hold, and how fast memory lets them decode ───────────────────────────────────────────────────────
+
+TOKENS = ("--prompt-tokens", "6k", "--output-tokens", "500")
+
+
+def test_without_a_number_of_requests_the_answer_is_how_many_the_gpus_hold() -> None:
+    answered = answer(*QWEN, *TOKENS, "--gpus", "8xH100-SXM-80GB,2xL40S")
+    assert (answered["question"]["concurrency"], answered["question"]["guarantee"]) == (None, "Workload")
+    fits = [each for each in answered["candidates"] if each["verdict"] == "Fits"]
+    assert {each["num_gpus"] for each in fits if each["accelerator"] == "H100-SXM-80GB"} == {8}
+    assert {each["num_gpus"] for each in fits if each["accelerator"] == "L40S-48GB"} == {2}
+    for each in fits:
+        gpus_of_one = each["num_gpus"] // each["replicas"]
+        assert (
+            each["engines_within_max_gpus"]
+            == each["replicas"]
+            == (8 if "H100" in each["accelerator"] else 2) // gpus_of_one
+        )
+        assert (
+            each["requests_that_one_engine_holds"] == each["max_num_seqs"] == each["requests_that_surely_fit_a_replica"]
+        )
+    costs = [each["cost_per_hour"] / (each["replicas"] * each["max_num_seqs"]) for each in fits]
+    assert costs == sorted(costs)
+    sizes = {each["tensor_parallel_size"] for each in fits if each["accelerator"] == "H100-SXM-80GB"}
+    assert sizes == {1, 2, 4, 8}, "few GPUs are compared by every size"
+
+
+def test_one_request_more_than_an_engine_holds_does_not_surely_fit() -> None:
+    best = answer(*QWEN, *TOKENS, "--gpus", "1xH200-SXM-141GB")["candidates"][0]
+    held = best["requests_that_one_engine_holds"]
+    for requests, verdicts in ((held, {"Fits"}), (held + 1, {"MayNotFit", "DoesNotFit"})):
+        asked = (*QWEN, *TOKENS, "--peak-concurrency", str(requests), "--gpus", "H200-SXM-141GB", "--max-gpus", "1")
+        found = answer(*asked, "--kv-cache-dtype", best["kv_cache_dtype"])["candidates"]
+        assert {each["verdict"] for each in found} <= verdicts
+
+
+def test_the_answer_says_what_engines_hold_and_that_it_counts_memory() -> None:
+    output = run(*QWEN, *RAG, "--gpus", "H200-SXM-141GB", "--max-gpus", "4").output
+    assert "One engine (tp1) holds " in output
+    held = int(output.partition("One engine (tp1) holds ")[2].split()[0])
+    assert f"requests of 6000 + 500 tokens at the same time (--max-num-seqs {held})" in output
+    assert f"4 engines on 4 GPUs hold {4 * held}" in output
+    assert "These numbers count memory, not throughput." in output
+    assert "upper bound of the decode speed" in output
+    assert "which is no prediction: 4800 GB/s of a GPU" in output
+    assert "6250 tokens in the cache of each sequence" in output
+    assert [line.split()[0] for line in output.splitlines() if "≤" in line] == ["1", "8", "32", str(held)]
+
+
+def test_the_bound_is_bandwidth_by_bytes() -> None:
+    answered = answer(*QWEN, *RAG, "--gpus", "H200-SXM-141GB")
+    assert "memory, not throughput" in answered["counts"]
+    best = answered["candidates"][0]
+    for bound in best["decode_bounds"]:
+        read = bound["weights_bytes"] + bound["kv_cache_bytes"]
+        assert bound["tokens_per_second"] == pytest.approx(bound["batch"] * 4.8e12 / read, abs=1)
+        assert bound["sequence_tokens"] == 6250
+    assert best["decode_tokens_per_second_at_most"] == best["decode_bounds"][-1]["tokens_per_second"]
+
+
+def test_an_unknown_bandwidth_is_said() -> None:
+    output = run(*QWEN, *RAG, "--gpus", "RTX-6000D").output
+    assert "no bound of the decode speed: the memory bandwidth of RTX-6000D-84GB is not known" in output
+
+
+def test_slices_and_many_engines_are_left_out_and_counted() -> None:
+    asked = (
+        "--model",
+        "Qwen/Qwen3-8B",
+        "--vllm-version",
+        "0.33.0",
+        *TOKENS,
+        "--max-gpus",
+        "32",
+        "--kv-cache-dtype",
+        "auto",
+    )
+    few = answer(*asked, "--gpus", "mig,H200-SXM", "--peak-concurrency", "200")
+    assert few["left_out"] == {"slices": 0, "candidates_of_many_engines": few["left_out"]["candidates_of_many_engines"]}
+    assert few["left_out"]["candidates_of_many_engines"] > 0
+    fits = [each for each in few["candidates"] if each["verdict"] == "Fits"]
+    assert max(each["replicas"] for each in fits) <= 8
+    every = answer(*asked, "--gpus", "mig,H200-SXM", "--peak-concurrency", "200", "--all")
+    assert max(each["replicas"] for each in every["candidates"] if each["verdict"] == "Fits") > 8
+    assert every["left_out"] == {"slices": 0, "candidates_of_many_engines": 0}
+    output = run(*asked, "--gpus", "mig,H200-SXM", "--peak-concurrency", "200").output
+    assert (
+        f"left out: {few['left_out']['candidates_of_many_engines']} of more than 8 engines; --all shows them" in output
+    )
+    assert "slices of GPUs (MIG); --all shows them" in run(*QWEN, *RAG).output
+
+
+def test_many_engines_are_an_answer_where_no_others_fit() -> None:
+    asked = ("--model", "Qwen/Qwen3-8B", *TOKENS, "--peak-concurrency", "400", "--gpus", "A100-40GB-MIG-7g.40gb")
+    (best, *_) = answer(*asked)["candidates"]
+    assert (best["verdict"], best["replicas"] > 8) == ("Fits", True)
+
+
+@pytest.mark.parametrize("row", [1, 2])
+def test_a_chosen_row_is_explained(row: int) -> None:
+    rows = [line.split() for line in run(*QWEN, *RAG, *FEW).stdout.splitlines() if " tp" in line and "Fits" in line]
+    output = run(*QWEN, *RAG, *FEW, "--choose", str(row)).output
+    assert f"Row {row}: {rows[row - 1][2]} × {rows[row - 1][3]}: " in output
 
 
 def test_prices_of_the_user_replace_ours(tmp_path: Path) -> None:
@@ -189,12 +298,14 @@ def test_the_exit_code_says_whether_something_fits(arguments: tuple[str, ...], c
     [
         (("--gpus", "H999"), "--gpus names 'H999', which is neither an accelerator nor a vendor"),
         (("--gpus", ""), "neither an accelerator nor a vendor"),
+        (("--gpus", "0xL4"), "--gpus says '0xL4'; write at least one GPU, such as 8xL4"),
+        (("--gpus", "4xH999"), "--gpus names 'H999', which is neither an accelerator nor a vendor"),
         (("--peak-concurrency", "8"), "a workload also needs --prompt-tokens, --output-tokens"),
         (
             ("--peak-concurrency", "x", "--prompt-tokens", "1", "--output-tokens", "1"),
             "--peak-concurrency is 'x'; it must be a whole",
         ),
-        (("--guarantee", "Workload"), "guarantee Workload needs --peak-concurrency"),
+        (("--guarantee", "Workload"), "guarantee Workload needs --prompt-tokens, --output-tokens"),
         (("--guarantee", "FullContext"), "guarantee FullContext needs --max-num-seqs"),
         (("--max-model-len", "long"), "--max-model-len is 'long'"),
         (
