@@ -28,10 +28,11 @@ from kvgate.judge.what_if import ACCELERATOR_NOT_LISTED, SETTING_NOT_UNDERSTOOD,
 from kvgate.manifests.fields import FIELD_IGNORED
 from kvgate.manifests.inputs import UNKNOWN_KIND
 from kvgate.manifests.judging.engine_budget import MODEL_NOT_NAMED, OVERSUBSCRIBED
-from kvgate.manifests.judging.gpus import IDLE_GPUS, RUNS_ON_CPU, SEVERAL_ACCELERATORS, SHARED_GPU, TOO_FEW_GPUS
+from kvgate.manifests.judging.gpus import IDLE_GPUS, OTHER_HARDWARE, RUNS_ON_CPU, SHARED_GPU, TOO_FEW_GPUS
 from kvgate.manifests.judging.judgement import RELEASE_DECIDES
 from kvgate.manifests.judging.line_findings import NOT_UNDERSTOOD, VARIABLE_UNKNOWN, WRAPPER_OPTIONS
 from kvgate.manifests.judging.surroundings import PROBE_TOO_IMPATIENT, VOLUME_TOO_SMALL
+from kvgate.manifests.judging.which_gpus import ACCELERATOR_DECIDES, SEVERAL_ACCELERATORS
 from kvgate.rules import Rule
 from kvgate.rules.drafts import DRAFT_OF_ANOTHER_MODEL, DRAFT_TOO_LARGE, SPECULATION_REFUSED
 from kvgate.rules.host_memory import HOST_MEMORY_TOO_SMALL, SHARED_MEMORY_TOO_SMALL
@@ -177,7 +178,9 @@ _IN_ORDER = (
     SHARED_GPU,
     RUNS_ON_CPU,
     MODEL_NOT_NAMED,
+    ACCELERATOR_DECIDES,
     SEVERAL_ACCELERATORS,
+    OTHER_HARDWARE,
     TOO_FEW_GPUS,
     IDLE_GPUS,
     NOT_UNDERSTOOD,

@@ -22,7 +22,7 @@ from kvgate.manifests.judging.model_names import ModelFound
 from kvgate.manifests.judging.releases import Releases
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
-from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words, any_one
+from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words
 from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand
 from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, MORE_GPUS_THAN_A_NODE, REQUEST_ABOVE_MAX_MODEL_LEN
 from kvgate.vllm.arguments import GivenOption, Located, Place, is_open, located
@@ -99,16 +99,14 @@ def _invalid(engine: FoundEngine, line: CommandLine, name: str, problem: str | W
 
 
 def _of_this_door(findings: list[Finding], facts: EngineFacts) -> Iterator[Finding]:
-    """Leave out findings that are not for other platforms, and word the one about a missing GPU for a manifest."""
+    """Leave out findings that are not for other platforms."""
     for finding in findings:
         if finding.rule in _OF_OTHER_DOORS:
             continue
-        if finding.rule != UNKNOWN_ACCELERATOR or facts.chosen.name is not None:
+        if (
+            finding.rule != UNKNOWN_ACCELERATOR or facts.chosen.name is not None
+        ):  # an engine on other hardware has its own
             yield finding
-        elif not facts.chosen.findings:  # an engine on CPUs has its own
-            give = ("select nodes by nvidia.com/gpu.product",) if facts.engine.is_in_a_pod else ()
-            message = "no GPU is named where kvgate looks"
-            yield UNKNOWN_ACCELERATOR.finding(finding.field, message, any_one(*give, "give --accelerator"))
 
 
 def _no_model(engine: FoundEngine) -> Located:

@@ -1,7 +1,8 @@
 """The GPUs of an engine: the accelerator that it is judged on, and their number against those that it uses."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -21,8 +22,23 @@ from kvgate.vllm.parser import CommandLine
 _CPU_IMAGE = pattern(r"(?:^|[-_/:.])cpu(?:$|[-_/:.@])")
 _SHARED_RESOURCE = ".shared"
 """Ending of the resource where NVIDIA's device plugin shares GPUs under another name."""
-_MAX_NAMES = 4
-"""Accelerators that one sentence names."""
+_OTHER_HARDWARE: Mapping[str, str] = {
+    "google.com/tpu": "a TPU",
+    "aws.amazon.com/neuron": "AWS Neuron hardware",
+    "habana.ai/gaudi": "an Intel Gaudi",
+    "gpu.intel.com/": "a GPU of Intel",
+    "huawei.com/Ascend": "a Huawei Ascend NPU",
+    "rebellions.ai/": "a Rebellions NPU",
+}
+"""Beginning of the name of a resource → the words for it."""
+POOL_LABELS = frozenset({
+    "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name", "karpenter.sh/nodepool",
+    "karpenter.sh/provisioner-name", "kubernetes.azure.com/agentpool", "agentpool",
+    "node.kubernetes.io/pool",
+    "node.kubernetes.io/nodepool", "oci.oraclecloud.com/nodepool", "alibabacloud.com/nodepool-id", "node-pool", "nodepool", "node_pool",
+    "pool",
+})  # fmt: skip
+"""Labels of nodes whose values are names of node pools."""
 _RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
 """Sizes whose product is the ranks of one engine; decode_context_parallel_size uses tensor ranks again."""
 _SIZES = (*_RANKS, "data_parallel_size", "data_parallel_size_local")
@@ -37,18 +53,19 @@ _CHIPS = ("google.com/tpu", "aws.amazon.com/neuron")
 """Resources that count chips, of whose cores each may be a rank."""
 
 
-SEVERAL_ACCELERATORS = Rule(
-    id="SeveralAccelerators",
-    severities=(Severity.INFO,),
-    scope=Scope.MANIFESTS,
-    title="The pod may run on several kinds of GPU; the one with the least memory is judged.",
-)
 SHARED_GPU = Rule(
     id="SharedGpu",
     severities=(Severity.WARNING,),
     scope=Scope.COMMAND_LINE,
     title="The node shares the GPU between containers, in turns or at once.",
     explanation="The memory that the others take is not counted.",
+)
+OTHER_HARDWARE = Rule(
+    id="OtherHardware",
+    severities=(Severity.INFO,),
+    scope=Scope.MANIFESTS,
+    title="The engine requests hardware that is not a GPU of NVIDIA or AMD: TPU, Gaudi, Neuron, Ascend, or a GPU of Intel.",
+    explanation="kvgate does not judge it, and the verdict is Unknown.",
 )
 RUNS_ON_CPU = Rule(
     id="RunsOnCpu",
@@ -71,40 +88,54 @@ IDLE_GPUS = Rule(
 
 
 class Chosen(Struct, frozen=True, kw_only=True):
-    """The accelerator that is judged, and the remarks about the choice."""
+    """The accelerators that are judged, and the remarks about the choice."""
 
     name: str | None
-    """None where neither the manifest nor the configuration names it."""
+    """The one with the least memory; None where neither the manifest nor the configuration names one."""
     path: str = ""
     """Path of the field that named it."""
-    others: tuple[str | None, ...] = ()
-    """The one with the most memory where several are possible; None for one that nothing names."""
+    others: tuple[str, ...] = ()
+    """The others that are possible, by memory."""
+    must_start_on_all: bool = False
+    """True where the user stated the list: an engine that does not start on one of them is refused."""
+    may_be_unnamed: bool = False
+    """True where it may run on a node whose GPU nothing names, too."""
+    is_open: bool = False
+    """True where it may run on any GPU of the catalogue."""
     findings: tuple[Located, ...] = ()
     assumed: tuple[str, ...] = ()
 
 
-def choose(engine: FoundEngine, configured: str | None) -> Chosen:
-    """Choose the configured accelerator if the hints allow it, else the possible one with the least memory."""
-    found = accelerators_of(engine.hints)
+Pools = Mapping[str, Sequence[str]]
+"""Name of a node pool → names of the GPUs that its nodes have."""
+
+
+def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingProxyType({})) -> Chosen:
+    """Choose the configured accelerators if the hints allow them, else those that the hints name, else all of the catalogue.
+
+    `configured` is one name, or several with commas between them.
+    """
+    found, pooled = accelerators_of(engine.hints), _pooled(engine, pools)
+    stated = [gpu for _, gpus in pooled for gpu in gpus] or [text.strip() for text in (configured or "").split(",")]
     if found:
-        named = catalogue.find_accelerator(configured) if configured and len(found) > 1 else None
-        meant = next((each for each in found if named and each.accelerator.name == named.name), None)
-        if meant:
-            name = meant.accelerator.name
-            return Chosen(name=name, path=meant.hint.path, assumed=(f"accelerator {name}, as configured",))
-        by_memory = sorted(found, key=lambda each: each.accelerator.memory_bytes)
-        least, most = by_memory[0], by_memory[-1]
-        others = (
-            *([most.accelerator.name] if len(found) > 1 else []),
-            *([None] if may_be_unnamed(engine.hints) else []),
-        )
+        known = {each.name for each in map(catalogue.find_accelerator, stated) if each}
+        meant = [each for each in found if each.accelerator.name in known] if len(found) > 1 else []
+        by_memory = sorted(meant or found, key=lambda each: each.accelerator.memory_bytes)
+        least, others = by_memory[0], tuple(each.accelerator.name for each in by_memory[1:])
         beside = [hint for hint in engine.hints if hint.term in (None, least.hint.term)]
         shared = next((hint for hint in beside if _says_shared(hint)), None)
-        findings = (
-            *([_several(found, is_open=None in others)] if others else []),
-            *([_shared(shared, beside, least.accelerator)] if shared else []),
+        return Chosen(
+            name=least.accelerator.name,
+            path=least.hint.path,
+            others=others,
+            must_start_on_all=bool(meant),
+            may_be_unnamed=not meant and may_be_unnamed(engine.hints),
+            findings=(_shared(shared, beside, least.accelerator),) if shared and not meant else (),
+            assumed=(f"accelerator {_either(by_memory)}, as configured",) if meant else (),
         )
-        return Chosen(name=least.accelerator.name, path=least.hint.path, others=others, findings=findings)
+    own_hardware = {each.vendor for each in map(catalogue.find_accelerator, stated) if each} - {"nvidia", "amd"}
+    if not own_hardware and (unjudged := _other_hardware(engine)):
+        return Chosen(name=None, path=unjudged.path, findings=(unjudged,))
     if unlisted := unlisted_hint(engine.hints):
         return Chosen(name=unlisted.value, path=unlisted.path)
     if image := cpu_image(engine):
@@ -114,18 +145,37 @@ def choose(engine: FoundEngine, configured: str | None) -> Chosen:
         )
         message = "this image runs on CPUs, whose KV cache is main memory: not judged"
         return Chosen(name=None, path=image.path, findings=(located(RUNS_ON_CPU, at, message, remedy),))
-    if configured:
-        return Chosen(name=configured, assumed=(f"accelerator {configured}, as configured",))
-    return Chosen(name=None)
+    if any(stated):
+        path, pool = next(((hint.path, f"as pool {hint.value} has it") for hint, _ in pooled), ("", "as configured"))
+        names = sorted(dict.fromkeys(stated), key=_memory_of)
+        word = f"accelerator {' or '.join(names)}, {pool}"
+        return Chosen(name=names[0], path=path, others=tuple(names[1:]), must_start_on_all=True, assumed=(word,))
+    return Chosen(name=None, is_open=True)
 
 
-def _several(found: tuple[AcceleratorFound, ...], *, is_open: bool) -> Located:
-    names = [each.accelerator.name for each in found]
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    more += ", or on a node whose labels name none" if is_open else ""
-    message = f"it may run on any of {', '.join(names[:_MAX_NAMES])}{more}; the one with the least memory is judged"
-    at = Place(name="accelerator", path=found[0].hint.path)
-    return located(SEVERAL_ACCELERATORS, at, message, any_one("select one", "size for the least"))
+def _memory_of(name: str) -> int:
+    known = catalogue.find_accelerator(name)
+    return known.memory_bytes if known else 0
+
+
+def _either(found: Sequence[AcceleratorFound]) -> str:
+    return " or ".join(each.accelerator.name for each in found)
+
+
+def _pooled(engine: FoundEngine, pools: Pools) -> list[tuple[Hint, Sequence[str]]]:
+    """Return the labels of node pools that the configuration describes, with their GPUs."""
+    labels = (hint for hint in engine.hints if hint.name in POOL_LABELS and hint.value in pools)
+    return [(hint, pools[hint.value]) for hint in labels]
+
+
+def _other_hardware(engine: FoundEngine) -> Located | None:
+    """Return the finding about hardware that kvgate does not judge; None where no resource of the manifest is such."""
+    for hint in engine.hints:
+        words = next((words for beginning, words in _OTHER_HARDWARE.items() if hint.value.startswith(beginning)), "")
+        if hint.name == "resource" and words:
+            message = f"{hint.value} is {words}, which is not a GPU that kvgate judges"
+            return located(OTHER_HARDWARE, Place(name="accelerator", path=hint.path), message)
+    return None
 
 
 def _says_shared(hint: Hint) -> bool:

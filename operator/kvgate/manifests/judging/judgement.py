@@ -1,17 +1,25 @@
 """The judgement of an engine that a reader found: with its release, or with the oldest and the newest that it may be."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kvgate.budget import NOTHING_OBSERVED, Calibration, Verdict, Workload, parse_patch
+from kvgate.budget import AUTO_MAX_MODEL_LEN, NOTHING_OBSERVED, Accelerator, Calibration, Verdict, Workload, parse_patch
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge.assess import Assessment
 from kvgate.judge.drafts import UNKNOWN_DRAFT
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR
 from kvgate.judge.models import UNKNOWN_MODEL
+from kvgate.judge.on_accelerators import (
+    WORST_FIRST,
+    AcceleratorVerdict,
+    MemoryNeeded,
+    joined,
+    memory_needed,
+    verdicts_on,
+)
 from kvgate.manifests.judging.engine_budget import (
     EngineFacts,
     ask_budget,
@@ -20,12 +28,22 @@ from kvgate.manifests.judging.engine_budget import (
     is_partly_seen,
     version_path,
 )
-from kvgate.manifests.judging.gpus import choose, gpu_count_problems
+from kvgate.manifests.judging.gpus import Pools, choose, gpu_count_problems
 from kvgate.manifests.judging.line_findings import line_findings, undecided_settings
 from kvgate.manifests.judging.model_names import Named, find_model
 from kvgate.manifests.judging.releases import releases_of
 from kvgate.manifests.judging.surroundings import start_advice
+from kvgate.manifests.judging.which_gpus import (
+    largest_board,
+    named_gpus,
+    possible_gpus,
+    smallest_that_starts,
+    vendor_of,
+    which_of_several,
+    which_start,
+)
 from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import Rule, Scope, Severity, any_one
 from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.vllm.arguments import Located, Place, located, option_name
@@ -45,6 +63,8 @@ class Defaults(Struct, frozen=True, kw_only=True):
     """Facts that a manifest does not state, from the command line or `.kvgate.yaml`."""
 
     accelerator: str | None = None
+    """A name of the catalogue, or several with commas between them: the engine must start on each."""
+    pools: Pools = field(default_factory=dict)
     vllm_version: str | None = None
     model_config: str | None = None
     """Text of a config.json, for models that the catalogue does not know."""
@@ -77,6 +97,12 @@ class JudgedEngine(Struct, frozen=True, kw_only=True):
     findings: tuple[Located, ...] = ()
     assumed: tuple[str, ...] = field(default=())
     """Assumptions about facts that the manifest does not state."""
+    accelerators: tuple[AcceleratorVerdict, ...] = ()
+    """Verdict on each GPU that it may run on, where nothing names one alone; empty where one is named, or nothing can be judged."""
+    needed: MemoryNeeded | None = None
+    """Memory that one GPU must have; None where a GPU is named, or nothing can be judged."""
+    judged_on: str | None = None
+    """The GPU whose assessment it is, where nothing names one: the smallest on which it starts."""
 
 
 class EngineNames(Struct, frozen=True, kw_only=True):
@@ -100,7 +126,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     line = parse_arguments(engine.arguments, newest_read(), program=engine.program)
     model = find_model(list(_names(engine, line)), defaults.models.locked)
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
-    chosen = choose(engine, defaults.accelerator)
+    chosen = choose(engine, defaults.accelerator, defaults.pools)
     facts = EngineFacts(
         engine=engine,
         model=model,
@@ -111,13 +137,11 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         calibration=defaults.calibration,
         models=defaults.models.without_fetched(model.name) if model and model.is_place else defaults.models,
     )
-    judged = _judged_at_both_ends(facts)
-    if judged.verdict is Verdict.DOES_NOT_FIT:
-        others = (replace(facts, chosen=replace(chosen, name=name)) for name in chosen.others)
-        may_start = any(_judged_at_both_ends(other).verdict is not Verdict.DOES_NOT_FIT for other in others)
-        if engine.is_overridden or may_start:  # on another of the possible GPUs; the smallest one is judged
-            softened = tuple(each.softened() for each in judged.findings)
-            judged = replace(judged, verdict=Verdict.MAY_NOT_FIT, findings=softened)
+    if chosen.is_open:
+        judged = _judged_on_any(facts)
+    else:
+        judged = _judged_on_several(facts) if chosen.others or chosen.may_be_unnamed else _joined(_ends(facts))
+        judged = _softened(judged) if engine.is_overridden else judged
     shape = judged.assessment.budget.request.shape if judged.assessment and judged.assessment.budget else None
     sibling = f"{shape.name} is assumed from {shape.assumed.words}" if shape and shape.assumed else ""
     of_the_model = (model.assumed if model else "", sibling)
@@ -204,12 +228,18 @@ RELEASE_DECIDES = Rule(
 )
 
 
-def _judged_at_both_ends(facts: EngineFacts) -> JudgedEngine:
-    """One judgement of the possible releases: where the two ends differ nothing is certain."""
-    high = judged_with(facts, facts.releases.high)
-    if facts.releases.is_one:
+def _ends(facts: EngineFacts) -> list[JudgedEngine]:
+    """Judge with the newest of the possible releases, and with the oldest where there are several."""
+    releases = facts.releases
+    versions = (releases.high,) if releases.is_one else (releases.high, releases.low)
+    return [judged_with(facts, version) for version in versions]
+
+
+def _joined(ends: Sequence[JudgedEngine]) -> JudgedEngine:
+    """Return one judgement of the possible releases: where the two ends differ nothing is certain."""
+    high, low = ends[0], ends[-1]
+    if len(ends) == 1:
         return high
-    low = judged_with(facts, facts.releases.low)
     findings, verdict = list(_joined_findings(low, high)), high.verdict
     if low.verdict is not high.verdict:
         verdict = Verdict.UNKNOWN if Verdict.UNKNOWN in (low.verdict, high.verdict) else Verdict.MAY_NOT_FIT
@@ -220,6 +250,96 @@ def _judged_at_both_ends(facts: EngineFacts) -> JudgedEngine:
         at = Place(name="vllm_version", path=version_path(high.engine))
         findings.append(located(RELEASE_DECIDES, at, message, remedy))
     return replace(high, verdict=verdict, is_release_known=False, findings=tuple(findings))
+
+
+def _on(facts: EngineFacts, name: str) -> JudgedEngine:
+    """Judge with one of the possible GPUs."""
+    return _joined(_ends(replace(facts, chosen=replace(facts.chosen, name=name))))
+
+
+def _verdicts_on(ends: Sequence[JudgedEngine], gpus: Sequence[Accelerator]) -> tuple[AcceleratorVerdict, ...]:
+    """Return the verdict on each GPU; nothing where the model or a setting is not known."""
+    requests = [end.assessment.budget.request for end in ends if end.assessment and end.assessment.budget]
+    if len(requests) < len(ends):
+        return ()
+    if ends[0].settings.get("max_model_len") in (AUTO_MAX_MODEL_LEN, "auto"):
+        # a budget has the length that fits its own GPU
+        requests = [request.with_settings(max_model_len=AUTO_MAX_MODEL_LEN) for request in requests]
+    tables = [verdicts_on(request, gpus) for request in requests]
+    return tuple(joined(tables[-1], tables[0])) if len(tables) > 1 else tables[0]
+
+
+def _judged_on_any(facts: EngineFacts) -> JudgedEngine:
+    """Judge an engine whose GPU nothing names: it fits where it starts on any, and its findings hold on the smallest and the largest."""
+    vendor, is_stated = vendor_of(facts.engine)
+    gpus, largest = possible_gpus(vendor, facts.engine.gpu_part), largest_board(vendor)
+    ends = _ends(replace(facts, chosen=replace(facts.chosen, name=largest)))
+    judged, verdicts = _joined(ends), _verdicts_on(ends, gpus)
+    if not verdicts:
+        return replace(judged, accelerator=None)
+    name = smallest_that_starts(verdicts) or largest
+    if name != largest:
+        on_largest = {_key(each): each for each in judged.findings}
+        judged = _on(facts, name)
+        common = [(each, on_largest[_key(each)]) for each in judged.findings if _key(each) in on_largest]
+        kept = (each if each.finding.words == other.finding.words else _only_on(name, each) for each, other in common)
+        judged = replace(judged, findings=tuple(kept))
+    elif judged.verdict is Verdict.DOES_NOT_FIT:
+        judged = replace(judged, findings=tuple(_on_none(each, largest) for each in judged.findings))
+        other = "amd" if vendor == "nvidia" else "nvidia"
+        if not is_stated and smallest_that_starts(_verdicts_on(ends, possible_gpus(other, facts.engine.gpu_part))):
+            judged = _softened(judged)
+    budget = judged.assessment.budget if judged.assessment else None
+    needed = memory_needed(budget) if budget else None
+    told = which_start(facts.engine, verdicts, needed) if judged.verdict is not Verdict.DOES_NOT_FIT else ()
+    findings = (*judged.findings, *told)
+    return replace(judged, accelerator=None, findings=findings, accelerators=verdicts, needed=needed, judged_on=name)
+
+
+def _on_none(each: Located, gpu: str) -> Located:
+    """Say of a want of memory that no GPU has it."""
+    if each.finding.rule not in BUDGET_RULES:
+        return each
+    message = "no GPU of the catalogue holds it; on {gpu}, the largest, {message}"
+    return replace(each, finding=each.finding.with_words(message, gpu=gpu))
+
+
+def _softened(judged: JudgedEngine) -> JudgedEngine:
+    """Return a judgement that refuses nothing."""
+    findings = tuple(each.softened() for each in judged.findings)
+    verdict = Verdict.MAY_NOT_FIT if judged.verdict is Verdict.DOES_NOT_FIT else judged.verdict
+    return replace(judged, verdict=verdict, findings=findings)
+
+
+def _judged_on_several(facts: EngineFacts) -> JudgedEngine:
+    """Judge an engine that may run on several GPUs: the worst counts, and its findings name it.
+
+    It refuses only where the user stated the list: a manifest's own list need not be what the cluster has.
+    """
+    chosen, ends = facts.chosen, _ends(facts)
+    judged = _joined(ends)
+    gpus = named_gpus((chosen.name, *chosen.others), facts.engine.gpu_part)
+    verdicts = _verdicts_on(ends, gpus)
+    if not verdicts:
+        return judged
+    by_verdict = sorted(verdicts, key=lambda each: WORST_FIRST.index(each.verdict))
+    worst, best = by_verdict[0], by_verdict[-1]
+    if worst.verdict is not best.verdict:
+        of_best = _on(facts, best.name)
+        common = set(map(_key, of_best.findings))
+        judged = _on(facts, worst.name)
+        told = (each if _key(each) in common else _only_on(worst.name, each) for each in judged.findings)
+        judged = replace(judged, findings=tuple(told))
+        if of_best.verdict is not Verdict.DOES_NOT_FIT and not chosen.must_start_on_all:
+            judged = _softened(judged)
+    elif chosen.may_be_unnamed and _judged_on_any(facts).verdict is not Verdict.DOES_NOT_FIT:
+        judged = _softened(judged)
+    told_of_gpus = which_of_several(chosen, verdicts)
+    return replace(judged, findings=(*judged.findings, *told_of_gpus), accelerators=verdicts)
+
+
+def _only_on(gpu: str, each: Located) -> Located:
+    return replace(each, finding=each.finding.with_words("on {gpu}: {message}", gpu=gpu))
 
 
 def _joined_findings(low: JudgedEngine, high: JudgedEngine) -> Iterator[Located]:

@@ -139,7 +139,8 @@ def _told(device: str, group: Sequence[_Seen]) -> Iterator[tuple[int, Finding]]:
 
 
 def _budget_of(each: _Seen) -> Budget | None:
-    return each.judged.assessment.budget if each.judged.assessment else None
+    """Return the engine's budget; None where the GPU is not known, on which all of them must start."""
+    return each.judged.assessment.budget if each.judged.assessment and each.judged.judged_on is None else None
 
 
 def _with_unknown_ones(device: str, group: Sequence[_Seen]) -> Iterator[tuple[int, Finding]]:
@@ -230,7 +231,7 @@ def _within_its_part(judged: JudgedEngine) -> JudgedEngine:
     """Hold an engine against a claim that limits nothing: vLLM takes its share of the whole GPU, which others have claims to."""
     part = judged.engine.gpu_part
     budget = judged.assessment.budget if judged.assessment else None
-    if part is None or part.is_all_it_sees or budget is None:
+    if part is None or part.is_all_it_sees or budget is None or judged.judged_on is not None:
         return judged
     sharer = sharer_of(budget, judged.engine.name)
     own_bytes = part.of(sharer.memory_bytes)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kvgate import catalogue
 from kvgate.budget.interval import Verdict
 from kvgate.budget.versions import parse_patch
 from kvgate.manifests import read_manifests
@@ -601,17 +602,108 @@ def test_throughput_reaches_the_budget(tmp_path: Path) -> None:
     assert (settings.max_num_batched_tokens, settings.max_num_seqs) == (16384, 2048)
 
 
-def test_a_gpu_that_nothing_names_is_asked_for_where_the_platform_can_say_it(tmp_path: Path) -> None:
-    def remedy(document: dict[str, Any]) -> str:
+def test_an_engine_whose_gpu_nothing_names_is_answered_with_the_gpus(tmp_path: Path) -> None:
+    def told(document: dict[str, Any]) -> JudgedEngine:
         (tmp_path / "x.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
         (engine,) = find_engines(read_manifests([str(tmp_path)])).engines
-        (told,) = (f for f in judge_engine(engine, Defaults()).findings if f.finding.rule.id == "UnknownAccelerator")
-        return told.finding.remediation
+        return judge_engine(engine, Defaults())
 
-    vllm = {"name": "vllm", "image": IMAGE, "command": ["vllm", "serve", "Qwen/Qwen3-8B"]}
+    vllm = {"name": "vllm", "image": IMAGE, "command": ["vllm", "serve", "Qwen/Qwen3-14B", "--max-model-len=8192"]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [vllm]}}
-    assert remedy(pod) == "any one of: select nodes by nvidia.com/gpu.product; give --accelerator"
-    assert remedy({"services": {"vllm": {key: vllm[key] for key in ("image", "command")}}}) == "give --accelerator"
+    found = told(pod)
+    assert (found.verdict, found.accelerator, found.judged_on) == (Verdict.FITS, None, "A100-SXM-40GB")
+    (finding,) = (each.finding for each in found.findings if each.finding.rule.id == "AcceleratorDecides")
+    assert "starts on A100-40GB and larger" in finding.message
+    assert "one GPU must have about" in finding.message
+    assert "select nodes by nvidia.com/gpu.product" in finding.remediation
+    compose = {"services": {"vllm": {key: vllm[key] for key in ("image", "command")}}}
+    (finding,) = (each.finding for each in told(compose).findings if each.finding.rule.id == "AcceleratorDecides")
+    assert "select nodes" not in finding.remediation
+
+
+def test_silence_means_that_it_starts_on_every_gpu(tmp_path: Path) -> None:
+    small = judged(tmp_path, "Qwen/Qwen3-0.6B", "--max-model-len=2048", "--max-num-seqs=4", nodeSelector={})
+    assert small.verdict is Verdict.FITS
+    assert rules(small) == []
+    assert {each.verdict for each in small.accelerators} == {Verdict.FITS}
+
+
+def test_what_no_gpu_holds_with_the_parallel_sizes_of_the_manifest_is_refused(tmp_path: Path) -> None:
+    alone = judged(tmp_path, "deepseek-ai/DeepSeek-R1", "--max-model-len=4096", nodeSelector={})
+    assert alone.verdict is Verdict.DOES_NOT_FIT
+    (error,) = (each.finding.message for each in alone.findings if each.finding.severity is Severity.ERROR)
+    assert error.startswith("no GPU of the catalogue holds it; on GB300-288GB, the largest, weights")
+    shm = {"name": "shm", "emptyDir": {"medium": "Memory"}}
+    mounted = {"volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}
+    arguments = ("deepseek-ai/DeepSeek-R1", "--max-model-len=4096", "--tensor-parallel-size=8")
+    spread = judged(tmp_path, *arguments, gpus=8, container=mounted, nodeSelector={}, volumes=[shm])
+    assert (spread.verdict, spread.judged_on) == (Verdict.FITS, "H100-NVL-94GB")
+    few = judged(tmp_path, "Qwen/Qwen3-0.6B", "--tensor-parallel-size=2", gpus=1, nodeSelector={})
+    assert (few.verdict, rules(few, Severity.ERROR)) == (Verdict.DOES_NOT_FIT, ["TooFewGpus"])
+
+
+@pytest.mark.parametrize(
+    ("resource", "image", "vendor"),
+    [
+        ("nvidia.com/gpu", IMAGE, "nvidia"),
+        ("amd.com/gpu", IMAGE, "amd"),
+        ("", "vllm/vllm-openai-rocm:v0.32.0", "amd"),
+        ("", "rocm/vllm:v0.32.0", "amd"),
+        ("", IMAGE, "nvidia"),
+    ],
+)
+def test_the_resource_or_the_image_names_the_vendor(tmp_path: Path, resource: str, image: str, vendor: str) -> None:
+    container = {"resources": {"limits": {resource: 1}} if resource else {}}
+    found = judged(tmp_path, "Qwen/Qwen3-0.6B", image=image, container=container, nodeSelector={})
+    vendors = {catalogue.find_accelerator(each.name).vendor for each in found.accelerators}  # type: ignore[union-attr]
+    assert vendors == {vendor}
+
+
+@pytest.mark.parametrize(
+    ("resource", "words"),
+    [
+        ("google.com/tpu", "a TPU"),
+        ("habana.ai/gaudi", "an Intel Gaudi"),
+        ("gpu.intel.com/i915", "a GPU of Intel"),
+        ("gpu.intel.com/xe", "a GPU of Intel"),
+        ("aws.amazon.com/neuroncore", "AWS Neuron"),
+        ("huawei.com/Ascend910B3", "a Huawei Ascend NPU"),
+    ],
+)
+def test_other_hardware_is_named_and_is_no_alarm(tmp_path: Path, resource: str, words: str) -> None:
+    found = judged(tmp_path, "Qwen/Qwen3-0.6B", container={"resources": {"limits": {resource: 1}}}, nodeSelector={})
+    assert found.verdict is Verdict.UNKNOWN
+    (finding,) = (each.finding for each in found.findings if each.finding.rule.id == "OtherHardware")
+    assert finding.severity is Severity.INFO
+    assert words in finding.message
+    assert rules(found, Severity.WARNING, Severity.ERROR) == []
+
+
+def test_an_engine_must_start_on_every_gpu_that_the_user_states(tmp_path: Path) -> None:
+    arguments = ("Qwen/Qwen3-14B", "--max-model-len=8192", "--max-num-seqs=1")
+    found = judged(tmp_path, *arguments, nodeSelector={}, defaults=Defaults(accelerator="L40S-48GB, L4-24GB"))
+    assert (found.verdict, found.accelerator) == (Verdict.DOES_NOT_FIT, "L4-24GB")
+    assert [(each.name, each.verdict) for each in found.accelerators] == [
+        ("L4-24GB", Verdict.DOES_NOT_FIT),
+        ("L40S-48GB", Verdict.FITS),
+    ]
+    (error,) = (each.finding.message for each in found.findings if each.finding.severity is Severity.ERROR)
+    assert error.startswith("on L4-24GB: weights")
+    both = judged(tmp_path, *arguments, nodeSelector={}, defaults=Defaults(accelerator="L40S-48GB,H100-SXM-80GB"))
+    assert (both.verdict, rules(both)) == (Verdict.FITS, [])
+
+
+def test_a_node_pool_that_the_configuration_describes_names_its_gpus(tmp_path: Path) -> None:
+    defaults = Defaults(accelerator="H100-SXM-80GB", pools={"small": ("L4-24GB", "A10G-24GB"), "large": ("L40S-48GB",)})
+    arguments = ("Qwen/Qwen3-14B", "--max-model-len=8192", "--max-num-seqs=1")
+    small = judged(tmp_path, *arguments, nodeSelector={"karpenter.sh/nodepool": "small"}, defaults=defaults)
+    assert small.verdict is Verdict.DOES_NOT_FIT
+    assert [each.name for each in small.accelerators] == ["L4-24GB", "A10G-24GB"]
+    large = judged(tmp_path, *arguments, nodeSelector={"cloud.google.com/gke-nodepool": "large"}, defaults=defaults)
+    assert (large.verdict, large.accelerator) == (Verdict.FITS, "L40S-48GB")
+    assert large.assumed == ("accelerator L40S-48GB, as pool large has it",)
+    other = judged(tmp_path, *arguments, nodeSelector={"cloud.google.com/gke-nodepool": "new"}, defaults=defaults)
+    assert other.accelerator == "H100-SXM-80GB"
 
 
 def test_an_api_key_that_is_given_twice_is_not_repeated(tmp_path: Path) -> None:

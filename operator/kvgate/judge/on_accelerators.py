@@ -1,0 +1,185 @@
+"""One question on several accelerators: the verdict on each, and the memory that one GPU must have."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kvgate.budget import NOTHING_OBSERVED, Accelerator, Budget, BudgetRequest, Verdict, accounting_of
+from kvgate.budget.units import GIB, cdiv, share_of
+from kvgate.judge.assess import Assessment, judge
+from kvgate.rules import Severity
+from kvgate.rules.checks import BUDGET_RULES
+from kvgate.rules.finding import error_rules
+from kvgate.rules.memory import KV_CACHE_MEMORY_ABOVE_GPU, WEIGHTS_TOO_LARGE
+
+_SCRATCH_BYTES = GIB
+"""More than the sampler's scratch differs between two GPUs: a row of the vocabulary for each multiprocessor (`bytes_of_sampler`)."""
+
+
+class AcceleratorVerdict(Struct, frozen=True, kw_only=True):
+    """Verdict on one accelerator."""
+
+    name: str
+    """Name in the catalogue."""
+    verdict: Verdict
+    reason: str = ""
+    """Id of the rule that decides; empty where it fits."""
+    lacking_bytes: int | None = None
+    """Bytes of KV cache that one GPU lacks, as expected; None where the reason is another one."""
+
+
+class MemoryNeeded(Struct, frozen=True, kw_only=True):
+    """Memory of one GPU that an engine needs, in bytes, at the safe end of the prediction."""
+
+    weights_bytes: int
+    request_bytes: int
+    """KV cache of one request of max_model_len."""
+    demand_bytes: int
+    """KV cache of the guarantee that was judged."""
+    memory_bytes: int | None
+    """Least memory of a GPU, at the engine's gpu_memory_utilization; None where the size of the KV cache is given."""
+
+
+def verdicts_on(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> tuple[AcceleratorVerdict, ...]:
+    """Judge a question on each accelerator, in their order; the accelerator of the question itself does not count."""
+    verdicts = _verdicts if request.calibration is NOTHING_OBSERVED else _verdicts.__wrapped__
+    return verdicts(replace(request, accelerator=accelerators[0]), tuple(accelerators)) if accelerators else ()
+
+
+@lru_cache(maxsize=256)
+def _verdicts(request: BudgetRequest, accelerators: tuple[Accelerator, ...]) -> tuple[AcceleratorVerdict, ...]:
+    """Return the verdicts. Many engines of a repository ask the same question, which is answered once."""
+    found: dict[str, AcceleratorVerdict] = {}
+    kinds: dict[tuple[Any, ...], list[Accelerator]] = {}
+    for each in sorted(accelerators, key=lambda each: (each.memory_bytes, -each.multiprocessors)):
+        kinds.setdefault(_kind(request, each), []).append(each)
+    for alike in kinds.values():
+        found |= _verdicts_of_kind(request, alike)
+    return tuple(found[each.name] for each in accelerators)
+
+
+def _kind(request: BudgetRequest, accelerator: Accelerator) -> tuple[Any, ...]:
+    """Return everything about an accelerator that the arithmetic and the rules read, except memory and multiprocessors."""
+    limits = accounting_of(request.vllm_version).batch_limits(accelerator, request.circumstances.usage_context)
+    has_links = request.settings.parallelism.num_gpus > 1 and (accelerator.nvlink, accelerator.has_multicast)
+    chunks_by_memory = any(encoder.chunk_patch_bytes for encoder in request.shape.encoders)
+    return (
+        accelerator.vendor,
+        accelerator.compute_capability or (),
+        accelerator.unified_memory,
+        accelerator.is_slice,
+        has_links,
+        limits.max_num_seqs,
+        limits.max_num_batched_tokens,
+        accelerator.memory_bytes if chunks_by_memory else 0,  # the profile run takes more where there is more
+        accelerator.name if request.calibration.starts else "",  # observed starts are those of one product
+    )
+
+
+def _verdicts_of_kind(request: BudgetRequest, ordered: Sequence[Accelerator]) -> dict[str, AcceleratorVerdict]:
+    """Judge accelerators that differ in memory and multiprocessors alone, ordered by memory.
+
+    Where one fits, one that has no less of everything fits too, and where one does not, one that has no more does not: only those
+    that this leaves open are judged, the ends first, then in the middle.
+    """
+    found: dict[str, AcceleratorVerdict] = {}
+    left = list(ordered)
+    turn = 0
+    while left:
+        each = left.pop((0, -1, len(left) // 2)[min(turn, 2)])
+        turn += 1
+        assessment = judge(replace(request, accelerator=each))
+        found[each.name] = judged = _verdict(assessment, each.name)
+        if judged.verdict is Verdict.FITS:
+            same = [other for other in left if _has_no_less(other, each)]
+            found |= {other.name: replace(judged, name=other.name) for other in same}
+        elif judged.verdict is Verdict.DOES_NOT_FIT:
+            same = [other for other in left if _has_no_less(each, other)]
+            found |= {other.name: _smaller(judged, assessment.budget, other) for other in same}
+        left = [other for other in left if other.name not in found]
+    return found
+
+
+def _has_no_less(one: Accelerator, other: Accelerator) -> bool:
+    """Return whether a GPU surely leaves as much for the KV cache as another of its kind."""
+    more = min(
+        one.memory_bytes - other.memory_bytes,
+        one.memory_low_bytes - other.memory_low_bytes,
+        one.memory_high_bytes - other.memory_high_bytes,
+    )
+    return more >= 0 if one.multiprocessors <= other.multiprocessors else more >= 2 * _SCRATCH_BYTES
+
+
+def _smaller(judged: AcceleratorVerdict, budget: Budget | None, other: Accelerator) -> AcceleratorVerdict:
+    """Return the verdict on a GPU that has less than one on which it does not fit."""
+    if judged.lacking_bytes is None or budget is None:
+        return replace(judged, name=other.name)
+    less_bytes = share_of(
+        budget.request.accelerator.memory_bytes - other.memory_bytes, budget.resolved.gpu_memory_utilization
+    )
+    return _lacking(other.name, judged.reason, judged.lacking_bytes + less_bytes, budget)
+
+
+def _lacking(name: str, reason: str, lacking: int, budget: Budget) -> AcceleratorVerdict:
+    """Return a refusal for want of bytes; where even the weights leave nothing, they are the reason."""
+    reason = str(WEIGHTS_TOO_LARGE) if lacking > (budget.demand_bytes or 0) else reason
+    return AcceleratorVerdict(name=name, verdict=Verdict.DOES_NOT_FIT, reason=reason, lacking_bytes=lacking)
+
+
+def _verdict(assessment: Assessment, name: str) -> AcceleratorVerdict:
+    """Return the verdict with the rule of the first finding that decides it."""
+    verdict, budget = assessment.verdict, assessment.budget
+    if any(each.rule == KV_CACHE_MEMORY_ABOVE_GPU for each in assessment.findings) and verdict is Verdict.FITS:
+        return AcceleratorVerdict(name=name, verdict=Verdict.MAY_NOT_FIT, reason=str(KV_CACHE_MEMORY_ABOVE_GPU))
+    decides = Severity.ERROR if error_rules(assessment.findings) else Severity.WARNING
+    counting = [each.rule for each in assessment.findings if each.severity is decides]
+    if verdict in (Verdict.FITS, Verdict.UNKNOWN) or budget is None or not counting:
+        return AcceleratorVerdict(name=name, verdict=verdict)
+    first = next((rule for rule in counting if rule not in BUDGET_RULES), counting[0])
+    if first in BUDGET_RULES and verdict is Verdict.DOES_NOT_FIT and (lacking := lacking_bytes(budget)):
+        return _lacking(name, first.id, lacking, budget)
+    return AcceleratorVerdict(name=name, verdict=verdict, reason=first.id)
+
+
+def lacking_bytes(budget: Budget) -> int | None:
+    """Return the bytes of KV cache that one GPU lacks for the demand, as expected; None where it lacks none."""
+    if budget.demand is None:
+        return None
+    needed = max(budget.demand.blocks, budget.demand.startup_blocks, budget.demand.sequence_blocks)
+    lacking = max((needed * stage.bytes_per_block - stage.available.expected for stage in budget.stages), default=0)
+    return lacking if lacking > 0 else None
+
+
+def memory_needed(budget: Budget) -> MemoryNeeded | None:
+    """Return the memory that one GPU must have, by the ledger of a budget; None where a part has no formula."""
+    stage, demand, kv_cache = budget.tightest, budget.demand, budget.kv_cache
+    if stage is None or stage.ledger is None or demand is None or kv_cache is None:
+        return None
+    share, demand_bytes = budget.resolved.gpu_memory_utilization, demand.blocks * stage.bytes_per_block
+    request, memory = budget.request, None
+    if not request.settings.gives_cache_memory and request.shape.keeps_caches:
+        own_bytes = stage.ledger.requested_bytes - stage.ledger.available.low
+        memory = cdiv((own_bytes + demand_bytes) * share.denominator, share.numerator)
+    return MemoryNeeded(
+        weights_bytes=stage.ledger.weights.high,
+        request_bytes=demand.startup_blocks * stage.bytes_per_block,
+        demand_bytes=demand_bytes,
+        memory_bytes=memory,
+    )
+
+
+WORST_FIRST = (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT, Verdict.UNKNOWN, Verdict.FITS)
+"""Verdicts in the order in which one of several counts."""
+
+
+def joined(low: Sequence[AcceleratorVerdict], high: Sequence[AcceleratorVerdict]) -> Iterator[AcceleratorVerdict]:
+    """Join the verdicts of two releases: an accelerator on which they differ may or may not do."""
+    for older, newer in zip(low, high, strict=True):
+        if older.verdict is newer.verdict:
+            yield newer
+        else:
+            told = older if newer.verdict is Verdict.FITS else newer
+            yield replace(told, verdict=Verdict.MAY_NOT_FIT, lacking_bytes=None)
