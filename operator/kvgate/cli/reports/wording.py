@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kvgate.budget import CacheFigures, Verdict
+from kvgate.budget import CacheFigures, Guarantee, Verdict
 from kvgate.budget.units import format_gib
 from kvgate.cli.reports.report import Item, Report
 from kvgate.documents.discovery import Why
 from kvgate.judge.assess import Decision
-from kvgate.judge.summary import judged_text, verdict_text
+from kvgate.judge.summary import figures_text, judged_text, verdict_text
+from kvgate.manifests.judging.which_gpus import folded
 from kvgate.rules.finding import Scope, Severity
 
 if TYPE_CHECKING:
@@ -51,11 +52,21 @@ def verdict_line(item: Item) -> tuple[str, str]:
     if item.verdict is None:
         return (f"not valid, {result}" if item.deployment else result), ""
     has_decision = item.deployment or item.is_pardoned
-    told = verdict_text(item.verdict, item.assessment.budget if item.assessment else None)
+    told = _told_of_gpus(item) or verdict_text(item.verdict, item.assessment.budget if item.assessment else None)
     missing = (placed.rule for placed in item.all_findings if placed.finding.rule.scope is Scope.FACTS)
     if item.verdict is Verdict.UNKNOWN and (rules := ", ".join(dict.fromkeys(missing))):
         told += f" ({rules})"
     return f"{item.verdict.value}, {result}" if has_decision else item.verdict.value, told
+
+
+def _told_of_gpus(item: Item) -> str:
+    """Return `starts on L4-24GB and larger; not on T4-16GB (bfloat16); on L4-24GB 2.1 requests …` where nothing names the GPU."""
+    engine, budget = item.engine, item.assessment.budget if item.assessment else None
+    if engine is None or budget is None or engine.judged_on is None or item.verdict is Verdict.DOES_NOT_FIT:
+        return ""
+    verb = "starts" if budget.request.guarantee is Guarantee.STARTUP else "fits"
+    figures = figures_text(budget)
+    return folded(engine.accelerators, verb=verb) + (f"; on {engine.judged_on} {figures}" if figures else "")
 
 
 def summary(report: Report) -> str:

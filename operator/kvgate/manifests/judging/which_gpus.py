@@ -149,7 +149,7 @@ def which_of_several(chosen: Chosen, verdicts: Sequence[AcceleratorVerdict]) -> 
 # ── folding ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def folded(verdicts: Sequence[AcceleratorVerdict], *, is_whole: bool = True) -> str:
+def folded(verdicts: Sequence[AcceleratorVerdict], *, is_whole: bool = True, verb: str = "starts") -> str:
     """Return `starts on L4-24GB and larger; not on A10G-24GB (lacks 1.20 GiB) and smaller`.
 
     `is_whole`: the verdicts are those on the whole catalogue, not on a list of names. Boards for desks are then named only where no
@@ -165,8 +165,8 @@ def folded(verdicts: Sequence[AcceleratorVerdict], *, is_whole: bool = True) -> 
     refused = [each for each in exceptions if each not in may]
     lower = [each for each in below if each not in may]
     parts = [
-        f"starts on {starts}" if fits else "",
-        f"may start on {_names([each.name for each in told_may])}" if told_may else "",
+        f"{verb} on {starts}" if fits else "",
+        f"may {verb.removesuffix('s')} on {_names([each.name for each in told_may])}" if told_may else "",
         f"not on {_refused(refused, lower)}" if refused or lower else "",
     ]
     return "; ".join(filter(None, parts))

@@ -616,7 +616,7 @@ def test_an_engine_whose_gpu_nothing_names_is_answered_with_the_gpus(tmp_path: P
     assert "starts on A100-40GB and larger" in finding.message
     assert "one GPU must have about" in finding.message
     assert "select nodes by nvidia.com/gpu.product" in finding.remediation
-    compose = {"services": {"vllm": {key: vllm[key] for key in ("image", "command")}}}
+    compose = {"services": {"vllm": {"image": IMAGE, "command": ["Qwen/Qwen3-14B", "--max-model-len=8192"]}}}
     (finding,) = (each.finding for each in told(compose).findings if each.finding.rule.id == "AcceleratorDecides")
     assert "select nodes" not in finding.remediation
 
