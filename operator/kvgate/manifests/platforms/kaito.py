@@ -1,13 +1,17 @@
 """KAITO: Workspace, InferenceSet and MultiRoleInference, with the options of vLLM in a ConfigMap.
 
-What KAITO adds: github.com/kaito-project/kaito, `pkg/model/interface.go` (0.84 and auto since 2026; `configureParallelism`).
+What KAITO adds: github.com/kaito-project/kaito as of August 2026, `pkg/model/interface.go` (`buildVLLMInferenceCommand`,
+`configureParallelism`) and `pkg/workspace/estimator/nodesestimator` (`EstimateNodeCount`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate import catalogue
+from kvgate.budget.units import cdiv
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import Written
 from kvgate.manifests.fields import any_options
@@ -45,6 +49,14 @@ _PRESETS = {
 """Names of presets that are no Hugging Face ids, and their models (`supported_models.yaml`)."""
 _DEFAULTS = {"gpu-memory-utilization": "0.84", "max-model-len": "auto"}
 """Options that KAITO passes where the ConfigMap does not."""
+_UTILIZATION = {"A10-24GB": "0.82"}
+"""GPUs to which KAITO leaves more memory outside the budget."""
+_ESTIMATED_UTILIZATION = 0.84
+_WEIGHTS_FACTOR, _OVERHEAD_FACTOR = 1.02, 1.05
+"""What KAITO's estimate adds to the weights of the files, and to those of a GPU for what runs beside them."""
+_OVERHEAD_BYTES = 2.3 * (1 << 30)
+_DEFAULT_LENGTH = 2048
+"""max_model_len of the estimate where the ConfigMap has no number."""
 
 
 def read_workspace(given: ReaderInput) -> Iterator[FoundEngine]:
@@ -85,9 +97,17 @@ def _preset(
     model = Written(value=_PRESETS.get(preset.text.lower(), preset.text), path=preset.path)
     hints = tuple(_hints(resource))
     written, remarks = _config(given, config)
-    sizes, assumed = _parallelism(model.text, hints, resource.get("count").count or 1)
+    length = next((word.text.partition("=")[2] for word in written if word.text.startswith("--max-model-len=")), "")
+    nodes = _nodes(model.text, resource, hints, int(length) if length.isdecimal() and len(length) < 9 else None)
+    sizes, assumed = _parallelism(model.text, nodes, hints)
+    boards = accelerators_of(hints)
+    usual = (
+        {"gpu-memory-utilization": _UTILIZATION[boards[0].accelerator.name]}
+        if (boards and boards[0].accelerator.name in _UTILIZATION)
+        else {}
+    )
     names = {word.text.partition("=")[0].removeprefix("--") for word in written}
-    added = {flag: value for flag, value in {**_DEFAULTS, **sizes}.items() if flag not in names}
+    added = {flag: value for flag, value in {**_DEFAULTS, **usual, **sizes}.items() if flag not in names}
     words = ", ".join(f"--{flag}={value}" for flag, value in added.items())
     return FoundEngine(
         platform="kaito",
@@ -100,34 +120,90 @@ def _preset(
         hints=hints,
         remarks=remarks,
         is_partial=bool(remarks),
+        is_overridden=not nodes.is_certain,
         assumed=(f"{words}, as KAITO adds{assumed}",) if added else (),
         has_shared_memory=True,
     )
 
 
-def _parallelism(model: str, hints: tuple[Hint, ...], num_nodes: int) -> tuple[dict[str, str], str]:
+class _Nodes(Struct, frozen=True, kw_only=True):
+    """The nodes of a preset, and the GPUs of each; None where the instance type does not tell."""
+
+    num_nodes: int
+    num_gpus: int | None
+    is_certain: bool
+    """True where the number that KAITO computes does not depend on facts that are only near its own."""
+
+
+def _nodes(model: str, resource: Written, hints: tuple[Hint, ...], length: int | None) -> _Nodes:
+    """Count the nodes as KAITO does: enough that the weights fit beside what else runs; `count` is not read where it can compute."""
+    partition, written = resource.get("partition"), resource.get("count").count or 1
+    is_slice = bool(partition.get("profile").text or resource.get("mig", "profile").text)
+    gpus = 1 if is_slice else partition.get("count").count or gpus_of_instance(hints)
+    entry, boards = catalogue.find_model(model), accelerators_of(hints)
+    if not gpus or entry is None or entry.safetensors_bytes is None or not boards:
+        return _Nodes(num_nodes=written, num_gpus=gpus, is_certain=False)
+    board = boards[0].accelerator
+    # KAITO's table has the nominal size, in GiB
+    nominal = board.name.rpartition("-")[2].removesuffix("GB")
+    gpu_bytes = float(int(nominal) << 30) if nominal.isdecimal() else float(board.memory_bytes)
+    counts = {
+        _count(entry.safetensors_bytes * about, gpu_bytes, gpus, kv_bytes)
+        for about in (0.98, 1.02)
+        for kv_bytes in (0.0, float((length or _DEFAULT_LENGTH) * _bytes_per_token(entry.config)))
+    }
+    num_nodes = max(counts)
+    return _Nodes(num_nodes=num_nodes, num_gpus=gpus, is_certain=len(counts) == 1 and num_nodes == written)
+
+
+def _count(stored_bytes: float, gpu_bytes: float, gpus: int, kv_bytes: float) -> int:
+    """Return the nodes of KAITO's estimate; one where it refuses the workspace."""
+    left = (gpu_bytes * _ESTIMATED_UTILIZATION - _OVERHEAD_BYTES - kv_bytes / gpus) / _OVERHEAD_FACTOR
+    return 1 if left <= 0 else cdiv(int(stored_bytes * _WEIGHTS_FACTOR / left) + 1, gpus)
+
+
+def _bytes_per_token(config: Mapping[str, Any]) -> int:
+    """Return the bytes of a token as KAITO counts them: keys and values of 2 bytes in every layer."""
+    text = config.get("text_config") if isinstance(config.get("text_config"), Mapping) else config
+    layers, heads, hidden = (
+        _number(text, name) for name in ("num_hidden_layers", "num_attention_heads", "hidden_size")
+    )
+    head = _number(text, "head_dim") or (hidden // heads if heads else 0)
+    return 4 * layers * (_number(text, "num_key_value_heads") or heads) * head
+
+
+def _number(config: Mapping[str, Any] | None, name: str) -> int:
+    value = (config or {}).get(name)
+    return value if isinstance(value, int) else 0
+
+
+def _parallelism(model: str, nodes: _Nodes, hints: tuple[Hint, ...]) -> tuple[dict[str, str], str]:
     """Return (the sizes that KAITO adds, words about them).
 
     A model that takes less than half of one GPU runs once per GPU; any other takes all GPUs of a node, and one stage per node.
     """
-    gpus = gpus_of_instance(hints)
+    gpus, num_nodes = nodes.num_gpus, nodes.num_nodes
     if gpus is None or (gpus == 1 and num_nodes == 1):
         return {}, ""
     entry, boards = catalogue.find_model(model), accelerators_of(hints)
     stored = entry.safetensors_bytes if entry else None
     if num_nodes == 1 and stored and boards and stored * 2 < boards[0].accelerator.memory_bytes:
         return {"data-parallel-size": str(gpus)}, f" for {gpus} GPUs"
-    sizes = {"tensor-parallel-size": str(gpus)} | ({"pipeline-parallel-size": str(num_nodes)} if num_nodes > 1 else {})
-    return sizes, f" for {gpus} GPUs on {num_nodes} nodes" if num_nodes > 1 else f" for {gpus} GPUs"
+    sizes = {"tensor-parallel-size": str(gpus)}
+    if num_nodes == 1:
+        return sizes, f" for {gpus} GPUs"
+    stages = {"pipeline-parallel-size": str(num_nodes), "distributed-executor-backend": "ray"}
+    each = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+    return sizes | stages, f" for {num_nodes} nodes with {each} each, as many as it computes for this model"
 
 
 def _hints(resource: Written) -> Iterator[Hint]:
     for name in ("instanceType", "instance_type"):
         if (instance := resource.get(name)).text:
             yield Hint(name="instanceType", value=instance.text, path=instance.path)
-    profile = resource.get("mig", "profile")
-    if profile.text:
-        yield Hint(name="resource", value=f"nvidia.com/mig-{profile.text}", path=profile.path)
+    for profile in (resource.get("mig", "profile"), resource.get("partition", "profile")):
+        if profile.text:
+            yield Hint(name="resource", value=f"nvidia.com/mig-{profile.text}", path=profile.path)
     for name, value in resource.get("labelSelector", "matchLabels").fields():
         yield Hint(name=name, value=value.text, path=value.path)
     yield from node_hints(resource)
