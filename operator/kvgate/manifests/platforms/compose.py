@@ -28,7 +28,9 @@ from kvgate.manifests.pods.gpu_requests import (
 )
 from kvgate.manifests.pods.host_memory import room_of_service
 from kvgate.manifests.pods.volumes import no_files
+from kvgate.shell.compose_words import compose_words
 from kvgate.shell.environment import Room, SharedRoom, circumstances_told, takes_any_length
+from kvgate.shell.words import split
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open
 
@@ -103,6 +105,7 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
                 own_program=own_program,
                 shared=given.shared,
                 is_whole=not service.get("extends").is_set and not is_built,
+                words_of_text=lambda text: compose_words(text) or split(text),
             ),
         )
         for start in starts:

@@ -1,7 +1,7 @@
 """Containers that run vLLM: the words that its parser gets, from command, args, shell scripts, `--config` and environment."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -118,10 +118,11 @@ def starts_of(
     file_text: FileText = no_files,
     shared: SharedRoom | None = None,
     is_whole: bool = False,
+    words_of_text: Callable[[str], Sequence[str]] = split,
 ) -> tuple[Start, ...]:
     """Return every start of vLLM in a container. `own_program`: it starts vLLM whatever its image is called. `is_whole`: nothing
     outside the input gives the container another command, so that the entrypoint of vLLM's own image gets the words."""
-    words = [*_words(command, variables), *_words(args, variables)]
+    words = [*_words(command, variables, words_of_text), *_words(args, variables, words_of_text)]
     is_behind_entrypoint = is_whole and command.value is None and is_own_image(image)
     commands = list(unwrapped(words, variables, file_text, shared=shared))
     starts = [start for line in commands if (start := _after_program(line)) is not None]
@@ -169,11 +170,15 @@ def _is_vllm_by_words(words: Sequence[Argument], image: str) -> bool:
     return not is_simulator(image) and not names_other_server(image) and are_of_vllm([word.text for word in words])
 
 
-def _words(field: Written, variables: Mapping[str, Written]) -> Iterator[Argument]:
+def _words(
+    field: Written, variables: Mapping[str, Written], words_of_text: Callable[[str], Sequence[str]]
+) -> Iterator[Argument]:
     """Yield one word per element; a text, which docker-compose takes too, is split."""
     room = Room()
     if isinstance(field.value, str):
-        yield from (Argument(text=text, path=field.path) for text in split(expanded(field.value, variables, room)))
+        yield from (
+            Argument(text=text, path=field.path) for text in words_of_text(expanded(field.value, variables, room))
+        )
     for item in field.items():
         yield Argument(text=expanded(item.text, variables, room), path=item.path)
 
