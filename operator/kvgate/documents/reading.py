@@ -56,6 +56,13 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         first = value.start_mark.line + (1 if value.style in ("|", ">") else 0)
         return Position(line=self.line_offset + first + line + 1)
 
+    def position_in(self, path: str, line: int) -> Position:
+        """Return the position of a line of a text, the first one is 0; that of the text where it does not stand in lines of its own."""
+        at = self.position_of(path, line)
+        _, value = locate(self.node, path)
+        is_block = isinstance(value, yaml.ScalarNode) and value.style in ("|", ">")
+        return Position(line=at.line + 1) if is_block and not line else at
+
     def _at(self, node: yaml.Node) -> Position:
         return Position(line=self.line_offset + node.start_mark.line + 1, column=node.start_mark.column + 1)
 

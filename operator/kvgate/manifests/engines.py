@@ -80,6 +80,7 @@ def _inputs(
             values=root,
             config_data=partial(manifests.config_data, namespace),
             # Of the same namespace, else the first of any: KServe has its own objects in a namespace of its own.
+            config_document=partial(manifests.config_document, namespace),
             find=lambda kind, name: objects.get((namespace, kind, name)) or objects.get(("", kind, name)),
             find_claim=partial(manifests.find_claim, namespace),
             collected=collected,

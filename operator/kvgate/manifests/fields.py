@@ -3,6 +3,10 @@
 import json
 from collections.abc import Collection, Iterator, Mapping
 
+import yaml
+from msgspec.structs import replace
+
+from kvgate.documents.nodes import YamlError, compose, construct
 from kvgate.documents.written import Written
 from kvgate.rules.finding import Rule, Scope, Severity
 from kvgate.vllm.arguments import Argument, Located, Place, located
@@ -42,6 +46,30 @@ def any_options(fields: Written) -> Iterator[Argument]:
     """Yield the options of an object whose fields have vLLM's own names, with `_` or `-`."""
     for name, field in fields.fields():
         yield from as_option(field, f"--{name.replace('_', '-')}")
+
+
+def options_in(text: str, path: str, *below: str) -> list[Argument] | None:
+    """Return the options of a YAML text whose keys have vLLM's own names, each with its line; None where it is no such text.
+
+    `below`: keys that lead to the object of options.
+    """
+    try:
+        node = compose(text)
+        value = construct(node) if node else None
+    except YamlError:
+        return None
+    fields = Written(value=value).get(*below)
+    if not isinstance(fields.value, Mapping):
+        return None
+    for name in below:
+        node = next((value for key, value in node.value if key.value == name), None) if node else None
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    lines = {key.value: key.start_mark.line for key, _ in pairs}
+    found = []
+    for name, field in fields.fields():
+        words = as_option(field, f"--{name.replace('_', '-')}")
+        found += [replace(word, path=path, line=lines.get(name, 0), is_field=False) for word in words]
+    return found
 
 
 def words_of(field: Written) -> list[Argument]:

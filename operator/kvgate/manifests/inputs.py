@@ -55,12 +55,19 @@ class InputDocuments(Struct, kw_only=True):
     config_maps: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     """Data by (namespace, name)."""
 
+    config_documents: dict[tuple[str, str], Document] = field(default_factory=dict)
+    """Documents of ConfigMaps by (namespace, name)."""
     claims: dict[tuple[str, str, str], Written] = field(default_factory=dict)
     """Claims of volumes and of devices, by (namespace, kind, name)."""
 
     def config_data(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """Return the data of a ConfigMap of the same input; one without a namespace is applied to any."""
         return self.config_maps.get((namespace, name), self.config_maps.get((NO_NAMESPACE, name)))
+
+    def config_document(self, namespace: str, name: str) -> Document | None:
+        """Return the document of the ConfigMap that `config_data` reads."""
+        own = self.config_documents.get((namespace, name))
+        return own or self.config_documents.get((NO_NAMESPACE, name))
 
     def find_claim(self, namespace: str, kind: str, name: str) -> Written | None:
         """Return a claim of the same input, or a template of one; one without a namespace is applied to any."""
@@ -127,6 +134,7 @@ def _add(found: InputDocuments, document: Document) -> None:
             data = value.get("data")
             if document.kind == "ConfigMap":
                 found.config_maps[namespace, name] = data if isinstance(data, Mapping) else {}
+                found.config_documents[namespace, name] = document
             else:
                 found.claims[namespace, document.kind, name] = Written(value=value)
         elif document.kind == "ConfigMap":  # an unreadable claim changes no verdict

@@ -9,7 +9,7 @@ from kvgate.documents.written import Written
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
 from kvgate.manifests.platforms.charts import read_set
-from kvgate.manifests.pods.volumes import files_of
+from kvgate.manifests.pods.volumes import file_sources, files_of
 from kvgate.shell.environment import OutOfRoom, SharedRoom, variables_of
 from kvgate.shell.words import commands_of
 from kvgate.vllm.arguments import Argument
@@ -85,7 +85,7 @@ def test_the_innermost_mount_of_a_file_counts_and_mounts_are_read_once() -> None
     pod = Written(value={"volumes": [{"name": name, "configMap": {"name": name}} for name in ("a", "b")]})
     mounts = [{"name": "a", "mountPath": "/etc"}, {"name": "b", "mountPath": "/etc/own/"}]
     container = Written(value={"volumeMounts": [*mounts, *[{"name": "a", "mountPath": f"/x{n}"} for n in range(5000)]]})
-    text_at = files_of(pod, container, {"a": {"f": "outer"}, "b": {"f": "inner"}}.get)
+    text_at = files_of(file_sources(pod, container), {"a": {"f": "outer"}, "b": {"f": "inner"}}.get)
     assert [text_at(path) for path in ("/etc/f", "/etc/own/f", "/other/f", "f")] == ["outer", "inner", None, None]
     assert not any(text_at(f"/bin/{n}") for n in range(5000))
     assert text_at("/etc" * 10_000) is None

@@ -77,7 +77,8 @@ def _commented(items: list[Item], found: list[Directive], hints: _Hints) -> list
     used: set[_Place] = set()
 
     def judged(placed: Placed) -> Placed:
-        for place in ((placed.rule, None), (placed.rule, placed.line)):
+        line = placed.line if placed.file == items[0].document.file else 0
+        for place in ((placed.rule, None), (placed.rule, line)):
             if place in reasons:
                 used.add(place)
                 placed = replace(placed, ignored=Ignored(reason=reasons[place], by="comment"))

@@ -197,7 +197,7 @@ def _engine_item(judged: JudgedEngine) -> Item:
         accelerator=judged.accelerator,
         vllm_version=judged.vllm_version,
         assumed=judged.assumed,
-        all_findings=tuple(placed_in(document, located) for located in judged.findings),
+        all_findings=tuple(placed_in(document, located, engine.files) for located in judged.findings),
         engine=judged,
     )
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from msgspec import Struct, field
 
@@ -16,6 +17,7 @@ from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
 from kvgate.manifests import Broken, Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
 from kvgate.manifests.judging.judgement import JudgedEngine
+from kvgate.manifests.pods.engine_found import MountedText
 from kvgate.rules.finding import Finding, Severity
 from kvgate.vllm.arguments import Located
 
@@ -56,6 +58,9 @@ class Ignored(Struct, frozen=True, kw_only=True):
     """`comment`, `configuration` or `baseline`."""
 
 
+NO_FILES: Mapping[str, MountedText] = MappingProxyType({})
+
+
 class Placed(Struct, frozen=True, kw_only=True):
     """A finding with its place."""
 
@@ -71,8 +76,11 @@ class Placed(Struct, frozen=True, kw_only=True):
         return self.finding.rule.id
 
 
-def placed_in(document: Document, located: Located) -> Placed:
-    """Place a finding of one document: file, line and column of the field that it is about."""
+def placed_in(document: Document, located: Located, files: Mapping[str, MountedText] = NO_FILES) -> Placed:
+    """Place a finding of one document: file, line and column of the field that it is about. `files`: texts of other documents."""
+    if text := files.get(located.path):
+        at = text.document.position_in(text.path, located.line)
+        return Placed(finding=located.finding, file=text.document.file, line=at.line, column=at.column, path=text.path)
     position = document.position_of(located.path, located.line)
     return Placed(
         finding=located.finding, file=document.file, line=position.line, column=position.column, path=located.path

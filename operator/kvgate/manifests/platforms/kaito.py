@@ -14,9 +14,9 @@ from kvgate import catalogue
 from kvgate.budget.units import cdiv
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import Written
-from kvgate.manifests.fields import any_options
+from kvgate.manifests.fields import options_in
 from kvgate.manifests.pods.accelerator_hints import accelerators_of, gpus_of_instance, node_hints
-from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
+from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, mounted_texts, place_of_text
 from kvgate.manifests.pods.pod_engines import engines_of_pod
 from kvgate.vllm.arguments import Argument
 
@@ -123,6 +123,7 @@ def _preset(
         is_overridden=not nodes.is_certain,
         assumed=(f"{words}, as KAITO adds{assumed}",) if added else (),
         has_shared_memory=True,
+        files=mounted_texts(given, written),
     )
 
 
@@ -217,8 +218,7 @@ def _config(given: ReaderInput, reference: Written) -> tuple[tuple[Argument, ...
     if not isinstance(text, str):
         return (), ((reference.path, f"ConfigMap {reference.text} with {_CONFIG_KEY} is not in the input"),)
     try:
-        loaded = value_of(text)
+        value_of(text)
     except YamlError as error:
         return (), ((reference.path, f"{_CONFIG_KEY} of ConfigMap {reference.text} cannot be read: {error}"),)
-    words = any_options(Written(value=loaded, path="").get("vllm"))
-    return tuple(Argument(text=word.text, path=reference.path) for word in words), ()
+    return tuple(options_in(text, place_of_text(reference.text, _CONFIG_KEY), "vllm") or ()), ()

@@ -7,9 +7,8 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import Written
-from kvgate.manifests.fields import any_options
+from kvgate.manifests.fields import options_in
 from kvgate.manifests.pods.volumes import FileText, no_files
 from kvgate.shell.environment import Room, SharedRoom, expanded
 from kvgate.shell.words import MAX_WORD_CHARACTERS, Variables, commands_of, split
@@ -119,6 +118,7 @@ def starts_of(
     shared: SharedRoom | None = None,
     is_whole: bool = False,
     words_of_text: Callable[[str], Sequence[str]] = split,
+    place_of: Callable[[str], str] = str,
 ) -> tuple[Start, ...]:
     """Return every start of vLLM in a container. `own_program`: it starts vLLM whatever its image is called. `is_whole`: nothing
     outside the input gives the container another command, so that the entrypoint of vLLM's own image gets the words."""
@@ -162,7 +162,7 @@ def starts_of(
             starts = [Start(arguments=(*rest, *added), program=program)]
     # With --help vLLM prints its options and ends.
     serving = (start for start in starts if not any(map(_HELP.fullmatch, (word.text for word in start.arguments))))
-    return tuple(replace(start, arguments=with_config_file(start.arguments, file_text)) for start in serving)
+    return tuple(replace(start, arguments=with_config_file(start.arguments, file_text, place_of)) for start in serving)
 
 
 def _is_vllm_by_words(words: Sequence[Argument], image: str) -> bool:
@@ -276,8 +276,10 @@ def _script_in_file(words: Sequence[Argument], file_text: FileText) -> _Script |
     return _Script(at=at, parameters=words[1:], is_file=True)
 
 
-def with_config_file(arguments: Sequence[Argument], file_text: FileText) -> tuple[Argument, ...]:
-    """Insert the options of `--config FILE`, where the input holds that file.
+def with_config_file(
+    arguments: Sequence[Argument], file_text: FileText, place_of: Callable[[str], str] = str
+) -> tuple[Argument, ...]:
+    """Insert the options of `--config FILE`, where the input holds that file. `place_of`: file → path for findings about its lines.
 
     vLLM puts them after the model and before all other options, which win. A file that cannot be read changes nothing.
     """
@@ -286,14 +288,11 @@ def with_config_file(arguments: Sequence[Argument], file_text: FileText) -> tupl
         if flag != "--config":
             continue
         end = index + (1 if equals else 2)
-        text = file_text(attached if equals else "".join(after.text for after in arguments[index + 1 : end]))
-        try:
-            options = value_of(text) if text else None
-        except YamlError:
+        file = attached if equals else "".join(after.text for after in arguments[index + 1 : end])
+        text = file_text(file)
+        added = options_in(text, place_of(file) or word.path) if text else None
+        if added is None:
             break
-        if not isinstance(options, Mapping):
-            break
-        added = [replace(word, text=each.text) for each in any_options(Written(value=options))]
         first = 0 if arguments[0].text.startswith("-") else 1
         return (*arguments[:first], *added, *arguments[first:index], *arguments[end:])
     return tuple(arguments)

@@ -34,6 +34,8 @@ class ReaderInput(Struct, frozen=True, kw_only=True):
     values: Written
     """Values of a chart where the document holds them; else the whole document."""
     config_data: ConfigData
+    config_document: Callable[[str], Document | None]
+    """Name of a ConfigMap → its document, where it is in the same input."""
     find: FindObject
     find_claim: FindObject
     """Finds claims of volumes and of devices, and templates of them."""
@@ -120,6 +122,31 @@ class Store(Struct, frozen=True, kw_only=True):
     """Path for findings about the volume, where it is not that of the size."""
 
 
+class MountedText(Struct, frozen=True, kw_only=True):
+    """A text of another document that the container sees as a file, and whose options are among its arguments."""
+
+    document: Document
+    path: str
+
+
+_PLACE = "ConfigMap "
+
+
+def place_of_text(name: str, key: str) -> str:
+    """Return the path that arguments from a ConfigMap have; it is the path of no field."""
+    return f"{_PLACE}{name}/{key}" if name else ""
+
+
+def mounted_texts(given: ReaderInput, arguments: Iterable[Argument]) -> dict[str, MountedText]:
+    """Return the texts that arguments come from, by the paths that `place_of_text` gave them."""
+    found = {}
+    for path in {word.path for word in arguments if word.path.startswith(_PLACE)}:
+        name, _, key = path.removeprefix(_PLACE).partition("/")
+        if document := given.config_document(name):
+            found[path] = MountedText(document=document, path=f'data["{key}"]')
+    return found
+
+
 class FoundEngine(Struct, frozen=True, kw_only=True):
     """An engine that a reader found in a document; there are several where prefill and decode are separate."""
 
@@ -182,6 +209,8 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
     host: HostRoom = NO_ROOM
     """Memory of the host that the container has."""
     stores: tuple[Store, ...] = ()
+    files: Mapping[str, MountedText] = field(default_factory=dict)
+    """Texts of other documents, by the path that arguments from them have."""
     option_paths: Mapping[str, str] = field(default_factory=dict)
     """Paths of the platform's own fields for options, by vLLM's names; findings name a setting by them."""
 

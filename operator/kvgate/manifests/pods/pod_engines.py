@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.containers import Start, starts_of
-from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput, SeenGpus
+from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput, SeenGpus, mounted_texts, place_of_text
 from kvgate.manifests.pods.gpu_requests import (
     NVIDIA_DEVICES,
     claim_of,
@@ -21,7 +21,7 @@ from kvgate.manifests.pods.gpu_requests import (
     visible_gpus,
 )
 from kvgate.manifests.pods.host_memory import SHARED_MEMORY, room_of, shared_mount
-from kvgate.manifests.pods.volumes import compile_cache_told, files_of, folder_of_weights, stores_of
+from kvgate.manifests.pods.volumes import compile_cache_told, file_sources, files_of, folder_of_weights, stores_of
 from kvgate.shell.environment import circumstances_told, takes_any_length, variables_of
 
 _TEMPLATE = ("spec", "template", "spec")
@@ -114,7 +114,8 @@ def engines_of_container(
 ) -> Iterator[FoundEngine]:
     """Yield one engine for every start of vLLM; several share the container's GPUs, so that the number for each is not known."""
     variables = variables_of(container, given.config_data, added, given.shared)
-    image, file_text = container.get("image").text, files_of(pod, container, given.config_data)
+    image, sources = container.get("image").text, file_sources(pod, container)
+    file_text = files_of(sources, given.config_data)
     starts = starts_of(
         container.get("command"),
         container.get("args"),
@@ -123,6 +124,7 @@ def engines_of_container(
         own_program=own_program,
         file_text=file_text,
         shared=given.shared,
+        place_of=lambda file: place_of_text(*sources(file) or ("", "")),
         is_whole=platform in _CERTAIN and not is_patch(given),
     )
     for start in starts:
@@ -142,6 +144,7 @@ def engines_of_container(
             told=compile_cache_told(pod, container, variables) | circumstances_told(variables),
             visible_gpus=visible_gpus(start, variables, *script),
             host=room_of(pod, container, variables, file_text),
+            files=mounted_texts(given, start.arguments),
         )
         yield engine if len(starts) == 1 else replace(engine, num_gpus=NOTHING)
 

@@ -11,6 +11,8 @@ from kvgate.vllm.arguments import Argument
 
 FileText = Callable[[str], str | None]
 """Absolute path in the container → the text there; None where the input does not hold it."""
+FileSource = Callable[[str], tuple[str, str] | None]
+"""Absolute path in the container → (ConfigMap, key); None where no volume is mounted there."""
 _MAX_PATH_CHARACTERS = 4096
 """Linux opens no longer path."""
 _CACHE_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
@@ -24,8 +26,8 @@ def no_files(path: str) -> None:
     """Find no file: the container has no volumes."""
 
 
-def files_of(pod: Written, container: Written, config_data: ConfigData) -> FileText:
-    """Return what finds the files of the container's volume mounts; of nested mounts the innermost counts.
+def file_sources(pod: Written, container: Written) -> FileSource:
+    """Return what finds the ConfigMap behind a file of the container's volume mounts; of nested mounts the innermost counts.
 
     The mounts are put in order once, because every command of every script of the container looks for a file.
     """
@@ -45,7 +47,7 @@ def files_of(pod: Written, container: Written, config_data: ConfigData) -> FileT
             for name in (mount.get("name").text,)
         }
 
-    def text_at(path: str) -> str | None:
+    def source_of(path: str) -> tuple[str, str] | None:
         if len(path) > _MAX_PATH_CHARACTERS:
             return None
         top = path
@@ -55,7 +57,17 @@ def files_of(pod: Written, container: Written, config_data: ConfigData) -> FileT
             return None
         config_map, keys, below = mounts()[top]
         name = "/".join(part for part in (below, path[len(top) + 1 :]) if part)
-        text = (config_data(config_map.get("name").text) or {}).get(keys.get(name, "" if keys else name))
+        return config_map.get("name").text, keys.get(name, "" if keys else name)
+
+    return source_of
+
+
+def files_of(sources: FileSource, config_data: ConfigData) -> FileText:
+    """Return what finds the text of a file."""
+
+    def text_at(path: str) -> str | None:
+        name, key = sources(path) or ("", "")
+        text = (config_data(name) or {}).get(key)
         return text if isinstance(text, str) else None
 
     return text_at

@@ -6,7 +6,7 @@ import pytest
 
 from kvgate.documents.written import Written
 from kvgate.manifests.pods.containers import Start, is_vllm_image, starts_of, with_config_file
-from kvgate.manifests.pods.volumes import files_of
+from kvgate.manifests.pods.volumes import file_sources, files_of
 from kvgate.shell.environment import variables_of
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.programs import Kind
@@ -174,6 +174,18 @@ def test_options_of_a_file_stand_before_those_of_the_line(text: str, expected: l
     assert [word.text for word in with_config_file(line, {"/c.yaml": text}.get)] == expected
 
 
+def test_an_option_of_a_file_stands_on_its_line_there() -> None:
+    line = [Argument(text=word, path="c.args") for word in ("x", "--config=/c.yaml", "--seed=1")]
+    read = with_config_file(line, {"/c.yaml": "max-model-len: 1\n\nmiddleware:\n- a\n"}.get, lambda file: f"at {file}")
+    assert [(word.text, word.path, word.line) for word in read] == [
+        ("x", "c.args", 0),
+        ("--max-model-len=1", "at /c.yaml", 0),
+        ("--middleware", "at /c.yaml", 2),
+        ("a", "at /c.yaml", 2),
+        ("--seed=1", "c.args", 0),
+    ]
+
+
 @pytest.mark.parametrize(
     ("mount", "volume", "path", "expected"),
     [
@@ -191,7 +203,7 @@ def test_files_of_config_maps_are_where_they_are_mounted(
 ) -> None:
     pod = {"volumes": [{"name": "v", "configMap": {"name": "files", **volume}}]}
     container = {"volumeMounts": [{"name": "v", **mount}, {"name": "other", "mountPath": "/etc"}]}
-    file_text = files_of(Written(value=pod), Written(value=container), {"files": {"a.yaml": "A"}}.get)
+    file_text = files_of(file_sources(Written(value=pod), Written(value=container)), {"files": {"a.yaml": "A"}}.get)
     assert file_text(path) == expected
 
 
