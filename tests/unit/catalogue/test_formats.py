@@ -60,6 +60,8 @@ COUNTED_OTHERWISE = {
     "gemma-2-2b": "the name leaves out the embeddings",
     "MiniCPM-2B": "the name leaves out the embeddings",
     "granite-3.3-2b": "the name is rounded down by a quarter",
+    "granite-3.1-2b": "the name is rounded down by a quarter",
+    "codegemma-7b": "the name leaves out the embeddings",
     "Llama-3.2-1B": "the name is rounded down by a quarter",
     "gemma-4-E2B": "E counts the parameters that one token needs on the device",
     "gemma-4-E4B": "E counts the parameters that one token needs on the device",
