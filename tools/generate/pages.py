@@ -82,6 +82,8 @@ leads out of the repository, a device or a pipe is refused. Name files elsewhere
 
 ```yaml
 vllmVersion: "0.33.0"              # for images that do not state a release
+pools:                             # an engine must start on each GPU of the pool that its node selector names
+  gpu-small: [L4-24GB, A10G-24GB]
 failOn: warning
 ignore:
 - rule: KVCacheKeepsModelDtype
@@ -96,6 +98,19 @@ mappings:                          # for each key, the first entry that matches 
   accelerator: L4-24GB
   workload: {peakConcurrency: 64, promptTokens: 6000, outputTokens: 500}
 ```
+
+## GPUs of an engine
+
+A manifest that names no GPU is judged on every GPU of the catalogue, and the answer says on which of them the engine starts. There are
+three ways to state what the cluster has:
+
+* `accelerator: L4-24GB`, or `--accelerator L4-24GB`. Several names with commas between them are several kinds of GPU, on each of which
+  the engine must start: it is refused if it does not start on one of them, and the finding names that one.
+* `pools`, where the engine's node selector or affinity names its node pool: `cloud.google.com/gke-nodepool`, `eks.amazonaws.com/nodegroup`,
+  `karpenter.sh/nodepool`, `kubernetes.azure.com/agentpool` and other labels of node pools. A pool wins over `accelerator`.
+* `mappings`, whose `accelerator` may be the name of a pool as well.
+
+A GPU that the manifest itself names wins over all of them. Where the manifest names several, those that are also stated here count.
 
 ## Ignoring findings
 

@@ -101,7 +101,9 @@ def with_engine_facts(*, found_from: str) -> Decorator:
     options = (
         click.option("--model-config", metavar="FILE", type=GIVEN_FILE,
                      help="The config.json of models that are not in the catalogue and have no configFrom."),
-        click.option("--accelerator", metavar="NAME", help="The GPU, for manifests that do not state it; `kvgate gpus` lists the names."),
+        click.option("--accelerator", metavar="NAME,…",
+                     help="The GPU of manifests that do not state it, or several on each of which they must start, or a pool of "
+                          ".kvgate.yaml; `kvgate gpus` lists the names."),
         click.option("--vllm-version", metavar="VERSION", callback=_release,
                      help="The release of vLLM, for manifests whose image does not state it."),
         CALIBRATION_OPTION,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -233,6 +233,12 @@ def look_up_accelerator(name: str) -> tuple[Accelerator | None, tuple[Finding, .
         message = f"accelerator {name} is one of {', '.join(meant[:-1][:_MAX_LISTED])} and {last}"
         hint = "name the one that it is; `kvgate gpus` lists them with their memory"
     return None, (UNKNOWN_ACCELERATOR.finding("accelerator", message, hint),)
+
+
+def unknown_accelerators(text: str, pools: Collection[str]) -> Iterator[Finding]:
+    """Yield a finding for each name of a list that is neither a GPU of the catalogue nor, alone, a pool."""
+    for name in () if text in pools else text.split(","):
+        yield from look_up_accelerator(name.strip())[1]
 
 
 def look_up_version(version: str) -> tuple[Finding, ...]:

@@ -21,6 +21,7 @@ from kvgate.documents.bounded_files import guard_of, repository_of
 from kvgate.documents.globs import any_path_matches, name_matches
 from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
+from kvgate.judge.facts import unknown_accelerators
 from kvgate.manifests.judging.judgement import Defaults
 from kvgate.rules.finding import Severity
 
@@ -72,8 +73,11 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
         model_config = self._model_config(sources)
         workload = _first("workload", sources)
         version = self.vllm_version or _first("vllm_version", sources)
+        pools = self.file.config.pools if self.file else {}
+        stated = self.accelerator or _first("accelerator", sources)
         return Defaults(
-            accelerator=self.accelerator or _first("accelerator", sources),
+            accelerator=",".join(pools[stated]) if stated in pools else stated,
+            pools={} if self.accelerator else pools,  # the command line wins
             vllm_version=version.removeprefix("v") if version else None,
             model_config=model_config.text if model_config else None,
             workload=Workload(**workload.model_dump()) if workload else None,
@@ -134,6 +138,10 @@ def given_facts(paths: Sequence[str], options: CheckOptions) -> GivenFacts:
         folder = path.parent
         inside = options.guard(path) if options.config else options.root or repository_of(folder) or folder
         file = read_repository_config(path, inside=inside, root=options.root)
+    names, pools = options.accelerator, file.config.pools if file else {}
+    if names and (unknown := list(unknown_accelerators(names, pools))):
+        told = "; ".join(f"{each.message} ({each.remediation})" for each in unknown)
+        raise BadInput(f"--accelerator {names}: {told}")
     config_json, starts = options.model_config, options.calibration
     if starts:
         calibration = read_calibration(starts, inside=options.guard(starts))

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import Field, ValidationError
 
+from kvgate import catalogue
 from kvgate.api.base import ApiModel
 from kvgate.api.v1alpha1 import Workload
 from kvgate.api.validation import schema_findings
@@ -48,6 +49,7 @@ Release = Annotated[str, Field(strict=True, pattern=_RELEASE)]
 Paths = Annotated[tuple[Annotated[Text, Field(max_length=512)], ...], Field(max_length=100)]
 MAX_ENTRIES = 1000
 """Length of a list: each engine, or each file with findings, is compared with all of it."""
+Gpus = Annotated[tuple[Text, ...], Field(max_length=100)]
 
 
 def is_release(text: str) -> bool:
@@ -74,7 +76,7 @@ class Mapping(ApiModel):
     selector: Selector | None = None
     """Objects. Where paths are given too, both must match."""
     accelerator: Text | None = None
-    """A name that `kvgate gpus` lists."""
+    """A name that `kvgate gpus` lists, several with commas between them, or the name of a pool: the engines must start on each."""
     vllm_version: Release | None = None
     """The release of vLLM, such as "0.33.0"."""
     workload: Workload | None = None
@@ -107,7 +109,10 @@ class Config(ApiModel):
     """Everything is optional. The command line wins over this file, and what a manifest states wins over both."""
 
     accelerator: Text | None = None
-    """A name that `kvgate gpus` lists, for manifests that do not state what they run on."""
+    """The GPU of manifests that do not state it: a name that `kvgate gpus` lists, several with commas between them, or the name of a pool.
+    The engines must start on each."""
+    pools: Annotated[dict[Text, Gpus], Field(max_length=MAX_ENTRIES)] = Field(default_factory=dict)
+    """GPUs of node pools, by the name of the pool: engines whose node selector or affinity names the pool must start on each of them."""
     vllm_version: Release | None = None
     """The release of vLLM, for manifests whose image does not state it."""
     config_json: Annotated[Text | None, Field(alias="modelConfig")] = None
@@ -202,13 +207,14 @@ def _problems(root: Written, file: ConfigFile) -> Iterator[Finding]:
     """Yield the problems that a schema cannot express, also beside those that it can."""
     from kvgate.cli.rule_catalogue import RULES
 
-    yield from _value_problems(root, file)
+    yield from _value_problems(root, root, file)
+    yield from _pool_problems(root.get("pools"))
     for entry in root.get("ignore").items()[:MAX_ENTRIES]:
         rule = entry.get("rule")
         if rule.text and rule.text not in RULES:
             yield _problem(rule, f" is {rule.text}, which is not the id of a rule", rule_hint(rule.text))
     for mapping in root.get("mappings").items()[:MAX_ENTRIES]:
-        yield from _value_problems(mapping, file)
+        yield from _value_problems(mapping, root, file)
         if not mapping.get("paths").is_set and not mapping.get("selector").is_set:
             yield _problem(
                 mapping,
@@ -220,12 +226,25 @@ def _problems(root: Written, file: ConfigFile) -> Iterator[Finding]:
             yield _problem(mapping, " states no fact about its engines", remedy)
 
 
-def _value_problems(node: Written, file: ConfigFile) -> Iterator[Finding]:
+def _pool_problems(pools: Written) -> Iterator[Finding]:
+    """Yield pools that are named like a GPU, pools without a GPU, and names that the catalogue does not have."""
+    for name, gpus in islice(pools.fields(), MAX_ENTRIES):
+        if catalogue.find_accelerator(name):
+            yield _problem(gpus, f" is a pool with the name of a GPU, {name}", "give the pool another name")
+        if gpus.value == []:
+            yield _problem(gpus, " names no GPU", "name at least one that `kvgate gpus` lists")
+        for gpu in gpus.items():
+            for finding in facts.look_up_accelerator(gpu.text)[1] if gpu.text else ():
+                yield _problem(gpu, words(": {message}", message=finding.words), finding.remedy)
+
+
+def _value_problems(node: Written, root: Written, file: ConfigFile) -> Iterator[Finding]:
     """Yield names that no catalogue has, releases that kvgate does not know, and files that cannot be read."""
     accelerator, version, config = node.get("accelerator"), node.get("vllmVersion"), node.get("modelConfig")
     unknown: list[tuple[Written, Finding]] = []
     if isinstance(accelerator.value, str) and accelerator.value:
-        unknown += ((accelerator, finding) for finding in facts.look_up_accelerator(accelerator.value)[1])
+        pools = [name for name, _ in root.get("pools").fields()]
+        unknown += ((accelerator, finding) for finding in facts.unknown_accelerators(accelerator.value, pools))
     if isinstance(version.value, str) and is_release(version.value):
         unknown += ((version, finding) for finding in facts.look_up_version(version.value.removeprefix("v")))
     for field, finding in unknown:

@@ -334,7 +334,7 @@ def _judged_on_several(facts: EngineFacts) -> JudgedEngine:
             judged = _softened(judged)
     elif chosen.may_be_unnamed and _judged_on_any(facts).verdict is not Verdict.DOES_NOT_FIT:
         judged = _softened(judged)
-    told_of_gpus = which_of_several(chosen, verdicts)
+    told_of_gpus = which_of_several(facts.engine, chosen, verdicts)
     return replace(judged, findings=(*judged.findings, *told_of_gpus), accelerators=verdicts)
 
 

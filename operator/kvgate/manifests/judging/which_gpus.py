@@ -134,7 +134,7 @@ def which_start(
     yield located(ACCELERATOR_DECIDES, Place(name="accelerator", path=engine.path), message, remedy)
 
 
-def which_of_several(chosen: Chosen, verdicts: Sequence[AcceleratorVerdict]) -> Iterator[Located]:
+def which_of_several(engine: FoundEngine, chosen: Chosen, verdicts: Sequence[AcceleratorVerdict]) -> Iterator[Located]:
     """Say on which of several named GPUs it starts, unless it starts on all, and a node without a name is not possible."""
     if all(each.verdict is Verdict.FITS for each in verdicts) and not chosen.may_be_unnamed:
         return
@@ -142,7 +142,7 @@ def which_of_several(chosen: Chosen, verdicts: Sequence[AcceleratorVerdict]) -> 
     more = ", or on a node whose labels name none" if chosen.may_be_unnamed else ""
     verb = "is to" if chosen.must_start_on_all else "may"
     message = f"it {verb} run on any of {names}{more}: it {folded(verdicts, is_whole=False)}"
-    at = Place(name="accelerator", path=chosen.path)
+    at = Place(name="accelerator", path=chosen.path or engine.path)
     yield located(SEVERAL_ACCELERATORS, at, message, any_one("select one", "size for the least"))
 
 

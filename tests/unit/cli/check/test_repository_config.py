@@ -287,3 +287,45 @@ def test_a_list_that_everything_is_compared_with_has_a_limit(tmp_path: Path, fie
         read_repository_config(path)
     (problem,) = caught.value.problems
     assert (problem.finding.field, "1000" in problem.finding.message) == (field, True)
+
+
+def test_an_engine_must_start_on_each_gpu_of_its_pool(folder: Path) -> None:
+    configure(folder, "pools: {small: [L4-24GB, T4-16GB], large: [H100-SXM-80GB]}\naccelerator: L4-24GB\n")
+    pod = folder / "clusters/eu/pod.yaml"
+    text = POD.replace("spec:", "spec:\n  nodeSelector: {cloud.google.com/gke-nodepool: small}", 1)
+    pod.write_text(text)
+    small = judged()
+    assert (small["verdict"], small["accelerator"]) == ("DoesNotFit", "T4-16GB")
+    assert any(each["message"].startswith("on T4-16GB: ") for each in small["findings"])
+    pod.write_text(text.replace("small", "large"))
+    assert (judged()["verdict"], judged()["accelerator"]) == ("Fits", "H100-SXM-80GB")
+    pod.write_text(text.replace("small", "unheard-of"))
+    assert judged()["accelerator"] == "L4-24GB"
+    pod.write_text(text)
+    assert judged("clusters", "--accelerator", "H100-SXM-80GB")["accelerator"] == "H100-SXM-80GB", (
+        "the command line wins"
+    )
+    assert judged("clusters", "--accelerator", "small")["verdict"] == "DoesNotFit"
+
+
+def test_a_mapping_may_name_a_pool_or_several_gpus(folder: Path) -> None:
+    configure(folder, "pools: {small: [L4-24GB]}\nmappings: [{paths: ['**'], accelerator: small}]\n")
+    assert judged()["accelerator"] == "L4-24GB"
+    configure(folder, "mappings: [{paths: ['**'], accelerator: 'H100-SXM-80GB, L4-24GB'}]\n")
+    assert judged()["accelerator"] == "L4-24GB"
+
+
+def test_every_unknown_name_of_a_gpu_is_reported_with_its_field(folder: Path) -> None:
+    text = "pools: {a: [L4-24GB, FOO], L4: [T4], empty: []}\naccelerator: 'a, BAR'\nmappings: [{paths: ['**'], accelerator: BAZ}]\n"
+    configure(folder, text)
+    told = run().stderr
+    for words in (
+        "pools.a[1]: accelerator FOO is not in the catalogue", "pools.L4 is a pool with the name of a GPU", "pools.empty names no GPU",
+        "accelerator: accelerator a is not in the catalogue", "accelerator BAR is not", "mappings[0].accelerator: accelerator BAZ is not",
+    ):  # fmt: skip
+        assert words in told
+    configure(folder, "{}\n")
+    result = run("clusters", "--accelerator", "L4-24GB,FOO,A100")
+    assert result.exit_code == 2
+    assert "--accelerator L4-24GB,FOO,A100: accelerator FOO is not in the catalogue" in result.stderr
+    assert "accelerator A100 is one of" in result.stderr
