@@ -1,8 +1,9 @@
-"""Flux and Argo CD: the values that a HelmRelease, an Application or the template of an ApplicationSet passes to charts.
+"""Flux, Argo CD and K3s: the values that a HelmRelease, an Application, the template of an ApplicationSet or a HelmChart passes to charts.
 
-Which values win: fluxcd.io, "Helm Releases", "Values"; argo-cd.readthedocs.io, "Helm", "Value Precedence".
+Which values win: fluxcd.io, "Helm Releases", "Values"; argo-cd.readthedocs.io, "Helm", "Value Precedence"; docs.k3s.io, "Helm".
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -109,3 +110,15 @@ def values_of_application(given: ReaderInput) -> Iterator[ChartInput]:
     document = replace(given.document, elsewhere=elsewhere)
     for each in inputs:
         yield replace(each, given=replace(each.given, document=document))
+
+
+def values_of_helm_chart(given: ReaderInput) -> Iterator[ChartInput]:
+    """Yield the values of a HelmChart of K3s: YAML as text, over which those that are set one by one win."""
+    given = given.with_texts_read(("spec", "valuesContent"))
+    values, elsewhere = given.root.get("spec", "valuesContent"), dict[str, str]()
+    for name, field in itertools.islice(given.root.get("spec", "set").fields(), _MAX_PARAMETERS):
+        if found := read_set(name, field.text, as_text=False):
+            elsewhere[path_below(values.path, found)] = field.path
+            values = replace(values, value=with_set(values.value, found))
+    document = replace(given.document, elsewhere=elsewhere)
+    yield ChartInput(given=replace(given, document=document, values=values))

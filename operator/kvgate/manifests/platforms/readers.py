@@ -1,16 +1,13 @@
 """READERS: every reader of a platform's documents, and what follows from all of them together."""
 
-from collections.abc import Callable, Iterator
 from functools import cache
 
 from kvgate.manifests.platforms import (
     compose,
     dynamo,
-    gitops,
     kaito,
     kserve,
     kubeai,
-    llm_d,
     llm_d_benchmark,
     llmkube,
     ome,
@@ -18,7 +15,7 @@ from kvgate.manifests.platforms import (
     ray_serve,
     roles,
 )
-from kvgate.manifests.platforms.charts import ChartInputs, is_chart_file, read_charts, values_of_file
+from kvgate.manifests.platforms.chart_readers import CHARTS, PARALLELISM, PASSED_ON
 from kvgate.manifests.platforms.reader import Reader, name_of_kind, resource_of_kind
 from kvgate.manifests.pods import pod_engines
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
@@ -42,50 +39,6 @@ _BYSTANDERS = frozenset({
     "EnvoyFilter",
 })  # fmt: skip
 """Kinds of Kubernetes and of operators that people use with any platform."""
-_PARALLELISM = "parallelism: tensor, pipeline, data, dataLocal, expert"
-
-CHARTS: tuple[Reader, ...] = (
-    Reader(
-        platform="production-stack",
-        what="values of the production-stack chart (servingEngineSpec.modelSpec)",
-        reads=(
-            "repository, tag, modelURL, enableLoRA, pvcStorage, affinity, nodeSelectorTerms",
-            "requestGPU, requestGPUType, requestGPUMem, resources",
-            "vllmConfig",
-            "lmcacheConfig",
-        ),
-        recognises=lambda given: production_stack.is_values(given.values),
-        words=("servingenginespec",),
-        read=production_stack.read_values,
-    ),
-    Reader(
-        platform="llm-d",
-        what="values of the llm-d-modelservice chart (modelArtifacts with decode or prefill)",
-        reads=(
-            "modelArtifacts: uri, name, size",
-            f"decode, prefill: {_PARALLELISM}, workers; acceleratorTypes; containers",
-            "accelerator: type, dra",
-        ),
-        recognises=lambda given: llm_d.is_values(given.values),
-        words=("modelartifacts", "modelservice", "llm-d", "vllm"),
-        read=llm_d.read_values,
-    ),
-    Reader(
-        platform="kubeai",
-        what="values of KubeAI's models chart (catalog)",
-        reads=(
-            "enabled, engine, url, args, resourceProfile; of a model that is only enabled, what the chart has for its name",
-        ),
-        recognises=lambda given: kubeai.is_catalog(given.values),
-        words=("kubeai", "vllm", "catalog:", 'catalog"', "catalog'", "catalog :"),
-        read=kubeai.read_catalog,
-    ),
-)
-"""Charts whose values are known; also where these stand inside something else."""
-
-
-def _charts_through(inputs: ChartInputs) -> Callable[[ReaderInput], Iterator[FoundEngine]]:
-    return lambda given: read_charts(given, inputs, CHARTS)
 
 
 def _has_engines_in_containers(given: ReaderInput) -> bool:
@@ -105,7 +58,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         platform="kserve",
         what="`LLMInferenceService` (serving.kserve.io), with every `LLMInferenceServiceConfig` of its baseRefs in the same input",
-        reads=("model: uri, name, lora", "speculator", _PARALLELISM, "template, worker: containers", "prefill: the same fields"),
+        reads=("model: uri, name, lora", "speculator", PARALLELISM, "template, worker: containers", "prefill: the same fields"),
         kinds=("LLMInferenceService.serving.kserve.io",),
         words=("kserve", "vllm"),
         supporting=("LLMInferenceServiceConfig.serving.kserve.io",),
@@ -301,41 +254,7 @@ READERS: tuple[Reader, ...] = (
         recognises=compose.is_compose,
         read=compose.read_compose,
     ),
-    Reader(
-        platform="flux",
-        what="`HelmRelease` (helm.toolkit.fluxcd.io) of a chart named here, or of an umbrella around one; ConfigMaps of the same input",
-        reads=("values", "valuesFrom: ConfigMaps without targetPath"),
-        kinds=("HelmRelease.helm.toolkit.fluxcd.io",),
-        supporting=("ConfigMap",),
-        bystanders=frozenset({"HelmRepository", "OCIRepository", "GitRepository"}),
-        is_in_cluster=False,
-        read=_charts_through(gitops.values_of_release),
-    ),
-    Reader(
-        platform="argo-cd",
-        what="`Application` (argoproj.io) of a chart named here, or of an umbrella around one",
-        reads=("source, sources: helm.valuesObject, helm.values, helm.parameters",),
-        kinds=("Application.argoproj.io",),
-        bystanders=frozenset({"AppProject"}),
-        is_in_cluster=False,
-        read=_charts_through(gitops.values_of_application),
-    ),
-    Reader(
-        platform="argo-cd",
-        what="the template of an `ApplicationSet` (argoproj.io)",
-        reads=("as of an `Application`",),
-        kinds=("ApplicationSet.argoproj.io",),
-        is_in_cluster=False,
-        read=_charts_through(gitops.values_of_application),
-    ),
-    Reader(
-        platform="helm",
-        what="values of an umbrella chart, with those of a chart named here under a dependency's name or alias, one or two levels deep",
-        reads=("the fields of that chart",),
-        recognises=lambda given: not given.document.kind,
-        supports=is_chart_file,
-        read=_charts_through(values_of_file),
-    ),
+    *PASSED_ON,
     Reader(
         platform="(other kinds)",
         what="any other object with a list of containers somewhere, such as a `RayCluster`, a `DisaggregatedSet` or a Knative `Service`",
