@@ -14,12 +14,13 @@ from kvgate.documents.discovery import PassedOver, Why
 from kvgate.documents.interest import WordsOfInterest
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import Document, read_relevant
+from kvgate.documents.templates import objects_of
 from kvgate.documents.written import Written
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.platforms.readers import KEYS_OF_ENGINES, WITHOUT_ENGINES, engine_words, supporting_kinds
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, words
 
-if TYPE_CHECKING:  # pydantic takes a third of a short run, which other platforms' manifests do not need
+if TYPE_CHECKING:
     from kvgate.api.base import KeyRef
     from kvgate.api.v1alpha1 import InferenceDeployment
 
@@ -116,7 +117,8 @@ def read_manifests(
             found.broken.append(item)
         else:
             try:
-                _add(found, item)
+                for each in objects_of(item):
+                    _add(found, each)
             except Exception as error:  # noqa: BLE001 - a defect of ours costs one document
                 found.broken.append(defect(item.file, item.position, error))
     return found

@@ -152,7 +152,7 @@ def _engines(given: ReaderInput, stack: Written, section: Written, side: str) ->
         for engine in engines_of_container(given, place, pod=section, platform="llm-d-benchmark", added=values):
             words = ", ".join(f"model.{name} {_DEFAULTS[name]}" for name in filled)
             yield replace(
-                engine,
+                engine.with_words_of(f"{path}.command[2]", f"{path}.vllm.customCommand" if own else path),
                 name=f"{stack.get('name').text or model.get('name').text} ({side})",
                 model=Written(value=model.get("huggingfaceId").text or model.get("name").text, path=model.path),
                 num_gpus=Written(value=_num_gpus(stack, section), path=path),

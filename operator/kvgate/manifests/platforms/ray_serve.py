@@ -1,7 +1,8 @@
-"""Ray Serve LLM: a serve configuration, by itself or in a RayService, or a file of one model."""
+"""Ray: serve configurations, by themselves or in a RayService, files of one model, and clusters whose containers start vLLM."""
 
 from collections.abc import Iterator
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.documents.nodes import YamlError, value_of
@@ -10,8 +11,26 @@ from kvgate.manifests.fields import any_options
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of
+from kvgate.manifests.pods.pod_engines import engines_of_container
 from kvgate.text.patterns import pattern
+from kvgate.vllm.arguments import Argument
 
+_CLUSTERS = {
+    "RayCluster": ("spec",),
+    "RayJob": ("spec", "rayClusterSpec"),
+    "RayClusterFleet": ("spec", "template", "spec"),
+    "RayClusterReplicaSet": ("spec", "template", "spec"),
+}
+"""Kind → the place of the cluster; the last two are AIBrix's."""
+_MODEL_VARIABLE = pattern(r"(?:\w+_)?MODEL(?:_ID|_NAME)?")
+_SIZE_VARIABLES = {
+    "TENSOR_PARALLELISM": "--tensor-parallel-size",
+    "TENSOR_PARALLEL_SIZE": "--tensor-parallel-size",
+    "PIPELINE_PARALLELISM": "--pipeline-parallel-size",
+    "PIPELINE_PARALLEL_SIZE": "--pipeline-parallel-size",
+    "MAX_MODEL_LEN": "--max-model-len",
+}
+"""Variables of applications, as KubeRay's and Google's samples have them, and the options that they mean."""
 _PIPED = pattern(r"vllm==(\d+\.\d+\.\d+\S*)")
 
 
@@ -52,19 +71,17 @@ def read_ray_service(given: ReaderInput) -> Iterator[FoundEngine]:
             remarks=(remark,),
         )
         return
-    cluster = given.root.get("spec", "rayClusterConfig")
-    templates = (group.get("template", "spec") for group in cluster.get("workerGroupSpecs").items())
-    workers = [
-        pod for pod in templates if any(gpus_of(each.get("resources"))[1] for each in pod.get("containers").items())
-    ]
-    hints = [hint for pod in workers for hint in node_hints(pod)]
-    pods = (*workers, cluster.get("headGroupSpec", "template", "spec"))
-    images = (container.get("image") for pod in pods for container in pod.get("containers").items())
+    pods = _pods_of_cluster(given.root.get("spec", "rayClusterConfig"))
+    with_gpus = [pod for pod in pods if pod.num_gpus != 0]
+    hints = [hint for each in with_gpus for hint in (each.resource, *node_hints(each.pod)) if hint]
+    in_order = (*with_gpus, *(pod for pod in pods if pod.num_gpus == 0))
+    images = (container.get("image") for each in in_order for container in each.pod.get("containers").items())
     image = next((image for image in images if image.text), NOTHING)
     for application in field.get("applications").items():
-        for config in _configs(application):
-            for engine in _engine(given, config, application):
-                yield replace(engine, hints=(*engine.hints, *hints), image=image)
+        configs = list(_configs(application))
+        engines = [engine for config in configs for engine in _engine(given, config, application)]
+        for engine in engines if configs else _engines_of_code(given, application, image):
+            yield replace(engine, hints=(*engine.hints, *hints), image=image)
 
 
 def _configs(application: Written) -> Iterator[Written]:
@@ -114,3 +131,102 @@ def _release_of_packages(*fields: Written) -> Written:
             if match := _PIPED.fullmatch(package.text.strip()):
                 return Written(value=match[1], path=package.path)
     return NOTHING
+
+
+def _engines_of_code(given: ReaderInput, application: Written, image: Written) -> Iterator[FoundEngine]:
+    """Yield one engine per model that the variables of an application name, whose own Python code starts vLLM.
+
+    The code may set anything else, so that nothing is certain.
+    """
+    path, runtime = application.get("import_path"), application.get("runtime_env")
+    if (
+        not path.text
+        or "vllm" not in f"{path.text} {runtime.value} {application.get('deployments').value} {image.text}".lower()
+    ):
+        return
+    variables = dict(runtime.get("env_vars").fields())
+    sizes = {name: option for name, option in _SIZE_VARIABLES.items() if name in variables}
+    remark = (path.path, f"{path.text} is Python, which is not read: it may set more options")
+    for name, model in variables.items():
+        if not _MODEL_VARIABLE.fullmatch(name) or not model.text:
+            continue
+        words = ", ".join(f"{each} is {option}" for each, option in {name: "--model", **sizes}.items())
+        yield FoundEngine(
+            platform="ray-serve",
+            document=given.document,
+            root=given.root,
+            name=given.name or application.get("name").text,
+            path=application.path,
+            arguments=tuple(
+                Argument(text=f"{option}={variables[each].text}", path=variables[each].path)
+                for each, option in sizes.items()
+            ),
+            model=model,
+            version=_release_of_packages(application),
+            remarks=(remark,),
+            assumed=(f"{words}, by the names of the variables",),
+            is_partial=True,
+            is_wrapped=True,
+        )
+
+
+class _PodOfCluster(Struct, frozen=True, kw_only=True):
+    """The head of a Ray cluster, or one group of its workers."""
+
+    pod: Written
+    num_pods: int | None = 1
+    """None where it is not known."""
+    num_gpus: int | None
+    resource: Hint | None
+
+
+def _pods_of_cluster(cluster: Written) -> list[_PodOfCluster]:
+    """Return the head, then every group of workers."""
+    pods = []
+    for group in (cluster.get("headGroupSpec"), *cluster.get("workerGroupSpecs").items()):
+        pod = group.get("template", "spec")
+        found = [gpus_of(container.get("resources")) for container in pod.get("containers").items()]
+        amount, resource = next(((amount, hint) for amount, hint in found if amount.is_set), (NOTHING, None))
+        replicas = next((each for each in (group.get("replicas"), group.get("minReplicas")) if each.is_set), NOTHING)
+        hosts = group.get("numOfHosts").count or 1
+        is_head = group.path.endswith("headGroupSpec")
+        num_pods = 1 if is_head or not replicas.is_set else None if replicas.count is None else replicas.count * hosts
+        num_gpus = amount.count if amount.is_set else 0
+        pods.append(_PodOfCluster(pod=pod, num_pods=num_pods, num_gpus=num_gpus, resource=resource))
+    return pods
+
+
+def read_ray_cluster(given: ReaderInput) -> Iterator[FoundEngine]:
+    """Yield the engines that containers start with `vllm serve`, over the GPUs of all pods of the cluster; and a RayJob's entrypoint.
+
+    A container that says no command runs nothing but Ray, which KubeRay starts in it.
+    """
+    cluster = given.root.get(*_CLUSTERS[given.document.kind])
+    pods = _pods_of_cluster(cluster)
+    with_gpus = [each for each in pods if each.num_gpus != 0]
+    counts, sizes = [each.num_pods for each in with_gpus], {each.num_gpus for each in with_gpus}
+    num_pods = sum(count or 0 for count in counts) or 1
+    is_alike = len(sizes) == 1 and None not in (*sizes, *counts)
+    requested = next((each.resource.path for each in with_gpus if each.resource), cluster.path)
+    num_gpus = Written(value=with_gpus[0].num_gpus, path=requested) if is_alike else NOTHING
+    hints = tuple(hint for each in with_gpus for hint in (each.resource, *node_hints(each.pod)) if hint)
+    entrypoint = given.root.get("spec", "entrypoint")
+    image = pods[0].pod.get("containers").items()[:1]
+    of_head = image[0].get("image").value if image else None
+    job = Written(
+        value={"containers": [{"image": of_head, "command": ["sh", "-c", entrypoint.text]}]}, path=entrypoint.path
+    )
+    for pod in (*(each.pod for each in pods), *([job] if entrypoint.text else [])):
+        for container in pod.get("containers").items():
+            if not container.get("command").is_set:
+                continue
+            for engine in engines_of_container(given, container, pod=pod, platform="kuberay"):
+                yield replace(
+                    engine.with_words_of(f"{container.path}.command[2]", entrypoint.path) if pod is job else engine,
+                    path=entrypoint.path if pod is job else engine.path,
+                    name=given.name,
+                    num_pods=num_pods if is_alike else 1,
+                    num_gpus=num_gpus,
+                    hints=hints,
+                    is_on_ray=True,
+                )

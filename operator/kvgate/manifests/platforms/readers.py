@@ -17,7 +17,7 @@ from kvgate.manifests.platforms import (
 )
 from kvgate.manifests.platforms.chart_readers import CHARTS, PARALLELISM, PASSED_ON
 from kvgate.manifests.platforms.reader import Reader, name_of_kind, resource_of_kind
-from kvgate.manifests.pods import pod_engines
+from kvgate.manifests.pods import loose_containers, pod_engines
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
 
 _RAY_WORDS = ("llm_configs", "model_loading_config", "vllm")
@@ -43,7 +43,7 @@ _BYSTANDERS = frozenset({
 
 def _has_engines_in_containers(given: ReaderInput) -> bool:
     """Return whether an object holds an engine itself; a supporting one counts where another object refers to it."""
-    return given.document.kind not in supporting_kinds() and any(True for _ in pod_engines.read_pod_templates(given))
+    return given.document.kind not in supporting_kinds() and any(True for _ in loose_containers.read_object(given))
 
 
 READERS: tuple[Reader, ...] = (
@@ -196,11 +196,24 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         platform="ray-serve",
-        what="`RayService` (ray.io) whose serveConfigV2 has LLM configs",
-        reads=("serveConfigV2, as below", "rayClusterConfig: image and nodes of the workers that have GPUs"),
+        what="`RayService` (ray.io) whose serveConfigV2 has LLM configs, or applications that start vLLM themselves",
+        reads=(
+            "serveConfigV2, as below, else models and sizes in env_vars of an application that is Python",
+            "rayClusterConfig: image and nodes of the workers that have GPUs",
+        ),
         kinds=("RayService.ray.io",),
         words=_RAY_WORDS,
         read=ray_serve.read_ray_service,
+    ),
+    Reader(
+        platform="kuberay",
+        what="`RayCluster`, `RayJob` (ray.io), AIBrix' `RayClusterFleet` and `RayClusterReplicaSet`, with a command that starts vLLM",
+        reads=("headGroupSpec, workerGroupSpecs: template, replicas, numOfHosts", "entrypoint"),
+        kinds=(
+            "RayCluster.ray.io", "RayJob.ray.io", "RayClusterFleet.orchestration.aibrix.ai", "RayClusterReplicaSet.orchestration.aibrix.ai",
+        ),
+        supporting=_POD_SUPPORT,
+        read=ray_serve.read_ray_cluster,
     ),
     Reader(
         platform="kubernetes",
@@ -257,12 +270,12 @@ READERS: tuple[Reader, ...] = (
     *PASSED_ON,
     Reader(
         platform="(other kinds)",
-        what="any other object with a list of containers somewhere, such as a `RayCluster`, a `DisaggregatedSet` or a Knative `Service`",
+        what="any other object with containers somewhere, in a list or by themselves, such as a `DisaggregatedSet` or a Knative `Service`",
         reads=_POD_FIELDS,
-        kinds=("PodCliqueSet.grove.io", "PodCliqueScalingGroup.grove.io", "PodClique.grove.io", "RayCluster.ray.io"),
+        kinds=("PodCliqueSet.grove.io", "PodCliqueScalingGroup.grove.io", "PodClique.grove.io"),
         recognises=_has_engines_in_containers,
         supporting=_POD_SUPPORT,
-        read=pod_engines.read_pod_templates,
+        read=loose_containers.read_object,
     ),
 )  # fmt: skip
 """The first one that takes a document reads it."""

@@ -214,6 +214,11 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
     option_paths: Mapping[str, str] = field(default_factory=dict)
     """Paths of the platform's own fields for options, by vLLM's names; findings name a setting by them."""
 
+    def with_words_of(self, place: str, written: str) -> "FoundEngine":
+        """Return the engine with the words of one place under the path at which the platform has them, for messages."""
+        words = (replace(word, path=written) if word.path == place else word for word in self.arguments)
+        return replace(self, arguments=tuple(words))
+
     @property
     def is_in_a_pod(self) -> bool:
         """False for services of docker-compose, which have no nodes and no volumes of Kubernetes."""

@@ -1,0 +1,84 @@
+"""OpenShift's Templates: the objects of one, with the values of its parameters in their places.
+
+docs.openshift.com, "Using templates": `${NAME}` inside any text, `${{NAME}}` alone for a value that need not be a text.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import yaml
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from kvgate.documents.reading import Document
+from kvgate.text.patterns import pattern
+
+_GROUPS = ("v1", "template.openshift.io/v1")
+_REFERENCE = pattern(r"\$\{(\w{1,100})\}")
+_ALONE = pattern(r"\$\{\{(\w{1,100})\}\}")
+_MAX_ADDED = 1 << 18
+"""Characters that the values of a template add to its texts; further references stay as they are."""
+_TAGS = (
+    ("tag:yaml.org,2002:int", pattern(r"[-+]?\d{1,18}")),
+    ("tag:yaml.org,2002:float", pattern(r"[-+]?\d{1,18}\.\d{1,18}")),
+    ("tag:yaml.org,2002:bool", pattern(r"true|false")),
+)
+_TEXT = "tag:yaml.org,2002:str"
+
+
+def objects_of(document: Document) -> Iterator[Document]:
+    """Yield the objects of a Template, else the document itself. A parameter without a value stays a reference."""
+    listed = _field(document.node, "objects") if document.kind == "Template" else None
+    if document.api_version not in _GROUPS or not isinstance(listed, yaml.SequenceNode):
+        yield document
+        return
+    filling = _Filling(values=_parameters(document.node))
+    for node in listed.value:
+        if isinstance(node, yaml.MappingNode):
+            yield replace(document, node=filling.of(node))
+
+
+def _field(node: yaml.Node, name: str) -> yaml.Node | None:
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    return next((value for key, value in pairs if key.value == name), None)
+
+
+def _parameters(root: yaml.Node) -> dict[str, str]:
+    """Return the values that the parameters have by default."""
+    listed = _field(root, "parameters")
+    found = {}
+    for parameter in listed.value if isinstance(listed, yaml.SequenceNode) else ():
+        name, value = _field(parameter, "name"), _field(parameter, "value")
+        if isinstance(name, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode) and value.value:
+            found[name.value] = value.value
+    return found
+
+
+class _Filling(Struct, kw_only=True):
+    """The values of one template on their way into its objects; nodes that several places share are made once."""
+
+    values: Mapping[str, str]
+    made: dict[int, yaml.Node] = field(default_factory=dict)
+    left: int = _MAX_ADDED
+
+    def of(self, node: yaml.Node) -> yaml.Node:
+        if id(node) not in self.made:
+            self.made[id(node)] = node  # an alias inside of what it stands for
+            self.made[id(node)] = self._filled(node)
+        return self.made[id(node)]
+
+    def _filled(self, node: yaml.Node) -> yaml.Node:
+        marks = (node.start_mark, node.end_mark)
+        if isinstance(node, yaml.ScalarNode):
+            alone = _ALONE.fullmatch(node.value)
+            value = self.values.get(alone[1], node.value) if alone else _REFERENCE.sub(self._value, node.value)
+            tag = next((tag for tag, form in _TAGS if form.fullmatch(value)), _TEXT) if alone else node.tag
+            return node if value == node.value else yaml.ScalarNode(tag, value, *marks, style=node.style)
+        if isinstance(node, yaml.SequenceNode):
+            return yaml.SequenceNode(node.tag, [self.of(item) for item in node.value], *marks)
+        return yaml.MappingNode(node.tag, [(self.of(key), self.of(value)) for key, value in node.value], *marks)
+
+    def _value(self, reference: re.Match[str]) -> str:
+        value = self.values.get(reference[1], reference[0])
+        self.left -= len(value)
+        return value if self.left > 0 else reference[0]
