@@ -24,7 +24,7 @@ _MANIFESTS = f"""\
 
 `{KIND}` ({GROUP}) is judged by its policy, every other engine below by vLLM's own start condition, with requests beyond the
 cache as a warning. Rendered manifests say most: `helm template CHART | kvgate check -`, `kustomize build DIR | kvgate check -`.
-Streams of many documents, `List`s, OpenShift `Template`s (with the values of their parameters), JSON, anchors and aliases are read; a finding
+Streams of many documents, `List`s, OpenShift `Template`s (with their parameters' values), JSON, anchors and aliases are read; a finding
 stands at its file, line, column and path.
 
 In an `{KIND}` a field that the CRD does not have is an error, because the API server would remove it without a warning. The message
