@@ -47,6 +47,7 @@ from kvgate.rules.memory import (
     THIN_HEADROOM,
     UTILIZATION_TOO_HIGH,
     WEIGHTS_TOO_LARGE,
+    WORKLOAD_MISSING,
 )
 from kvgate.rules.pinned import CAPACITY_NOT_PINNED, CAPACITY_PINNED
 from kvgate.rules.settings import (
@@ -103,6 +104,7 @@ _IN_ORDER = (
     KV_CACHE_TOO_SMALL,
     MAMBA_CACHE_BLOCKS_EXCEEDED,
     GUARANTEE_NOT_MET,
+    WORKLOAD_MISSING,
     HOST_MEMORY_TOO_SMALL,
     SHARED_MEMORY_TOO_SMALL,
     OVERSUBSCRIBED,

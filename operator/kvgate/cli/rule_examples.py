@@ -20,6 +20,8 @@ class Example(Struct, frozen=True, kw_only=True):
     """`manifest`, `request` (of `kvgate explain`), or `config`."""
     instead: tuple[str, str]
     """A part of the input, and what to write in its place so that the rule does not fire."""
+    options: tuple[str, ...] = ()
+    """Options of `kvgate check` with which it fires."""
 
     @property
     def silent(self) -> str:
@@ -30,7 +32,8 @@ class Example(Struct, frozen=True, kw_only=True):
         language = "json" if self.kind == "request" else "yaml"
         before, after = (text.strip(" ,\n") for text in self.instead)
         change = f"`{after}` in place of `{before}`" if after else f"out `{before}`"
-        shown = f"Fires:\n\n```{language}\n{self.fires.rstrip()}\n```\n\nDoes not, {'with' if after else 'leaving'} {change}."
+        fires = f"Fires with `{' '.join(self.options)}`" if self.options else "Fires"
+        shown = f"{fires}:\n\n```{language}\n{self.fires.rstrip()}\n```\n\nDoes not, {'with' if after else 'leaving'} {change}."
         return shown.replace("\0", "␀")
 
 
@@ -52,6 +55,11 @@ def _examples() -> dict[str, Example]:
     entries = yaml.load(_FILE.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - a safe loader
     kinds = {rule: next(kind for kind in KINDS if kind in entry) for rule, entry in entries.items()}
     return {
-        rule: Example(fires=entries[rule][kind], kind=kind, instead=tuple(entries[rule]["instead"]))
+        rule: Example(
+            fires=entries[rule][kind],
+            kind=kind,
+            instead=tuple(entries[rule]["instead"]),
+            options=tuple(entries[rule].get("options", ())),
+        )
         for rule, kind in kinds.items()
     }

@@ -10,6 +10,7 @@ from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.cli.exits import BadInput
 from kvgate.cli.known_models import with_model_options
 from kvgate.cli.terminal import show_error
+from kvgate.cli.workload_options import guarantee_option
 from kvgate.documents.bounded_files import Refused, read_all, read_text
 from kvgate.vllm.settings import WHAT_IFS, Setting
 
@@ -108,6 +109,7 @@ def with_engine_facts(*, found_from: str) -> Decorator:
                      help="The release of vLLM, for manifests whose image does not state it."),
         CALIBRATION_OPTION,
         with_model_options,
+        guarantee_option("that of an InferenceDeployment, and Startup for all other manifests"),
         click.option("--config", metavar="FILE", type=GIVEN_FILE,
                      help=f"Read this file instead of the .kvgate.yaml nearest to {found_from}, in its folder or above."),
     )  # fmt: skip

@@ -19,6 +19,7 @@ from kvgate.budget import (
     Guarantee,
     ModelShape,
     Verdict,
+    Workload,
     parse_release,
 )
 from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
@@ -108,6 +109,7 @@ def assess_request(
     values: Mapping[str, Any],
     *,
     guarantee: Guarantee = Guarantee.STARTUP,
+    workload: Workload | None = None,
     is_whole: bool = False,
     calibration: Calibration = NOTHING_OBSERVED,
     naming: Naming = option_name,
@@ -120,7 +122,7 @@ def assess_request(
     `models`: checkpoints that are known beside the catalogue. `pod`: memory of the host, where the values do not state it.
     """
     request, findings = read_request(
-        values, guarantee=guarantee, is_whole=is_whole, naming=naming, models=models, pod=pod
+        values, guarantee=guarantee, workload=workload, is_whole=is_whole, naming=naming, models=models, pod=pod
     )
     if request is None:
         of_pod = tuple(named(pod_findings(values, pod), naming))
@@ -133,6 +135,7 @@ def read_request(
     values: Mapping[str, Any],
     *,
     guarantee: Guarantee = Guarantee.STARTUP,
+    workload: Workload | None = None,
     is_whole: bool = False,
     naming: Naming = option_name,
     models: PublishedModels = NO_MODELS,
@@ -183,6 +186,7 @@ def read_request(
         settings=engine_settings(known),
         circumstances=circumstances_of(known),
         guarantee=guarantee,
+        workload=workload,
         capacity=known.get("capacity", Capacity.PROFILED),
         is_whole=is_whole,
         shared_by=known.get("shared_by", 1),

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kvgate.budget import Budget, BudgetRequest, Guarantee, Interval, Verdict, plan
+from kvgate.budget import Budget, BudgetRequest, Guarantee, Interval, Verdict, Workload, plan
 from kvgate.budget.capacity import largest
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import assess
@@ -81,12 +81,13 @@ def judge_pairs(
     y: Axis,
     *,
     guarantee: Guarantee,
+    workload: Workload | None = None,
     at: tuple[int, int] | None = None,
     models: PublishedModels = NO_MODELS,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Sweep:
     """Judge every pair. Raises BadRequest, and UnknownFacts where nothing can be judged."""
-    ask = partial(_request, guarantee=guarantee, models=models)
+    ask = partial(_request, guarantee=guarantee, workload=workload, models=models)
     columns = []
     for number in range(len(x.values)):
         columns.append(_column(ask, {**values, x.name: x.values[number]}, y))
@@ -113,8 +114,12 @@ def judge_pairs(
 _Asked = tuple[BudgetRequest, tuple[Finding, ...]]
 
 
-def _request(values: Mapping[str, Any], *, guarantee: Guarantee, models: PublishedModels) -> _Asked:
-    request, findings = read_request({"usage_context": "server", **values}, guarantee=guarantee, models=models)
+def _request(
+    values: Mapping[str, Any], *, guarantee: Guarantee, workload: Workload | None, models: PublishedModels
+) -> _Asked:
+    request, findings = read_request(
+        {"usage_context": "server", **values}, guarantee=guarantee, workload=workload, models=models
+    )
     if request is None:
         raise UnknownFacts(findings)
     return request, findings

@@ -145,7 +145,7 @@ GUARANTEE_NOT_MET = Rule(
     id="GuaranteeNotMet",
     severities=(Severity.ERROR, Severity.WARNING),
     scope=Scope.MEMORY,
-    title="The KV cache does not hold what an InferenceDeployment requests to be guaranteed.",
+    title="The KV cache does not hold what is to be guaranteed: the workload, or max_num_seqs requests of max_model_len.",
     explanation="It is a warning where the KV cache may hold it, because the prediction is an interval.",
 )
 
@@ -181,6 +181,21 @@ def guarantee_holds(budget: Budget) -> Iterable[Finding]:
         ),
         severity=_severity(verdict),
     )
+
+
+WORKLOAD_MISSING = Rule(
+    id="WorkloadMissing",
+    severities=(Severity.WARNING,),
+    scope=Scope.MEMORY,
+    title="The guarantee Workload is requested, and no workload is declared.",
+    explanation="The verdict is about the start alone.",
+)
+
+
+def workload_missing(remedy: str | Remedy) -> Finding:
+    """The guarantee Workload has nothing to hold."""
+    message = "the guarantee Workload is requested, and no workload is declared: only the start is judged"
+    return WORKLOAD_MISSING.finding("workload", message, remedy)
 
 
 def demanded(budget: Budget) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from kvgate.budget import NOTHING_OBSERVED, Calibration, Workload
+from kvgate.budget import NOTHING_OBSERVED, Calibration, Guarantee, Workload
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.exits import BadInput
 from kvgate.cli.known_models import DEFAULT_SECONDS, locked_models
@@ -37,6 +37,7 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     accelerator: str | None = None
     vllm_version: str | None = None
     model_config: Path | None = None
+    guarantee: str | None = None
     calibration: Path | None = None
     config: Path | None = None
     baseline: Path | None = None
@@ -60,6 +61,8 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
     accelerator: str | None = None
     vllm_version: str | None = None
     model_config: ModelConfig | None = None
+    guarantee: Guarantee | None = None
+    """Guarantee that every engine is judged by, instead of its own."""
     calibration: Calibration = NOTHING_OBSERVED
     models: PublishedModels = NO_MODELS
     """Checkpoints that are known beside the catalogue."""
@@ -80,6 +83,7 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
             pools={} if self.accelerator else pools,  # the command line wins
             vllm_version=version.removeprefix("v") if version else None,
             model_config=model_config.text if model_config else None,
+            guarantee=self.guarantee or Guarantee.STARTUP,
             workload=Workload(**workload.model_dump()) if workload else None,
             calibration=self.calibration,
             models=self.models,
@@ -155,6 +159,7 @@ def given_facts(paths: Sequence[str], options: CheckOptions) -> GivenFacts:
     return GivenFacts(
         accelerator=options.accelerator,
         vllm_version=options.vllm_version,
+        guarantee=Guarantee(options.guarantee) if options.guarantee else None,
         model_config=read_model_config(config_json, inside=options.guard(config_json)) if config_json else None,
         calibration=calibration,
         models=models,

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.api import KIND, field_path
-from kvgate.budget import Calibration, Workload
+from kvgate.budget import Calibration, Guarantee, Workload
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.check.directives import commented_workloads
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
@@ -31,6 +31,7 @@ from kvgate.manifests.judging.line_findings import NOT_UNDERSTOOD
 from kvgate.manifests.judging.sharing import judge_together
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Severity, any_one
+from kvgate.rules.memory import workload_missing
 from kvgate.vllm.arguments import Located
 
 T = TypeVar("T")
@@ -125,7 +126,7 @@ def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFa
     document = subject.document
     root = Written(value=document.load()) if given.file else NOTHING
     config = given.model_config_of(document.file, subject.name, root)
-    judged = judge_deployment(subject, documents, config, given.calibration, given.models)
+    judged = judge_deployment(subject, documents, config, given.calibration, given.models, guarantee=given.guarantee)
     spec = subject.deployment.spec if subject.deployment else None
     is_refused = judged.decision is Decision.REFUSE  # what the policy admits all the same is no error
     findings = (finding if is_refused else finding.softened() for finding in judged.findings)
@@ -152,12 +153,20 @@ def judge_deployment(
     config: ModelConfig | None,
     calibration: Calibration,
     models: PublishedModels = NO_MODELS,
+    *,
+    guarantee: Guarantee | None = None,
 ) -> JudgedDeployment:
-    """Gather the facts from the input, and judge; `config` describes the model where the catalogue does not have it."""
+    """Gather the facts from the input, and judge; `config` describes the model where the catalogue does not have it.
+
+    `guarantee` replaces that of the object, except for a workload that the object does not declare.
+    """
     deployment = subject.deployment
     if deployment is None:
         return JudgedDeployment(subject=subject, assessment=None)
-    spec = deployment.spec
+    spec, missing = deployment.spec, guarantee is Guarantee.WORKLOAD and not deployment.spec.workload
+    if guarantee:
+        admission = {"guarantee": Guarantee.STARTUP if missing else guarantee}
+        spec = spec.model_copy(update={"admission": spec.admission.model_copy(update=admission)})
     if config is not None:  # what the user gives goes before what is fetched
         models = replace(models, fetched={}, missing={})
     known = facts.gather(spec, documents.lookup(subject.namespace), calibration, models)
@@ -173,6 +182,9 @@ def judge_deployment(
         classes = look_up_model_class(shape, spec.vllm.version) if shape else ()
         known = replace(known, shape=shape, findings=(*problems, *others, *classes))
     assessment = assess.assess(spec, known, skip_reason=deployment.skip_reason)
+    if missing:
+        told = workload_missing("state spec.workload")
+        assessment = replace(assessment, findings=(*assessment.findings, told))
     return JudgedDeployment(subject=subject, assessment=assessment)
 
 

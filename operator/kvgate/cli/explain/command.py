@@ -6,11 +6,12 @@ from typing import Any, BinaryIO
 
 import click
 
-from kvgate.budget import Verdict
+from kvgate.budget import Guarantee, Verdict
 from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.known_models import ModelOptions, locked_models, models_of, with_model_options
 from kvgate.cli.shared_options import CALIBRATION_OPTION, given_settings, read_calibration, with_settings
 from kvgate.cli.terminal import show, show_answers
+from kvgate.cli.workload_options import chosen_guarantee, taken_workload, with_workload
 from kvgate.vllm.values import UnusableValue, read_tokens
 
 _OWN_LENGTHS = "default"
@@ -51,6 +52,7 @@ def _read_lengths(_: click.Context, __: click.Parameter, text: str | None) -> tu
     metavar="[LENGTHS]",
     help="Compare static with paged allocation and block sizes, for requests of these lengths: 2048,8k.",
 )
+@with_workload(default="Workload if one is given, else Startup")
 @CALIBRATION_OPTION
 @with_model_options
 @click.option(
@@ -61,10 +63,11 @@ def explain(
     output: str | None,
     why: str | None,
     lengths: tuple[int, ...] | None,
+    guarantee: str | None,
     calibration: Path | None,
     **values: Any,
 ) -> None:
-    """Show what one GPU's memory is spent on, what the KV cache gets, and whether one request of max_model_len fits.
+    """Show what one GPU's memory is spent on, what the KV cache gets, and whether the guarantee fits.
 
     With --requests, every line of the file is a request, and one line of JSON answers it, in the same order. The answer to a line that
     is not a request says in `error` what is wrong; it has the id of the request where that can be read. A model_config may hold
@@ -83,7 +86,7 @@ def explain(
     if requests is not None:
         from kvgate.cli.explain.requests import answers
 
-        if given or why is not None or lengths is not None or output in ("text", "json") or options.fetch:
+        if given or guarantee or why is not None or lengths is not None or output in ("text", "json") or options.fetch:
             raise click.UsageError(
                 "--requests takes every setting from its lines and answers in jsonl; leave out the other options"
             )
@@ -94,8 +97,15 @@ def explain(
     from kvgate.judge.what_if import assess_request
 
     try:
+        workload = taken_workload(given)
         settings = {"usage_context": "server", **given_settings(given)}  # its options are those of `vllm serve`
-        assessment = assess_request(settings, calibration=starts, models=models_of(settings, options))
+        assessment = assess_request(
+            settings,
+            guarantee=chosen_guarantee(guarantee, workload) or Guarantee.STARTUP,
+            workload=workload,
+            calibration=starts,
+            models=models_of(settings, options),
+        )
         text = answer(assessment, output or "text", why=why, lengths=lengths)
     except UnusableValue as error:
         raise click.UsageError(str(error)) from None

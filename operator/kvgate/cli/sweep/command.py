@@ -12,6 +12,7 @@ from kvgate.cli.exits import Exit
 from kvgate.cli.known_models import ModelOptions, models_of, with_model_options
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import is_terminal, progress_of, show, show_bytes, show_error
+from kvgate.cli.workload_options import with_workload
 from kvgate.vllm.values import UnusableValue
 
 _OUTPUTS = {
@@ -42,11 +43,7 @@ _EXITS = {
 )
 @click.option("--y", metavar="KNOB=VALUES", help="Default: max_num_seqs=1..256.")
 @click.option("--at", metavar="X,Y", help="Mark this point, and add it to the axes. Its verdict decides the exit code.")
-@click.option(
-    "--guarantee",
-    type=click.Choice(["Startup", "FullContext"], case_sensitive=False),
-    help="What must fit. Default: FullContext (max_num_seqs requests of max_model_len) if max_num_seqs is set or swept.",
-)
+@with_workload(default="Workload if one is given, FullContext if max_num_seqs is set or swept, else Startup")
 @click.option("-o", "--output", type=click.Choice(list(_OUTPUTS)), help="Default: from the name of --file, else text.")
 @with_model_options
 @click.option(

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvgate.budget import Guarantee, plan
+from kvgate.budget import plan
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.cli.workload_options import chosen_guarantee, taken_workload
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep import Sweep, guarantee_of, judge_pairs
 from kvgate.planning.sweep_axes import Axis, parse_axis, read_swept_value, with_value
@@ -29,6 +30,8 @@ def swept(
     """Read the options and judge every cell. Raises UnusableValue with everything that is wrong with the options, and UnknownFacts."""
     values = dict(values)
     x_text, y_text, at, named = (values.pop(key, None) for key in ("x", "y", "at", "guarantee"))
+    workload = taken_workload(values)
+    requested = chosen_guarantee(named, workload)
     problems = ValueProblems(problem.worded(option_name) for problem in read_settings(values)[1].values())
     y = problems.read_or(_UNREAD, parse_axis, y_text or _SEQUENCES)
     # Without --x the values of max_model_len follow when the model is known.
@@ -46,8 +49,8 @@ def swept(
     if texts:
         (x, column), (y, row) = (with_value(axis, text) for axis, text in zip((x, y), texts, strict=True))
         point = column, row
-    guarantee = guarantee_of(values, x, y, Guarantee(named) if named else None)
-    return judge_pairs(values, x, y, guarantee=guarantee, at=point, models=models, progress=progress)
+    guarantee = guarantee_of(values, x, y, requested)
+    return judge_pairs(values, x, y, guarantee=guarantee, workload=workload, at=point, models=models, progress=progress)
 
 
 def _check_axes(values: Mapping[str, Any], x: Axis, y: Axis) -> None:

@@ -56,10 +56,13 @@ def title(swept: Sweep) -> str:
 def subtitle(swept: Sweep) -> str:
     """Return the guarantee, the settings that are the same in all cells, and the sibling by which the model is judged."""
     settings, names = swept.request.settings, (swept.x.name, swept.y.name)
+    workload = swept.request.workload
     parts = [
-        "one request of max_model_len"
+        "guarantee Startup: one request of max_model_len"
         if swept.guarantee is Guarantee.STARTUP
-        else "max_num_seqs requests of max_model_len"
+        else f"guarantee Workload: {workload.peak_concurrency} requests of {workload.request_tokens} tokens"
+        if swept.guarantee is Guarantee.WORKLOAD and workload
+        else "guarantee FullContext: max_num_seqs requests of max_model_len"
     ]
     fixed = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "kv_cache_dtype")
     for name in fixed:

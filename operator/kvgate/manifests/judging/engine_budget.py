@@ -23,7 +23,7 @@ from kvgate.manifests.judging.releases import Releases
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words
-from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand
+from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand, workload_missing
 from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, MORE_GPUS_THAN_A_NODE, REQUEST_ABOVE_MAX_MODEL_LEN
 from kvgate.vllm.arguments import GivenOption, Located, Place, is_open, located
 from kvgate.vllm.given_settings import INVALID_SETTING
@@ -48,6 +48,10 @@ OVERSUBSCRIBED = Rule(
         "a workload: a default is a number that nobody chose."
     ),
 )
+_DECLARE = any_one(
+    "declare it in a comment: # kvgate:workload peakConcurrency=8 promptTokens=2000 outputTokens=500",
+    "declare it in a mapping of .kvgate.yaml",
+)
 _OF_OTHER_DOORS = (SETTING_NOT_UNDERSTOOD, MORE_GPUS_THAN_A_NODE, MODEL_ASSUMED)
 """Rules about a what-if's own keys, about pods that kvgate renders, and about what an engine lists as assumed."""
 
@@ -61,10 +65,17 @@ class EngineFacts(Struct, frozen=True, kw_only=True):
     releases: Releases
     model_config: str | None
     """Text of a config.json, for models that the catalogue does not know."""
+    guarantee: Guarantee
     workload: Workload | None
     calibration: Calibration
     models: PublishedModels = NO_MODELS
     """Checkpoints that are known beside the catalogue."""
+
+    @property
+    def judged_guarantee(self) -> Guarantee:
+        """The guarantee that is requested; Startup where that is a workload which nobody declares."""
+        is_missing = self.guarantee is Guarantee.WORKLOAD and self.workload is None
+        return Guarantee.STARTUP if is_missing else self.guarantee
 
 
 def is_partly_seen(engine: FoundEngine, line: CommandLine) -> bool:
@@ -80,10 +91,20 @@ def ask_budget(facts: EngineFacts, line: CommandLine, version: str) -> tuple[Ass
         if values is None:
             return None, [_no_model(engine)]
         assessment = assess_request(
-            values, is_whole=True, calibration=facts.calibration, models=facts.models, pod=pod_of(engine)
+            values,
+            guarantee=facts.judged_guarantee,
+            workload=facts.workload if facts.judged_guarantee is Guarantee.WORKLOAD else None,
+            is_whole=True,
+            calibration=facts.calibration,
+            models=facts.models,
+            pod=pod_of(engine),
         )
-        is_chosen = facts.workload is not None or "max_num_seqs" in line.given
-        told = [*assessment.findings, *_oversubscription(assessment, facts.workload, is_chosen=is_chosen)]
+        told = [*assessment.findings]
+        if facts.judged_guarantee is Guarantee.STARTUP:
+            is_chosen = facts.workload is not None or "max_num_seqs" in line.given
+            told += _oversubscription(assessment, facts.workload, is_chosen=is_chosen)
+        if facts.guarantee is not facts.judged_guarantee:
+            told.append(workload_missing(_DECLARE))
     except BadRequest as error:
         as_written = sorted(error.problems, key=[*line.given, *error.problems].index)
         return None, [_invalid(engine, line, name, error.problems[name]) for name in as_written]

@@ -6,7 +6,16 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kvgate.budget import AUTO_MAX_MODEL_LEN, NOTHING_OBSERVED, Accelerator, Calibration, Verdict, Workload, parse_patch
+from kvgate.budget import (
+    AUTO_MAX_MODEL_LEN,
+    NOTHING_OBSERVED,
+    Accelerator,
+    Calibration,
+    Guarantee,
+    Verdict,
+    Workload,
+    parse_patch,
+)
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge.assess import Assessment
 from kvgate.judge.drafts import UNKNOWN_DRAFT
@@ -68,6 +77,8 @@ class Defaults(Struct, frozen=True, kw_only=True):
     vllm_version: str | None = None
     model_config: str | None = None
     """Text of a config.json, for models that the catalogue does not know."""
+    guarantee: Guarantee = Guarantee.STARTUP
+    """Guarantee that the verdict is about."""
     workload: Workload | None = None
     """Load that the engine is expected to serve; it replaces max_num_seqs whole requests."""
     calibration: Calibration = NOTHING_OBSERVED
@@ -122,7 +133,7 @@ def names_of(engine: FoundEngine, line: CommandLine) -> EngineNames:
 
 
 def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
-    """Judge by vLLM's own start condition, with oversubscription as a warning; with both ends where the release is not known."""
+    """Judge by the guarantee, which usually is vLLM's own start condition; with both ends where the release is not known."""
     line = parse_arguments(engine.arguments, newest_read(), program=engine.program)
     model = find_model(list(_names(engine, line)), defaults.models.locked)
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
@@ -133,6 +144,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         chosen=chosen,
         releases=releases,
         model_config=defaults.model_config,
+        guarantee=defaults.guarantee,
         workload=defaults.workload,
         calibration=defaults.calibration,
         models=defaults.models.without_fetched(model.name) if model and model.is_place else defaults.models,
