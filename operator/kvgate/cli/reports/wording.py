@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kvgate.budget import CacheFigures, Guarantee, Verdict
+from kvgate.budget import CacheFigures, Verdict
 from kvgate.budget.units import format_gib
 from kvgate.cli.reports.report import Item, Report
 from kvgate.documents.discovery import Why
@@ -15,6 +15,7 @@ from kvgate.judge.assess import Decision
 from kvgate.judge.summary import figures_text, judged_text, verdict_text
 from kvgate.manifests.judging.which_gpus import folded
 from kvgate.rules.finding import Scope, Severity
+from kvgate.rules.memory import demanded
 
 if TYPE_CHECKING:
     from kvgate.cli.reports.difference import Difference, EngineChange
@@ -53,9 +54,9 @@ def verdict_line(item: Item) -> tuple[str, str]:
         return (f"not valid, {result}" if item.deployment else result), ""
     has_decision = item.deployment or item.is_pardoned
     told = _told_of_gpus(item) or verdict_text(item.verdict, item.assessment.budget if item.assessment else None)
-    missing = (placed.rule for placed in item.all_findings if placed.finding.rule.scope is Scope.FACTS)
-    if item.verdict is Verdict.UNKNOWN and (rules := ", ".join(dict.fromkeys(missing))):
-        told += f" ({rules})"
+    if item.verdict is Verdict.UNKNOWN and item.all_findings:
+        missing = [placed for placed in item.all_findings if placed.finding.rule.scope is Scope.FACTS]
+        told += f" ({', '.join(dict.fromkeys(placed.rule for placed in missing or item.all_findings[:1]))})"
     return f"{item.verdict.value}, {result}" if has_decision else item.verdict.value, told
 
 
@@ -64,9 +65,9 @@ def _told_of_gpus(item: Item) -> str:
     engine, budget = item.engine, item.assessment.budget if item.assessment else None
     if engine is None or budget is None or engine.judged_on is None or item.verdict is Verdict.DOES_NOT_FIT:
         return ""
-    verb = "starts" if budget.request.guarantee is Guarantee.STARTUP else "fits"
-    figures = figures_text(budget)
-    return folded(engine.accelerators, verb=verb) + (f"; on {engine.judged_on} {figures}" if figures else "")
+    demand, figures = demanded(budget), figures_text(budget)
+    where = f"{demand} {folded(engine.accelerators, verb='fits')}" if demand else folded(engine.accelerators)
+    return where + (f"; on {engine.judged_on} {figures}" if figures else "")
 
 
 def summary(report: Report) -> str:

@@ -22,7 +22,7 @@ from kvgate.manifests.judging.model_names import ModelFound
 from kvgate.manifests.judging.releases import Releases
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
-from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words
+from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words, any_one
 from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand, workload_missing
 from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, MORE_GPUS_THAN_A_NODE, REQUEST_ABOVE_MAX_MODEL_LEN
 from kvgate.vllm.arguments import GivenOption, Located, Place, is_open, located

@@ -242,3 +242,19 @@ def test_a_default_that_nobody_chose_oversubscribes_as_an_info_and_a_number_as_a
     for text, severity, code in ((default, "info", 0), (chosen, "warning", 1)):
         (document,) = json.loads(answer("json", "-", "--fail-on", "warning", stdin=text, code=code))["documents"]
         assert [(f["rule"], f["severity"]) for f in document["findings"]] == [("Oversubscribed", severity)]
+
+
+def test_a_verdict_without_a_named_gpu_says_on_which_ones_and_how_much_the_smallest_has(folder: Path) -> None:
+    unnamed = MISTAKEN_POD.replace("    - --no-such-option\n", "").replace(
+        "  nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}\n", ""
+    )
+    (line,) = [line for line in answer("text", "-", stdin=unnamed, code=0).splitlines() if line.startswith("<stdin>")]
+    assert re.match(r"<stdin>:\d+: pod engine: Fits: starts on [A-Z0-9, and-]+ and larger; ", line)
+    assert re.search(
+        r"; on (\S+) \d+\.\d requests of 40960 tokens at once, .* GiB of KV cache \(headroom \d+ %\)$", line
+    )
+    full = ("--guarantee", "FullContext", "--accelerator", "H100-SXM-80GB,H200-SXM-141GB")
+    told = answer("text", "-", *full, stdin=unnamed.replace("- --max-", "- --max-num-seqs=12\n    - --max-"), code=1)
+    assert "does not hold full context (12 requests of 40960 tokens)" in told
+    cpu = unnamed.replace("vllm/vllm-openai:v0.32.0", "vllm/vllm-openai-cpu:v0.32.0")
+    assert "Unknown: not decided (RunsOnCpu)" in answer("text", "-", stdin=cpu, code=2)
