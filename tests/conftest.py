@@ -1,10 +1,14 @@
 """Fixtures of every folder."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from controlplane.prometheus import LINES
+from kvgate.cli.reports import json_report
+from support.json_schemas import checked_report
 from support.prometheus import require_prometheus
 from support.waiting import Clock
 
@@ -18,3 +22,21 @@ def prometheus_assets(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _every_json_report_follows_its_schema() -> Iterator[None]:
+    """Check each report that any test writes as JSON; what other processes write, their tests give to `checked_report`."""
+
+    def checked(render: Callable[[Any], str]) -> Callable[[Any], str]:
+        def rendered(report: Any) -> str:
+            text = render(report)
+            checked_report(text)
+            return text
+
+        return rendered
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("render", "render_difference"):
+            patch.setattr(json_report, name, checked(getattr(json_report, name)))
+        yield

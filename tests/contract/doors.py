@@ -38,13 +38,14 @@ def command_line(request: Path) -> Outcome:
     result = invoked("check", str(request), "-o", "json")
     answer = json.loads(result.output)["documents"][0]
     findings = "; ".join(f"{f['message']} ({f['remediation']})" for f in answer["findings"])
-    message = f"{answer['message']}; {findings}"
+    admission = answer["admission"]
+    message = f"{admission['message']}; {findings}"
     return Outcome(
         verdict=answer["verdict"] or "null",
-        decision=answer["decision"],
-        reason=answer["reason"],
+        decision=admission["decision"],
+        reason=admission["reason"],
         message=message,
-        effective=answer["effective"],
+        effective=admission["effective"],
     )
 
 

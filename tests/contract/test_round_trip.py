@@ -94,7 +94,9 @@ def test_the_rendered_pod_is_judged_as_the_object_was(case: str, tmp_path: Path)
     judged_on = outcome.judged.accelerator
     assert judged_on is not None
     assert back.accelerator == judged_on.name
-    assert any("as configured" in note for note in back.assumed) == (not judged_on.gpu_labels or bool(spec.vllm.image))
+    assert any("as configured" in note.text for note in back.assumed) == (
+        not judged_on.gpu_labels or bool(spec.vllm.image)
+    )
     effective = outcome.judged.assessment.effective
     if effective is None:
         assert numbers(back.assessment) is None

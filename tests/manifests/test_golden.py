@@ -48,7 +48,7 @@ def _engine(item: Item, text: str) -> dict[str, Any]:
         "verdict": item.verdict,
         "accelerator": item.accelerator,
         "vllm_version": name if item.vllm_version == release else item.vllm_version,
-        "assumed": [assumption.replace(release, name) for assumption in item.assumed],
+        "assumed": [each.text.replace(release, name) for each in item.assumed],
         "findings": [_told(placed) for placed in item.findings],
     }
 

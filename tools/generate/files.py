@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from generate import deployment_files, pages, reference
+from generate import deployment_files, pages, reference, schemas
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition
 from kvgate.catalogue.lookup import accelerators_json
@@ -50,7 +50,9 @@ GENERATED: tuple[Generated, ...] = (
     (deployment_files.RELABELING_TEMPLATE, deployment_files.relabeling_template),
     ("docs/reference/alerts.md", reference.alerts_reference),
     ("docs/reference/api.md", reference.api_reference),
+    ("docs/reference/check.schema.json", schemas.check_schema),
     ("docs/reference/cli.md", reference.cli_reference),
+    ("docs/reference/diff.schema.json", schemas.diff_schema),
     ("docs/reference/manifests.md", pages.manifests_reference),
     ("docs/reference/config.md", pages.config_reference),
     ("docs/reference/metrics.md", reference.metrics_reference),

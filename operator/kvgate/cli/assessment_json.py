@@ -29,9 +29,9 @@ def to_json(identifier: object, assessment: Assessment, *, with_host: bool = Fal
         "id": identifier,
         "verdict": assessment.verdict.value,
         "findings": [finding_json(finding) for finding in assessment.findings],
-        "ledger": _ledger(budget) if budget else None,
+        "ledger": ledger_json(budget) if budget else None,
         "kv_cache": _kv_cache(budget) if budget else None,
-        **({"host_memory": _host_memory(pod_ledger(budget))} if budget and with_host else {}),
+        **({"host_memory": host_memory_json(pod_ledger(budget))} if budget and with_host else {}),
         "error": None,
     }
 
@@ -52,7 +52,7 @@ def finding_json(finding: Finding) -> Json:
     }
 
 
-def _ledger(budget: Budget) -> Json | None:
+def ledger_json(budget: Budget) -> Json | None:
     """Return the ledger of the tightest stage."""
     stage = budget.tightest
     ledger = stage.ledger if stage else None
@@ -75,7 +75,7 @@ def _ledger(budget: Budget) -> Json | None:
     }
 
 
-def _host_memory(ledger: HostLedger) -> Json:
+def host_memory_json(ledger: HostLedger) -> Json:
     """Return the ledger of one pod. The page cache is wanted and no need."""
     return {
         "needs_bytes": _ends(ledger.needs),

@@ -109,7 +109,7 @@ def test_check_tells_what_would_be_rendered(tmp_path: Path) -> None:
         yaml.safe_dump(new_document(vllm={"maxNumSeqs": 4}, admission={"capacity": "Pinned"})), encoding="utf-8"
     )
     (document,) = json.loads(invoked("check", str(file), "-o", "json").stdout)["documents"]
-    assert (document["decision"], document["verdict"]) == ("Admit", "Fits")
-    assert document["effective"]["kv_cache_memory_bytes"] > 0
-    assert document["effective"]["num_gpu_blocks_override"] is None
-    assert "pinned at" in document["message"]
+    assert (document["admission"]["decision"], document["verdict"]) == ("Admit", "Fits")
+    assert document["admission"]["effective"]["kv_cache_memory_bytes"] > 0
+    assert document["admission"]["effective"]["num_gpu_blocks_override"] is None
+    assert "pinned at" in document["admission"]["message"]

@@ -112,7 +112,7 @@ def test_a_configuration_may_name_a_file_elsewhere_in_its_repository(checkout: P
 def test_the_configuration_itself_is_no_link_that_leads_out_and_lies_in_the_repository(checkout: Path) -> None:
     (checkout.parent / ".kvgate.yaml").write_text("accelerator: H200-SXM-141GB\n")
     json_of = json.loads(invoked("check", str(checkout), "-o", "json").stdout)
-    assert json_of["documents"][0]["accelerator"] == "L4-24GB"
+    assert json_of["documents"][0]["engine"]["accelerator"] == "L4-24GB"
     assert json_of["documents"][0]["verdict"] == "DoesNotFit"
     (checkout / ".kvgate.yaml").symlink_to("../outside.json")
     result = invoked("check", str(checkout))

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 
@@ -32,7 +33,7 @@ class EngineChange(Struct, frozen=True, kw_only=True):
         return item
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Literal["new", "removed", "changed", "unchanged"]:
         if self.before is None or self.after is None:
             return "new" if self.before is None else "removed"
         same = self.before.verdict == self.after.verdict and self.before.is_refused == self.after.is_refused

@@ -1,13 +1,18 @@
-"""The reports as JSON, for programs."""
+"""The reports as JSON, for programs; records.py has every key, and docs/reference the schemas."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from kvgate.api import field_path
+from kvgate.budget import Budget
+from kvgate.budget.pod_ledger import pod_ledger
+from kvgate.cli.assessment_json import host_memory_json, ledger_json
+from kvgate.cli.reports import records
 from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report
 from kvgate.judge.assess import Decision, effective_values
 from kvgate.text.inert import inert_json
@@ -15,122 +20,212 @@ from kvgate.text.inert import inert_json
 if TYPE_CHECKING:
     from kvgate.cli.reports.difference import Difference, EngineChange
 
-Json = dict[str, Any]
-
-_UNREADABLE_KEYS = ("file", "line", "column", "rule", "message", "remediation")
-"""Parts of a finding about a document that cannot be read, which has no fields and is always an error."""
-
 
 def render(report: Report) -> str:
-    """Write {documents, unreadable, summary}, with one document per engine found."""
-    document = {
-        "documents": [_document(item) for item in report.items],
-        "unreadable": [{key: finding[key] for key in _UNREADABLE_KEYS} for finding in map(_placed, report.unreadable)],
-        "summary": {
-            "exit_code": int(report.exit_code),
-            "verdicts": dict(Counter(item.verdict or "None" for item in report.items)),
-            "decisions": dict(Counter(item.deployment.decision.value for item in report.items if item.deployment)),
-            "unreadable": len(report.unreadable),
-            "ignored": report.num_ignored,
-            "other_kinds": report.num_others,
-            "skipped": {why.name.lower(): count for why, count in report.passed_over.items()},
-        },
-    }
-    return inert_json(document, indent=2)
+    """Write {schemaVersion, documents, unreadable, summary}, with one document per engine found."""
+    record = records.CheckRecord(
+        schemaVersion=records.CHECK_SCHEMA_VERSION,
+        documents=[document_record(item) for item in report.items],
+        unreadable=[_finding(placed) for placed in report.unreadable],
+        summary=records.SummaryRecord(
+            exit_code=int(report.exit_code),
+            engines=sum(1 for item in report.items if item.platform != "unknown"),
+            verdicts=dict(Counter(item.verdict.value if item.verdict else "None" for item in report.items)),
+            decisions=dict(Counter(item.deployment.decision.value for item in report.items if item.deployment)),
+            unreadable=len(report.unreadable),
+            ignored=report.num_ignored,
+            other_kinds=report.num_others,
+            skipped={why.name.lower(): count for why, count in report.passed_over.items()},
+        ),
+    )
+    return inert_json(to_builtins(record), indent=2)
 
 
-def _document(item: Item) -> Json:
-    return {
-        "file": item.document.file,
-        "line": item.line,
-        "path": item.path,
-        **_identity(item),
-        "verdict": item.verdict,
-        **_facts(item),
-        "findings": [_placed(placed) for placed in item.findings],
-        "ignored": [{**_placed(placed), "by": why.by, "reason": why.reason} for placed, why in item.ignored],
-        **(_decision(item.deployment) if item.deployment else {}),
-    }
+def document_record(item: Item) -> records.DocumentRecord:
+    """Return the record of one engine."""
+    budget = item.assessment.effective if item.assessment else None
+    figures = item.figures
+    return records.DocumentRecord(
+        file=item.document.file,
+        line=item.line,
+        path=item.path,
+        platform=item.platform,
+        kind=item.kind,
+        namespace=item.namespace,
+        name=item.name,
+        engine=None if item.platform == "unknown" else _engine(item, budget),
+        guarantee=item.guarantee.value if item.guarantee else None,
+        verdict=item.verdict.value if item.verdict else None,
+        kv_cache=records.CacheRecord(
+            tokens=figures.num_tokens,
+            bytes=figures.kv_cache_bytes,
+            requests=figures.max_concurrency,
+            headroom_ratio=figures.headroom_ratio,
+            headroom_bytes=figures.headroom_bytes,
+            blocks=figures.num_blocks,
+        ),
+        ledger=_ledger(budget),
+        host=_host(budget),
+        assumed=_assumed(item, budget),
+        findings=[_finding(placed) for placed in item.findings],
+        ignored=[
+            records.IgnoredRecord(**asdict(_finding(placed)), by=why.by, reason=why.reason)
+            for placed, why in item.ignored
+        ],
+        admission=_admission(item.deployment) if item.deployment else None,
+    )
 
 
-def _identity(item: Item) -> Json:
-    return {"kind": item.kind, "name": item.name, "namespace": item.namespace, "platform": item.platform}
+def _engine(item: Item, budget: Budget | None) -> records.EngineRecord:
+    """Return the settings as they are judged; where nothing could be judged, those that the manifest writes."""
+    judged, spec = item.engine, None
+    if item.deployment and item.deployment.subject.deployment:
+        spec = item.deployment.subject.deployment.spec
+    written: dict[str, Any] = dict(judged.settings) if judged else dict(spec.vllm) if spec else {}
+    settings = budget.request.settings if budget else None
+    parallel = settings.parallelism if settings else None
+    return records.EngineRecord(
+        model=(judged.model if judged else spec.model.name if spec else None) or None,
+        accelerator=item.accelerator,
+        accelerators=[
+            records.AcceleratorRecord(
+                name=each.name, verdict=each.verdict.value, reason=each.reason, lacking_bytes=each.lacking_bytes
+            )
+            for each in (judged.accelerators if judged else ())
+        ],
+        judged_on=item.accelerator or (judged.judged_on if judged else None),
+        needed=records.NeededRecord(**asdict(judged.needed)) if judged and judged.needed else None,
+        vllm_version=item.vllm_version,
+        tensor_parallel_size=parallel.tensor if parallel else _number(written, "tensor_parallel_size"),
+        pipeline_parallel_size=parallel.pipeline if parallel else _number(written, "pipeline_parallel_size"),
+        data_parallel_size=parallel.data if parallel else _number(written, "data_parallel_size"),
+        max_model_len=budget.resolved.max_model_len if budget else _number(written, "max_model_len"),
+        max_num_seqs=budget.resolved.max_num_seqs if budget else _number(written, "max_num_seqs"),
+        kv_cache_dtype=settings.kv_cache_dtype if settings else _text(written, "kv_cache_dtype"),
+    )
 
 
-def _facts(item: Item) -> Json:
-    return {"accelerator": item.accelerator, "vllm_version": item.vllm_version, "assumed": list(item.assumed)}
+def _number(written: dict[str, Any], name: str) -> int | None:
+    value = written.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _decision(deployment: JudgedDeployment) -> Json:
+def _text(written: dict[str, Any], name: str) -> str | None:
+    value = written.get(name)
+    return str(value) if value else None
+
+
+def _ledger(budget: Budget | None) -> records.LedgerRecord | None:
+    found = ledger_json(budget) if budget else None
+    if found is None:
+        return None
+    lacking: dict[str, Any] = {"calibration": None, "host_bytes": 0, "lora_bytes": 0}
+    values = {**lacking, **found}
+    calibration = values.pop("calibration")
+    circumstances = {name: list(told) for name, told in values.pop("circumstances").items()}
+    return records.LedgerRecord(
+        **{**values, "available_kv_cache_bytes": records.Range(**values["available_kv_cache_bytes"])},
+        circumstances=circumstances,
+        calibration=records.CalibrationRecord(**calibration) if calibration else None,
+    )
+
+
+def _host(budget: Budget | None) -> records.HostRecord | None:
+    if budget is None or not budget.stages:
+        return None
+    found = host_memory_json(pod_ledger(budget))
+    return records.HostRecord(
+        needs_bytes=records.Range(**found["needs_bytes"]),
+        shared_memory_bytes=records.Range(**found["shared_memory_bytes"]),
+        terms={name: records.Range(**ends) for name, ends in found["terms"].items()},
+        page_cache_bytes=found["page_cache_bytes"],
+    )
+
+
+def _assumed(item: Item, budget: Budget | None) -> list[records.AssumedRecord]:
+    shape = budget.request.shape if budget else None
+    found = [records.AssumedRecord(fact=each.fact, value=each.value, why=each.why) for each in item.assumed]
+    if item.deployment and shape and shape.assumed:
+        found.append(records.AssumedRecord(fact="model", value=shape.name, why=f"assumed from {shape.assumed.words}"))
+    return found
+
+
+def _admission(deployment: JudgedDeployment) -> records.AdmissionRecord:
     """Return the decision about an InferenceDeployment; `effective` holds the values that would be rendered."""
     reason, message = deployment.reason
     assessment, valid = deployment.assessment, deployment.subject.deployment
     effective = None
     if assessment and valid and deployment.decision is not Decision.REFUSE:
         effective = effective_values(valid.spec, assessment).model_dump()
-    alternatives = assessment.alternatives if assessment else ()
-    return {
-        "decision": deployment.decision.value,
-        "reason": reason.value,
-        "message": message,
-        "effective": effective,
-        "alternatives": [{"field": a.field, "path": field_path(a.field), "value": a.value} for a in alternatives],
-    }
+    return records.AdmissionRecord(
+        decision=deployment.decision.value,
+        reason=reason.value,
+        message=message,
+        effective=effective,
+        alternatives=[
+            records.AlternativeRecord(field=each.field, path=field_path(each.field), value=each.value)
+            for each in (assessment.alternatives if assessment else ())
+        ],
+    )
 
 
-def _placed(placed: Placed) -> Json:
+def _finding(placed: Placed) -> records.FindingRecord:
     finding = placed.finding
-    return {
-        "rule": placed.rule,
-        "severity": finding.severity.value,
-        "file": placed.file,
-        "line": placed.line,
-        "column": placed.column,
-        "path": placed.path,
-        "field": finding.field,
-        "message": finding.message,
-        "remediation": finding.remediation,
-    }
+    return records.FindingRecord(
+        rule=placed.rule,
+        severity=finding.severity.value,
+        file=placed.file,
+        line=placed.line,
+        column=placed.column,
+        path=placed.path,
+        field=finding.field,
+        message=finding.message,
+        remediation=finding.remediation,
+    )
 
 
 def render_difference(difference: Difference) -> str:
-    """Write {engines, unreadable, summary}; `before` is null for an engine that is new, `after` for one that is gone."""
-    kinds = [change.kind for change in difference.changes]
-    document = {
-        "engines": [_change(change) for change in difference.changes],
-        "unreadable": [_placed(placed) for placed in difference.unreadable],
-        "summary": {
-            "exit_code": int(difference.exit_code),
-            **{kind: kinds.count(kind) for kind in ("changed", "new", "removed", "unchanged")},
-            "worse": sum(change.is_worse for change in difference.changes),
-        },
-    }
-    return inert_json(document, indent=2)
+    """Write {schemaVersion, engines, unreadable, summary}; `before` is null for an engine that is new, `after` for one that is gone."""
+    kinds = Counter(change.kind for change in difference.changes)
+    record = records.DifferenceRecord(
+        schemaVersion=records.DIFF_SCHEMA_VERSION,
+        engines=[_change(change) for change in difference.changes],
+        unreadable=[_finding(placed) for placed in difference.unreadable],
+        summary=records.DifferenceSummary(
+            exit_code=int(difference.exit_code),
+            changed=kinds["changed"],
+            new=kinds["new"],
+            removed=kinds["removed"],
+            unchanged=kinds["unchanged"],
+            worse=sum(change.is_worse for change in difference.changes),
+        ),
+    )
+    return inert_json(to_builtins(record), indent=2)
 
 
-def _change(change: EngineChange) -> Json:
+def _change(change: EngineChange) -> records.ChangeRecord:
     item = change.item
-    return {
-        "file": change.file or item.document.file,
-        "path": item.path,
-        **_identity(item),
-        "change": change.kind,
-        "worse": change.is_worse,
-        "changed_defaults": [
-            {"option": each.flag, "before": each.before, "after": each.after} for each in change.changed_defaults
+    return records.ChangeRecord(
+        file=change.file or item.document.file,
+        path=item.path,
+        platform=item.platform,
+        kind=item.kind,
+        namespace=item.namespace,
+        name=item.name,
+        change=change.kind,
+        worse=change.is_worse,
+        effects=[],
+        changed_defaults=[
+            records.DefaultRecord(option=each.flag, before=each.before, after=each.after)
+            for each in change.changed_defaults
         ],
-        "before": _side(change.before) if change.before else None,
-        "after": _side(change.after) if change.after else None,
-    }
+        before=_side(change.before) if change.before else None,
+        after=_side(change.after) if change.after else None,
+    )
 
 
-def _side(item: Item) -> Json:
-    return {
-        "file": item.document.file,
-        "line": item.line,
-        "verdict": item.verdict,
-        "refused": item.is_refused,
-        **_facts(item),
-        **asdict(item.figures),
-        "findings": [_placed(placed) for placed in item.findings],
-    }
+def _side(item: Item) -> records.SideRecord:
+    record = document_record(item)
+    return records.SideRecord(
+        **{name: getattr(record, name) for name in record.__struct_fields__}, refused=item.is_refused
+    )

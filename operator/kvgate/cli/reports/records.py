@@ -50,15 +50,27 @@ class IgnoredRecord(FindingRecord, frozen=True, kw_only=True):
     reason: str
 
 
-class AcceleratorVerdict(Struct, frozen=True, kw_only=True):
+class AcceleratorRecord(Struct, frozen=True, kw_only=True):
     """The verdict on one GPU of the catalogue, for an engine whose manifest names none or several."""
 
     name: str
     verdict: Verdict
     reason: str
-    """Words for people; empty where it fits."""
+    """Name of the rule that decides; empty where it fits."""
     lacking_bytes: int | None
-    """Bytes that one GPU lacks at least; null where it fits, or where something else than memory refuses the start."""
+    """Bytes of KV cache that one GPU lacks, as expected; null where the reason is another one."""
+
+
+class NeededRecord(Struct, frozen=True, kw_only=True):
+    """The memory that one GPU must have, at the safe end of the prediction."""
+
+    weights_bytes: int
+    request_bytes: int
+    """KV cache of one request of max_model_len."""
+    demand_bytes: int
+    """KV cache of the guarantee that was judged."""
+    memory_bytes: int | None
+    """Least memory of a GPU; null where the size of the KV cache is given."""
 
 
 class EngineRecord(Struct, frozen=True, kw_only=True):
@@ -67,8 +79,12 @@ class EngineRecord(Struct, frozen=True, kw_only=True):
     model: str | None
     accelerator: str | None
     """GPU by the name of the catalogue; null where the manifest names none."""
-    accelerators: list[AcceleratorVerdict] | None
-    """Verdict on each GPU that was tried; null where one is named."""
+    accelerators: list[AcceleratorRecord]
+    """Verdict on each GPU that the engine may run on; empty where one alone is named."""
+    judged_on: str | None
+    """GPU of the ledger; where none is named, the smallest on which the engine starts."""
+    needed: NeededRecord | None
+    """Null where a GPU is named."""
     vllm_version: str | None
     """Release; the newest one where the manifest allows several."""
     tensor_parallel_size: int | None
@@ -92,6 +108,9 @@ class CacheRecord(Struct, frozen=True, kw_only=True):
     """Requests of max_model_len that run at the same time."""
     headroom_ratio: float | None
     """(capacity − demand of the guarantee) / capacity, at least -1."""
+    headroom_bytes: int | None
+    """Bytes of one GPU beyond the demand of the guarantee; negative where it does not fit."""
+    blocks: int | None
 
 
 class CalibrationRecord(Struct, frozen=True, kw_only=True):
@@ -114,7 +133,7 @@ class LedgerRecord(Struct, frozen=True, kw_only=True):
     peak_activation_bytes: int
     non_torch_bytes: int
     cuda_graph_bytes: int
-    adapter_bytes: int
+    lora_bytes: int
     """Bytes of LoRA adapters; 0 without them."""
     host_bytes: int
     """Bytes of the rank's weights and adapters that are kept in host memory."""

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -16,7 +17,7 @@ from kvgate.judge import summary
 from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
 from kvgate.manifests import Broken, Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
-from kvgate.manifests.judging.judgement import JudgedEngine
+from kvgate.manifests.judging.judgement import Assumed, JudgedEngine
 from kvgate.manifests.pods.engine_found import MountedText
 from kvgate.rules.finding import Finding, Severity
 from kvgate.vllm.arguments import Located
@@ -54,8 +55,7 @@ class Ignored(Struct, frozen=True, kw_only=True):
     """Reason why a finding does not count."""
 
     reason: str
-    by: str
-    """`comment`, `configuration` or `baseline`."""
+    by: Literal["comment", "configuration", "baseline"]
 
 
 NO_FILES: Mapping[str, MountedText] = MappingProxyType({})
@@ -107,7 +107,7 @@ class Item(Struct, frozen=True, kw_only=True):
     """None where there is nothing to judge."""
     accelerator: str | None = None
     vllm_version: str | None = None
-    assumed: tuple[str, ...] = ()
+    assumed: tuple[Assumed, ...] = ()
     all_findings: tuple[Placed, ...] = ()
     """All findings, also those that are ignored."""
     deployment: JudgedDeployment | None = None

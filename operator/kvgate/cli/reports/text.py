@@ -52,7 +52,7 @@ def _item_lines(item: Item, findings: Sequence[Placed]) -> Iterator[Line]:
         reasons = dict.fromkeys(f"{placed.rule} ({ignored.reason})" for placed, ignored in item.ignored)
         yield f"  ignored: {', '.join(reasons)}"
     if item.assumed:
-        yield f"  assumed: {'; '.join(item.assumed)}"
+        yield f"  assumed: {'; '.join(each.text for each in item.assumed)}"
     if item.deployment:
         yield from _decision_lines(item.deployment)
 

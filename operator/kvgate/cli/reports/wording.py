@@ -158,7 +158,9 @@ def _arrow(before: str | None, after: str | None) -> str:
 
 def assumptions(change: EngineChange) -> str:
     """Return what is assumed about facts that the manifest does not state, before → after; empty where nothing is."""
-    old, new = ("; ".join(item.assumed) if item else None for item in (change.before, change.after))
+    old, new = (
+        "; ".join(each.text for each in item.assumed) if item else None for item in (change.before, change.after)
+    )
     return _arrow(*(None if side is None else side or "nothing" for side in (old, new))) if old or new else ""
 
 

@@ -12,6 +12,7 @@ from kvgate.budget import (
     Accelerator,
     Calibration,
     Guarantee,
+    ModelShape,
     Verdict,
     Workload,
     parse_patch,
@@ -86,6 +87,17 @@ class Defaults(Struct, frozen=True, kw_only=True):
     """Checkpoints that are known beside the catalogue."""
 
 
+class Assumed(Struct, frozen=True, kw_only=True):
+    """A fact that the manifest does not state."""
+
+    fact: str
+    """Name of the fact: `vllm_version`, `accelerator`, `model`, or `settings` for what a platform adds."""
+    value: str | None
+    why: str
+    text: str
+    """The same in words for people."""
+
+
 class JudgedEngine(Struct, frozen=True, kw_only=True):
     """Judgement of one engine."""
 
@@ -106,8 +118,7 @@ class JudgedEngine(Struct, frozen=True, kw_only=True):
     options_set: frozenset[str] | None = None
     """Options of its command line by vLLM's names; None where the input does not hold all of it."""
     findings: tuple[Located, ...] = ()
-    assumed: tuple[str, ...] = field(default=())
-    """Assumptions about facts that the manifest does not state."""
+    assumed: tuple[Assumed, ...] = ()
     accelerators: tuple[AcceleratorVerdict, ...] = ()
     """Verdict on each GPU that it may run on, where nothing names one alone; empty where one is named, or nothing can be judged."""
     needed: MemoryNeeded | None = None
@@ -155,9 +166,6 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         judged = _judged_on_several(facts) if chosen.others or chosen.may_be_unnamed else _joined(_ends(facts))
         judged = _softened(judged) if engine.is_overridden else judged
     shape = judged.assessment.budget.request.shape if judged.assessment and judged.assessment.budget else None
-    sibling = f"{shape.name} is assumed from {shape.assumed.words}" if shape and shape.assumed else ""
-    of_the_model = (model.assumed if model else "", sibling)
-    notes = (*engine.assumed, *of_the_model, releases.assumed, *chosen.assumed)
     names, is_unknown = names_of(engine, line), judged.verdict is Verdict.UNKNOWN
     return replace(
         judged,
@@ -165,8 +173,25 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         stated_release=None if releases.assumed else releases.high,
         settings={name: option.value for name, option in line.given.items()},
         findings=tuple((_noted(each) if is_unknown else each).named(names) for each in judged.findings),
-        assumed=tuple(note for note in notes if note),
+        assumed=tuple(_assumptions(facts, shape)),
     )
+
+
+def _assumptions(facts: EngineFacts, shape: ModelShape | None) -> Iterator[Assumed]:
+    """Yield what the platform adds, and what is assumed about the model, the release and the GPU."""
+    model, releases, chosen = facts.model, facts.releases, facts.chosen
+    for text in facts.engine.assumed:
+        yield Assumed(fact="settings", value=None, why=text, text=text)
+    if model and model.assumed:
+        yield Assumed(fact="model", value=model.name, why=model.assumed, text=model.assumed)
+    if shape and shape.assumed:
+        text = f"{shape.name} is assumed from {shape.assumed.words}"
+        yield Assumed(fact="model", value=shape.name, why=f"assumed from {shape.assumed.words}", text=text)
+    if releases.assumed:
+        span = releases.low if releases.is_one else f"{releases.low} to {releases.high}"
+        yield Assumed(fact="vllm_version", value=span, why=releases.why, text=releases.assumed)
+    for text in chosen.assumed:
+        yield Assumed(fact="accelerator", value=chosen.name, why=text, text=text)
 
 
 def _noted(each: Located) -> Located:

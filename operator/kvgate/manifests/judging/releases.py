@@ -26,6 +26,8 @@ class Releases(Struct, frozen=True, kw_only=True):
     high: str
     assumed: str = ""
     """Words for people about the assumption; empty where the manifest states the release."""
+    why: str = ""
+    """Reason of the assumption."""
     is_stated: bool = False
     """True where the manifest or the configuration states it."""
     is_ahead: bool = False
@@ -45,7 +47,13 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
     if stated:
         return Releases(low=stated, high=stated, is_stated=True)
     if configured:
-        return Releases(low=configured, high=configured, assumed=f"vLLM {configured}, as configured", is_stated=True)
+        return Releases(
+            low=configured,
+            high=configured,
+            assumed=f"vLLM {configured}, as configured",
+            why="as configured",
+            is_stated=True,
+        )
     why = next(
         (found for found in images if found.newest), next(iter(images), ImageFound(reason="no image is written"))
     )
@@ -75,7 +83,7 @@ def _usable(engine: FoundEngine) -> Sequence[str]:
 def _range(releases: Sequence[str], why: ImageFound) -> Releases:
     low, high = releases[0], releases[-1]
     span = f"vLLM {low}" if low == high else f"vLLM {low} to {high}"
-    return Releases(low=low, high=high, assumed=f"{span}: {why.reason}", is_ahead=why.is_ahead)
+    return Releases(low=low, high=high, assumed=f"{span}: {why.reason}", why=why.reason, is_ahead=why.is_ahead)
 
 
 @lru_cache(maxsize=512)

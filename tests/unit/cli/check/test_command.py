@@ -126,20 +126,27 @@ def test_a_version_option_that_is_no_release_is_a_usage_error(version: str) -> N
 def test_the_json_report_has_every_key_that_is_promised() -> None:
     answer = json.loads(check("-", "-o", "json", stdin=stream(REFUSED, FITS, BROKEN)).output)
     refused, fits = answer["documents"]
-    assert set(refused) == {
-        "file", "line", "path", "kind", "name", "namespace", "platform", "verdict", "decision", "reason", "message", "accelerator",
-        "vllm_version", "assumed", "effective", "findings", "ignored", "alternatives",
+    promised = {
+        "file", "line", "path", "platform", "kind", "namespace", "name", "engine", "guarantee", "verdict", "kv_cache", "ledger", "host",
+        "assumed", "findings",
     }  # fmt: skip
+    assert set(refused) == promised | {"ignored", "admission"}
+    assert set(refused["engine"]) >= {
+        "model", "accelerator", "accelerators", "vllm_version", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size",
+        "max_model_len", "max_num_seqs", "kv_cache_dtype",
+    }  # fmt: skip
+    assert set(refused["kv_cache"]) >= {"tokens", "bytes", "requests", "headroom_ratio"}
     assert set(refused["findings"][0]) == {
         "rule", "severity", "file", "line", "column", "field", "path", "message", "remediation",
     }  # fmt: skip
-    assert refused["effective"] is None
-    assert fits["effective"] == {
+    assert refused["admission"]["effective"] is None
+    assert fits["admission"]["effective"] == {
         "max_model_len": 40960, "max_num_seqs": 4, "kv_cache_dtype": "auto", "gpu_memory_utilization": None,
         "kv_cache_memory_bytes": None, "num_gpu_blocks_override": None,
     }  # fmt: skip
+    assert answer["schemaVersion"].split(".")[0] == "1"
     assert answer["summary"] == {
-        "exit_code": 1, "verdicts": {"DoesNotFit": 1, "Fits": 1}, "decisions": {"Refuse": 1, "Admit": 1}, "unreadable": 1,
+        "exit_code": 1, "engines": 2, "verdicts": {"DoesNotFit": 1, "Fits": 1}, "decisions": {"Refuse": 1, "Admit": 1}, "unreadable": 1,
         "ignored": 0, "other_kinds": 0, "skipped": {},
     }  # fmt: skip
     assert answer["unreadable"][0]["line"] == 16

@@ -131,11 +131,11 @@ def test_a_comment_that_does_nothing_says_what_to_do(comment: str, told: str) ->
 
 
 def test_an_object_of_ours_that_is_ignored_does_not_fail_the_run() -> None:
-    assert checked(OURS, 1)["documents"][0]["decision"] == "Refuse"
+    assert checked(OURS, 1)["documents"][0]["admission"]["decision"] == "Refuse"
     (document,) = checked(with_comment(OURS, 6, "kvgate:ignore KVCacheTooSmall we know"), 1)["documents"]
     assert rules(document, "ignored") == []
     (document,) = checked(f"# kvgate:ignore KVCacheTooSmall we know\n{OURS}", 0)["documents"]
-    assert document["decision"] == "Refuse"
+    assert document["admission"]["decision"] == "Refuse"
     assert rules(document, "ignored") == ["KVCacheTooSmall"]
 
 

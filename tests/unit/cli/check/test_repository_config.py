@@ -49,32 +49,32 @@ def configure(folder: Path, text: str) -> None:
 
 
 def test_it_is_found_upward_from_what_is_checked(folder: Path) -> None:
-    assert judged()["accelerator"] is None
+    assert judged()["engine"]["accelerator"] is None
     configure(folder, 'accelerator: L4-24GB\nvllmVersion: "0.20.0"\n')
     for path in ("clusters", "clusters/eu/pod.yaml", str(folder)):
         document = judged(path)
-        assert (document["accelerator"], document["vllm_version"]) == ("L4-24GB", "0.20.0")
-    assert judged("-", stdin=POD)["accelerator"] == "L4-24GB"
-    assert "accelerator L4-24GB, as configured" in judged()["assumed"]
+        assert (document["engine"]["accelerator"], document["engine"]["vllm_version"]) == ("L4-24GB", "0.20.0")
+    assert judged("-", stdin=POD)["engine"]["accelerator"] == "L4-24GB"
+    assert ("accelerator", "L4-24GB") in [(each["fact"], each["value"]) for each in judged()["assumed"]]
 
 
 def test_the_nearest_one_counts_and_different_ones_are_not_mixed(folder: Path) -> None:
     configure(folder, "accelerator: L4-24GB\n")
     configure(folder / "clusters" / "eu", "accelerator: H100-SXM-80GB\n")
-    assert judged("clusters/eu")["accelerator"] == "H100-SXM-80GB"
-    assert judged("clusters")["accelerator"] == "L4-24GB"
+    assert judged("clusters/eu")["engine"]["accelerator"] == "H100-SXM-80GB"
+    assert judged("clusters")["engine"]["accelerator"] == "L4-24GB"
     result = run("clusters", "clusters/eu/pod.yaml")
     assert result.exit_code == 2
     assert "different configurations" in result.stderr
-    assert judged("clusters/eu", "--config", ".kvgate.yaml")["accelerator"] == "L4-24GB"
+    assert judged("clusters/eu", "--config", ".kvgate.yaml")["engine"]["accelerator"] == "L4-24GB"
 
 
 def test_the_command_line_wins_and_the_manifest_over_both(folder: Path) -> None:
     configure(folder, "accelerator: L4-24GB\nfailOn: warning\nmappings: [{paths: ['**'], accelerator: L40S-48GB}]\n")
-    assert judged()["accelerator"] == "L40S-48GB"
-    assert judged("clusters", "--accelerator", "H100-SXM-80GB")["accelerator"] == "H100-SXM-80GB"
+    assert judged()["engine"]["accelerator"] == "L40S-48GB"
+    assert judged("clusters", "--accelerator", "H100-SXM-80GB")["engine"]["accelerator"] == "H100-SXM-80GB"
     own = POD.replace("spec:\n", "spec:\n  nodeSelector: {nvidia.com/gpu.product: Tesla-T4}\n")
-    assert judged("-", "--accelerator", "H100-SXM-80GB", stdin=own)["accelerator"] == "T4-16GB"
+    assert judged("-", "--accelerator", "H100-SXM-80GB", stdin=own)["engine"]["accelerator"] == "T4-16GB"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_mapping_is_for_paths_and_for_what_is_written_in_objects(
     folder: Path, mapping: str, *, matches: bool
 ) -> None:
     configure(folder, f"mappings: [{{{mapping}, accelerator: L4-24GB}}]\n")
-    assert (judged()["accelerator"] == "L4-24GB") is matches
+    assert (judged()["engine"]["accelerator"] == "L4-24GB") is matches
 
 
 def test_labels_of_the_pods_count_too(folder: Path) -> None:
@@ -110,7 +110,7 @@ spec:
     spec: {containers: [{args: [vllm, serve, Qwen/Qwen3-8B]}]}
 """
     configure(folder, "mappings: [{selector: {matchLabels: {pool: batch}}, accelerator: L4-24GB}]\n")
-    assert judged("-", stdin=deployment)["accelerator"] == "L4-24GB"
+    assert judged("-", stdin=deployment)["engine"]["accelerator"] == "L4-24GB"
 
 
 def test_of_several_mappings_the_first_one_that_says_something_counts(folder: Path) -> None:
@@ -120,7 +120,7 @@ def test_of_several_mappings_the_first_one_that_says_something_counts(folder: Pa
         "accelerator: L4-24GB}]\n",
     )
     document = judged()
-    assert (document["vllm_version"], document["accelerator"]) == ("0.20.0", "L4-24GB")
+    assert (document["engine"]["vllm_version"], document["engine"]["accelerator"]) == ("0.20.0", "L4-24GB")
 
 
 def test_a_mapping_says_what_an_engine_serves(folder: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_value_of_the_wrong_kind_is_told_in_words_of_yaml(folder: Path, text: 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "{}\n", "null\n"])
 def test_an_empty_configuration_says_nothing(folder: Path, text: str) -> None:
     configure(folder, text)
-    assert (judged()["verdict"], judged()["accelerator"]) == ("Fits", None)
+    assert (judged()["verdict"], judged()["engine"]["accelerator"]) == ("Fits", None)
 
 
 def test_the_example_of_the_reference_is_valid() -> None:

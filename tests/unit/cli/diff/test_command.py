@@ -92,11 +92,12 @@ def test_an_engine_is_found_again_when_files_and_names_change(
 def test_both_sides_carry_their_capacity(tmp_path: Path) -> None:
     (engine,) = compared(tmp_path, {"x.yaml": POD}, {"x.yaml": ON_L4})["engines"]
     before, after = engine["before"], engine["after"]
-    assert before["num_tokens"] == before["num_blocks"] * 16
-    assert before["max_concurrency"] == pytest.approx(before["num_blocks"] / 512, rel=0.01)
-    assert before["num_tokens"] > 5 * after["num_tokens"] > 0
-    assert before["headroom_bytes"] > after["headroom_bytes"]
-    assert (before["accelerator"], after["accelerator"]) == ("H100-SXM-80GB", "L4-24GB")
+    held, left = before["kv_cache"], after["kv_cache"]
+    assert held["tokens"] == held["blocks"] * 16
+    assert held["requests"] == pytest.approx(held["blocks"] / 512, rel=0.01)
+    assert held["tokens"] > 5 * left["tokens"] > 0
+    assert held["headroom_bytes"] > left["headroom_bytes"]
+    assert (before["engine"]["accelerator"], after["engine"]["accelerator"]) == ("H100-SXM-80GB", "L4-24GB")
 
 
 def test_the_table_shows_before_and_after(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_policy_that_adjusts_shows_what_is_rendered(tmp_path: Path) -> None:
     answer = compared(tmp_path, {"x.yaml": old}, {"x.yaml": new})
     (engine,) = answer["engines"]
     assert (engine["before"]["refused"], engine["after"]["refused"]) == (False, True)
-    assert engine["before"]["headroom_bytes"] >= 0 > engine["after"]["headroom_bytes"]
+    assert engine["before"]["kv_cache"]["headroom_bytes"] >= 0 > engine["after"]["kv_cache"]["headroom_bytes"]
     assert answer["summary"]["worse"] == 1
 
 
@@ -139,7 +140,7 @@ def test_another_release_brings_its_defaults(tmp_path: Path) -> None:
     old, new = with_release("v0.19.1"), with_release("v0.20.0")
     (engine,) = compared(tmp_path, {"x.yaml": old}, {"x.yaml": new})["engines"]
     assert engine["change"] == "changed"
-    assert (engine["before"]["vllm_version"], engine["after"]["vllm_version"]) == ("0.19.1", "0.20.0")
+    assert [engine[side]["engine"]["vllm_version"] for side in ("before", "after")] == ["0.19.1", "0.20.0"]
     assert {"option": "--gpu-memory-utilization", "before": 0.9, "after": 0.92} in engine["changed_defaults"]
     told = "vLLM 0.19.1 → 0.20.0 changes the defaults of options that are not set:"
     text = run(str(tmp_path / "old"), str(tmp_path / "new")).stdout
@@ -151,9 +152,10 @@ def test_another_release_brings_its_defaults(tmp_path: Path) -> None:
 def test_what_is_assumed_is_said_of_both_sides(tmp_path: Path) -> None:
     answer = compared(tmp_path, {"x.yaml": with_release("v0.19.1")}, {"x.yaml": with_release("latest")})
     (engine,) = answer["engines"]
-    (assumed,) = engine["after"]["assumed"]
+    (fact,) = engine["after"]["assumed"]
     assert engine["before"]["assumed"] == []
-    assert "the tag latest moves" in assumed
+    assert "the tag latest moves" in fact["why"]
+    assumed = f"vLLM {fact['value']}: {fact['why']}"
     text = run(str(tmp_path / "old"), str(tmp_path / "new")).stdout
     assert re.search(rf"\n  assumed +nothing → {assumed}\n", text)
     markdown = run(str(tmp_path / "old"), str(tmp_path / "new"), "-o", "markdown").stdout
@@ -172,7 +174,7 @@ def test_a_default_is_not_told_where_the_option_is_set(tmp_path: Path, option: s
 def test_a_default_of_no_consequence_for_capacity_is_a_change_too(tmp_path: Path) -> None:
     (engine,) = compared(tmp_path, {"x.yaml": POD}, {"x.yaml": with_release("v0.33.0")})["engines"]
     assert engine["changed_defaults"] == [{"option": "--tool-strict-level", "before": "auto", "after": None}]
-    assert engine["before"]["num_tokens"] == engine["after"]["num_tokens"]
+    assert engine["before"]["kv_cache"] == engine["after"]["kv_cache"]
     assert engine["change"] == "changed"
     assert "--tool-strict-level  auto → unset" in run(str(tmp_path / "old"), str(tmp_path / "new")).stdout
 

@@ -75,13 +75,13 @@ def rules(engine: JudgedEngine, *severities: Severity) -> list[str]:
 def test_the_release_is_the_images_or_assumed(tmp_path: Path, image: str, version: str, assumed: str) -> None:
     engine = judged(tmp_path, "Qwen/Qwen3-0.6B", image=image)
     assert engine.vllm_version == version
-    assert assumed in " ".join(engine.assumed)
+    assert assumed in " ".join(each.text for each in engine.assumed)
     assert bool(engine.assumed) == bool(assumed)
 
 
 def test_a_configured_release_stands_where_the_image_says_none(tmp_path: Path) -> None:
     engine = judged(tmp_path, "Qwen/Qwen3-0.6B", image="team/vllm", defaults=Defaults(vllm_version="0.12.0"))
-    assert (engine.vllm_version, engine.assumed) == ("0.12.0", ("vLLM 0.12.0, as configured",))
+    assert (engine.vllm_version, [each.text for each in engine.assumed]) == ("0.12.0", ["vLLM 0.12.0, as configured"])
     stated = judged(tmp_path, "Qwen/Qwen3-0.6B", defaults=Defaults(vllm_version="0.12.0"))
     assert (stated.vllm_version, stated.assumed) == ("0.32.0", ())
 
@@ -100,7 +100,7 @@ def test_a_configured_release_stands_where_the_image_says_none(tmp_path: Path) -
 def test_options_narrow_the_release_down(tmp_path: Path, arguments: list[str], low: str, high: str) -> None:
     engine = judged(tmp_path, "Qwen/Qwen2.5-7B-Instruct", *arguments, image="team/vllm")
     span = f"vLLM {low}:" if low == high else f"vLLM {low} to {high}:"
-    assert engine.assumed[0].startswith(span)
+    assert engine.assumed[0].text.startswith(span)
     assert not {"OptionRemoved", "OptionNotYet", "OptionValue", "ParserUnknown"} & set(rules(engine))
 
 
@@ -171,7 +171,7 @@ def test_a_release_that_was_only_read_is_assumed_where_no_older_one_will_do(
     """`make vllm-release` brings tables; the accounting comes when a person has read what changed."""
     is_newer = lambda version: parse_patch(version) > (0, 32, 99)  # noqa: E731
     monkeypatch.setattr("kvgate.manifests.judging.releases.is_newer_than_known", is_newer)
-    assert judged(tmp_path, "Qwen/Qwen2.5-7B-Instruct", *arguments, image=image).assumed[0].startswith(assumed)
+    assert judged(tmp_path, "Qwen/Qwen2.5-7B-Instruct", *arguments, image=image).assumed[0].text.startswith(assumed)
 
 
 @pytest.mark.parametrize("tag", [f"v{NEXT}", f"v{NEXT_PATCH}", "nightly"])
@@ -483,7 +483,7 @@ def test_weights_at_a_path_are_known_by_another_name(
     assert engine.assessment is not None
     assert engine.assessment.budget is not None
     assert engine.assessment.budget.request.shape.name == name
-    assert assumed in " ".join(engine.assumed)
+    assert assumed in " ".join(each.text for each in engine.assumed)
     assert bool(engine.assumed) == bool(assumed)
 
 
@@ -701,7 +701,7 @@ def test_a_node_pool_that_the_configuration_describes_names_its_gpus(tmp_path: P
     assert [each.name for each in small.accelerators] == ["L4-24GB", "A10G-24GB"]
     large = judged(tmp_path, *arguments, nodeSelector={"cloud.google.com/gke-nodepool": "large"}, defaults=defaults)
     assert (large.verdict, large.accelerator) == (Verdict.FITS, "L40S-48GB")
-    assert large.assumed == ("accelerator L40S-48GB, as pool large has it",)
+    assert [each.text for each in large.assumed] == ["accelerator L40S-48GB, as pool large has it"]
     other = judged(tmp_path, *arguments, nodeSelector={"cloud.google.com/gke-nodepool": "new"}, defaults=defaults)
     assert other.accelerator == "H100-SXM-80GB"
 

@@ -1,6 +1,5 @@
 """The recipe of CONTRIBUTING.md for a reader of a platform's manifests: one file and one entry, and every door knows the platform."""
 
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import kvgate
 from kvgate.manifests.platforms.reader import resource_of_kind
 from kvgate.manifests.platforms.readers import READERS, engine_words
 from support.chart import ROOT
+from support.json_schemas import checked_report
 
 FILE, TABLE = "manifests/platforms/toy.py", "manifests/platforms/readers.py"
 MODULE = '''\
@@ -89,8 +89,7 @@ def run(package: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def judged(package: Path, folder: Path, text: str) -> dict[str, Any]:
     (folder / "input.yaml").write_text(text, encoding="utf-8")
     done = run(package, "-m", "kvgate", "check", str(folder / "input.yaml"), "--vllm-version", "0.33.0", "-o", "json")
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
+    return checked_report(done.stdout)
 
 
 def test_the_recipe_names_what_these_tests_write() -> None:
@@ -104,7 +103,7 @@ def test_the_recipe_names_what_these_tests_write() -> None:
 def test_an_object_is_judged_with_what_supports_it(with_toy: Path, tmp_path: Path) -> None:
     report = judged(with_toy, tmp_path, f"{SERVER}---\n{OPTIONS}---\n{BOARD}")
     (engine,) = report["documents"]
-    assert (engine["platform"], engine["name"], engine["accelerator"]) == ("toy", "one", "L4-24GB")
+    assert (engine["platform"], engine["name"], engine["engine"]["accelerator"]) == ("toy", "one", "L4-24GB")
     rules = {finding["rule"]: finding["path"] for finding in engine["findings"]}
     assert rules["OptionUnknown"] == "spec.options"
     assert engine["verdict"] == "DoesNotFit"
