@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import kvgate
+from support.json_schemas import checked_report
 
 PACKAGE = Path(kvgate.__file__).parent
 TOOLS = Path(__file__).parents[3] / "tools"
@@ -76,6 +77,6 @@ def test_a_new_gpu_is_found_by_each_of_its_names_and_judged(root: Path, gpu: str
 
 
 def test_a_new_gpu_is_judged_where_a_manifest_selects_its_node_label(root: Path) -> None:
-    answer = json.loads(run(root, "check", "-o", "json", "-", stdin=MANIFEST))
+    answer = checked_report(run(root, "check", "-o", "json", "-", stdin=MANIFEST))
     (document,) = answer["documents"]
-    assert (document["accelerator"], document["verdict"]) == ("TOY-24GB", "Fits")
+    assert (document["engine"]["accelerator"], document["verdict"]) == ("TOY-24GB", "Fits")
