@@ -283,7 +283,7 @@ WITHOUT_ENGINES = ("CustomResourceDefinition.apiextensions.k8s.io",)
 """Kinds of objects that mention engines in descriptions only; they are not even built, because a repository may hold many MB of them."""
 KEYS_OF_ENGINES = (
     "containers", "leaderworkertemplate", "services", "servingenginespec", "modelspec", "modelartifacts", "catalog", "llm_configs",
-    "huggingfaceid", "model_loading_config", "args", "arguments", "command", "cmd", "image", "flags", "options", "huggingfaceid", "script", "source", "run",
+    "model_loading_config", "args", "arguments", "command", "cmd", "image", "flags", "options", "huggingfaceid", "script", "source", "run",
 )  # fmt: skip
 """Ends of names in small letters. An engine in JSON without a kind stands below one of them; other JSON is data of a program."""
 _KNATIVE = "serving.knative.dev/"
