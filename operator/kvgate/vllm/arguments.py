@@ -15,6 +15,14 @@ OPEN = pattern(
 )
 """`$(NAME)`, `$NAME`, `${NAME}`, `$(command)`, and a template's `{{ .Field }}`."""
 
+_PLACEHOLDER = pattern(
+    r"<[A-Za-z][^<>|]{0,80}>|x{3,20}|X{3,20}"
+    r"|(?i:your[-_ ][A-Za-z0-9_\-]{1,60}|(?:replace|change|insert)[-_ ]?(?:me|with|here|this)(?:[-_ ][A-Za-z0-9_\-]{0,60})?)"
+    r"|(?i:todo|fixme|placeholder)|(?:INSERT|REPLACE|CHANGE|ENTER)_[A-Z0-9_]{1,60}"
+)
+"""A word that its reader is to replace: `<model-path>`, `REPLACE_ME`, `YOUR_MODEL`."""
+_IN_BRACKETS = pattern(r"<[A-Za-z][^<>|]{0,80}>")
+
 
 class Argument(Struct, frozen=True, kw_only=True):
     """One word of a command line, and the path of the field that it stands in."""
@@ -44,8 +52,15 @@ class GivenOption(Struct, frozen=True, kw_only=True):
 
 
 def is_open(text: str) -> bool:
-    """Return whether a text contains a variable or a template's field that nobody has filled in."""
-    return ("$" in text or "{{" in text) and OPEN.search(text) is not None
+    """Return whether a text contains a variable or a template's field that nobody has filled in, or is a placeholder."""
+    if ("$" in text or "{{" in text) and OPEN.search(text) is not None:
+        return True
+    return text[:1] in "<YyIiRrCcTtFfPpXx" and is_placeholder(text)
+
+
+def is_placeholder(text: str, *, in_part: bool = False) -> bool:
+    """Return whether a reader is to replace the text, or with `in_part` a part of it in angle brackets."""
+    return _PLACEHOLDER.fullmatch(text) is not None or (in_part and _IN_BRACKETS.search(text) is not None)
 
 
 def shown(text: str) -> str:

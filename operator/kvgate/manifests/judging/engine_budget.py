@@ -10,6 +10,7 @@ from kvgate import catalogue
 from kvgate.budget import Calibration, Guarantee, Verdict, Workload
 from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.documents.written import Written
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.assess import Assessment, judge
@@ -18,14 +19,14 @@ from kvgate.judge.models import MODEL_ASSUMED
 from kvgate.judge.what_if import SETTING_NOT_UNDERSTOOD, BadRequest, assess_request, pod_findings
 from kvgate.manifests.judging.gpus import RANKS_ELSEWHERE, Chosen
 from kvgate.manifests.judging.line_findings import undecided
-from kvgate.manifests.judging.model_names import ModelFound
+from kvgate.manifests.judging.model_names import ModelFound, is_filled_in_later
 from kvgate.manifests.judging.releases import Releases
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words, any_one
 from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand, workload_missing
 from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, MORE_GPUS_THAN_A_NODE, REQUEST_ABOVE_MAX_MODEL_LEN
-from kvgate.vllm.arguments import GivenOption, Located, Place, is_open, located
+from kvgate.vllm.arguments import GivenOption, Located, Place, is_open, located, shown
 from kvgate.vllm.given_settings import INVALID_SETTING
 from kvgate.vllm.images import is_own_image
 from kvgate.vllm.parser import CommandLine
@@ -89,7 +90,7 @@ def ask_budget(facts: EngineFacts, line: CommandLine, version: str) -> tuple[Ass
     try:
         values = _values(facts, line, version)
         if values is None:
-            return None, [_no_model(engine)]
+            return None, [_no_model(engine, line)]
         assessment = assess_request(
             values,
             guarantee=facts.judged_guarantee,
@@ -130,8 +131,15 @@ def _of_this_door(findings: list[Finding], facts: EngineFacts) -> Iterator[Findi
             yield finding
 
 
-def _no_model(engine: FoundEngine) -> Located:
-    """Report that there is no model, which the verdict says too."""
+def _no_model(engine: FoundEngine, line: CommandLine) -> Located:
+    """Report that there is no model, or only a placeholder for one, which the verdict says too."""
+    options = [Written(value=each.text, path=each.path) for each in line.given.values() if each.name == "model"]
+    words = [Written(value=word.text, path=word.path) for word in line.positionals[:1]]
+    for written in (engine.model, *options, *words, engine.model_name):
+        if is_filled_in_later(written.text) and ("$" not in written.text and "{{" not in written.text):
+            message = f"{shown(written.text)} is a placeholder and names no model"
+            remedy = "put the model's Hugging Face id in its place"
+            return located(MODEL_NOT_NAMED, Place(name="model", path=written.path), message, remedy)
     if is_open(engine.model.text):
         return undecided(GivenOption(name="model", value=None, text=engine.model.text, path=engine.model.path))
     message, remedy = "no model is named where kvgate looks", "give the model's Hugging Face id"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Rule, Scope, SettingName, Severity, any_one, words
-from kvgate.vllm.arguments import Argument, GivenOption, Located, Place, located, shown
+from kvgate.vllm.arguments import Argument, GivenOption, Located, Place, is_placeholder, located, shown
 from kvgate.vllm.option_findings import problem_findings, repetitions
 from kvgate.vllm.parser import CommandLine
 from kvgate.vllm.parser_problems import (
@@ -77,9 +77,10 @@ def undecided(setting: GivenOption) -> Located:
     remedy = any_one("give the variable a value in the same input", "check what is rendered")
     if "{{" in setting.text:
         remedy = any_one("render this template first: helm template CHART | kvgate check -")
-    return located(
-        VARIABLE_UNKNOWN, setting, words("{name} is {text}, which has no value here", name=name, text=text), remedy
-    )
+    message = "{name} is {text}, which has no value here"
+    if is_placeholder(setting.text):
+        message, remedy = "{name} is {text}, which is a placeholder", any_one("put a value in its place")
+    return located(VARIABLE_UNKNOWN, setting, words(message, name=name, text=text), remedy)
 
 
 def _of_wrapper(problems: list[ArgumentProblem]) -> Iterator[Located]:

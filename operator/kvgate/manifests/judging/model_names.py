@@ -10,12 +10,16 @@ from kvgate import catalogue
 from kvgate.checkpoint.published import name_key
 from kvgate.judge.siblings import sibling_of
 from kvgate.text.patterns import pattern
-from kvgate.vllm.arguments import is_open
+from kvgate.vllm.arguments import is_open, is_placeholder
 
 _SCHEMES = ("hf://", "huggingface://", "https://huggingface.co/", "pvc+hf://")
 _PLACE = pattern(r"^(?:[a-z0-9+]+://|/|\./|~)")
 _CACHED = pattern(r"models--([^/]+?)--([^/]+)")
 """A folder of Hugging Face's cache."""
+_CLAIM = pattern(r"pvc://[^/]*/?")
+"""A whole volume; what stands in it is not said."""
+_CAPITALS = pattern(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+"""`MODEL_ID`: a name of a variable, and no model's."""
 _MODELCAR = "modelcar-"
 """Frequent beginning of the names of images that hold one model."""
 
@@ -65,7 +69,7 @@ def find_model(named: Sequence[Named], locked: Container[str] = ()) -> ModelFoun
 
     `locked` has the keys of models whose facts somebody keeps in a file, places among them.
     """
-    known = [each for each in named if each.text and not is_open(each.text)]
+    known = [each for each in named if each.text and not is_filled_in_later(each.text)]
     first = next(iter(known), None)
     if first is None:
         return None
@@ -82,7 +86,22 @@ def find_model(named: Sequence[Named], locked: Container[str] = ()) -> ModelFoun
             return ModelFound(
                 name=name, path=first.path, assumed=f"{first.text} holds {name}, by the name it is served as"
             )
-    return replace(plain, name=_folder_of_a_model(first.text) or plain.name)
+    folder = _folder_of_a_model(first.text)
+    names = [model_id(other.text) for other in known[1:] if not is_place(other.text)]
+    # the name of a claim says nothing; that of a folder often is the model's
+    told = [name for name in names if "/" in name or _CLAIM.fullmatch(first.text.strip())]
+    if folder is None and told:
+        assumed = f"{first.text} holds {told[0]}, by the name that is given for it"
+        return replace(plain, name=told[0], assumed=assumed)
+    return replace(plain, name=folder or plain.name)
+
+
+def is_filled_in_later(written: str) -> bool:
+    """Return whether somebody is to replace the text: a variable, a template's field, `<model>`, `YOUR_MODEL`, `/path/to/model`."""
+    text = written.strip()
+    if is_open(text) or is_placeholder(text, in_part=True) or "path/to/" in text or _CAPITALS.fullmatch(text):
+        return True
+    return any(is_placeholder(part) for part in text.split("/"))
 
 
 def _folder_of_a_model(place: str) -> str | None:

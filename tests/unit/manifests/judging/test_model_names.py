@@ -31,3 +31,37 @@ def test_a_place_is_told_by_its_last_name(place: str, model: str | None) -> None
     assert found
     sibling = sibling_of(found.name)
     assert (sibling.model if sibling else None) == model
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["<model-path>", "hf://<org>/<model>", "${MODEL}", "{{ .Values.model }}", "YOUR_MODEL", "your-org/your-model", "REPLACE_ME",
+     "MODEL_ID", "/path/to/model", "/models/<name>", "CHANGEME", "xxx"],
+)  # fmt: skip
+def test_a_placeholder_is_no_models_name(written: str) -> None:
+    assert find_model([Named(text=written, path="model")]) is None
+    assert find_model([Named(text=written, path="model"), Named(text=GRANITE, path="name")]) is not None
+
+
+@pytest.mark.parametrize(
+    "written", ["transformers/x", "xgen/xgen-7b", "yourself/y", "Replit/replit-code", "todo-ai/a-b"]
+)
+def test_a_name_that_begins_like_a_placeholder_is_one(written: str) -> None:
+    assert find_model([Named(text=written, path="model")]) is not None
+
+
+@pytest.mark.parametrize(
+    ("uri", "name", "model"),
+    [
+        ("pvc://weights", "acme/chat-13b", "acme/chat-13b"),
+        ("pvc://weights/", "chat-13b", "chat-13b"),
+        ("pvc://weights/models/step-7", "acme/chat-13b", "acme/chat-13b"),
+        ("pvc://weights/models/step-7", "chat", "models/step-7"),
+        ("pvc://weights/granite-3-1-8b-instruct", "acme/chat", "granite-3-1-8b-instruct"),
+        ("pvc://weights", GRANITE, GRANITE),
+    ],
+)
+def test_a_claim_is_told_by_the_name_beside_it(uri: str, name: str, model: str) -> None:
+    found = find_model([Named(text=uri, path="uri"), Named(text=name, path="name")])
+    assert found
+    assert found.name == model
