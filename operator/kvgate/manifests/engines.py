@@ -9,12 +9,10 @@ from kvgate.documents.positions import Broken, broken, defect
 from kvgate.documents.reading import Document
 from kvgate.documents.written import Written
 from kvgate.manifests.inputs import NO_NAMESPACE, InputDocuments
+from kvgate.manifests.nearest import Nearest
 from kvgate.manifests.platforms.readers import engines_in, holds_no_engine
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.shell.environment import OutOfRoom, SharedRoom
-
-_Key = tuple[str, str, str]
-"""Namespace, kind, name."""
 
 
 class EnginesFound(Struct, kw_only=True):
@@ -59,11 +57,13 @@ def _inputs(
     manifests: InputDocuments, readable: Sequence[tuple[Document, Written]]
 ) -> Callable[[Document, Written], ReaderInput]:
     """Return the function that makes a reader's input of a document; all inputs share one index of objects and one room."""
-    objects: dict[_Key, Written] = {}
+    objects = Nearest()
     for document, root in readable:
         metadata = root.get("metadata")
         for namespace in (metadata.get("namespace").text or NO_NAMESPACE, ""):
-            objects.setdefault((namespace, document.kind, metadata.get("name").text), root)
+            key = (namespace, document.kind, metadata.get("name").text)
+            if namespace or (key, document.file) not in objects.in_file:
+                objects.add(key, document.file, root)
     # Texts that many containers share may have a fixed number of characters more than the documents.
     shared = SharedRoom()
     shared.left += sum(each.node.end_mark.index - each.node.start_mark.index for each in manifests.others)
@@ -78,11 +78,13 @@ def _inputs(
             document=document,
             root=root,
             values=root,
-            config_data=partial(manifests.config_data, namespace),
+            config_data=partial(manifests.config_data, namespace, document.file),
             # Of the same namespace, else the first of any: KServe has its own objects in a namespace of its own.
-            config_document=partial(manifests.config_document, namespace),
-            find=lambda kind, name: objects.get((namespace, kind, name)) or objects.get(("", kind, name)),
-            find_claim=partial(manifests.find_claim, namespace),
+            config_document=partial(manifests.config_document, namespace, document.file),
+            find=lambda kind, name: (
+                objects.find((namespace, kind, name), document.file) or objects.find(("", kind, name), document.file)
+            ),
+            find_claim=partial(manifests.find_claim, namespace, document.file),
             collected=collected,
             shared=shared,
         )

@@ -17,6 +17,7 @@ from kvgate.documents.reading import Document, read_relevant
 from kvgate.documents.templates import objects_of
 from kvgate.documents.written import Written
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
+from kvgate.manifests.nearest import Nearest
 from kvgate.manifests.platforms.readers import KEYS_OF_ENGINES, WITHOUT_ENGINES, engine_words, supporting_kinds
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, words
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 NO_NAMESPACE = "default"
 """Namespace of objects that name none."""
-_CLAIM_KINDS = ("PersistentVolumeClaim", "ResourceClaim", "ResourceClaimTemplate")
+_VOLUME_CLAIM = "PersistentVolumeClaim"
+_CLAIM_KINDS = (_VOLUME_CLAIM, "ResourceClaim", "ResourceClaimTemplate")
 """Kinds of claims that pods refer to by name."""
 
 
@@ -42,6 +44,19 @@ class Subject(Struct, frozen=True, kw_only=True):
     """Findings of the schema."""
 
 
+class ConfigMap(Struct, frozen=True, kw_only=True, eq=False):
+    """The data of a ConfigMap, and its document."""
+
+    data: Mapping[str, Any]
+    document: Document
+
+    def __eq__(self, other: object) -> bool:
+        """Two are the same if they have the same data, wherever they stand."""
+        return isinstance(other, ConfigMap) and self.data == other.data
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class InputDocuments(Struct, kw_only=True):
     """The documents of one input, by what is done with them."""
 
@@ -53,38 +68,45 @@ class InputDocuments(Struct, kw_only=True):
     """Documents that have nothing to do with vLLM."""
     passed_over: Counter[Why] = field(default_factory=Counter)
     """Files in the folders that were not read, by reason."""
-    config_maps: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
-    """Data by (namespace, name)."""
-
-    config_documents: dict[tuple[str, str], Document] = field(default_factory=dict)
-    """Documents of ConfigMaps by (namespace, name)."""
-    claims: dict[tuple[str, str, str], Written] = field(default_factory=dict)
+    config_maps: Nearest = field(default_factory=Nearest)
+    """Data of ConfigMaps with their documents, by (namespace, name)."""
+    claims: Nearest = field(default_factory=Nearest)
     """Claims of volumes and of devices, by (namespace, kind, name)."""
 
-    def config_data(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+    def config_data(self, namespace: str, file: str, name: str) -> Mapping[str, Any] | None:
         """Return the data of a ConfigMap of the same input; one without a namespace is applied to any."""
-        return self.config_maps.get((namespace, name), self.config_maps.get((NO_NAMESPACE, name)))
+        found = self._config_map(namespace, file, name)
+        return found.data if found else None
 
-    def config_document(self, namespace: str, name: str) -> Document | None:
+    def config_document(self, namespace: str, file: str, name: str) -> Document | None:
         """Return the document of the ConfigMap that `config_data` reads."""
-        own = self.config_documents.get((namespace, name))
-        return own or self.config_documents.get((NO_NAMESPACE, name))
+        found = self._config_map(namespace, file, name)
+        return found.document if found else None
 
-    def find_claim(self, namespace: str, kind: str, name: str) -> Written | None:
-        """Return a claim of the same input, or a template of one; one without a namespace is applied to any."""
-        return self.claims.get((namespace, kind, name), self.claims.get((NO_NAMESPACE, kind, name)))
+    def _config_map(self, namespace: str, file: str, name: str) -> ConfigMap | None:
+        found: ConfigMap | None = self.config_maps.find((namespace, name), file)
+        return found or self.config_maps.find((NO_NAMESPACE, name), file)
 
-    def lookup(self, namespace: str) -> ConfigLookup:
+    def find_claim(self, namespace: str, file: str, kind: str, name: str) -> Written | None:
+        """Return a claim of the same input, or a template of one; one without a namespace is applied to any.
+
+        A claim of a volume must stand in the same file or folder: many examples share a name, and each cluster has its own volume.
+        """
+        only_beside = kind == _VOLUME_CLAIM
+        found: Written | None = self.claims.find((namespace, kind, name), file, only_beside=only_beside)
+        return found or self.claims.find((NO_NAMESPACE, kind, name), file, only_beside=only_beside)
+
+    def lookup(self, namespace: str, file: str) -> ConfigLookup:
         """Return the function that finds the text of configFrom for an object in this namespace."""
 
         def text_of(reference: KeyRef) -> str | ConfigMissing:
-            data = self.config_maps.get((namespace, reference.name))
-            if data is None:
+            found: ConfigMap | None = self.config_maps.find((namespace, reference.name), file)
+            if found is None:
                 return ConfigMissing(
                     message=f"ConfigMap {namespace}/{reference.name} is not among the files that are checked",
                     remediation="check it together with the ConfigMap, or give --model-config",
                 )
-            return text_of_key(reference, data)
+            return text_of_key(reference, found.data)
 
         return text_of
 
@@ -135,10 +157,10 @@ def _add(found: InputDocuments, document: Document) -> None:
             name, namespace = _identity(value)
             data = value.get("data")
             if document.kind == "ConfigMap":
-                found.config_maps[namespace, name] = data if isinstance(data, Mapping) else {}
-                found.config_documents[namespace, name] = document
+                config_map = ConfigMap(data=data if isinstance(data, Mapping) else {}, document=document)
+                found.config_maps.add((namespace, name), document.file, config_map)
             else:
-                found.claims[namespace, document.kind, name] = Written(value=value)
+                found.claims.add((namespace, document.kind, name), document.file, Written(value=value))
         elif document.kind == "ConfigMap":  # an unreadable claim changes no verdict
             found.broken.append(value)
     elif document.mentions_engine or document.kind in supporting_kinds():

@@ -73,7 +73,7 @@ def test_findings_of_the_schema_come_in_the_order_of_the_file(tmp_path: Path) ->
 def test_config_from_is_looked_up_by_namespace_and_name(
     tmp_path: Path, namespace: str, name: str, key: str, expected: str
 ) -> None:
-    found = read(tmp_path, CONFIG_MAP).lookup(namespace)(KeyRef(name=name, key=key))
+    found = read(tmp_path, CONFIG_MAP).lookup(namespace, str(tmp_path / "x.yaml"))(KeyRef(name=name, key=key))
     assert expected in (found.message if isinstance(found, ConfigMissing) else found)
 
 

@@ -169,7 +169,7 @@ def judge_deployment(
         spec = spec.model_copy(update={"admission": spec.admission.model_copy(update=admission)})
     if config is not None:  # what the user gives goes before what is fetched
         models = replace(models, fetched={}, missing={})
-    known = facts.gather(spec, documents.lookup(subject.namespace), calibration, models)
+    known = facts.gather(spec, documents.lookup(subject.namespace, subject.document.file), calibration, models)
     if config is not None and (known.shape is None or known.shape.assumed):
         shape, problems = shape_of_text(
             config.text,
