@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kvgate.documents.written import Written
+from kvgate.documents.written import NOTHING, Written
 from kvgate.text import expansion
 from kvgate.vllm.variables import ALLOW_LONG, allows_any_length, told_by
 
@@ -76,6 +76,11 @@ def takes_any_length(variables: Mapping[str, Written]) -> bool:
     """Return whether vLLM takes requests of any length, by the variable; True also where its value is not known here."""
     given = variables.get(ALLOW_LONG)
     return given is not None and allows_any_length(given.text)
+
+
+def cpu_variable(variables: Mapping[str, Written]) -> Written:
+    """Return a variable that only vLLM's platform for CPUs reads (`VLLM_CPU_KVCACHE_SPACE` and others), where one is set."""
+    return next((value for name, value in variables.items() if name.startswith("VLLM_CPU_")), NOTHING)
 
 
 def circumstances_told(variables: Mapping[str, Written]) -> dict[str, Any]:

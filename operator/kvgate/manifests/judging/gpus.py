@@ -22,6 +22,15 @@ from kvgate.vllm.parser import CommandLine
 _CPU_IMAGE = pattern(r"(?:^|[-_/:.])cpu(?:$|[-_/:.@])")
 _SHARED_RESOURCE = ".shared"
 """Ending of the resource where NVIDIA's device plugin shares GPUs under another name."""
+_HARDWARE_OF_IMAGES = (
+    (pattern(r"(?:^|[-_/:.])(?:hpu|gaudi)(?:$|[-_/:.@])"), "an Intel Gaudi"),
+    (pattern(r"(?:^|[-_/:.])(?:xpu|ipex|llm-scaler)(?:$|[-_/:.@])|(?:^|/)intel/vllm(?:$|[:@])"), "a GPU of Intel"),
+    (pattern(r"(?:^|[-_/:.])(?:ascend|npu)(?:$|[-_/:.@])"), "a Huawei Ascend NPU"),
+    (pattern(r"(?:^|[-_/:.])tpu(?:$|[-_/:.@])"), "a TPU"),
+    (pattern(r"(?:^|[-_/:.])(?:neuron|inf2|trn[12])(?:$|[-_/:.@0-9])"), "AWS Neuron hardware"),
+    (pattern(r"(?:^|[-_/:.])rbln(?:$|[-_/:.@])"), "a Rebellions NPU"),
+)
+"""Words in names of images → the hardware that they are built for, where no resource says it."""
 _OTHER_HARDWARE: Mapping[str, str] = {
     "google.com/tpu": "a TPU",
     "aws.amazon.com/neuron": "AWS Neuron hardware",
@@ -71,7 +80,7 @@ RUNS_ON_CPU = Rule(
     id="RunsOnCpu",
     severities=(Severity.INFO,),
     scope=Scope.COMMAND_LINE,
-    title="The image runs vLLM on CPUs, whose KV cache is main memory.",
+    title="The engine runs on CPUs, whose KV cache is main memory.",
 )
 TOO_FEW_GPUS = Rule(
     id="TooFewGpus",
@@ -104,6 +113,11 @@ class Chosen(Struct, frozen=True, kw_only=True):
     """True where it may run on any GPU of the catalogue."""
     findings: tuple[Located, ...] = ()
     assumed: tuple[str, ...] = ()
+
+    @property
+    def is_unjudged(self) -> bool:
+        """True for hardware that kvgate does not judge."""
+        return self.name is None and not self.is_open
 
 
 Pools = Mapping[str, Sequence[str]]
@@ -138,13 +152,11 @@ def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingPr
         return Chosen(name=None, path=unjudged.path, findings=(unjudged,))
     if unlisted := unlisted_hint(engine.hints):
         return Chosen(name=unlisted.value, path=unlisted.path)
-    if image := cpu_image(engine):
-        at, remedy = (
-            Place(name="accelerator", path=image.path),
-            "see VLLM_CPU_KVCACHE_SPACE, which is the size of the KV cache",
-        )
-        message = "this image runs on CPUs, whose KV cache is main memory: not judged"
-        return Chosen(name=None, path=image.path, findings=(located(RUNS_ON_CPU, at, message, remedy),))
+    if sign := sign_of_cpus(engine):
+        at = Place(name="accelerator", path=sign.path)
+        message = "this engine runs on CPUs, whose KV cache is main memory: not judged"
+        remedy = "see VLLM_CPU_KVCACHE_SPACE, which is the size of the KV cache"
+        return Chosen(name=None, path=sign.path, findings=(located(RUNS_ON_CPU, at, message, remedy),))
     if any(stated):
         path, pool = next(((hint.path, f"as pool {hint.value} has it") for hint, _ in pooled), ("", "as configured"))
         names = sorted(dict.fromkeys(stated), key=_memory_of)
@@ -175,6 +187,10 @@ def _other_hardware(engine: FoundEngine) -> Located | None:
         if hint.name == "resource" and words:
             message = f"{hint.value} is {words}, which is not a GPU that kvgate judges"
             return located(OTHER_HARDWARE, Place(name="accelerator", path=hint.path), message)
+    image = engine.image
+    if words := next((words for name, words in _HARDWARE_OF_IMAGES if name.search(image.text)), ""):
+        message = f"the image {image.text} is for {words}, which is not a GPU that kvgate judges"
+        return located(OTHER_HARDWARE, Place(name="accelerator", path=image.path), message)
     return None
 
 
@@ -200,16 +216,22 @@ def _shared(hint: Hint, beside: Sequence[Hint], accelerator: Accelerator) -> Loc
     return located(SHARED_GPU, Place(name="accelerator", path=hint.path), message, remedy)
 
 
-def cpu_image(engine: FoundEngine) -> Written | None:
-    """Return its image, where that is made for CPUs."""
-    return next((image for image in (engine.version, engine.image) if _CPU_IMAGE.search(image.text)), None)
+def sign_of_cpus(engine: FoundEngine) -> Written | None:
+    """Return what says that vLLM runs on CPUs: its image, `--device cpu`, or without GPUs a variable that only such an engine reads."""
+    if image := next((image for image in (engine.version, engine.image) if _CPU_IMAGE.search(image.text)), None):
+        return image
+    words = [word.text for word in engine.arguments]
+    for i, word in enumerate(engine.arguments):
+        if word.text == "--device=cpu" or (word.text == "--device" and words[i + 1 : i + 2] == ["cpu"]):
+            return Written(value=word.text, path=word.path)
+    return engine.cpu_variable if engine.cpu_variable.is_set and not engine.num_gpus.is_set else None
 
 
 def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Located]:
     """Too few, or some that idle; silent where either is not known. What nobody sees of a line may use more."""
     needed = gpus_needed(line)
     counts_chips = any(hint.name == "resource" and hint.value.startswith(_CHIPS) for hint in engine.hints)
-    if needed is None or counts_chips or cpu_image(engine) or any(name in line.unknown for name in _SIZES):
+    if needed is None or counts_chips or sign_of_cpus(engine) or any(name in line.unknown for name in _SIZES):
         return
     times = _pods_and_nodes(engine, line)
     known = [each for each in (engine.num_gpus, engine.visible_gpus) if each.count is not None]

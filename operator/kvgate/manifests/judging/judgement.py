@@ -229,6 +229,9 @@ def judged_with(facts: EngineFacts, version: str) -> JudgedEngine:
     findings += gpu_count_problems(engine, line)
     name = facts.model.name if facts.model else ""
     findings += start_advice(engine, line, name, _weights_bytes(assessment))
+    if facts.chosen.is_unjudged:  # what concerns GPUs does not concern it
+        errors = (each for each in findings if each.finding.severity is Severity.ERROR)
+        findings = [*facts.chosen.findings, *errors]
     return JudgedEngine(
         engine=engine,
         assessment=assessment,

@@ -29,7 +29,7 @@ from kvgate.manifests.pods.gpu_requests import (
 from kvgate.manifests.pods.host_memory import room_of_service
 from kvgate.manifests.pods.volumes import no_files
 from kvgate.shell.compose_words import compose_words
-from kvgate.shell.environment import Room, SharedRoom, circumstances_told, takes_any_length
+from kvgate.shell.environment import Room, SharedRoom, circumstances_told, cpu_variable, takes_any_length
 from kvgate.shell.words import split
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open
@@ -131,6 +131,7 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
                 is_wrapped=start.is_wrapped,
                 takes_any_length=takes_any_length(variables),
                 told=circumstances_told(variables),
+                cpu_variable=cpu_variable(variables),
                 has_shared_memory=has_shared_memory,
                 shared_memory_path=service.path,
                 host=room_of_service(service, variables, no_files),

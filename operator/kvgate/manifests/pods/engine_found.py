@@ -190,6 +190,8 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
     """Sentences about options and numbers that the platform adds."""
     takes_any_length: bool = False
     """True where vLLM's environment allows requests longer than the model was made for."""
+    cpu_variable: Written = NOTHING
+    """A variable that only vLLM on CPUs reads, where one is set."""
     told: Mapping[str, Any] = field(default_factory=dict)
     """Circumstances of the start that its surroundings tell, by the names of `vllm/settings.py`."""
     program: Program = UNKNOWN_PROGRAM

@@ -22,7 +22,7 @@ from kvgate.manifests.pods.gpu_requests import (
 )
 from kvgate.manifests.pods.host_memory import SHARED_MEMORY, room_of, shared_mount
 from kvgate.manifests.pods.volumes import compile_cache_told, file_sources, files_of, folder_of_weights, stores_of
-from kvgate.shell.environment import circumstances_told, takes_any_length, variables_of
+from kvgate.shell.environment import circumstances_told, cpu_variable, takes_any_length, variables_of
 
 _TEMPLATE = ("spec", "template", "spec")
 WORKLOADS: Mapping[str, Sequence[str]] = {
@@ -142,6 +142,7 @@ def engines_of_container(
             stores=tuple(stores_of(pod, container, folder, given.find_claim, templates)),
             takes_any_length=takes_any_length(variables),
             told=compile_cache_told(pod, container, variables) | circumstances_told(variables),
+            cpu_variable=cpu_variable(variables),
             visible_gpus=visible_gpus(start, variables, *script),
             host=room_of(pod, container, variables, file_text),
             files=mounted_texts(given, start.arguments),

@@ -79,6 +79,49 @@ def test_the_release_is_the_images_or_assumed(tmp_path: Path, image: str, versio
     assert bool(engine.assumed) == bool(assumed)
 
 
+@pytest.mark.parametrize(
+    ("container", "arguments", "rule"),
+    [
+        ({"image": "public.ecr.aws/q9t5s3a7/vllm-cpu-release-repo:v0.10.1"}, (), "RunsOnCpu"),
+        ({"env": [{"name": "VLLM_CPU_KVCACHE_SPACE", "value": "40"}]}, (), "RunsOnCpu"),
+        ({}, ("--device=cpu",), "RunsOnCpu"),
+        ({}, ("--device", "cpu"), "RunsOnCpu"),
+        ({"image": "opea/vllm-gaudi:1.22.0"}, (), "OtherHardware"),
+        ({"image": "quay.io/ascend/vllm-ascend:v0.13.0rc3-a3"}, (), "OtherHardware"),
+        ({"image": "intel/llm-scaler-vllm:0.14.0-b8"}, (), "OtherHardware"),
+        ({"image": "vllm/vllm-openai-xpu:latest"}, (), "OtherHardware"),
+        ({"image": "vllm/vllm-tpu:latest"}, (), "OtherHardware"),
+        ({"image": "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx:0.9.1"}, (), "OtherHardware"),
+    ],
+)
+def test_hardware_that_is_not_judged_gets_one_info(
+    tmp_path: Path, container: dict[str, Any], arguments: tuple[str, ...], rule: str
+) -> None:
+    stated = {"image": "vllm/vllm-openai:v0.9.2", **container}
+    pod = {"nodeSelector": {}, "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]}
+    found = judged(
+        tmp_path, "Qwen/Qwen3-8B", "--max-model-len=$(LENGTH)", *arguments, gpus=None, container=stated, **pod
+    )
+    assert found.verdict is Verdict.UNKNOWN
+    assert rules(found) == [rule]
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"image": "corp/vllm-input-adapter:v0.9.2"},
+        {
+            "env": [{"name": "VLLM_CPU_KVCACHE_SPACE", "value": "40"}],
+            "resources": {"limits": {"nvidia.com/gpu": 1}},
+            "image": "vllm/vllm-openai:v0.9.2",
+        },
+    ],
+)
+def test_gpus_are_judged_whatever_a_name_or_a_variable_looks_like(tmp_path: Path, container: dict[str, Any]) -> None:
+    found = judged(tmp_path, "--model=Qwen/Qwen3-0.6B", "--max-model-len=2048", container=container)
+    assert found.verdict is Verdict.FITS
+
+
 def test_a_configured_release_stands_where_the_image_says_none(tmp_path: Path) -> None:
     engine = judged(tmp_path, "Qwen/Qwen3-0.6B", image="team/vllm", defaults=Defaults(vllm_version="0.12.0"))
     assert (engine.vllm_version, [each.text for each in engine.assumed]) == ("0.12.0", ["vLLM 0.12.0, as configured"])
