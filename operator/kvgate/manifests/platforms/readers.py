@@ -14,6 +14,7 @@ from kvgate.manifests.platforms import (
     production_stack,
     ray_serve,
     roles,
+    skypilot,
 )
 from kvgate.manifests.platforms.chart_readers import CHARTS, PARALLELISM, PASSED_ON
 from kvgate.manifests.platforms.reader import Reader, name_of_kind, resource_of_kind
@@ -256,6 +257,15 @@ READERS: tuple[Reader, ...] = (
         recognises=lambda given: ray_serve.is_llm_config(given.root),
         words=_RAY_WORDS,
         read=ray_serve.read_llm_config,
+    ),
+    Reader(
+        platform="skypilot",
+        what="tasks of SkyPilot (resources, run)",
+        reads=(
+            "resources: accelerators, any_of, ordered, image_id", "envs, num_nodes", "run: the command of vLLM", "setup: vllm==…",
+        ),
+        recognises=lambda given: not given.document.kind and skypilot.is_task(given.root),
+        read=skypilot.read_task,
     ),
     Reader(
         platform=COMPOSE,
