@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from kvgate.documents.bounded_files import read_text, repository_of
+from kvgate.documents.bounded_files import open_file, read_text, repository_of
 from kvgate.documents.globs import ANY_FOLDERS, literal, steps_match
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -17,6 +17,15 @@ MAX_IGNORE_RULES = 1000
 _MAX_IGNORE_BYTES = 64 << 10
 """Size of one `.gitignore`; a longer one is not used."""
 _IGNORE_FILE, _CHART_FILE, _TEMPLATES, _ENVIRONMENT_FILE = ".gitignore", "Chart.yaml", "templates", "pyvenv.cfg"
+_MAX_PROGRAM_BYTES = 64 << 10
+_OF_RAY_SERVE = (
+    b"build_openai_app",
+    b"build_llm_deployment",
+    b"build_pd_openai_app",
+    b"build_vllm_deployment",
+    b"LLMConfig(",
+)
+"""Words of programs that make an application of Ray Serve LLM."""
 _PACKAGES = frozenset({"node_modules"})
 
 
@@ -26,6 +35,8 @@ class Why(StrEnum):
     CHART_TEMPLATE = "chart template|chart templates"
     IGNORED = "path that .gitignore names|paths that .gitignore names"
     PACKAGES = "folder of installed packages|folders of installed packages"
+    PYTHON = "Python file that starts Ray Serve LLM|Python files that start Ray Serve LLM"
+    NIM = "NVIDIA NIM, whose image has the server and its options|NVIDIA NIMs, whose images have the server and its options"
     LARGE_DATA = "document of more than 4 MiB without a kind|documents of more than 4 MiB without a kind"
 
 
@@ -76,11 +87,24 @@ def files_below(folder: Path, root: Path) -> Iterator[Path | OSError | PassedOve
         folders[:] = entered
         for name in sorted(name for name in names if _is_read(name)):
             yield PassedOver(why=Why.IGNORED) if _is_ignored(place, name, is_folder=False) else Path(top, name)
+        programs = (name for name in names if name.endswith(".py") and not _is_ignored(place, name, is_folder=False))
+        if count := sum(_starts_ray_serve(Path(top, name), root) for name in programs):
+            yield PassedOver(why=Why.PYTHON, count=count)
     yield from errors
 
 
 def _is_read(name: str) -> bool:
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
+
+
+def _starts_ray_serve(path: Path, root: Path) -> bool:
+    """Return True for a program of Ray Serve LLM, by the beginning of its text; its engines are not read."""
+    try:
+        with open_file(path, root) as file:
+            text = file.read(_MAX_PROGRAM_BYTES)
+    except OSError:
+        return False
+    return b"ray.serve.llm" in text and any(word in text for word in _OF_RAY_SERVE)
 
 
 def _passed_folder(path: Path, place: _Folder, *, is_of_chart: bool) -> PassedOver | None:

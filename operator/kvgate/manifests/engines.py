@@ -5,12 +5,13 @@ from functools import cache, partial
 
 from msgspec import Struct, field
 
+from kvgate.documents.discovery import Why
 from kvgate.documents.positions import Broken, broken, defect
 from kvgate.documents.reading import Document
 from kvgate.documents.written import Written
 from kvgate.manifests.inputs import NO_NAMESPACE, InputDocuments
 from kvgate.manifests.nearest import Nearest
-from kvgate.manifests.platforms.readers import engines_in, holds_no_engine
+from kvgate.manifests.platforms.readers import NOT_READ, engines_in, holds_no_engine
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.shell.environment import OutOfRoom, SharedRoom
 
@@ -40,6 +41,8 @@ def find_engines(manifests: InputDocuments) -> EnginesFound:
             engines = engines_in(given)
             if engines:
                 found.engines += engines
+            elif document.group_kind in NOT_READ:
+                manifests.passed_over[Why.NIM] += 1
             elif not holds_no_engine(given) and _names_vllm(value):
                 found.not_understood.append(document)
             else:

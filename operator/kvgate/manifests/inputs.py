@@ -18,7 +18,14 @@ from kvgate.documents.templates import objects_of
 from kvgate.documents.written import Written
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.nearest import Nearest
-from kvgate.manifests.platforms.readers import KEYS_OF_ENGINES, WITHOUT_ENGINES, engine_words, supporting_kinds
+from kvgate.manifests.platforms.reader import name_of_kind
+from kvgate.manifests.platforms.readers import (
+    KEYS_OF_ENGINES,
+    NOT_READ,
+    WITHOUT_ENGINES,
+    engine_words,
+    supporting_kinds,
+)
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, words
 
 if TYPE_CHECKING:
@@ -116,7 +123,7 @@ def of_interest() -> WordsOfInterest:
     return WordsOfInterest(
         engine=engine_words(),
         exact=(GROUP,),
-        kinds=tuple(supporting_kinds()),
+        kinds=(*supporting_kinds(), *map(name_of_kind, NOT_READ)),
         without_engines=WITHOUT_ENGINES,
         keys=KEYS_OF_ENGINES,
     )
@@ -163,7 +170,7 @@ def _add(found: InputDocuments, document: Document) -> None:
                 found.claims.add((namespace, document.kind, name), document.file, Written(value=value))
         elif document.kind == "ConfigMap":  # an unreadable claim changes no verdict
             found.broken.append(value)
-    elif document.mentions_engine or document.kind in supporting_kinds():
+    elif document.mentions_engine or document.kind in supporting_kinds() or document.group_kind in NOT_READ:
         found.others.append(document)
     else:
         found.num_others += 1

@@ -53,6 +53,30 @@ def test_templates_that_somebody_names_are_read(tmp_path: Path) -> None:
     assert found(tmp_path / "c" / "templates") == ["a.yaml"]
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("from ray.serve.llm import LLMConfig, build_openai_app\napp = build_openai_app({})\n", 1),
+        ("import ray.serve.llm as llm\nconfig = llm.LLMConfig(model_loading_config={})\n", 1),
+        ("from ray.serve.llm import LLMServer\n", 0),
+        ("from ray import serve\nbuild_openai_app()\n", 0),
+    ],
+)
+def test_programs_of_ray_serve_are_counted_and_not_read(tmp_path: Path, text: str, count: int) -> None:
+    put(tmp_path, "a.yaml", "b/serve.py", "b/out/serve.py", text=text)
+    (tmp_path / ".gitignore").write_text("out/\n")
+    assert found(tmp_path) == ["a.yaml"]
+    assert passed(tmp_path).get(Why.PYTHON, 0) == count
+
+
+@pytest.mark.timeout(2)
+def test_programs_that_are_no_plain_files_are_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "link.py").symlink_to("/dev/zero")
+    (tmp_path / "nowhere.py").symlink_to("missing")
+    assert not passed(tmp_path)
+
+
 def test_packages_of_other_programs_are_passed_over(tmp_path: Path) -> None:
     put(tmp_path, "web/node_modules/x/package.json", "env/pyvenv.cfg", "env/lib/data.yaml", "a.yaml")
     assert found(tmp_path) == ["a.yaml"]

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from kvgate.api.base import KeyRef
+from kvgate.documents.discovery import Why
 from kvgate.judge.facts import ConfigMissing
 from kvgate.manifests import InputDocuments, read_manifests
+from kvgate.manifests.engines import find_engines
 
 OURS = """\
 apiVersion: kvgate.io/v1alpha1
@@ -99,3 +101,11 @@ def test_a_comment_goes_to_the_document_after_it_and_to_no_later_one(tmp_path: P
     found = read(tmp_path, f"# kvgate:one\n---\nkind: Service\n---\n# kvgate:two\n---\n{OURS}")
     assert [comment.text for comment in found.subjects[0].document.comments] == ["two"]
     assert found.subjects[0].document.index == 1
+
+
+def test_objects_of_nim_are_counted_unless_their_command_is_seen(tmp_path: Path) -> None:
+    hidden = "apiVersion: apps.nvidia.com/v1alpha1\nkind: NIMService\nspec: {image: {repository: nvcr.io/nim/meta/llama, tag: '1.8'}}\n"
+    seen = hidden.replace("}}\n", "}, command: [vllm, serve], args: [Qwen/Qwen3-8B]}\n")
+    manifests = read(tmp_path, f"{hidden}---\n{seen}---\n{hidden.replace('Service', 'Cache')}")
+    engines = find_engines(manifests)
+    assert (len(engines.engines), manifests.passed_over, manifests.num_others) == (1, {Why.NIM: 1}, 1)

@@ -291,6 +291,8 @@ READERS: tuple[Reader, ...] = (
 """The first one that takes a document reads it."""
 WITHOUT_ENGINES = ("CustomResourceDefinition.apiextensions.k8s.io",)
 """Kinds of objects that mention engines in descriptions only; they are not even built, because a repository may hold many MB of them."""
+NOT_READ = ("NIMService.apps.nvidia.com", "NIMPipeline.apps.nvidia.com")
+"""Kinds of objects that may run vLLM from an image that hides it; they are counted where no reader finds an engine."""
 KEYS_OF_ENGINES = (
     "containers", "leaderworkertemplate", "services", "servingenginespec", "modelspec", "modelartifacts", "catalog", "llm_configs",
     "model_loading_config", "args", "arguments", "command", "cmd", "image", "flags", "options", "huggingfaceid", "script", "source", "run",
