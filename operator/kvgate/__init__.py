@@ -1,3 +1,10 @@
 """kvgate: admits vLLM deployments to Kubernetes by their KV-cache budget."""
 
 __version__ = "0.1.0"
+
+DOCS_URL = ""
+"""Address at which docs/ of this copy of the repository is published, such as `https://git.example.org/team/kvgate/blob/main/docs`.
+
+All links of reports and alerts begin with it; set it here, and run `make generate`. While it is empty nobody knows an address: links
+lead to the repository that kvgate was installed from, else to the pages that are installed with it.
+"""

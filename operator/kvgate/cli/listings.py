@@ -110,7 +110,7 @@ def _model_cells(row: Row) -> Sequence[str]:
 def rules(filter_: str, output: str) -> None:
     """List the rules that findings come from. FILTER is a part of the id or of its sentence; case does not matter."""
     from kvgate.cli.rule_catalogue import RULES
-    from kvgate.cli.rule_examples import page_of
+    from kvgate.cli.rule_examples import address_of, page_of
 
     rows: list[Row] = [
         {
@@ -119,9 +119,12 @@ def rules(filter_: str, output: str) -> None:
             "about": rule.scope.value,
             "says": rule.words,
             "page": page_of(rule),
+            "url": address_of(page_of(rule)) or None,
         }
         for rule in RULES.values()
         if filter_.lower() in f"{rule.id}\n{rule.scope}\n{rule.words}".lower()
     ]
     cells = [(r["rule"], ", ".join(r["severities"]), r["about"], r["says"]) for r in rows]
     _print(rows, [("RULE", "SEVERITY", "ABOUT", "SAYS"), *cells], output=output, what=f"rule matches {filter_!r}")
+    if len(rows) == 1 and output == "text":
+        show_lines("", f"An example that fires, and one that does not: {rows[0]['url'] or rows[0]['page']}")

@@ -1,14 +1,20 @@
 """Help for each rule: its place on the reference page, and an example; read where a report or the reference shows it."""
 
+import json
+import os
 from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct
 
+from kvgate import DOCS_URL
 from kvgate.rules import Rule
 
 PAGE = "docs/reference/rules.md"
 KINDS = ("manifest", "request", "config")
+DOCS_VARIABLE = "KVGATE_DOCS_URL"
+"""Environment variable with the address of docs/, which goes before DOCS_URL: a GitHub Action knows that of its own repository."""
+_PACKAGE = Path(__file__).parents[1]
 _FILE = Path(__file__).parent / "data" / "rule_examples.yaml"
 
 
@@ -40,6 +46,32 @@ class Example(Struct, frozen=True, kw_only=True):
 def page_of(rule: Rule) -> str:
     """Return the address of the rule on the reference page."""
     return f"{PAGE}#{rule.id.lower()}"
+
+
+def address_of(page: str) -> str:
+    """Return the URI of a page of docs/: published, in the repository that kvgate was installed from, or installed with kvgate.
+
+    It is empty where there is no such page.
+    """
+    name = page.removeprefix("docs/")
+    if base := os.environ.get(DOCS_VARIABLE) or DOCS_URL or _installed_from():
+        return f"{base.rstrip('/')}/{name}"
+    file, _, anchor = name.partition("#")
+    places = (_PACKAGE / "docs" / file, _PACKAGE.parents[1] / "docs" / file)
+    return next((f"{place.as_uri()}#{anchor}".rstrip("#") for place in places if place.is_file()), "")
+
+
+@lru_cache(maxsize=1)
+def _installed_from() -> str:
+    """Return docs/ at the commit of a repository that pip installed kvgate from (PEP 610); empty for any other place."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        origin = json.loads(distribution("kvgate").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return ""
+    url, commit = str(origin.get("url", "")), origin.get("vcs_info", {}).get("commit_id", "")
+    return f"{url.removesuffix('.git')}/blob/{commit}/docs" if commit and url.startswith("https://") else ""
 
 
 def example_of(rule: Rule) -> Example | None:

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from kvgate import DOCS_URL
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS
@@ -216,8 +217,8 @@ ALERTS = (
 )
 
 
-RUNBOOKS = "docs/runbooks"
-"""Folder of the runbooks in the repository; no site shows them yet."""
+RUNBOOKS = f"{DOCS_URL or 'docs'}/runbooks"
+"""Address of the runbooks; their folder in the repository while docs/ has no address."""
 
 SEVERITIES = {
     "critical": "cannot wait for the morning",

@@ -5,12 +5,16 @@ import pkgutil
 import re
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 
 import kvgate
+from kvgate.cli import rule_examples
 from kvgate.cli.rule_catalogue import RULES
-from kvgate.cli.rule_examples import Example, example_of, page_of
+from kvgate.cli.rule_examples import Example, address_of, example_of, page_of
 from kvgate.rules import Rule, Scope, Severity
 from support.command_line import invoked
 
@@ -88,3 +92,34 @@ def test_every_page_that_help_leads_to_is_there() -> None:
     page = (ROOT / "docs/reference/rules.md").read_text(encoding="utf-8")
     anchors = {line[3:].lower() for line in page.splitlines() if line.startswith("## ")}
     assert {page_of(rule).partition("#")[2] for rule in RULES.values()} == anchors
+    for rule in RULES.values():
+        file, _, anchor = address_of(page_of(rule)).partition("#")
+        assert Path(url2pathname(urlsplit(file).path)).samefile(ROOT / "docs/reference/rules.md")
+        assert anchor in anchors
+
+
+def test_links_follow_the_address_of_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_examples, "DOCS_URL", "https://git.example/our/kvgate/blob/main/docs")
+    told = invoked("rules", "KVCacheTooSmall").stdout
+    assert told.rstrip().endswith("https://git.example/our/kvgate/blob/main/docs/reference/rules.md#kvcachetoosmall")
+    monkeypatch.setenv("KVGATE_DOCS_URL", "https://docs.example/")
+    assert address_of("docs/runbooks/A.md") == "https://docs.example/runbooks/A.md"
+
+
+@pytest.mark.parametrize(
+    ("origin", "address"),
+    [
+        (
+            {"url": "https://git.example/our/kvgate.git", "vcs_info": {"vcs": "git", "commit_id": "a1b2"}},
+            "https://git.example/our/kvgate/blob/a1b2/docs",
+        ),
+        ({"url": "file:///src/kvgate", "dir_info": {"editable": True}}, ""),
+        ({"url": "ssh://git@git.example/our/kvgate", "vcs_info": {"vcs": "git", "commit_id": "a1b2"}}, ""),
+    ],
+)
+def test_an_installation_from_a_repository_leads_to_its_pages(
+    origin: object, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = SimpleNamespace(read_text=lambda _: json.dumps(origin))
+    monkeypatch.setattr("importlib.metadata.distribution", lambda _: found)
+    assert rule_examples._installed_from.__wrapped__() == address

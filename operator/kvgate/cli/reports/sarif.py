@@ -7,15 +7,13 @@ from urllib.parse import quote
 
 from kvgate import __version__
 from kvgate.cli.reports.report import Report, Result, all_results, shown_file
-from kvgate.cli.rule_examples import example_of, page_of
+from kvgate.cli.rule_examples import address_of, example_of, page_of
 from kvgate.rules.finding import Rule, Severity
 from kvgate.text.inert import inert_values, json_text
 
 Json = dict[str, Any]
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-DOCS = "KVGATE_DOCS_URL"
-"""Environment variable with the address where docs/ is published: a GitHub Action knows that of its own repository."""
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
 
@@ -34,15 +32,13 @@ def render(report: Report) -> str:
 def _rule(rule: Rule) -> Json:
     example, page = example_of(rule), page_of(rule)
     markdown = f"{rule.words}\n\n{example.markdown()}" if example else rule.words
-    docs = os.environ.get(DOCS)
-    # SARIF wants a URI with a scheme, also where nobody knows the address of the pages
-    uri = f"{docs.rstrip('/')}/{page.removeprefix('docs/')}" if docs else f"kvgate:{page}"
+    uri = address_of(page)
     return {
         "id": rule.id,
         "name": rule.id,
         "shortDescription": {"text": rule.title},
         "help": {"text": f"{rule.words}\n\nSee {page}.", "markdown": markdown},
-        "helpUri": uri,
+        **({"helpUri": uri} if uri else {}),
         "defaultConfiguration": {"level": _LEVELS[rule.severities[0]]},
     }
 
