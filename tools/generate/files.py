@@ -55,6 +55,7 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/diff.schema.json", schemas.diff_schema),
     ("docs/reference/manifests.md", pages.manifests_reference),
     ("docs/reference/config.md", pages.config_reference),
+    ("docs/reference/config.schema.json", schemas.config_schema),
     ("docs/reference/metrics.md", reference.metrics_reference),
     ("docs/reference/pods.md", pages.pods_reference),
     ("docs/reference/unknown.md", pages.unknown_reference),

@@ -81,11 +81,14 @@ code is 2.
 The files that it names must be plain files of the same repository (outside of a repository: in its own folder or below). A link that
 leads out of the repository, a device or a pipe is refused. Name files elsewhere on the command line: `--model-config`, `--calibration`.
 
+Editors know the fields from [config.schema.json](config.schema.json).
+
 ```yaml
 vllmVersion: "0.33.0"              # for images that do not state a release
 pools:                             # an engine must start on each GPU of the pool that its node selector names
   gpu-small: [L4-24GB, A10G-24GB]
-failOn: warning
+failOn: warning,unknown
+require: {headroom: 10%}           # of the KV cache, beside the demand of the guarantee
 ignore:
 - rule: KVCacheKeepsModelDtype
   reason: measured, and bfloat16 is what we want
@@ -95,6 +98,7 @@ ignore:
 mappings:                          # for each key, the first entry that matches and has it counts
 - paths: [clusters/eu/**]
   accelerator: H200-SXM-141GB
+  require: {guarantee: Workload, accelerators: [H200-SXM-141GB, gpu-small]}
 - selector: {matchLabels: {pool: chat}, name: llama-*}
   accelerator: L4-24GB
   workload: {peakConcurrency: 64, promptTokens: 6000, outputTokens: 500}
@@ -133,6 +137,20 @@ it, and so can a mapping of `.kvgate.yaml`. A KV cache that does not hold that m
 ```yaml
 # kvgate:workload peakConcurrency=64 promptTokens=6000 outputTokens=500
 ```
+
+## Requirements
+
+`require` states what engines must have beyond their start, for all of them or in a mapping:
+
+| field | an engine does not meet it where | rule |
+|---|---|---|
+| `headroom: 10%` | the expected headroom is smaller: (capacity − demand of the guarantee) / capacity | `HeadroomBelowRequired` |
+| `guarantee: Workload` | its KV cache does not hold that guarantee; where it may hold it, that is a warning | `RequiredGuaranteeNotMet` |
+| `accelerators: [L4-24GB]` | it runs on another GPU | `AcceleratorNotAllowed` |
+
+The headroom is that of the required guarantee, else that of the guarantee that was judged. Each finding names the field and the figure, and
+the engine is `not allowed`; its verdict stays. Where a fact is missing, `RequirementNotJudged` is a warning, and with `--fail-on unknown`
+(`failOn: unknown`) it fails the run, as an engine whose verdict is Unknown does.
 
 ## Baselines
 

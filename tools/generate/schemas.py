@@ -5,6 +5,7 @@ import inspect
 
 import msgspec
 
+from kvgate.cli.check.repository_config import Config
 from kvgate.cli.reports import records
 from kvgate.text.inert import json_text
 
@@ -43,6 +44,12 @@ def _field_descriptions() -> dict[str, str]:
             ):
                 found[f"{node.name}.{ast.unparse(field.target)}"] = inspect.cleandoc(str(below.value.value))
     return found
+
+
+def config_schema() -> str:
+    """Return the schema of `.kvgate.yaml`, for editors."""
+    schema = {"$schema": DIALECT, "title": ".kvgate.yaml", **Config.model_json_schema()}
+    return json_text({**schema, "title": ".kvgate.yaml"}, indent=2) + "\n"
 
 
 def check_schema() -> str:

@@ -6,6 +6,12 @@ from kvgate.api.validation import INVALID_FIELD
 from kvgate.cli.check.directives import COMMENT_NOT_UNDERSTOOD, IGNORE_WITHOUT_REASON
 from kvgate.cli.check.ignoring import IGNORE_UNUSED
 from kvgate.cli.check.repository_config import INVALID_CONFIG
+from kvgate.cli.check.requirements import (
+    ACCELERATOR_NOT_ALLOWED,
+    HEADROOM_BELOW_REQUIRED,
+    REQUIRED_GUARANTEE_NOT_MET,
+    REQUIREMENT_NOT_JUDGED,
+)
 from kvgate.documents.positions import INVALID_YAML, UNREADABLE
 from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED
 from kvgate.judge.drafts import UNKNOWN_DRAFT
@@ -198,6 +204,10 @@ _IN_ORDER = (
     IGNORE_UNUSED,
     COMMENT_NOT_UNDERSTOOD,
     INVALID_CONFIG,
+    HEADROOM_BELOW_REQUIRED,
+    REQUIRED_GUARANTEE_NOT_MET,
+    ACCELERATOR_NOT_ALLOWED,
+    REQUIREMENT_NOT_JUDGED,
     ASSESSMENT_STOPPED,
     SEARCH_STOPPED,
 )

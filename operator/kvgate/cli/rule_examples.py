@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate import DOCS_URL
 from kvgate.rules import Rule
@@ -28,10 +29,13 @@ class Example(Struct, frozen=True, kw_only=True):
     """A part of the input, and what to write in its place so that the rule does not fire."""
     options: tuple[str, ...] = ()
     """Options of `kvgate check` with which it fires."""
+    settings: str = ""
+    """The `.kvgate.yaml` with which it fires."""
 
     @property
-    def silent(self) -> str:
-        return self.fires.replace(*self.instead)
+    def silent(self) -> "Example":
+        """The example after the change."""
+        return replace(self, fires=self.fires.replace(*self.instead), settings=self.settings.replace(*self.instead))
 
     def markdown(self) -> str:
         """The input that fires, and what to write instead."""
@@ -40,7 +44,8 @@ class Example(Struct, frozen=True, kw_only=True):
         change = f"`{after}` in place of `{before}`" if after else f"out `{before}`"
         fires = f"Fires with `{' '.join(self.options)}`" if self.options else "Fires"
         shown = f"{fires}:\n\n```{language}\n{self.fires.rstrip()}\n```\n\nDoes not, {'with' if after else 'leaving'} {change}."
-        return shown.replace("\0", "␀")
+        settings = f"With this `.kvgate.yaml`:\n\n```yaml\n{self.settings.rstrip()}\n```\n\n" if self.settings else ""
+        return settings + shown.replace("\0", "␀")
 
 
 def page_of(rule: Rule) -> str:
@@ -92,6 +97,7 @@ def _examples() -> dict[str, Example]:
             kind=kind,
             instead=tuple(entries[rule]["instead"]),
             options=tuple(entries[rule].get("options", ())),
+            settings=entries[rule].get("settings", ""),
         )
         for rule, kind in kinds.items()
     }

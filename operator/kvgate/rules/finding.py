@@ -39,6 +39,7 @@ class Scope(StrEnum):
     MANIFESTS = "manifests"
     FILES = "files"
     OWN_WORDS = "kvgate's own words"
+    REQUIREMENTS = "requirements of a repository"
     TIME_LIMITS = "time limits of the webhook and the controller"
 
 

@@ -1,5 +1,6 @@
 """`kvgate check`: the verdicts of files, with file, line and field; the same engine as the webhook."""
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import chdir
@@ -10,7 +11,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from kvgate.cli.check.given_facts import CheckOptions
+from kvgate.cli.check.given_facts import FAIL_ON, CheckOptions
 from kvgate.cli.check.run import run
 from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.reports.report import Report
@@ -64,6 +65,14 @@ def _outputs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> Seq
     return outputs
 
 
+def _fail_on(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    if text is not None and re.fullmatch(FAIL_ON, text) is None:
+        raise click.BadParameter(
+            f"{text!r} is none of error, warning, unknown, nor several of them with commas between."
+        )
+    return text
+
+
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @with_engine_facts(found_from="PATH")
@@ -78,8 +87,10 @@ def _outputs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> Seq
 )
 @click.option(
     "--fail-on",
-    type=click.Choice(["error", "warning"]),
-    help="Least severity that makes the exit code 1; default: error.",
+    metavar="LIST",
+    callback=_fail_on,
+    help="What makes the exit code 1: error, warning or unknown (a verdict or a requirement that is not decided), or several with commas "
+    "between them. Errors always do.",
 )
 @click.option(
     "--show",

@@ -5,7 +5,8 @@ Mappings, and facts for all engines, stand in `.kvgate.yaml`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,11 @@ from kvgate.rules.finding import Severity
 
 if TYPE_CHECKING:
     from kvgate.cli.check.repository_config import Config, ConfigFile, Mapping
+    from kvgate.cli.reports.report import Item
 
 CONFIG_NAME = ".kvgate.yaml"
+FAIL_ON = r"^(error|warning|unknown)( ?, ?(error|warning|unknown)){0,5}$"
+"""Text of --fail-on and of failOn."""
 
 
 class CheckOptions(Struct, frozen=True, kw_only=True):
@@ -88,6 +92,20 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
             calibration=self.calibration,
             models=self.models,
         )
+
+    def required(self, item: Item) -> Iterator[tuple[str, str, Any]]:
+        """Yield (name, path of the field, value) of each requirement of one engine: of the first mapping that states it, else for all."""
+        if self.file is None or not self.file.has_requirements:
+            return
+        root = item.engine.engine.root if item.engine else Written(value=item.document.load())
+        sources = self._sources(item.document.file, item.name, root)
+        for name in ("headroom", "guarantee", "accelerators"):
+            stated = ((source, getattr(source.require, name)) for source in sources if source.require)
+            for source, value in islice((pair for pair in stated if pair[1]), 1):
+                mappings: tuple[object, ...] = self.file.config.mappings  # equal ones have equal requirements
+                prefix = f"mappings[{mappings.index(source)}]." if source in mappings else ""
+                names = self.file.config.without_pools(value) if name == "accelerators" else value
+                yield name, f"{prefix}require.{name}", names
 
     def model_config_of(self, file: str, name: str, root: Written) -> ModelConfig | None:
         """Return the config.json for the model of one engine, used where the catalogue does not have the model."""

@@ -19,6 +19,7 @@ from kvgate import catalogue
 from kvgate.api.base import ApiModel
 from kvgate.api.v1alpha1 import Workload
 from kvgate.api.validation import schema_findings
+from kvgate.cli.check.given_facts import FAIL_ON
 from kvgate.cli.check.ignoring import rule_hint
 from kvgate.cli.exits import BadInput
 from kvgate.cli.model_config import read_model_config
@@ -46,6 +47,7 @@ Text = Annotated[str, Field(strict=True, min_length=1)]
 _RELEASE = r"^v?[0-9]{1,9}\.[0-9]{1,9}[.a-z0-9]{0,40}$"
 """Every repetition is bounded, so that no text takes long."""
 Release = Annotated[str, Field(strict=True, pattern=_RELEASE)]
+_PERCENT = r"^[0-9]{1,2}(\.[0-9]{1,2})? ?%$"
 Paths = Annotated[tuple[Annotated[Text, Field(max_length=512)], ...], Field(max_length=100)]
 MAX_ENTRIES = 1000
 """Length of a list: each engine, or each file with findings, is compared with all of it."""
@@ -68,6 +70,17 @@ class Selector(ApiModel):
     """The object's namespace; * stands for any text."""
 
 
+class Require(ApiModel):
+    """Requirements of engines beyond their start; an engine that does not meet one is an error."""
+
+    headroom: Annotated[Text | None, Field(pattern=_PERCENT)] = None
+    """Least expected headroom, in percent of the KV cache: (capacity − demand of the guarantee) / capacity, such as 10%."""
+    guarantee: Literal["Startup", "Workload", "FullContext"] | None = None
+    """Guarantee that the KV cache must hold: one request, the declared workload, or max_num_seqs requests of max_model_len."""
+    accelerators: Gpus | None = None
+    """Accelerators that engines may run on: names that `kvgate gpus` lists, or names of pools."""
+
+
 class Mapping(ApiModel):
     """Facts about some engines that their manifests do not state."""
 
@@ -83,6 +96,8 @@ class Mapping(ApiModel):
     """Peak load of the engines; where it does not fit, that is a warning."""
     config_json: Annotated[Text | None, Field(alias="modelConfig")] = None
     """The config.json of models that are not in the catalogue; a path relative to the folder of this file."""
+    require: Require | None = None
+    """Requirements of these engines; for each of them the first mapping that states it counts, else that for all engines."""
 
 
 class Models(ApiModel):
@@ -121,12 +136,18 @@ class Config(ApiModel):
     """Observed starts that `kvgate calibrate` wrote; a path relative to the folder of this file."""
     models: Models | None = None
     """Models that the catalogue does not know."""
-    fail_on: Literal["error", "warning"] | None = None
-    """Least severity that makes the exit code 1."""
+    fail_on: Annotated[Text | None, Field(pattern=FAIL_ON)] = None
+    """Findings that make the exit code 1: error, warning or unknown, or several with commas between them; errors always do."""
+    require: Require | None = None
+    """Requirements of all engines beyond their start."""
     ignore: Annotated[tuple[IgnoredRule, ...], Field(max_length=MAX_ENTRIES)] = ()
     """Rules whose findings are reported as ignored and do not count."""
     mappings: Annotated[tuple[Mapping, ...], Field(max_length=MAX_ENTRIES)] = ()
     """Facts about some engines; of several mappings that match an engine, the first one that states a fact counts."""
+
+    def without_pools(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names, with its accelerators in the place of a pool."""
+        return tuple(each for name in names for each in self.pools.get(name, (name,)))
 
 
 class ConfigFile(Struct, frozen=True):
@@ -144,6 +165,10 @@ class ConfigFile(Struct, frozen=True):
     @property
     def folder(self) -> Path:
         return self.path.parent
+
+    @property
+    def has_requirements(self) -> bool:
+        return bool(self.config.require) or any(each.require for each in self.config.mappings)
 
     @property
     def calibration(self) -> Path | None:
@@ -222,7 +247,7 @@ def _problems(root: Written, file: ConfigFile) -> Iterator[Finding]:
                 any_one("add paths", "add selector", "add both"),
             )
         if isinstance(mapping.value, dict) and not mapping.value.keys() - {"paths", "selector"}:
-            remedy = "add at least one of: accelerator, vllmVersion, workload, modelConfig"
+            remedy = "add at least one of: accelerator, vllmVersion, workload, modelConfig, require"
             yield _problem(mapping, " states no fact about its engines", remedy)
 
 
@@ -245,6 +270,9 @@ def _value_problems(node: Written, root: Written, file: ConfigFile) -> Iterator[
     if isinstance(accelerator.value, str) and accelerator.value:
         pools = [name for name, _ in root.get("pools").fields()]
         unknown += ((accelerator, finding) for finding in facts.unknown_accelerators(accelerator.value, pools))
+    for gpu in node.get("require", "accelerators").items()[:MAX_ENTRIES]:
+        if gpu.text and not root.get("pools", gpu.text).is_set:
+            unknown += ((gpu, finding) for finding in facts.look_up_accelerator(gpu.text)[1])
     if isinstance(version.value, str) and is_release(version.value):
         unknown += ((version, finding) for finding in facts.look_up_version(version.value.removeprefix("v")))
     for field, finding in unknown:

@@ -54,12 +54,16 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
     )
     items = [*(item for item in judged if isinstance(item, Item)), *map(_not_understood, found.not_understood)]
     failed = [item for item in judged if isinstance(item, Broken)]
+    if file and file.has_requirements:
+        from kvgate.cli.check.requirements import with_requirements
+
+        items = list(with_requirements(items, given))
     report = Report(
         items=_in_order(list(by_comments(_in_order(items)))),
         broken=tuple(map(placed_broken, (*documents.broken, *found.broken, *failed))),
         num_others=documents.num_others + found.num_others,
         paths=tuple(paths),
-        fail_on=Severity(options.fail_on or (config and config.fail_on) or Severity.ERROR),
+        fail_on=frozenset(map(str.strip, (options.fail_on or (config and config.fail_on) or "").split(","))),
         show=Severity(options.show),
         passed_over=documents.passed_over,
     )

@@ -19,7 +19,7 @@ from kvgate.manifests import Broken, Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
 from kvgate.manifests.judging.judgement import Assumed, JudgedEngine
 from kvgate.manifests.pods.engine_found import MountedText
-from kvgate.rules.finding import Finding, Severity
+from kvgate.rules.finding import Finding, Scope, Severity
 from kvgate.vllm.arguments import Located
 
 
@@ -146,21 +146,37 @@ class Item(Struct, frozen=True, kw_only=True):
     @property
     def is_refused(self) -> bool:
         """True for an InferenceDeployment that the policy refuses, and for an engine of another platform that does not start."""
-        return self._does_not_pass and not self.is_pardoned
+        return (self.does_not_pass and not self.is_pardoned) or self.is_disallowed
 
     @property
     def is_pardoned(self) -> bool:
         """True if it would be refused, and every error is ignored for a reason that somebody gave."""
         errors = [placed for placed in self.all_findings if placed.finding.severity is Severity.ERROR]
-        return self._does_not_pass and bool(errors) and all(placed.ignored for placed in errors)
+        return self.does_not_pass and bool(errors) and all(placed.ignored for placed in errors)
 
     @property
-    def _does_not_pass(self) -> bool:
+    def is_disallowed(self) -> bool:
+        """True where it would run, and does not meet a requirement of the configuration."""
+        errors = (placed.finding.rule for placed in self.findings if placed.finding.severity is Severity.ERROR)
+        return not self.does_not_pass and any(rule.scope is Scope.REQUIREMENTS for rule in errors)
+
+    @property
+    def is_unknown(self) -> bool:
+        """True where the verdict is Unknown or a requirement is not judged, and nobody answers for the missing facts."""
+        missing = [each for each in self.all_findings if each.finding.rule.scope in (Scope.FACTS, Scope.REQUIREMENTS)]
+        counts = [each for each in missing if not each.ignored]
+        if self.verdict is Verdict.UNKNOWN:
+            return bool(counts) or not missing
+        return any(each.finding.rule.id == "RequirementNotJudged" for each in counts)
+
+    @property
+    def does_not_pass(self) -> bool:
+        """True where the policy refuses it, or where it does not start."""
         return self.deployment.decision is Decision.REFUSE if self.deployment else self.verdict is Verdict.DOES_NOT_FIT
 
     @property
     def is_decided(self) -> bool:
-        return self._does_not_pass or self.verdict not in (None, Verdict.UNKNOWN)
+        return self.does_not_pass or self.verdict not in (None, Verdict.UNKNOWN)
 
     @property
     def title(self) -> str:
@@ -183,8 +199,8 @@ class Report(Struct, frozen=True, kw_only=True):
     num_others: int
     """Documents that have nothing to do with vLLM."""
     paths: tuple[str, ...]
-    fail_on: Severity = Severity.ERROR
-    """Least severity that makes the exit code 1."""
+    fail_on: frozenset[str] = frozenset()
+    """`warning`, `unknown`: what makes the exit code 1 beside errors."""
     show: Severity = Severity.WARNING
     """Least severity that reports for people show."""
     num_unneeded: int = 0
@@ -214,11 +230,13 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> Exit:
-        """1 for a refusal, or for a warning if `fail_on` says so; 2 where nothing at all could be decided."""
+        """1 for a refusal, or for what `fail_on` names; 2 where nothing at all could be decided."""
         counting = [placed for item in self.items for placed in item.findings]
         decided = any(item.is_decided for item in self.items)
-        warned = self.fail_on is Severity.WARNING and any(p.finding.severity is not Severity.INFO for p in counting)
-        if any(item.is_refused for item in self.items) or warned or (decided and self.unreadable):
+        fails = any(item.is_refused for item in self.items) or (decided and bool(self.unreadable))
+        fails |= "warning" in self.fail_on and any(p.finding.severity is not Severity.INFO for p in counting)
+        fails |= "unknown" in self.fail_on and any(item.is_unknown for item in self.items)
+        if fails:
             return Exit.FINDINGS
         return Exit.FITS if decided else Exit.UNDECIDED
 

@@ -39,6 +39,8 @@ def outcome(item: Item) -> tuple[str, str]:
     """Return the outcome in words (`admitted`, `does not start` …) and its colour."""
     if item.is_pardoned:
         return "ignored", "yellow"
+    if item.is_disallowed:
+        return "not allowed", "red"
     if item.deployment:
         return _DECISIONS[item.deployment.decision]
     if item.verdict is None:
@@ -52,7 +54,7 @@ def verdict_line(item: Item) -> tuple[str, str]:
     result = outcome(item)[0]
     if item.verdict is None:
         return (f"not valid, {result}" if item.deployment else result), ""
-    has_decision = item.deployment or item.is_pardoned
+    has_decision = item.deployment or item.is_pardoned or item.is_disallowed
     told = _told_of_gpus(item) or verdict_text(item.verdict, item.assessment.budget if item.assessment else None)
     if item.verdict is Verdict.UNKNOWN and item.all_findings:
         missing = [placed for placed in item.all_findings if placed.finding.rule.scope is Scope.FACTS]

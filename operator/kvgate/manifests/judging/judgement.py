@@ -123,6 +123,8 @@ class JudgedEngine(Struct, frozen=True, kw_only=True):
     """Verdict on each GPU that it may run on, where nothing names one alone; empty where one is named, or nothing can be judged."""
     needed: MemoryNeeded | None = None
     """Memory that one GPU must have; None where a GPU is named, or nothing can be judged."""
+    workload: Workload | None = None
+    """Load that somebody declared for it."""
     judged_on: str | None = None
     """The GPU whose assessment it is, where nothing names one: the smallest on which it starts."""
 
@@ -174,6 +176,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         settings={name: option.value for name, option in line.given.items()},
         findings=tuple((_noted(each) if is_unknown else each).named(names) for each in judged.findings),
         assumed=tuple(_assumptions(facts, shape)),
+        workload=defaults.workload,
     )
 
 

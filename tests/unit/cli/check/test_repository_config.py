@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import fastjsonschema
 import pytest
 import yaml
 from click.testing import Result
@@ -295,14 +296,14 @@ def test_an_engine_must_start_on_each_gpu_of_its_pool(folder: Path) -> None:
     text = POD.replace("spec:", "spec:\n  nodeSelector: {cloud.google.com/gke-nodepool: small}", 1)
     pod.write_text(text)
     small = judged()
-    assert (small["verdict"], small["accelerator"]) == ("DoesNotFit", "T4-16GB")
+    assert (small["verdict"], small["engine"]["accelerator"]) == ("DoesNotFit", "T4-16GB")
     assert any(each["message"].startswith("on T4-16GB: ") for each in small["findings"])
     pod.write_text(text.replace("small", "large"))
-    assert (judged()["verdict"], judged()["accelerator"]) == ("Fits", "H100-SXM-80GB")
+    assert (judged()["verdict"], judged()["engine"]["accelerator"]) == ("Fits", "H100-SXM-80GB")
     pod.write_text(text.replace("small", "unheard-of"))
-    assert judged()["accelerator"] == "L4-24GB"
+    assert judged()["engine"]["accelerator"] == "L4-24GB"
     pod.write_text(text)
-    assert judged("clusters", "--accelerator", "H100-SXM-80GB")["accelerator"] == "H100-SXM-80GB", (
+    assert judged("clusters", "--accelerator", "H100-SXM-80GB")["engine"]["accelerator"] == "H100-SXM-80GB", (
         "the command line wins"
     )
     assert judged("clusters", "--accelerator", "small")["verdict"] == "DoesNotFit"
@@ -310,9 +311,9 @@ def test_an_engine_must_start_on_each_gpu_of_its_pool(folder: Path) -> None:
 
 def test_a_mapping_may_name_a_pool_or_several_gpus(folder: Path) -> None:
     configure(folder, "pools: {small: [L4-24GB]}\nmappings: [{paths: ['**'], accelerator: small}]\n")
-    assert judged()["accelerator"] == "L4-24GB"
+    assert judged()["engine"]["accelerator"] == "L4-24GB"
     configure(folder, "mappings: [{paths: ['**'], accelerator: 'H100-SXM-80GB, L4-24GB'}]\n")
-    assert judged()["accelerator"] == "L4-24GB"
+    assert judged()["engine"]["accelerator"] == "L4-24GB"
 
 
 def test_every_unknown_name_of_a_gpu_is_reported_with_its_field(folder: Path) -> None:
@@ -329,3 +330,20 @@ def test_every_unknown_name_of_a_gpu_is_reported_with_its_field(folder: Path) ->
     assert result.exit_code == 2
     assert "--accelerator L4-24GB,FOO,A100: accelerator FOO is not in the catalogue" in result.stderr
     assert "accelerator A100 is one of" in result.stderr
+
+
+def test_the_schema_for_editors_takes_what_kvgate_takes_and_the_example_of_the_page(folder: Path) -> None:
+    valid = fastjsonschema.compile(json.loads((ROOT / "docs/reference/config.schema.json").read_text(encoding="utf-8")))
+    page = (ROOT / "docs/reference/config.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```yaml\n(vllmVersion.*?)^```", page, re.MULTILINE | re.DOTALL)
+    valid(yaml.safe_load(example))
+    configure(folder, example)
+    assert read_repository_config(folder / ".kvgate.yaml").has_requirements
+    for wrong in (
+        {"failOn": "never"},
+        {"require": {"headroom": 10}},
+        {"requires": {}},
+        {"mappings": [{"require": {"guarantee": "All"}}]},
+    ):
+        with pytest.raises(fastjsonschema.JsonSchemaException):
+            valid(wrong)

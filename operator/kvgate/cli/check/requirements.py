@@ -1,0 +1,142 @@
+"""What a repository requires of its engines beyond their start: headroom, a guarantee, accelerators (`require` in `.kvgate.yaml`)."""
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from math import floor
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kvgate import catalogue
+from kvgate.budget import Budget, Guarantee, Verdict, Workload
+from kvgate.cli.check.given_facts import GivenFacts
+from kvgate.cli.reports.report import Item, placed_in
+from kvgate.judge.assess import field_name, judge
+from kvgate.judge.summary import verdict_text
+from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one
+from kvgate.rules.memory import demanded, less_demand
+from kvgate.vllm.arguments import Located, option_name
+
+HEADROOM_BELOW_REQUIRED = Rule(
+    id="HeadroomBelowRequired",
+    severities=(Severity.ERROR,),
+    scope=Scope.REQUIREMENTS,
+    title="The expected headroom is smaller than the one that `.kvgate.yaml` requires.",
+    explanation="Headroom is (capacity − demand of the guarantee) / capacity.",
+)
+REQUIRED_GUARANTEE_NOT_MET = Rule(
+    id="RequiredGuaranteeNotMet",
+    severities=(Severity.ERROR, Severity.WARNING),
+    scope=Scope.REQUIREMENTS,
+    title="The KV cache does not hold the guarantee that `.kvgate.yaml` requires.",
+    explanation="It is a warning where the KV cache may hold it, because the prediction is an interval.",
+)
+ACCELERATOR_NOT_ALLOWED = Rule(
+    id="AcceleratorNotAllowed",
+    severities=(Severity.ERROR,),
+    scope=Scope.REQUIREMENTS,
+    title="The engine runs on an accelerator that `.kvgate.yaml` does not allow.",
+)
+REQUIREMENT_NOT_JUDGED = Rule(
+    id="RequirementNotJudged",
+    severities=(Severity.WARNING,),
+    scope=Scope.REQUIREMENTS,
+    title="A requirement of `.kvgate.yaml` cannot be judged, because a fact about the engine is missing.",
+    explanation="It makes the exit code 1 with `--fail-on unknown`.",
+)
+
+
+class Required(Struct, frozen=True, kw_only=True):
+    """One requirement, and the path of its field in the configuration."""
+
+    path: str
+    value: Any
+
+    @property
+    def words(self) -> str:
+        value = ", ".join(self.value) if isinstance(self.value, tuple) else self.value
+        return f"{self.path} of .kvgate.yaml is {value}"
+
+
+def with_requirements(items: Sequence[Item], given: GivenFacts) -> Iterator[Item]:
+    """Yield the items with what they lack of the requirements; an engine that is refused anyway has findings enough."""
+    for item in items:
+        required = {name: Required(path=path, value=value) for name, path, value in given.required(item)}
+        found = [] if item.does_not_pass or item.verdict is None else list(_findings(item, required))
+        naming = field_name if item.deployment else option_name
+        placed = (placed_in(item.document, Located(finding=each.named(naming), path=item.path)) for each in found)
+        yield replace(item, all_findings=(*item.all_findings, *placed)) if found else item
+
+
+def _findings(item: Item, required: dict[str, Required]) -> Iterator[Finding]:
+    if allowed := required.get("accelerators"):
+        yield from _accelerator(item, allowed)
+    guarantee, headroom = required.get("guarantee"), required.get("headroom")
+    if not guarantee and not headroom:
+        return
+    budget = item.assessment.effective if item.assessment else None
+    if budget is None or item.verdict is Verdict.UNKNOWN or (item.engine and item.engine.judged_on):
+        missing = "no GPU is named" if item.engine and item.engine.judged_on else "its verdict is Unknown"
+        yield from (_not_judged(each, missing) for each in (guarantee, headroom) if each)
+        return
+    if guarantee:
+        wanted, workload = Guarantee(guarantee.value), _workload_of(item)
+        if wanted is Guarantee.WORKLOAD and workload is None:
+            yield _not_judged(guarantee, "no workload is declared")
+        else:
+            held = judge(replace(budget.request, guarantee=wanted, workload=workload)).budget or budget
+            yield from _guarantee(held, guarantee)
+            budget = held
+    if headroom:
+        yield from _headroom(budget, headroom)
+
+
+def _accelerator(item: Item, allowed: Required) -> Iterator[Finding]:
+    engine = item.engine
+    several = [each.name for each in engine.accelerators] if engine and not engine.judged_on else []
+    names = several or ([item.accelerator] if item.accelerator else [])
+    if not names:
+        yield _not_judged(allowed, "no GPU is named")
+        return
+    listed = {found.name for name in allowed.value if (found := catalogue.find_accelerator(name))}
+    known = [found.name if (found := catalogue.find_accelerator(name)) else name for name in names]
+    if others := [name for name in known if name not in listed]:
+        message = f"{allowed.words}, and the engine runs on {', '.join(others)}"
+        remedy = any_one("use one of these accelerators", f"add {others[0]} to {allowed.path}")
+        yield ACCELERATOR_NOT_ALLOWED.finding("accelerator", message, remedy)
+
+
+def _guarantee(budget: Budget, required: Required) -> Iterator[Finding]:
+    if budget.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT):
+        message = f"{required.words}, and the engine {verdict_text(budget.verdict, budget)}"
+        severity = Severity.ERROR if budget.verdict is Verdict.DOES_NOT_FIT else Severity.WARNING
+        remedy = any_one(less_demand(budget), "use GPUs with more memory")
+        yield REQUIRED_GUARANTEE_NOT_MET.finding("max_num_seqs", message, remedy, severity=severity)
+
+
+def _headroom(budget: Budget, required: Required) -> Iterator[Finding]:
+    shares = budget.headroom_shares
+    if shares is None:
+        yield _not_judged(required, "its KV cache is not known")
+    elif budget.kv_cache and budget.kv_cache.groups and shares[1] < percent(required.value):
+        beside = demanded(budget) or f"one request of {budget.resolved.max_model_len} tokens"
+        message = f"{required.words}, and the headroom beside {beside} is {floor(shares[1] * 1000) / 10:g} %"
+        remedy = any_one(less_demand(budget), "use GPUs with more memory")
+        yield HEADROOM_BELOW_REQUIRED.finding("max_num_seqs", message, remedy)
+
+
+def percent(text: str) -> Fraction:
+    """`10%` → 1/10."""
+    return Fraction(text.removesuffix("%").strip()) / 100
+
+
+def _workload_of(item: Item) -> Workload | None:
+    if item.engine:
+        return item.engine.workload
+    return item.assessment.budget.request.workload if item.assessment and item.assessment.budget else None
+
+
+def _not_judged(required: Required, why: str) -> Finding:
+    remedy = any_one("state what is missing in the manifest", "state it in a mapping of .kvgate.yaml")
+    return REQUIREMENT_NOT_JUDGED.finding("", f"{required.words}, which cannot be judged: {why}", remedy)
