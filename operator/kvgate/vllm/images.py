@@ -25,10 +25,9 @@ _MODEL = pattern(r"[a-z]{3,}[a-z0-9_.]*(?:-[a-z0-9_.]+)*")
 """Tag that names a model, as `gemma4-0505-cu129`: a build from before the release that has the model's class."""
 _COMMIT = pattern(r"(?:^|-)[0-9a-f]{7,40}(?:$|-)")
 _VLLM_IMAGES = (
-    "vllm-openai", "vllm-openai-rocm", "vllm-openai-cpu", "vllm-openai-xpu", "vllm-omni", "rocm/vllm", "rocm/vllm-dev", "vllm/vllm",
-    "vllm-cpu-release-repo", "intel/vllm", "llm-scaler-vllm",
+    "/vllm-omni", "/rocm/vllm", "/rocm/vllm-dev", "/vllm/vllm", "/vllm-cpu-release-repo", "/intel/vllm", "/llm-scaler-vllm",
 )  # fmt: skip
-"""Ends of repositories whose tags are vLLM's releases; vllm-omni counts as the vLLM that it was built for."""
+"""Ends of repositories beside `vllm-openai…` whose tags are vLLM's releases; vllm-omni counts as the vLLM that it was built for."""
 _OWN_TAGS = ("lmcache/vllm-openai",)
 """Repositories that end alike and count their own."""
 _TAGS_AHEAD = ("nightly", "main", "dev")
@@ -102,9 +101,14 @@ def release_of_image(image: str) -> ImageFound:
     return _unnumbered(name)
 
 
+def counts_releases_of_vllm(image: str) -> bool:
+    """Return whether the tags of an image's repository are vLLM's releases."""
+    return _counts_as_vllm(image_name(image))
+
+
 def _counts_as_vllm(name: ImageName) -> bool:
-    last = name.repository.rpartition("/")[2]
-    return (name.repository.endswith(_VLLM_IMAGES) or "vllm-openai" in last) and not name.repository.endswith(_OWN_TAGS)
+    is_named = f"/{name.repository}".endswith(_VLLM_IMAGES) or "/vllm-openai" in f"/{name.repository}"
+    return is_named and not name.repository.endswith(_OWN_TAGS)
 
 
 def _stated(name: ImageName) -> str | None:

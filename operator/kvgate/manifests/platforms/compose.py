@@ -81,7 +81,6 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
         variables = _variables_of_service(service, file, project, given.shared)
         image, is_built = service.get("image"), _is_built(name, service)
         entrypoint, command = service.get("entrypoint"), service.get("command")
-        own_program = is_built or is_vllm_image(image.text)
         built = ((service.get("build").path, "the image is built here: the options that it adds are not known"),)
         # More than 64 MiB: a size of its own, something mounted there, or that of the host or another container.
         mounts = str([service.get(field).value for field in ("volumes", "tmpfs")])
@@ -102,7 +101,7 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
                 command,
                 variables,
                 image.text,
-                own_program=own_program,
+                own_program=is_built,
                 shared=given.shared,
                 is_whole=not service.get("extends").is_set and not is_built,
                 words_of_text=lambda text: compose_words(text) or split(text),

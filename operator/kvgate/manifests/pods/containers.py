@@ -14,7 +14,7 @@ from kvgate.shell.environment import Room, SharedRoom, expanded
 from kvgate.shell.words import MAX_WORD_CHARACTERS, Variables, commands_of, split
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
-from kvgate.vllm.images import is_own_image
+from kvgate.vllm.images import counts_releases_of_vllm, is_own_image
 from kvgate.vllm.programs import UNKNOWN_PROGRAM, Kind, Program
 
 _CLI = ("vllm", "vllm-omni", "vllm.entrypoints.cli.main")
@@ -148,7 +148,7 @@ def starts_of(
             )
             for start in once.values()
         ]
-    elif not command.is_set and (own_program or is_vllm_image(image) or _is_vllm_by_words(words, image)):
+    elif not command.is_set and (own_program or _is_vllm_image_with(words, image, unused)):
         rest = words[1:] if words and words[0].text == "serve" else words
         repeated = tuple(words[:1]) if len(rest) < len(words) else ()
         if not rest or rest[0].text.rpartition("/")[2] not in _NOT_MODELS:
@@ -165,8 +165,13 @@ def starts_of(
     return tuple(replace(start, arguments=with_config_file(start.arguments, file_text, place_of)) for start in serving)
 
 
-def _is_vllm_by_words(words: Sequence[Argument], image: str) -> bool:
-    """The image's own program takes vLLM's options: a placeholder (`${VLLM_IMAGE}`), or a name that says nothing."""
+def _is_vllm_image_with(words: Sequence[Argument], image: str, variables_with_words: Sequence[str]) -> bool:
+    """Return whether an image's own program is vLLM, by the image's name or by the words that it gets.
+
+    `${VLLM_IMAGE}` and `corp/llm:7` are, with options that only vLLM has. `corp/ui-for-vllm` is none without any word.
+    """
+    if is_vllm_image(image):
+        return bool(words or variables_with_words) or counts_releases_of_vllm(image)
     return not is_simulator(image) and not names_other_server(image) and are_of_vllm([word.text for word in words])
 
 

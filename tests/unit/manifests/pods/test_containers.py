@@ -117,6 +117,8 @@ def test_a_batch_is_run_by_a_command_of_vllm() -> None:
         (None, ["--help"], IMAGE),
         (None, ["--model", "x"], "lmcache/vllm-router:1"),
         (None, ["--model", "x"], "nginx:1.29"),
+        (None, None, "quay.io/corp/gradio-rag-vllm-openai:1.0"),
+        (None, None, "${REGISTRY:-corp}/vllm-rocm:latest"),
         (None, ["--model", "x"], "${IMAGE}"),
         (None, ["--model", "x", "--max-model-len", "8192"], "ghcr.io/corp/vllm-mock:latest"),
         (None, ["--model", "x", "--max-model-len", "8192"], "ghcr.io/corp/dynamo-mocker-vllm:v1"),
