@@ -9,6 +9,7 @@ import click
 from kvgate.api import API_VERSION, KIND
 from kvgate.api.crd import custom_resource_definition
 from kvgate.cli.exits import Exit
+from kvgate.cli.help import Command, examples_of, grouped
 from kvgate.cli.main import main
 from kvgate.cli.rule_catalogue import RULES
 from kvgate.cli.rule_examples import example_of
@@ -109,10 +110,17 @@ def command_section(command: click.Command, parent: click.Context | None = None,
     path = context.command_path if parent else f"kvgate {command.name}"
     usage = f"{path} {' '.join(command.collect_usage_pieces(context))}"
     help_text = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
-    records = [record for p in command.params if isinstance(p, click.Option) and (record := p.get_help_record(context))]
-    options = [f"| `{_cell(spelling)}` | {_cell(text)} |" for spelling, text in records]
-    head = (f"## {path}\n", f"```\n{usage}\n```\n", f"{help_text}\n")
-    return "\n".join([*head, *(["| option | meaning |", "|---|---|", *options] if options else []), ""])
+    lines = [f"## {path}\n", f"```\n{usage}\n```\n", f"{help_text}\n"]
+    if isinstance(command, Command) and (examples := examples_of(context)):
+        lines += ["```sh", *(part for says, line in examples for part in (f"# {says}", line)), "```\n"]
+    for title, group in grouped(command, context) if isinstance(command, Command) else [("", command.params)]:
+        shown = [option for option in group if isinstance(option, click.Option) and option in command.params]
+        records = [record for option in shown if (record := option.get_help_record(context))]
+        if records:
+            rows = [f"| `{_cell(spelling)}` | {_cell(text)} |" for spelling, text in records]
+            lines += [f"**{title}**\n"] if title else []
+            lines += ["| option | meaning |", "|---|---|", *rows, ""]
+    return "\n".join(lines if lines[-1] == "" else [*lines, ""])
 
 
 def metrics_reference() -> str:

@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
+from kvgate.cli import completion
 from kvgate.cli.exits import Exit
-from kvgate.cli.terminal import show, show_error, show_lines, table
+from kvgate.cli.help import Command
+from kvgate.cli.terminal import show, show_error, show_lines, table, width_of_terminal
 from kvgate.text.inert import inert_json
 
 Row = Mapping[str, Any]
@@ -15,10 +17,12 @@ Row = Mapping[str, Any]
 
 def _listing(command: Callable[..., None]) -> click.Command:
     """Make a command with the argument and the option that all listings have."""
+    complete = {"gpus": completion.gpus, "models": completion.a_model, "rules": completion.a_rule}[command.__name__]
+    filtered = click.argument("filter_", metavar="[FILTER]", default="", shell_complete=complete)
     output = click.option(
         "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people or programs."
     )
-    return click.command()(click.argument("filter_", metavar="[FILTER]", default="")(output(command)))
+    return click.command(cls=Command)(filtered(output(command)))
 
 
 def _print(rows: Sequence[Row], table_rows: Sequence[Sequence[str]], *, output: str, what: str) -> None:
@@ -26,7 +30,7 @@ def _print(rows: Sequence[Row], table_rows: Sequence[Sequence[str]], *, output: 
     if output == "json":
         show(inert_json(rows, indent=2))
     elif rows:
-        show_lines(*table(table_rows))
+        show_lines(*table(table_rows, width=width_of_terminal()))
     if not rows:
         show_error(f"no {what}")
         sys.exit(Exit.UNDECIDED)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from kvgate.budget import NOTHING_OBSERVED, Calibration
+from kvgate.cli.completion import a_model, gpus
 from kvgate.cli.exits import BadInput
 from kvgate.cli.known_models import with_model_options
 from kvgate.cli.terminal import show_error
@@ -69,7 +70,8 @@ def _option(setting: Setting) -> Decorator:
         spelling = f"{setting.flag}/--no-{setting.flag[2:]}"
         return click.option(spelling, setting.name, default=None, help=setting.help)
     short = (spelling for spelling in setting.spellings if not spelling.startswith("--"))
-    return click.option(*short, setting.flag, setting.name, metavar="VALUE", help=setting.help)
+    complete = {"gpu": gpus, "model": a_model}.get(setting.name)
+    return click.option(*short, setting.flag, setting.name, metavar="VALUE", help=setting.help, shell_complete=complete)
 
 
 _FILES = {"model_config": "model", "draft_config": "draft"}
@@ -102,7 +104,7 @@ def with_engine_facts(*, found_from: str) -> Decorator:
     options = (
         click.option("--model-config", metavar="FILE", type=GIVEN_FILE,
                      help="The config.json of models that are not in the catalogue and have no configFrom."),
-        click.option("--accelerator", metavar="NAME,…",
+        click.option("--accelerator", metavar="NAME,…", shell_complete=gpus,
                      help="The GPU of manifests that do not state it, or several on each of which they must start, or a pool of "
                           ".kvgate.yaml; `kvgate gpus` lists the names."),
         click.option("--vllm-version", metavar="VERSION", callback=_release,

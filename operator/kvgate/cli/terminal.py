@@ -6,7 +6,7 @@ a command that a log of CI obeys. Only a `Styled` part brings colours.
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
 
@@ -51,15 +51,55 @@ def _inert(line: Line) -> str:
     return "".join(shown)
 
 
-def table(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> Iterator[str]:
-    """Yield one line per row, two spaces between columns; the columns of `right` end where their widest cell ends."""
+def table(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), width: int | None = None) -> Iterator[str]:
+    """Yield one line per row, two spaces between columns; the columns of `right` end where their widest cell ends.
+
+    Where a width is given that the table does not keep, each row goes on below, under the header that goes on in the same way.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = _columns_by_line(widths, width)
     for row in rows:
-        cells = (
-            cell.rjust(width) if number in right else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(cells).rstrip()
+        for number, columns in enumerate(lines):
+            cells = (row[i].rjust(widths[i]) if i in right else row[i].ljust(widths[i]) for i in columns)
+            indent = FOLD if number else ""
+            yield from _folded(f"{indent}{'  '.join(cells)}".rstrip(), width, FOLD if number else FOLD * 2)
+
+
+FOLD = "      "
+"""Beginning of the further lines of a row."""
+
+
+def _columns_by_line(widths: Sequence[int], width: int | None) -> list[list[int]]:
+    """Put as many columns on each line as fit beside each other."""
+    lines: list[list[int]] = [[]]
+    used = 0
+    for column, size in enumerate(widths):
+        if width is not None and lines[-1] and used + size > width:
+            lines.append([])
+            used = len(FOLD)
+        lines[-1].append(column)
+        used += size + 2
+    return lines
+
+
+def _folded(line: str, width: int | None, indent: str) -> Iterator[str]:
+    """Yield the line, broken between words where it is longer than the width."""
+    if width is None or len(line) <= width:
+        yield line
+        return
+    from textwrap import wrap
+
+    yield from wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True,
+        replace_whitespace=False,
+    )  # fmt: skip
+
+
+def width_of_terminal() -> int | None:
+    """Return the columns of the terminal; None where a pipe or a file gets the output, whose lines nothing folds."""
+    from shutil import get_terminal_size
+
+    return max(get_terminal_size().columns, 40) if is_terminal() else None
 
 
 def show(text: str, *, is_error: bool = False) -> None:
@@ -105,6 +145,18 @@ def show_bytes(content: bytes) -> None:
     sys.stdout.buffer.write(content)
 
 
+def colour_of(environment: Mapping[str, str]) -> bool | None:
+    """Return True or False where the environment wants colours or none; None: a terminal gets them, and a pipe or a file does not.
+
+    NO_COLOR (no-color.org) wins over CLICOLOR_FORCE (bixense.com/clicolors); a dumb terminal has no colours.
+    """
+    if environment.get("NO_COLOR"):
+        return False
+    if environment.get("CLICOLOR_FORCE", "0") != "0":
+        return True
+    return False if environment.get("TERM") == "dumb" else None
+
+
 def is_terminal() -> bool:
     """Return True if standard output is a terminal, where somebody reads it."""
     return sys.stdout.isatty()
@@ -113,9 +165,9 @@ def is_terminal() -> bool:
 def progress_of(what: str) -> Callable[[int, int], None]:
     """Return a function that shows (done, total) of a long search as one line on standard error.
 
-    The line is only on a terminal, and is erased at the end.
+    The line is only on a terminal that can erase it, which happens at the end.
     """
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         return lambda _done, _total: None
 
     def show_progress(done: int, total: int) -> None:

@@ -11,6 +11,7 @@ from kvgate.budget.units import format_gib
 from kvgate.calibration.records import MAX_TEXT_BYTES, Records, read_records, unused_texts, with_start, write_records
 from kvgate.cli.calibrate.observed_files import UnusableFile, observed_in
 from kvgate.cli.exits import Exit
+from kvgate.cli.help import Command
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import show, show_error
 from kvgate.documents.bounded_files import read_text
@@ -18,7 +19,7 @@ from kvgate.documents.bounded_files import read_text
 _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...", type=_FILE)
 @click.option(
     "--into", metavar="FILE", type=_FILE, help="Add the starts to FILE, and create it if it is missing; else print."

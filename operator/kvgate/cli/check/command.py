@@ -13,7 +13,9 @@ from msgspec import Struct
 
 from kvgate.cli.check.given_facts import FAIL_ON, CheckOptions
 from kvgate.cli.check.run import run
+from kvgate.cli.completion import a_file
 from kvgate.cli.exits import BadInput, Exit
+from kvgate.cli.help import Command
 from kvgate.cli.reports.report import Report
 from kvgate.cli.reports.wording import passed_over
 from kvgate.cli.shared_options import GIVEN_FILE, with_engine_facts
@@ -73,8 +75,8 @@ def _fail_on(_: click.Context, __: click.Parameter, text: str | None) -> str | N
     return text
 
 
-@click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.command(cls=Command)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", shell_complete=a_file)
 @with_engine_facts(found_from="PATH")
 @click.option(
     "--baseline",

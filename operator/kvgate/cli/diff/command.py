@@ -9,6 +9,8 @@ import click
 
 from kvgate.cli.check.command import FORMATS, report_or_exit
 from kvgate.cli.check.given_facts import CheckOptions
+from kvgate.cli.completion import a_file
+from kvgate.cli.help import Command
 from kvgate.cli.reports.difference import Difference, compare
 from kvgate.cli.shared_options import with_engine_facts
 from kvgate.cli.terminal import show
@@ -17,9 +19,9 @@ from kvgate.documents.reading import STDIN
 DIFFERENCE_FORMATS = ("text", "markdown", "json")
 
 
-@click.command()
-@click.argument("old", metavar="OLD")
-@click.argument("new", metavar="NEW")
+@click.command(cls=Command)
+@click.argument("old", metavar="OLD", shell_complete=a_file)
+@click.argument("new", metavar="NEW", shell_complete=a_file)
 @with_engine_facts(found_from="each of OLD and NEW")
 @click.option("-o", "--output", type=click.Choice(DIFFERENCE_FORMATS), default="text", help="Format of the report.")
 def diff(old: str, new: str, output: str, **options: Any) -> None:

@@ -8,6 +8,7 @@ import click
 
 from kvgate.budget import Guarantee, Verdict
 from kvgate.cli.exits import BadInput, Exit
+from kvgate.cli.help import Command
 from kvgate.cli.known_models import ModelOptions, locked_models, models_of, with_model_options
 from kvgate.cli.shared_options import CALIBRATION_OPTION, given_settings, read_calibration, with_settings
 from kvgate.cli.terminal import show, show_answers
@@ -34,7 +35,7 @@ def _read_lengths(_: click.Context, __: click.Parameter, text: str | None) -> tu
         raise click.UsageError(f"--paging {text}: {error}, several of them with commas between") from None
 
 
-@click.command()
+@click.command(cls=Command)
 @with_settings()
 @click.option(
     "--requests",

@@ -9,7 +9,9 @@ import click
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import Published
 from kvgate.cli import listings
+from kvgate.cli.completion import a_file
 from kvgate.cli.exits import BadInput, Exit
+from kvgate.cli.help import Group
 from kvgate.cli.known_models import DEFAULT_SECONDS, fetched_models
 from kvgate.cli.terminal import show, show_error, show_lines
 
@@ -24,7 +26,7 @@ _SECONDS = click.option(
 )
 
 
-class _ListByDefault(click.Group):
+class _ListByDefault(Group):
     """A group whose command `list` may be left out: `kvgate models llama`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -43,7 +45,7 @@ def models() -> None:
 models.add_command(listings.models, "list")
 
 
-@models.command()
+@models.command(short_help="Fetch models from a hub, a folder or a bucket.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME[@REVISION]...")
 @click.option(
     "--as", "other_name", metavar="NAME", help="Name under which manifests name the model, such as /models/my-own."
@@ -129,8 +131,8 @@ def _add(into: Path, found: list[Published]) -> None:
     write_lock_file(into, by_name([*known, *found]).values())
 
 
-@models.command()
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@models.command(short_help="Keep the facts of models in a file to commit.")
+@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=a_file)
 @click.option(
     "-o", "--output", "file", metavar="FILE", type=_FILE,
     help="The file; default: the one that .kvgate.yaml names, else kvgate-models.json.",

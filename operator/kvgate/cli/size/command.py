@@ -6,7 +6,9 @@ from typing import Any, BinaryIO
 import click
 
 from kvgate.budget import Verdict
+from kvgate.cli.completion import gpus
 from kvgate.cli.exits import Exit
+from kvgate.cli.help import Command
 from kvgate.cli.known_models import ModelOptions, models_of, with_model_options
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import progress_of, show, show_error
@@ -22,7 +24,7 @@ SEARCHED = frozenset(
 """Settings that the search finds itself, and settings that are true for one kind of GPU only."""
 
 
-@click.command()
+@click.command(cls=Command)
 @with_settings(without=SEARCHED)
 @click.option("--peak-concurrency", metavar="N", help="Workload: requests at the same time, in all replicas together.")
 @click.option("--prompt-tokens", metavar="N", help="Workload: tokens of a prompt, such as 6000, 6k or 6K.")
@@ -35,6 +37,7 @@ SEARCHED = frozenset(
 @click.option(
     "--guarantee",
     type=click.Choice(["Startup", "Workload", "FullContext"], case_sensitive=False),
+    metavar="[Startup|Workload|FullContext]",
     help="What must fit. Default: Workload if one is given, FullContext with --max-num-seqs, else Startup.",
 )
 @click.option(
@@ -48,6 +51,7 @@ SEARCHED = frozenset(
 @click.option(
     "--gpus",
     metavar="LIST",
+    shell_complete=gpus,
     help="Try only these accelerators: names, parts of names, or vendors, such as H100,L40S,amd; 8xH100 says how many there are.",
 )
 @click.option(

@@ -11,7 +11,7 @@ from kvgate.budget import AUTO_MAX_MODEL_LEN, Accelerator, Capacity, Guarantee, 
 from kvgate.budget.units import GIB
 from kvgate.catalogue.prices import Prices
 from kvgate.cli.assessment_json import Json, finding_json
-from kvgate.cli.terminal import Line, Styled, table, text_of
+from kvgate.cli.terminal import Line, Styled, table, text_of, width_of_terminal
 from kvgate.judge.pinning import pinned_option
 from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
 from kvgate.planning.engine_load import decode_bounds, requests_held
@@ -165,7 +165,7 @@ def _load(question: Question, candidate: Candidate) -> Iterator[Line]:
         )
         for bound in bounds
     ]
-    yield from (f"  {line}" for line in table([header, *rows], right=range(len(header))))
+    yield from (f"  {line}" for line in table([header, *rows], right=range(len(header)), width=_room()))
 
 
 def _requests(question: Question, candidate: Candidate) -> str:
@@ -244,11 +244,19 @@ def _table(candidates: Sequence[Candidate]) -> Iterator[Line]:
             f"{times}{candidate.surely}" if fills else f"{times}{float(candidate.full_requests):.1f}",
             str(candidate.longest or "-"),
         ))  # fmt: skip
-    header, *lines = table(rows, right=(0, 1, 2, 7, 8, 9))
-    yield f"  {header}"
-    for line, candidate in zip(lines, candidates, strict=True):
-        before, word, after = line.partition(candidate.verdict.value)
-        yield f"  {before}", Styled(text=word, colour=_COLOURS[candidate.verdict]), after
+    for line in table(rows, right=(0, 1, 2, 7, 8, 9), width=_room()):
+        verdict = next((verdict for verdict in _COLOURS if verdict.value in line.split()), None)
+        if verdict is None:
+            yield f"  {line}"
+            continue
+        before, word, after = line.partition(verdict.value)
+        yield f"  {before}", Styled(text=word, colour=_COLOURS[verdict]), after
+
+
+def _room() -> int | None:
+    """Columns for a table that is indented by two."""
+    width = width_of_terminal()
+    return width - 2 if width else None
 
 
 def _flags(candidate: Candidate) -> str:

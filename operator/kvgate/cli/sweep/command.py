@@ -9,6 +9,7 @@ import click
 
 from kvgate.budget import Verdict
 from kvgate.cli.exits import Exit
+from kvgate.cli.help import Command
 from kvgate.cli.known_models import ModelOptions, models_of, with_model_options
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import is_terminal, progress_of, show, show_bytes, show_error
@@ -34,7 +35,7 @@ _EXITS = {
 }
 
 
-@click.command()
+@click.command(cls=Command)
 @with_settings()
 @click.option(
     "--x",

@@ -1,0 +1,73 @@
+"""Examples in the help of each command; a test runs all of them in a folder with the files that they name."""
+
+from collections.abc import Mapping
+
+Example = tuple[str, str]
+"""(what it is for, the command line)."""
+
+_QWEN = "--model Qwen/Qwen3-32B-FP8"
+_LOAD = "--prompt-tokens 6k --output-tokens 500"
+
+EXAMPLES: Mapping[str, tuple[Example, ...]] = {
+    "check": (
+        ("Judge every engine below a folder.", "kvgate check deploy/"),
+        ("Judge a rendered chart.", "helm template charts/vllm | kvgate check -"),
+        (
+            "Judge for a GPU that the manifests do not name, and write a report for code scanning beside the text.",
+            "kvgate check deploy/ --accelerator H100-SXM-80GB -o text -o sarif=kvgate.sarif",
+        ),
+    ),
+    "diff": (
+        ("Show what a change of a folder does to each engine.", "kvgate diff deploy/ changed/"),
+        ("Write it for a pull request.", "kvgate diff deploy/ changed/ -o markdown"),
+    ),
+    "explain": (
+        ("Show where the memory of a GPU goes.", "kvgate explain --model Qwen/Qwen3-8B --gpu L4 --max-model-len 16k"),
+        ("Show one figure with its formula.", "kvgate explain --model Qwen/Qwen3-8B --gpu L4 --why weights"),
+        ("Answer many questions, one JSON object a line.", "kvgate explain --requests questions.jsonl"),
+    ),
+    "size": (
+        (
+            "Find the cheapest GPUs for 64 requests at the same time.",
+            f"kvgate size {_QWEN} {_LOAD} --peak-concurrency 64",
+        ),
+        ("Ask how many requests eight GPUs hold.", f"kvgate size {_QWEN} {_LOAD} --gpus 8xH100-SXM-80GB"),
+        (
+            "Write the manifest of the second row.",
+            f"kvgate size {_QWEN} {_LOAD} --gpus H100-SXM-80GB,H200 --peak-concurrency 64 --choose 2 -o yaml",
+        ),
+    ),
+    "sweep": (
+        ("Show how many requests of which length fit.", f"kvgate sweep {_QWEN} --gpu H100-SXM-80GB"),
+        (
+            "Draw context by concurrency.",
+            f"kvgate sweep {_QWEN} --gpu H100-SXM-80GB --x max_model_len=4K..40K+4K --y max_num_seqs=1..16 --file sweep.svg",
+        ),
+        (
+            "Compare GPUs and parallel sizes, and end with the verdict of one point.",
+            f"kvgate sweep {_QWEN} --max-num-seqs 8 --x gpu=L40S,H200 --y tensor_parallel_size=1..4 --at H200,2",
+        ),
+    ),
+    "calibrate": (
+        ("Show what a start left for the KV cache.", "kvgate calibrate start.log --gpu H100-SXM-80GB"),
+        ("Remember it for the next verdict.", "kvgate calibrate start.log --gpu H100-SXM-80GB --into observed.jsonl"),
+    ),
+    "gpus": (
+        ("List the GPUs with a word in their names.", "kvgate gpus h100"),
+        ("List all of them for a program.", "kvgate gpus -o json"),
+    ),
+    "models": (
+        ("List the models with a word in their names.", "kvgate models qwen3-32b"),
+        ("List all of them for a program.", "kvgate models list -o json"),
+    ),
+    "models list": (("List the models with a word in their names.", "kvgate models list llama-3.1"),),
+    "models fetch": (
+        ("Read a checkpoint in a folder into a lock file.", "kvgate models fetch ./my-model --into kvgate-models.json"),
+    ),
+    "models lock": (("Fail where the committed file is not complete.", "kvgate models lock deploy/ --check"),),
+    "rules": (
+        ("List the rules about a subject.", "kvgate rules memory"),
+        ("List all of them for a program.", "kvgate rules -o json"),
+    ),
+}
+"""Path of the command → its examples."""

@@ -1,0 +1,145 @@
+"""Help of every command: a paragraph, groups of options, examples that run; it wraps at the width of the terminal."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kvgate.cli.examples import EXAMPLES
+from kvgate.cli.help import OTHER, continued, grouped
+from kvgate.cli.main import main
+from support.chart import ROOT
+from support.command_line import invoked
+from support.hub_server import safetensors
+
+BIN = Path(sys.executable).parent
+HELM = """\
+#!/bin/sh
+cat values.yaml
+"""
+"""A stand-in for helm, which renders nothing."""
+
+
+def commands() -> Iterator[tuple[str, click.Command, click.Context]]:
+    """(path, command, context) of every command, the root left out."""
+    root = click.Context(main, info_name="kvgate", **main.context_settings)
+    for name in main.list_commands(root):
+        command = main.get_command(root, name)
+        assert command is not None
+        context = click.Context(command, info_name=name, parent=root)
+        yield name, command, context
+        if isinstance(command, click.Group):
+            for inner_name in command.list_commands(context):
+                inner = command.get_command(context, inner_name)
+                assert inner is not None
+                yield f"{name} {inner_name}", inner, click.Context(inner, info_name=inner_name, parent=context)
+
+
+COMMANDS = {path: (command, context) for path, command, context in commands()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with every file that the examples name."""
+    folder = tmp_path_factory.mktemp("examples")
+    shutil.copytree(ROOT / "deploy" / "samples", folder / "deploy")
+    shutil.copytree(ROOT / "deploy" / "samples", folder / "changed")
+    (folder / "charts" / "vllm").mkdir(parents=True)
+    shutil.copy(
+        ROOT / "tests" / "manifests" / "production-stack" / "minimal-values" / "input.yaml", folder / "values.yaml"
+    )
+    (folder / "bin").mkdir()
+    (folder / "bin" / "helm").write_text(HELM)
+    (folder / "bin" / "helm").chmod(0o755)
+    (folder / "questions.jsonl").write_text(json.dumps({"model": "Qwen/Qwen3-8B", "gpu": "L4-24GB"}))
+    shutil.copy(ROOT / "docs" / "examples" / "serve.log", folder / "start.log")
+    (folder / "my-model").mkdir()
+    (folder / "my-model" / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"]}))
+    weights = safetensors({"model.layers.0.q.weight": ("BF16", (8, 8))})
+    (folder / "my-model" / "model.safetensors").write_bytes(bytes(weights).ljust(weights.size, b"\0"))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("path", "line"), [(path, line) for path, examples in EXAMPLES.items() for _, line in examples]
+)
+def test_an_example_runs(path: str, line: str, folder: Path) -> None:
+    environment = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{BIN}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    assert done.stdout or path in ("calibrate", "sweep", "models fetch", "models lock")
+    assert f"kvgate {path}" in line
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_command_has_a_paragraph_and_examples(path: str) -> None:
+    command, context = COMMANDS[path]
+    shown = command.get_help(context)
+    assert command.help
+    assert command.help.partition("\n")[0].strip().endswith((".", ":", ","))
+    assert len(EXAMPLES[path]) >= (1 if " " in path else 2)
+    for says, line in EXAMPLES[path]:
+        assert says.endswith(".")
+        assert " ".join(line.split()[:3]) in " ".join(shown.split())
+
+
+def test_no_example_is_of_a_command_that_is_gone() -> None:
+    assert EXAMPLES.keys() <= COMMANDS.keys()
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_option_is_in_one_group(path: str) -> None:
+    command, context = COMMANDS[path]
+    groups = dict(grouped(command, context))
+    shown = [option for group in groups.values() for option in group]
+    assert len(shown) == len({id(option) for option in shown})
+    options = [each for each in command.get_params(context) if isinstance(each, click.Option) and not each.hidden]
+    assert {id(option) for option in shown} == {id(option) for option in options}
+    assert len(groups[OTHER]) <= 4, "give options a group of their own in cli/help.py"
+    if len(options) > 12:
+        assert len(groups) > 3
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+@pytest.mark.parametrize("path", ["", *COMMANDS])
+def test_no_line_of_help_is_wider_than_the_terminal(path: str, columns: int) -> None:
+    result = CliRunner().invoke(main, [*path.split(), "--help"], terminal_width=min(columns, 110))
+    assert result.exit_code == 0
+    wide = [line for line in result.output.splitlines() if len(line) > min(columns, 110)]
+    assert [line for line in wide if len(line.split()) > 1] == []
+    assert result.output.count("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS") == ("--estimates-graphs" in result.output)
+
+
+def test_a_long_example_is_continued_as_a_shell_reads_it() -> None:
+    line = (
+        'kvgate explain --model Qwen/Qwen3-8B --speculative-config \'{"method": "ngram"}\' --gpu L4 --max-model-len 16k'
+    )
+    parts = continued(line, 40)
+    assert len(parts) > 1
+    assert all(len(part) <= 42 for part in parts if "'" not in part)
+    joined = "\n".join(parts)
+    words = subprocess.run(["sh", "-c", f"printf '%s\\n' {joined}"], capture_output=True, text=True, check=True).stdout
+    assert words.splitlines()[4:6] == ["--speculative-config", '{"method": "ngram"}']
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (("chek",), "No such command 'chek'. Did you mean check?"),
+        (("controler",), "Did you mean controller?"),
+        (("xyzzy",), "No such command 'xyzzy'. kvgate --help lists the commands."),
+        (("size", "--modle", "x"), "Did you mean one of: '--max-model-len', '--model'"),
+        (("check", "--acelerator", "x", "."), "--accelerator"),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_what_was_meant(typed: tuple[str, ...], words: str) -> None:
+    result = invoked(*typed)
+    assert result.exit_code == 2
+    assert words in result.output
