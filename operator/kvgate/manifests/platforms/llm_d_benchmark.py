@@ -15,6 +15,7 @@ from kvgate.manifests.pods.containers import is_simulator
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.pod_engines import engines_of_container
 from kvgate.text.patterns import pattern
+from kvgate.vllm.variables import ALLOW_LONG
 
 _SIDES = {"standalone": False, "decode": True, "prefill": False}
 """Section of an engine → whether it is on where nothing is said."""
@@ -148,6 +149,8 @@ def _engines(given: ReaderInput, stack: Written, section: Written, side: str) ->
         }
         values |= {name: Written(value=value, path=path) for name, value in sizes.items()}
         values |= {"MODEL_NAME": model.get("name"), "MODEL_PATH": model.get("path")}
+        allowed = stack.get("vllmCommon", "flags", "allowLongMaxModelLen")
+        values[ALLOW_LONG] = replace(allowed, value=allowed.text or "1")
         place = Written(value=container, path=path)
         for engine in engines_of_container(given, place, pod=section, platform="llm-d-benchmark", added=values):
             words = ", ".join(f"model.{name} {_DEFAULTS[name]}" for name in filled)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.fields import as_options, words_of
+from kvgate.manifests.fields import as_option, as_options, words_of
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.pod_engines import engines_of_container
 from kvgate.vllm.arguments import Argument
@@ -80,7 +80,7 @@ def _options(spec: Written, gpus: Written) -> Iterator[Argument]:
     yield from as_options(config, flags)
     custom = config.get("kvCacheCustomDtype")
     dtype = custom if custom.text else config.get("kvCacheDtype")
-    yield from as_options(Written(value={"of": dtype.value}, path=dtype.path), {"of": "--kv-cache-dtype"})
+    yield from as_option(dtype, "--kv-cache-dtype")
     if (gpus.count or 0) > 1 and not config.get("tensorParallelSize").is_set:
         yield Argument(text=f"--tensor-parallel-size={gpus.count}", path=gpus.path)
     if not any(word.text.startswith("--max-num-seqs") for word in extra):
