@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.containers import Start, starts_of
+from kvgate.manifests.pods.downloads import downloaded
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput, SeenGpus, mounted_texts, place_of_text
 from kvgate.manifests.pods.gpu_requests import (
     NVIDIA_DEVICES,
@@ -136,8 +137,13 @@ def engines_of_container(
             own = SeenGpus(pool=pool, names=None, place="the container", label=container.get("name").text)
             seen = seen_by_several(seen or own, start, *script)
         shown = visible_devices(start, variables, *script)
+        is_named = any(word.text in (folder, f"--model={folder}") for word in start.arguments)
+        source = downloaded(given, pod, folder) if is_named else NOTHING
+        note = f"{folder} holds {source.text}, which an init container downloads"
         engine = replace(
             engine,
+            model=source,
+            assumed=(note,) if source.is_set else (),
             seen_gpus=shown_by_cuda(seen, shown) if seen else None,
             stores=tuple(stores_of(pod, container, folder, given.find_claim, templates)),
             takes_any_length=takes_any_length(variables),
