@@ -300,7 +300,8 @@ def slack_holds_context(budget: Budget) -> Iterable[Finding]:
     slack, gone = _outside_budget(budget)
     if slack >= gone.expected:
         return
-    is_refused = slack < gone.low and budget.accounting.checks_free_memory
+    # a process that has all of the memory to request never finds all of it free
+    is_refused = (slack < gone.low or not slack) and budget.accounting.checks_free_memory
     yield UTILIZATION_TOO_HIGH.finding(
         "gpu_memory_utilization",
         words(

@@ -10,36 +10,25 @@ from kvgate import catalogue
 from kvgate.budget import Accelerator
 from kvgate.budget.sharing import equal_share
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.pods.accelerator_hints import AcceleratorFound, accelerators_of, may_be_unnamed, unlisted_hint
+from kvgate.manifests.pods.accelerator_hints import (
+    AcceleratorFound,
+    accelerators_of,
+    may_be_unnamed,
+    mentions_gpus,
+    unlisted_hint,
+)
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint
+from kvgate.manifests.pods.gpu_names import other_hardware_in
 from kvgate.manifests.pods.gpu_requests import VISIBLE_DEVICES
 from kvgate.rules.finding import Change, Rule, Scope, Severity, any_one, at_most, change, do
 from kvgate.rules.sharing import REPLICAS_LABEL, SHARING_LABELS, label_says_shared
 from kvgate.text.patterns import pattern
-from kvgate.vllm.arguments import Located, Place, located
+from kvgate.vllm.arguments import Located, Place, located, shown
 from kvgate.vllm.parser import CommandLine
 
 _CPU_IMAGE = pattern(r"(?:^|[-_/:.])cpu(?:$|[-_/:.@])")
 _SHARED_RESOURCE = ".shared"
 """Ending of the resource where NVIDIA's device plugin shares GPUs under another name."""
-_HARDWARE_OF_IMAGES = (
-    (pattern(r"(?:^|[-_/:.])(?:hpu|gaudi)(?:$|[-_/:.@])"), "an Intel Gaudi"),
-    (pattern(r"(?:^|[-_/:.])(?:xpu|ipex|llm-scaler)(?:$|[-_/:.@])|(?:^|/)intel/vllm(?:$|[:@])"), "a GPU of Intel"),
-    (pattern(r"(?:^|[-_/:.])(?:ascend|npu)(?:$|[-_/:.@])"), "a Huawei Ascend NPU"),
-    (pattern(r"(?:^|[-_/:.])tpu(?:$|[-_/:.@])"), "a TPU"),
-    (pattern(r"(?:^|[-_/:.])(?:neuron|inf2|trn[12])(?:$|[-_/:.@0-9])"), "AWS Neuron hardware"),
-    (pattern(r"(?:^|[-_/:.])rbln(?:$|[-_/:.@])"), "a Rebellions NPU"),
-)
-"""Words in names of images → the hardware that they are built for, where no resource says it."""
-_OTHER_HARDWARE: Mapping[str, str] = {
-    "google.com/tpu": "a TPU",
-    "aws.amazon.com/neuron": "AWS Neuron hardware",
-    "habana.ai/gaudi": "an Intel Gaudi",
-    "gpu.intel.com/": "a GPU of Intel",
-    "huawei.com/Ascend": "a Huawei Ascend NPU",
-    "rebellions.ai/": "a Rebellions NPU",
-}
-"""Beginning of the name of a resource → the words for it."""
 POOL_LABELS = frozenset({
     "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name", "karpenter.sh/nodepool",
     "karpenter.sh/provisioner-name", "kubernetes.azure.com/agentpool", "agentpool",
@@ -181,16 +170,18 @@ def _pooled(engine: FoundEngine, pools: Pools) -> list[tuple[Hint, Sequence[str]
 
 
 def _other_hardware(engine: FoundEngine) -> Located | None:
-    """Return the finding about hardware that kvgate does not judge; None where no resource of the manifest is such."""
-    for hint in engine.hints:
-        words = next((words for beginning, words in _OTHER_HARDWARE.items() if hint.value.startswith(beginning)), "")
-        if hint.name == "resource" and words:
-            message = f"{hint.value} is {words}, which is not a GPU that kvgate judges"
-            return located(OTHER_HARDWARE, Place(name="accelerator", path=hint.path), message)
-    image = engine.image
-    if words := next((words for name, words in _HARDWARE_OF_IMAGES if name.search(image.text)), ""):
-        message = f"the image {image.text} is for {words}, which is not a GPU that kvgate judges"
-        return located(OTHER_HARDWARE, Place(name="accelerator", path=image.path), message)
+    """Return the finding about hardware that kvgate does not judge, by resources, labels and the image; None where nothing names such."""
+    named = [hint for hint in engine.hints if mentions_gpus(hint.name)]
+    written = [(hint.value, hint.path) for hint in named]
+    if not any(hint.name == "resource" for hint in named):
+        written += [(image.text, image.path) for image in (engine.version, engine.image)]
+    for text, path in written:
+        if words := other_hardware_in(text):
+            message = f"{shown(text)} stands for {words}, which is not a GPU that kvgate judges"
+            return located(OTHER_HARDWARE, Place(name="accelerator", path=path), message)
+    if hint := next((hint for hint in named if hint.value.lower() == "cpu"), None):
+        message = f"{hint.value} stands for CPUs, whose KV cache is main memory: not judged"
+        return located(RUNS_ON_CPU, Place(name="accelerator", path=hint.path), message)
     return None
 
 

@@ -55,6 +55,7 @@ from kvgate.manifests.judging.which_gpus import (
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import Rule, Scope, Severity, any_one
+from kvgate.rules.host_memory import HOST_RULES
 from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.vllm.arguments import Located, Place, located, option_name
 from kvgate.vllm.contradictions import TOOL_CALL_PARSER_MISSING, contradictions
@@ -162,7 +163,9 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         calibration=defaults.calibration,
         models=defaults.models.without_fetched(model.name) if model and model.is_place else defaults.models,
     )
-    if chosen.is_open:
+    if chosen.name is None and not chosen.is_open:
+        judged = _not_judged(_joined(_ends(facts)))
+    elif chosen.is_open:
         judged = _judged_on_any(facts)
     else:
         judged = _judged_on_several(facts) if chosen.others or chosen.may_be_unnamed else _joined(_ends(facts))
@@ -293,6 +296,14 @@ def _joined(ends: Sequence[JudgedEngine]) -> JudgedEngine:
         at = Place(name="vllm_version", path=version_path(high.engine))
         findings.append(located(RELEASE_DECIDES, at, message, remedy))
     return replace(high, verdict=verdict, is_release_known=False, findings=tuple(findings))
+
+
+def _not_judged(judged: JudgedEngine) -> JudgedEngine:
+    """Keep what is certain on hardware that kvgate does not judge: options that vLLM refuses."""
+    certain = (each for each in judged.findings if each.finding.severity is not Severity.WARNING)
+    findings = tuple(each for each in certain if each.finding.rule not in HOST_RULES)
+    is_refused = any(each.finding.severity is Severity.ERROR for each in findings)
+    return replace(judged, verdict=Verdict.DOES_NOT_FIT if is_refused else Verdict.UNKNOWN, findings=findings)
 
 
 def _on(facts: EngineFacts, name: str) -> JudgedEngine:

@@ -11,6 +11,7 @@ from kvgate import catalogue
 from kvgate.budget import Accelerator
 from kvgate.documents.written import Written
 from kvgate.manifests.pods.engine_found import Hint
+from kvgate.manifests.pods.gpu_names import gpus_in
 from kvgate.text.patterns import pattern
 
 _TABLE = Path(__file__).parent / "data" / "node_labels.csv"
@@ -27,8 +28,11 @@ _PARTITION_LABEL = "cloud.google.com/gke-gpu-partition-size"
 _KNOWN_VENDORS = ("nvidia.com", "volcano.sh", "aliyun.com", "amd.com", "gpu.intel.com", "habana.ai")
 _NAME = "accelerator"
 """A hint of a platform that names one of the catalogue."""
+_COMPUTE_LABEL = "nvidia.com/gpu.compute.major"
 _MEMORY_LABEL, _FAMILY_LABEL = "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
-_CERTAINTY = {**dict.fromkeys(_PRODUCT_LABELS, 0), _NAME: 1, _MEMORY_LABEL: 4, _FAMILY_LABEL: 5, "resource": 6}
+_CERTAINTY = {
+    **dict.fromkeys(_PRODUCT_LABELS, 0), _NAME: 1, _MEMORY_LABEL: 4, _FAMILY_LABEL: 5, _COMPUTE_LABEL: 5, "resource": 6,
+}  # fmt: skip
 """Rank of the hints that name accelerators, the surest first; any other has 3."""
 _ALIASES = {
     "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
@@ -36,8 +40,18 @@ _ALIASES = {
     "eks.amazonaws.com/instance-gpu-name": "karpenter.k8s.aws/instance-gpu-name",
     "eks.amazonaws.com/instance-family": "karpenter.k8s.aws/instance-family",
     "karpenter.azure.com/sku-name": "node.kubernetes.io/instance-type",
+    "karpenter.k8s.gcp/instance-type": "node.kubernetes.io/instance-type",
+    "node.coreweave.cloud/type": "node.kubernetes.io/instance-type",
+    "instance-type": "node.kubernetes.io/instance-type",
+    "karpenter.sh/instance-family": "karpenter.k8s.aws/instance-family",
+    "karpenter.k8s.gcp/instance-family": "cloud.google.com/machine-family",
+    "karpenter.k8s.gcp/instance-gpu-name": "cloud.google.com/gke-accelerator",
     "beta.amd.com/gpu.device-id": "amd.com/gpu.device-id",
 }
+_ABOUT_GPUS = pattern(
+    r"gpu|accelerator|compute-class|instance-type|machine-type|resource-profile|coreweave\.cloud/type"
+)
+"""Words in names of labels whose values may mention a GPU: those of clouds, and of people's own."""
 _FAMILIES = {(7, 0): "volta", (7, 5): "turing", (8, 9): "ada-lovelace"}
 _MAJOR_FAMILIES = {8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
 """Compute capability → the family that the driver's node label names."""
@@ -110,7 +124,8 @@ def unlisted_hint(hints: Sequence[Hint]) -> Hint | None:
     for hint in hints:
         is_label_of_gpus = _ALIASES.get(hint.name, hint.name) in (*_PRODUCT_LABELS, *_MODEL_LABELS, _NAME)
         is_other_vendors = hint.name == "resource" and not hint.value.startswith(_KNOWN_VENDORS)
-        if (is_label_of_gpus or is_other_vendors) and not _of_hint(hint):
+        names_a_product = any(map(str.isdigit, hint.value))  # `nvidia` and `cuda` name none
+        if (is_other_vendors or (is_label_of_gpus and names_a_product)) and not _of_hint(hint):
             return hint
     return None
 
@@ -126,7 +141,7 @@ def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
     if hint.name in (*_PRODUCT_LABELS, _NAME):
         # AMD's labeller writes the product's name without blanks, and its form factor after it.
         names = (hint.value.removesuffix("-SHARED"), hint.value.replace("_", " ").removesuffix(" OAM"))
-        return tuple(filter(None, map(catalogue.find_accelerator, names)))[:1]
+        return tuple(filter(None, map(catalogue.find_accelerator, names)))[:1] or gpus_in(hint.value)
     if hint.name == _MEMORY_LABEL:
         # the driver's figure in MiB, from which drivers differ by up to half a percent
         if not hint.value.isdecimal() or len(hint.value) > 7:
@@ -135,6 +150,9 @@ def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
         near = {name for name, mib in figures.items() if abs(mib - memory) * 200 <= mib}
         exact = {name for name in near if figures[name] == memory}
         return tuple(a for a in catalogue.accelerators() if a.name in (exact or near) and not a.is_slice)
+    if hint.name == _COMPUTE_LABEL:
+        boards = (each for each in catalogue.accelerators() if not each.is_slice)
+        return tuple(each for each in boards if str(each.capability_major) == hint.value)
     if hint.name == _FAMILY_LABEL:
         boards = (each for each in catalogue.accelerators() if not each.is_slice)
         capabilities = ((board, board.compute_capability) for board in boards)
@@ -144,7 +162,13 @@ def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
             if of and _FAMILIES.get(of, _MAJOR_FAMILIES.get(of[0])) == hint.value.lower()
         )
     names_in_table = (row[2] for row in _matching(hint))
-    return tuple(found for name in names_in_table if (found := catalogue.find_accelerator(name)))
+    listed = tuple(found for name in names_in_table if (found := catalogue.find_accelerator(name)))
+    return listed or (gpus_in(hint.value) if hint.name != "resource" and mentions_gpus(hint.name) else ())
+
+
+def mentions_gpus(label: str) -> bool:
+    """Return whether the values of a label, or of a platform's field, are names of hardware."""
+    return label in ("resource", _NAME) or bool(_ABOUT_GPUS.search(_ALIASES.get(label, label).lower()))
 
 
 def _matching(hint: Hint) -> Iterator[tuple[str, str, str, str]]:

@@ -722,6 +722,25 @@ def test_other_hardware_is_named_and_is_no_alarm(tmp_path: Path, resource: str, 
     assert rules(found, Severity.WARNING, Severity.ERROR) == []
 
 
+def test_the_image_or_a_label_names_other_hardware(tmp_path: Path) -> None:
+    for image, labels, rule in (
+        ("vllm/vllm-tpu:v0.13.2", {}, "OtherHardware"),
+        ("ghcr.io/me/serving:1-vllm0.32.0", {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"}, "OtherHardware"),
+        ("ghcr.io/me/serving:1-vllm0.32.0", {"kubeai.org/resource-profile": "cpu"}, "RunsOnCpu"),
+    ):
+        found = judged(tmp_path, "Qwen/Qwen3-0.6B", image=image, gpus=None, nodeSelector=labels)
+        assert (found.verdict, rules(found)) == (Verdict.UNKNOWN, [rule])
+    refused = judged(
+        tmp_path, "Qwen/Qwen3-0.6B", "--max-model-len=x", image="vllm/vllm-tpu:v0.13.2", gpus=None, nodeSelector={}
+    )
+    assert refused.verdict is Verdict.DOES_NOT_FIT, "what vLLM refuses anywhere is certain"
+
+
+def test_all_of_the_memory_is_never_free_whatever_the_gpu(tmp_path: Path) -> None:
+    found = judged(tmp_path, "Qwen/Qwen3-0.6B", "--gpu-memory-utilization=1.0", nodeSelector={})
+    assert (found.verdict, rules(found, Severity.ERROR)) == (Verdict.DOES_NOT_FIT, ["UtilizationTooHigh"])
+
+
 def test_an_engine_must_start_on_every_gpu_that_the_user_states(tmp_path: Path) -> None:
     arguments = ("Qwen/Qwen3-14B", "--max-model-len=8192", "--max-num-seqs=1")
     found = judged(tmp_path, *arguments, nodeSelector={}, defaults=Defaults(accelerator="L40S-48GB, L4-24GB"))
