@@ -177,10 +177,10 @@ def _other_hardware(engine: FoundEngine) -> Located | None:
         written += [(image.text, image.path) for image in (engine.version, engine.image)]
     for text, path in written:
         if words := other_hardware_in(text):
-            message = f"{shown(text)} stands for {words}, which is not a GPU that kvgate judges"
+            message = f"{shown(text)} is for {words}, which is not a GPU that kvgate judges"
             return located(OTHER_HARDWARE, Place(name="accelerator", path=path), message)
     if hint := next((hint for hint in named if hint.value.lower() == "cpu"), None):
-        message = f"{hint.value} stands for CPUs, whose KV cache is main memory: not judged"
+        message = f"{hint.value} is for CPUs, whose KV cache is main memory: not judged"
         return located(RUNS_ON_CPU, Place(name="accelerator", path=hint.path), message)
     return None
 
