@@ -47,8 +47,8 @@ RANKS_ELSEWHERE = (
     "data_parallel_start_rank",
 )
 """Options by which other pods run other data parallel ranks."""
-_CHIPS = ("google.com/tpu", "aws.amazon.com/neuron")
-"""Resources that count chips, of whose cores each may be a rank."""
+_WHOLE_GPUS = pattern(r"(?:nvidia\.com|amd\.com|volcano\.sh|aliyun\.com)/.*")
+"""Resources that count what a rank takes. Others count chips or cards, of whose cores or dies each may be a rank."""
 
 
 SHARED_GPU = Rule(
@@ -73,9 +73,10 @@ RUNS_ON_CPU = Rule(
 )
 TOO_FEW_GPUS = Rule(
     id="TooFewGpus",
-    severities=(Severity.ERROR,),
+    severities=(Severity.ERROR, Severity.WARNING),
     scope=Scope.MANIFESTS,
     title="The pod has fewer GPUs than the parallel sizes need.",
+    explanation="It is a warning where options that the input does not hold may set other sizes.",
 )
 IDLE_GPUS = Rule(
     id="IdleGpus",
@@ -221,7 +222,7 @@ def sign_of_cpus(engine: FoundEngine) -> Written | None:
 def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Located]:
     """Too few, or some that idle; silent where either is not known. What nobody sees of a line may use more."""
     needed = gpus_needed(line)
-    counts_chips = any(hint.name == "resource" and hint.value.startswith(_CHIPS) for hint in engine.hints)
+    counts_chips = any(hint.name == "resource" and not _WHOLE_GPUS.fullmatch(hint.value) for hint in engine.hints)
     if needed is None or counts_chips or sign_of_cpus(engine) or any(name in line.unknown for name in _SIZES):
         return
     times = _pods_and_nodes(engine, line)
@@ -236,7 +237,8 @@ def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Locat
         message = f"the product of the parallel sizes is {needed} and {has}: vLLM does not start"
         more = f"let {VISIBLE_DEVICES} show" if usable is engine.visible_gpus else "request"
         at = Place(name="tensor_parallel_size", path=usable.path)
-        yield located(TOO_FEW_GPUS, at, message, f"{more} {_gpus(needed)}")
+        too_few = located(TOO_FEW_GPUS, at, message, f"{more} {_gpus(needed)}")
+        yield too_few.softened() if line.open_words or engine.is_partial else too_few
     elif there.count is not None and there.count * times > needed and not may_use_more:
         count, tensor = there.count * times, _size(line, "tensor_parallel_size")
         message = f"{_owner(engine, there)} {_gpus(count)} and vLLM uses {needed}: {count - needed} idle"

@@ -8,10 +8,11 @@ from msgspec import Struct
 from kvgate import catalogue
 from kvgate.budget import is_newer_than_known, parse_patch
 from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.rules.finding import Rule
 from kvgate.vllm.images import ImageFound, release_of_image
 from kvgate.vllm.options import Option, releases_read, spellings
 from kvgate.vllm.parser import find_option, parse_arguments
-from kvgate.vllm.parser_problems import OPTION_VALUE, PARSER_UNKNOWN, canonical
+from kvgate.vllm.parser_problems import OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD, canonical
 
 _OLDEST_GUESS = "0.8.5"
 """Oldest release that is guessed: without a stated one nobody means an engine before V1, unless only older releases have an option."""
@@ -112,15 +113,24 @@ def newest_understood() -> str:
 
 
 def _with_values(releases: Sequence[str], engine: FoundEngine) -> Sequence[str]:
-    """Drop the oldest releases that refuse a value which the newest takes, such as max_model_len auto, or a new parser."""
-    if _num_refused(engine, releases[-1]):
+    """Keep the releases that take the engine's values and words: some came later, as max_model_len auto or a parser, others are gone.
+
+    Where the newest refuses none, the releases before the last one that refuses some are dropped; else those stay that refuse the fewest.
+    """
+    refused = _refused(engine, releases[-1])
+    if not refused:
+        return next(releases[i:] for i, release in enumerate(releases) if not _refused(engine, release))
+    if PARSER_UNKNOWN in refused:  # a plug-in that is not seen may bring it along, in any release
         return releases
-    return next(releases[i:] for i, release in enumerate(releases) if not _num_refused(engine, release))
+    counts = [len(_refused(engine, release)) for release in releases]
+    return [release for release, count in zip(releases, counts, strict=True) if count == min(counts)]
 
 
-def _num_refused(engine: FoundEngine, release: str) -> int:
+def _refused(engine: FoundEngine, release: str) -> list[Rule]:
+    """Return the rules of the values and words that a release refuses."""
     problems = parse_arguments(engine.arguments, parse_patch(release), program=engine.program).problems
-    return sum(problem.rule in (OPTION_VALUE, PARSER_UNKNOWN) for problem in problems)
+    about_values = (OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD)
+    return [problem.rule for problem in problems if problem.rule in about_values and problem.severity is None]
 
 
 def _has_class(model: str, release: str) -> bool:

@@ -86,16 +86,22 @@ def read_model(given: ReaderInput) -> Iterator[FoundEngine]:
         yield _engine(given, spec, given.name)
 
 
+_CPU_PROFILE, _CPU_IMAGE = "cpu", "substratusai/vllm:v0.6.3.post1-cpu"
+"""A profile of KubeAI's chart 0.21.0 that has no GPU, and its image."""
+
+
 def _engine(given: ReaderInput, spec: Written, name: str) -> FoundEngine:
     """Make the engine of a model; `resourceProfile: nvidia-gpu-l4:2` is two times the profile."""
     written = spec.get("resourceProfile")
     profile_name, _, count = written.text.partition(":")
     profile, images = _profile(given, profile_name)
     gpus, resource = gpus_of(profile)
-    per_profile = gpus.count if profile.is_set else 1
+    is_on_cpus = profile_name == _CPU_PROFILE and not profile.is_set
+    per_profile = gpus.count if profile.is_set else None if is_on_cpus else 1
     times = int(count) if count.isdecimal() and len(count) < 5 else 1
     hints = (*((resource,) if resource else ()), *node_hints(profile))
     image = images.get(profile.get("imageName").text) if profile.is_set else NOTHING
+    image = Written(value=_CPU_IMAGE) if is_on_cpus else image
     own = Hint(name=_PROFILE, value=profile_name, path=written.path)
     amount = profile.get("limits", "memory")
     single = parse_quantity(amount.text)

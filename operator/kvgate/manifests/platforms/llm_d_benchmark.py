@@ -15,7 +15,7 @@ from kvgate.manifests.pods.containers import is_simulator
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.pod_engines import engines_of_container
 from kvgate.text.patterns import pattern
-from kvgate.vllm.variables import ALLOW_LONG
+from kvgate.vllm.variables import ALLOW_LONG, allows_any_length
 
 _SIDES = {"standalone": False, "decode": True, "prefill": False}
 """Section of an engine → whether it is on where nothing is said."""
@@ -129,6 +129,7 @@ def _engines(given: ReaderInput, stack: Written, section: Written, side: str) ->
     label, path = section.get("acceleratorType"), _path(given, stack, side)
     workers = _size(section, "workers") if stack.get("multinode", "enabled").value is True else 1
     own = section.get("vllm", "customCommand").text
+    any_length = stack.get("vllmCommon", "flags", "allowLongMaxModelLen")  # "1" in the benchmark's defaults.yaml
     script = _PLACEHOLDER.sub(lambda match: _field(stack, match[1]), own) if own else _command(stack, section)
     container = {
         "image": _image(stack, section),
@@ -162,6 +163,7 @@ def _engines(given: ReaderInput, stack: Written, section: Written, side: str) ->
                 num_pods=workers,
                 hints=(*_hints(stack, section, label, path), *engine.hints),
                 assumed=(f"{words}, as the benchmark has it",) if filled else (),
+                takes_any_length=engine.takes_any_length or allows_any_length(any_length.text or "1"),
                 has_shared_memory=side != "standalone" or None,
             )
 

@@ -864,3 +864,20 @@ def test_the_image_and_the_variable_say_who_samples(
 
 def test_a_server_has_its_own_default_of_sequences_whatever_its_batch(tmp_path: Path) -> None:
     assert "default of max_num_seqs" not in told(judged(tmp_path, "Qwen/Qwen3-8B", "--max-num-batched-tokens=2048"))
+
+
+def test_a_value_that_only_older_releases_take_is_no_error_where_the_release_is_not_known(tmp_path: Path) -> None:
+    arguments = ("Qwen/Qwen2.5-7B-Instruct", "--max-model-len=8192", "--enable-chunked-prefill=false")
+    unknown = judged(tmp_path, *arguments, image="corp/llm:7")
+    assert unknown.vllm_version.startswith("0.7") or unknown.vllm_version.startswith("0.6")
+    assert "OptionValue" not in rules(unknown)
+    stated = judged(tmp_path, *arguments, image="vllm/vllm-openai:v0.9.2")
+    assert "OptionValue" in rules(stated, Severity.ERROR)
+
+
+@pytest.mark.parametrize("resource", ["huawei.com/Ascend910", "google.com/tpu", "habana.ai/gaudi"])
+def test_devices_that_hold_several_chips_are_not_counted_as_gpus(tmp_path: Path, resource: str) -> None:
+    found = judged(
+        tmp_path, "Qwen/Qwen3-8B", "-tp=2", container={"resources": {"limits": {resource: 1}}}, nodeSelector={}
+    )
+    assert "TooFewGpus" not in rules(found)
