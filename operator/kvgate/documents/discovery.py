@@ -16,7 +16,10 @@ MAX_IGNORE_RULES = 1000
 """Lines of all `.gitignore` files that count for one folder; what further ones name is read."""
 _MAX_IGNORE_BYTES = 64 << 10
 """Size of one `.gitignore`; a longer one is not used."""
-_IGNORE_FILE, _CHART_FILE, _TEMPLATES, _ENVIRONMENT_FILE = ".gitignore", "Chart.yaml", "templates", "pyvenv.cfg"
+CHART_FILE = "Chart.yaml"
+KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+"""Names of the file that makes a folder one for kustomize."""
+_IGNORE_FILE, _TEMPLATES, _ENVIRONMENT_FILE = ".gitignore", "templates", "pyvenv.cfg"
 _MAX_PROGRAM_BYTES = 64 << 10
 _OF_RAY_SERVE = (
     b"build_openai_app",
@@ -45,6 +48,8 @@ class PassedOver(Struct, frozen=True, kw_only=True):
 
     why: Why
     count: int = 1
+    folder: Path | None = None
+    """The folder of templates."""
 
 
 class _IgnoreRule(Struct, frozen=True, kw_only=True):
@@ -78,7 +83,7 @@ def files_below(folder: Path, root: Path) -> Iterator[Path | OSError | PassedOve
         place = _entered(places.pop(top), Path(top), root, has_rules=_IGNORE_FILE in names)
         entered = []
         for name in sorted(name for name in folders if not name.startswith(".")):
-            passed = _passed_folder(Path(top, name), place, is_of_chart=_CHART_FILE in names)
+            passed = _passed_folder(Path(top, name), place, is_of_chart=CHART_FILE in names)
             if passed is None:
                 entered.append(name)
                 places[os.path.join(top, name)] = _Folder(steps=(*place.steps, name), rules=place.rules)  # noqa: PTH118
@@ -94,7 +99,12 @@ def files_below(folder: Path, root: Path) -> Iterator[Path | OSError | PassedOve
 
 
 def _is_read(name: str) -> bool:
-    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
+    return (name.lower().endswith(SUFFIXES) and not name.startswith(".")) or name == KUSTOMIZATIONS[-1]
+
+
+def is_rendered_by(name: str) -> bool:
+    """Return whether the file of this name says what Helm or kustomize render."""
+    return name == CHART_FILE or name in KUSTOMIZATIONS
 
 
 def _starts_ray_serve(path: Path, root: Path) -> bool:
@@ -115,7 +125,7 @@ def _passed_folder(path: Path, place: _Folder, *, is_of_chart: bool) -> PassedOv
         return PassedOver(why=Why.PACKAGES)
     if is_of_chart and path.name == _TEMPLATES:
         count = sum(_is_read(name) for _, _, names in os.walk(path) for name in names)
-        return PassedOver(why=Why.CHART_TEMPLATE, count=count)
+        return PassedOver(why=Why.CHART_TEMPLATE, count=count, folder=path)
     return None
 
 

@@ -30,6 +30,8 @@ class WordsOfInterest(Struct, frozen=True, kw_only=True):
 
     engine: Collection[str]
     """Words of engines in small letters, in the text in whatever letters."""
+    marks: Collection[str] = ()
+    """Texts in small letters, one of which a chart or an overlay with an engine has."""
     exact: Collection[str] = ()
     """Any other words, as the text has them."""
     kinds: Collection[str] = ()

@@ -1,6 +1,6 @@
 """Positions in files: from the path of a field to its line, also in YAML that stands as text in a field of other YAML."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -43,7 +43,7 @@ UNREADABLE = Rule(
     id="Unreadable",
     severities=(Severity.ERROR,),
     scope=Scope.FILES,
-    title="A file is missing, binary, too large, or cannot be opened; or kvgate itself fails on a document.",
+    title="A file is missing, binary, too large, or cannot be opened; Helm or kustomize cannot render it; or kvgate itself fails on it.",
 )
 
 
@@ -64,19 +64,26 @@ def defect(file: str, position: Position, error: Exception) -> Broken:
 def locate(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node]:
     """Return (the node to show, the value) of `spec.vllm.extraArgs[1]`: shown is the field's key, or that of its nearest written parent."""
     shown = node
-    for index, quoted, plain in _STEP.findall(path):
-        name = quoted or plain
-        if index and isinstance(node, yaml.SequenceNode) and int(index) < len(node.value):
-            node = shown = node.value[int(index)]
-        elif name and isinstance(node, yaml.MappingNode) and (entry := _entry(node, name)):
+    for step in steps_of(path):
+        if isinstance(step, str) and (entry := entry_of(node, step)):
             shown, node = entry
+        elif isinstance(step, int) and isinstance(node, yaml.SequenceNode) and step < len(node.value):
+            node = shown = node.value[step]
         else:
             break
     return shown, node
 
 
-def _entry(node: yaml.MappingNode, name: str, depth: int = 0) -> tuple[yaml.Node, yaml.Node] | None:
-    """Return the mapping's own entry, else that of a mapping which is merged into it (`<<: *base`)."""
+def steps_of(path: str) -> Iterator[str | int]:
+    """Yield the names and indices of `spec.vllm.extraArgs[1]`."""
+    for index, quoted, plain in _STEP.findall(path):
+        yield int(index) if index else quoted or plain
+
+
+def entry_of(node: yaml.Node, name: str, depth: int = 0) -> tuple[yaml.Node, yaml.Node] | None:
+    """Return (key, value): the mapping's own entry, else that of a mapping which is merged into it (`<<: *base`)."""
+    if not isinstance(node, yaml.MappingNode):
+        return None
     own = _own_entries(node).get(name)
     if own or depth > _MAX_MERGES:
         return own
@@ -84,7 +91,7 @@ def _entry(node: yaml.MappingNode, name: str, depth: int = 0) -> tuple[yaml.Node
         if key.value == "<<":
             bases = value.value if isinstance(value, yaml.SequenceNode) else [value]
             for base in bases:
-                if isinstance(base, yaml.MappingNode) and (found := _entry(base, name, depth + 1)):
+                if found := entry_of(base, name, depth + 1):
                     return found
     return None
 

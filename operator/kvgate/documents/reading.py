@@ -1,7 +1,6 @@
-"""YAML and JSON streams from files, folders and standard input, one document at a time, with positions."""
+"""YAML and JSON streams, one document at a time, with positions."""
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -10,10 +9,11 @@ import yaml
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kvgate.documents.bounded_files import Refused, guard_of, open_file
-from kvgate.documents.discovery import PassedOver, Why, files_below, root_of
+from kvgate.documents.bounded_files import open_file
+from kvgate.documents.discovery import PassedOver, Why
 from kvgate.documents.interest import MAX_CHECKED_BYTES, NO_INTEREST, Interest, WordsOfInterest, interest_of
 from kvgate.documents.nodes import NodeRoom, YamlError, compose, construct, is_harmless
+from kvgate.documents.origins import NO_CHARTS, Origin, PathMap, Place
 from kvgate.documents.positions import INVALID_YAML, Broken, Position, broken, locate
 from kvgate.documents.streams import Comment, NotText, comments_in, documents, text_of
 
@@ -43,6 +43,8 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     """Comments for kvgate."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Path of a value that another part of the document sets → the path where it is written."""
+    origin: Origin | None = None
+    """Where it was rendered from; None where it stands in its file as it is."""
 
     @property
     def position(self) -> Position:
@@ -62,6 +64,21 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         _, value = locate(self.node, path)
         is_block = isinstance(value, yaml.ScalarNode) and value.style in ("|", ">")
         return Position(line=at.line + 1) if is_block and not line else at
+
+    def place_of(self, path: str, line: int = 0) -> Place:
+        """Return the place of a field for people: in the file that it was rendered from, as well as that is known."""
+        at = self.position_of(path, line)
+        return self.origin.place(self.node, path, at) if self.origin else Place(file=self.file, position=at)
+
+    def place_of_line(self, line: int) -> Place:
+        """Return the place of a line that the document's comments are counted in."""
+        at = Position(line=line)
+        return self.origin.place_of_line(at) if self.origin else Place(file=self.file, position=at)
+
+    @property
+    def files(self) -> Sequence[str]:
+        """The file, and those that it was rendered from."""
+        return self.file, *(self.origin.files if self.origin else ())
 
     def _at(self, node: yaml.Node) -> Position:
         return Position(line=self.line_offset + node.start_mark.line + 1, column=node.start_mark.column + 1)
@@ -100,47 +117,30 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         return value
 
 
-_Item = Document | Broken | PassedOver | None
+Item = Document | Broken | PassedOver | None
 """None: a document of no interest."""
 
 
-class _Reading(Struct, frozen=True, kw_only=True):
-    """The reading of one input: the words of interest, the folder that bounds it, and room for nodes."""
+class Reading(Struct, frozen=True, kw_only=True):
+    """The reading of one input: the words of interest, room for nodes, and the charts that streams were rendered from."""
 
     words: WordsOfInterest | None = None
     """None: every document is made."""
-    root: Path | None = None
     seen: Callable[[int], None] | None = None
     """Called with the bytes of each document."""
     room: NodeRoom = field(default_factory=NodeRoom)
+    path_map: PathMap = NO_CHARTS
 
-    def of_path(self, path: str) -> Iterator[_Item]:
-        given = Path(path)
-        guard = guard_of(given, self.root)
-        if path == STDIN:
-            yield from self.of_stream(STDIN_NAME, sys.stdin.buffer)
-        elif not given.is_dir():
-            yield from self._of_file(given, guard)
-        elif guard and not given.resolve().is_relative_to(guard.resolve()):
-            yield _unreadable(path, Refused(f"it leads out of {guard.resolve()}"))
-        else:  # files that are not named are read only where they lie in the repository
-            root = guard or root_of(given)
-            for found in files_below(given, root):
-                if isinstance(found, PassedOver):
-                    yield found
-                elif isinstance(found, OSError):
-                    yield _unreadable(str(found.filename), found)
-                else:
-                    yield from self._of_file(found, root)
-
-    def _of_file(self, path: Path, inside: Path | None) -> Iterator[_Item]:
+    def of_file(self, path: Path, inside: Path | None) -> Iterator[Item]:
+        """Read a file. `inside`: the folder that it must not lie outside of."""
         try:
             with open_file(path, inside) as file:
                 yield from self.of_stream(str(path), file)
         except OSError as error:
-            yield _unreadable(str(path), error)
+            yield unreadable(str(path), error)
 
-    def of_stream(self, file: str, stream: BinaryIO) -> Iterator[_Item]:
+    def of_stream(self, file: str, stream: BinaryIO) -> Iterator[Item]:
+        """Read every document of a stream. `file`: its name in findings."""
         index, waiting = 0, list[Comment]()
         try:
             for line_offset, data in documents(stream, lambda part: self._interest(part).is_read):
@@ -150,7 +150,7 @@ class _Reading(Struct, frozen=True, kw_only=True):
                 if self.seen:
                     self.seen(len(data or b""))
                 interest = self._interest(data) if data else NO_INTEREST
-                item: _Item | list[Comment] = None
+                item: Item | list[Comment] = None
                 if interest.is_too_large:
                     item = PassedOver(why=Why.LARGE_DATA)
                 elif data and (interest.is_read or len(data) <= MAX_CHECKED_BYTES):
@@ -186,6 +186,7 @@ class _Reading(Struct, frozen=True, kw_only=True):
         comments = list(comments_in(text, line_offset))
         if node is None:
             return comments
+        origin = self.path_map.template(text, line_offset, is_stream=file == STDIN_NAME)
         return Document(
             file=file,
             index=index,
@@ -195,39 +196,17 @@ class _Reading(Struct, frozen=True, kw_only=True):
             mentions_engine=interest.mentions_engine,
             first_line=line_offset + node.start_mark.line + 1,
             comments=(*waiting, *comments),
+            origin=origin,
         )
-
-
-def read_documents(paths: Iterable[str]) -> Iterator[Document | Broken]:
-    """Yield the documents of every path in order, and Broken for each part that cannot be read."""
-    reading = _Reading()
-    return _documents_of(item for path in paths for item in reading.of_path(path))
 
 
 def parsed(file: str, stream: BinaryIO) -> Iterator[Document | Broken]:
     """Read every document of one stream. `file`: its name in findings."""
-    return _documents_of(_Reading().of_stream(file, stream))
+    return (item for item in Reading().of_stream(file, stream) if isinstance(item, Document | Broken))
 
 
-def _documents_of(items: Iterable[_Item]) -> Iterator[Document | Broken]:
-    return (item for item in items if isinstance(item, Document | Broken))
-
-
-def read_relevant(
-    paths: Iterable[str],
-    words: WordsOfInterest,
-    root: Path | None = None,
-    seen: Callable[[int], None] | None = None,
-) -> Iterator[_Item]:
-    """Read the documents of every path, with None for each that is YAML and has none of these words.
-
-    `root`: a path that is written below this folder must not lead out of it. `seen` is called with the bytes of each document.
-    """
-    reading = _Reading(words=words, root=root, seen=seen)
-    return (item for path in paths for item in reading.of_path(path))
-
-
-def _unreadable(path: str, error: OSError) -> Broken:
+def unreadable(path: str, error: OSError) -> Broken:
+    """Report a file or a folder that cannot be opened."""
     message = f"cannot be read: {error.strerror or error}"
     return broken(path, Position(line=1), message, "give a file or a folder that can be read")
 

@@ -12,8 +12,9 @@ from msgspec import Struct, field
 from kvgate.api import GROUP, KIND
 from kvgate.documents.discovery import PassedOver, Why
 from kvgate.documents.interest import WordsOfInterest
+from kvgate.documents.paths import AS_WRITTEN, ChartOptions, Unrendered, read_relevant
 from kvgate.documents.positions import Broken, defect
-from kvgate.documents.reading import Document, read_relevant
+from kvgate.documents.reading import Document
 from kvgate.documents.templates import objects_of
 from kvgate.documents.written import Written
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
@@ -23,6 +24,7 @@ from kvgate.manifests.platforms.readers import (
     KEYS_OF_ENGINES,
     NOT_READ,
     WITHOUT_ENGINES,
+    engine_marks,
     engine_words,
     supporting_kinds,
 )
@@ -75,6 +77,8 @@ class InputDocuments(Struct, kw_only=True):
     """Documents that have nothing to do with vLLM."""
     passed_over: Counter[Why] = field(default_factory=Counter)
     """Files in the folders that were not read, by reason."""
+    unrendered: list[Unrendered] = field(default_factory=list)
+    """Charts and kustomizations that are not rendered, or not all of them."""
     config_maps: Nearest = field(default_factory=Nearest)
     """Data of ConfigMaps with their documents, by (namespace, name)."""
     claims: Nearest = field(default_factory=Nearest)
@@ -122,6 +126,7 @@ def of_interest() -> WordsOfInterest:
     """Return the words by which a document may hold an engine, or support one."""
     return WordsOfInterest(
         engine=engine_words(),
+        marks=(GROUP, *engine_marks()),
         exact=(GROUP,),
         kinds=(*supporting_kinds(), *map(name_of_kind, NOT_READ)),
         without_engines=WITHOUT_ENGINES,
@@ -130,18 +135,23 @@ def of_interest() -> WordsOfInterest:
 
 
 def read_manifests(
-    paths: Iterable[str], root: Path | None = None, seen: Callable[[int], None] | None = None
+    paths: Iterable[str],
+    root: Path | None = None,
+    charts: ChartOptions = AS_WRITTEN,
+    seen: Callable[[int], None] | None = None,
 ) -> InputDocuments:
     """Read all documents of the paths before any is judged: a ConfigMap may stand after the object that refers to it.
 
     `root`: a path that is written below this folder must not lead out of it. `seen` is called with the bytes of each document.
     """
     found = InputDocuments()
-    for item in read_relevant(paths, of_interest(), root, seen):
+    for item in read_relevant(paths, of_interest(), root, charts, seen):
         if item is None:
             found.num_others += 1
         elif isinstance(item, PassedOver):
             found.passed_over[item.why] += item.count
+        elif isinstance(item, Unrendered):
+            found.unrendered.append(item)
         elif isinstance(item, Broken):
             found.broken.append(item)
         else:

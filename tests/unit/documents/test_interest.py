@@ -12,7 +12,8 @@ import yaml
 
 from kvgate.api import GROUP
 from kvgate.documents.interest import MAX_VALUES_BYTES, interest_of
-from kvgate.documents.reading import Document, _Reading, read_documents
+from kvgate.documents.paths import read_documents
+from kvgate.documents.reading import Document, Reading
 from kvgate.documents.streams import NotText, documents
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
@@ -135,7 +136,7 @@ def test_a_document_that_is_too_long_hides_no_other_and_is_reported_only_if_it_m
 
 
 def test_what_is_too_large_leaves_the_room_for_others() -> None:
-    reading = _Reading(words=WORDS)
+    reading = Reading(words=WORDS)
     reading.room.left = 100
     large = b"vllm: [" + b"1," * 200 + b"1]\n"
     items = list(reading.of_stream("x.yaml", BytesIO(large + b"---\n" + POD.encode())))
@@ -145,4 +146,4 @@ def test_what_is_too_large_leaves_the_room_for_others() -> None:
 @pytest.mark.parametrize("form", [lambda text: text, lambda text: json.dumps({"x": text})])
 def test_data_without_a_word_of_an_engine_is_not_parsed(form: Callable[[str], str]) -> None:
     long = form("a: [1, 2\n" * 3000)
-    assert list(_Reading(words=WORDS).of_stream("x.yaml", BytesIO(long.encode()))) == [None]
+    assert list(Reading(words=WORDS).of_stream("x.yaml", BytesIO(long.encode()))) == [None]

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from kvgate.documents.nodes import NodeRoom
-from kvgate.documents.reading import _Reading
+from kvgate.documents.reading import Reading
 from kvgate.manifests import Broken, Document, read_documents
 
 OURS = """\
@@ -271,7 +271,7 @@ def test_standard_input_is_a_stream_too(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_nodes_of_all_documents_of_an_input_are_counted_together() -> None:
     """A node takes a thousand times the memory of the two characters that it may be written with."""
     text = "\n---\n".join(["vllm: [1, 1, 1, 1]"] * 5)
-    items = list(_Reading(room=NodeRoom(left=21)).of_stream("x.yaml", BytesIO(text.encode())))
+    items = list(Reading(room=NodeRoom(left=21)).of_stream("x.yaml", BytesIO(text.encode())))
     assert [type(item).__name__ for item in items] == ["Document", "Document", "Document", "Broken", "Broken"]
     refused = items[3]
     assert isinstance(refused, Broken)
@@ -281,7 +281,7 @@ def test_the_nodes_of_all_documents_of_an_input_are_counted_together() -> None:
 
 
 def test_nodes_with_tags_are_counted_too() -> None:
-    (item,) = _Reading(room=NodeRoom(left=20)).of_stream("x.yaml", BytesIO(b"vllm: [" + b"!a 1," * 30 + b"]"))
+    (item,) = Reading(room=NodeRoom(left=20)).of_stream("x.yaml", BytesIO(b"vllm: [" + b"!a 1," * 30 + b"]"))
     assert isinstance(item, Broken)
     assert "keys and values" in item.finding.message
 
@@ -292,9 +292,10 @@ def test_values_beyond_the_limit_take_no_memory(tmp_path: Path) -> None:
     path.write_bytes(b"vllm: [" + b"1,\n" * 4_000_000 + b"1]\n")
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (700 << 20,) * 2)\n"
-        "from kvgate.documents.reading import _Reading\n"
+        "from pathlib import Path\n"
+        "from kvgate.documents.reading import Reading\n"
         "from kvgate.documents.nodes import NodeRoom\n"
-        "print([item.finding.message for item in _Reading(room=NodeRoom(left=500_000)).of_path(sys.argv[1])])"
+        "print([item.finding.message for item in Reading(room=NodeRoom(left=500_000)).of_file(Path(sys.argv[1]), None)])"
     )
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=100)
     assert "keys and values" in done.stdout, done.stderr

@@ -21,6 +21,9 @@ from kvgate.cli.reports.wording import passed_over
 from kvgate.cli.shared_options import GIVEN_FILE, with_engine_facts
 from kvgate.cli.terminal import for_file, show, show_error
 from kvgate.documents.bounded_files import write_text
+from kvgate.documents.discovery import CHART_FILE
+from kvgate.documents.origins import PathMap
+from kvgate.documents.paths import ChartOptions
 from kvgate.rules.finding import Severity
 
 FORMATS = {
@@ -75,6 +78,15 @@ def _fail_on(_: click.Context, __: click.Parameter, text: str | None) -> str | N
     return text
 
 
+def _path_map(_: click.Context, __: click.Parameter, given: Sequence[str]) -> PathMap:
+    """Read FROM=TO."""
+    folders = dict(text.partition("=")[::2] for text in given)
+    for name, folder in folders.items():
+        if not name.strip("/") or not Path(folder).is_dir():
+            raise click.BadParameter(f"{name}={folder}: write the name of the chart, `=`, and a folder that is there.")
+    return PathMap(folders=folders)
+
+
 @click.command(cls=Command)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", shell_complete=a_file)
 @with_engine_facts(found_from="PATH")
@@ -100,6 +112,27 @@ def _fail_on(_: click.Context, __: click.Parameter, text: str | None) -> str | N
     default=Severity.WARNING.value,
     show_default=True,
     help="Least severity that text and markdown show.",
+)
+@click.option(
+    "-f",
+    "--values",
+    multiple=True,
+    metavar="FILE",
+    type=GIVEN_FILE,
+    help="Values for the charts among PATH, as of `helm template`. May be repeated; later ones win.",
+)
+@click.option("--set", "sets", multiple=True, metavar="NAME=VALUE", help="One value for the charts among PATH.")
+@click.option(
+    "--path-map",
+    multiple=True,
+    metavar="FROM=TO",
+    callback=_path_map,
+    help="Folder TO of the chart that `# Source:` comments of rendered manifests call FROM: findings are shown in its templates.",
+)
+@click.option(
+    "--render/--no-render",
+    default=True,
+    help="Render charts and kustomizations with helm, and kustomize or kubectl, where these are installed; default: --render.",
 )
 @click.option(
     "--nothing-is-fine", is_flag=True, help="Exit with code 0 where no vLLM engine is found: for hooks and pipelines."
@@ -128,6 +161,10 @@ def check(
     write_baseline: Path | None,
     *,
     nothing_is_fine: bool,
+    values: tuple[Path, ...],
+    sets: tuple[str, ...],
+    path_map: PathMap,
+    render: bool,
     **options: Any,
 ) -> None:
     """Judge every vLLM engine in PATH: files, folders, or - for standard input.
@@ -135,10 +172,15 @@ def check(
     An InferenceDeployment is judged by its admission policy. An engine in any other manifest, or in Helm values, is judged by
     whether vLLM would start. ConfigMaps in the same input are read where something refers to them.
 
+    A folder with a Chart.yaml is a chart, and one with a kustomization.yaml an overlay: what they render to is judged.
+
     Exit code: 0 no engine is refused, 1 an engine is refused, or a document beside the engines cannot be read, 2 no engine could be
     judged.
     """
-    given = CheckOptions(**options)
+    if (values or sets) and not any(Path(path, CHART_FILE).is_file() for path in paths):
+        raise click.UsageError("--values and --set are for charts, and no PATH is a folder with a Chart.yaml.")
+    charts = ChartOptions(is_rendered=render, values=values, sets=sets, path_map=path_map)
+    given = CheckOptions(charts=charts, **options)
     report = report_or_exit(paths, given)
     if write_baseline:
         report = _with_new_baseline(write_baseline, report, given)

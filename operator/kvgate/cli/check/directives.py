@@ -8,6 +8,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from kvgate.budget import Workload
+from kvgate.documents.origins import Place
 from kvgate.documents.streams import Comment
 from kvgate.manifests import Document
 from kvgate.manifests.pods.engine_found import FoundEngine
@@ -146,11 +147,16 @@ def _first_lines(engines: list[FoundEngine]) -> list[int]:
 
     One document may hold several objects, as a List.
     """
-    lines = [engine.document.position_of(engine.path).line for engine in engines]
+    lines = [_line(engine.document.place_of(engine.path)) for engine in engines]
     first: dict[int, int] = {}
     for engine, line in zip(engines, lines, strict=True):
         first[id(engine.document)] = min(line, first.get(id(engine.document), line))
     return [
-        engine.document.position.line if line == first[id(engine.document)] else line
+        _line(engine.document.place_of("")) if line == first[id(engine.document)] else line
         for engine, line in zip(engines, lines, strict=True)
     ]
+
+
+def _line(place: Place) -> int:
+    """Return the line that comments count in."""
+    return place.rendered_line or place.position.line

@@ -20,6 +20,7 @@ from kvgate.cli.model_config import ModelConfig, read_model_config
 from kvgate.cli.shared_options import read_calibration
 from kvgate.documents.bounded_files import guard_of, repository_of
 from kvgate.documents.globs import any_path_matches, name_matches
+from kvgate.documents.paths import ChartOptions
 from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
 from kvgate.judge.facts import unknown_accelerators
@@ -50,6 +51,7 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     """Least severity that reports for people show."""
     root: Path | None = None
     """The folder that nothing leads out of."""
+    charts: ChartOptions = ChartOptions()
     fetch: bool | None = None
     fetch_seconds: int = DEFAULT_SECONDS
     lock: Path | None = None
@@ -74,9 +76,9 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
     """True where models that nobody knows are fetched."""
     file: ConfigFile | None = None
 
-    def defaults(self, file: str, name: str, root: Written) -> Defaults:
-        """Return the facts for one engine: `root` is the object that holds it, `name` its own name."""
-        sources = self._sources(file, name, root)
+    def defaults(self, files: Sequence[str], name: str, root: Written) -> Defaults:
+        """Return the facts for one engine: `root` is the object that holds it, `name` its own name, `files` what it was rendered from."""
+        sources = self._sources(files, name, root)
         model_config = self._model_config(sources)
         workload = _first("workload", sources)
         version = self.vllm_version or _first("vllm_version", sources)
@@ -98,7 +100,7 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
         if self.file is None or not self.file.has_requirements:
             return
         root = item.engine.engine.root if item.engine else Written(value=item.document.load())
-        sources = self._sources(item.document.file, item.name, root)
+        sources = self._sources(item.document.files, item.name, root)
         for name in ("headroom", "guarantee", "accelerators"):
             stated = ((source, getattr(source.require, name)) for source in sources if source.require)
             for source, value in islice((pair for pair in stated if pair[1]), 1):
@@ -107,9 +109,9 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
                 names = self.file.config.without_pools(value) if name == "accelerators" else value
                 yield name, f"{prefix}require.{name}", names
 
-    def model_config_of(self, file: str, name: str, root: Written) -> ModelConfig | None:
+    def model_config_of(self, files: Sequence[str], name: str, root: Written) -> ModelConfig | None:
         """Return the config.json for the model of one engine, used where the catalogue does not have the model."""
-        return self._model_config(self._sources(file, name, root))
+        return self._model_config(self._sources(files, name, root))
 
     def _model_config(self, sources: Sequence[Mapping | Config]) -> ModelConfig | None:
         path = None if self.model_config else _first("config_json", sources)
@@ -117,12 +119,12 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
             return self.model_config
         return read_model_config(self.file.folder / path, inside=self.file.root)
 
-    def _sources(self, file: str, name: str, root: Written) -> Sequence[Mapping | Config]:
+    def _sources(self, files: Sequence[str], name: str, root: Written) -> Sequence[Mapping | Config]:
         """Return the mappings that match an engine, then the configuration itself."""
         if self.file is None:
             return ()
-        path = self.file.path_below(file)
-        mappings = (each for each in self.file.config.mappings if _matches(each, path, name, root))
+        paths = tuple(map(self.file.path_below, files))
+        mappings = (each for each in self.file.config.mappings if _matches(each, paths, name, root))
         return (*mappings, self.file.config)
 
 
@@ -131,8 +133,8 @@ def _first(field: str, sources: Sequence[Mapping | Config]) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _matches(mapping: Mapping, path: str, name: str, root: Written) -> bool:
-    if mapping.paths and not any_path_matches(path, mapping.paths):
+def _matches(mapping: Mapping, paths: Sequence[str], name: str, root: Written) -> bool:
+    if mapping.paths and not any(any_path_matches(path, mapping.paths) for path in paths):
         return False
     selector = mapping.selector
     if selector is None:

@@ -77,7 +77,8 @@ def _commented(items: list[Item], found: list[Directive], hints: _Hints) -> list
     used: set[_Place] = set()
 
     def judged(placed: Placed) -> Placed:
-        line = placed.line if placed.file == items[0].document.file else 0
+        line = placed.rendered_line or placed.line
+        line = line if placed.file == items[0].document.place_of_line(line).file else 0
         for place in ((placed.rule, None), (placed.rule, line)):
             if place in reasons:
                 used.add(place)
@@ -88,9 +89,10 @@ def _commented(items: list[Item], found: list[Directive], hints: _Hints) -> list
     extra = [(each.comment, each.finding) for each in found if isinstance(each, Problem)]
     if items[0].deployment:
         extra += [(each.comment, _WORKLOAD_ELSEWHERE) for each in found if isinstance(each, WorkloadComment)]
+    # another rendering of the same file may have what the comment is for
     extra += [
         (ignore.comment, _unused(rule, hints))
-        for ignore in ignores
+        for ignore in (ignores if not items[0].source else ())
         for rule in ignore.rules
         if _place(rule, ignore) not in used
     ]
@@ -119,9 +121,11 @@ def _with_comment_findings(items: list[Item], extra: list[tuple[Comment, Finding
     """Add each finding about a comment to the engine that the comment stands in, or to the first one."""
     added: dict[int, list[Placed]] = {}
     for comment, finding in extra:
-        index = max(0, bisect_right(items, comment.about, key=lambda item: item.line) - 1)
-        file = items[index].document.file
-        added.setdefault(index, []).append(Placed(finding=finding, file=file, line=comment.line, column=1, path=""))
+        index = max(0, bisect_right(items, comment.about, key=lambda item: item.rendered_line or item.line) - 1)
+        place = items[index].document.place_of_line(comment.line)
+        line, rendered = place.position.line, place.rendered_line
+        placed = Placed(finding=finding, file=place.file, line=line, column=1, path="", rendered_line=rendered)
+        added.setdefault(index, []).append(placed)
     return [
         replace(item, all_findings=(*item.all_findings, *added[index])) if index in added else item
         for index, item in enumerate(items)

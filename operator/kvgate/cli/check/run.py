@@ -66,6 +66,7 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
         fail_on=frozenset(map(str.strip, (options.fail_on or (config and config.fail_on) or "").split(","))),
         show=Severity(options.show),
         passed_over=documents.passed_over,
+        unrendered=tuple(documents.unrendered),
     )
     if file and file.config.ignore:
         report = with_findings(report, lambda placed: by_configuration(placed, file))
@@ -101,7 +102,7 @@ class Engines(Struct, frozen=True, kw_only=True):
 def engines_in(paths: Sequence[str], options: CheckOptions) -> Engines:
     """Read the manifests, and find the engines in them."""
     with progress_of_reading() as seen:
-        documents = read_manifests(paths, options.root, seen)
+        documents = read_manifests(paths, options.root, options.charts, seen)
     return Engines(documents=documents, found=find_engines(documents))
 
 
@@ -109,7 +110,12 @@ def _in_order(items: Sequence[Item]) -> tuple[Item, ...]:
     """Sort items by their place, file by file in the order of the input, and the findings of each by file, line and severity."""
     files = {file: index for index, file in enumerate(dict.fromkeys(item.document.file for item in items))}
     sorted_within = (replace(item, all_findings=tuple(sorted(item.all_findings, key=_place_of))) for item in items)
-    return tuple(sorted(sorted_within, key=lambda item: (files[item.document.file], item.line)))
+    return tuple(sorted(sorted_within, key=lambda item: (files[item.document.file], *_line_of(item))))
+
+
+def _line_of(item: Item) -> tuple[int, int]:
+    """Return the place in a file, or in the stream that it is rendered to."""
+    return (item.document.index if item.document.origin else 0), item.rendered_line or item.line
 
 
 def _place_of(placed: Placed) -> tuple[str, int, int, int]:
@@ -129,15 +135,17 @@ def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFa
     """Judge an InferenceDeployment by its policy."""
     document = subject.document
     root = Written(value=document.load()) if given.file else NOTHING
-    config = given.model_config_of(document.file, subject.name, root)
+    config = given.model_config_of(document.files, subject.name, root)
     judged = judge_deployment(subject, documents, config, given.calibration, given.models, guarantee=given.guarantee)
     spec = subject.deployment.spec if subject.deployment else None
     is_refused = judged.decision is Decision.REFUSE  # what the policy admits all the same is no error
     findings = (finding if is_refused else finding.softened() for finding in judged.findings)
     located = (Located(finding=finding, path=field_path(finding.field)) for finding in findings)
+    place = document.place_of("")
     return Item(
         document=document,
-        line=document.position.line,
+        line=place.position.line,
+        rendered_line=place.rendered_line,
         path="",
         kind=KIND,
         name=subject.name,
@@ -194,16 +202,18 @@ def judge_deployment(
 
 def _judged_engine(engine: FoundEngine, workload: Workload | None, given: GivenFacts) -> JudgedEngine:
     """Judge an engine of another platform by vLLM's own start condition."""
-    defaults = given.defaults(engine.document.file, engine.name, engine.root)
+    defaults = given.defaults(engine.document.files, engine.name, engine.root)
     # a comment beside the engine knows its workload better than a mapping
     return judge_engine(engine, replace(defaults, workload=workload or defaults.workload))
 
 
 def _engine_item(judged: JudgedEngine) -> Item:
     engine, document = judged.engine, judged.engine.document
+    place = document.place_of(engine.path)
     return Item(
         document=document,
-        line=document.position_of(engine.path).line,
+        line=place.position.line,
+        rendered_line=place.rendered_line,
         path=engine.path,
         kind=document.kind or "values",
         name=engine.name,
@@ -221,7 +231,10 @@ def _engine_item(judged: JudgedEngine) -> Item:
 def _not_understood(document: Document) -> Item:
     """Report a document about vLLM that no reader understands: never silence."""
     finding = NOT_UNDERSTOOD.finding("", _NO_ENGINE, _NO_ENGINE_HELP if document.kind else _VALUES_HELP)
+    place = document.place_of("")
     return Item(
-        document=document, line=document.position.line, path="", kind=document.kind or "values", name="", namespace="",
-        platform="unknown", verdict=None, all_findings=(placed_in(document, Located(finding=finding, path="")),),
+        document=document, line=place.position.line, rendered_line=place.rendered_line, path="",
+        kind=document.kind or "values", name="", namespace="",
+        platform="unknown", verdict=None,
+        all_findings=(placed_in(document, Located(finding=finding, path="")),),
     )  # fmt: skip

@@ -27,6 +27,7 @@ def render(report: Report) -> str:
         schemaVersion=records.CHECK_SCHEMA_VERSION,
         documents=[document_record(item) for item in report.items],
         unreadable=[_finding(placed) for placed in report.unreadable],
+        unrendered=[records.UnrenderedRecord(**asdict(each)) for each in report.unrendered],
         summary=records.SummaryRecord(
             exit_code=int(report.exit_code),
             engines=sum(1 for item in report.items if item.platform != "unknown"),
@@ -46,9 +47,11 @@ def document_record(item: Item) -> records.DocumentRecord:
     budget = item.assessment.effective if item.assessment else None
     figures = item.figures
     return records.DocumentRecord(
-        file=item.document.file,
+        file=item.file,
         line=item.line,
         path=item.path,
+        rendered_by=item.document.file if item.document.origin else None,
+        rendered_line=item.rendered_line or None,
         platform=item.platform,
         kind=item.kind,
         namespace=item.namespace,
@@ -206,7 +209,7 @@ def render_difference(difference: Difference) -> str:
 def _change(change: EngineChange) -> records.ChangeRecord:
     item = change.item
     return records.ChangeRecord(
-        file=change.file or item.document.file,
+        file=change.file or item.file,
         path=item.path,
         platform=item.platform,
         kind=item.kind,

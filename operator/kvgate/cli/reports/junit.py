@@ -41,7 +41,7 @@ def _new_case(file: str, line: int, name: str) -> ET.Element:
 
 
 def _engine_case(item: Item) -> ET.Element:
-    case = _new_case(item.document.file, item.line, f"{item.title} {item.path}".rstrip())
+    case = _new_case(item.file, item.line, f"{item.title} {item.path}".rstrip())
     findings = item.findings
     if item.is_refused or not item.is_decided:
         worst = min(findings, key=lambda placed: list(Severity).index(placed.finding.severity), default=None)

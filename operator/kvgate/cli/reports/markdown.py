@@ -19,6 +19,7 @@ from kvgate.cli.reports.wording import (
     hidden,
     release_change,
     summary,
+    unrendered_lines,
     verdict_line,
 )
 from kvgate.judge.summary import shortened
@@ -26,7 +27,7 @@ from kvgate.rules.finding import Severity
 from kvgate.text.inert import inert
 from kvgate.text.patterns import pattern
 
-if TYPE_CHECKING:  # `kvgate check` has none
+if TYPE_CHECKING:
     from kvgate.cli.reports.difference import Difference, EngineChange
 
 MAX_ROWS = 200
@@ -52,7 +53,7 @@ def render(report: Report) -> str:
     if engines:
         rows = []
         for item in engines[:MAX_ROWS]:
-            place = _place(shown_file(item.document.file), item.line)
+            place = _place(shown_file(item.file), item.line)
             rows.append((cell(item.title), *map(cell, verdict_line(item)), place))
         lines += [
             "",
@@ -69,6 +70,7 @@ def render(report: Report) -> str:
                 f"- {_MARKS[result.placed.finding.severity]} {place} **{result.placed.rule}** {cell(result.message)}"
             )
         lines += _rest(results)
+    lines += ["", *(f"- {cell(line)}" for line in unrendered_lines(report))] if report.unrendered else []
     return "\n".join(lines)
 
 

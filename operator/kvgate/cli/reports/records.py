@@ -193,6 +193,10 @@ class DocumentRecord(Struct, frozen=True, kw_only=True):
     line: int
     path: str
     """Path of the engine in the document; empty for the whole document."""
+    rendered_by: str | None
+    """Kustomization, `Chart.yaml` or file of values by which the file was rendered; null where the file is as it is written."""
+    rendered_line: int | None
+    """Line of the engine in the output of `helm template`, whose template has no such line."""
     platform: str
     kind: str
     """Kind of the object; `values` for a document without a kind."""
@@ -231,6 +235,17 @@ class SummaryRecord(Struct, frozen=True, kw_only=True):
     """Files that were not read, by reason."""
 
 
+class UnrenderedRecord(Struct, frozen=True, kw_only=True):
+    """A chart or a kustomization that is not rendered, or not all of it."""
+
+    file: str
+    line: int
+    """Line of a template that Helm names; else 1."""
+    reason: str
+    detail: str
+    """The parts that are left out."""
+
+
 class CheckRecord(Struct, frozen=True, kw_only=True):
     """The report of `kvgate check -o json`."""
 
@@ -239,6 +254,8 @@ class CheckRecord(Struct, frozen=True, kw_only=True):
     documents: list[DocumentRecord]
     unreadable: list[FindingRecord]
     """Findings about documents, or parts of them, that could not be read."""
+    unrendered: list[UnrenderedRecord]
+    """Charts and kustomizations that are not rendered, or not all of them; their files are read as they are written."""
     summary: SummaryRecord
 
 

@@ -11,7 +11,8 @@ from msgspec import Struct, field
 from kvgate.api.conditions import Reason
 from kvgate.budget import CacheFigures, Guarantee, Verdict
 from kvgate.cli.exits import Exit
-from kvgate.documents.discovery import Why
+from kvgate.documents.discovery import CHART_FILE, Why
+from kvgate.documents.paths import Unrendered
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.judge import summary
 from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
@@ -70,6 +71,8 @@ class Placed(Struct, frozen=True, kw_only=True):
     column: int
     path: str
     ignored: Ignored | None = None
+    rendered_line: int = 0
+    """Line of the rendered stream, where the file is a template that has no such line; 0 where it is as it is written."""
 
     @property
     def rule(self) -> str:
@@ -80,10 +83,16 @@ def placed_in(document: Document, located: Located, files: Mapping[str, MountedT
     """Place a finding of one document: file, line and column of the field that it is about. `files`: texts of other documents."""
     if text := files.get(located.path):
         at = text.document.position_in(text.path, located.line)
-        return Placed(finding=located.finding, file=text.document.file, line=at.line, column=at.column, path=text.path)
-    position = document.position_of(located.path, located.line)
+        file = text.document.place_of(text.path).file
+        return Placed(finding=located.finding, file=file, line=at.line, column=at.column, path=text.path)
+    place = document.place_of(located.path, located.line)
     return Placed(
-        finding=located.finding, file=document.file, line=position.line, column=position.column, path=located.path
+        finding=located.finding,
+        file=place.file,
+        line=place.position.line,
+        column=place.position.column,
+        path=located.path,
+        rendered_line=place.rendered_line,
     )
 
 
@@ -110,10 +119,23 @@ class Item(Struct, frozen=True, kw_only=True):
     assumed: tuple[Assumed, ...] = ()
     all_findings: tuple[Placed, ...] = ()
     """All findings, also those that are ignored."""
+    rendered_line: int = 0
+    """Line of the rendered stream, where the file is a template."""
     deployment: JudgedDeployment | None = None
     """Set for an InferenceDeployment."""
     engine: JudgedEngine | None = None
     """Set for an engine of another platform."""
+
+    @property
+    def file(self) -> str:
+        """File of the engine for people: the template or the resource that it was rendered from."""
+        return self.document.place_of(self.path).file
+
+    @property
+    def source(self) -> str:
+        """The kustomization, or the values, that the engine was rendered by; empty where its file says it already."""
+        file = self.document.file
+        return file if file not in (self.file, STDIN_NAME) and Path(file).name != CHART_FILE else ""
 
     @property
     def findings(self) -> tuple[Placed, ...]:
@@ -187,7 +209,8 @@ class Item(Struct, frozen=True, kw_only=True):
         where = f" on {self.accelerator}" if self.accelerator else ""
         if self.namespace not in ("", NO_NAMESPACE):
             name = f"{self.namespace}/{name}"
-        return f"{self.platform} {name}{where}" if self.engine else self.kind
+        by = f" ({shown_file(self.source)})" if self.source else ""
+        return f"{self.platform} {name}{where}{by}" if self.engine else f"{self.kind}{by}"
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -207,6 +230,8 @@ class Report(Struct, frozen=True, kw_only=True):
     """Entries of the baseline that match no finding any more."""
     passed_over: Mapping[Why, int] = field(default_factory=dict)
     """Files in the folders that were not read, by reason."""
+    unrendered: tuple[Unrendered, ...] = ()
+    """Charts and kustomizations that are not rendered, or not all of them."""
 
     @property
     def unreadable(self) -> tuple[Placed, ...]:
@@ -255,7 +280,8 @@ class Result(Struct, frozen=True, kw_only=True):
         """Sentence with the engine, the finding and the remedy."""
         finding = self.placed.finding
         title = f"{self.item.title}: " if self.item else ""
-        return f"{title}{finding.message}" + (f"; {finding.remediation}" if finding.remediation else "")
+        place = f" (line {self.placed.rendered_line} of the rendered chart)" if self.placed.rendered_line else ""
+        return f"{title}{finding.message}{place}" + (f"; {finding.remediation}" if finding.remediation else "")
 
 
 def counting_results(report: Report) -> Iterator[Result]:

@@ -18,6 +18,7 @@ from kvgate.cli.reports.wording import (
     outcome,
     release_change,
     summary,
+    unrendered_lines,
     verdict_line,
 )
 from kvgate.cli.terminal import Line, Styled, text_of
@@ -40,13 +41,14 @@ def render(report: Report) -> str:
         lines += [*_item_lines(item, report.shown(item)), ""]
     for placed in report.unreadable:
         lines += [*broken_lines(placed), ""]
-    return text_of([*lines, "; ".join((summary(report), *hidden(report)))])
+    notes = [inert(line) for line in unrendered_lines(report)]
+    return text_of([*lines, *notes, *([""] if notes else []), "; ".join((summary(report), *hidden(report)))])
 
 
 def _item_lines(item: Item, findings: Sequence[Placed]) -> Iterator[Line]:
     verdict, told = verdict_line(item)
     shown = Styled(text=verdict, colour=outcome(item)[1], is_bold=True)
-    yield f"{item.document.file}:{item.line}: {item.title}: ", shown, f": {told}" if told else ""
+    yield f"{item.file}:{item.line}: {item.title}: ", shown, f": {told}" if told else ""
     yield from _finding_lines(findings)
     if item.ignored:
         reasons = dict.fromkeys(f"{placed.rule} ({ignored.reason})" for placed, ignored in item.ignored)
@@ -113,7 +115,7 @@ def _change_lines(change: EngineChange) -> Iterator[Line]:
     item = change.item
     title, *values = change_cells(change)
     colour = "red" if change.is_worse else None
-    yield f"{item.document.file}:{item.line}: ", Styled(text=title, colour=colour, is_bold=True)
+    yield f"{item.file}:{item.line}: ", Styled(text=title, colour=colour, is_bold=True)
     width = max(map(len, CHANGE_HEAD[1:]))
     for name, value in zip(CHANGE_HEAD[1:], values, strict=True):
         yield f"  {name:<{width}}  {value}"

@@ -11,8 +11,9 @@ from kvgate.budget import CacheFigures, Verdict
 from kvgate.budget.units import format_gib
 from kvgate.cli.reports.report import Item, Report
 from kvgate.documents.discovery import Why
+from kvgate.documents.paths import Unrendered
 from kvgate.judge.assess import Decision
-from kvgate.judge.summary import figures_text, judged_text, verdict_text
+from kvgate.judge.summary import figures_text, judged_text, shortened, verdict_text
 from kvgate.manifests.judging.which_gpus import folded
 from kvgate.rules.finding import Scope, Severity
 from kvgate.rules.memory import demanded
@@ -33,6 +34,10 @@ _COLOURS = {
     Verdict.DOES_NOT_FIT: "red",
     Verdict.UNKNOWN: "yellow",
 }
+
+
+MAX_REASONS, MAX_NAMED, MAX_REASON = 10, 3, 500
+"""Reasons why something is not rendered that are shown; files of one reason; characters of a line."""
 
 
 def outcome(item: Item) -> tuple[str, str]:
@@ -122,6 +127,20 @@ def passed_over(report: Report) -> Iterator[str]:
         is_chart = Why.CHART_TEMPLATE in report.passed_over
         render_it = " (render the chart: helm template CHART | kvgate check -)" if is_chart else ""
         yield f"skipped: {', '.join(counts)}{render_it}"
+
+
+def unrendered_lines(report: Report) -> Iterator[str]:
+    """Yield a line for each reason why charts and kustomizations are not rendered, or not all of them."""
+    by_reason: dict[str, list[Unrendered]] = {}
+    for each in report.unrendered:
+        by_reason.setdefault(each.reason, []).append(each)
+    for reason, found in list(by_reason.items())[:MAX_REASONS]:
+        files = [f"{each.file}:{each.line}" if each.line > 1 else each.file for each in found]
+        more = f" and {len(files) - MAX_NAMED} more" if len(files) > MAX_NAMED else ""
+        detail = f": {found[0].detail}" if found[0].detail else ""
+        yield shortened(f"{', '.join(files[:MAX_NAMED])}{more}: {reason}{detail}", MAX_REASON)
+    if len(by_reason) > MAX_REASONS:
+        yield f"{len(by_reason) - MAX_REASONS} more reasons not to render a chart or a kustomization are in the JSON"
 
 
 CHANGE_HEAD = ("engine", "verdict", "KV cache tokens", "blocks", "max concurrency", "headroom per GPU")

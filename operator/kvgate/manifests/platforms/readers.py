@@ -322,6 +322,18 @@ def engine_words() -> tuple[str, ...]:
 
 
 @cache
+def engine_marks() -> tuple[str, ...]:
+    """Texts in small letters, of which manifests with an engine have one: vLLM's own name, or a platform's own kind or field.
+
+    Names of platforms are none, because everything that belongs to a platform has them.
+    """
+    words = {"vllm", *_RAY_WORDS, *(word for reader in CHARTS for word in reader.words[:1])}
+    kinds = (kind for reader in READERS if reader.is_in_cluster for kind in reader.kinds)
+    own = (name_of_kind(kind) for kind in kinds if kind not in pod_engines.WORKLOADS)
+    return (*sorted(words), *(f"kind: {name.lower()}\n" for name in own))
+
+
+@cache
 def supporting_kinds() -> frozenset[str]:
     """Kinds, without groups, of the objects that readers look up."""
     return frozenset(name_of_kind(kind) for reader in READERS for kind in reader.supporting)

@@ -1,0 +1,224 @@
+"""Kustomizations as they are written: which files and folders each names, and which one is included by none of the others.
+
+Fields: kubectl.docs.kubernetes.io, "The Kustomization File".
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from kvgate.documents.bounded_files import Refused, read_file
+from kvgate.documents.discovery import KUSTOMIZATIONS
+from kvgate.documents.nodes import YamlError, value_of
+
+MAX_BYTES = 1 << 20
+"""Size of one kustomization, and of one file that it names."""
+MAX_FILES = 2000
+"""Files that one overlay names, its bases included."""
+_INCLUDED = ("resources", "bases", "components")
+_FILES_OR_FOLDERS = ("generators", "transformers", "validators")
+_FILES = ("patchesStrategicMerge", "crds", "configurations")
+_OBJECTS_WITH_PATH = ("patches", "patchesJson6902", "replacements")
+_SOURCES_OF_CONFIG_MAPS = ("files", "envs")
+NOT_RENDERED = ("secretGenerator", "helmCharts", "helmChartInflationGenerator", "helmGlobals")
+"""Fields that are left out: kvgate reads no secrets, and charts of kustomizations are fetched."""
+
+
+class Kustomization(Struct, frozen=True, kw_only=True):
+    """One kustomization without what is not there, and what it names."""
+
+    path: Path
+    fields: Mapping[str, Any]
+    included: tuple[Path, ...]
+    """Folders with a kustomization of their own."""
+    files: tuple[Path, ...]
+    resources: tuple[Path, ...]
+    """Those of the files that hold whole objects."""
+    patches: tuple[Path, ...]
+    """Those of the files that hold parts of objects, and no engine by themselves."""
+    left_out: tuple[str, ...]
+    """Names of resources and files that are not in the checkout, and fields that are not rendered."""
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
+
+    @property
+    def is_component(self) -> bool:
+        return self.fields.get("kind") == "Component"
+
+
+def kustomization_in(folder: Path) -> Path | None:
+    """Return the kustomization of a folder."""
+    return next((folder / name for name in KUSTOMIZATIONS if (folder / name).is_file()), None)
+
+
+def read_kustomization(path: Path, inside: Path) -> Kustomization:
+    """Read what a kustomization names. Raises OSError, ValueError with a sentence."""
+    try:
+        value = value_of(read_file(path, max_bytes=MAX_BYTES, inside=inside).decode())
+    except (YamlError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path.name} is not YAML: {getattr(error, 'message', error)}") from None
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{path.name} is no object")  # noqa: TRY004 - of a file, not of an argument
+    reading = _Reading(path.parent.resolve(), inside)
+    fields = dict(reading.cleaned(value))
+    return Kustomization(
+        path=path, fields=fields, included=tuple(reading.included), files=tuple(reading.files),
+        resources=tuple(reading.resources), patches=tuple(reading.patches), left_out=tuple(reading.left_out),
+    )  # fmt: skip
+
+
+class _Reading:
+    """The names in one kustomization, sorted by what stands there."""
+
+    def __init__(self, folder: Path, inside: Path) -> None:
+        self.folder, self.inside = folder, inside.resolve()
+        self.included = list[Path]()
+        self.files = list[Path]()
+        self.resources = list[Path]()
+        self.patches = list[Path]()
+        self.left_out = list[str]()
+
+    def cleaned(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Yield the fields, without names that lead nowhere or out of the checkout."""
+        for name, value in fields.items():
+            if name in NOT_RENDERED:
+                self.left_out += [] if name.startswith("secret") else [name]
+            elif name in (*_INCLUDED, *_FILES_OR_FOLDERS):
+                yield (
+                    name,
+                    [
+                        each
+                        for each in listed(value)
+                        if self._is_there(each, into=self.resources if name in _INCLUDED else None)
+                    ],
+                )
+            elif name in _FILES:
+                yield name, [each for each in listed(value) if self._is_there(each, into=self.patches)]
+            elif name in _OBJECTS_WITH_PATH:
+                yield name, [each for each in listed(value) if self._has_path(each)]
+            elif name == "configMapGenerator":
+                yield name, [self._config_map(each) for each in listed(value)]
+            elif name == "openapi":
+                yield from [(name, value)] if self._has_path(value) else []
+            else:
+                yield name, value
+
+    def _is_there(self, name: Any, *, into: list[Path] | None = None) -> bool:
+        """Sort a name, and add its file to another list too, or return False for one that is not in the checkout; a text of several lines is YAML itself."""
+        if not isinstance(name, str) or "\n" in name:
+            return True
+        path = self._inside(name)
+        if path is not None and path.is_dir() and kustomization_in(path):
+            self.included.append(path)
+        elif path is not None and path.is_file():
+            self.files.append(path)
+            if into is not None:
+                into.append(path)
+        else:
+            self.left_out.append(name)
+            return False
+        return True
+
+    def _inside(self, name: str) -> Path | None:
+        """Return the path of a name as it is written, without `..`; None for one that leads out of the checkout."""
+        path = Path(os.path.normpath(self.folder / name))
+        try:
+            target = path.resolve()
+        except (OSError, RuntimeError, ValueError):
+            return None
+        return path if path.is_relative_to(self.inside) and target.is_relative_to(self.inside) else None
+
+    def _has_path(self, field: Any) -> bool:
+        name = field.get("path") if isinstance(field, Mapping) else None
+        return name is None or self._is_there(name, into=self.patches)
+
+    def _config_map(self, field: Any) -> Any:
+        """Return a generator without the files that are not there: `key=file`, or a file."""
+        if not isinstance(field, Mapping):
+            return field
+        files = {
+            name: [each for each in listed(field[name]) if self._is_there(str(each).rpartition("=")[2])]
+            for name in _SOURCES_OF_CONFIG_MAPS
+            if name in field
+        }
+        env = field.get("env")
+        kept = {key: value for key, value in field.items() if key != "env" or self._is_there(env)}
+        return {**kept, **files}
+
+
+def listed(value: Any) -> Sequence[Any]:
+    """Return a list; an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+class Tree(Struct, frozen=True, kw_only=True):
+    """A kustomization with everything that it includes, the outermost first."""
+
+    kustomizations: tuple[Kustomization, ...]
+
+    @property
+    def root(self) -> Kustomization:
+        return self.kustomizations[0]
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files, each once."""
+        named = (file for each in self.kustomizations for file in (each.path, *each.files))
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for each in self.kustomizations for name in each.left_out))
+
+
+class Kustomizations:
+    """The kustomizations of a checkout, each of which is read once."""
+
+    def __init__(self, inside: Path) -> None:
+        self.inside = inside
+        self._read: dict[Path, Kustomization] = {}
+
+    def read(self, path: Path) -> Kustomization:
+        """Return what a kustomization names. Raises OSError, ValueError with a sentence."""
+        if path not in self._read:
+            self._read[path] = read_kustomization(path, self.inside)
+        return self._read[path]
+
+    def tree_of(self, path: Path) -> Tree:
+        """Read a kustomization and all that it includes. Raises OSError, ValueError with a sentence."""
+        found: dict[Path, Kustomization] = {}
+        waiting = [path.parent.resolve() / path.name]
+        num_files = 0
+        while waiting:
+            each = waiting.pop(0)
+            if each in found:
+                continue
+            found[each] = self.read(each)
+            num_files += 1 + len(found[each].files)
+            if num_files > MAX_FILES:
+                raise Refused(f"it names more than {MAX_FILES} files")
+            waiting += filter(None, map(kustomization_in, found[each].included))
+        return Tree(kustomizations=tuple(found.values()))
+
+    def roots_of(self, paths: Iterable[Path]) -> list[Path]:
+        """Return the kustomizations which no other one includes and which are no components."""
+        paths = [path.parent.resolve() / path.name for path in paths]
+        included = {folder.resolve() for path in paths for folder in self.included_by(path)}
+        return [path for path in paths if path.parent not in included and not self._is_component(path)]
+
+    def included_by(self, path: Path) -> Sequence[Path]:
+        """Return the folders that a kustomization includes; none where it cannot be read."""
+        with suppress(OSError, ValueError):
+            return self.read(path).included
+        return ()
+
+    def _is_component(self, path: Path) -> bool:
+        with suppress(OSError, ValueError):
+            return self.read(path).is_component
+        return False  # the reason is reported where it is rendered

@@ -1,0 +1,176 @@
+"""Overlays of kustomize, rendered from a copy of the files that they name, and the place of each object in these files."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from msgspec import Struct, field
+
+from kvgate.documents.bounded_files import Refused, read_file
+from kvgate.documents.kustomizations import MAX_BYTES, Kustomization, Tree, listed
+from kvgate.documents.nodes import YamlError, value_of
+from kvgate.documents.origins import Resource
+from kvgate.documents.positions import entry_of
+from kvgate.documents.programs import Failed, run_program
+from kvgate.documents.reading import Document, parsed
+from kvgate.documents.written import Written
+
+PROGRAMS = ("kustomize", "kubectl")
+MAX_TREE_BYTES = 64 << 20
+"""Size of all files of one overlay."""
+_ORIGIN = "config.kubernetes.io/origin"
+_ANNOTATED = "originAnnotations"
+
+
+def read_files(tree: Tree, inside: Path) -> Mapping[Path, bytes]:
+    """Read the files of an overlay. Raises OSError."""
+    texts: dict[Path, bytes] = {}
+    num_bytes = 0
+    for file in tree.files:
+        texts[file] = read_file(file, max_bytes=MAX_BYTES * 8, inside=inside)
+        num_bytes += len(texts[file])
+        if num_bytes > MAX_TREE_BYTES:
+            raise Refused(f"its files have more than {MAX_TREE_BYTES >> 20} MiB")
+    return texts
+
+
+def build(program: Path, tree: Tree, texts: Mapping[Path, bytes], inside: Path) -> bytes | Failed:
+    """Render an overlay from a copy: nothing but these files is there, and nothing of them is run."""
+    top = inside.resolve()
+    with TemporaryDirectory(prefix="kvgate-") as temporary:
+        home, copy = Path(temporary, "home"), Path(temporary, "copy")
+        home.mkdir()
+        for file, text in texts.items():
+            _written(copy / file.relative_to(top), text)
+        missing = _missing_keys(tree, texts)
+        for each in tree.kustomizations:
+            fields = _with_keys(each.fields, missing) if each.left_out else each.fields
+            if each is tree.root:
+                metadata = fields.get("buildMetadata")
+                fields = {**fields, "buildMetadata": [*(metadata if isinstance(metadata, list) else []), _ANNOTATED]}
+            _written(copy / each.path.relative_to(top), json.dumps(fields, default=str).encode())
+        verb = "build" if program.stem == PROGRAMS[0] else PROGRAMS[0]
+        done = run_program([str(program), verb, str(copy / tree.root.folder.relative_to(top))], home)
+    return Failed(message=done.message.replace(f"{copy}/", "")) if isinstance(done, Failed) else done
+
+
+def _missing_keys(tree: Tree, texts: Mapping[Path, bytes]) -> dict[str, set[str]]:
+    """Return ConfigMap → keys that replacements take from it and that no generator has; a file that is made at a deploy may have them."""
+    wanted, there = dict[str, set[str]](), dict[str, set[str]]()
+    for kustomization in tree.kustomizations:
+        for source in _sources_of_replacements(kustomization, texts):
+            kind, _, key = source.get("fieldPath").text.partition(".")
+            if kind == "data" and key:
+                wanted.setdefault(source.get("name").text, set()).add(key)
+        for generator in Written(value=kustomization.fields).get("configMapGenerator").items():
+            own = there.setdefault(generator.get("name").text, set())
+            own |= {item.text.partition("=")[0] for item in generator.get("literals").items()}
+            own |= {Path(item.text.rpartition("=")[2]).name for item in generator.get("files").items()}
+            own |= {item.text.partition("=")[0] for item in generator.get("files").items()}
+            envs = [*(item.text for item in generator.get("envs").items()), generator.get("env").text]
+            for file in (kustomization.folder / name for name in envs if name):
+                lines = texts.get(Path(os.path.normpath(file)), b"").decode(errors="replace").splitlines()
+                own |= {line.partition("=")[0].strip() for line in lines}
+    return {name: keys - there.get(name, set()) for name, keys in wanted.items()}
+
+
+def _sources_of_replacements(kustomization: Kustomization, texts: Mapping[Path, bytes]) -> Iterator[Written]:
+    """Yield where replacements take their values from; they stand in the kustomization, or in files that it names."""
+    for each in Written(value=kustomization.fields).get("replacements").items():
+        yield each.get("source")
+        file = Path(os.path.normpath(kustomization.folder / each.get("path").text))
+        if file in texts:
+            with suppress(YamlError, UnicodeDecodeError):
+                value = value_of(texts[file].decode())
+                yield from (
+                    item.get("source") for item in Written(value=value if isinstance(value, list) else [value]).items()
+                )
+
+
+def _with_keys(fields: Mapping[str, Any], missing: dict[str, set[str]]) -> Mapping[str, Any]:
+    """Return the fields with a placeholder for each missing key, as `${MODEL}`; each key is given once."""
+    generators = []
+    for each in listed(fields.get("configMapGenerator")):
+        keys = missing.pop(str(each.get("name")), set()) if isinstance(each, Mapping) else set()
+        placeholders = [f"{key}=${{{key}}}" for key in sorted(keys)]
+        generators.append({**each, "literals": [*listed(each.get("literals")), *placeholders]} if keys else each)
+    return {**fields, "configMapGenerator": generators} if generators else fields
+
+
+def _written(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+class Overlay(Struct, frozen=True, kw_only=True, dict=True):
+    """A rendered overlay: from an object to its place in the files."""
+
+    tree: Tree
+    inside: Path
+    shown: Callable[[Path], str]
+    """Path of a file → its name in findings."""
+    read: dict[Path, Sequence[Document]] = field(default_factory=dict)
+    """Objects of the resources that were read."""
+
+    def origin(self, document: Document) -> Resource | None:
+        """Return where an object comes from; None for one that a generator makes."""
+        metadata = entry_of(document.node, "metadata")
+        notes = entry_of(metadata[1], "annotations") if metadata else None
+        note = entry_of(notes[1], _ORIGIN) if notes else None
+        path = next(
+            (line.removeprefix("path: ") for line in str(note[1].value).splitlines() if line.startswith("path: ")), ""
+        ) if note else ""  # fmt: skip
+        file = Path(os.path.normpath(self.tree.root.folder / path)) if path else None
+        source = _same_object(document, self._documents(file)) if file else None
+        if file is None or source is None:
+            return None
+        return Resource(
+            file=self.shown(file),
+            node=source.node,
+            line_offset=source.line_offset,
+            first_line=source.first_line,
+            comments=source.comments,
+            kustomization=self.shown(self.tree.root.path),
+            others=self._others,
+            inside=self.inside,
+        )
+
+    def _documents(self, file: Path) -> Sequence[Document]:
+        """Return the objects in a resource."""
+        if file not in self.read:
+            self.read[file] = ()
+            with suppress(OSError):
+                data = read_file(file, max_bytes=MAX_BYTES * 8, inside=self.inside)
+                found = parsed(self.shown(file), BytesIO(data))
+                self.read[file] = [each for each in found if isinstance(each, Document)]
+        return self.read[file]
+
+    @cached_property
+    def _others(self) -> tuple[str, ...]:
+        resources = {file for each in self.tree.kustomizations for file in each.resources}
+        others = (file for each in self.tree.kustomizations for file in (*each.files, each.path))
+        return tuple(self.shown(file) for file in dict.fromkeys(others) if file not in resources)
+
+
+def _same_object(rendered: Document, sources: Sequence[Document]) -> Document | None:
+    """Return the object of the file with the same kind and name; kustomize may have put words before and behind the name."""
+    of_kind = [each for each in sources if each.kind == rendered.kind]
+    name = _name(rendered)
+    same = [each for each in of_kind if _name(each) == name]
+    inside = [each for each in of_kind if _name(each) and _name(each) in name]
+    for candidates in (same, inside):
+        if candidates:
+            return candidates[0]
+    return of_kind[0] if len(of_kind) == 1 else None
+
+
+def _name(document: Document) -> str:
+    metadata = entry_of(document.node, "metadata")
+    name = entry_of(metadata[1], "name") if metadata else None
+    return str(name[1].value) if name else ""

@@ -1,0 +1,124 @@
+"""The paths of a command line: files, folders and standard input, with what Helm and kustomize make of them."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from kvgate.documents.bounded_files import Refused, guard_of
+from kvgate.documents.discovery import PassedOver, files_below, is_rendered_by, root_of
+from kvgate.documents.interest import WordsOfInterest
+from kvgate.documents.origins import NO_CHARTS, PathMap
+from kvgate.documents.positions import Broken
+from kvgate.documents.reading import STDIN, STDIN_NAME, Document, Item, Reading, unreadable
+
+
+class Unrendered(Struct, frozen=True, kw_only=True):
+    """A chart or a kustomization that is not rendered, or not all of it."""
+
+    file: str
+    line: int
+    reason: str
+    """Sentence about what was done instead."""
+    detail: str = ""
+    """What is special about this one."""
+
+
+class ChartOptions(Struct, frozen=True, kw_only=True):
+    """What the user gives for charts and kustomizations."""
+
+    is_rendered: bool = True
+    """False: the files are read as they are written."""
+    values: tuple[Path, ...] = ()
+    """Files of values for the charts that the user names; later ones win."""
+    sets: tuple[str, ...] = ()
+    """Single values, as `helm --set` takes them."""
+    path_map: PathMap = NO_CHARTS
+
+
+AS_WRITTEN = ChartOptions(is_rendered=False)
+
+
+class _File(Struct, frozen=True, kw_only=True):
+    path: Path
+    inside: Path | None
+    """The folder that it must not lie outside of."""
+
+
+_Source = _File | Broken | PassedOver | None
+"""None: standard input."""
+
+
+def read_documents(paths: Iterable[str]) -> Iterator[Document | Broken]:
+    """Yield the documents of every path in order as they are written, and Broken for each part that cannot be read."""
+    reading = Reading()
+    items = (item for path in paths for source in _sources(path, None) for item in _read(source, reading))
+    return (item for item in items if isinstance(item, Document | Broken))
+
+
+def read_relevant(
+    paths: Iterable[str],
+    words: WordsOfInterest,
+    root: Path | None = None,
+    options: ChartOptions = AS_WRITTEN,
+    seen: Callable[[int], None] | None = None,
+) -> Iterator[Item | Unrendered]:
+    """Read the documents of every path, with None for each that is YAML and has none of these words.
+
+    Charts and overlays stand for their files, where they can be rendered. `root`: a path that is written below this folder must
+    not lead out of it. `seen` is called with the bytes of each document.
+    """
+    reading, paths = Reading(words=words, seen=seen, path_map=options.path_map), list(paths)
+    sources = [source for path in paths for source in _sources(path, root)]
+    files = [each for each in sources if isinstance(each, _File) and is_rendered_by(each.path.name)]
+    files = files if options.is_rendered else []
+    if not files:
+        for source in sources:
+            yield from _read(source, reading)
+        return
+    from kvgate.documents.rendered import render  # Helm and kustomize: most inputs have neither
+
+    bounded = [(each.path, each.inside or root_of(each.path.parent)) for each in files]
+    named = [Path(path) for path in paths if path != STDIN]
+    found = render(bounded, named, options, words.marks)
+    yield from found.notes
+    for source in sources:
+        if isinstance(source, PassedOver) and source.folder in found.templates:
+            continue
+        if isinstance(source, _File):
+            for stream in found.streams.get(source.path, ()):
+                yield from stream.documents(reading)
+            if source.path.resolve() in found.covered:
+                continue
+        yield from _read(source, reading)
+
+
+def _sources(path: str, root: Path | None) -> Iterator[_Source]:
+    """Yield what a path of the command line stands for."""
+    given = Path(path)
+    guard = guard_of(given, root)
+    if path == STDIN:
+        yield None
+    elif not given.is_dir():
+        yield _File(path=given, inside=guard)
+    elif guard and not given.resolve().is_relative_to(guard.resolve()):
+        yield unreadable(path, Refused(f"it leads out of {guard.resolve()}"))
+    else:  # files that are not named are read only where they lie in the repository
+        inside = guard or root_of(given)
+        for found in files_below(given, inside):
+            if isinstance(found, PassedOver):
+                yield found
+            elif isinstance(found, OSError):
+                yield unreadable(str(found.filename), found)
+            else:
+                yield _File(path=found, inside=inside)
+
+
+def _read(source: _Source, reading: Reading) -> Iterator[Item]:
+    if source is None:
+        yield from reading.of_stream(STDIN_NAME, sys.stdin.buffer)
+    elif isinstance(source, _File):
+        yield from reading.of_file(source.path, source.inside)
+    else:
+        yield source

@@ -1,0 +1,232 @@
+"""The charts and overlays of an input: what Helm and kustomize render, and what is read as it is written instead."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+from time import monotonic
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from kvgate.documents import helm, kustomizations, kustomize
+from kvgate.documents.bounded_files import read_file
+from kvgate.documents.discovery import CHART_FILE
+from kvgate.documents.origins import NO_CHARTS, PathMap
+from kvgate.documents.paths import ChartOptions, Unrendered
+from kvgate.documents.positions import Broken, Position, broken
+from kvgate.documents.programs import Failed, find_program
+from kvgate.documents.reading import Document, Item, Reading
+from kvgate.text.patterns import pattern
+
+MAX_SECONDS = 60
+"""Time for all charts and overlays of an input that nobody named: what is left then is read as it is written."""
+_BETWEEN = b"---\n"
+"""Text between two objects of `helm template`."""
+_REFERRED = pattern(rb"(?m)^kind: *[\"']?(?:ConfigMap|\w*Claim)")
+"""Pattern of an object that others refer to, which is kept beside those that refer to it."""
+
+
+class Stream(Struct, frozen=True, kw_only=True):
+    """A rendered chart or overlay."""
+
+    name: Path
+    """File by which people know it: `Chart.yaml`, other values than the chart's own, or the kustomization."""
+    data: bytes
+    path_map: PathMap = NO_CHARTS
+    overlay: kustomize.Overlay | None = None
+
+    def documents(self, reading: Reading) -> Iterator[Item]:
+        """Read the documents, each with the place that it comes from."""
+        for item in replace(reading, path_map=self.path_map).of_stream(str(self.name), BytesIO(self.data)):
+            if not isinstance(item, Document):
+                yield item
+                continue
+            origin = self.overlay.origin(item) if self.overlay else None
+            yield (
+                replace(item, origin=origin, comments=origin.comments, first_line=origin.first_line) if origin else item
+            )
+
+
+class Renderings(Struct, kw_only=True):
+    """Everything that is rendered in an input."""
+
+    streams: dict[Path, list[Stream]] = field(default_factory=dict)
+    """`Chart.yaml` or kustomization → what it renders to."""
+    covered: set[Path] = field(default_factory=set)
+    """Files, without links, that are judged through what they are rendered to."""
+    templates: set[Path] = field(default_factory=set)
+    """Folders of templates that are rendered."""
+    notes: list[Broken | Unrendered] = field(default_factory=list)
+
+
+def render(
+    files: Iterable[tuple[Path, Path]],
+    named: Sequence[Path],
+    options: ChartOptions,
+    marks: Collection[str],
+) -> Renderings:
+    """Render charts and overlays among the files, each with the folder that bounds it.
+
+    `named`: paths that the user gives; `marks`: texts, one of which a chart or an overlay with an engine has.
+    """
+    renderer = _Renderer(named, options, marks)
+    charts = dict[Path, Path]()
+    by_bound = dict[Path, list[Path]]()
+    for path, inside in files:
+        if path.name == CHART_FILE:
+            charts[path.parent] = inside
+        else:
+            by_bound.setdefault(inside, []).append(path)
+    for folder, inside in charts.items():
+        if not any(up in charts for up in folder.parents):
+            renderer.chart(folder, inside)
+    for inside, paths in by_bound.items():
+        renderer.overlays(paths, inside)
+    return renderer.found
+
+
+class _Renderer:
+    """The rendering of one input."""
+
+    def __init__(self, named: Sequence[Path], options: ChartOptions, marks: Collection[str]) -> None:
+        self.named = {path.resolve() for path in named}
+        self.options, self.marks = options, [mark.encode() for mark in marks]
+        self.found = Renderings()
+        self.until = monotonic() + MAX_SECONDS
+
+    def _is_of_interest(self, text: bytes) -> bool:
+        """Return whether a text may belong to an engine, or to an InferenceDeployment."""
+        in_small_letters = text.lower()
+        return any(mark in in_small_letters for mark in self.marks)
+
+    def _is_named(self, path: Path) -> bool:
+        return bool({path.resolve(), path.parent.resolve()} & self.named)
+
+    def _fails(self, at: Path, message: str, remedy: str, *, file: Path | None = None, line: int = 1) -> None:
+        """Report what is not rendered: an error where the user named it, else one line."""
+        if self._is_named(at):
+            place = Position(line=line)
+            self.found.notes.append(broken(str(file or at), place, f"cannot be rendered: {message}", remedy))
+        else:
+            self.found.notes.append(
+                Unrendered(file=str(file or at), line=line, reason=f"not rendered: {message}; {remedy}")
+            )
+
+    def _has_room(self, at: Path) -> bool:
+        if monotonic() < self.until or self._is_named(at):
+            return True
+        self._fails(at, f"rendering took more than {MAX_SECONDS} seconds", "check this folder alone")
+        return False
+
+    def _program(self, names: Sequence[str], at: Path, inside: Path) -> Path | None:
+        """Return the program; without one the files are read as they are written, also where the user named the folder."""
+        program = find_program(names, inside)
+        if program is None:
+            verb = "are" if names[1:] else "is"
+            reason = (
+                f"not rendered: {' and '.join(names)} {verb} not on PATH, so its files are read as they are written"
+            )
+            self.found.notes.append(Unrendered(file=str(at), line=1, reason=reason))
+        return program
+
+    def chart(self, folder: Path, inside: Path) -> None:
+        """Render a chart with its own values, or with those that are given; then with other files of values beside them."""
+        at = folder / CHART_FILE
+        try:
+            texts = dict(helm.chart_files(folder, inside))
+            chart = helm.read_chart(folder, inside)
+        except (OSError, ValueError) as error:
+            self._fails(at, str(error), "correct the chart")
+            return
+        interesting = any(self._is_of_interest(text) for text in texts.values())
+        if chart.is_library or not (interesting or self._is_named(at)) or not self._has_room(at):
+            return
+        program = self._program(helm.PROGRAMS, at, inside)
+        if program is None:
+            return
+        own = self.options if self._is_named(at) else ChartOptions()
+        with helm.Copy(chart, inside) as copy:
+            done = copy.render(program, own.values, own.sets)
+            if isinstance(done, helm.ChartFailed):
+                self._fails(at, done.message, done.remedy, file=done.file, line=done.line)
+                return
+            self._add(chart, at, at, done, (folder / helm.VALUES_FILE, *own.values))
+            if not own.values and not own.sets:
+                self._with_other_values(copy, program, at, set(done.split(_BETWEEN)))
+        self.found.templates.add(folder / helm.TEMPLATES)
+        dependencies = (path for path in texts if path.name == helm.VALUES_FILE)
+        self.found.covered |= {(folder / path).resolve() for path in dependencies}
+
+    def _with_other_values(self, copy: helm.Copy, program: Path, at: Path, known: set[bytes]) -> None:
+        """Render the chart with each file of values beside it that names an engine; one that does not fit the chart is read alone.
+
+        `known`: objects that are judged already; one that a file of values does not change is not judged again.
+        """
+        for values in helm.values_files(copy.chart)[: helm.MAX_VALUES_FILES]:
+            text = read_file(values, max_bytes=kustomizations.MAX_BYTES, inside=copy.inside)
+            if self._is_of_interest(text) and monotonic() < self.until:
+                done = copy.render(program, (values,), ())
+                if isinstance(done, bytes):
+                    new = (each for each in done.split(_BETWEEN) if each not in known or _REFERRED.search(each))
+                    self._add(copy.chart, at, values, _BETWEEN.join([b"", *new]), (values,))
+
+    def _add(self, chart: helm.Chart, at: Path, name: Path, data: bytes, values: Sequence[Path]) -> None:
+        path_map = PathMap(
+            folders={chart.name: str(chart.folder)}, chart=tuple(map(str, (at, *values))), root=chart.folder
+        )
+        self.found.streams.setdefault(at, []).append(Stream(name=name, data=data, path_map=path_map))
+        self.found.covered |= {path.resolve() for path in values}
+
+    def overlays(self, paths: Sequence[Path], inside: Path) -> None:
+        """Render every overlay that no other one includes; what one includes that cannot be rendered is rendered alone."""
+        known = kustomizations.Kustomizations(inside)
+        names = {path.parent.resolve(): path for path in paths}
+        waiting, seen = [names[path.parent] for path in known.roots_of(paths)], set[Path]()
+        while waiting:
+            at = waiting.pop(0)
+            if at in seen:
+                continue
+            seen.add(at)
+            if not self._overlay(at, known):
+                folders = (folder.resolve() for folder in known.included_by(at.parent.resolve() / at.name))
+                waiting += [names[folder] for folder in folders if folder in names]
+
+    def _overlay(self, at: Path, known: kustomizations.Kustomizations) -> bool:
+        """Render one overlay; return False if it is of interest and not rendered."""
+        try:
+            tree, inside = known.tree_of(at), known.inside
+            texts = kustomize.read_files(tree, inside)
+        except (OSError, ValueError) as error:
+            self._fails(at, str(error), "correct the kustomization")
+            return False
+        if not any(self._is_of_interest(text) for text in texts.values()):
+            return True
+        self.found.covered |= {file.resolve() for each in tree.kustomizations for file in each.patches}
+        program = self._program(kustomize.PROGRAMS, at, inside) if self._has_room(at) else None
+        if program is None:
+            return False
+        try:
+            done = kustomize.build(program, tree, texts, inside)
+        except (OSError, ValueError) as error:
+            done = Failed(message=str(error))
+        if isinstance(done, Failed):
+            left_out = f" (without {', '.join(tree.left_out)})" if tree.left_out else ""
+            self._fails(at, f"{done.message}{left_out}", "run kustomize build on its folder")
+            return False
+        if tree.left_out:
+            reason, detail = "rendered without what is not in the checkout", ", ".join(tree.left_out)
+            self.found.notes.append(Unrendered(file=str(at), line=1, reason=reason, detail=detail))
+        overlay = kustomize.Overlay(tree=tree, inside=inside, shown=_shown_like(at))
+        self.found.streams[at] = [Stream(name=at, data=done, overlay=overlay)]
+        self.found.covered |= {file.resolve() for file in tree.files}
+        return True
+
+
+def _shown_like(at: Path) -> Callable[[Path], str]:
+    """Return the function that names a file as the paths of the command line do: relative where they are."""
+    current = Path.cwd()
+
+    def shown(file: Path) -> str:
+        return str(file if at.is_absolute() or not file.is_relative_to(current) else file.relative_to(current))
+
+    return shown

@@ -1,0 +1,284 @@
+"""Charts and overlays, rendered by the real Helm and kubectl: engines found once, and findings in the files that they come from."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvgate.documents import programs
+from support.assets import require_assets
+from support.command_line import invoked
+
+ENGINE = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: llama}
+spec:
+  selector: {matchLabels: {app: llama}}
+  template:
+    metadata: {labels: {app: llama}}
+    spec:
+      nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}
+      containers:
+        - name: vllm
+          image: vllm/vllm-openai:v0.29.0
+          args:
+            - --model=Qwen/Qwen3-8B
+            - --max-model-len=4096
+          resources: {limits: {nvidia.com/gpu: "1"}}
+"""
+PATCH = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: llama}
+spec:
+  template:
+    spec:
+      containers:
+        - name: vllm
+          args:
+            - --model=Qwen/Qwen3-8B
+            - --max-model-len=40960
+"""
+JSON_PATCH = """\
+patches:
+- target: {kind: Deployment}
+  patch: |-
+    - op: replace
+      path: /spec/template/spec/containers/0/args/1
+      value: --max-model-len=40960"""
+OVERLAYS = {
+    "base/deployment.yaml": ENGINE,
+    "base/kustomization.yaml": "resources: [deployment.yaml]\n",
+    "overlays/dev/kustomization.yaml": "resources: [../../base]\nnamePrefix: dev-\n",
+    "overlays/prod/kustomization.yaml": "resources: [../../base]\npatches: [{path: length.yaml}]\n",
+    "overlays/prod/length.yaml": PATCH,
+}
+TEMPLATE = ENGINE.replace("4096", "{{ .Values.length }}").replace("name: llama}", "name: {{ .Release.Name }}}", 1)
+CHART = {
+    "Chart.yaml": "apiVersion: v2\nname: serving\nversion: 1.0.0\n",
+    "values.yaml": "length: 40960  # vllm\n",
+    "templates/engine.yaml": TEMPLATE,
+}
+Check = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def check(pytestconfig: pytest.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
+    """`kvgate check` in a repository with these files; Helm and kubectl are on PATH."""
+    assets = require_assets(pytestconfig, "helm", "kubectl")
+    monkeypatch.setenv("PATH", f"{assets}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    Path(".git").mkdir()
+
+    def run(files: dict[str, str], *arguments: str) -> dict[str, Any]:
+        for name, text in files.items():
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_text(text)
+        done = invoked("check", *(arguments or (".",)), "-o", "json")
+        assert done.stdout, done.stderr
+        return {**json.loads(done.stdout), "code": done.exit_code}
+
+    return run
+
+
+def engines(report: dict[str, Any]) -> list[tuple[str, int, str, str]]:
+    return [(each["file"], each["line"], each["name"], each["verdict"]) for each in report["documents"]]
+
+
+def errors(report: dict[str, Any]) -> list[tuple[str, int, str]]:
+    found = (finding for each in report["documents"] for finding in each["findings"] if finding["severity"] == "error")
+    return [(each["file"], each["line"], each["rule"]) for each in found]
+
+
+def test_an_engine_is_judged_in_each_overlay_and_not_in_the_base(check: Check) -> None:
+    report = check(OVERLAYS)
+    assert engines(report) == [
+        ("base/deployment.yaml", 11, "dev-llama", "Fits"),
+        ("base/deployment.yaml", 11, "llama", "DoesNotFit"),
+    ]
+    assert [each["rendered_by"] for each in report["documents"]] == [
+        "overlays/dev/kustomization.yaml",
+        "overlays/prod/kustomization.yaml",
+    ]
+    assert errors(report) == [("overlays/prod/length.yaml", 11, "KVCacheTooSmall")]
+    assert report["code"] == 1
+
+
+def test_a_value_that_the_base_has_is_shown_there(check: Check) -> None:
+    report = check({**OVERLAYS, "base/deployment.yaml": ENGINE.replace("4096", "40960")}, "overlays/dev")
+    assert errors(report) == [("base/deployment.yaml", 15, "KVCacheTooSmall")]
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ("images: [{name: vllm/vllm-openai, newTag: v0.1.0}]", 2),
+        (JSON_PATCH, 7),
+    ],
+)  # fmt: skip
+def test_a_value_that_the_kustomization_sets_is_shown_there(check: Check, change: str, place: int) -> None:
+    report = check(
+        {**OVERLAYS, "overlays/dev/kustomization.yaml": f"resources: [../../base]\n{change}\n"}, "overlays/dev"
+    )
+    (engine,) = report["documents"]
+    assert ("overlays/dev/kustomization.yaml", place) in [(each["file"], each["line"]) for each in engine["findings"]]
+
+
+def test_a_comment_of_the_base_ignores_in_every_overlay(check: Check) -> None:
+    long = ENGINE.replace("4096", "39999  # kvgate:ignore KVCacheTooSmall known")
+    report = check({**OVERLAYS, "base/deployment.yaml": long})
+    assert [each["verdict"] for each in report["documents"]] == ["DoesNotFit", "DoesNotFit"]
+    assert errors(report) == [("overlays/prod/length.yaml", 11, "KVCacheTooSmall")]
+
+
+def test_what_is_not_in_the_checkout_is_left_out_and_said(check: Check) -> None:
+    remote = "resources: [../../base, 'https://example.com/x.yaml', 'github.com/a/b//c?ref=d']\n"
+    wanted = "replacements:\n- source: {kind: ConfigMap, name: c, fieldPath: data.TIER}\n"
+    wanted += "  targets: [{select: {kind: Deployment}, fieldPaths: [spec.template.metadata.labels.app]}]\n"
+    made = "configMapGenerator: [{name: c, envs: [made-at-a-deploy.env]}]\n"
+    secret = "secretGenerator: [{name: s, envs: [secret.env]}]\nhelmCharts: [{name: x, repo: 'https://example.com'}]\n"
+    report = check({**OVERLAYS, "overlays/dev/kustomization.yaml": remote + wanted + made + secret}, "overlays/dev")
+    assert engines(report) == [("base/deployment.yaml", 11, "llama", "Fits")]
+    (said,) = report["unrendered"]
+    assert said["detail"] == "https://example.com/x.yaml, github.com/a/b//c?ref=d, made-at-a-deploy.env, helmCharts"
+
+
+def test_an_overlay_that_cannot_be_rendered_leaves_its_base(check: Check) -> None:
+    broken = "resources: [../../base]\npatches: [{path: length.yaml, target: {name: nobody}}, {patch: 'a: ['}]\n"
+    report = check({**OVERLAYS, "overlays/prod/kustomization.yaml": broken, "overlays/dev/kustomization.yaml": "{}\n"})
+    assert engines(report) == [("base/deployment.yaml", 11, "llama", "Fits")]
+    assert [each["file"] for each in report["unrendered"]] == ["overlays/prod/kustomization.yaml"]
+    assert report["code"] == 0
+
+
+def test_an_overlay_that_is_named_and_cannot_be_rendered_is_an_error(check: Check) -> None:
+    report = check(
+        {**OVERLAYS, "overlays/dev/kustomization.yaml": "resources: [../../base]\npatches: [{patch: 'a: ['}]\n"},
+        "overlays/dev",
+    )
+    assert [each["file"] for each in report["unreadable"]] == ["overlays/dev/kustomization.yaml"]
+    assert report["code"] == 2
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc"])
+def test_nothing_outside_of_the_checkout_is_read(check: Check, tmp_path: Path, name: str) -> None:
+    outside = tmp_path.parent / "outside"
+    outside.mkdir(exist_ok=True)
+    (outside / "kustomization.yaml").write_text("namePrefix: stolen-\n")
+    report = check({**OVERLAYS, "kustomization.yaml": f"resources: [overlays/prod, {name}]\n"}, ".")
+    assert "stolen" not in json.dumps(report["documents"])
+    assert [each["detail"] for each in report["unrendered"]] == [name]
+
+
+def test_objects_of_overlays_find_their_own_configmaps(check: Check) -> None:
+    engine = ENGINE.replace("          args:\n", "          envFrom: [{configMapRef: {name: c}}]\n          args:\n")
+    engine = engine.replace("=4096", "=$(LENGTH)")
+    files = {**OVERLAYS, "base/deployment.yaml": engine}
+    for overlay, length in (("dev", 4096), ("prod", 40960)):
+        generator = f"generatorOptions: {{disableNameSuffixHash: true}}\nconfigMapGenerator: [{{name: c, literals: [LENGTH={length}]}}]\n"
+        files[f"overlays/{overlay}/kustomization.yaml"] = f"resources: [../../base]\n{generator}"
+    assert [each["verdict"] for each in check(files)["documents"] if each["file"].startswith("base")] == [
+        "Fits",
+        "DoesNotFit",
+    ]
+
+
+def test_a_chart_is_judged_with_its_values_and_found_in_its_template(check: Check) -> None:
+    report = check({f"charts/x/{name}": text for name, text in CHART.items()})
+    assert engines(report) == [("charts/x/templates/engine.yaml", 11, "kvgate-check", "DoesNotFit")]
+    assert errors(report) == [("charts/x/templates/engine.yaml", 15, "KVCacheTooSmall")]
+    assert report["documents"][0]["rendered_line"] > 11
+    assert report["summary"]["skipped"] == {}
+
+
+def test_values_beside_a_chart_and_given_ones_are_rendered_with_it(check: Check) -> None:
+    files = {**CHART, "values-short.yaml": "length: 4096 # vllm\n", "values-same.yaml": "other: 1 # vllm\n"}
+    files = {**{f"x/{name}": text for name, text in files.items()}, "prod.yaml": "length: 2048\n"}
+    assert [(each["verdict"], each["rendered_by"]) for each in check(files)["documents"]] == [
+        ("DoesNotFit", "x/Chart.yaml"),
+        ("Fits", "x/values-short.yaml"),
+    ]
+    assert [each["verdict"] for each in check(files, "x", "-f", "prod.yaml")["documents"]] == ["Fits"]
+    assert [each["verdict"] for each in check(files, "x", "-f", "prod.yaml", "--set", "length=40960")["documents"]] == [
+        "DoesNotFit"
+    ]
+
+
+def test_a_local_dependency_needs_no_fetch(check: Check) -> None:
+    files = {f"charts/engine/{name}": text for name, text in CHART.items()}
+    files["charts/engine/Chart.yaml"] = "apiVersion: v2\nname: engine\nversion: 1.0.0\n"
+    dependency = "dependencies: [{name: engine, version: 1.0.0, repository: 'file://../engine'}]\n"
+    files["charts/all/Chart.yaml"] = f"apiVersion: v2\nname: all\nversion: 1.0.0\n{dependency}"
+    files["charts/all/values.yaml"] = "engine: {length: 4096} # vllm\n"
+    report = check(files, "charts/all")
+    assert [each["verdict"] for each in report["documents"]] == ["Fits"]
+
+
+def test_missing_dependencies_are_said_with_the_command_that_fetches_them(check: Check) -> None:
+    dependency = "dependencies: [{name: z, version: 1.0.0, repository: 'https://example.com'}]\n"
+    report = check(
+        {**{f"x/{name}": text for name, text in CHART.items()}, "x/Chart.yaml": CHART["Chart.yaml"] + dependency}
+    )
+    assert [each["reason"] for each in report["unrendered"]] == [
+        "not rendered: dependencies are missing: z; helm dependency build x"
+    ]
+    assert report["unreadable"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "unreadable", "unrendered"),
+    [(".", [], [("x/templates/engine.yaml", 17)]), ("x", [("x/templates/engine.yaml", 17)], [])],
+)
+def test_a_broken_template_is_an_error_only_where_the_chart_is_named(
+    check: Check, path: str, unreadable: list[Any], unrendered: list[Any]
+) -> None:
+    broken = {**CHART, "templates/engine.yaml": f"{TEMPLATE}{{{{ .Values.a.b.c }}}}\n"}
+    report = check({**{f"x/{name}": text for name, text in broken.items()}, "pod.yaml": ENGINE}, path)
+    assert [(each["file"], each["line"]) for each in report["unreadable"]] == unreadable
+    assert [(each["file"], each["line"]) for each in report["unrendered"]] == unrendered
+    if unreadable:
+        assert "nil pointer" in report["unreadable"][0]["message"]
+    assert report["code"] == (2 if unreadable else 0)
+
+
+def test_without_the_programs_files_are_read_as_they_are_written(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs.shutil, "which", lambda *_, **__: None)
+    report = check({**OVERLAYS, **{f"x/{name}": text for name, text in CHART.items()}})
+    assert ("base/deployment.yaml", 11, "llama", "Fits") in engines(report)
+    assert {each["reason"] for each in report["unrendered"]} == {
+        "not rendered: helm is not on PATH, so its files are read as they are written",
+        "not rendered: kustomize and kubectl are not on PATH, so its files are read as they are written",
+    }
+    assert check({}, ".", "--no-render")["unrendered"] == []
+
+
+def test_a_program_of_the_checkout_is_never_run(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("bin").mkdir()
+    for name in ("helm", "kubectl", "kustomize"):
+        Path("bin", name).write_text("#!/bin/sh\ntouch sung\n")
+        Path("bin", name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{Path('bin').resolve()}:bin")
+    check({**OVERLAYS, **{f"x/{name}": text for name, text in CHART.items()}})
+    assert not Path("sung").exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("sleep 60", "was stopped"),
+        ("yes", "its output has more than"),
+        ("echo no >&2; exit 3", "no"),
+        ("exit 3", "exit code 3"),
+    ],
+)
+def test_a_program_is_bounded_and_gets_no_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, message: str
+) -> None:
+    monkeypatch.setattr(programs, "SECONDS", 0.3)
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    done = programs.run_program(["/bin/sh", "-c", f'test -z "$GITHUB_TOKEN" || exit 9; {program}'], tmp_path)
+    assert isinstance(done, programs.Failed)
+    assert message in done.message
