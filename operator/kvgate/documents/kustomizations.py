@@ -110,7 +110,7 @@ class _Reading:
                 yield name, value
 
     def _is_there(self, name: Any, *, into: list[Path] | None = None) -> bool:
-        """Sort a name, and add its file to another list too, or return False for one that is not in the checkout; a text of several lines is YAML itself."""
+        """Sort a name, and add its file to another list too; False for one that is not in the checkout. Several lines are YAML itself."""
         if not isinstance(name, str) or "\n" in name:
             return True
         path = self._inside(name)
