@@ -23,6 +23,7 @@ def guarantee_option(default: str) -> Decorator:
     return click.option(
         "--guarantee",
         type=click.Choice([guarantee.value for guarantee in Guarantee], case_sensitive=False),
+        metavar=f"[{'|'.join(guarantee.value for guarantee in Guarantee)}]",
         help=f"What must fit: one request, the workload, or max_num_seqs requests of max_model_len. Default: {default}.",
     )
 

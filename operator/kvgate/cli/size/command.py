@@ -12,6 +12,7 @@ from kvgate.cli.help import Command
 from kvgate.cli.known_models import ModelOptions, models_of, with_model_options
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import progress_of, show, show_error
+from kvgate.cli.workload_options import with_workload
 from kvgate.vllm.values import UnusableValue
 
 SEARCHED = frozenset(
@@ -26,20 +27,7 @@ SEARCHED = frozenset(
 
 @click.command(cls=Command)
 @with_settings(without=SEARCHED)
-@click.option("--peak-concurrency", metavar="N", help="Workload: requests at the same time, in all replicas together.")
-@click.option("--prompt-tokens", metavar="N", help="Workload: tokens of a prompt, such as 6000, 6k or 6K.")
-@click.option("--output-tokens", metavar="N", help="Workload: tokens that are generated for a request.")
-@click.option(
-    "--shared-prefix-tokens",
-    metavar="N",
-    help="Workload: tokens with which all prompts begin; the cache keeps them once.",
-)
-@click.option(
-    "--guarantee",
-    type=click.Choice(["Startup", "Workload", "FullContext"], case_sensitive=False),
-    metavar="[Startup|Workload|FullContext]",
-    help="What must fit. Default: Workload if one is given, FullContext with --max-num-seqs, else Startup.",
-)
+@with_workload(default="Workload if one is given, FullContext with --max-num-seqs, else Startup")
 @click.option(
     "--kv-cache-dtype",
     "dtypes",
@@ -90,51 +78,40 @@ def size(
 ) -> None:
     """Find the GPUs for a model and its workload: how many, which parallelism, which settings; cheapest first.
 
-    A candidate fits if even the low end of its predicted KV cache holds what must fit. Without a workload and without
-    --max-num-seqs, the table shows for every accelerator the full-length requests that it holds and the longest context that it
-    starts with.
+    A candidate fits if even the low end of its predicted KV cache holds what must fit, in all replicas together. A workload without
+    --peak-concurrency asks how many requests the GPUs hold. Without a workload and without --max-num-seqs, the table shows for every
+    accelerator the full-length requests that it holds and the longest context that it starts with.
 
     Exit code: 0 something fits or may fit, 1 nothing does, 2 could not be decided.
     """
-    from kvgate import catalogue
     from kvgate.cli.size.question import asked
-    from kvgate.cli.size.report import Found, chosen, csv_report, json_report, text_report
+    from kvgate.cli.size.report import chosen, csv_report, found_of, json_report, text_report
     from kvgate.judge.what_if import UnknownFacts
-    from kvgate.planning.size import find_candidates, usual
+    from kvgate.planning.size import find_candidates
 
     if form and output not in (None, "yaml"):
         raise click.UsageError(f"--as writes YAML or a command line, not {output}; leave out one of the two")
+    if choose is not None and output in ("json", "csv"):
+        raise click.UsageError(f"--choose is for text and yaml, and {output} has every row; leave out one of the two")
     options = ModelOptions.taken_from(values)
     try:
         settings = given_settings(values)
         question, costs = asked({**settings, "every": every}, prices, models_of(settings, options))
+        candidates = find_candidates(question, every=every, progress=progress_of("accelerators"))
+        found = found_of(question, candidates, every=every, is_named="gpus" in settings)
+        if form or output == "yaml":
+            from kvgate.cli.size.manifests import row_of, written
+
+            show(written(row_of(chosen(found, choose), settings), form or "inferencedeployment"))
+        elif output in ("csv", "json"):
+            show(csv_report(found) if output == "csv" else json_report(found, costs))
+        else:
+            show(text_report(found, costs, choose=choose))
     except UnusableValue as error:
         raise click.UsageError(str(error)) from None
     except UnknownFacts as error:
         show_error(str(error))
         sys.exit(Exit.UNDECIDED)
-    candidates = find_candidates(question, every=every, progress=progress_of("accelerators"))
-    kept = candidates if every else usual(candidates)
-    searches_slices = every or values.get("gpus") or any(a.is_slice for a in question.accelerators)
-    found = Found(
-        question=question,
-        candidates=kept,
-        every=every,
-        num_slices=0 if searches_slices else sum(a.is_slice for a in catalogue.accelerators()),
-        num_many=len(candidates) - len(kept),
-    )
-    try:
-        if form or output == "yaml":
-            from kvgate.cli.size.manifests import row_of, written
-
-            text = written(row_of(chosen(found, choose), settings), form or "inferencedeployment")
-        elif output in ("csv", "json"):
-            text = csv_report(found) if output == "csv" else json_report(found, costs)
-        else:
-            text = text_report(found, costs, choose=choose)
-    except UnusableValue as error:
-        raise click.UsageError(str(error)) from None
-    show(text)
     verdicts = {candidate.verdict for candidate in candidates}
     if verdicts & {Verdict.FITS, Verdict.MAY_NOT_FIT}:
         sys.exit(Exit.FITS)

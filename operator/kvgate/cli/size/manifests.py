@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
-from kvgate.api import API_VERSION, KIND
+from kvgate.api import API_VERSION, KIND, field_path
 from kvgate.api.v1alpha1 import MAX_NAME_LENGTH
 from kvgate.budget import Capacity, Guarantee
 from kvgate.budget.pod_ledger import pod_ledger
@@ -122,7 +122,7 @@ def _inference_deployment(row: Row) -> str:
         for name, value in row.options.items()
         if not (is_pinned and name in pinned_option(row.candidate.budget))
     }
-    fields = {_camel(name): value for name, value in kept.items() if name in _OF_SPEC}
+    fields = {field_path(name).rpartition(".")[2]: value for name, value in kept.items() if name in _OF_SPEC}
     extra = [_flag(_SETTINGS[name], value) for name, value in kept.items() if name not in _OF_SPEC]
     spec: Document = {
         "model": {"name": row.model},
@@ -247,11 +247,6 @@ def _node_terms(row: Row) -> list[Document]:
         return []
     wanted = {"key": PRODUCT_LABELS[accelerator.vendor], "operator": "In", "values": list(accelerator.gpu_labels)}
     return [{"matchExpressions": [wanted]}]
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
 
 
 def _yaml(remarks: Iterator[str] | list[str], document: Document) -> str:

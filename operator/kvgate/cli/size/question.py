@@ -11,20 +11,15 @@ from kvgate import catalogue
 from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Workload
 from kvgate.catalogue.prices import BadPrices, Prices, list_prices, read_prices
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.cli.workload_options import read_workload
 from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.size import Question
 from kvgate.text.patterns import pattern
-from kvgate.vllm.values import UnusableValue, ValueProblems, read_tokens, whole
+from kvgate.vllm.values import UnusableValue, ValueProblems
 
 MAX_PRICES_BYTES = 1 << 20
 """Largest file of prices."""
-_WORKLOAD = {
-    "peak_concurrency": whole(1_000_000),
-    "prompt_tokens": read_tokens,
-    "output_tokens": read_tokens,
-    "shared_prefix_tokens": read_tokens,
-}
 _NEEDED = ("prompt_tokens", "output_tokens")
 MAX_GPUS, NODE_GPUS = 64, 8
 """GPUs that are searched by default: for a number of requests, and where the answer is how many requests a node holds."""
@@ -44,8 +39,8 @@ def asked(
     )
     dtypes = tuple(dict.fromkeys(name.strip() for name in values.pop("dtypes").split(",") if name.strip()))
     max_gpus, guarantee = values.pop("max_gpus", None), values.pop("guarantee", None)
-    given = {key: values.pop(key) for key in _WORKLOAD if key in values}
-    workload = problems.read_or(None, _workload, given)
+    given = {key: values.pop(key) for key in Workload.__struct_fields__ if key in values}
+    workload = problems.read_or(None, partial(read_workload, needed=_NEEDED), given)
     costs = problems.read_or(list_prices(), _prices, prices)
     read = partial(read_request, models=models)
     request, findings = problems.read_or(
@@ -75,7 +70,7 @@ def _with_guarantee(request: BudgetRequest, workload: Workload | None, named: st
     usual = Guarantee.WORKLOAD if workload else Guarantee.FULL_CONTEXT if settings.max_num_seqs else Guarantee.STARTUP
     guarantee = Guarantee(named) if named else usual
     if guarantee is Guarantee.WORKLOAD and workload is None:
-        raise UnusableValue(f"guarantee Workload needs {', '.join(map(_flag, _NEEDED))}")
+        raise UnusableValue("guarantee Workload needs --prompt-tokens, --output-tokens")
     if guarantee is Guarantee.FULL_CONTEXT and not settings.max_num_seqs:
         raise UnusableValue(
             "guarantee FullContext needs --max-num-seqs: that many requests of --max-model-len at the same time"
@@ -83,33 +78,6 @@ def _with_guarantee(request: BudgetRequest, workload: Workload | None, named: st
     if guarantee is Guarantee.WORKLOAD and workload and settings.max_model_len is None:
         request = request.with_settings(max_model_len=workload.request_tokens)
     return replace(request, guarantee=guarantee, workload=workload)
-
-
-def _workload(given: Mapping[str, str]) -> Workload | None:
-    """Read the options of the workload. Raises UnusableValue with every value that is wrong and every option that is missing."""
-    if not given:
-        return None
-    problems, numbers = [], {}
-    for name, text in given.items():
-        try:
-            numbers[name] = int(_WORKLOAD[name](text))
-        except UnusableValue as error:
-            problems.append(f"{_flag(name)} is {text!r}; {error}")
-    if missing := [name for name in _NEEDED if name not in given]:
-        problems.append(f"a workload also needs {', '.join(map(_flag, missing))}")
-    if problems:
-        raise UnusableValue("; ".join(problems))
-    workload = Workload(**{"peak_concurrency": 1, **numbers})
-    if workload.shared_prefix_tokens > workload.prompt_tokens:
-        raise UnusableValue(
-            f"--shared-prefix-tokens is {workload.shared_prefix_tokens}, above --prompt-tokens {workload.prompt_tokens}; "
-            "the prefix is a part of the prompt"
-        )
-    return workload
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _accelerators(wanted: str | None, *, every: bool) -> tuple[tuple[Accelerator, ...], Mapping[str, int]]:

@@ -7,7 +7,8 @@ from fractions import Fraction
 
 from msgspec import Struct, structs
 
-from kvgate.budget import AUTO_MAX_MODEL_LEN, Accelerator, Capacity, Guarantee, Interval, Verdict
+from kvgate import catalogue
+from kvgate.budget import AUTO_MAX_MODEL_LEN, Capacity, Guarantee, Interval, Verdict
 from kvgate.budget.units import GIB
 from kvgate.catalogue.prices import Prices
 from kvgate.cli.assessment_json import Json, finding_json
@@ -16,7 +17,7 @@ from kvgate.judge.pinning import pinned_option
 from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
 from kvgate.planning.engine_load import decode_bounds, requests_held
 from kvgate.planning.hints import HOST_MEMORY, cheaper_perhaps, hints
-from kvgate.planning.size import Question
+from kvgate.planning.size import Question, usual
 from kvgate.rules.finding import Severity
 from kvgate.text.inert import inert_json, inert_values
 from kvgate.vllm.values import UnusableValue
@@ -63,6 +64,15 @@ class Found(Struct, frozen=True, kw_only=True):
         slices = f"{self.num_slices} slices of GPUs (MIG)" if self.num_slices else ""
         many = f"{self.num_many} of more than {MANY_ENGINES} engines" if self.num_many else ""
         return ", ".join(filter(None, (slices, many)))
+
+
+def found_of(question: Question, candidates: Sequence[Candidate], *, every: bool, is_named: bool) -> Found:
+    """Leave out what a person would not build, and count it; `is_named` where the user says which accelerators are meant."""
+    kept = tuple(candidates) if every else usual(candidates)
+    slices = 0 if every or is_named else sum(accelerator.is_slice for accelerator in catalogue.accelerators())
+    return Found(
+        question=question, candidates=kept, every=every, num_slices=slices, num_many=len(candidates) - len(kept)
+    )
 
 
 # ── for people ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,12 +151,22 @@ def _load(question: Question, candidate: Candidate) -> Iterator[Line]:
     within = max(1, question.gpus_of(accelerator) // parallelism.num_gpus)
     cut = f"tp{parallelism.tensor}" + (f" pp{parallelism.pipeline}" if parallelism.pipeline > 1 else "")
     needs = "" if candidate.engine.guarantee is Guarantee.STARTUP else f" (--max-num-seqs {held})"
-    yield f"One engine ({cut}) holds {held} {_requests(question, candidate)}{needs}"
+    workload = candidate.budget.request.workload
+    tokens = str(candidate.budget.resolved.max_model_len)
+    if question.request.guarantee is Guarantee.WORKLOAD and workload is not None:
+        tokens = f"{workload.prompt_tokens} + {workload.output_tokens}"
+    yield f"One engine ({cut}) holds {held} requests of {tokens} tokens at the same time{needs}"
     for engines in sorted({candidate.replicas, within} - {1}):
         yield f"{engines} engines on {engines * parallelism.num_gpus} GPUs hold {engines * held}"
     bounds = decode_bounds(candidate, held)
     if not bounds:
-        yield f"These numbers count memory, not throughput; no bound of the decode speed: {_no_bound(accelerator)}"
+        is_known = accelerator.memory_bandwidth_bytes_per_second is not None
+        reason = (
+            "a part of the model has no formula"
+            if is_known
+            else f"the memory bandwidth of {accelerator.name} is not known"
+        )
+        yield f"These numbers count memory, not throughput; no bound of the decode speed: {reason}"
         return
     evenly = ", experts chosen evenly" if candidate.budget.request.shape.is_sparse else ""
     bandwidth = accelerator.memory_bandwidth_bytes_per_second or 0
@@ -166,19 +186,6 @@ def _load(question: Question, candidate: Candidate) -> Iterator[Line]:
         for bound in bounds
     ]
     yield from (f"  {line}" for line in table([header, *rows], right=range(len(header)), width=_room()))
-
-
-def _requests(question: Question, candidate: Candidate) -> str:
-    workload = candidate.budget.request.workload
-    if question.request.guarantee is Guarantee.WORKLOAD and workload is not None:
-        return f"requests of {workload.prompt_tokens} + {workload.output_tokens} tokens at the same time"
-    return f"requests of {candidate.budget.resolved.max_model_len} tokens at the same time"
-
-
-def _no_bound(accelerator: Accelerator) -> str:
-    if accelerator.memory_bandwidth_bytes_per_second is None:
-        return f"the memory bandwidth of {accelerator.name} is not known"
-    return "a part of the model has no formula"
 
 
 def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[str]:

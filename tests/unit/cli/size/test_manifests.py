@@ -181,6 +181,7 @@ def test_as_alone_means_yaml(form: str) -> None:
     [
         (("--choose", "99"), "--choose is 99; write the number of a row of the table: it has the rows 1 to"),
         (("--as", "kserve", "-o", "json"), "--as writes YAML or a command line, not json"),
+        (("--choose", "1", "-o", "csv"), "--choose is for text and yaml, and csv has every row"),
         (("-o", "yaml", "--max-gpus", "1", "--gpus", "T4"), "no candidate fits, so there is nothing to choose"),
     ],
 )
