@@ -7,8 +7,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from kvgate.budget import UnknownVersion, is_newer_than_known
+from kvgate.budget import Budget, UnknownVersion, is_newer_than_known
 from kvgate.cli.exits import Exit
+from kvgate.cli.reports.effects import Effect, effects_between
 from kvgate.cli.reports.report import Item, Placed, Report
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.judge.passed_through import read_extra_args
@@ -24,6 +25,8 @@ class EngineChange(Struct, frozen=True, kw_only=True):
     """Path below the root of its tree; of the new tree where the engine is in both."""
     changed_defaults: tuple[ChangedDefault, ...] = ()
     """Options that neither side sets, and whose default differs between the two releases."""
+    effects: tuple[Effect, ...] = ()
+    """Settings that differ, and what each alone does to the KV cache before."""
 
     @property
     def item(self) -> Item:
@@ -77,13 +80,18 @@ def compare(old: Report, new: Report, roots: tuple[str, str]) -> Difference:
     for index, (after, file) in enumerate(afters):
         before = befores[before_of[index]][0] if index in before_of else None
         defaults = defaults_between(before, after) if before else ()
-        changes.append(EngineChange(before=before, after=after, file=file, changed_defaults=defaults))
+        effects = effects_between(_budget(before), _budget(after)) if before else ()
+        changes.append(EngineChange(before=before, after=after, file=file, changed_defaults=defaults, effects=effects))
     matched = set(before_of.values())
     gone = (each for index, each in enumerate(befores) if index not in matched)
     changes += [EngineChange(before=item, after=None, file=file) for item, file in gone]
     still = {(_below(placed.file, roots[1]), placed.rule) for placed in new.unreadable}
     repaired = [placed for placed in old.unreadable if (_below(placed.file, roots[0]), placed.rule) not in still]
     return Difference(old=old, new=new, changes=tuple(changes), unreadable=(*repaired, *new.unreadable))
+
+
+def _budget(item: Item) -> Budget | None:
+    return item.assessment.effective if item.assessment else None
 
 
 def _below(file: str, root: str) -> str:

@@ -217,7 +217,16 @@ def _change(change: EngineChange) -> records.ChangeRecord:
         name=item.name,
         change=change.kind,
         worse=change.is_worse,
-        effects=[],
+        effects=[
+            records.EffectRecord(
+                setting=each.setting,
+                before=each.before,
+                after=each.after,
+                tokens=each.num_tokens,
+                change_tokens=each.change_tokens,
+            )
+            for each in change.effects
+        ],
         changed_defaults=[
             records.DefaultRecord(option=each.flag, before=each.before, after=each.after)
             for each in change.changed_defaults

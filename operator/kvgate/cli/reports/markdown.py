@@ -16,6 +16,7 @@ from kvgate.cli.reports.wording import (
     change_cells,
     default_change,
     difference_summary,
+    effect_cells,
     hidden,
     release_change,
     summary,
@@ -100,6 +101,13 @@ def _notes(changes: Sequence[EngineChange]) -> Iterator[str]:
     for change in changes:
         if assumed := assumptions(change):
             yield f"- {cell(change.item.title)}: assumed {cell(assumed)}"
+    for change in changes:
+        if change.effects:
+            listed = "; ".join(
+                f"{code(name)} {cell(values)}: {cell(tokens)}"
+                for name, values, tokens in map(effect_cells, change.effects)
+            )
+            yield f"- {cell(change.item.title)}: KV cache tokens with each change alone: {listed}"
     for change in changes:
         if change.changed_defaults:
             defaults = map(default_change, change.changed_defaults)

@@ -14,6 +14,7 @@ from kvgate.cli.reports.wording import (
     change_cells,
     default_change,
     difference_summary,
+    effect_cells,
     hidden,
     outcome,
     release_change,
@@ -21,7 +22,7 @@ from kvgate.cli.reports.wording import (
     unrendered_lines,
     verdict_line,
 )
-from kvgate.cli.terminal import Line, Styled, text_of
+from kvgate.cli.terminal import Line, Styled, table, text_of
 from kvgate.judge.assess import Decision
 from kvgate.judge.summary import alternatives_text, changes_text, fruitless, shortened, verdict_text
 from kvgate.text.inert import inert
@@ -121,6 +122,9 @@ def _change_lines(change: EngineChange) -> Iterator[Line]:
         yield f"  {name:<{width}}  {value}"
     if assumed := assumptions(change):
         yield f"  {'assumed':<{width}}  {assumed}"
+    if change.effects:
+        yield "  KV cache tokens with each change alone:"
+        yield from (f"    {line}" for line in table([effect_cells(each) for each in change.effects]))
     if change.changed_defaults:
         yield f"  {release_change(change)} changes the defaults of options that are not set:"
         rows = list(map(default_change, change.changed_defaults))

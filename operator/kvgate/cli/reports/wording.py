@@ -20,6 +20,7 @@ from kvgate.rules.memory import demanded
 
 if TYPE_CHECKING:
     from kvgate.cli.reports.difference import Difference, EngineChange
+    from kvgate.cli.reports.effects import Effect
     from kvgate.vllm.options import ChangedDefault
 
 _DECISIONS = {
@@ -175,6 +176,18 @@ def _arrow(before: str | None, after: str | None) -> str:
     if before is None or after is None or before == after:
         return after or before or ""
     return f"{before} → {after}"
+
+
+def effect_cells(effect: Effect) -> tuple[str, str, str]:
+    """Return (setting, before → after, the KV cache tokens with this change alone)."""
+    before, after = ("unset" if value is None else _shown(value) for value in (effect.before, effect.after))
+    if effect.num_tokens is None or effect.change_tokens is None:
+        return effect.setting, f"{before} → {after}", "not known alone"
+    return effect.setting, f"{before} → {after}", f"{effect.num_tokens:,} ({effect.change_tokens:+,})"
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def assumptions(change: EngineChange) -> str:
