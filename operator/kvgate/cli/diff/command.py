@@ -1,41 +1,115 @@
 """`kvgate diff`: what a change does to KV cache capacity, for pull requests."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import chdir
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from kvgate.cli.check.command import FORMATS, report_or_exit
 from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.completion import a_file
+from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.help import Command
 from kvgate.cli.reports.difference import Difference, compare
+from kvgate.cli.reports.report import Report
 from kvgate.cli.shared_options import with_engine_facts
-from kvgate.cli.terminal import show
+from kvgate.cli.terminal import show, show_error
 from kvgate.documents.reading import STDIN
 
+if TYPE_CHECKING:
+    from kvgate.cli.diff.revisions import Repository
+
 DIFFERENCE_FORMATS = ("text", "markdown", "json")
+_FILES = ("model_config", "calibration", "config", "lock")
+"""Options that name a file, relative to the folder that the command was started in."""
 
 
 @click.command(cls=Command)
-@click.argument("old", metavar="OLD", shell_complete=a_file)
-@click.argument("new", metavar="NEW", shell_complete=a_file)
-@with_engine_facts(found_from="each of OLD and NEW")
+@click.argument("sides", metavar="OLD NEW | REVISIONS [PATH...]", nargs=-1, required=True, shell_complete=a_file)
+@with_engine_facts(found_from="each of both sides")
 @click.option("-o", "--output", type=click.Choice(DIFFERENCE_FORMATS), default="text", help="Format of the report.")
-def diff(old: str, new: str, output: str, **options: Any) -> None:
-    """Judge two files or folders, OLD and NEW, and show what changes for every engine: verdict, KV cache, concurrency, headroom.
+def diff(sides: tuple[str, ...], output: str, **options: Any) -> None:
+    """Judge both sides of a change, and show what changes for every engine: verdict, KV cache, concurrency, headroom.
 
-    Where an engine moves to another release of vLLM, the report lists the options that the engine does not set and whose default
-    changes. An engine of OLD and one of NEW are the same if file, path and name say so.
+    The sides are two files or folders, OLD and NEW, or revisions of the repository: main...HEAD compares with the commit where the
+    branch began, v1..v2 compares two revisions, and main compares with the files on disk. PATH limits revisions to files and folders.
+
+    The report says which settings changed, and what each alone does to the KV cache. Where an engine moves to another release of
+    vLLM, it lists the options that the engine does not set and whose default changes. An engine of one side and one of the other are
+    the same if file, path and name say so; renamed files are followed.
 
     Exit code: 0 nothing got worse, 1 an engine that started before, or is new, would not start, 2 no engine could be judged.
     """
-    if old == new == STDIN:
-        raise click.UsageError("only one of OLD and NEW can be standard input")
     given = CheckOptions(**options)
-    difference = compare(report_or_exit((old,), given), report_or_exit((new,), given), (old, new))
+    if _are_paths(sides):
+        old, new = sides
+        if old == new == STDIN:
+            raise click.UsageError("only one of OLD and NEW can be standard input")
+        difference = compare(report_or_exit((old,), given), report_or_exit((new,), given), (old, new))
+    else:
+        try:
+            difference = _between_revisions(sides[0], sides[1:], given)
+        except BadInput as error:
+            show_error(str(error))
+            sys.exit(Exit.UNDECIDED)
     render: Callable[[Difference], str] = import_module(FORMATS[output]).render_difference
     show(render(difference))
     sys.exit(difference.exit_code)
+
+
+def _are_paths(sides: Sequence[str]) -> bool:
+    """Return whether two paths are compared; the first one may be missing where it is no revision either."""
+    if len(sides) != 2:
+        return False
+    first = sides[0]
+    if first == STDIN or Path(first).exists():
+        return True
+    from kvgate.cli.diff.revisions import repository_of_folder
+
+    try:
+        repository_of_folder(Path.cwd()).resolved(first)
+    except BadInput:
+        return ".." not in first or first.startswith(("../", "/", "./"))
+    return False
+
+
+def _between_revisions(text: str, paths: Sequence[str], given: CheckOptions) -> Difference:
+    """Judge two revisions, or one and the files on disk. Raises BadInput."""
+    from kvgate.cli.diff.revisions import repository_of_folder
+
+    repository = repository_of_folder(Path.cwd())
+    compared = repository.resolved(text)
+    below = [repository.below_top(path) for path in paths] or ["."]
+    files = {name: path.absolute() for name in _FILES if (path := getattr(given, name))}
+    given = replace(given, **files)
+    with TemporaryDirectory(prefix="kvgate-") as folder:
+        sides = [_at(repository, commit, below, Path(folder, side)) for side, commit in
+                 (("old", compared.old), ("new", compared.new))]  # fmt: skip
+        for path in below:
+            if not any((side / path).exists() for side in sides):
+                raise BadInput(f"{path} is on neither side of {text}")
+        reports = [_judged(side, below, given, is_copy=side != repository.top) for side in sides]
+    renamed = repository.renamed(compared.old, compared.new) if compared.new else {}
+    return compare(reports[0], reports[1], (".", "."), renamed)
+
+
+def _at(repository: "Repository", commit: str | None, below: Sequence[str], folder: Path) -> Path:
+    """Return the folder with the files of a commit, which are written into it; the repository itself for the files on disk."""
+    if commit is None:
+        return repository.top
+    folder.mkdir()
+    repository.write(commit, below, folder)
+    return folder
+
+
+def _judged(side: Path, below: Sequence[str], given: CheckOptions, *, is_copy: bool) -> Report:
+    """Judge the paths that a side has; files have the names that they have in the repository."""
+    with chdir(side):
+        found = tuple(path for path in below if Path(path).exists())
+        return report_or_exit(found, replace(given, root=Path()) if is_copy else given)

@@ -18,12 +18,20 @@ _SECONDS = 120
 _READ_SUFFIXES = (*SUFFIXES, ".tpl", ".env")
 """Endings of files that `kvgate check` may read in a folder, or that a manifest may name."""
 _READ_NAMES = frozenset({"pyvenv.cfg"})
-_OPTIONS = ("--no-pager", "--no-replace-objects", "--literal-pathspecs", "-c", "core.hooksPath=/dev/null")
+_OPTIONS = (
+    "--no-pager",
+    "--no-replace-objects",
+    "--literal-pathspecs",
+    "-c",
+    "protocol.allow=never",
+    "-c",
+    "core.fsmonitor=false",
+)
+"""Nothing is fetched for a partial clone (Git before 2.45 does not know GIT_NO_LAZY_FETCH), and no monitor of files is asked."""
 _ENVIRONMENT = {
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
-    "GIT_CONFIG_NOSYSTEM": "1",
     "LC_ALL": "C",
 }
 
@@ -107,10 +115,13 @@ class Repository(Struct, frozen=True, kw_only=True):
             mode, kind, blob, size = (head.split() if tab else [b""] * 4)[:4]
             name = os.fsdecode(raw)
             path = PurePosixPath(name)
-            if kind != b"blob" or mode not in (b"100644", b"100755") or ".." in path.parts or ".git" in path.parts:
+            is_plain = kind == b"blob" and mode in (b"100644", b"100755")  # no link, no submodule
+            if not is_plain or path.is_absolute() or {"..", ".git"} & set(path.parts):
                 continue
             is_below = not named or any(path.is_relative_to(each) for each in named)
-            is_setting = path.name.startswith(".") and any(PurePosixPath(each).is_relative_to(path.parent) for each in named)
+            is_setting = path.name.startswith(".") and any(
+                PurePosixPath(each).is_relative_to(path.parent) for each in named
+            )
             if (is_below and (_is_read(path) or name in named)) or is_setting:
                 yield blob.decode(), int(size), name
 

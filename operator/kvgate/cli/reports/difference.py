@@ -1,7 +1,7 @@
 """Two reports → what a change does to every engine: the engine before and after, its capacity, and defaults that moved."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,8 @@ from kvgate.cli.reports.report import Item, Placed, Report
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.judge.passed_through import read_extra_args
 from kvgate.vllm.options import ChangedDefault, changed_defaults
+
+NO_RENAMES: Mapping[str, str] = {}
 
 
 class EngineChange(Struct, frozen=True, kw_only=True):
@@ -69,12 +71,16 @@ class Difference(Struct, frozen=True, kw_only=True):
         return Exit.FITS if decided else Exit.UNDECIDED
 
 
-def compare(old: Report, new: Report, roots: tuple[str, str]) -> Difference:
-    """Return the changes of every engine of both trees in the order of the new tree; engines that are gone come last."""
+def compare(old: Report, new: Report, roots: tuple[str, str], renamed: Mapping[str, str] = NO_RENAMES) -> Difference:
+    """Return the changes of every engine of both trees in the order of the new tree; engines that are gone come last.
+
+    `renamed`: path below the old root → path below the new one.
+    """
     befores, afters = (
         [(item, _below(item.document.file, root)) for item in report.items if item.platform != "unknown"]
         for report, root in zip((old, new), roots, strict=True)
     )
+    befores = [(item, renamed.get(file, file)) for item, file in befores]
     before_of = dict(_pairs(befores, afters))
     changes = []
     for index, (after, file) in enumerate(afters):
