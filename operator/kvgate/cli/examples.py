@@ -19,7 +19,8 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     ),
     "diff": (
         ("Show what a change of a folder does to each engine.", "kvgate diff deploy/ changed/"),
-        ("Write it for a pull request.", "kvgate diff deploy/ changed/ -o markdown"),
+        ("Write what a branch changes for its pull request.", "kvgate diff main...HEAD -o markdown"),
+        ("Compare a revision with the files on disk.", "kvgate diff v1.2 deploy/"),
     ),
     "explain": (
         ("Show where the memory of a GPU goes.", "kvgate explain --model Qwen/Qwen3-8B --gpu L4 --max-model-len 16k"),
