@@ -238,10 +238,20 @@ def unwrapped(
         return
     if shared:
         shared.take(script.at.text)
-    at = script.at
+    at, folder = script.at, ""
     for inner in commands_of(at.text, at.path, variables, script.parameters, first_line=at.line):
         words = [replace(word, line=0) for word in inner] if script.is_file else inner
+        if len(words) == 2 and words[0].text == "cd":
+            folder = words[1].text if words[1].text.startswith("/") else ""
+        elif folder:  # a script may be called by its place there: `./serve.sh`, `bash serve.sh`
+            words = [*(_placed(word, folder, file_text) for word in words[:2]), *words[2:]]
         yield from unwrapped(words, variables, file_text, depth + 1, room, shared)
+
+
+def _placed(word: Argument, folder: str, file_text: FileText) -> Argument:
+    """Return a file of the input that a word names from a folder by its whole path; any other word as it is."""
+    path = f"{folder.rstrip('/')}/{word.text.removeprefix('./')}"
+    return word if word.text.startswith(("/", "-")) or file_text(path) is None else replace(word, text=path)
 
 
 def _script_of(command: list[Argument], file_text: FileText) -> _Script | None:
