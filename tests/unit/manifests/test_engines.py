@@ -137,3 +137,21 @@ def test_a_group_knows_its_size(tmp_path: Path, size: object, expected: str, num
     (engine,) = engines(tmp_path, of_groups(group(size, "-dp", "$((LWS_GROUP_SIZE * 8))", "-dpr", "$LWS_WORKER_INDEX")))
     assert [word.text for word in engine.arguments] == ["x", "-dp", expected, "-dpr", "0"]
     assert engine.num_gpus.count == num_gpus
+
+
+@pytest.mark.parametrize(
+    ("document", "is_told"),
+    [
+        ({"panels": [{"expr": "vllm:num_requests_running"}], "schemaVersion": 39}, False),
+        ({"suite": "engine", "tests": [{"it": "renders vllm"}]}, False),
+        ({"$schema": "draft", "properties": {"vllm": {}, "x": {"default": "vllm"}}}, False),
+        ({"scrape_configs": [{"job_name": "vllm"}]}, False),
+        ({"apiVersion": "route.openshift.io/v1", "kind": "Route", "spec": {"to": {"name": "vllm"}}}, False),
+        ({"panels": [{"expr": "vllm:num_requests_running"}]}, True),
+        ({"suite": "vllm"}, True),
+        ({"kind": "Odd", "panels": ["vllm"], "schemaVersion": 1}, True),
+    ],
+)
+def test_files_that_only_speak_of_vllm_are_not_told(tmp_path: Path, document: dict[str, Any], *, is_told: bool) -> None:
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    assert bool(find_engines(read_manifests([str(tmp_path)])).not_understood) is is_told

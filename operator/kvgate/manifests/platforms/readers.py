@@ -33,11 +33,16 @@ _POD_SUPPORT = (
     "ResourceClaimTemplate.resource.k8s.io",
 )
 _BYSTANDERS = frozenset({
-    "Service", "Ingress", "HTTPRoute", "Gateway", "Secret", "ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding",
-    "PersistentVolume", "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy", "Namespace", "ServiceMonitor", "PodMonitor",
-    "PrometheusRule", "ScaledObject", "CustomResourceDefinition", "InferencePool", "InferenceModel", "InferenceObjective", "Certificate",
-    "Issuer", "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "Kustomization", "VirtualService", "DestinationRule",
-    "EnvoyFilter",
+    "Service", "Ingress", "HTTPRoute", "Gateway", "Secret", "ServiceAccount", "Role", "ClusterRole", "RoleBinding",
+    "ClusterRoleBinding", "PersistentVolume", "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy", "Namespace",
+    "ServiceMonitor", "PodMonitor", "PrometheusRule", "ScaledObject", "CustomResourceDefinition", "InferencePool", "InferenceModel",
+    "InferenceObjective", "Certificate", "Issuer", "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration",
+    "Kustomization", "VirtualService", "DestinationRule", "EnvoyFilter", "GRPCRoute", "TCPRoute", "ReferenceGrant", "Route",
+    "IngressRoute", "ServiceEntry", "AuthorizationPolicy", "StorageClass", "EnvoyPatchPolicy", "BackendTrafficPolicy",
+    "ClientTrafficPolicy", "SecurityPolicy", "AIGatewayRoute", "AIServiceBackend", "GCPBackendPolicy", "HealthCheckPolicy",
+    "PodMonitoring", "ClusterPodMonitoring", "ScrapeConfig", "Probe", "GrafanaDashboard", "ResourceQuota", "LimitRange",
+    "ExternalSecret", "SecretStore", "ClusterSecretStore", "SealedSecret", "VerticalPodAutoscaler", "TriggerAuthentication",
+    "PriorityClass", "NodePool", "EC2NodeClass", "ResourceFlavor", "ClusterQueue", "LocalQueue", "ImageStream",
 })  # fmt: skip
 """Kinds of Kubernetes and of operators that people use with any platform."""
 
@@ -298,6 +303,11 @@ KEYS_OF_ENGINES = (
     "model_loading_config", "args", "arguments", "command", "cmd", "image", "flags", "options", "huggingfaceid", "script", "source", "run",
 )  # fmt: skip
 """Ends of names in small letters. An engine in JSON without a kind stands below one of them; other JSON is data of a program."""
+_NO_MANIFESTS = (
+    ("panels", "schemaVersion"), ("suite", "tests"), ("$schema", "properties"), ("$schema", "definitions"), ("$defs", "properties"),
+    ("openapi", "paths"), ("swagger", "info"), ("scrape_configs",), ("site_name", "nav"),
+)  # fmt: skip
+"""Fields of files that hold no engine: dashboards of Grafana, tests of charts, schemas, APIs, settings of Prometheus, sites of pages."""
 _KNATIVE = "serving.knative.dev/"
 """Group of another `Service`, which holds containers and is no bystander."""
 
@@ -310,8 +320,10 @@ def engines_in(given: ReaderInput) -> tuple[FoundEngine, ...]:
 
 def holds_no_engine(given: ReaderInput) -> bool:
     """Return whether a document stands beside engines and never holds one, so that it may name vLLM without a finding."""
-    document = given.document
+    document, root = given.document, given.root
     if document.kind in supporting_kinds() | _bystanders() and not document.api_version.startswith(_KNATIVE):
+        return True
+    if not document.kind and any(all(root.get(name).is_set for name in names) for names in _NO_MANIFESTS):
         return True
     return any(reader.supports(given) for reader in READERS if reader.supports)
 
