@@ -1,8 +1,10 @@
 """`kvgate explain`: the ledger of one GPU for people, or many what-ifs for programs."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -10,10 +12,13 @@ from kvgate.budget import Guarantee, Verdict
 from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.help import Command
 from kvgate.cli.known_models import ModelOptions, locked_models, models_of, with_model_options
-from kvgate.cli.shared_options import CALIBRATION_OPTION, given_settings, read_calibration, with_settings
+from kvgate.cli.shared_options import CALIBRATION_OPTION, GIVEN_FILE, given_settings, read_calibration, with_settings
 from kvgate.cli.terminal import show, show_answers
 from kvgate.cli.workload_options import chosen_guarantee, taken_workload, with_workload
 from kvgate.vllm.values import UnusableValue, read_tokens
+
+if TYPE_CHECKING:
+    from kvgate.cli.check.given_facts import CheckOptions
 
 _OWN_LENGTHS = "default"
 """Text that stands for --paging without lengths."""
@@ -35,7 +40,12 @@ def _read_lengths(_: click.Context, __: click.Parameter, text: str | None) -> tu
         raise click.UsageError(f"--paging {text}: {error}, several of them with commas between") from None
 
 
+_OF_ENGINES = ("gpu", "vllm_version", "model_config")
+"""Settings that are facts where a manifest does not state them."""
+
+
 @click.command(cls=Command)
+@click.argument("engines", required=False, metavar="[FILE[#NAME]]")
 @with_settings()
 @click.option(
     "--requests",
@@ -53,22 +63,37 @@ def _read_lengths(_: click.Context, __: click.Parameter, text: str | None) -> tu
     metavar="[LENGTHS]",
     help="Compare static with paged allocation and block sizes, for requests of these lengths: 2048,8k.",
 )
-@with_workload(default="Workload if one is given, else Startup")
+@click.option("--accelerator", metavar="NAME", help="The same as --gpu.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=GIVEN_FILE,
+    help="With FILE[#NAME]: read this file instead of the nearest .kvgate.yaml.",
+)
+@with_workload(
+    default="Workload if one is given, else Startup; with FILE[#NAME] that of an InferenceDeployment, and Startup for others"
+)
 @CALIBRATION_OPTION
 @with_model_options
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json", "jsonl"]), help="Default: text; with --requests: jsonl."
 )
 def explain(
+    engines: str | None,
     requests: BinaryIO | None,
     output: str | None,
     why: str | None,
     lengths: tuple[int, ...] | None,
+    accelerator: str | None,
+    config: Path | None,
     guarantee: str | None,
     calibration: Path | None,
     **values: Any,
 ) -> None:
     """Show what one GPU's memory is spent on, what the KV cache gets, and whether the guarantee fits.
+
+    With FILE[#NAME] it is about the engines in a manifest, or those with that name (NAMESPACE/NAME where several have it); --gpu,
+    --vllm-version and --model-config are for what the manifest does not state.
 
     With --requests, every line of the file is a request, and one line of JSON answers it, in the same order. The answer to a line that
     is not a request says in `error` what is wrong; it has the id of the request where that can be read. A model_config may hold
@@ -79,6 +104,20 @@ def explain(
     """
     options = ModelOptions.taken_from(values)
     given = {key: value for key, value in values.items() if value is not None}
+    if accelerator is not None:
+        given.setdefault("gpu", accelerator)
+    if engines is not None and requests is None:
+        from kvgate.cli.explain.engines import explain_engines
+
+        about = _check_options(given, options, calibration=calibration, config=config, guarantee=guarantee)
+        try:
+            text, code = explain_engines(engines, about, output or "text", why=why, lengths=lengths)
+        except UnusableValue as error:
+            raise click.UsageError(str(error)) from None
+        show(text)
+        sys.exit(code)
+    if config is not None:
+        raise click.UsageError("--config is about the engines in a manifest; name it: kvgate explain FILE[#NAME]")
     try:
         starts = read_calibration(calibration)
         locked = locked_models(options.lock)
@@ -87,7 +126,15 @@ def explain(
     if requests is not None:
         from kvgate.cli.explain.requests import answers
 
-        if given or guarantee or why is not None or lengths is not None or output in ("text", "json") or options.fetch:
+        if (
+            given
+            or engines
+            or guarantee
+            or why is not None
+            or lengths is not None
+            or output in ("text", "json")
+            or options.fetch
+        ):
             raise click.UsageError(
                 "--requests takes every setting from its lines and answers in jsonl; leave out the other options"
             )
@@ -112,3 +159,29 @@ def explain(
         raise click.UsageError(str(error)) from None
     show(text)
     sys.exit(_EXITS[assessment.verdict])
+
+
+def _check_options(
+    given: dict[str, Any],
+    options: ModelOptions,
+    *,
+    calibration: Path | None,
+    config: Path | None,
+    guarantee: str | None,
+) -> CheckOptions:
+    """Return the facts that engines of a manifest may lack. Raises click.UsageError for settings that the manifest states."""
+    from kvgate.cli.check.given_facts import CheckOptions
+
+    if others := [f"--{name.replace('_', '-')}" for name in given if name not in _OF_ENGINES]:
+        raise click.UsageError(f"FILE states the settings of its engines; leave out {', '.join(others)}")
+    return CheckOptions(
+        accelerator=given.get("gpu"),
+        vllm_version=given.get("vllm_version"),
+        model_config=Path(given["model_config"].name) if "model_config" in given else None,
+        calibration=calibration,
+        config=config,
+        guarantee=guarantee,
+        fetch=options.fetch,
+        fetch_seconds=options.fetch_seconds,
+        lock=options.lock,
+    )

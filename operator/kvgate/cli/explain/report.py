@@ -54,41 +54,45 @@ def answer(assessment: Assessment, output: str, *, why: str | None, lengths: tup
     `why` names one figure, `lengths` are the requests to compare allocations for; an empty tuple stands for lengths that kvgate
     chooses. Raises Unusable where there is no such figure or a length is above max_model_len.
     """
-    budget, has_views = assessment.budget, why is not None or lengths is not None
-    if has_views:
-        from kvgate.cli.explain.views import paging_json, paging_lines, why_json, why_lines
     if output == "text":
         # Where nothing is known about a request, the report says why.
-        lines = [*(_title(budget) if budget and has_views else _report(assessment))]
-        lines += ["", *why_lines(budget, why)] if why is not None else []
-        lines += ["", *paging_lines(budget, lengths)] if lengths is not None else []
-        return text_of(lines)
-    answered = to_json(None, assessment)
-    if why is not None:
-        answered["why"] = why_json(budget, why)
-    if lengths is not None:
-        answered["paging"] = paging_json(budget, lengths)
+        has_views = assessment.budget is not None and (why is not None or lengths is not None)
+        report = () if has_views else _report(assessment)
+        return text_of((*report, *view_lines(assessment.budget, why=why, lengths=lengths)))
+    answered = {**to_json(None, assessment), **added_views(assessment.budget, why=why, lengths=lengths)}
     return inert_json(answered, indent=2 if output == "json" else None)
 
 
+def added_views(budget: Budget | None, *, why: str | None, lengths: tuple[int, ...] | None) -> dict[str, object]:
+    """Return the views that are requested, under their keys. Raises UnusableValue."""
+    if why is None and lengths is None:
+        return {}
+    from kvgate.cli.explain.views import paging_json, why_json
+
+    return {
+        **({"why": why_json(budget, why)} if why is not None else {}),
+        **({"paging": paging_json(budget, lengths)} if lengths is not None else {}),
+    }
+
+
+def view_lines(budget: Budget | None, *, why: str | None, lengths: tuple[int, ...] | None) -> Iterator[Line]:
+    """Return the question, then the views of it that are requested; nothing where none is. Raises UnusableValue."""
+    if why is None and lengths is None:
+        return
+    from kvgate.cli.explain.views import paging_lines, why_lines
+
+    yield from _title(budget) if budget else ()
+    if why is not None:
+        yield from ("", *why_lines(budget, why))
+    if lengths is not None:
+        yield from ("", *paging_lines(budget, lengths))
+
+
 def _report(assessment: Assessment) -> Iterator[Line]:
-    """Title, ledger, cache, verdict, findings, and the single changes that would fit."""
+    """Ledger, verdict, findings, and the single changes that would fit."""
     budget = assessment.budget
     if budget is not None:
-        yield from _title(budget)
-        if budget.tightest and budget.tightest.ledger:
-            yield from _ledger(budget.tightest.ledger)
-        if budget.tightest and budget.request.settings.gives_cache_memory:
-            yield _row("given instead", format_gib(budget.tightest.available.expected))
-        if pinned := budget.pinned:
-            forgone, safety = format_gib(pinned.forgone_bytes), format_gib(PINNED_SAFETY_BYTES)
-            low = format_gib(pinned.profiled_bytes.low)
-            remark = f"low end {low} − {safety}, in whole blocks; {forgone} less than expected"
-            yield _row("pinned", format_gib(pinned.kv_cache_bytes), remark)
-        yield from _host(pod_ledger(budget))
-        if budget.kv_cache is not None:
-            yield from _cache(budget, budget.kv_cache)
-        yield ""
+        yield from ledger_lines(budget)
     shown = Styled(text=assessment.verdict.value, colour=_COLOURS[assessment.verdict], is_bold=True)
     yield shown, f": {verdict_text(assessment.verdict, budget)}"
     for finding in assessment.findings:
@@ -98,6 +102,24 @@ def _report(assessment: Assessment) -> Iterator[Line]:
         found = alternatives(budget.request, catalogue.accelerators())
         if found:
             yield f"  would fit: {alternatives_text(found)}"
+
+
+def ledger_lines(budget: Budget) -> Iterator[Line]:
+    """Return title, ledger and cache."""
+    yield from _title(budget)
+    if budget.tightest and budget.tightest.ledger:
+        yield from _ledger(budget.tightest.ledger)
+    if budget.tightest and budget.request.settings.gives_cache_memory:
+        yield _row("given instead", format_gib(budget.tightest.available.expected))
+    if pinned := budget.pinned:
+        forgone, safety = format_gib(pinned.forgone_bytes), format_gib(PINNED_SAFETY_BYTES)
+        low = format_gib(pinned.profiled_bytes.low)
+        remark = f"low end {low} − {safety}, in whole blocks; {forgone} less than expected"
+        yield _row("pinned", format_gib(pinned.kv_cache_bytes), remark)
+    yield from _host(pod_ledger(budget))
+    if budget.kv_cache is not None:
+        yield from _cache(budget, budget.kv_cache)
+    yield ""
 
 
 def _title(budget: Budget) -> Iterator[str]:

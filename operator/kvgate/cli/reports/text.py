@@ -50,7 +50,7 @@ def _item_lines(item: Item, findings: Sequence[Placed]) -> Iterator[Line]:
     verdict, told = verdict_line(item)
     shown = Styled(text=verdict, colour=outcome(item)[1], is_bold=True)
     yield f"{item.file}:{item.line}: {item.title}: ", shown, f": {told}" if told else ""
-    yield from _finding_lines(findings)
+    yield from finding_lines(findings)
     if item.ignored:
         reasons = dict.fromkeys(f"{placed.rule} ({ignored.reason})" for placed, ignored in item.ignored)
         yield f"  ignored: {', '.join(reasons)}"
@@ -77,7 +77,7 @@ def _decision_lines(deployment: JudgedDeployment) -> Iterator[str]:
         yield f"  would fit: {alternatives_text(assessment.alternatives)}"
 
 
-def _finding_lines(findings: Sequence[Placed]) -> Iterator[Line]:
+def finding_lines(findings: Sequence[Placed]) -> Iterator[Line]:
     """Yield places, severities and rules in columns; below each finding, what to do."""
     places = [inert(f"{placed.file}:{placed.line}:{placed.column}:") for placed in findings]
     width, severity_width, rule_width = (
@@ -97,7 +97,7 @@ def _finding_lines(findings: Sequence[Placed]) -> Iterator[Line]:
 
 def broken_lines(placed: Placed) -> Iterator[Line]:
     """Yield a finding that is not about an engine, at the margin."""
-    for line in _finding_lines([placed]):
+    for line in finding_lines([placed]):
         yield line[2:] if isinstance(line, str) else (str(line[0])[2:], *line[1:])
 
 
@@ -132,4 +132,4 @@ def _change_lines(change: EngineChange) -> Iterator[Line]:
         for flag, default in rows:
             yield f"    {flag:<{flag_width}}  {default}"
     if change.is_worse:
-        yield from _finding_lines(item.findings)
+        yield from finding_lines(item.findings)

@@ -1,0 +1,104 @@
+"""`kvgate explain FILE[#NAME]`: the ledgers of the engines in a manifest, judged as `kvgate check` judges them."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kvgate.cli.assessment_json import to_json
+from kvgate.cli.check.command import report_or_exit
+from kvgate.cli.check.given_facts import CheckOptions
+from kvgate.cli.exits import Exit
+from kvgate.cli.explain.report import added_views, ledger_lines, view_lines
+from kvgate.cli.reports.report import Item
+from kvgate.cli.reports.text import finding_lines
+from kvgate.cli.reports.wording import outcome, verdict_line
+from kvgate.cli.terminal import Line, Styled, text_of
+from kvgate.text.inert import inert_json
+from kvgate.vllm.values import UnusableValue
+
+_MAX_NAMES = 20
+"""Engines that an error names."""
+
+
+def explain_engines(
+    target: str, options: CheckOptions, output: str, *, why: str | None, lengths: tuple[int, ...] | None
+) -> tuple[str, Exit]:
+    """Return the answer about the engines that FILE[#NAME] means, and the exit code. Raises UnusableValue."""
+    path, name = (target, "") if Path(target).exists() or "#" not in target else _parted(target)
+    report = report_or_exit((path,), options)
+    engines = [item for item in report.items if item.verdict is not None]
+    meant = [item for item in engines if name in ("", item.name, f"{item.namespace}/{item.name}")]
+    if not meant and report.unreadable:
+        broken = (placed.finding for placed in report.unreadable)
+        raise UnusableValue("; ".join(f"{path} {finding.message}; {finding.remediation}" for finding in broken))
+    if not meant:
+        raise UnusableValue(_nothing(path, name, engines))
+    if output == "text":
+        blocks = (text_of(_lines(item, why=why, lengths=lengths)) for item in meant)
+        answer = "\n\n\n".join(blocks)
+    else:
+        answers = [_json(item, why=why, lengths=lengths) for item in meant]
+        answer = inert_json(answers, indent=2) if output == "json" else "\n".join(map(inert_json, answers))
+    if any(item.is_refused for item in meant):
+        return answer, Exit.FINDINGS
+    return answer, Exit.FITS if any(item.is_decided for item in meant) else Exit.UNDECIDED
+
+
+def _parted(target: str) -> tuple[str, str]:
+    path, _, name = target.rpartition("#")
+    return path, name
+
+
+def _nothing(path: str, name: str, engines: Sequence[Item]) -> str:
+    """Say which engines are there instead."""
+    if not engines:
+        return f"{path} has no vLLM engine"
+    names = list(dict.fromkeys(_full_name(item) for item in engines))
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{path} has no engine with the name {name!r}; it has {', '.join(names[:_MAX_NAMES])}{more}"
+
+
+def _full_name(item: Item) -> str:
+    return f"{item.namespace}/{item.name}" if item.namespace else item.name
+
+
+def _lines(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> Iterator[Line]:
+    """Return the place of an engine, its ledger or the views that are requested, its verdict and what was found."""
+    budget = item.assessment.budget if item.assessment else None
+    on = f", judged on {item.engine.judged_on}" if item.engine and item.engine.judged_on else ""
+    yield f"{item.file}:{item.line}: {item.title}{on}"
+    if why is not None or lengths is not None:
+        yield from view_lines(budget, why=why, lengths=lengths)
+        return
+    if budget is not None:
+        yield from ledger_lines(budget)
+    verdict, told = verdict_line(item)
+    yield Styled(text=verdict, colour=outcome(item)[1], is_bold=True), f": {told}"
+    yield from finding_lines(item.findings)
+    if item.assumed:
+        yield f"  assumed: {'; '.join(each.text for each in item.assumed)}"
+
+
+def _json(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> dict[str, object]:
+    """Return the response object of one engine, with its place and name; verdict and findings are those of the manifest."""
+    answered = to_json(None, item.assessment) if item.assessment else {}
+    budget = item.assessment.budget if item.assessment else None
+    return {
+        "file": item.file,
+        "line": item.line,
+        "namespace": item.namespace,
+        **answered,
+        "id": item.name,
+        "verdict": item.verdict,
+        "findings": [
+            {
+                "rule": placed.rule,
+                "severity": placed.finding.severity.value,
+                "line": placed.line,
+                "path": placed.path,
+                "message": placed.finding.message,
+                "remediation": placed.finding.remediation,
+            }
+            for placed in item.findings
+        ],
+        **added_views(budget, why=why, lengths=lengths),
+    }
