@@ -28,6 +28,7 @@ from kvgate.manifests.platforms.readers import (
     engine_words,
     supporting_kinds,
 )
+from kvgate.manifests.pods.node_classes import COMPUTE_CLASS, NODE_POOL
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, words
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 NO_NAMESPACE = "default"
 """Namespace of objects that name none."""
 _VOLUME_CLAIM = "PersistentVolumeClaim"
-_CLAIM_KINDS = (_VOLUME_CLAIM, "ResourceClaim", "ResourceClaimTemplate")
-"""Kinds of claims that pods refer to by name."""
+_CLAIM_KINDS = (_VOLUME_CLAIM, "ResourceClaim", "ResourceClaimTemplate", "DeviceClass", COMPUTE_CLASS, NODE_POOL)
+"""Kinds of claims that pods refer to by name, and of classes of devices and nodes."""
 
 
 class Subject(Struct, frozen=True, kw_only=True):

@@ -223,7 +223,9 @@ def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Locat
     """Too few, or some that idle; silent where either is not known. What nobody sees of a line may use more."""
     needed = gpus_needed(line)
     counts_chips = any(hint.name == "resource" and not _WHOLE_GPUS.fullmatch(hint.value) for hint in engine.hints)
-    if needed is None or counts_chips or sign_of_cpus(engine) or any(name in line.unknown for name in _SIZES):
+    is_open = counts_chips or sign_of_cpus(engine) or any(name in line.unknown for name in _SIZES)
+    # the stages of vllm-omni are on the GPUs that its own configuration gives them
+    if needed is None or is_open or any(word.text == "--omni" for word in engine.arguments):
         return
     times = _pods_and_nodes(engine, line)
     known = [each for each in (engine.num_gpus, engine.visible_gpus) if each.count is not None]

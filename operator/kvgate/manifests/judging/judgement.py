@@ -38,7 +38,7 @@ from kvgate.manifests.judging.engine_budget import (
     is_partly_seen,
     version_path,
 )
-from kvgate.manifests.judging.gpus import Pools, choose, gpu_count_problems
+from kvgate.manifests.judging.gpus import TOO_FEW_GPUS, Pools, choose, gpu_count_problems
 from kvgate.manifests.judging.line_findings import line_findings, undecided_settings
 from kvgate.manifests.judging.model_names import Named, find_model
 from kvgate.manifests.judging.releases import releases_of
@@ -301,7 +301,7 @@ def _joined(ends: Sequence[JudgedEngine]) -> JudgedEngine:
 def _not_judged(judged: JudgedEngine) -> JudgedEngine:
     """Keep what is certain on hardware that kvgate does not judge: options that vLLM refuses."""
     certain = (each for each in judged.findings if each.finding.severity is not Severity.WARNING)
-    findings = tuple(each for each in certain if each.finding.rule not in HOST_RULES)
+    findings = tuple(each for each in certain if each.finding.rule not in {*HOST_RULES, TOO_FEW_GPUS})
     is_refused = any(each.finding.severity is Severity.ERROR for each in findings)
     return replace(judged, verdict=Verdict.DOES_NOT_FIT if is_refused else Verdict.UNKNOWN, findings=findings)
 

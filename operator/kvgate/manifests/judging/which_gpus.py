@@ -135,8 +135,10 @@ def which_start(
 
 
 def which_of_several(engine: FoundEngine, chosen: Chosen, verdicts: Sequence[AcceleratorVerdict]) -> Iterator[Located]:
-    """Say on which of several named GPUs it starts, unless it starts on all, and a node without a name is not possible."""
-    if all(each.verdict is Verdict.FITS for each in verdicts) and not chosen.may_be_unnamed:
+    """Say on which of several named GPUs it starts, unless the verdict is the same on all for a reason that is not the GPU."""
+    kinds = {(each.verdict, each.reason) for each in verdicts}
+    is_about_gpus = len(kinds) > 1 or any(each.lacking_bytes for each in verdicts)
+    if not is_about_gpus and not chosen.may_be_unnamed:
         return
     names = _names([each.name for each in verdicts])
     more = ", or on a node whose labels name none" if chosen.may_be_unnamed else ""

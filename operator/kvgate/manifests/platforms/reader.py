@@ -51,4 +51,4 @@ def name_of_kind(kind: str) -> str:
 def resource_of_kind(kind: str) -> str:
     """Return the name of the resource as `kubectl api-resources` writes it: `workspaces.kaito.sh`, `pods`."""
     name, dot, group = kind.lower().partition(".")
-    return f"{name}s{dot}{group}"
+    return f"{name}{'es' if name.endswith('s') else 's'}{dot}{group}"

@@ -31,6 +31,9 @@ _POD_SUPPORT = (
     "PersistentVolumeClaim",
     "ResourceClaim.resource.k8s.io",
     "ResourceClaimTemplate.resource.k8s.io",
+    "DeviceClass.resource.k8s.io",
+    "ComputeClass.cloud.google.com",
+    "NodePool.karpenter.sh",
 )
 _BYSTANDERS = frozenset({
     "Service", "Ingress", "HTTPRoute", "Gateway", "Secret", "ServiceAccount", "Role", "ClusterRole", "RoleBinding",

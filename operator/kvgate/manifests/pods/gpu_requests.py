@@ -42,6 +42,10 @@ _REFERENCES = {
 """Field of a pod's claim → the kind of the object that it names, and the place of the requests there."""
 _GPU_CLASSES = pattern(r"(?:gpu|mig)\.nvidia\.com|gpu\.amd\.com|gpu\.intel\.com")
 _PRODUCT = pattern(r"""productName\s*==\s*(['"])([^'"]+)\1""")
+_PRODUCT_LIKE = pattern(r"""productName(?:\.lowerAscii\(\))?\.(?:matches|contains|startsWith)\(\s*r?(['"])([^'"]+)\1""")
+_DRIVER = pattern(r"""device\.driver\s*==\s*(['"])(gpu\.(?:nvidia|amd|intel)\.com)\1""")
+_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "gpu.intel.com/xe"}
+"""Vendor of a driver of devices → the resource that means the same."""
 _PROFILE = pattern(r"""\bprofile\s*==\s*(['"])([^'"]+)\1""")
 """Attributes of NVIDIA's driver in an expression of CEL."""
 _DECIMAL = pattern(r"\d{1,9}(?:\.\d{1,9})?")
@@ -90,7 +94,8 @@ def claimed_gpus(pod: Written, container: Written, find: FindObject) -> tuple[Wr
     """
     claims = container.get("resources", "claims")
     requests = [request for claim in claims.items() for request in _requests(pod, claim, find)]
-    gpus = [request for request in requests if _GPU_CLASSES.fullmatch(request.get("deviceClassName").text)]
+    drivers = [(request, _driver_of(request.get("deviceClassName").text, find)) for request in requests]
+    gpus = [request for request, driver in drivers if driver]
     if not gpus:
         return NOTHING, ()
     counts = [
@@ -99,7 +104,7 @@ def claimed_gpus(pod: Written, container: Written, find: FindObject) -> tuple[Wr
         else (request.get("count").count if request.get("count").is_set else 1)
         for request in gpus
     ]
-    hints = tuple(hint for request in gpus for hint in _hints(request, claims.path))
+    hints = tuple(hint for request, driver in drivers if driver for hint in _hints(request, driver, claims.path, find))
     return Written(value=total(counts), path=claims.path), hints
 
 
@@ -128,12 +133,24 @@ def _requests(pod: Written, claim: Written, find: FindObject) -> Iterator[Writte
                     yield request.get("exactly") if request.get("exactly").is_set else request
 
 
-def _hints(request: Written, path: str) -> Iterator[Hint]:
-    """Yield the product and the MIG profile of a request; an expression that negates something tells neither."""
-    for selector in request.get("selectors").items():
-        expression = selector.get("cel", "expression").text
+def _driver_of(class_name: str, find: FindObject) -> str:
+    """Return the driver of a class of GPUs, which the class names itself or its object's expressions do; else nothing."""
+    if _GPU_CLASSES.fullmatch(class_name):
+        return class_name
+    found = find("DeviceClass", class_name) if class_name else None
+    selectors = found.get("spec", "selectors").items() if found else ()
+    drivers = (_DRIVER.search(each.get("cel", "expression").text) for each in selectors)
+    return next((match[2] for match in drivers if match), "")
+
+
+def _hints(request: Written, driver: str, path: str, find: FindObject) -> Iterator[Hint]:
+    """Yield the vendor, the product and the MIG profile of a request and its class; an expression that negates something tells nothing."""
+    yield Hint(name="resource", value=_RESOURCES[driver.partition(".")[2].partition(".")[0]], path=path)
+    found = find("DeviceClass", request.get("deviceClassName").text)
+    selectors = [*request.get("selectors").items(), *(found.get("spec", "selectors").items() if found else ())]
+    for expression in (each.get("cel", "expression").text for each in selectors):
         if not _NEGATION.search(expression):
-            for _, product in _PRODUCT.findall(expression):
+            for _, product in (*_PRODUCT.findall(expression), *_PRODUCT_LIKE.findall(expression)):
                 yield Hint(name="accelerator", value=product, path=path)
             for _, profile in _PROFILE.findall(expression):
                 yield Hint(name="resource", value=f"nvidia.com/mig-{profile}", path=path)

@@ -22,6 +22,7 @@ from kvgate.manifests.pods.gpu_requests import (
     visible_gpus,
 )
 from kvgate.manifests.pods.host_memory import SHARED_MEMORY, room_of, shared_mount
+from kvgate.manifests.pods.node_classes import class_hints
 from kvgate.manifests.pods.volumes import compile_cache_told, file_sources, files_of, folder_of_weights, stores_of
 from kvgate.shell.environment import circumstances_told, cpu_variable, takes_any_length, variables_of
 
@@ -204,6 +205,7 @@ def engine_of_start(
     """Make an engine of one container: its command line, image, GPUs and probes."""
     gpus, resource = gpus_of(container.get("resources"))
     claimed, products = claimed_gpus(pod, container, given.find_claim)
+    selected = tuple(node_hints(pod))
     probes = (container.get(name) for name in ("startupProbe", "livenessProbe"))
     place = _PODS.get(given.document.kind, ())  # of the pod, in Kubernetes' own kinds
     annotations = given.root.get(*place[:-1], "metadata", "annotations") if place else NOTHING
@@ -217,7 +219,7 @@ def engine_of_start(
         image=container.get("image"),
         num_gpus=gpus if gpus.is_set else claimed,
         gpu_part=gpu_part_of(container.get("resources"), annotations),
-        hints=(*((resource,) if resource else ()), *products, *node_hints(pod)),
+        hints=(*((resource,) if resource else ()), *products, *selected, *class_hints(selected, given.find_claim)),
         remarks=start.remarks,
         is_overridden=is_patch(given) and not container.get("image").is_set,
         program=start.program,
