@@ -76,7 +76,8 @@ def _sections(root: Written) -> Iterator[tuple[Written, Written, str]]:
         for side, is_on in _SIDES.items():
             section = stack.get(side)
             wanted = section.get("enabled").value if section.get("enabled").is_set else is_on
-            if wanted is not True or section.get("replicas").value == 0 or _num_gpus(stack, section) == 0:
+            replicas = section.get("replicas").value if section.get("replicas").is_set else int(side != "prefill")
+            if wanted is not True or replicas == 0 or _num_gpus(stack, section) == 0:
                 continue
             if (is_alone if side == "standalone" else is_service) and not is_simulator(_image(stack, section)):
                 yield stack, section, side

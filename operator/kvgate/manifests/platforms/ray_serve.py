@@ -85,10 +85,10 @@ def read_ray_service(given: ReaderInput) -> Iterator[FoundEngine]:
 
 
 def _configs(application: Written) -> Iterator[Written]:
-    """Return the configurations of an OpenAI application, or of one that separates prefill and decode."""
+    """Return the configurations of an OpenAI application, of a data-parallel one, or of one that separates prefill and decode."""
     arguments = application.get("args")
     yield from arguments.get("llm_configs").items()
-    for side in ("prefill_config", "decode_config"):
+    for side in ("llm_config", "prefill_config", "decode_config"):
         if arguments.get(side).is_set:
             yield arguments.get(side)
 

@@ -250,7 +250,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         platform="ray-serve",
-        what="Ray Serve configurations (applications with llm_configs, prefill_config, decode_config)",
+        what="Ray Serve configurations (applications with llm_configs, llm_config, prefill_config, decode_config)",
         reads=(
             "model_loading_config", "accelerator_type", "engine_kwargs", "placement_group_config", "runtime_env.pip (vllm==…)",
         ),
