@@ -95,6 +95,15 @@ def _folded(line: str, width: int | None, indent: str) -> Iterator[str]:
     )  # fmt: skip
 
 
+def folded(lines: Iterable[Line], width: int | None) -> Iterator[Line]:
+    """Yield the lines; those of one part that are longer than the width go on below, a little to the right."""
+    for line in lines:
+        if isinstance(line, str):
+            yield from _folded(line, width, " " * (len(line) - len(line.lstrip())) + FOLD)
+        else:
+            yield line
+
+
 def width_of_terminal() -> int | None:
     """Return the columns of the terminal; None where a pipe or a file gets the output, whose lines nothing folds."""
     from shutil import get_terminal_size

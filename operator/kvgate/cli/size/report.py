@@ -12,7 +12,7 @@ from kvgate.budget import AUTO_MAX_MODEL_LEN, Capacity, Guarantee, Interval, Ver
 from kvgate.budget.units import GIB
 from kvgate.catalogue.prices import Prices
 from kvgate.cli.assessment_json import Json, finding_json
-from kvgate.cli.terminal import Line, Styled, table, text_of, width_of_terminal
+from kvgate.cli.terminal import Line, Styled, folded, table, text_of, width_of_terminal
 from kvgate.judge.pinning import pinned_option
 from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
 from kvgate.planning.engine_load import decode_bounds, requests_held
@@ -110,7 +110,7 @@ def text_report(found: Found, costs: Prices, *, choose: int | None) -> str:
         lines.append(f"  {HOST_MEMORY}")
     if (choose or fits) and chosen(found, choose).verdict is Verdict.FITS:
         lines += ["", *_load(question, chosen(found, choose))]
-    return text_of(lines)
+    return text_of(folded(lines, width_of_terminal()))
 
 
 def _reasons(candidates: Sequence[Candidate]) -> Iterator[Line]:
@@ -168,11 +168,11 @@ def _load(question: Question, candidate: Candidate) -> Iterator[Line]:
         )
         yield f"These numbers count memory, not throughput; no bound of the decode speed: {reason}"
         return
-    evenly = ", experts chosen evenly" if candidate.budget.request.shape.is_sparse else ""
+    evenly = ", and experts are chosen evenly" if candidate.budget.request.shape.is_sparse else ""
     bandwidth = accelerator.memory_bandwidth_bytes_per_second or 0
-    yield "These numbers count memory, not throughput. The memory's bandwidth alone sets an upper bound of the decode speed of one"
-    yield f"engine, which is no prediction: {bandwidth / 1e9:g} GB/s of a GPU ÷ the bytes that it reads for a step, with"
-    yield f"{bounds[0].sequence_tokens} tokens in the cache of each sequence{evenly}:"
+    yield "These numbers count memory, not throughput. The decode speed of one engine has an upper bound, which is no prediction:"
+    yield f"the memory bandwidth, {bandwidth / 1e9:g} GB/s of a GPU, ÷ the bytes that the GPU reads for a step."
+    yield f"Each sequence has {bounds[0].sequence_tokens} tokens in the cache{evenly}."
     yield ""
     header = ("BATCH", "WEIGHTS READ", "KV CACHE READ", "TOKENS/S OF ALL", "TOKENS/S OF EACH")
     rows = [

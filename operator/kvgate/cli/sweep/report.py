@@ -2,13 +2,14 @@
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from kvgate.budget import Capacity, Guarantee, Verdict
 from kvgate.budget.units import GIB, format_gib
 from kvgate.cli.assessment_json import finding_json
-from kvgate.cli.terminal import Line, Styled, text_of
+from kvgate.cli.terminal import Line, Styled, text_of, width_of_terminal
 from kvgate.planning.sweep import Cell, Sweep
 from kvgate.planning.sweep_axes import label
 from kvgate.text.inert import inert_json, inert_values
@@ -161,13 +162,29 @@ def _table(swept: Sweep) -> Iterator[Line]:
         if any(fits != may_fit for fits, may_fit in edges):
             rows.append(["may fit up to", *(may_fit for _, may_fit in edges)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    header, *padded = ([text.rjust(width) for text, width in zip(row, widths, strict=True)] for row in rows)
-    yield f"  {'  '.join(header)}"
-    for (name, *texts), number in zip(padded, numbers, strict=False):
-        colours = (_COLOURS[state(cell)] for cell in swept.rows[number])
-        styled = (Styled(text=text, colour=colour) for text, colour in zip(texts, colours, strict=True))
-        yield f"  {name}", *(part for text in styled for part in ("  ", text))
-    yield from (f"  {'  '.join(row)}" for row in padded[len(numbers) :])
+    (head, *header), *padded = ([text.rjust(width) for text, width in zip(row, widths, strict=True)] for row in rows)
+    columns = _columns_beside(widths)
+    for place, part in enumerate(columns):
+        if place:
+            yield ""
+        yield f"  {'  '.join([head, *header[part]])}"
+        for (name, *texts), number in zip(padded, numbers, strict=False):
+            colours = (_COLOURS[state(cell)] for cell in swept.rows[number][part])
+            styled = (Styled(text=text, colour=colour) for text, colour in zip(texts[part], colours, strict=True))
+            yield f"  {name}", *(piece for text in styled for piece in ("  ", text))
+        yield from (f"  {'  '.join([name, *texts[part]])}" for name, *texts in padded[len(numbers) :])
+
+
+def _columns_beside(widths: Sequence[int]) -> list[slice]:
+    """Divide the columns after the first into tables that a terminal has room for, one below the other."""
+    room = width_of_terminal()
+    starts, used = [0], widths[0] + 2
+    for column, size in enumerate(widths[1:]):
+        if room is not None and used + size + 2 > room and column > starts[-1]:
+            starts.append(column)
+            used = widths[0] + 2
+        used += size + 2
+    return [slice(*ends) for ends in pairwise((*starts, None))]
 
 
 # ── for programs ──────────────────────────────────────────────────────────────────────────────────────────────────

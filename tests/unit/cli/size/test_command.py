@@ -175,9 +175,9 @@ def test_the_answer_says_what_engines_hold_and_that_it_counts_memory() -> None:
     assert f"requests of 6000 + 500 tokens at the same time (--max-num-seqs {held})" in output
     assert f"4 engines on 4 GPUs hold {4 * held}" in output
     assert "These numbers count memory, not throughput." in output
-    assert "upper bound of the decode speed" in output
-    assert "which is no prediction: 4800 GB/s of a GPU" in output
-    assert "6250 tokens in the cache of each sequence" in output
+    assert "The decode speed of one engine has an upper bound, which is no prediction:" in output
+    assert "the memory bandwidth, 4800 GB/s of a GPU, ÷ the bytes that the GPU reads for a step" in output
+    assert "Each sequence has 6250 tokens in the cache." in output
     assert [line.split()[0] for line in output.splitlines() if "≤" in line] == ["1", "8", "32", str(held)]
 
 
