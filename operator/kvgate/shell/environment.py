@@ -7,10 +7,14 @@ from msgspec import Struct
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.text import expansion
+from kvgate.text.patterns import pattern
 from kvgate.vllm.variables import ALLOW_LONG, allows_any_length, told_by
 
 ConfigData = Callable[[str], Mapping[str, Any] | None]
 """Name of a ConfigMap → its data, where it is in the same input."""
+_ALLOWS_LONG = pattern(rf"{ALLOW_LONG}[= ]['\"]?(?:[1-9]|[Tt]rue|TRUE|\$)")
+_UNKNOWN_SOURCE = "*"
+"""Name of no variable: it stands for all variables of a ConfigMap that the input does not hold."""
 _CHARACTERS_OF_AN_ENTRY = 8
 """A variable of few characters takes time too."""
 
@@ -61,8 +65,11 @@ def variables_of(
     shared = shared or SharedRoom()
     values, room = dict(added or {}), Room()
     for source in container.get("envFrom").items():
-        data = config_data(source.get("configMapRef", "name").text) or {}
-        for key, text in data.items():
+        name = source.get("configMapRef", "name").text
+        data = config_data(name)
+        if name and data is None:
+            values[_UNKNOWN_SOURCE] = Written(value=None, path=source.path)
+        for key, text in (data or {}).items():
             shared.take(key, str(text))
             values[f"{source.get('prefix').text}{key}"] = Written(value=str(text), path=source.path)
     for entry in container.get("env").items():
@@ -72,10 +79,17 @@ def variables_of(
     return values
 
 
-def takes_any_length(variables: Mapping[str, Written]) -> bool:
-    """Return whether vLLM takes requests of any length, by the variable; True also where its value is not known here."""
+def takes_any_length(variables: Mapping[str, Written], *scripts: Written) -> bool:
+    """Return whether vLLM takes requests of any length, by the variable; True also where its value is not known here.
+
+    `scripts`: command and arguments, which may set it too.
+    """
+    if _UNKNOWN_SOURCE in variables:
+        return True
     given = variables.get(ALLOW_LONG)
-    return given is not None and allows_any_length(given.text)
+    if given is not None and allows_any_length(given.text):
+        return True
+    return any(_ALLOWS_LONG.search(str(script.value)) is not None for script in scripts if script.is_set)
 
 
 def cpu_variable(variables: Mapping[str, Written]) -> Written:

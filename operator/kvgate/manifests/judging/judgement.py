@@ -57,10 +57,11 @@ from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import Rule, Scope, Severity, any_one
 from kvgate.rules.host_memory import HOST_RULES
 from kvgate.rules.support import UNMODELLED_KIND
-from kvgate.vllm.arguments import Located, Place, located, option_name
+from kvgate.vllm.arguments import GivenOption, Located, Place, located, option_name
 from kvgate.vllm.contradictions import TOOL_CALL_PARSER_MISSING, contradictions
 from kvgate.vllm.options import newest_read
 from kvgate.vllm.parser import CommandLine, parse_arguments
+from kvgate.vllm.programs import Kind
 
 _OF_THE_SERVER = (TOOL_CALL_PARSER_MISSING,)
 """Contradictions that vLLM's API server refuses, not its engine."""
@@ -204,10 +205,16 @@ def _noted(each: Located) -> Located:
     return replace(each, finding=each.finding.noted()) if each.finding.rule in _MISSING_FACTS else each
 
 
+def _model_option(line: CommandLine) -> GivenOption | None:
+    """Return `--model`: the last one counts, except for `vllm serve`, which takes the first one out of the line (0.12 and later)."""
+    first = line.repeated.get("model") if line.program.kind is Kind.SERVE else None
+    return first or line.given.get("model")
+
+
 def _names(engine: FoundEngine, line: CommandLine) -> Iterator[Named]:
     """Return the possible names of the model, the surest first: vLLM 0.10+ puts --model where the word without an option stands."""
     yield Named(text=engine.model.text, path=engine.model.path)
-    if setting := line.given.get("model"):
+    if setting := _model_option(line):
         yield Named(text=setting.text, path=setting.path)
     yield from (Named(text=word.text, path=word.path) for word in line.positionals[:1])
     yield Named(text=engine.model_name.text, path=engine.model_name.path)

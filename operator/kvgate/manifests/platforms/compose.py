@@ -128,7 +128,7 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
                 is_partial=is_built,
                 program=start.program,
                 is_wrapped=start.is_wrapped,
-                takes_any_length=takes_any_length(variables),
+                takes_any_length=takes_any_length(variables, entrypoint, command),
                 told=circumstances_told(variables),
                 cpu_variable=cpu_variable(variables),
                 has_shared_memory=has_shared_memory,

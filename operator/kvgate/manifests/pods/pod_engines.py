@@ -147,7 +147,7 @@ def engines_of_container(
             assumed=(note,) if source.is_set else (),
             seen_gpus=shown_by_cuda(seen, shown) if seen else None,
             stores=tuple(stores_of(pod, container, folder, given.find_claim, templates)),
-            takes_any_length=takes_any_length(variables),
+            takes_any_length=takes_any_length(variables, *script),
             told=compile_cache_told(pod, container, variables) | circumstances_told(variables),
             cpu_variable=cpu_variable(variables),
             visible_gpus=visible_gpus(start, variables, *script),
