@@ -1,7 +1,7 @@
 """Containers that run vLLM: the words that its parser gets, from command, args, shell scripts, `--config` and environment."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -95,11 +95,15 @@ def is_simulator(image: str) -> bool:
     return _SIMULATORS.search(image) is not None
 
 
-def are_of_vllm(words: Sequence[str]) -> bool:
-    """Return True where words are options that only vLLM has, so that they name the program whatever its image is called."""
+def are_of_vllm(words: Sequence[str], variables: Iterable[str] = ()) -> bool:
+    """Return True where words are options that only vLLM has, so that they name the program whatever its image is called.
+
+    A variable of vLLM's counts like such an option.
+    """
     flags = {word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")}
     own = {flag[2:] for flag in flags} & _ONLY_VLLM
-    return len(own) > 1 or (bool(own) and "--model" in flags)
+    is_set = any(name.startswith("VLLM_") for name in variables)
+    return len(own) > 1 or (bool(own or is_set) and "--model" in flags)
 
 
 def names_other_server(words: str) -> bool:
@@ -148,7 +152,7 @@ def starts_of(
             )
             for start in once.values()
         ]
-    elif not command.is_set and (own_program or _is_vllm_image_with(words, image, unused)):
+    elif not command.is_set and (own_program or _is_vllm_image_with(words, image, variables, unused)):
         rest = words[1:] if words and words[0].text == "serve" else words
         repeated = tuple(words[:1]) if len(rest) < len(words) else ()
         if not rest or rest[0].text.rpartition("/")[2] not in _NOT_MODELS:
@@ -165,14 +169,17 @@ def starts_of(
     return tuple(replace(start, arguments=with_config_file(start.arguments, file_text, place_of)) for start in serving)
 
 
-def _is_vllm_image_with(words: Sequence[Argument], image: str, variables_with_words: Sequence[str]) -> bool:
+def _is_vllm_image_with(
+    words: Sequence[Argument], image: str, variables: Variables, variables_with_words: Sequence[str]
+) -> bool:
     """Return whether an image's own program is vLLM, by the image's name or by the words that it gets.
 
     `${VLLM_IMAGE}` and `corp/llm:7` are, with options that only vLLM has. `corp/ui-for-vllm` is none without any word.
     """
     if is_vllm_image(image):
         return bool(words or variables_with_words) or counts_releases_of_vllm(image)
-    return not is_simulator(image) and not names_other_server(image) and are_of_vllm([word.text for word in words])
+    is_other = is_simulator(image) or names_other_server(image)
+    return not is_other and are_of_vllm([word.text for word in words], variables)
 
 
 def _words(

@@ -218,6 +218,13 @@ def test_options_that_only_vllm_has_name_the_program(image: str, args: list[str]
     assert words(start) == args
 
 
+def test_a_variable_of_vllm_and_a_model_name_the_program() -> None:
+    backend = {"name": "VLLM_ATTENTION_BACKEND", "value": "FLASH_ATTN"}
+    (start,) = started(None, ["--model=x", "--tensor-parallel-size=2"], "V_IMAGE_NAME", env=[backend])
+    assert words(start) == ["--model=x", "--tensor-parallel-size=2"]
+    assert started(None, ["--model=x"], "V_IMAGE_NAME") == ()
+
+
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
