@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kvgate.documents.bounded_files import open_file
 from kvgate.documents.discovery import PassedOver, Why
+from kvgate.documents.duplicates import duplicates_in, with_last_keys
 from kvgate.documents.interest import MAX_CHECKED_BYTES, NO_INTEREST, Interest, WordsOfInterest, interest_of
 from kvgate.documents.nodes import NodeRoom, YamlError, compose, construct, is_harmless
 from kvgate.documents.origins import NO_CHARTS, Origin, PathMap, Place
@@ -102,6 +103,18 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     def _scalar(self, name: str) -> str:
         pairs = self.node.value if isinstance(self.node, yaml.MappingNode) else ()
         return next((v.value for k, v in pairs if k.value == name and isinstance(v, yaml.ScalarNode)), "")
+
+    @property
+    def duplicates(self) -> list[tuple[str, Broken]]:
+        """The keys that are written twice, each with its path."""
+        return [
+            (each.path, _yaml_broken(each.error, self.file, self.line_offset, is_template=self.is_template))
+            for each in duplicates_in(self.node)
+        ]
+
+    def with_last_keys(self) -> "Document":
+        """Return the document without the first ones of equal keys."""
+        return replace(self, node=with_last_keys(self.node))
 
     def load(self) -> Any | Broken:
         """Construct the value, which most documents do not need."""

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
+from typing import Any
 
 from msgspec import Struct, field
 
 from kvgate.documents.discovery import Why
+from kvgate.documents.duplicates import touches
 from kvgate.documents.positions import Broken, broken, defect
 from kvgate.documents.reading import Document
 from kvgate.documents.written import Written
@@ -29,18 +31,14 @@ class EnginesFound(Struct, kw_only=True):
 def find_engines(manifests: InputDocuments) -> EnginesFound:
     """Return every engine, in the order of the input."""
     found = EnginesFound()
-    loaded = [(document, document.load()) for document in manifests.others]
-    readable = [(document, Written(value=value)) for document, value in loaded if not isinstance(value, Broken)]
-    input_of = _inputs(manifests, readable)
-    for document, value in loaded:
-        if isinstance(value, Broken):
-            found.broken.append(value)
-            continue
+    loaded = [each for document in manifests.others if (each := _loaded(document, found))]
+    input_of = _inputs(manifests, [(document, Written(value=value)) for document, value, _ in loaded])
+    for document, value, twice in loaded:
         try:
             given = input_of(document, Written(value=value))
             engines = engines_in(given)
             if engines:
-                found.engines += engines
+                found.engines += (each for each in engines if not any(touches(path, each.path) for path in twice))
             elif document.group_kind in NOT_READ:
                 manifests.passed_over[Why.NIM] += 1
             elif not holds_no_engine(given) and _names_vllm(value):
@@ -54,6 +52,24 @@ def find_engines(manifests: InputDocuments) -> EnginesFound:
         except Exception as error:  # noqa: BLE001 - a defect of ours costs one document
             found.broken.append(defect(document.file, document.position, error))
     return found
+
+
+def _loaded(document: Document, found: EnginesFound) -> tuple[Document, Any, Sequence[str]] | None:
+    """Return the value of a document, and the paths that it writes twice; None, with a finding, where it cannot be judged.
+
+    The API server refuses an object with a key that is written twice. In values and in docker-compose's files, other engines may be
+    judged all the same.
+    """
+    value = document.load()
+    if not isinstance(value, Broken):
+        return document, value, ()
+    duplicates = document.duplicates
+    found.broken += [told for _, told in duplicates] or [value]
+    if document.kind or not duplicates:
+        return None
+    document = document.with_last_keys()
+    value = document.load()
+    return None if isinstance(value, Broken) else (document, value, [path for path, _ in duplicates])
 
 
 def _inputs(

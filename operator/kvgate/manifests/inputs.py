@@ -204,7 +204,7 @@ def _add_own(found: InputDocuments, document: Document) -> None:
         return
     value = document.load()
     if isinstance(value, Broken):
-        found.broken.append(value)
+        found.broken += [told for _, told in document.duplicates] or [value]
         return
     from kvgate.api.validation import InvalidDocument, parse_document, unknown_metadata
 
