@@ -116,6 +116,11 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         """Return the document without the first ones of equal keys."""
         return replace(self, node=with_last_keys(self.node))
 
+    @property
+    def is_object(self) -> bool:
+        """True for an object or values; False for a list or a text, which is no manifest."""
+        return isinstance(self.node, yaml.MappingNode)
+
     def load(self) -> Any | Broken:
         """Construct the value, which most documents do not need."""
         try:
@@ -195,6 +200,10 @@ class Reading(Struct, frozen=True, kw_only=True):
             return _not_text(file, error, line_offset)
         except YamlError as error:
             self.room.left = left
+            if data.startswith(b"#!"):
+                return _not_text(
+                    file, NotText("is a script, and no manifest", "give the manifest or the values that run it")
+                )
             return _yaml_broken(error, file, line_offset, is_template=is_template)
         comments = list(comments_in(text, line_offset))
         if node is None:

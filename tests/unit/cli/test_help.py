@@ -64,6 +64,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "my-model" / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"]}))
     weights = safetensors({"model.layers.0.q.weight": ("BF16", (8, 8))})
     (folder / "my-model" / "model.safetensors").write_bytes(bytes(weights).ljust(weights.size, b"\0"))
+    for line in ("init -q -b main", "add deploy", "-c user.name=a -c user.email=a@b commit -q -m x", "tag v1.2"):
+        subprocess.run(["git", *line.split()], cwd=folder, check=True, timeout=60)
     return folder
 
 

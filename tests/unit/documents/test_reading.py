@@ -313,3 +313,9 @@ def test_values_beyond_the_limit_take_no_memory(tmp_path: Path) -> None:
 def test_a_kind_is_written_with_its_group(tmp_path: Path, head: str, expected: str) -> None:
     (tmp_path / "x.yaml").write_text(head)
     assert only_document(list(read_documents([str(tmp_path)]))).group_kind == expected
+
+
+def test_a_script_is_called_one(tmp_path: Path) -> None:
+    script = "#!/bin/sh\nset -e: x\nif true; then\n  vllm serve a\nfi\n"
+    assert "is a script, and no manifest" in only_broken(read(tmp_path, script, "run.sh")).finding.message
+    assert isinstance(only_document(read(tmp_path, "#!/usr/bin/env apply\nkind: A\n")), Document)

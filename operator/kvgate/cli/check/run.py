@@ -37,6 +37,7 @@ from kvgate.vllm.arguments import Located
 T = TypeVar("T")
 _NO_ENGINE = "this document mentions vLLM, but kvgate finds no engine in it"
 _NO_ENGINE_HELP = any_one("check the manifests that it is rendered to", "check the object that runs the engine")
+_NO_OBJECT_HELP = "give the manifest or the values that run it; this is a text or a list, such as a script or a log"
 _VALUES_HELP = "if these are the values of a chart, render the chart: helm template CHART | kvgate check -"
 
 
@@ -230,11 +231,12 @@ def _engine_item(judged: JudgedEngine) -> Item:
 
 def _not_understood(document: Document) -> Item:
     """Report a document about vLLM that no reader understands: never silence."""
-    finding = NOT_UNDERSTOOD.finding("", _NO_ENGINE, _NO_ENGINE_HELP if document.kind else _VALUES_HELP)
+    help_for = _NO_ENGINE_HELP if document.kind else _VALUES_HELP if document.is_object else _NO_OBJECT_HELP
+    finding = NOT_UNDERSTOOD.finding("", _NO_ENGINE, help_for)
     place = document.place_of("")
     return Item(
         document=document, line=place.position.line, rendered_line=place.rendered_line, path="",
-        kind=document.kind or "values", name="", namespace="",
+        kind=document.kind or ("values" if document.is_object else "text"), name="", namespace="",
         platform="unknown", verdict=None,
         all_findings=(placed_in(document, Located(finding=finding, path="")),),
     )  # fmt: skip
