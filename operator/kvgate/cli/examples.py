@@ -59,7 +59,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     ),
     "models": (
         ("List the models with a word in their names.", "kvgate models qwen3-32b"),
-        ("List all of them for a program.", "kvgate models list -o json"),
+        ("List them for a program.", "kvgate models list qwen3-32b -o json"),
     ),
     "models list": (("List the models with a word in their names.", "kvgate models list llama-3.1"),),
     "models fetch": (

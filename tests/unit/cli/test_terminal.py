@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import termios
+from functools import cache
 
 import pytest
 
@@ -39,6 +40,7 @@ def on_a_terminal(*arguments: str, columns: int = 120, **variables: str) -> str:
     return shown.decode().replace("\r\n", "\n")
 
 
+@cache
 def piped(*arguments: str, **variables: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name not in WITHOUT} | variables
     return subprocess.run(
@@ -92,7 +94,7 @@ def test_programs_get_no_colours_even_so() -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 200])
-@pytest.mark.parametrize("arguments", [("gpus", "l4"), ("models", "qwen3-8b"), ("rules", "memory")])
+@pytest.mark.parametrize("arguments", [("gpus", "l4"), ("models", "qwen3-8b"), ("rules", "pinned")])
 def test_tables_keep_the_width_of_the_terminal(arguments: tuple[str, ...], columns: int) -> None:
     shown = on_a_terminal(*arguments, columns=columns)
     assert [line for line in shown.splitlines() if len(line) > columns] == []
