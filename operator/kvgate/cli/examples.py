@@ -24,6 +24,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     ),
     "explain": (
         ("Show where the memory of a GPU goes.", "kvgate explain --model Qwen/Qwen3-8B --gpu L4 --max-model-len 16k"),
+        ("Show it for an engine of a manifest.", "kvgate explain deploy/fits.yaml#llama-3-1-8b"),
         ("Show one figure with its formula.", "kvgate explain --model Qwen/Qwen3-8B --gpu L4 --why weights"),
         ("Answer many questions, one JSON object a line.", "kvgate explain --requests questions.jsonl"),
     ),

@@ -62,9 +62,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(ROOT / "docs" / "examples" / "serve.log", folder / "start.log")
     (folder / "my-model").mkdir()
     (folder / "my-model" / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"]}))
-    for words in (["init", "-qb", "main"], ["add", "deploy"], ["commit", "-qm", "one"], ["tag", "v1.2"]):
-        identity = ["-c", "user.name=Nobody", "-c", "user.email=nobody@example.org", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *identity, *words], cwd=folder, check=True)
     weights = safetensors({"model.layers.0.q.weight": ("BF16", (8, 8))})
     (folder / "my-model" / "model.safetensors").write_bytes(bytes(weights).ljust(weights.size, b"\0"))
     for line in ("init -q -b main", "add deploy", "-c user.name=a -c user.email=a@b commit -q -m x", "tag v1.2"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from kvgate.budget import Guarantee, Verdict
+from kvgate.cli.completion import a_file
 from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.help import Command
 from kvgate.cli.known_models import ModelOptions, locked_models, models_of, with_model_options
@@ -45,7 +46,7 @@ _OF_ENGINES = ("gpu", "vllm_version", "model_config")
 
 
 @click.command(cls=Command)
-@click.argument("engines", required=False, metavar="[FILE[#NAME]]")
+@click.argument("engines", required=False, metavar="[FILE[#NAME]]", shell_complete=a_file)
 @with_settings()
 @click.option(
     "--requests",
