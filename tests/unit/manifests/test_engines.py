@@ -155,3 +155,35 @@ def test_a_group_knows_its_size(tmp_path: Path, size: object, expected: str, num
 def test_files_that_only_speak_of_vllm_are_not_told(tmp_path: Path, document: dict[str, Any], *, is_told: bool) -> None:
     (tmp_path / "x.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     assert bool(find_engines(read_manifests([str(tmp_path)])).not_understood) is is_told
+
+
+MANY = 400
+CONTAINER = {"image": "vllm/vllm-openai:v0.18.0", "args": ["/models/a"]}
+DOWNLOAD = {"image": "x", "command": ["sh", "-c", "hf download a/b --local-dir /models/c"]}
+APP = {"image": {"repository": "vllm/vllm-openai"}, "args": ["Qwen/Qwen3-8B"]}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "document",
+    [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "spec": {"initContainers": [DOWNLOAD] * MANY, "containers": [CONTAINER] * MANY},
+        },
+        {
+            "controllers": {"a": {"containers": {f"c{number}": APP for number in range(MANY)}}},
+            "persistence": {f"p{number}": {"type": "emptyDir"} for number in range(MANY)},
+        },
+        {"scenario": [{"model": {"name": "a/b"}, "vllm": number, "decode": {"replicas": 1}} for number in range(MANY)]},
+        {"resources": {"accelerators": ["L4:1"] * MANY}, "run": "vllm serve a/b\n" * MANY},
+    ],
+    ids=["init-containers", "volumes", "stacks", "accelerators"],
+)
+def test_many_parts_beside_many_others_take_no_longer_than_each(tmp_path: Path, document: dict[str, Any]) -> None:
+    """Each of many engines may look at a fixed number of other parts only."""
+    (tmp_path / "x.yaml").write_text(json.dumps(document), encoding="utf-8")
+    started = time.process_time()
+    find_engines(read_manifests([str(tmp_path)]))
+    assert time.process_time() - started < 10

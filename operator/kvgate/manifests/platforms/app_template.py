@@ -3,6 +3,7 @@
 Fields: github.com/bjw-s-labs/helm-charts, `charts/library/common/values.yaml` (since app-template 2.0).
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from kvgate.documents.written import Written
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.manifests.pods.pod_engines import engines_of_container
 
+_MAX_VOLUMES = 30
+"""Volumes of one release; nobody has more."""
 _FROM_THE_CLUSTER = ("valueFrom", "secretKeyRef", "configMapKeyRef", "fieldRef", "dependsOn")
 """Fields of a variable that is an object."""
 
@@ -24,7 +27,8 @@ def is_values(root: Written) -> bool:
 def read_values(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engines of all containers; those that are switched off start nothing."""
     for name, controller, label, container in _containers(given.values):
-        items = [item for _, item in given.values.get("persistence").fields() if item.get("enabled").value is not False]
+        volumes = itertools.islice(given.values.get("persistence").fields(), _MAX_VOLUMES)
+        items = [item for _, item in volumes if item.get("enabled").value is not False]
         pod, mounts = _pod(given.values, items, name, controller, label)
         variables, listed = _variables(container.get("env"))
         image = container.get("image")

@@ -44,6 +44,8 @@ _SWITCHES = {
     "enablePrefixCaching": "--enable-prefix-caching",
 }
 """Flags of vllmCommon → options of the benchmark's own command."""
+_MAX_STACKS, _MAX_VARIANTS = 200, 20
+"""Stacks of one scenario, and variants of one section; nobody has more."""
 _PLACEHOLDER = pattern(r"\$\{(\w+(?:\.\w+)+)\}")
 """A field of the plan in a command."""
 _CUDA = {"accelerator": {"dtypeArgs": "--dtype bfloat16"}}
@@ -62,13 +64,13 @@ def has_no_engines(root: Written) -> bool:
 
 def read_scenario(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engines of every stack: standalone, or decode and prefill."""
-    for stack, section, side in _sections(given.values):
-        yield from _engines(given, stack, section, side)
+    for stack, written, section, side in _sections(given.values):
+        yield from _engines(given, stack, written, section, side)
 
 
-def _sections(root: Written) -> Iterator[tuple[Written, Written, str]]:
-    """Yield (the plan, the section, its name) of everything that is switched on and has GPUs."""
-    for stack in _stacks(root):
+def _sections(root: Written) -> Iterator[tuple[Written, Written, Written, str]]:
+    """Yield (the plan, the stack as it is written, the section, its name) of everything that is switched on and has GPUs."""
+    for stack, written in _stacks(root):
         if stack.get("kustomize", "enabled").value is True:
             continue  # a guide's own manifests hold the engines
         is_alone = stack.get("standalone", "enabled").value is True
@@ -80,19 +82,19 @@ def _sections(root: Written) -> Iterator[tuple[Written, Written, str]]:
             if wanted is not True or replicas == 0 or _num_gpus(stack, section) == 0:
                 continue
             if (is_alone if side == "standalone" else is_service) and not is_simulator(_image(stack, section)):
-                yield stack, section, side
+                yield stack, written, section, side
 
 
-def _stacks(root: Written) -> Iterator[Written]:
-    """Yield the plans with a model, each with what its scenario shares under its own fields."""
+def _stacks(root: Written) -> Iterator[tuple[Written, Written]]:
+    """Yield (the plan, with what its scenario shares under its own fields, the stack as it is written) where a model is named."""
     listed = root.get("scenario").items()
     shared = _flat(root.get("shared").value)
-    for stack in listed or [root]:
+    for stack in listed[:_MAX_STACKS] or [root]:
         plan = Written(value=merged(shared, _flat(stack.value)), path=stack.path)
         has_method = plan.get("standalone").is_set or plan.get("modelservice").is_set
         has_side = any(plan.get(name).is_set for name in _SIDES)
         if plan.get("model", "name" if listed else "huggingfaceId").text and (has_side if listed else has_method):
-            yield plan
+            yield plan, stack
 
 
 def _flat(stack: Any) -> Any:
@@ -125,9 +127,11 @@ def _size(section: Written, name: str) -> int:
     return section.get("parallelism", name).count or 1
 
 
-def _engines(given: ReaderInput, stack: Written, section: Written, side: str) -> Iterator[FoundEngine]:
+def _engines(
+    given: ReaderInput, stack: Written, written: Written, section: Written, side: str
+) -> Iterator[FoundEngine]:
     """Yield the engine of a section; where its pods take variants of the lengths and batches, one for each."""
-    label, path = section.get("acceleratorType"), _path(given, stack, side)
+    label, path = section.get("acceleratorType"), _path(written, side)
     workers = _size(section, "workers") if stack.get("multinode", "enabled").value is True else 1
     own = section.get("vllm", "customCommand").text
     any_length = stack.get("vllmCommon", "flags", "allowLongMaxModelLen")  # "1" in the benchmark's defaults.yaml
@@ -140,8 +144,8 @@ def _engines(given: ReaderInput, stack: Written, section: Written, side: str) ->
     }
     sizes = {name: str(_size(section, field)) for name, field in _SIZE_VARIABLES.items()}
     sizes |= {"LWS_GROUP_SIZE": str(workers), "LWS_WORKER_INDEX": "0"}
-    for variant in section.get("vllmVariants").items() or [NOTHING]:
-        model = Written(value=merged(stack.get("model").value, variant.value), path=_path(given, stack, "model"))
+    for variant in section.get("vllmVariants").items()[:_MAX_VARIANTS] or [NOTHING]:
+        model = Written(value=merged(stack.get("model").value, variant.value), path=_path(written, "model"))
         filled = [
             name for name, variable in _OF_FIELD.items() if not model.get(name).is_set and f"${variable}" in script
         ]
@@ -180,11 +184,10 @@ def _hints(stack: Written, section: Written, label: Written, path: str) -> Itera
         yield Hint(name=label.get("labelKey").text or "nvidia.com/gpu.product", value=value, path=path)
 
 
-def _path(given: ReaderInput, stack: Written, name: str) -> str:
+def _path(written: Written, name: str) -> str:
     """Return the path of a section where it is written: in the stack, or under one of the fields that are lifted to it."""
-    written = next((each for each in given.values.get("scenario").items() if each.path == stack.path), given.values)
     places = (written.get("modelservice", name), written.get(name), written.get("common", name))
-    return next((place.path for place in places if place.is_set), stack.path)
+    return next((place.path for place in places if place.is_set), written.path)
 
 
 def _field(stack: Written, name: str) -> str:

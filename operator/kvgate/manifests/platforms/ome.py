@@ -3,6 +3,7 @@
 Fields: github.com/sgl-project/ome, `pkg/apis/ome/v1beta1`; variables: `components/engine.go` of its `inferenceservice` controller.
 """
 
+import itertools
 from collections.abc import Iterator
 
 from msgspec.structs import replace
@@ -20,6 +21,8 @@ _RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
 _BASE_MODELS = ("BaseModel", "ClusterBaseModel")
 _SIDES = {"engine": "engineConfig", "decoder": "decoderConfig"}
 """Field of a service → the field of its runtime that it is merged over."""
+_MAX_SERVICES = 200
+"""Services of one input that a runtime is compared with."""
 _SERVER = "vllm-"
 """Beginning of the names that OME gives to its runtimes of vLLM; the rest is the name of the base model."""
 
@@ -55,7 +58,8 @@ def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
     A service may override every field.
     """
     spec, written = given.root.get("spec"), given.root.get("metadata", "name")
-    if spec.get("disabled").value is True or given.name in {each.text for each in given.collected(_names_of_runtimes)}:
+    used = itertools.islice(given.collected(_names_of_runtimes), _MAX_SERVICES)
+    if spec.get("disabled").value is True or any(each.text == given.name for each in used):
         return
     name = given.name.removeprefix(_SERVER)
     base = _find(given, _BASE_MODELS, name)

@@ -22,6 +22,8 @@ _CLUSTERS = {
     "RayClusterReplicaSet": ("spec", "template", "spec"),
 }
 """Kind → the place of the cluster; the last two are AIBrix's."""
+_MAX_GROUPS = 100
+"""Groups of workers of one cluster; nobody has more."""
 _MODEL_VARIABLE = pattern(r"(?:\w+_)?MODEL(?:_ID|_NAME)?")
 _SIZE_VARIABLES = {
     "TENSOR_PARALLELISM": "--tensor-parallel-size",
@@ -183,7 +185,7 @@ class _PodOfCluster(Struct, frozen=True, kw_only=True):
 def _pods_of_cluster(cluster: Written) -> list[_PodOfCluster]:
     """Return the head, then every group of workers."""
     pods = []
-    for group in (cluster.get("headGroupSpec"), *cluster.get("workerGroupSpecs").items()):
+    for group in (cluster.get("headGroupSpec"), *cluster.get("workerGroupSpecs").items()[:_MAX_GROUPS]):
         pod = group.get("template", "spec")
         found = [gpus_of(container.get("resources")) for container in pod.get("containers").items()]
         amount, resource = next(((amount, hint) for amount, hint in found if amount.is_set), (NOTHING, None))

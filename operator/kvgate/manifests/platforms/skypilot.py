@@ -3,6 +3,7 @@
 Fields and variables: docs.skypilot.co, "SkyPilot YAML" and "Environment Variables".
 """
 
+import itertools
 from collections.abc import Iterator
 
 from msgspec.structs import replace
@@ -13,6 +14,8 @@ from kvgate.manifests.pods.pod_engines import engines_of_container
 from kvgate.text.patterns import pattern
 
 _HINT = "skypilot accelerators"
+_MAX_ACCELERATORS = 100
+"""Alternatives of one task; nobody has more."""
 _DOCKER = "docker:"
 _PIPED = pattern(r"""(?:^|[\s"'])vllm(?:\[[\w,]*\])?==(\d+\.\d+\.\d+[\w.]*)""")
 
@@ -24,7 +27,7 @@ def is_task(root: Written) -> bool:
 
 def read_task(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engines of the script, on the accelerators of one node; several names or resources are alternatives."""
-    root, asked = given.root, list(_accelerators(given.root.get("resources")))
+    root, asked = given.root, list(itertools.islice(_accelerators(given.root.get("resources")), _MAX_ACCELERATORS))
     counts, nodes = {count for _, count, _ in asked}, root.get("num_nodes").count or 1
     num_gpus = counts.pop() if len(counts) == 1 else None
     at = next((path for _, _, path in asked), "")

@@ -13,6 +13,8 @@ from kvgate.vllm.arguments import Argument
 
 _SOURCES = ("--source", "--model-uri", "--repo-id", "--repo_id", "--model-id")
 _FOLDERS = ("--output-dir", "--local-dir", "--local_dir", "--target-dir")
+_MAX_CONTAINERS = 20
+"""Init containers of one pod; nobody has more."""
 _DOWNLOAD = "download"
 """Command of `hf` and `huggingface-cli`, before the name."""
 _IN_PYTHON = pattern(
@@ -24,7 +26,11 @@ _ID = pattern(r"(?:(?:hf|huggingface|ms)://)?[A-Za-z0-9][\w.\-]*/[\w.\-]+", re.A
 def downloaded(given: ReaderInput, pod: Written, place: str) -> Written:
     """Return the name on the hub of what an init container of the pod downloads to a folder; nothing where none does."""
     wanted = place.rstrip("/")
-    for container in pod.get("initContainers").items():
+    top = wanted.rpartition("/")[0]
+    for container in pod.get("initContainers").items()[:_MAX_CONTAINERS]:
+        written = str(container.value)
+        if wanted not in written and (not top or top not in written):
+            continue
         variables = variables_of(container, given.config_data, shared=given.shared)
         for name, folders in _downloads(given, container, variables):
             if wanted in folders and _ID.fullmatch(name.text):
@@ -39,6 +45,7 @@ def _downloads(
     room, words = Room(), list[Argument]()
     for field in (container.get("command"), container.get("args")):
         words += [Argument(text=expanded(item.text, variables, room), path=item.path) for item in field.items()]
+    given.shared.take(*(word.text for word in words))  # once for each container that it may download for
     for line in unwrapped(words, variables, shared=given.shared):
         name, folder, own = (
             _after(line, (*_SOURCES, _DOWNLOAD)),

@@ -164,7 +164,9 @@ def _seen_gpus(
 
     GPUs that a device plugin hands out are each container's own, or replicas of which nobody knows which GPU they are.
     """
-    if gpus_of(container.get("resources"))[0].is_set:
+    claim, shown = claim_of(pod, container), variables.get(NVIDIA_DEVICES)
+    is_shown = shown is not None and (shown.text == "all" or bool(devices_in(shown.text)))
+    if gpus_of(container.get("resources"))[0].is_set or not (claim or is_shown):
         return None
     before = frozenset(
         each.get("name").text
@@ -178,7 +180,7 @@ def _seen_gpus(
         label=container.get("name").text,
         starts_after=before if container.path.startswith(pod.get("containers").path) else frozenset(),
     )
-    if claim := claim_of(pod, container):
+    if claim:
         shared, own = claim
         if not shared:
             return replace(in_pod, pool=f"{in_pod.pool} {own}")
@@ -193,10 +195,9 @@ def _seen_gpus(
             copies=copies,
             starts_after=None,
         )
-    shown = variables.get(NVIDIA_DEVICES)
-    if shown is None or (shown.text != "all" and not devices_in(shown.text)):
-        return None
-    return replace(in_pod, names=None if shown.text == "all" else devices_in(shown.text))
+    if shown is None or shown.text == "all":
+        return in_pod
+    return replace(in_pod, names=devices_in(shown.text))
 
 
 def engine_of_start(
@@ -209,6 +210,8 @@ def engine_of_start(
     probes = (container.get(name) for name in ("startupProbe", "livenessProbe"))
     place = _PODS.get(given.document.kind, ())  # of the pod, in Kubernetes' own kinds
     annotations = given.root.get(*place[:-1], "metadata", "annotations") if place else NOTHING
+    group = given.root.get("spec", _GROUP)
+    of_group = (group.get(side, "metadata", "annotations") for side in ("leaderTemplate", "workerTemplate"))
     return FoundEngine(
         platform=platform,
         document=given.document,
@@ -229,7 +232,7 @@ def engine_of_start(
         has_shared_memory=pod.get("hostIPC").value is True or shared_mount(container).is_set,
         shared_memory_path=container.path,
         is_shared_memory_certain=platform in _CERTAIN
-        and _CRIO_SIZE not in str(given.root.value)  # an annotation of the pod
+        and not any(each.get(_CRIO_SIZE).is_set for each in (annotations, *of_group))
         and SHARED_MEMORY
         not in str([container.get(field).value for field in ("command", "args")]),  # a script may mount it
     )
