@@ -231,6 +231,11 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod("Qwen/Qwen3-0.6B", "--max-model-len=4096", gpu=T4),
         pod("Qwen/Qwen3-0.6B", "--max-model-len=4096", "--dtype=bfloat16"),
         pod("Qwen/Qwen3-0.6B", "--max-model-len=4096", "--dtype=bfloat16", gpu=None, affinity=prefer(T4)),
+        pod("google/gemma-2-9b-it", "--max-model-len=4096", gpu=H100),
+        pod("google/gemma-2-9b-it", "--max-model-len=4096", "--dtype=half", "--dtype=bfloat16", gpu=H100),
+        pod("google/gemma-2-9b-it", "--max-model-len=4096", "--dtype=half", gpu=H100, release="0.8.5"),
+        pod("google/gemma-3-1b-it", "--max-model-len=4096", "--dtype=half", gpu=H100, release="0.10.2"),
+        pod("google/gemma-2-9b-it", "--max-model-len=4096", "--dtype=half", gpu=H100, image="corp/llm:7"),
     ],
     "BlockSizeRefused": [
         ours(blockSize=32, maxModelLen=8192),

@@ -209,6 +209,8 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where `--performance-mode` doubles the default batch limits (throughput) or captures every small size (interactivity)."""
     falls_back_to_float16: bool = False
     """True where vLLM serves a bfloat16 model in float16 on a GPU without bfloat16 (`_resolve_auto_dtype`)."""
+    float16_refused: frozenset[str] = frozenset()
+    """Classes of models whose type vLLM refuses in float16, if that is requested (`_FLOAT16_NOT_SUPPORTED_MODELS`)."""
     shares_prompts: bool | None = False
     """True where prefill-context parallelism runs, and every one of its ranks holds the cache that decode-context parallelism leaves it;
     False where no attention kernel can do it; None: nobody has read the release."""

@@ -17,6 +17,7 @@ from kvgate.text.patterns import pattern
 Release = tuple[int, int]
 """(0, 33) stands for 0.33.x, because accounting changes with minor releases."""
 
+_NO_FLOAT16 = frozenset({"Gemma2ForCausalLM", "Gemma3ForConditionalGeneration", "Glm4ForCausalLM"})
 _DENSE_V2_FIRST = frozenset({
     "Qwen3ForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM", "GraniteMoeForCausalLM",
 })  # fmt: skip
@@ -44,11 +45,12 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "nccl_connects_at_use": True,
     }),
     ((0, 9, 1), {"whole_card_non_torch": False, "checks_free_memory": True}),
-    ((0, 9, 2), {"engine_max_num_seqs": 128}),
+    ((0, 9, 2), {"engine_max_num_seqs": 128, "float16_refused": _NO_FLOAT16}),
     ((0, 10), {"v0_vendors": frozenset(), "begins_last_media_item": False}),
     ((0, 10, 2), {"v0_below": (0, 0), "v0_runs_states": False}),
     ((0, 11), {
         "has_both_engines": False,
+        "float16_refused": _NO_FLOAT16 | {"Gemma3ForCausalLM"},
         "latent_context_in_profile": True,
         "pads_encoder_outputs": "budget",
         "nccl_in_budget": False,

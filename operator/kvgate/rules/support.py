@@ -196,13 +196,20 @@ DTYPE_REFUSED = Rule(
     id="DtypeRefused",
     severities=(Severity.ERROR,),
     scope=Scope.SETTINGS,
-    title="The dtype is bfloat16, which the GPU does not have.",
+    title="The dtype is bfloat16, which the GPU does not have, or float16, which vLLM refuses for the model.",
 )
 
 
 def dtype_has_kernels(budget: Budget) -> Iterable[Finding]:
     """`Bfloat16 is only supported on GPUs with compute capability of at least 8.0`: where it is requested, and before 0.9 always."""
     request, capability = budget.request, budget.request.accelerator.compute_capability
+    if (
+        request.settings.dtype in ("float16", "half")
+        and request.shape.architecture in budget.accounting.float16_refused
+    ):
+        other = "float32" if capability is not None and capability < _BFLOAT16_CAPABILITY else "bfloat16"
+        message = f"vLLM refuses float16 for {request.shape.architecture}, because it is numerically unstable"
+        yield DTYPE_REFUSED.finding("dtype", message, change(Change.SET, "dtype", other))
     if capability is None or capability >= _BFLOAT16_CAPABILITY or request.shape.dtype != "bfloat16":
         return
     if request.settings.dtype != "bfloat16" and budget.accounting.falls_back_to_float16:
