@@ -61,10 +61,13 @@ UNKNOWN_ACCELERATOR = Rule(
 )
 UNKNOWN_VERSION = Rule(
     id="UnknownVersion",
-    severities=(Severity.WARNING,),
+    severities=(Severity.WARNING, Severity.INFO),
     scope=Scope.FACTS,
     title="The release of vLLM is too old, or does not exist.",
-    explanation="Nothing can be decided, because it is not known how the release accounts for memory.",
+    explanation=(
+        "Nothing can be decided, because it is not known how the release accounts for memory. It is an info for an engine of another "
+        "platform whose verdict is Unknown."
+    ),
 )
 ConfigLookup = Callable[["KeyRef"], str | ConfigMissing]
 """A door's way to the text of a ConfigMap key: it asks the cluster, reads files beside the one that is checked, or finds nothing."""

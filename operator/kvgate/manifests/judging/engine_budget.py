@@ -46,7 +46,7 @@ OVERSUBSCRIBED = Rule(
     title="An engine of another platform starts, and its KV cache does not hold max_num_seqs whole requests, or the declared workload.",
     explanation=(
         "Requests are preempted under load. It is a warning where the manifest sets max_num_seqs, or where a comment or a mapping declares "
-        "a workload: a default is a number that nobody chose."
+        "a workload, and names the GPU: a default is a number that nobody chose."
     ),
 )
 _DECLARE = any_one(

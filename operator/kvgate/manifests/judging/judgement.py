@@ -20,7 +20,7 @@ from kvgate.budget import (
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge.assess import Assessment
 from kvgate.judge.drafts import UNKNOWN_DRAFT
-from kvgate.judge.facts import UNKNOWN_ACCELERATOR
+from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.judge.models import UNKNOWN_MODEL
 from kvgate.judge.on_accelerators import (
     WORST_FIRST,
@@ -31,6 +31,7 @@ from kvgate.judge.on_accelerators import (
     verdicts_on,
 )
 from kvgate.manifests.judging.engine_budget import (
+    OVERSUBSCRIBED,
     EngineFacts,
     ask_budget,
     host_findings,
@@ -67,7 +68,7 @@ _OF_THE_SERVER = (TOOL_CALL_PARSER_MISSING,)
 """Contradictions that vLLM's API server refuses, not its engine."""
 
 
-_MISSING_FACTS = (UNKNOWN_MODEL, UNKNOWN_DRAFT, UNKNOWN_ACCELERATOR, UNMODELLED_KIND)
+_MISSING_FACTS = (UNKNOWN_MODEL, UNKNOWN_DRAFT, UNKNOWN_ACCELERATOR, UNKNOWN_VERSION, UNMODELLED_KIND)
 """Facts that nobody has to write into a manifest: the verdict is Unknown without them, and nothing is wrong with the manifest."""
 
 
@@ -173,12 +174,14 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         judged = _softened(judged) if engine.is_overridden else judged
     shape = judged.assessment.budget.request.shape if judged.assessment and judged.assessment.budget else None
     names, is_unknown = names_of(engine, line), judged.verdict is Verdict.UNKNOWN
+    # where nothing names the GPU, it is the smallest on which the engine starts, which nobody chose
+    quiet = [*(_MISSING_FACTS if is_unknown else ()), *([OVERSUBSCRIBED] if judged.judged_on else ())]
     return replace(
         judged,
         model=model.name if model else None,
         stated_release=None if releases.assumed else releases.high,
         settings={name: option.value for name, option in line.given.items()},
-        findings=tuple((_noted(each) if is_unknown else each).named(names) for each in judged.findings),
+        findings=tuple(_noted(each, quiet).named(names) for each in judged.findings),
         assumed=tuple(_assumptions(facts, shape)),
         workload=defaults.workload,
     )
@@ -201,8 +204,8 @@ def _assumptions(facts: EngineFacts, shape: ModelShape | None) -> Iterator[Assum
         yield Assumed(fact="accelerator", value=chosen.name, why=text, text=text)
 
 
-def _noted(each: Located) -> Located:
-    return replace(each, finding=each.finding.noted()) if each.finding.rule in _MISSING_FACTS else each
+def _noted(each: Located, quiet: Sequence[Rule]) -> Located:
+    return replace(each, finding=each.finding.noted()) if each.finding.rule in quiet else each
 
 
 def _model_option(line: CommandLine) -> GivenOption | None:
