@@ -35,9 +35,10 @@ def _batch_below_length(settings: Mapping[str, GivenOption]) -> Iterator[Located
 
 NO_EFFECT = Rule(
     id="NoEffect",
-    severities=(Severity.WARNING,),
+    severities=(Severity.WARNING, Severity.INFO),
     scope=Scope.COMMAND_LINE,
     title="One option takes away the effect of another.",
+    explanation="It is an info where some of the effect remains.",
 )
 
 
@@ -65,7 +66,7 @@ def _options_without_effect(settings: Mapping[str, GivenOption]) -> Iterator[Loc
             "leave {gpu_memory_utilization} out where nothing else uses the GPU: vLLM's default must then be free"
         )
         remedy = any_one(alone, leave_out("kv_cache_memory_bytes"))
-        yield located(NO_EFFECT, share, message, remedy)
+        yield located(NO_EFFECT, share, message, remedy, severity=Severity.INFO)
 
 
 LORA_NOT_ENABLED = Rule(
