@@ -5,12 +5,13 @@ A slot has room for the largest rank in every module that an adapter may change,
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from msgspec.structs import replace
 
 from kvgate.budget import fitted
 from kvgate.budget.accounting import Accounting
-from kvgate.budget.hardware import SINGLE_GPU
+from kvgate.budget.hardware import SINGLE_GPU, Accelerator
 from kvgate.budget.interval import Interval, Term
 from kvgate.budget.lora_classes import has_embeddings, holds_experts_as_one, is_one_module, takes_no_adapters
 from kvgate.budget.matrix import Cut, Matrix
@@ -26,6 +27,9 @@ _NO_LINEAR_LAYERS = frozenset({"A", "tid2eid", "embed_tokens_per_layer", "compre
 """Matrices that are parameters or embeddings; every linear layer has slots (`get_supported_lora_modules`)."""
 _GATE = "shared_expert_gate"
 """A linear layer of one output feature, which stands as a vector among the weights."""
+_ANY_GPU = Accelerator(
+    name="", product="", memory_bytes=0, memory_low_bytes=0, memory_high_bytes=0, compute_capability=None, vendor="",
+)  # fmt: skip
 _CHILDREN = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj", "query_key_value", "W_pack", "c_attn", "wqkv"),
     "gate_up_proj": ("gate_proj", "up_proj", "fc1", "dense_h_to_4h", "w1", "w3", "c_fc"),
@@ -99,8 +103,17 @@ def _element_bytes(run: Run) -> int:
     return DTYPE_BYTES.get(run.lora.dtype, run.element_bytes)
 
 
-def slot_tensors(run: Run) -> Iterator[int]:
-    """Bytes of every stacked tensor of the rank."""
+def slot_tensors(run: Run) -> tuple[int, ...]:
+    """Bytes of every stacked tensor of the rank, which are the same on every GPU."""
+    return _slot_tensors(replace(run, accelerator=_ANY_GPU))
+
+
+@lru_cache(maxsize=256)
+def _slot_tensors(run: Run) -> tuple[int, ...]:
+    return tuple(_all_slot_tensors(run))
+
+
+def _all_slot_tensors(run: Run) -> Iterator[int]:
     each = run.lora.max_loras * _element_bytes(run)
     for layer, count in distinct_layers(run.shape, *run.stage):
         for matrix in layer.matrices:

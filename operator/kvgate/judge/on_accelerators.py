@@ -49,7 +49,7 @@ def verdicts_on(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> 
     return verdicts(replace(request, accelerator=accelerators[0]), tuple(accelerators)) if accelerators else ()
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=512)
 def _verdicts(request: BudgetRequest, accelerators: tuple[Accelerator, ...]) -> tuple[AcceleratorVerdict, ...]:
     """Return the verdicts. Many engines of a repository ask the same question, which is answered once."""
     found: dict[str, AcceleratorVerdict] = {}
@@ -93,24 +93,37 @@ def _verdicts_of_kind(request: BudgetRequest, ordered: Sequence[Accelerator]) ->
         turn += 1
         assessment = judge(replace(request, accelerator=each))
         found[each.name] = judged = _verdict(assessment, each.name)
+        budget = assessment.budget
         if judged.verdict is Verdict.FITS:
-            same = [other for other in left if _has_no_less(other, each)]
+            is_clear = bool(budget and budget.headroom and budget.headroom.low > _SCRATCH_BYTES)
+            same = [other for other in left if _has_no_less(other, each, is_clear=is_clear)]
             found |= {other.name: replace(judged, name=other.name) for other in same}
         elif judged.verdict is Verdict.DOES_NOT_FIT:
-            same = [other for other in left if _has_no_less(each, other)]
-            found |= {other.name: _smaller(judged, assessment.budget, other) for other in same}
+            # a reason that is not the bytes does not depend on the scratch either
+            is_clear = judged.lacking_bytes is None or judged.lacking_bytes > 2 * _SCRATCH_BYTES + _doubt_bytes(budget)
+            same = [other for other in left if _has_no_less(each, other, is_clear=is_clear)]
+            found |= {other.name: _smaller(judged, budget, other) for other in same}
         left = [other for other in left if other.name not in found]
     return found
 
 
-def _has_no_less(one: Accelerator, other: Accelerator) -> bool:
-    """Return whether a GPU surely leaves as much for the KV cache as another of its kind."""
+def _doubt_bytes(budget: Budget | None) -> int:
+    """Return how much more than expected a GPU may have."""
+    stages = budget.stages if budget else ()
+    return max((stage.available.high - stage.available.expected for stage in stages), default=0)
+
+
+def _has_no_less(one: Accelerator, other: Accelerator, *, is_clear: bool) -> bool:
+    """Return whether a GPU surely leaves as much for the KV cache as another of its kind.
+
+    `is_clear`: the sampler's scratch decides nothing.
+    """
     more = min(
         one.memory_bytes - other.memory_bytes,
         one.memory_low_bytes - other.memory_low_bytes,
         one.memory_high_bytes - other.memory_high_bytes,
     )
-    return more >= 0 if one.multiprocessors <= other.multiprocessors else more >= 2 * _SCRATCH_BYTES
+    return more >= (0 if is_clear or one.multiprocessors <= other.multiprocessors else 2 * _SCRATCH_BYTES)
 
 
 def _smaller(judged: AcceleratorVerdict, budget: Budget | None, other: Accelerator) -> AcceleratorVerdict:

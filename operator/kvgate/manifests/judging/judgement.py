@@ -407,23 +407,25 @@ def _only_on(gpu: str, each: Located) -> Located:
 
 
 def _joined_findings(low: JudgedEngine, high: JudgedEngine) -> Iterator[Located]:
-    """Join the findings of two releases; a finding that only one release has is no error, and names its release."""
+    """Join the findings of two releases. A finding that only one of them has names its release, and is no error unless both refuse."""
     older, newer = {_key(each): each for each in low.findings}, {_key(each): each for each in high.findings}
+    both_refuse = low.verdict is high.verdict is Verdict.DOES_NOT_FIT
     for key, each in newer.items():
         is_milder = key in older and older[key].finding.severity is not each.finding.severity
-        yield each if key in older and not is_milder else _only_with(high.vllm_version, each)
+        yield each if key in older and not is_milder else _only_with(high.vllm_version, each, both_refuse=both_refuse)
     for key, each in older.items():
         if key not in newer and each.finding.severity is not Severity.INFO:
-            yield _only_with(low.vllm_version, each)
+            yield _only_with(low.vllm_version, each, both_refuse=both_refuse)
 
 
 def _key(each: Located) -> tuple[str, str, str, int]:
     return each.finding.rule.id, each.finding.field, each.path, each.line
 
 
-def _only_with(release: str, each: Located) -> Located:
+def _only_with(release: str, each: Located, *, both_refuse: bool) -> Located:
     """Soften a finding of one release, because nobody knows that it is this one."""
     if each.finding.severity is Severity.INFO:
         return each
-    told = each.finding.softened().with_words("with vLLM {release}: {message}", release=release)
+    finding = each.finding if both_refuse else each.finding.softened()
+    told = finding.with_words("with vLLM {release}: {message}", release=release)
     return replace(each, finding=told)
