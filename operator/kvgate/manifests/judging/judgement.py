@@ -60,7 +60,7 @@ from kvgate.rules.host_memory import HOST_RULES
 from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.vllm.arguments import GivenOption, Located, Place, located, option_name
 from kvgate.vllm.contradictions import TOOL_CALL_PARSER_MISSING, contradictions
-from kvgate.vllm.options import newest_read
+from kvgate.vllm.options import newest_read, releases_read
 from kvgate.vllm.parser import CommandLine, parse_arguments
 from kvgate.vllm.programs import Kind
 
@@ -285,10 +285,21 @@ RELEASE_DECIDES = Rule(
 
 
 def _ends(facts: EngineFacts) -> list[JudgedEngine]:
-    """Judge with the newest of the possible releases, and with the oldest where there are several."""
+    """Judge with the newest of the possible releases, and with the oldest where there are several.
+
+    Where both refuse, the newest release between them that does not stands for the oldest: a refusal must hold for all.
+    """
     releases = facts.releases
-    versions = (releases.high,) if releases.is_one else (releases.high, releases.low)
-    return [judged_with(facts, version) for version in versions]
+    high = judged_with(facts, releases.high)
+    if releases.is_one:
+        return [high]
+    low = judged_with(facts, releases.low)
+    if not high.verdict is low.verdict is Verdict.DOES_NOT_FIT:
+        return [high, low]
+    oldest, newest = parse_patch(releases.low), parse_patch(releases.high)
+    between = (each for each in reversed(releases_read()) if oldest < parse_patch(each) < newest)
+    others = (judged_with(facts, each) for each in between)
+    return [high, next((each for each in others if each.verdict is not Verdict.DOES_NOT_FIT), low)]
 
 
 def _joined(ends: Sequence[JudgedEngine]) -> JudgedEngine:

@@ -881,3 +881,16 @@ def test_devices_that_hold_several_chips_are_not_counted_as_gpus(tmp_path: Path,
         tmp_path, "Qwen/Qwen3-8B", "-tp=2", container={"resources": {"limits": {resource: 1}}}, nodeSelector={}
     )
     assert "TooFewGpus" not in rules(found)
+
+
+def test_a_refusal_holds_for_all_releases_that_may_run_not_only_for_both_ends(tmp_path: Path) -> None:
+    arguments = ("google/gemma-3-27b-it", "--max-model-len=115000", "--gpu-memory-utilization=0.9")
+    found = judged(tmp_path, *arguments, image="${IMAGE}")
+    ends = {
+        release: judged(tmp_path, *arguments, image=f"vllm/vllm-openai:v{release}").verdict
+        for release in ("0.8.5", "0.18.0", ASSUMED)
+    }
+    assert ends["0.8.5"] is ends[ASSUMED] is Verdict.DOES_NOT_FIT
+    assert ends["0.18.0"] is not Verdict.DOES_NOT_FIT
+    assert found.verdict is Verdict.MAY_NOT_FIT
+    assert not rules(found, Severity.ERROR)
