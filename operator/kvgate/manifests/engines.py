@@ -13,6 +13,7 @@ from kvgate.documents.reading import Document
 from kvgate.documents.written import Written
 from kvgate.manifests.inputs import NO_NAMESPACE, InputDocuments
 from kvgate.manifests.nearest import Nearest
+from kvgate.manifests.platforms.custom_values import names_an_engine
 from kvgate.manifests.platforms.readers import NOT_READ, engines_in, holds_no_engine
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.shell.environment import OutOfRoom, SharedRoom
@@ -41,7 +42,7 @@ def find_engines(manifests: InputDocuments) -> EnginesFound:
                 found.engines += (each for each in engines if not any(touches(path, each.path) for path in twice))
             elif document.group_kind in NOT_READ:
                 manifests.passed_over[Why.NIM] += 1
-            elif not holds_no_engine(given) and _names_vllm(value):
+            elif not holds_no_engine(given) and (_names_vllm(value) if document.kind else names_an_engine(value)):
                 found.not_understood.append(document)
             else:
                 found.num_others += 1

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.documents.written import Written
+from kvgate.manifests.platforms.custom_values import read_custom_values
 from kvgate.manifests.platforms.reader import Reader
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.manifests.pods.pod_engines import read_pod_templates
@@ -63,14 +64,16 @@ def is_chart_file(given: ReaderInput) -> bool:
 
 
 def read_charts(given: ReaderInput, inputs: ChartInputs, charts: Sequence[Reader]) -> Iterator[FoundEngine]:
-    """Yield the engines of every known chart, also of dependencies; for any other chart those in lists of containers."""
+    """Yield the engines of every known chart, also of dependencies; for any other chart those in lists of containers, else by values."""
     for passed in inputs(given):
         known = tuple(_charts_in(passed.given, passed.given.values, charts, _MAX_DEPTH))
         for reader, values in known:
             for engine in reader.read(replace(passed.given, values=values)):
                 yield _with_remarks(engine, passed, values)
         read = tuple(f"{values.path}." for _, values in known)
-        others = (engine for engine in read_pod_templates(passed.given) if not engine.path.startswith(read))
+        others = [engine for engine in read_pod_templates(passed.given) if not engine.path.startswith(read)]
+        if not known and not others:
+            others = list(read_custom_values(passed.given))
         yield from (_with_remarks(engine, passed, passed.given.values) for engine in others)
 
 

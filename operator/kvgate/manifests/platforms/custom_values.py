@@ -1,0 +1,254 @@
+"""Values of charts that nobody knows: an engine is recognised by vLLM's image, options and settings, wherever they stand.
+
+Facts stand beside them under the names that charts of public repositories have: `image.repository`, `model.id`, `modelParameters`,
+`resources`, `nodeSelector`, `extraArgs`. The chart may add options, so that no number is certain.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from kvgate.documents.written import NOTHING, Written
+from kvgate.manifests.fields import as_option
+from kvgate.manifests.pods.accelerator_hints import node_hints
+from kvgate.manifests.pods.containers import are_of_vllm, is_vllm_image, starts_of
+from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
+from kvgate.manifests.pods.gpu_requests import gpu_part_of, gpus_of
+from kvgate.text.patterns import pattern
+from kvgate.vllm.arguments import Argument
+
+_ONLY_VLLM = (
+    "gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size",
+    "pipeline_parallel_size", "kv_cache_dtype", "enforce_eager", "enable_prefix_caching", "enable_chunked_prefill",
+)  # fmt: skip
+"""Settings that other servers do not have, or not under these names; two of them name vLLM."""
+_SETTINGS = frozenset(
+    {*_ONLY_VLLM, "data_parallel_size", "dtype", "quantization", "enable_expert_parallel", "cpu_offload_gb"}
+)
+_VALUES = pattern(
+    r"\d{1,9}|0?\.\d{1,4}|[01]\.\d{1,4}|true|false|True|False|auto|half|float16|bfloat16|float32|fp8\w{0,10}|awq|gptq"
+)
+"""Values that a setting is read with: a chart may give other ones a meaning of its own."""
+_MODELS = frozenset({
+    "model", "model_name", "model_id", "model_uri", "model_url", "model_path", "model_repo", "model_ref", "model_tag", "hf_model",
+    "hf_model_id", "hf_model_name", "hf_repo", "huggingface_id", "hugging_face_id", "huggingface_model", "llm_model_id", "llm_model",
+    "llm_model_name", "repo_id", "vllm_model",
+})  # fmt: skip
+_PARTS_OF_A_MODEL = ("id", "repo", "repository", "name", "hf_id", "model_id", "huggingface_id", "uri", "path")
+_ID = pattern(r"(?:hf://)?[A-Za-z0-9][\w.-]{1,95}/[A-Za-z0-9][\w.-]{1,95}")
+_COUNTS = frozenset({
+    "num_gpus", "gpu_count", "gpus", "gpu", "gpu_request_count", "request_gpu", "gpus_per_replica", "gpu_limit", "num_gpu",
+})  # fmt: skip
+_PRODUCTS = frozenset({"gpu_type", "gpu_product", "accelerator_type", "gpu_model", "gpu_name"})
+_NAMES = ("name", "modelName", "serviceName", "deployName", "app", "fullnameOverride", "nameOverride")
+_ARGUMENTS = pattern(r"(?:\w*_)?(?:args|arguments|flags|options|cmd_args|params)")
+_NOT_ENGINES = pattern(
+    r"router|gateway|proxy|dashboard|client|webui|open_webui|test|benchmark\w*|eval\w*|schema|properties|crd\w*"
+)
+_BOUNDARY = pattern(r"(?<=[a-z0-9])(?=[A-Z])|[-. ]")
+_MAX_DEPTH = 6
+_MAX_ENGINES = 200
+
+
+def snake(name: str) -> str:
+    """Return `max_model_len` of maxModelLen, max-model-len and MAX_MODEL_LEN."""
+    return _BOUNDARY.sub("_", name).lower()
+
+
+class Facts(Struct, kw_only=True):
+    """Facts about one engine, as far as they are written."""
+
+    model: Written = NOTHING
+    image: Written = NOTHING
+    settings: dict[str, Written] = {}
+    words: list[Written] = []
+    """Lists of arguments."""
+    command: Written = NOTHING
+    resources: Written = NOTHING
+    num_gpus: Written = NOTHING
+    node: Written = NOTHING
+    """Object with a node selector or an affinity."""
+    product: Written = NOTHING
+
+    @property
+    def is_engine(self) -> bool:
+        """Return whether a model stands beside something that only vLLM has."""
+        own = sum(name in _ONLY_VLLM for name in self.settings) > 1
+        texts = [word for field in (*self.words, self.command) for text in _texts(field) for word in text.split()]
+        named = are_of_vllm(texts) or "vllm serve" in " ".join(texts) or "vllm.entrypoints" in " ".join(texts)
+        return (self.model.is_set and (own or self.image.is_set or named)) or (named and _names_model(texts))
+
+
+def _texts(field: Written) -> list[str]:
+    return [item.text for item in field.items()] or field.text.split()
+
+
+def _names_model(words: list[str]) -> bool:
+    return any(word.startswith(("--model=", "--model ")) or word == "--model" for word in words) or "serve" in words
+
+
+def read_custom_values(given: ReaderInput) -> Iterator[FoundEngine]:
+    """Yield the engines of the values; what stands beside an engine further up is taken where the engine has none of its own."""
+    found: list[tuple[Written, ...]] = []
+    _collect(given.values, (), found)
+    places = {way[-1].path for way in found}
+    for way in found[:_MAX_ENGINES]:
+        facts = Facts()
+        for node in reversed(way):
+            _gather(node, facts, lambda path: path in places)
+        yield _engine(given, way[-1], facts)
+
+
+def _collect(node: Written, above: tuple[Written, ...], found: list[tuple[Written, ...]]) -> None:
+    """Add the ways to the innermost objects that are engines."""
+    if len(above) > _MAX_DEPTH or node.get("enabled").value is False:
+        return
+    way, before = (*above, node), len(found)
+    for child in _objects_below(node):
+        _collect(child, way, found)
+    if len(found) > before:
+        return
+    facts = Facts()
+    _gather(node, facts)
+    if not facts.is_engine and above and _has_own_model(node):  # one of several, whose image stands above them
+        for up in reversed(above):
+            _gather_image(up, facts)
+    if facts.is_engine:
+        found.append(way)
+
+
+def _objects_below(node: Written) -> Iterator[Written]:
+    """Yield the objects that may be engines; of a list those that name a model."""
+    for name, child in node.fields():
+        if isinstance(child.value, dict) and not _NOT_ENGINES.fullmatch(snake(name)):
+            yield child
+        yield from (item for item in child.items() if isinstance(item.value, dict) and _has_own_model(item))
+
+
+def _has_own_model(node: Written) -> bool:
+    return any(snake(name) in _MODELS and _model(child).is_set for name, child in node.fields())
+
+
+def _gather_image(node: Written, facts: Facts) -> None:
+    for name, child in node.fields():
+        if "image" in snake(name) and not facts.image.is_set and is_vllm_image(_image(child)):
+            facts.image = Written(value=_image(child), path=child.path)
+
+
+def _gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda _: False, depth: int = 0) -> None:
+    """Add the facts of an object that are not known yet: its own, then those below. `is_other`: the path of another engine."""
+    if depth > _MAX_DEPTH:
+        return
+    if not facts.image.is_set and is_vllm_image(_image(node)):
+        facts.image = Written(value=_image(node), path=node.path)
+    for name, child in node.fields():
+        _add(snake(name), child, facts)
+    if not facts.node.is_set and (node.get("nodeSelector").is_set or node.get("affinity").is_set):
+        facts.node = node
+    if not facts.resources.is_set and gpus_of(node)[0].is_set:
+        facts.resources = node
+    for name, child in node.fields():
+        is_off = child.get("enabled").value is False or is_other(child.path)
+        if isinstance(child.value, dict) and not is_off and not _NOT_ENGINES.fullmatch(snake(name)):
+            _gather(child, facts, is_other, depth + 1)
+
+
+def _add(name: str, child: Written, facts: Facts) -> None:
+    """Add one field, if it is a fact that is not known yet."""
+    if name in _MODELS and not facts.model.is_set:
+        facts.model = _model(child)
+    elif name in _SETTINGS and name not in facts.settings and _VALUES.fullmatch(child.text):
+        facts.settings[name] = child
+    elif name in _COUNTS and not facts.num_gpus.is_set and child.count:
+        facts.num_gpus = child
+    elif name in _PRODUCTS and not facts.product.is_set and child.text:
+        facts.product = child
+    elif name.endswith("image") and not facts.image.is_set and is_vllm_image(_image(child)):
+        facts.image = Written(value=_image(child), path=child.path)
+    elif name == "command" and not facts.command.is_set and any("vllm" in word for word in _texts(child)):
+        facts.command = child
+    elif _ARGUMENTS.fullmatch(name) and any(word.startswith("--") for word in _texts(child)):
+        facts.words.append(child)
+
+
+def _model(field: Written) -> Written:
+    """Return a model's id: the text, or the part of an object that holds one."""
+    if field.text:
+        return field if _ID.fullmatch(field.text.strip()) else NOTHING
+    parts = {snake(name): child for name, child in field.fields()}
+    return next(
+        (parts[part] for part in _PARTS_OF_A_MODEL if part in parts and _ID.fullmatch(parts[part].text)), NOTHING
+    )
+
+
+def _image(node: Written) -> str:
+    """Return an image: a text, or the parts of one."""
+    if node.text:
+        return node.text if "/" in node.text or ":" in node.text else ""
+    repository, tag = node.get("repository").text or node.get("name").text, node.get("tag").text
+    registry = node.get("registry").text
+    return f"{f'{registry}/' if registry else ''}{repository}{f':{tag}' if tag else ''}" if "/" in repository else ""
+
+
+def _engine(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
+    """Make an engine of its facts: fields become options, and lists of arguments come after them."""
+    options: list[Argument] = []
+    for name, field in facts.settings.items():
+        options += as_option(field, f"--{name.replace('_', '-')}")
+    words: list[Argument] = []
+    for field in facts.words:
+        starts = starts_of(NOTHING, field, {}, facts.image.text, own_program=True, shared=given.shared)
+        words += starts[0].arguments if starts else ()
+    if facts.command.is_set:
+        starts = starts_of(facts.command, NOTHING, {}, facts.image.text, shared=given.shared)
+        words = [*(starts[0].arguments if starts else ()), *words]
+    gpus, resource = gpus_of(facts.resources)
+    product = (
+        (Hint(name="accelerator", value=facts.product.text, path=facts.product.path),) if facts.product.is_set else ()
+    )
+    return FoundEngine(
+        platform="values",
+        document=given.document,
+        root=given.root,
+        name=_name(given, node, facts),
+        path=node.path,
+        arguments=(*options, *words),
+        model=facts.model,
+        image=facts.image,
+        num_gpus=gpus if gpus.is_set else facts.num_gpus,
+        gpu_part=gpu_part_of(facts.resources),
+        hints=(*((resource,) if resource else ()), *product, *node_hints(facts.node)),
+        is_partial=True,
+        is_wrapped=True,
+        assumed=("the chart, which is not in the input, passes these values to vLLM under its names",),
+        option_paths={name: field.path for name, field in facts.settings.items()},
+    )
+
+
+def _name(given: ReaderInput, node: Written, facts: Facts) -> str:
+    """Return the name that the engine has among the values, else that of the object, else the model's."""
+    own = next((node.get(field).text for field in _NAMES if node.get(field).text), "")
+    label = re.sub(r"^.*[.\]]", "", node.path).strip('"[]')
+    is_object = node.path != given.values.path and not node.path.endswith("]")
+    named = own if own and not _ID.fullmatch(own) else label if is_object else ""
+    return named or given.name or facts.model.text.rpartition("/")[2]
+
+
+def names_an_engine(values: object, depth: int = 0) -> bool:
+    """Return whether a document without a kind has vLLM's image, settings or options: a workflow or a package has none of these."""
+    if depth > 2 * _MAX_DEPTH:
+        return False
+    if isinstance(values, list):
+        texts = [each for each in values if isinstance(each, str)]
+        return are_of_vllm(texts) or any(
+            names_an_engine(each, depth + 1) for each in values if not isinstance(each, str)
+        )
+    if not isinstance(values, dict):
+        return False
+    names = {snake(str(name)) for name in values}
+    image = _image(Written(value=values)) or next(
+        (v for k, v in values.items() if k == "image" and isinstance(v, str)), ""
+    )
+    own = sum(name in _ONLY_VLLM for name in names) > 1
+    return own or is_vllm_image(image) or any(names_an_engine(each, depth + 1) for each in values.values())

@@ -1,0 +1,119 @@
+"""Values of charts that nobody knows: which of them are engines, and the facts that stand beside."""
+
+import sys
+from io import BytesIO, TextIOWrapper
+from typing import Any
+
+import pytest
+
+from kvgate.manifests import read_manifests
+from kvgate.manifests.engines import find_engines
+from kvgate.manifests.platforms.custom_values import names_an_engine, snake
+from kvgate.manifests.pods.engine_found import FoundEngine
+from support.command_line import invoked
+
+FLAT = """\
+image: {repository: registry.example/team/vllm-openai, tag: v0.11.0}
+model: {id: Qwen/Qwen3-8B}
+maxModelLen: 4096
+extraArgs: [--max-num-seqs=8]
+resources: {limits: {nvidia.com/gpu: 2}}
+nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}
+"""
+NESTED = """\
+gateway: {image: {repository: a/gateway}, model: other/model, maxModelLen: 1, tensorParallelSize: 1}
+llm:
+  enabled: true
+  config: {model_name: Qwen/Qwen3-8B, MAX_MODEL_LEN: 4096, gpu_memory_utilization: 0.8}
+  server: {image: "vllm/vllm-openai:v0.11.0", gpu: {limits: {nvidia.com/gpu: 2}}}
+"""
+SEVERAL = """\
+image: {repository: vllm/vllm-openai, tag: v0.11.0}
+models:
+  small: {model: Qwen/Qwen3-0.6B, gpus: 1}
+  large: {model: Qwen/Qwen3-8B, gpus: 2, args: "--max-model-len 4096 --enforce-eager"}
+  off: {enabled: false, model: Qwen/Qwen3-32B}
+"""
+COMMAND = """\
+worker:
+  command: [bash, -c, "vllm serve Qwen/Qwen3-8B --max-model-len 4096"]
+  accelerator: {gpuType: L4}
+"""
+
+
+def found_engines(text: str) -> list[FoundEngine]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "stdin", TextIOWrapper(BytesIO(text.encode())))
+        return find_engines(read_manifests(["-"])).engines
+
+
+def engine(text: str) -> FoundEngine:
+    (found,) = found_engines(text)
+    return found
+
+
+@pytest.mark.parametrize("text", [FLAT, NESTED], ids=["flat", "nested"])
+def test_facts_stand_anywhere_beside_the_engine(text: str) -> None:
+    found = engine(text)
+    assert (found.model.text, found.num_gpus.count) == ("Qwen/Qwen3-8B", 2)
+    assert found.image.text.endswith("vllm-openai:v0.11.0")
+    assert "--max-model-len=4096" in [word.text for word in found.arguments]
+
+
+def test_options_stand_after_settings_and_have_their_own_places() -> None:
+    found = engine(FLAT)
+    assert [(word.text, word.path) for word in found.arguments] == [
+        ("--max-model-len=4096", "maxModelLen"),
+        ("--max-num-seqs=8", "extraArgs[0]"),
+    ]
+    assert [hint.value for hint in found.hints if "product" in hint.name] == ["NVIDIA-L4"]
+
+
+def test_several_models_share_an_image_and_one_that_is_off_is_none() -> None:
+    small, large = found_engines(SEVERAL)
+    assert [(each.name, each.model.text, each.num_gpus.count) for each in (small, large)] == [
+        ("small", "Qwen/Qwen3-0.6B", 1),
+        ("large", "Qwen/Qwen3-8B", 2),
+    ]
+    assert [word.text for word in large.arguments][:2] == ["--max-model-len", "4096"]
+
+
+def test_a_command_names_the_engine_and_its_model() -> None:
+    found = engine(COMMAND)
+    assert [word.text for word in found.arguments] == ["Qwen/Qwen3-8B", "--max-model-len", "4096"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "scripts: {start: 'vllm serve x'}\nname: vllm-frontend\ndependencies: {vllm: 1.0.0}\n",
+        "jobs: {test: {steps: [{run: 'vllm serve a/b --max-model-len 4096'}]}}\n",
+        "router: {model: a/b, image: vllm/vllm-openai}\n",
+        "model: a/b\nimage: {repository: other/server}\nargs: [--host=vllm]\n",
+        "image: {repository: vllm/vllm-openai}\n",
+    ],
+    ids=["package", "workflow", "router", "another server", "no model"],
+)
+def test_other_texts_about_vllm_are_no_engines(text: str) -> None:
+    assert found_engines(text) == []
+
+
+def test_a_package_is_no_values() -> None:
+    """Not even a remark is made about it."""
+    package = '{"name": "vllm-frontend", "scripts": {"start": "vllm serve a/b"}}'
+    assert "no vLLM engine" in invoked("check", "-", stdin=package).output
+    assert names_an_engine({"a": [{"image": {"repository": "vllm/vllm-openai"}}]})
+    assert names_an_engine({"run": ["--max-model-len", "4", "--max-num-seqs", "2"]})
+
+
+@pytest.mark.parametrize("name", ["maxModelLen", "max-model-len", "MAX_MODEL_LEN", "max_model_len"])
+def test_names_are_the_same_in_every_style(name: str) -> None:
+    assert snake(name) == "max_model_len"
+
+
+def test_a_finding_stands_at_the_field(tmp_path: Any) -> None:
+    path = tmp_path / "values.yaml"
+    path.write_text(FLAT.replace("4096", "999999"))
+    done = invoked("check", str(path))
+    assert f"{path}:3:1: warning" in done.output
+    assert "maxModelLen" in done.output
