@@ -4,11 +4,11 @@ Facts stand beside them under the names that charts of public repositories have:
 `resources`, `nodeSelector`, `extraArgs`. The chart may add options, so that no number is certain.
 """
 
-import re
 from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
+from kvgate.documents.positions import steps_of
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import as_option
 from kvgate.manifests.pods.accelerator_hints import node_hints
@@ -41,6 +41,13 @@ _COUNTS = frozenset({
     "num_gpus", "gpu_count", "gpus", "gpu", "gpu_request_count", "request_gpu", "gpus_per_replica", "gpu_limit", "num_gpu",
 })  # fmt: skip
 _PRODUCTS = frozenset({"gpu_type", "gpu_product", "accelerator_type", "gpu_model", "gpu_name"})
+_OF_DEPLOYMENTS = frozenset({
+    "image", "resources", "replicas", "replica_count", "node_selector", "affinity", "tolerations", "limits", *_COUNTS, *_PRODUCTS,
+})  # fmt: skip
+_GENERAL = frozenset(
+    {"env", "config", "values", "args", "model", "model_parameters", "vllm_config", "engine_args", "settings", "vllm"}
+)
+"""Names of objects that name no engine."""
 _NAMES = ("name", "modelName", "serviceName", "deployName", "app", "fullnameOverride", "nameOverride")
 _ARGUMENTS = pattern(r"(?:\w*_)?(?:args|arguments|flags|options|cmd_args|params)")
 _NOT_ENGINES = pattern(
@@ -70,10 +77,16 @@ class Facts(Struct, kw_only=True):
     node: Written = NOTHING
     """Object with a node selector or an affinity."""
     product: Written = NOTHING
+    is_deployed: bool = False
+    """Something stands there that only a deployment needs."""
+    is_mixed: bool = False
+    """Lists of arguments stand in several objects: they are alternatives, as of a recipe."""
 
     @property
     def is_engine(self) -> bool:
-        """Return whether a model stands beside something that only vLLM has."""
+        """Return whether a model stands beside something that only vLLM has, and something that a deployment needs."""
+        if self.is_mixed or not self.is_deployed:
+            return False
         own = sum(name in _ONLY_VLLM for name in self.settings) > 1
         texts = [word for field in (*self.words, self.command) for text in _texts(field) for word in text.split()]
         named = are_of_vllm(texts) or "vllm serve" in " ".join(texts) or "vllm.entrypoints" in " ".join(texts)
@@ -156,6 +169,7 @@ def _gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambd
 
 def _add(name: str, child: Written, facts: Facts) -> None:
     """Add one field, if it is a fact that is not known yet."""
+    facts.is_deployed = facts.is_deployed or (name in _OF_DEPLOYMENTS and child.is_set)
     if name in _MODELS and not facts.model.is_set:
         facts.model = _model(child)
     elif name in _SETTINGS and name not in facts.settings and _VALUES.fullmatch(child.text):
@@ -169,7 +183,13 @@ def _add(name: str, child: Written, facts: Facts) -> None:
     elif name == "command" and not facts.command.is_set and any("vllm" in word for word in _texts(child)):
         facts.command = child
     elif _ARGUMENTS.fullmatch(name) and any(word.startswith("--") for word in _texts(child)):
-        facts.words.append(child)
+        is_elsewhere = bool(facts.words) and _parent(facts.words[0]) != _parent(child)
+        facts.is_mixed = facts.is_mixed or is_elsewhere
+        facts.words += [] if is_elsewhere else [child]
+
+
+def _parent(field: Written) -> str:
+    return field.path.rpartition(".")[0]
 
 
 def _model(field: Written) -> Written:
@@ -229,8 +249,9 @@ def _engine(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
 def _name(given: ReaderInput, node: Written, facts: Facts) -> str:
     """Return the name that the engine has among the values, else that of the object, else the model's."""
     own = next((node.get(field).text for field in _NAMES if node.get(field).text), "")
-    label = re.sub(r"^.*[.\]]", "", node.path).strip('"[]')
-    is_object = node.path != given.values.path and not node.path.endswith("]")
+    steps = [step for step in steps_of(node.path.removeprefix(given.values.path)) if isinstance(step, str)]
+    label = next((step for step in reversed(steps) if snake(step) not in _GENERAL), steps[-1] if steps else "")
+    is_object = not node.path.endswith("]")
     named = own if own and not _ID.fullmatch(own) else label if is_object else ""
     return named or given.name or facts.model.text.rpartition("/")[2]
 

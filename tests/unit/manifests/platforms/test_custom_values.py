@@ -91,8 +91,10 @@ def test_a_command_names_the_engine_and_its_model() -> None:
         "router: {model: a/b, image: vllm/vllm-openai}\n",
         "model: a/b\nimage: {repository: other/server}\nargs: [--host=vllm]\n",
         "image: {repository: vllm/vllm-openai}\n",
+        "model: a/b\nreplicas: 1\nlow: {args: [--max-model-len=1, --swap-space=1]}\nup: {args: [--max-model-len=2, --max-num-seqs=1]}\n",
+        "model_name: a/b\nmax_model_len: 4096\ntensor_parallel_size: 2\ntasks: [gsm8k]\n",
     ],
-    ids=["package", "workflow", "router", "another server", "no model"],
+    ids=["package", "workflow", "router", "another server", "no model", "alternatives", "an evaluation"],
 )
 def test_other_texts_about_vllm_are_no_engines(text: str) -> None:
     assert found_engines(text) == []
