@@ -268,8 +268,8 @@ def names_an_engine(values: object, depth: int = 0) -> bool:
     if not isinstance(values, dict):
         return False
     names = {snake(str(name)) for name in values}
-    image = _image(Written(value=values)) or next(
-        (v for k, v in values.items() if k == "image" and isinstance(v, str)), ""
-    )
+    written = (value for name, value in values.items() if isinstance(value, str) and (name == "image" or ":" in value))
+    images = (_image(Written(value=values)), *written)
     own = sum(name in _ONLY_VLLM for name in names) > 1
-    return own or is_vllm_image(image) or any(names_an_engine(each, depth + 1) for each in values.values())
+    is_image = any(len(image.split()) == 1 and is_vllm_image(image) for image in images)
+    return own or is_image or any(names_an_engine(each, depth + 1) for each in values.values())
