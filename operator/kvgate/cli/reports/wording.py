@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import floor
 from typing import TYPE_CHECKING, Any
 
 from kvgate.budget import CacheFigures, Verdict
@@ -160,7 +161,11 @@ def change_cells(change: EngineChange) -> Sequence[str]:
 
 
 def _verdict(item: Item | None) -> str | None:
-    return ", ".join(filter(None, (item.verdict, outcome(item)[0]))) if item else None
+    """Return `Fits: starts`, or `Fits, admitted: holds full context (8 requests of 4096 tokens)`."""
+    if item is None:
+        return None
+    judged = judged_text(item.verdict, item.assessment.budget if item.assessment else None) if item.verdict else ""
+    return ": ".join(filter(None, (verdict_line(item)[0], judged)))
 
 
 def _figures(figures: CacheFigures | None) -> tuple[str | None, ...]:
@@ -168,7 +173,9 @@ def _figures(figures: CacheFigures | None) -> tuple[str | None, ...]:
         return (None,) * 4
     tokens, blocks = (f"{value:,}" if value is not None else "?" for value in (figures.num_tokens, figures.num_blocks))
     times = f"{figures.max_concurrency:.2f}" if figures.max_concurrency is not None else "?"
-    headroom = format_gib(figures.headroom_bytes) if figures.headroom_bytes is not None else "?"
+    headroom = "?"
+    if figures.headroom_bytes is not None and figures.headroom_ratio is not None:
+        headroom = f"{format_gib(figures.headroom_bytes)} ({floor(figures.headroom_ratio * 100)} %)"
     return tokens, blocks, times, headroom
 
 

@@ -104,9 +104,9 @@ def test_the_table_shows_before_and_after(tmp_path: Path) -> None:
     compared(tmp_path, {"x.yaml": f"{POD}---\n{OTHER}"}, {"x.yaml": f"{TOO_LONG}---\n{OTHER}"})
     text = run(str(tmp_path / "old"), str(tmp_path / "new"), "-o", "markdown").stdout
     (row,) = re.findall(r"^\| pod llama.*$", text, re.MULTILINE)
-    assert "Fits, starts → DoesNotFit, does not start" in row
+    assert "Fits: starts → DoesNotFit: does not start" in row
     assert re.search(r"[\d,]+ → [\d,]+ \(-\d\d %\)", row)
-    assert re.search(r"GiB → -?[\d.]+ GiB", row)
+    assert re.search(r"GiB \(\d+ %\) → -?[\d.]+ GiB", row)
     assert "2 engines: 1 changed, 1 unchanged; 1 got worse: it would not start, or would be refused" in text
     assert "- ❌ `x.yaml:9` **KVCacheTooSmall** " in text
     assert "qwen" not in text
