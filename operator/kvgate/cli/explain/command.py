@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -143,23 +144,34 @@ def explain(
         return
 
     from kvgate.cli.explain.report import answer
+    from kvgate.judge.on_accelerators import WORST_FIRST
     from kvgate.judge.what_if import assess_request
 
     try:
         workload = taken_workload(given)
         settings = {"usage_context": "server", **given_settings(given)}  # its options are those of `vllm serve`
-        assessment = assess_request(
-            settings,
-            guarantee=chosen_guarantee(guarantee, workload) or Guarantee.STARTUP,
-            workload=workload,
-            calibration=starts,
-            models=models_of(settings, options),
-        )
-        text = answer(assessment, output or "text", why=why, lengths=lengths)
+        assessments = [
+            assess_request(
+                {**settings, **gpu},
+                guarantee=chosen_guarantee(guarantee, workload) or Guarantee.STARTUP,
+                workload=workload,
+                calibration=starts,
+                models=models_of(settings, options),
+            )
+            for gpu in _each_gpu(settings)
+        ]
+        texts = [answer(each, output or "text", why=why, lengths=lengths) for each in assessments]
     except UnusableValue as error:
         raise click.UsageError(str(error)) from None
-    show(text)
-    sys.exit(_EXITS[assessment.verdict])
+    between = "\n" if output == "jsonl" else "\n\n"
+    show(f"[{','.join(texts)}]" if output == "json" and len(texts) > 1 else between.join(texts))
+    sys.exit(_EXITS[min((each.verdict for each in assessments), key=WORST_FIRST.index)])
+
+
+def _each_gpu(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the GPU of each ledger: names with commas between them are several, for each of which there is one."""
+    names = str(settings.get("gpu") or "").split(",")
+    return [{"gpu": name.strip()} for name in names] if len(names) > 1 else [{}]
 
 
 def _check_options(

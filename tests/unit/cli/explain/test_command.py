@@ -212,3 +212,23 @@ def test_views_of_what_is_not_known_say_so() -> None:
         run("explain", "--model", "nobody/nothing", "--why", "weights", "--paging", "16", "-o", "json").output
     )
     assert (answer["why"], answer["paging"]) == (None, None)
+
+
+def test_several_gpus_have_a_ledger_each_and_the_worst_decides() -> None:
+    asked = (
+        "explain",
+        "--model",
+        "Qwen/Qwen3-14B",
+        "--gpu",
+        "L4, L40S",
+        "--max-model-len=8192",
+        "--vllm-version=0.32.0",
+    )
+    text = run(*asked)
+    assert text.exit_code == 1
+    assert [line for line in text.stdout.splitlines() if line.startswith("Qwen/Qwen3-14B on ")] == [
+        "Qwen/Qwen3-14B on L4-24GB, vLLM 0.32.0",
+        "Qwen/Qwen3-14B on L40S-48GB, vLLM 0.32.0",
+    ]
+    assert [each["verdict"] for each in json.loads(run(*asked, "-o", "json").stdout)] == ["DoesNotFit", "Fits"]
+    assert len(run(*asked, "-o", "jsonl").stdout.splitlines()) == 2
