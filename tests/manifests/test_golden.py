@@ -19,6 +19,7 @@ from kvgate.manifests.platforms.readers import READERS
 
 FOLDER = Path(__file__).parent
 CASES = sorted(path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*/input.*"))
+_FACTS = ("accelerator", "vllm_version", "guarantee")
 _OPTIONS = re.compile(r"^# check: (.*)$", re.MULTILINE)
 
 
@@ -27,7 +28,7 @@ def told(case: str) -> dict[str, Any]:
     path = next((FOLDER / case).glob("input.*"))
     stated = _OPTIONS.search(path.read_text(encoding="utf-8"))
     options = check.make_context("check", [str(path), *shlex.split(stated[1] if stated else "")]).params
-    report = run((str(path),), CheckOptions(accelerator=options["accelerator"], vllm_version=options["vllm_version"]))
+    report = run((str(path),), CheckOptions(**{name: options[name] for name in _FACTS}))
     text = path.read_text(encoding="utf-8")
     return {
         "exit_code": int(report.exit_code),

@@ -23,7 +23,7 @@ def explain_engines(
     target: str, options: CheckOptions, output: str, *, why: str | None, lengths: tuple[int, ...] | None
 ) -> tuple[str, Exit]:
     """Return the answer about the engines that FILE[#NAME] means, and the exit code. Raises UnusableValue."""
-    path, name = (target, "") if Path(target).exists() or "#" not in target else _parted(target)
+    path, _, name = (target, "", "") if Path(target).exists() or "#" not in target else target.rpartition("#")
     report = report_or_exit((path,), options)
     engines = [item for item in report.items if item.verdict is not None]
     meant = [item for item in engines if name in ("", item.name, f"{item.namespace}/{item.name}")]
@@ -41,11 +41,6 @@ def explain_engines(
     if any(item.is_refused for item in meant):
         return answer, Exit.FINDINGS
     return answer, Exit.FITS if any(item.is_decided for item in meant) else Exit.UNDECIDED
-
-
-def _parted(target: str) -> tuple[str, str]:
-    path, _, name = target.rpartition("#")
-    return path, name
 
 
 def _nothing(path: str, name: str, engines: Sequence[Item]) -> str:

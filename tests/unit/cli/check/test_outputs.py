@@ -266,3 +266,16 @@ def test_a_verdict_without_a_named_gpu_says_on_which_ones_and_how_much_the_small
     assert "does not hold full context (12 requests of 40960 tokens)" in told
     cpu = unnamed.replace("vllm/vllm-openai:v0.32.0", "vllm/vllm-openai-cpu:v0.32.0")
     assert "Unknown: not decided (RunsOnCpu)" in answer("text", "-", stdin=cpu, code=2)
+
+
+def test_what_only_kvgate_does_not_know_is_an_info_and_so_is_a_gpu_that_nobody_chose(folder: Path) -> None:
+    chosen = MISTAKEN_POD.replace("    - --no-such-option\n", "    - --max-num-seqs=256\n").replace("40960", "8192")
+    unnamed = chosen.replace("  nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}\n", "")
+    old = chosen.replace("v0.32.0", "v0.4.3")
+    for text, rule, severity, code in (
+        (chosen, "Oversubscribed", "warning", 0),
+        (unnamed, "Oversubscribed", "info", 0),
+        (old, "UnknownVersion", "info", 2),
+    ):
+        (document,) = json.loads(answer("json", "-", stdin=text, code=code))["documents"]
+        assert {f["severity"] for f in document["findings"] if f["rule"] == rule} == {severity}
