@@ -250,6 +250,38 @@ def test_a_real_helm_takes_the_arguments_in_this_order(job: Job, pytestconfig: p
     assert "pod kvgate-check on L4-24GB" in done.stdout
 
 
+def test_a_repository_with_charts_is_red_for_an_engine_and_not_for_a_template(
+    job: Job, pytestconfig: pytest.Config
+) -> None:
+    job.install_helm(f'exec "{require_assets(pytestconfig, "helm") / "helm"}" "$@"')
+    template = POD.replace("40960", "{{ .Values.length }}")
+    broken = {**CHART, "templates/pod.yaml": template + "{{ .Values.a.b.c }}\n", "Chart.yaml": CHART["Chart.yaml"]}
+    job.put({f"charts/x/{name}": text for name, text in {**CHART, "templates/pod.yaml": template}.items()})
+    job.put({f"charts/broken/{name}": text for name, text in broken.items()})
+    job.put(
+        {
+            "charts/x/values.yaml": "length: 4096\n",
+            "templates/other.yaml": "a: {{ vllm }}\nb: {{- x }}\n",
+            "pod.yaml": FITS,
+        }
+    )
+    done = job.check()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 engines: 2 start" in done.stdout
+    assert "charts/broken/templates/pod.yaml" in done.stdout
+    assert "1 other template" in done.stdout
+    job.put({"charts/x/values.yaml": "length: 40960\n"})
+    done = job.check()
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "::error file=charts/x/templates/pod.yaml,line=11,col=1,title=KVCacheTooSmall::" in done.stdout
+    done = job.check(chart="charts/x")
+    assert "::error file=charts/x/templates/pod.yaml,line=11,col=1,title=KVCacheTooSmall::" in done.stdout
+    done = job.check(chart="charts/broken")
+    assert done.returncode == 2
+    assert "x/templates/pod.yaml" in done.stderr
+    assert ".Values.a.b.c" in done.stderr
+
+
 @pytest.mark.parametrize(("arguments", "code"), [("--nothing-is-fine", 0), ("", 2)])
 def test_a_checkout_without_an_engine_passes_unless_the_workflow_wants_one(job: Job, arguments: str, code: int) -> None:
     job.put({"service.yaml": "kind: Service\n"})

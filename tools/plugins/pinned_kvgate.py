@@ -6,6 +6,7 @@ variables, which may hold tokens, only a few are handed on.
 
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -119,12 +120,13 @@ def check() -> int:
     chart, paths = os.environ.get("KVGATE_CHART", ""), _lines("KVGATE_PATHS")
     table, rendered = _temporary("kvgate-summary.md"), _temporary("kvgate-rendered.yaml")
     table.unlink(missing_ok=True)
+    places: list[str] = []
     if chart:
         _render(chart, workspace, rendered)
-        paths = ["-"]
+        paths, places = ["-"], _path_map(workspace, chart)
     asks = os.environ.get("KVGATE_FETCH", "").strip().lower() == "true"
     command = [
-        *_kvgate(_environment()), "check", "--root", str(workspace), *(["--fetch"] if asks else []), *_lines("KVGATE_ARGUMENTS"),
+        *_kvgate(_environment()), "check", "--root", str(workspace), *(["--fetch"] if asks else []), *_lines("KVGATE_ARGUMENTS"), *places,
         "--output=github", f"--output=markdown={table}", "--", *paths,
     ]  # fmt: skip
     with Path(rendered if chart else os.devnull).open("rb") as stdin:
@@ -154,6 +156,14 @@ def _render(chart: str, workspace: Path, rendered: Path) -> None:
     _show(messages)
     if code:
         raise Stop(f"helm template ended with exit code {code}")
+
+
+def _path_map(workspace: Path, chart: str) -> list[str]:
+    """The option by which findings are shown in the chart's templates."""
+    name = re.search(
+        r"""^name: *["']?([\w.-]+)""", (workspace / chart / "Chart.yaml").read_text(errors="replace"), re.MULTILINE
+    )
+    return [f"--path-map={name[1]}={chart}"] if name else []
 
 
 def _copy(chart: Path) -> Path:

@@ -19,7 +19,9 @@ _MAX_IGNORE_BYTES = 64 << 10
 CHART_FILE = "Chart.yaml"
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 """Names of the file that makes a folder one for kustomize."""
-_IGNORE_FILE, _TEMPLATES, _ENVIRONMENT_FILE = ".gitignore", "templates", "pyvenv.cfg"
+_TEMPLATES, _ENVIRONMENT_FILE = "templates", "pyvenv.cfg"
+_IGNORE_FILES = (".gitignore", ".kvgateignore")
+"""Files with the same syntax; what the later one says counts."""
 _MAX_PROGRAM_BYTES = 64 << 10
 _OF_RAY_SERVE = (
     b"build_openai_app",
@@ -36,7 +38,8 @@ class Why(StrEnum):
     """Reasons for skipping: the words for one, then `|`, then the words for several."""
 
     CHART_TEMPLATE = "chart template|chart templates"
-    IGNORED = "path that .gitignore names|paths that .gitignore names"
+    TEMPLATE = "other template, which is no YAML before it is rendered|other templates, which are no YAML before they are rendered"
+    IGNORED = "path that .gitignore or .kvgateignore names|paths that .gitignore or .kvgateignore name"
     PACKAGES = "folder of installed packages|folders of installed packages"
     PYTHON = "Python file that starts Ray Serve LLM|Python files that start Ray Serve LLM"
     NIM = "NVIDIA NIM, whose image has the server and its options|NVIDIA NIMs, whose images have the server and its options"
@@ -80,7 +83,7 @@ def files_below(folder: Path, root: Path) -> Iterator[Path | OSError | PassedOve
     errors: list[OSError] = []
     places = {str(folder): _first_place(folder, root)}
     for top, folders, names in os.walk(folder, onerror=errors.append):
-        place = _entered(places.pop(top), Path(top), root, has_rules=_IGNORE_FILE in names)
+        place = _entered(places.pop(top), Path(top), root, has_rules=not set(names).isdisjoint(_IGNORE_FILES))
         entered = []
         for name in sorted(name for name in folders if not name.startswith(".")):
             passed = _passed_folder(Path(top, name), place, is_of_chart=CHART_FILE in names)
@@ -143,7 +146,8 @@ def _first_place(folder: Path, root: Path) -> _Folder:
 
 
 def _entered(place: _Folder, folder: Path, root: Path, *, has_rules: bool) -> _Folder:
-    rules = _rules(folder / _IGNORE_FILE, root, len(place.steps)) if has_rules else ()
+    files = _IGNORE_FILES if has_rules else ()
+    rules = (rule for name in files for rule in _rules(folder / name, root, len(place.steps)))
     return _Folder(steps=place.steps, rules=(*place.rules, *rules)[:MAX_IGNORE_RULES])
 
 

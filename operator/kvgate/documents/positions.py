@@ -30,6 +30,8 @@ class Broken(Struct, frozen=True, kw_only=True):
     file: str
     position: Position
     finding: Finding
+    is_template: bool = False
+    """Its text holds `{{`: it may be a template, which is YAML only after it is rendered."""
 
 
 INVALID_YAML = Rule(

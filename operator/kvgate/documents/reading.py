@@ -252,4 +252,5 @@ def _items(document: Document) -> Iterator[Document]:
 def _yaml_broken(error: YamlError, file: str, line_offset: int, *, is_template: bool) -> Broken:
     position = Position(line=line_offset + error.line, column=error.column)
     remediation = _TEMPLATE_HELP if is_template else error.remediation
-    return broken(file, position, error.message, remediation, rule=INVALID_YAML)
+    found = broken(file, position, error.message, remediation, rule=INVALID_YAML)
+    return replace(found, is_template=is_template)

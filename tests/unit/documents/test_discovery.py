@@ -176,3 +176,14 @@ def test_a_link_within_the_repository_and_a_file_that_is_named_are_read(tmp_path
     (tmp_path / "r" / "deploy" / "b.txt").symlink_to("../../elsewhere.yaml")
     assert [type(item) for item in read_documents([str(tmp_path / "r" / "deploy")])] == [Document]
     assert [type(item) for item in read_documents([str(tmp_path / "r" / "deploy" / "b.txt")])] == [Document]
+
+
+def test_a_kvgateignore_adds_to_what_git_ignores_and_may_take_back(tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yaml", "deep/c.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x: 1\n")
+    (tmp_path / ".gitignore").write_text("a.yaml\n")
+    (tmp_path / ".kvgateignore").write_text("!a.yaml\n/b.yaml\ndeep/\n")
+    found = list(files_below(tmp_path, tmp_path))
+    assert [path.name for path in found if isinstance(path, Path)] == ["a.yaml"]
+    assert [item.why for item in found if isinstance(item, PassedOver)] == [Why.IGNORED, Why.IGNORED]

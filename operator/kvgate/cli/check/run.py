@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -19,7 +21,9 @@ from kvgate.cli.known_models import judged_with_fetched
 from kvgate.cli.model_config import ModelConfig
 from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report, placed_broken, placed_in
 from kvgate.cli.terminal import progress_of_reading
+from kvgate.documents.discovery import Why
 from kvgate.documents.positions import Broken, defect
+from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import NOTHING, Written
 from kvgate.judge import assess, facts
 from kvgate.judge.assess import Decision
@@ -59,14 +63,18 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
         from kvgate.cli.check.requirements import with_requirements
 
         items = list(with_requirements(items, given))
+    every = (*documents.broken, *found.broken, *failed)
+    named = {STDIN_NAME, *(str(Path(path)) for path in paths)}
+    templates = [each for each in every if each.is_template and each.file not in named]
+    passed_over = documents.passed_over + Counter({Why.TEMPLATE: len({each.file for each in templates})})
     report = Report(
         items=_in_order(list(by_comments(_in_order(items)))),
-        broken=tuple(map(placed_broken, (*documents.broken, *found.broken, *failed))),
+        broken=tuple(placed_broken(each) for each in every if each not in templates),
         num_others=documents.num_others + found.num_others,
         paths=tuple(paths),
         fail_on=frozenset(map(str.strip, (options.fail_on or (config and config.fail_on) or "").split(","))),
         show=Severity(options.show),
-        passed_over=documents.passed_over,
+        passed_over=passed_over,
         unrendered=tuple(documents.unrendered),
     )
     if file and file.config.ignore:
