@@ -176,7 +176,12 @@ APP = {"image": {"repository": "vllm/vllm-openai"}, "args": ["Qwen/Qwen3-8B"]}
             "controllers": {"a": {"containers": {f"c{number}": APP for number in range(MANY)}}},
             "persistence": {f"p{number}": {"type": "emptyDir"} for number in range(MANY)},
         },
-        {"scenario": [{"model": {"name": "a/b"}, "vllm": number, "decode": {"replicas": 1}} for number in range(MANY)]},
+        {
+            "scenario": [
+                {"model": {"name": "a/b", "huggingfaceId": "a/b"}, "number": number, "decode": {"replicas": 1}}
+                for number in range(MANY)
+            ]
+        },
         {"resources": {"accelerators": ["L4:1"] * MANY}, "run": "vllm serve a/b\n" * MANY},
     ],
     ids=["init-containers", "volumes", "stacks", "accelerators"],

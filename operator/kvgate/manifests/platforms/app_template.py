@@ -37,8 +37,10 @@ def read_values(given: ReaderInput) -> Iterator[FoundEngine]:
             "image": ":".join(part for part in (image.get("repository").text, image.get("tag").text) if part),
             "env": listed,
             "volumeMounts": mounts,
-            **{field: _as_list(container.get(field)) for field in ("command", "args")},
         }
+        for field in ("command", "args"):  # a text is one word
+            if isinstance(container.get(field).value, str):
+                value[field] = [container.get(field).value]
         engines = engines_of_container(
             given, replace(container, value=value), pod=pod, platform="app-template", added=variables
         )
@@ -73,11 +75,6 @@ def _variables(env: Written) -> tuple[dict[str, Written], Any]:
         value = field.get("value") if isinstance(field.value, dict) and not is_from else field
         found[name] = replace(value, value=value.text or None)
     return found, []
-
-
-def _as_list(words: Written) -> Any:
-    """Return words as the chart passes them: a text is one word."""
-    return [words.value] if isinstance(words.value, str) else words.value
 
 
 def _pod(

@@ -135,7 +135,9 @@ def _engines(
     workers = _size(section, "workers") if stack.get("multinode", "enabled").value is True else 1
     own = section.get("vllm", "customCommand").text
     any_length = stack.get("vllmCommon", "flags", "allowLongMaxModelLen")  # "1" in the benchmark's defaults.yaml
-    script = _PLACEHOLDER.sub(lambda match: _field(stack, match[1]), own) if own else _command(stack, section)
+    plan = Written(value=merged(_CUDA, stack.value))
+    filled_in = _PLACEHOLDER.sub(lambda match: plan.get(*match[1].split(".")).text, own)
+    script = filled_in if own else _command(stack, section)
     container = {
         "image": _image(stack, section),
         "command": ["sh", "-c", script],
@@ -188,11 +190,6 @@ def _path(written: Written, name: str) -> str:
     """Return the path of a section where it is written: in the stack, or under one of the fields that are lifted to it."""
     places = (written.get("modelservice", name), written.get(name), written.get("common", name))
     return next((place.path for place in places if place.is_set), written.path)
-
-
-def _field(stack: Written, name: str) -> str:
-    steps = name.split(".")
-    return stack.get(*steps).text or Written(value=_CUDA).get(*steps).text
 
 
 def _command(stack: Written, section: Written) -> str:

@@ -27,7 +27,8 @@ _RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "gpu.in
 
 def read_service(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engine of a service that runs vLLM, or of a generic one whose command starts it."""
-    spec, model = given.root.get("spec"), _model(given)
+    spec, found = given.root.get("spec"), given.find("Model", given.root.get("spec", "modelRef").text)
+    model = found if found and found.get("apiVersion").text.startswith("inference.llmkube.dev/") else NOTHING
     is_vllm = spec.get("runtime").text == "vllm"
     if not isinstance(spec.value, dict) or not (is_vllm or spec.get("runtime").text == "generic"):
         return
@@ -53,11 +54,6 @@ def read_service(given: ReaderInput) -> Iterator[FoundEngine]:
             is_partial=bool(missing),
             has_shared_memory=engine.has_shared_memory or None,
         )
-
-
-def _model(given: ReaderInput) -> Written:
-    found = given.find("Model", given.root.get("spec", "modelRef").text)
-    return found if found and found.get("apiVersion").text.startswith("inference.llmkube.dev/") else NOTHING
 
 
 def _gpus(spec: Written, model: Written) -> tuple[Written, Hint | None]:
