@@ -90,7 +90,11 @@ def row_of(candidate: Candidate, given: Mapping[str, Any]) -> Row:
         candidate=candidate,
         model=model,
         options={**chosen, **written},
-        not_written=tuple(_SETTINGS[name].flag for name in names if name not in written),
+        not_written=tuple(
+            _SETTINGS[name].flag
+            for name in names
+            if name not in written and (name, given[name]) != ("installed_by", "image")  # the image says it
+        ),
     )
 
 

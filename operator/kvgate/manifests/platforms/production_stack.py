@@ -91,6 +91,7 @@ def _engine(given: ReaderInput, serving: Written, spec: Written) -> FoundEngine:
         ),
         model=spec.get("modelURL"),
         version=image,
+        image=image if repository else NOTHING,
         num_gpus=NOTHING if is_ray else gpus,
         gpu_part=next(filter(None, own), None) or gpu_part_of(resources),
         hints=(*((resource,) if resource else ()), *nodes),

@@ -33,6 +33,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     },
     "drafts": {**DENSE, "speculative_config": '{"method": "ngram", "num_speculative_tokens": 3}'},
     "an older release": {**DENSE, **RAG, "vllm_version": "0.19.0"},
+    "a release whose image decides": {**DENSE, **RAG, "vllm_version": "0.11.0", "installed_by": "image"},
     "a pinned capacity": {**DENSE, **RAG, "capacity": "Pinned"},
 }  # fmt: skip
 POD = """\
