@@ -58,7 +58,7 @@ from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import Rule, Scope, Severity, any_one
 from kvgate.rules.host_memory import HOST_RULES
 from kvgate.rules.support import UNMODELLED_KIND
-from kvgate.vllm.arguments import GivenOption, Located, Place, located, option_name
+from kvgate.vllm.arguments import Located, Place, located, option_name
 from kvgate.vllm.contradictions import TOOL_CALL_PARSER_MISSING, contradictions
 from kvgate.vllm.options import newest_read, releases_read
 from kvgate.vllm.parser import CommandLine, parse_arguments
@@ -208,16 +208,12 @@ def _noted(each: Located, quiet: Sequence[Rule]) -> Located:
     return replace(each, finding=each.finding.noted()) if each.finding.rule in quiet else each
 
 
-def _model_option(line: CommandLine) -> GivenOption | None:
-    """Return `--model`: the last one counts, except for `vllm serve`, which takes the first one out of the line (0.12 and later)."""
-    first = line.repeated.get("model") if line.program.kind is Kind.SERVE else None
-    return first or line.given.get("model")
-
-
 def _names(engine: FoundEngine, line: CommandLine) -> Iterator[Named]:
     """Return the possible names of the model, the surest first: vLLM 0.10+ puts --model where the word without an option stands."""
     yield Named(text=engine.model.text, path=engine.model.path)
-    if setting := _model_option(line):
+    # of several the last one counts, but `vllm serve` takes the first one out of the line (0.12 and later)
+    first = line.repeated.get("model") if line.program.kind is Kind.SERVE else None
+    if setting := first or line.given.get("model"):
         yield Named(text=setting.text, path=setting.path)
     yield from (Named(text=word.text, path=word.path) for word in line.positionals[:1])
     yield Named(text=engine.model_name.text, path=engine.model_name.path)
@@ -418,9 +414,12 @@ def _only_on(gpu: str, each: Located) -> Located:
 
 
 def _joined_findings(low: JudgedEngine, high: JudgedEngine) -> Iterator[Located]:
-    """Join the findings of two releases. A finding that only one of them has names its release, and is no error unless both refuse."""
+    """Join the findings of two releases. A finding that only one of them has names its release, and is no error unless both refuse, each
+    for another reason."""
     older, newer = {_key(each): each for each in low.findings}, {_key(each): each for each in high.findings}
-    both_refuse = low.verdict is high.verdict is Verdict.DOES_NOT_FIT
+    common = [each for key, each in newer.items() if key in older and older[key].finding.severity is Severity.ERROR]
+    is_said = any(each.finding.severity is Severity.ERROR for each in common)  # what holds in both is the refusal
+    both_refuse = low.verdict is high.verdict is Verdict.DOES_NOT_FIT and not is_said
     for key, each in newer.items():
         is_milder = key in older and older[key].finding.severity is not each.finding.severity
         yield each if key in older and not is_milder else _only_with(high.vllm_version, each, both_refuse=both_refuse)

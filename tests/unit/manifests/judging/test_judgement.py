@@ -894,3 +894,11 @@ def test_a_refusal_holds_for_all_releases_that_may_run_not_only_for_both_ends(tm
     assert ends["0.18.0"] is not Verdict.DOES_NOT_FIT
     assert found.verdict is Verdict.MAY_NOT_FIT
     assert not rules(found, Severity.ERROR)
+
+
+def test_what_only_one_release_refuses_is_no_error_beside_what_all_refuse(tmp_path: Path) -> None:
+    arguments = ("google/gemma-2-9b-it", "--max-model-len=4096", "--dtype=half", "-tp=2")  # refused from 0.9.2 on
+    found = judged(tmp_path, *arguments, image="corp/llm:7", gpu="NVIDIA-H100-80GB-HBM3")
+    told = {each.finding.rule.id: each.finding.severity for each in found.findings}
+    assert found.verdict is Verdict.DOES_NOT_FIT
+    assert (told["TooFewGpus"], told["DtypeRefused"]) == (Severity.ERROR, Severity.WARNING)
