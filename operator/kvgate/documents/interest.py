@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
+from typing import Any
 
 from msgspec import DecodeError, Raw, Struct
 from msgspec.json import decode
@@ -13,6 +15,8 @@ MAX_CHECKED_BYTES = 16 << 10
 """A document of no interest is checked to be YAML up to this size; a longer one is data of another program."""
 MAX_VALUES_BYTES = 4 << 20
 """Size of a document without a kind: Helm stores a release, with its values, in a Secret of at most 1 MiB."""
+_FEW_BYTES = 256 << 10
+"""Size up to which a document is searched word by word."""
 _ESCAPES = pattern(
     rb"\\(?:u00(?P<short>[2-7][0-9a-f])|x(?P<byte>[2-7][0-9a-f])|U000000(?P<long>[2-7][0-9a-f])|\r?\n[ \t]*)",
     re.IGNORECASE,
@@ -69,8 +73,8 @@ def interest_of(data: bytes, words: WordsOfInterest) -> Interest:
     text = _ESCAPES.sub(_unescaped, data) if b"\\" in data else data
     small = text.lower()
     is_encoded = _BINARY.search(text) is not None or b"%TAG" in text
-    mentions = is_encoded or any(word.encode() in small for word in words.engine)
-    may_support = any(word.encode() in text for word in (*words.exact, *words.kinds))
+    mentions = is_encoded or _holds(small, tuple(words.engine))
+    may_support = _holds(text, (*words.exact, *words.kinds))
     if not mentions and not may_support:
         return NO_INTEREST
     if words.without_engines and head_of(data) in words.without_engines:
@@ -83,6 +87,21 @@ def interest_of(data: bytes, words: WordsOfInterest) -> Interest:
     return Interest(mentions_engine=mentions, may_support=supports, is_too_large=has_no_kind)
 
 
+def _holds(data: bytes, words: tuple[str, ...], *, before: bytes = b"") -> bool:
+    """Return whether one of the words stands in the data; `before`: an expression for what follows it."""
+    if not before and len(data) < _FEW_BYTES:
+        return any(word.encode() in data for word in words)
+    return _one_of(words, before).search(data) is not None
+
+
+@lru_cache(maxsize=16)
+def _one_of(words: tuple[str, ...], before: bytes) -> Any:
+    """Return an expression that RE2 looks for in one walk, five times as fast as one walk for each word."""
+    import re2  # a few milliseconds, which small files do not need
+
+    return re2.compile(b"(?:" + b"|".join(re2.escape(word.encode()) for word in words) + b")" + before)
+
+
 def _is_data(data: bytes, small: bytes, keys: Collection[str]) -> bool:
     """Return True for JSON without a kind in which no name ends with one of the keys: the results of a program, and no manifest."""
     if small.lstrip()[:1] not in (b"{", b"["):
@@ -93,8 +112,7 @@ def _is_data(data: bytes, small: bytes, keys: Collection[str]) -> bool:
         return False
     if isinstance(top, _Top) and top.kind is not None:
         return False
-    ends = [key.encode() + b'"' for key in keys if key.encode() + b'"' in small]
-    return not ends or re.search(rb"(?:" + b"|".join(map(re.escape, ends)) + rb")\s*:", small) is None
+    return not _holds(small, tuple(f'{key}"' for key in keys), before=rb"\s*:")
 
 
 def _unescaped(match: re.Match[bytes]) -> bytes:

@@ -4,7 +4,7 @@ No more is in memory than a block and the longest document.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ _BLOCK_BYTES = 1 << 20
 _LONGEST_WORD = 100
 """Bytes."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_MARKER = pattern(rb"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
+_MARKS = (b"---", b"...")
 _DIRECTIVE = pattern(r"^%.*$", re.MULTILINE)
 _COMMENT = pattern(r"#\s*kvgate:(.*)")
 _SAYS_NOTHING = pattern(r"\s*(?:#|---|$)")
@@ -81,14 +81,14 @@ def _between_markers(stream: BinaryIO, is_read: Callable[[bytes], bool]) -> Iter
     too_long: _TooLong | None = None
     for block in _blocks(stream):
         start = 0
-        for match in _markers(block):
+        for at in _markers(block):
             if too_long:
-                too_long.add(block[start : match.start()], is_read)
+                too_long.add(block[start:at], is_read)
                 yield too_long
-            elif pending or match.start() > start:
-                yield b"".join((*pending, block[start : match.start()]))
+            elif pending or at > start:
+                yield b"".join((*pending, block[start:at]))
             pending, num_pending, too_long = [], 0, None
-            start = match.start()
+            start = at
         rest = block[start:]
         if too_long:
             too_long.add(rest, is_read)
@@ -106,10 +106,15 @@ def _between_markers(stream: BinaryIO, is_read: Callable[[bytes], bool]) -> Iter
         yield b"".join(pending)
 
 
-def _markers(block: bytes) -> Iterable[re.Match[bytes]]:
-    """Find the markers; most blocks of large files have none, which two searches for bytes show sooner than an expression."""
-    may_have = block.startswith((b"---", b"...")) or b"\n---" in block or b"\n..." in block
-    return _MARKER.finditer(block) if may_have else ()
+def _markers(block: bytes) -> list[int]:
+    """Return where lines begin with a marker; most blocks of large files have none, which two searches for bytes show at once."""
+    starts = [0] if block.startswith(_MARKS) else []
+    for mark in _MARKS:
+        at = block.find(b"\n" + mark)
+        while at >= 0:
+            starts.append(at + 1)
+            at = block.find(b"\n" + mark, at + 1)
+    return sorted(at for at in starts if block[at + 3 : at + 4].isspace() or at + 3 == len(block))
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:

@@ -199,7 +199,7 @@ class DocumentRecord(Struct, frozen=True, kw_only=True):
     """Line of the engine in the output of `helm template`, whose template has no such line."""
     platform: str
     kind: str
-    """Kind of the object; `values` for a document without a kind."""
+    """Kind of the object; `values` for a document without a kind, `text` for one that is no object."""
     namespace: str
     name: str
     engine: EngineRecord | None
