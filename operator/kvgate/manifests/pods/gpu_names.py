@@ -31,6 +31,10 @@ _OTHER_HARDWARE = tuple(
         (r"intel[-_.]?(?:gpu|xpu|i915)|xpu|gpu\.intel\.com|i915|ipex|llm-scaler|intel/vllm", "a GPU of Intel"),
         (r"ascend\w*|npu", "a Huawei Ascend NPU"),
         (r"rbln|rebellions\.ai", "a Rebellions NPU"),
+        (
+            r"(?:cambricon|metax-tech|enflame|hygon|mthreads|kunlunxin|qualcomm)\.com|iluvatar\.ai",
+            "an accelerator of another vendor",
+        ),
     )
 )
 """Words in names of resources, labels and images → the words for people."""

@@ -16,7 +16,7 @@ _DEVICE = pattern(r"\d+|(?:GPU|MIG)-[\w\-/]+")
 _RESOURCE = pattern(
     r"(?:nvidia\.com/(?:gpu(?:\.shared)?|mig-.*)|volcano\.sh/v?gpu-number|aliyun\.com/gpu-count"
     r"|amd\.com/gpu|gpu\.intel\.com/(?:xe|i915)|habana\.ai/gaudi"
-    r"|google\.com/tpu|aws\.amazon\.com/neuron\w*|huawei\.com/Ascend.*|rebellions\.ai/.*)"
+    r"|google\.com/tpu|aws\.amazon\.com/neuron\w*|huawei\.com/[Aa]scend.*|(?:cambricon|metax-tech|enflame|hygon|mthreads|kunlunxin|qualcomm)\.com/.*|iluvatar\.ai/.*|rebellions\.ai/.*)"
 )
 """Extended resources that are whole accelerators, or slices of one."""
 _MIB, _GIB, _PERCENT = Fraction(1), Fraction(1024), Fraction(1, 100)

@@ -711,6 +711,8 @@ def test_the_resource_or_the_image_names_the_vendor(tmp_path: Path, resource: st
         ("gpu.intel.com/xe", "a GPU of Intel"),
         ("aws.amazon.com/neuroncore", "AWS Neuron"),
         ("huawei.com/Ascend910B3", "a Huawei Ascend NPU"),
+        ("huawei.com/ascend-1980", "a Huawei Ascend NPU"),
+        ("cambricon.com/mlu", "an accelerator of another vendor"),
     ],
 )
 def test_other_hardware_is_named_and_is_no_alarm(tmp_path: Path, resource: str, words: str) -> None:
