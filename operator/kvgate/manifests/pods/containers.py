@@ -179,7 +179,9 @@ def _is_vllm_image_with(
     if is_vllm_image(image):
         return bool(words or variables_with_words) or counts_releases_of_vllm(image)
     is_other = is_simulator(image) or names_other_server(image)
-    return not is_other and are_of_vllm([word.text for word in words], variables)
+    # what stands beside an engine often has the same variables, and `--model` too
+    is_beside = _OTHER_IMAGES.search(image.rpartition("/")[2])
+    return not is_other and are_of_vllm([word.text for word in words], () if is_beside else variables)
 
 
 def _words(
