@@ -15,6 +15,7 @@ from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
 from kvgate.cli.reports.json_report import render
 from kvgate.cli.reports.report import Item, Report
+from kvgate.documents.discovery import Why
 
 POD = """\
 apiVersion: v1
@@ -121,13 +122,33 @@ def test_json_with_signs_beyond_16_bits_is_read_as_kubernetes_reads_it(tmp_path:
     [
         "{{- if .Values.vllm.enabled }}\napiVersion: v1\nkind: Pod\n{{- end }}\n",
         "apiVersion: v1\nkind: Pod\nspec:\n  {{- toYaml .Values.vllm | nindent 2 }}\n",
-        "kind: Pod\nspec: {{ .Values.vllm }}\n",
     ],
 )
-def test_a_template_is_told_how_to_render_it(tmp_path: Path, text: str) -> None:
+def test_a_template_that_is_named_is_told_how_to_render_it_and_else_passed_over(tmp_path: Path, text: str) -> None:
     (tmp_path / "deployment.yaml").write_text(text)
-    (placed,) = checked(tmp_path).unreadable
+    (placed,) = checked(tmp_path / "deployment.yaml").unreadable
     assert "render it first: helm template CHART | kvgate check -" in placed.finding.remediation
+    found = checked(tmp_path)
+    assert (list(found.unreadable), found.passed_over) == ([], {Why.TEMPLATE: 1})
+
+
+def test_the_fields_of_a_template_are_variables_that_nobody_sets(tmp_path: Path) -> None:
+    text = POD.replace("NAME", "{{NAME}}").replace("image: ", "image: {{{REGISTRY}}}/").replace("8192", "{{ LENGTH }}")
+    text = text.replace(
+        "nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}", "nodeSelector:\n    {{PREFIX}}/family: {{F}}"
+    )
+    (tmp_path / "deployment.yaml").write_text(text)
+    (item,) = checked(tmp_path).items
+    assert item.verdict == "Unknown"
+    assert [placed.rule for placed in item.findings] == ["VariableUnknown"]
+
+
+def test_json_with_comments_is_for_tools_of_editors(tmp_path: Path) -> None:
+    (tmp_path / "tsconfig.json").write_text('{\n  // for vllm\n  "a": 1,\n}\n')
+    assert checked(tmp_path).passed_over == {Why.JSON: 1}
+    (tmp_path / "broken.json").write_text('{"kind": "Pod", "vllm": \n')
+    (placed,) = checked(tmp_path).unreadable
+    assert placed.file.endswith("broken.json")
 
 
 def test_a_template_that_is_yaml_by_chance_is_not_decided(tmp_path: Path) -> None:
@@ -186,7 +207,6 @@ def test_two_engines_of_one_name_are_two(tmp_path: Path) -> None:
     [
         "image: {repository: vllm/vllm-openai, tag: v0.32.0}\nmodel: Qwen/Qwen3-4B\nargs: [--max-model-len=8192]\n",
         "serving:\n  engine: vllm\n  replicas: 2\n",
-        "- vllm\n- Qwen/Qwen3-4B\n",
     ],
 )
 def test_values_of_another_chart_are_told_and_not_guessed(tmp_path: Path, values: str) -> None:

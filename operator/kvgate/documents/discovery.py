@@ -43,6 +43,7 @@ class Why(StrEnum):
     PACKAGES = "folder of installed packages|folders of installed packages"
     PYTHON = "Python file that starts Ray Serve LLM|Python files that start Ray Serve LLM"
     NIM = "NVIDIA NIM, whose image has the server and its options|NVIDIA NIMs, whose images have the server and its options"
+    JSON = "JSON file with comments|JSON files with comments"
     LARGE_DATA = "document of more than 4 MiB without a kind|documents of more than 4 MiB without a kind"
 
 

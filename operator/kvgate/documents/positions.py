@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 from msgspec import Struct
 
+from kvgate.documents.discovery import Why
 from kvgate.documents.nodes import YamlError, compose, construct
 from kvgate.rules.finding import Finding, Rule, Scope, Severity
 from kvgate.text.patterns import pattern
@@ -30,8 +31,8 @@ class Broken(Struct, frozen=True, kw_only=True):
     file: str
     position: Position
     finding: Finding
-    is_template: bool = False
-    """Its text holds `{{`: it may be a template, which is YAML only after it is rendered."""
+    may_be: Why | None = None
+    """Kind of file that looks like this and is no manifest: it is passed over where nobody named the file."""
 
 
 INVALID_YAML = Rule(

@@ -1,5 +1,6 @@
 """YAML and JSON streams, one document at a time, with positions."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from kvgate.documents.nodes import NodeRoom, YamlError, compose, construct, is_h
 from kvgate.documents.origins import NO_CHARTS, Origin, PathMap, Place
 from kvgate.documents.positions import INVALID_YAML, Broken, Position, broken, locate
 from kvgate.documents.streams import Comment, NotText, comments_in, documents, text_of
+from kvgate.text.patterns import pattern
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"
@@ -195,7 +197,16 @@ class Reading(Struct, frozen=True, kw_only=True):
             text = text_of(data)
             if not interest.is_read and is_harmless(text):
                 return None
-            node = compose(text, self.room)
+            try:
+                node = compose(text, self.room)
+                is_filled = not is_template or node is None or not _has_mappings_as_keys(node)
+            except YamlError:
+                if with_fields_as_variables(text) == text:
+                    raise
+                is_filled = False
+            if not is_filled:
+                self.room.left, text = left, with_fields_as_variables(text)
+                node = compose(text, self.room)
         except NotText as error:
             return _not_text(file, error, line_offset)
         except YamlError as error:
@@ -204,7 +215,9 @@ class Reading(Struct, frozen=True, kw_only=True):
                 return _not_text(
                     file, NotText("is a script, and no manifest", "give the manifest or the values that run it")
                 )
-            return _yaml_broken(error, file, line_offset, is_template=is_template)
+            told = _yaml_broken(error, file, line_offset, is_template=is_template)
+            is_json = data.lstrip().startswith(b"{") and _COMMENT_OF_CODE.search(data) is not None
+            return replace(told, may_be=Why.JSON) if is_json else told
         comments = list(comments_in(text, line_offset))
         if node is None:
             return comments
@@ -220,6 +233,35 @@ class Reading(Struct, frozen=True, kw_only=True):
             comments=(*waiting, *comments),
             origin=origin,
         )
+
+
+_NAME = r"[-~ ]*([\w.][\w. -]{0,100}?)[-~ ]*"
+_FIELD = pattern(rf"\{{\{{\{{{_NAME}\}}\}}\}}|\{{\{{{_NAME}\}}\}}")
+"""A field of a template that stands for a value: `{{ .Values.image }}`, `{{{PREFIX}}}`."""
+_NO_NAME = re.compile(r"\W+")
+_COMMENT_OF_CODE = pattern(rb"^\s*(?://|/\*)", re.MULTILINE)
+
+
+def _has_mappings_as_keys(root: yaml.Node) -> bool:
+    """Return whether YAML has read a field without quotes, as `{{X}}`, which it takes for a mapping whose key is a mapping."""
+    waiting, seen = [root], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen or isinstance(node, yaml.ScalarNode):
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            if any(isinstance(key, yaml.MappingNode) for key, _ in node.value):
+                return True
+            waiting += (value for _, value in node.value)
+        else:
+            waiting += node.value
+    return False
+
+
+def with_fields_as_variables(text: str) -> str:
+    """Return a template with `$(NAME)` in the place of every field that stands for a value: a variable that nobody sets."""
+    return _FIELD.sub(lambda found: f"$({_NO_NAME.sub('_', found[1] or found[2]).strip('_')})", text)
 
 
 def parsed(file: str, stream: BinaryIO) -> Iterator[Document | Broken]:
@@ -253,4 +295,4 @@ def _yaml_broken(error: YamlError, file: str, line_offset: int, *, is_template: 
     position = Position(line=line_offset + error.line, column=error.column)
     remediation = _TEMPLATE_HELP if is_template else error.remediation
     found = broken(file, position, error.message, remediation, rule=INVALID_YAML)
-    return replace(found, is_template=is_template)
+    return replace(found, may_be=Why.TEMPLATE if is_template else None)

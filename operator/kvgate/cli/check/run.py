@@ -21,7 +21,6 @@ from kvgate.cli.known_models import judged_with_fetched
 from kvgate.cli.model_config import ModelConfig
 from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report, placed_broken, placed_in
 from kvgate.cli.terminal import progress_of_reading
-from kvgate.documents.discovery import Why
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import NOTHING, Written
@@ -65,11 +64,11 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
         items = list(with_requirements(items, given))
     every = (*documents.broken, *found.broken, *failed)
     named = {STDIN_NAME, *(str(Path(path)) for path in paths)}
-    templates = [each for each in every if each.is_template and each.file not in named]
-    passed_over = documents.passed_over + Counter({Why.TEMPLATE: len({each.file for each in templates})})
+    no_manifests = [each for each in every if each.may_be and each.file not in named]
+    passed_over = documents.passed_over + Counter(why for _, why in {(each.file, each.may_be) for each in no_manifests})
     report = Report(
         items=_in_order(list(by_comments(_in_order(items)))),
-        broken=tuple(placed_broken(each) for each in every if each not in templates),
+        broken=tuple(placed_broken(each) for each in every if each not in no_manifests),
         num_others=documents.num_others + found.num_others,
         paths=tuple(paths),
         fail_on=frozenset(map(str.strip, (options.fail_on or (config and config.fail_on) or "").split(","))),
