@@ -202,18 +202,15 @@ def test_two_engines_of_one_name_are_two(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        "image: {repository: vllm/vllm-openai, tag: v0.32.0}\nmodel: Qwen/Qwen3-4B\nargs: [--max-model-len=8192]\n",
-        "serving:\n  engine: vllm\n  replicas: 2\n",
-    ],
-)
-def test_values_of_another_chart_are_told_and_not_guessed(tmp_path: Path, values: str) -> None:
-    (tmp_path / "values.yaml").write_text(values)
+def test_values_of_another_chart_are_an_engine_by_the_image_and_by_nothing_less(tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(
+        "image: {repository: vllm/vllm-openai, tag: v0.32.0}\nmodel: Qwen/Qwen3-4B\nargs: [--max-model-len=8192]\n"
+    )
     (item,) = checked(tmp_path).items
-    assert (item.verdict, [placed.rule for placed in item.findings]) == (None, ["NotUnderstood"])
-    assert "helm template" in item.findings[0].finding.remediation
+    assert item.verdict == "Fits"
+    values.write_text("serving:\n  engine: vllm\n  replicas: 2\n")
+    assert list(checked(tmp_path).items) == []
 
 
 def test_a_charts_own_description_is_none_of_an_engine(tmp_path: Path) -> None:

@@ -65,7 +65,9 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
     every = (*documents.broken, *found.broken, *failed)
     named = {STDIN_NAME, *(str(Path(path)) for path in paths)}
     no_manifests = [each for each in every if each.may_be and each.file not in named]
-    passed_over = documents.passed_over + Counter(why for _, why in {(each.file, each.may_be) for each in no_manifests})
+    passed_over = documents.passed_over + Counter(
+        why for _, why in {(each.file, each.may_be) for each in no_manifests} if why
+    )
     report = Report(
         items=_in_order(list(by_comments(_in_order(items)))),
         broken=tuple(placed_broken(each) for each in every if each not in no_manifests),
