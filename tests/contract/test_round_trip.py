@@ -16,7 +16,8 @@ from kvgate.controller.decision import Judged, assess_owner, config_text
 from kvgate.judge import assess
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judging.judgement import Defaults, JudgedEngine, judge_engine
+from kvgate.manifests.judging.judgement import Defaults, judge_engine
+from kvgate.manifests.judging.release_range import JudgedEngine
 from kvgate.rendering.workload import Rendered, render
 
 TESTS = Path(__file__).parents[1]

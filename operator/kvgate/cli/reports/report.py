@@ -18,7 +18,7 @@ from kvgate.judge import summary
 from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
 from kvgate.manifests import Broken, Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
-from kvgate.manifests.judging.judgement import Assumed, JudgedEngine
+from kvgate.manifests.judging.release_range import Assumed, JudgedEngine
 from kvgate.manifests.pods.engine_found import MountedText
 from kvgate.rules.finding import Finding, Scope, Severity
 from kvgate.vllm.arguments import Located

@@ -13,7 +13,8 @@ from kvgate.budget.sharing import Sharer, hundredths, share_gpu, sharer_of, star
 from kvgate.budget.units import format_gib
 from kvgate.manifests.judging.engine_budget import is_partly_seen
 from kvgate.manifests.judging.gpus import gpus_needed
-from kvgate.manifests.judging.judgement import JudgedEngine, names_of
+from kvgate.manifests.judging.judgement import names_of
+from kvgate.manifests.judging.release_range import JudgedEngine
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, SeenGpus
 from kvgate.rules.finding import Finding, Severity, any_one, at_most, do, words
 from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, named_together, overbooked, start_order

@@ -11,7 +11,8 @@ from kvgate.budget.interval import Verdict
 from kvgate.budget.versions import parse_patch
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judging.judgement import Defaults, JudgedEngine, judge_engine
+from kvgate.manifests.judging.judgement import Defaults, judge_engine
+from kvgate.manifests.judging.release_range import JudgedEngine
 from kvgate.manifests.judging.releases import newest_understood
 from kvgate.rules.finding import Severity
 from kvgate.vllm.options import newest_read, releases_read

@@ -10,7 +10,8 @@ import yaml
 from kvgate.budget import Verdict
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judging.judgement import Defaults, JudgedEngine, judge_engine
+from kvgate.manifests.judging.judgement import Defaults, judge_engine
+from kvgate.manifests.judging.release_range import JudgedEngine
 from kvgate.manifests.judging.sharing import judge_together
 from kvgate.rules.finding import Severity
 
