@@ -261,7 +261,7 @@ def test_a_repository_with_charts_is_red_for_an_engine_and_not_for_a_template(
     job.put(
         {
             "charts/x/values.yaml": "length: 4096\n",
-            "templates/other.yaml": "a: {{ vllm }}\nb: {{- x }}\n",
+            "templates/other.yaml": "{{ if vllm }}\na: 1\n{{ end }}\n",
             "pod.yaml": FITS,
         }
     )

@@ -27,7 +27,6 @@ from kvgate.documents.streams import comments_in
 from kvgate.documents.written import Written
 from kvgate.judge import facts
 from kvgate.manifests.judging.model_names import model_id
-from kvgate.manifests.judging.releases import version_of
 from kvgate.manifests.platforms.charts import read_set
 from kvgate.manifests.platforms.compose import Interpolation
 from kvgate.manifests.pods.containers import is_simulator, is_vllm_image, names_other_server, starts_of, unwrapped
@@ -37,6 +36,7 @@ from kvgate.sources.startup_log import UnusableLog, read_startup_log
 from kvgate.text import expansion
 from kvgate.text.patterns import pattern as a_pattern
 from kvgate.vllm.arguments import Argument, is_open
+from kvgate.vllm.images import release_of_image
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +119,7 @@ FUNCTIONS: dict[str, tuple[Callable[[str], object], dict[str, Callable[[int], st
     "simulators": (is_simulator, {"-sim": repeated("-sim"), "/": repeated("/")}),
     "servers": (names_other_server, {"a": repeated("tensorrt-"), "b": repeated("text-generation-")}),
     "tags": (
-        version_of,
+        release_of_image,
         {
             "1.": repeated("1.", "vllm/vllm-openai:v"),
             "-1": repeated("-1", "vllm/vllm-openai:"),

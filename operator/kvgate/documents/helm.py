@@ -1,6 +1,7 @@
 """Helm charts, rendered by `helm template` from a copy of the chart: nothing is fetched, and nothing of the chart is run."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,8 +27,9 @@ MAX_VALUES_FILES = 20
 _MAX_FILE_BYTES = 8 << 20
 _LOCAL = "file://"
 _VALUES_NAMES = pattern(r"(?:.*[-.])?values(?:[-.].*)?\.ya?ml")
-_PLACE = pattern(r"([\w.-]+/(?:[\w.-]+/)*[\w.-]+\.(?:ya?ml|tpl|txt)):(\d+)")
-_TEMPLATE = pattern(r"(?:on|of|in) ([\w.-]+/(?:[\w.-]+/)*[\w.-]+\.(?:ya?ml|tpl|txt))")
+_WORD_ENDS = re.compile(r"[\s()<>\"',]")
+_PLACE = pattern(r"([\w.-]+(?:/[\w.-]+)+\.(?:ya?ml|tpl|txt))(?::(\d+))?(?::\d+)?:?")
+"""A word that names a template, and perhaps a line and a column of it."""
 _MISSING = pattern(r"missing in charts/? directory: ([^\n]+)")
 
 
@@ -138,14 +140,11 @@ class Copy:
         if missing := _MISSING.search(words):
             remedy = f"helm dependency build {self.chart.folder}"
             return ChartFailed(message=f"dependencies are missing: {missing[1]}", remedy=remedy)
-        found, line = None, 1
-        if place := list(_PLACE.finditer(words)):
-            found, line = place[-1][1], int(place[-1][2])
-        elif template := _TEMPLATE.search(words):
-            found = template[1]
-        file = (
-            self.chart.folder / found.partition("/")[2] if found and found.startswith(f"{self.chart.name}/") else None
-        )
+        places = [place for word in _WORD_ENDS.split(words) if (place := _PLACE.fullmatch(word))]
+        place = next((each for each in reversed(places) if each[2]), next(iter(places), None))
+        found, line = (place[1], int(place[2] or 1)) if place else ("", 1)
+        is_of_chart = found.startswith(f"{self.chart.name}/")
+        file = self.chart.folder / found.partition("/")[2] if is_of_chart else None
         is_there = file is not None and file.is_file()
         return ChartFailed(
             message=words, remedy="correct the template, or give the values that it needs",

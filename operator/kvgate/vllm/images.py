@@ -21,7 +21,7 @@ _FRAMEWORK_RELEASE = pattern(rf"({_NUMBERS})-[gc]pu-py3\d+")
 _FRAMEWORK_IMAGES = "/vllm"
 _DAY = pattern(r"(?:^|[^0-9])(20[2-9]\d)[-.]?(0[1-9]|1[0-2])[-.]?(0[1-9]|[12]\d|3[01])(?:$|[^0-9])")
 """Day in a tag: `2025-05-05-v1`, `nightly_main_20250821`."""
-_MODEL = pattern(r"[a-z]{3,}[a-z0-9_.]*(?:-[a-z0-9_.]+)*")
+_MODEL = pattern(r"[a-z]{3}[a-z0-9_.-]{0,120}")
 """Tag that names a model, as `gemma4-0505-cu129`: a build from before the release that has the model's class."""
 _COMMIT = pattern(r"(?:^|-)[0-9a-f]{7,40}(?:$|-)")
 _VLLM_IMAGES = (

@@ -33,6 +33,7 @@ def ledger(
             release=release,
             pod=pod or PodMemory(),
             model=model,
+            runs_v0=release < (0, 8),
         )
     )
 

@@ -161,12 +161,12 @@ def test_the_buffer_lies_in_shared_memory_on_gpus_of_nvidia(
 @pytest.mark.parametrize(
     ("release", "runs_v0", "expected", "high"),
     [
-        ((0, 7), None, 8, 16), ((0, 7), False, 0, 16), ((0, 8), None, 0, 16), ((0, 8), True, 8, 16), ((0, 10), None, 0, 16),
-        ((0, 11), None, 0, 0), ((0, 11), True, 8, 16), ((0, 17), True, 8, 16), ((0, 18), True, 0, 0),
+        ((0, 7), True, 8, 16), ((0, 7), False, 0, 16), ((0, 8), False, 0, 16), ((0, 8), True, 8, 16), ((0, 10), False, 0, 16),
+        ((0, 11), False, 0, 0), ((0, 11), True, 8, 16), ((0, 17), True, 8, 16), ((0, 18), True, 0, 0),
     ],
 )  # fmt: skip
 def test_v0_pins_its_swap_space_in_every_rank(
-    release: tuple[int, int], runs_v0: bool | None, expected: int, high: int  # noqa: FBT001
+    release: tuple[int, int], runs_v0: bool, expected: int, high: int  # noqa: FBT001
 ) -> None:  # fmt: skip
     """4 GiB by default; stages divide it (`Worker.determine_num_available_blocks`)."""
     found = term(ledger(release, question={"runs_v0": runs_v0}, tensor=2), "swap_space")
