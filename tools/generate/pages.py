@@ -117,6 +117,28 @@ three ways to state what the cluster has:
 
 A GPU that the manifest itself names wins over all of them. Where the manifest names several, those that are also stated here count.
 
+## Values of other charts
+
+In the values of a chart that kvgate does not know, an engine is recognised by vLLM's image, options and settings, and its facts by the
+names that charts commonly have. Where a chart has other names, `fields` of a mapping states the paths:
+
+```yaml
+mappings:
+- paths: [charts/chat/values*.yaml]
+  fields:
+    engines: fleet.*               # each entry of fleet, a list or an object; without it, the values are one engine's
+    model: weights.hub
+    image: server.image            # a text, or an object with repository and tag
+    gpus: cards
+    accelerator: hardware.card
+    arguments: server.extra
+    options: {max-model-len: context}
+```
+
+A path begins at the object of the engine, else at the top of the values; those in a `HelmRelease`, an `Application` or a `HelmChart` count
+too. Values with such a mapping are read even if nothing in them names vLLM. Facts that the mapping does not state are still looked for
+by name. A path that leads nowhere is a finding, `PathLeadsNowhere`: a warning where a field with a similar name stands there.
+
 ## Ignoring findings
 
 A comment ignores the findings of a rule on its own line or, where it stands alone, on the line below; a comment before a document

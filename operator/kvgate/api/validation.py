@@ -220,6 +220,7 @@ _PATTERN_HELP = {
     "vllmVersion": _RELEASE_HELP,
     "image": _IMAGE_HELP,
     "reference": _IMAGE_HELP,
+    "fields": "write the path of a field, such as llm.model.id or models[0].name",
 }
 """Remedies for texts of the wrong form, by the field."""
 
@@ -229,7 +230,7 @@ def _wording(detail: ErrorDetails, path: str) -> tuple[str, str]:
     value, context = detail["input"], detail.get("ctx", {})
     if _may_be_secret(path, value):
         value = _Withheld(value)
-    field = path.rsplit(".", 1)[-1] or "document"
+    field = "fields" if ".fields." in path else path.rsplit(".", 1)[-1] or "document"
     match detail["type"]:
         case "missing":
             return "is required", f"add {path}"

@@ -39,6 +39,7 @@ from kvgate.manifests.judging.line_findings import NOT_UNDERSTOOD, VARIABLE_UNKN
 from kvgate.manifests.judging.release_range import RELEASE_DECIDES
 from kvgate.manifests.judging.surroundings import PROBE_TOO_IMPATIENT, VOLUME_TOO_SMALL
 from kvgate.manifests.judging.which_gpus import ACCELERATOR_DECIDES, SEVERAL_ACCELERATORS
+from kvgate.manifests.platforms.mapped_values import PATH_LEADS_NOWHERE
 from kvgate.rules import Rule
 from kvgate.rules.drafts import DRAFT_OF_ANOTHER_MODEL, DRAFT_TOO_LARGE, SPECULATION_REFUSED
 from kvgate.rules.host_memory import HOST_MEMORY_TOO_SMALL, SHARED_MEMORY_TOO_SMALL
@@ -194,6 +195,7 @@ _IN_ORDER = (
     NOT_UNDERSTOOD,
     WRAPPER_OPTIONS,
     FIELD_IGNORED,
+    PATH_LEADS_NOWHERE,
     PROBE_TOO_IMPATIENT,
     VOLUME_TOO_SMALL,
     INVALID_FIELD,

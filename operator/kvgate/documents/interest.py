@@ -1,7 +1,7 @@
 """The choice of documents by their bytes, before anything is built: a folder holds a hundred times more data than engines."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Any
 
@@ -44,6 +44,8 @@ class WordsOfInterest(Struct, frozen=True, kw_only=True):
     """Kinds with groups of objects that hold no engine, whatever they mention."""
     keys: Collection[str] = ()
     """Ends of names in small letters, one of which an engine in a document without a kind stands below."""
+    is_named: Callable[[str], bool] | None = None
+    """Test of a file's name: its documents are of interest without a word."""
 
 
 class Interest(Struct, frozen=True, kw_only=True):

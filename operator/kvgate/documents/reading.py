@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from kvgate.documents.bounded_files import open_file
 from kvgate.documents.discovery import PassedOver, Why
 from kvgate.documents.duplicates import duplicates_in, with_last_keys
-from kvgate.documents.interest import MAX_CHECKED_BYTES, NO_INTEREST, Interest, WordsOfInterest, interest_of
+from kvgate.documents.interest import (
+    MAX_CHECKED_BYTES,
+    MAX_VALUES_BYTES,
+    NO_INTEREST,
+    Interest,
+    WordsOfInterest,
+    interest_of,
+)
 from kvgate.documents.nodes import NodeRoom, YamlError, compose, construct, is_harmless
 from kvgate.documents.origins import NO_CHARTS, Origin, PathMap, Place
 from kvgate.documents.positions import INVALID_YAML, Broken, Position, broken, locate
@@ -162,14 +169,15 @@ class Reading(Struct, frozen=True, kw_only=True):
     def of_stream(self, file: str, stream: BinaryIO) -> Iterator[Item]:
         """Read every document of a stream. `file`: its name in findings."""
         index, waiting = 0, list[Comment]()
+        is_named = bool(self.words and self.words.is_named and self.words.is_named(file))
         try:
-            for line_offset, data in documents(stream, lambda part: self._interest(part).is_read):
+            for line_offset, data in documents(stream, lambda part: self._interest(part, is_named=is_named).is_read):
                 if isinstance(data, NotText):
                     yield _not_text(file, data)
                     continue
                 if self.seen:
                     self.seen(len(data or b""))
-                interest = self._interest(data) if data else NO_INTEREST
+                interest = self._interest(data, is_named=is_named) if data else NO_INTEREST
                 item: Item | list[Comment] = None
                 if interest.is_too_large:
                     item = PassedOver(why=Why.LARGE_DATA)
@@ -184,7 +192,9 @@ class Reading(Struct, frozen=True, kw_only=True):
         except NotText as error:
             yield _not_text(file, error)
 
-    def _interest(self, data: bytes) -> Interest:
+    def _interest(self, data: bytes, *, is_named: bool) -> Interest:
+        if is_named:
+            return Interest(mentions_engine=True, is_too_large=len(data) > MAX_VALUES_BYTES)
         return interest_of(data, self.words) if self.words else Interest(may_support=True)
 
     def _of_bytes(

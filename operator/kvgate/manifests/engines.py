@@ -5,6 +5,7 @@ from functools import cache, partial
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kvgate.documents.discovery import Why
 from kvgate.documents.duplicates import touches
@@ -15,8 +16,10 @@ from kvgate.manifests.inputs import NO_NAMESPACE, InputDocuments
 from kvgate.manifests.nearest import Nearest
 from kvgate.manifests.platforms.custom_values import names_an_engine
 from kvgate.manifests.platforms.readers import NOT_READ, engines_in, holds_no_engine
-from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
+from kvgate.manifests.pods.engine_found import FoundEngine, MappedFields, ReaderInput
 from kvgate.shell.environment import OutOfRoom, SharedRoom
+
+FieldsOf = Callable[[Sequence[str], Written], MappedFields | None]
 
 
 class EnginesFound(Struct, kw_only=True):
@@ -29,14 +32,15 @@ class EnginesFound(Struct, kw_only=True):
     num_others: int = 0
 
 
-def find_engines(manifests: InputDocuments) -> EnginesFound:
-    """Return every engine, in the order of the input."""
+def find_engines(manifests: InputDocuments, fields_of: FieldsOf = lambda _files, _root: None) -> EnginesFound:
+    """Return every engine, in the order of the input. `fields_of`: the files of a document and its value → what the user states."""
     found = EnginesFound()
     loaded = [each for document in manifests.others if (each := _loaded(document, found))]
     input_of = _inputs(manifests, [(document, Written(value=value)) for document, value, _ in loaded])
     for document, value, twice in loaded:
         try:
-            given = input_of(document, Written(value=value))
+            root = Written(value=value)
+            given = replace(input_of(document, root), mapped=fields_of(document.files, root))
             engines = engines_in(given)
             if engines:
                 found.engines += (each for each in engines if not any(touches(path, each.path) for path in twice))

@@ -123,8 +123,8 @@ class InputDocuments(Struct, kw_only=True):
         return text_of
 
 
-def of_interest() -> WordsOfInterest:
-    """Return the words by which a document may hold an engine, or support one."""
+def of_interest(is_mapped: Callable[[str], bool] | None = None) -> WordsOfInterest:
+    """Return the words by which a document may hold an engine, or support one. `is_mapped`: True for a file that is read without them."""
     return WordsOfInterest(
         engine=engine_words(),
         marks=(GROUP, *engine_marks()),
@@ -132,6 +132,7 @@ def of_interest() -> WordsOfInterest:
         kinds=(*supporting_kinds(), *map(name_of_kind, NOT_READ)),
         without_engines=WITHOUT_ENGINES,
         keys=KEYS_OF_ENGINES,
+        is_named=is_mapped,
     )
 
 
@@ -140,13 +141,15 @@ def read_manifests(
     root: Path | None = None,
     charts: ChartOptions = AS_WRITTEN,
     seen: Callable[[int], None] | None = None,
+    is_mapped: Callable[[str], bool] | None = None,
 ) -> InputDocuments:
     """Read all documents of the paths before any is judged: a ConfigMap may stand after the object that refers to it.
 
     `root`: a path that is written below this folder must not lead out of it. `seen` is called with the bytes of each document.
+    `is_mapped`: True for a file whose values the user says to be those of engines.
     """
     found = InputDocuments()
-    for item in read_relevant(paths, of_interest(), root, charts, seen):
+    for item in read_relevant(paths, of_interest(is_mapped), root, charts, seen):
         if item is None:
             found.num_others += 1
         elif isinstance(item, PassedOver):

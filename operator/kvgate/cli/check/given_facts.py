@@ -25,6 +25,7 @@ from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
 from kvgate.judge.facts import unknown_accelerators
 from kvgate.manifests.judging.judgement import Defaults
+from kvgate.manifests.pods.engine_found import MappedFields
 from kvgate.rules.finding import Severity
 
 if TYPE_CHECKING:
@@ -75,6 +76,23 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
     fetches: bool = False
     """True where models that nobody knows are fetched."""
     file: ConfigFile | None = None
+
+    def is_mapped(self, file: str) -> bool:
+        """Return whether a mapping with paths says where the facts of this file's engines stand."""
+        mappings = self.file.config.mappings if self.file else ()
+        path = self.file.path_below(file) if self.file and mappings else ""
+        return any(each.fields_at and each.paths and any_path_matches(path, each.paths) for each in mappings)
+
+    def mapped_fields(self, files: Sequence[str], root: Written) -> MappedFields | None:
+        """Return where the facts of a document's engines stand, by the first mapping that states it."""
+        paths = tuple(map(self.file.path_below, files)) if self.file else ()
+        for index, mapping in enumerate(self.file.config.mappings if self.file else ()):
+            if mapping.fields_at and _matches(mapping, paths, "", root):
+                stated = mapping.fields_at.model_dump(by_alias=True, exclude_none=True)
+                named = stated.pop("options", {})
+                options = {name.lstrip("-").replace("-", "_"): path for name, path in named.items()}
+                return MappedFields(origin=f"mappings[{index}].fields", facts=stated, options=options)
+        return None
 
     def defaults(self, files: Sequence[str], name: str, root: Written) -> Defaults:
         """Return the facts for one engine: `root` is the object that holds it, `name` its own name, `files` what it was rendered from."""

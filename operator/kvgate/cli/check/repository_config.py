@@ -5,6 +5,7 @@ Everything that is wrong with the file is reported at once, with the field, the 
 
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import lru_cache
 from io import BytesIO
 from itertools import islice
@@ -31,6 +32,7 @@ from kvgate.judge import facts
 from kvgate.manifests import Broken
 from kvgate.rules.finding import Finding, Remedy, Rule, Scope, SettingName, Severity, Words, any_one, words
 from kvgate.vllm.arguments import Located
+from kvgate.vllm.options import options
 
 INVALID_CONFIG = Rule(
     id="InvalidConfig",
@@ -49,6 +51,11 @@ _RELEASE = r"^v?[0-9]{1,9}\.[0-9]{1,9}[.a-z0-9]{0,40}$"
 Release = Annotated[str, Field(strict=True, pattern=_RELEASE)]
 _PERCENT = r"^[0-9]{1,2}(\.[0-9]{1,2})? ?%$"
 Paths = Annotated[tuple[Annotated[Text, Field(max_length=512)], ...], Field(max_length=100)]
+_PATH = r'^[\w-]+(\.[\w-]+|\[([0-9]{1,3}|"[^"\]]{1,100}")\])*$'
+ValuePath = Annotated[str, Field(strict=True, max_length=256, pattern=_PATH)]
+_PATHS = _PATH.replace(r"[\w-]", r"[\w*-]").replace("{1,3}|", r"{1,3}|\*|")
+ValuePaths = Annotated[str, Field(strict=True, max_length=256, pattern=_PATHS)]
+"""A path among values in which a step * is every entry."""
 MAX_ENTRIES = 1000
 """Length of a list: each engine, or each file with findings, is compared with all of it."""
 Gpus = Annotated[tuple[Text, ...], Field(max_length=100)]
@@ -81,6 +88,30 @@ class Require(ApiModel):
     """Accelerators that engines may run on: names that `kvgate gpus` lists, or names of pools."""
 
 
+class Fields(ApiModel):
+    """Paths of facts among the values of a chart that kvgate does not know, such as llm.model.id or models[0].name.
+
+    They begin at the object of the engine, else at the top of the values.
+    """
+
+    engines: ValuePaths | None = None
+    """The object of each engine: models.* is every entry of models, a list or an object; without it, the values are one engine's."""
+    model: ValuePath | None = None
+    """The model: its name, or an object with its id."""
+    image: ValuePath | None = None
+    """The image of vLLM: a text, or an object with repository and tag."""
+    gpus: ValuePath | None = None
+    """The number of GPUs of one pod, or the resources of the container."""
+    arguments: ValuePath | None = None
+    """The arguments of `vllm serve`: a list, a text, or an object with options under vLLM's names."""
+    accelerator: ValuePath | None = None
+    """The GPU."""
+    vllm_version: ValuePath | None = None
+    """The release of vLLM, where the image does not state it."""
+    options: Annotated[dict[Text, ValuePath], Field(max_length=100)] = Field(default_factory=dict)
+    """Options of vLLM that have a field of their own, such as max-model-len: llm.contextLength."""
+
+
 class Mapping(ApiModel):
     """Facts about some engines that their manifests do not state."""
 
@@ -96,6 +127,8 @@ class Mapping(ApiModel):
     """Peak load of the engines; where it does not fit, that is a warning."""
     config_json: Annotated[Text | None, Field(alias="modelConfig")] = None
     """The config.json of models that are not in the catalogue; a path relative to the folder of this file."""
+    fields_at: Annotated[Fields | None, Field(alias="fields")] = None
+    """Places of the facts in values of a chart that kvgate does not know."""
     require: Require | None = None
     """Requirements of these engines; for each of them the first mapping that states it counts, else that for all engines."""
 
@@ -246,8 +279,16 @@ def _problems(root: Written, file: ConfigFile) -> Iterator[Finding]:
                 " has neither paths nor selector, so it is for no engine",
                 any_one("add paths", "add selector", "add both"),
             )
+        for option, path in islice(mapping.get("fields", "options").fields(), MAX_ENTRIES):
+            flag = f"--{option.lstrip('-').replace('_', '-')}"
+            if flag not in options():
+                near = get_close_matches(flag, options(), n=1, cutoff=0.7)
+                remedy = f"did you mean {near[0][2:]}?" if near else "write the name of an option of `vllm serve`"
+                yield _problem(path, f" is for {option}, which is no option of vLLM", remedy)
+        if isinstance(mapping.get("fields").value, dict) and not mapping.get("fields").value:
+            yield _problem(mapping.get("fields"), " names no field", "name at least one, such as model: llm.model.id")
         if isinstance(mapping.value, dict) and not mapping.value.keys() - {"paths", "selector"}:
-            remedy = "add at least one of: accelerator, vllmVersion, workload, modelConfig, require"
+            remedy = "add at least one of: accelerator, vllmVersion, workload, modelConfig, fields, require"
             yield _problem(mapping, " states no fact about its engines", remedy)
 
 

@@ -49,7 +49,7 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
     """Judge everything in the paths. Raises BadInput for a configuration, baseline or config.json that cannot be used."""
     given = given_facts(paths, options)
     file, config = given.file, given.file.config if given.file else None
-    engines = engines_in(paths, options)
+    engines = engines_in(paths, options, given)
     documents, found = engines.documents, engines.found
     judged = judged_with_fetched(
         lambda models: engines.judged(replace(given, models=models)),
@@ -110,11 +110,11 @@ class Engines(Struct, frozen=True, kw_only=True):
         return [*subjects, *map(_engine_item, together), *broken]
 
 
-def engines_in(paths: Sequence[str], options: CheckOptions) -> Engines:
+def engines_in(paths: Sequence[str], options: CheckOptions, given: GivenFacts) -> Engines:
     """Read the manifests, and find the engines in them."""
     with progress_of_reading() as seen:
-        documents = read_manifests(paths, options.root, options.charts, seen)
-    return Engines(documents=documents, found=find_engines(documents))
+        documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped)
+    return Engines(documents=documents, found=find_engines(documents, given.mapped_fields))
 
 
 def _in_order(items: Sequence[Item]) -> tuple[Item, ...]:

@@ -42,7 +42,7 @@ def locked(
     given = given_facts(paths, CheckOptions(config=config))
     path = file or (given.file.lock if given.file else None) or Path(DEFAULT_FILE)
     known = by_name(read_lock_file(path) if path.exists() else ())
-    engines = engines_in(paths, CheckOptions(config=config))
+    engines = engines_in(paths, CheckOptions(config=config), given)
     if check and not update:
         return _compared(path, known, gathered(engines, given, known, every=every, seconds=0))
     kept = {key: each for key, each in known.items() if not update or not each.commit}

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from kvgate.documents.written import Written
 from kvgate.manifests.platforms.custom_values import read_custom_values
+from kvgate.manifests.platforms.mapped_values import read_mapped_values
 from kvgate.manifests.platforms.reader import Reader
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.manifests.pods.pod_engines import read_pod_templates
@@ -66,6 +67,9 @@ def is_chart_file(given: ReaderInput) -> bool:
 def read_charts(given: ReaderInput, inputs: ChartInputs, charts: Sequence[Reader]) -> Iterator[FoundEngine]:
     """Yield the engines of every known chart, also of dependencies; for any other chart those in lists of containers, else by values."""
     for passed in inputs(given):
+        if mapped := tuple(read_mapped_values(passed.given)):
+            yield from (_with_remarks(engine, passed, passed.given.values) for engine in mapped)
+            continue
         known = tuple(_charts_in(passed.given, passed.given.values, charts, _MAX_DEPTH))
         for reader, values in known:
             for engine in reader.read(replace(passed.given, values=values)):

@@ -55,7 +55,7 @@ _NOT_ENGINES = pattern(
 )
 _BOUNDARY = pattern(r"(?<=[a-z0-9])(?=[A-Z])|[-. ]")
 _MAX_DEPTH = 6
-_MAX_ENGINES = 200
+MAX_ENGINES = 200
 
 
 def snake(name: str) -> str:
@@ -77,6 +77,10 @@ class Facts(Struct, kw_only=True):
     node: Written = NOTHING
     """Object with a node selector or an affinity."""
     product: Written = NOTHING
+    version: Written = NOTHING
+    """Release of vLLM."""
+    options: tuple[Argument, ...] = ()
+    """Options that stand as fields under names of vLLM's own."""
     is_deployed: bool = False
     """Something stands there that only a deployment needs."""
     is_mixed: bool = False
@@ -106,11 +110,11 @@ def read_custom_values(given: ReaderInput) -> Iterator[FoundEngine]:
     found: list[tuple[Written, ...]] = []
     _collect(given.values, (), found)
     places = {way[-1].path for way in found}
-    for way in found[:_MAX_ENGINES]:
+    for way in found[:MAX_ENGINES]:
         facts = Facts()
         for node in reversed(way):
-            _gather(node, facts, lambda path: path in places)
-        yield _engine(given, way[-1], facts)
+            gather(node, facts, lambda path: path in places)
+        yield engine_of(given, way[-1], facts)
 
 
 def _collect(node: Written, above: tuple[Written, ...], found: list[tuple[Written, ...]]) -> None:
@@ -123,7 +127,7 @@ def _collect(node: Written, above: tuple[Written, ...], found: list[tuple[Writte
     if len(found) > before:
         return
     facts = Facts()
-    _gather(node, facts)
+    gather(node, facts)
     if not facts.is_engine and above and _has_own_model(node):  # one of several, whose image stands above them
         for up in reversed(above):
             _gather_image(up, facts)
@@ -140,21 +144,21 @@ def _objects_below(node: Written) -> Iterator[Written]:
 
 
 def _has_own_model(node: Written) -> bool:
-    return any(snake(name) in _MODELS and _model(child).is_set for name, child in node.fields())
+    return any(snake(name) in _MODELS and model_of(child).is_set for name, child in node.fields())
 
 
 def _gather_image(node: Written, facts: Facts) -> None:
     for name, child in node.fields():
-        if "image" in snake(name) and not facts.image.is_set and is_vllm_image(_image(child)):
-            facts.image = Written(value=_image(child), path=child.path)
+        if "image" in snake(name) and not facts.image.is_set and is_vllm_image(image_of(child)):
+            facts.image = Written(value=image_of(child), path=child.path)
 
 
-def _gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda _: False, depth: int = 0) -> None:
+def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda _: False, depth: int = 0) -> None:
     """Add the facts of an object that are not known yet: its own, then those below. `is_other`: the path of another engine."""
     if depth > _MAX_DEPTH:
         return
-    if not facts.image.is_set and is_vllm_image(_image(node)):
-        facts.image = Written(value=_image(node), path=node.path)
+    if not facts.image.is_set and is_vllm_image(image_of(node)):
+        facts.image = Written(value=image_of(node), path=node.path)
     for name, child in node.fields():
         _add(snake(name), child, facts)
     if not facts.node.is_set and (node.get("nodeSelector").is_set or node.get("affinity").is_set):
@@ -164,22 +168,22 @@ def _gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambd
     for name, child in node.fields():
         is_off = child.get("enabled").value is False or is_other(child.path)
         if isinstance(child.value, dict) and not is_off and not _NOT_ENGINES.fullmatch(snake(name)):
-            _gather(child, facts, is_other, depth + 1)
+            gather(child, facts, is_other, depth + 1)
 
 
 def _add(name: str, child: Written, facts: Facts) -> None:
     """Add one field, if it is a fact that is not known yet."""
     facts.is_deployed = facts.is_deployed or (name in _OF_DEPLOYMENTS and child.is_set)
     if name in _MODELS and not facts.model.is_set:
-        facts.model = _model(child)
+        facts.model = model_of(child)
     elif name in _SETTINGS and name not in facts.settings and _VALUES.fullmatch(child.text):
         facts.settings[name] = child
     elif name in _COUNTS and not facts.num_gpus.is_set and child.count:
         facts.num_gpus = child
     elif name in _PRODUCTS and not facts.product.is_set and child.text:
         facts.product = child
-    elif name.endswith("image") and not facts.image.is_set and is_vllm_image(_image(child)):
-        facts.image = Written(value=_image(child), path=child.path)
+    elif name.endswith("image") and not facts.image.is_set and is_vllm_image(image_of(child)):
+        facts.image = Written(value=image_of(child), path=child.path)
     elif name == "command" and not facts.command.is_set and any("vllm" in word for word in _texts(child)):
         facts.command = child
     elif _ARGUMENTS.fullmatch(name) and any(word.startswith("--") for word in _texts(child)):
@@ -192,7 +196,7 @@ def _parent(field: Written) -> str:
     return field.path.rpartition(".")[0]
 
 
-def _model(field: Written) -> Written:
+def model_of(field: Written) -> Written:
     """Return a model's id: the text, or the part of an object that holds one."""
     if field.text:
         return field if _ID.fullmatch(field.text.strip()) else NOTHING
@@ -202,7 +206,7 @@ def _model(field: Written) -> Written:
     )
 
 
-def _image(node: Written) -> str:
+def image_of(node: Written) -> str:
     """Return an image: a text, or the parts of one."""
     if node.text:
         return node.text if "/" in node.text or ":" in node.text else ""
@@ -211,9 +215,9 @@ def _image(node: Written) -> str:
     return f"{f'{registry}/' if registry else ''}{repository}{f':{tag}' if tag else ''}" if "/" in repository else ""
 
 
-def _engine(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
+def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
     """Make an engine of its facts: fields become options, and lists of arguments come after them."""
-    options: list[Argument] = []
+    options = list(facts.options)
     for name, field in facts.settings.items():
         options += as_option(field, f"--{name.replace('_', '-')}")
     words: list[Argument] = []
@@ -236,6 +240,7 @@ def _engine(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
         arguments=(*options, *words),
         model=facts.model,
         image=facts.image,
+        version=facts.version,
         num_gpus=gpus if gpus.is_set else facts.num_gpus,
         gpu_part=gpu_part_of(facts.resources),
         hints=(*((resource,) if resource else ()), *product, *node_hints(facts.node)),
@@ -269,7 +274,7 @@ def names_an_engine(values: object, depth: int = 0) -> bool:
         return False
     names = {snake(str(name)) for name in values}
     written = (value for name, value in values.items() if isinstance(value, str) and (name == "image" or ":" in value))
-    images = (_image(Written(value=values)), *written)
+    images = (image_of(Written(value=values)), *written)
     own = sum(name in _ONLY_VLLM for name in names) > 1
     is_image = any(len(image.split()) == 1 and is_vllm_image(image) for image in images)
     return own or is_image or any(names_an_engine(each, depth + 1) for each in values.values())

@@ -17,6 +17,7 @@ from kvgate.manifests.platforms import (
     skypilot,
 )
 from kvgate.manifests.platforms.chart_readers import CHARTS, PARALLELISM, PASSED_ON
+from kvgate.manifests.platforms.mapped_values import read_mapped_values
 from kvgate.manifests.platforms.reader import Reader, name_of_kind, resource_of_kind
 from kvgate.manifests.pods import loose_containers, pod_engines
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
@@ -316,7 +317,9 @@ _KNATIVE = "serving.knative.dev/"
 
 
 def engines_in(given: ReaderInput) -> tuple[FoundEngine, ...]:
-    """Return the engines of a document by the first reader that takes it."""
+    """Return the engines of a document by the first reader that takes it; what the user states about values goes before all."""
+    if not given.document.kind and (mapped := tuple(read_mapped_values(given))):
+        return mapped
     reader = next((reader for reader in READERS if reader.takes(given)), None)
     return tuple(reader.read(given)) if reader else ()
 

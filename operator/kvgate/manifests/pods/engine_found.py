@@ -25,6 +25,17 @@ FindObject = Callable[[str, str], Written | None]
 """(kind, name) → another object of the same input."""
 
 
+class MappedFields(Struct, frozen=True, kw_only=True):
+    """Paths of facts among the values of a chart that nobody knows, as the user states them; a step `*` is every entry."""
+
+    origin: str
+    """The place where they are stated, for messages: `mappings[0].fields`."""
+    facts: Mapping[str, str]
+    """`engines`, `model`, `image`, `gpus`, `arguments`, `accelerator`, `vllmVersion` → its path."""
+    options: Mapping[str, str]
+    """Option of vLLM, as `max_model_len` → its path."""
+
+
 class ReaderInput(Struct, frozen=True, kw_only=True):
     """One document for a reader, and everything that the reader may look up in the same input."""
 
@@ -43,6 +54,8 @@ class ReaderInput(Struct, frozen=True, kw_only=True):
     """Everything that a function finds in the documents of the input, each of which it is given once."""
     shared: SharedRoom
     """Room that the containers of all documents share."""
+    mapped: MappedFields | None = None
+    """Paths of facts, where the user states them for this document."""
 
     @property
     def name(self) -> str:

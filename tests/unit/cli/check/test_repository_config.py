@@ -347,3 +347,18 @@ def test_the_schema_for_editors_takes_what_kvgate_takes_and_the_example_of_the_p
     ):
         with pytest.raises(fastjsonschema.JsonSchemaException):
             valid(wrong)
+
+
+def test_mistakes_in_the_paths_of_fields_are_told_at_once(folder: Path) -> None:
+    wrong = "modle: a.b, image: a b, gpus: a.*, options: {max-modle-len: x}"
+    configure(folder, f"mappings:\n- paths: [x]\n  fields: {{{wrong}}}\n- paths: [x]\n  fields: {{}}\n")
+    result = run()
+    assert result.exit_code == 2
+    for told in (
+        "mappings[0].fields.modle is not a field\n    did you mean model?",
+        "mappings[0].fields.image is 'a b', which is not of the right form\n    write the path of a field",
+        "mappings[0].fields.gpus is 'a.*', which is not of the right form",
+        "mappings[0].fields.options.max-modle-len is for max-modle-len, which is no option of vLLM\n    did you mean max-model-len?",
+        "mappings[1].fields names no field",
+    ):
+        assert told in result.stderr
