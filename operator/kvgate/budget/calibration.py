@@ -190,7 +190,10 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             return () if disagree(known) else known
         return tuple(start for start in known if self._speaks_to(start, self._reader[0]))[-MAX_HEARD:]
 
-    def _weigh(self, key: StartKey) -> _Weighed:
+    def correction(
+        self, key: StartKey, *, requested_bytes: int, predicted: Interval, spread: StartToStart
+    ) -> Correction | None:
+        """Correct a prediction; None where no start says anything about this setting."""
         if key not in self._weighed:
             heard = self._heard(key)
             followed = heard if self.scope is None else trusted_starts(heard, self._reader)
@@ -198,13 +201,7 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             self._weighed[key] = _Weighed(
                 followed=followed, others=tuple(start for start in heard if id(start) not in believed)
             )
-        return self._weighed[key]
-
-    def correction(
-        self, key: StartKey, *, requested_bytes: int, predicted: Interval, spread: StartToStart
-    ) -> Correction | None:
-        """Correct a prediction; None where no start says anything about this setting."""
-        weighed = self._weigh(key)
+        weighed = self._weighed[key]
         doubts = [next_available((start,), requested_bytes, spread) for start in weighed.others]
         if weighed.followed:
             moved = next_available(weighed.followed, requested_bytes, spread)

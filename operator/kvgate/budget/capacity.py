@@ -74,18 +74,16 @@ class KVCache(Struct, frozen=True, kw_only=True, dict=True):
         if self.checked_blocks(at_most) <= usable:
             return at_most
         stages = self.checked_bytes_per_block // max(1, self.bytes_per_block)
-        guess = self._length_of(usable // max(1, stages), at_most)
-        return largest(at_most, lambda length: self.checked_blocks(length) <= usable, guess=guess)
-
-    def _length_of(self, blocks: int, at_most: int) -> int:
-        """Estimate the tokens that blocks hold: while every cache grows, or after windows are full and only whole caches grow."""
+        # the guess: while every cache grows, or after windows are full and only whole caches grow
+        blocks = usable // max(1, stages)
         reach = replace(self.reach, max_model_len=at_most)
         specs = [group.spec for group in self.groups if group.spec.block_size]
         growth = sum(1 / spec.block_size for spec in specs)
         whole = sum(1 / spec.block_size for spec in specs if spec.shares_prefixes)
         full = sum(group.spec.blocks(reach) for group in self.groups if not group.spec.shares_prefixes)
         early, late = blocks / (growth or 1), (blocks - full) / (whole or 1)
-        return int(max(early, late) * self.reach.decode_context)
+        guess = int(max(early, late) * self.reach.decode_context)
+        return largest(at_most, lambda length: self.checked_blocks(length) <= usable, guess=guess)
 
 
 def largest(at_most: int, fits: Callable[[int], bool], *, at_least: int = 1, guess: int = 0) -> int:

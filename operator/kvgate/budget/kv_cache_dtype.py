@@ -59,7 +59,12 @@ class KVCacheDtype(Struct, frozen=True, kw_only=True, eq=False):
     def head_bytes(self, head_dim: int, v_head_dim: int) -> int:
         """Bytes of the keys and values of one token and head; packed formats round up to even slots (vLLM 0.32, `TurboQuantConfig`)."""
         if self.is_octave:
-            return _octave_slot_bytes(self.name, head_dim)
+            # codes of keys and values, and a scale of 2 bytes for each rotated block of keys and one for the values
+            is_compact, value_bits = self.name.endswith("_compact"), int(self.name.removesuffix("_compact")[-1])
+            rotary = 0 if is_compact else head_dim // 4
+            num_scales = 2 if is_compact else cdiv(head_dim, 64) + 1
+            codes = rotary * 4 // 8 + (head_dim - rotary) * 3 // 8 + head_dim * value_bits // 8
+            return round_up(codes + 2 * num_scales, 4 if is_compact else 8)
         size = self.keys.head_bytes(head_dim) + self.values.head_bytes(v_head_dim)
         return round_up(size, 2) if self.is_packed else size
 
@@ -101,19 +106,6 @@ def _turboquant(key_bits: int, value_bits: int) -> tuple[Side, Side]:
     """Return both sides: keys of fewer than 8 bits keep a norm of 2 bytes, values a scale and a zero point of 2 bytes each."""
     keys = Side(bytes_per_element=Fraction(key_bits, 8), extra_bytes=2 if key_bits < 8 else 0)
     return keys, Side(bytes_per_element=Fraction(value_bits, 8), extra_bytes=4)
-
-
-def _octave_slot_bytes(name: str, head_dim: int) -> int:
-    """Bytes of the codes of keys and values, and of a scale of 2 bytes for each rotated block of keys and one for the values.
-
-    Formula: vLLM 0.33, `OctaveFormat.slot_bytes`. The rotary quarter of the keys has 4 bits and the rest 3; compact keys have 3 bits
-    and are one block. The kernels take heads of 256 elements with 64 rotary ones, and no others.
-    """
-    is_compact, value_bits = name.endswith("_compact"), int(name.removesuffix("_compact")[-1])
-    rotary = 0 if is_compact else head_dim // 4
-    num_scales = 2 if is_compact else cdiv(head_dim, 64) + 1
-    codes = rotary * 4 // 8 + (head_dim - rotary) * 3 // 8 + head_dim * value_bits // 8
-    return round_up(codes + 2 * num_scales, 4 if is_compact else 8)
 
 
 _FORMATS = {

@@ -97,17 +97,14 @@ def _mixer_bytes(mixer: Mixer, run: Run) -> int:
     query = heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim) + mixer.width
     beside = 0
     if run.accounting.latent_context_in_profile:
-        beside = _context_tokens(run) * heads * (mixer.qk_nope_head_dim + mixer.v_head_dim) * run.element_bytes
+        # MLA up-projects so many tokens of context at a time: `determine_chunked_prefill_workspace_size` (0.11 to 0.33)
+        block_size = LATENT_BLOCK_SIZE if run.accelerator.capability_major in (9, 10) else 16
+        one_block_each = run.max_num_seqs * block_size
+        tokens = max(one_block_each, min(max(8 * run.max_model_len, 4 * one_block_each), MAX_CONTEXT_CHUNK_TOKENS))
+        beside = tokens * heads * (mixer.qk_nope_head_dim + mixer.v_head_dim) * run.element_bytes
     if mixer.is_sparse and run.accounting.indexer_logits_in_profile:
         beside = max(beside, INDEXER_LOGITS_BYTES)
     return size * query + beside
-
-
-def _context_tokens(run: Run) -> int:
-    """Tokens of context that MLA up-projects at a time: `determine_chunked_prefill_workspace_size` (0.11 to 0.33)."""
-    block_size = LATENT_BLOCK_SIZE if run.accelerator.capability_major in (9, 10) else 16
-    one_block_each = run.max_num_seqs * block_size
-    return max(one_block_each, min(max(8 * run.max_model_len, 4 * one_block_each), MAX_CONTEXT_CHUNK_TOKENS))
 
 
 def padded_heads(mixer: CompressedAttention, run: Run) -> int:

@@ -274,25 +274,27 @@ def _start(line: str, version: int) -> ObservedStart:
         raise ValueError(f"it is not a JSON object: {error}") from None
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - one kind of error for all that a line can have wrong
-    low, expected, high = _predicted(found)
+    bounds = found.get("predicted_bytes")
+    if not (isinstance(bounds, list) and len(bounds) == 3 and all(type(bound) is int for bound in bounds)):
+        raise ValueError(f"predicted_bytes is {bounds!r}; it must be [low, expected, high] in bytes")
+    if max(map(abs, bounds)) > MAX_FIGURE:
+        raise ValueError(f"predicted_bytes holds a figure beyond {MAX_FIGURE}")
+    if bounds != sorted(bounds):
+        raise ValueError(f"predicted_bytes is {bounds}; low, expected and high must not fall")
+    low, expected, high = bounds
     key = StartKey(**{name: _typed(found, name, kind) for name, kind in _KEY_TYPES.items()})
     figures: dict[str, Any] = {name: _figure(found, name) for name in _FIGURES}
+    kind = found.get("compile_cache", "")
+    if kind not in ("", "warm", "cold"):
+        raise ValueError(f"compile_cache is {kind!r}; it must be warm or cold, or be left out")
     return ObservedStart(
         key=key,
         predicted=Interval(low=low, expected=expected, high=high),
-        compile_cache=_compile_cache(found),
+        compile_cache=str(kind),
         source=str(found.get("source", ""))[:MAX_SOURCE],
         **figures,
         **_provenance(found, version),
     )
-
-
-def _compile_cache(found: Mapping[str, Any]) -> str:
-    """Read the kind of start; empty where the record does not state it."""
-    kind = found.get("compile_cache", "")
-    if kind not in ("", "warm", "cold"):
-        raise ValueError(f"compile_cache is {kind!r}; it must be warm or cold, or be left out")
-    return str(kind)
 
 
 def _provenance(found: Mapping[str, Any], version: int) -> dict[str, Any]:
@@ -309,17 +311,6 @@ def _provenance(found: Mapping[str, Any], version: int) -> dict[str, Any]:
     if found["origin"] == Origin.POD and missing:
         raise ValueError(f"{' and '.join(missing)} must be given where origin is {Origin.POD.value}")
     return {"origin": Origin(found["origin"]), **texts}
-
-
-def _predicted(found: Mapping[str, Any]) -> list[int]:
-    bounds = found.get("predicted_bytes")
-    if not (isinstance(bounds, list) and len(bounds) == 3 and all(type(bound) is int for bound in bounds)):
-        raise ValueError(f"predicted_bytes is {bounds!r}; it must be [low, expected, high] in bytes")
-    if max(map(abs, bounds)) > MAX_FIGURE:
-        raise ValueError(f"predicted_bytes holds a figure beyond {MAX_FIGURE}")
-    if bounds != sorted(bounds):
-        raise ValueError(f"predicted_bytes is {bounds}; low, expected and high must not fall")
-    return bounds
 
 
 def _figure(found: Mapping[str, Any], name: str) -> int:

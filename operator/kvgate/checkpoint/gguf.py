@@ -146,7 +146,17 @@ def read_gguf(data: bytes, *, file_bytes: int | None = None) -> GgufFile:
     if isinstance(alignment, bool) or not isinstance(alignment, int) or not 8 <= alignment <= 1 << 20 or alignment % 8:
         raise CheckpointError(f"general.alignment is {str(alignment)[:20]}; it must be a multiple of 8")
     begin = -(-cursor.at // alignment) * alignment
-    _check_places(found, alignment, None if file_bytes is None else file_bytes - begin)
+    # no tensor overlaps another one or lies outside the file
+    data_bytes = None if file_bytes is None else file_bytes - begin
+    reached = 0
+    for tensor, offset in sorted(found, key=lambda item: item[1]):
+        if offset % alignment or offset < reached:
+            raise CheckpointError(f"the tensor {tensor.name[:80]!r} begins at byte {offset}, in the one before it")
+        reached = offset + tensor.size_bytes
+    if data_bytes is not None and reached > data_bytes:
+        raise CheckpointError(
+            f"its tensors take {reached} bytes and the file has {max(0, data_bytes)} for them; it is truncated"
+        )
     tensors = tuple(tensor for tensor, _ in found)
     return GgufFile(metadata=metadata, lengths=lengths, tensors=tensors, header_bytes=cursor.at)
 
@@ -188,19 +198,6 @@ def _tensor(cursor: _Cursor) -> tuple[StoredTensor, int]:
     if any(size > 1 << 40 for size in sizes) or (sizes and sizes[0] % DTYPES[dtype][0]):
         raise CheckpointError(f"the tensor {name[:80]!r} has rows of {sizes[0]} elements, which {dtype} cannot store")
     return StoredTensor(name=name, dtype=dtype, shape=tuple(reversed(sizes))), offset
-
-
-def _check_places(found: Sequence[tuple[StoredTensor, int]], alignment: int, data_bytes: int | None) -> None:
-    """Refuse tensors that overlap, or that lie outside the file."""
-    reached = 0
-    for tensor, offset in sorted(found, key=lambda item: item[1]):
-        if offset % alignment or offset < reached:
-            raise CheckpointError(f"the tensor {tensor.name[:80]!r} begins at byte {offset}, in the one before it")
-        reached = offset + tensor.size_bytes
-    if data_bytes is not None and reached > data_bytes:
-        raise CheckpointError(
-            f"its tensors take {reached} bytes and the file has {max(0, data_bytes)} for them; it is truncated"
-        )
 
 
 def split_names(name: str) -> tuple[str, ...]:

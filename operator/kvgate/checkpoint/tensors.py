@@ -97,7 +97,14 @@ def summarize(tensors: Iterable[StoredTensor]) -> tuple[TensorGroup, ...]:
     places: dict[tuple[str, str, tuple[int, ...]], set[tuple[int, ...]]] = {}
     seen: set[tuple[str, tuple[int, ...]]] = set()
     for tensor in tensors:
-        pattern, numbers = _folded(tensor.name)
+        parts = tensor.name.split(".")
+        folded: list[int] = []
+        for index, part in enumerate(parts):
+            is_number = part.isascii() and part.isdecimal() and len(part) <= 5 and (part == "0" or part[0] != "0")
+            if is_number and len(folded) < _FOLDED:
+                folded.append(int(part))
+                parts[index] = "{}"
+        pattern, numbers = ".".join(parts), tuple(folded)
         if (pattern, numbers) in seen:
             raise CheckpointError(f"the tensor {tensor.name!r} stands twice")
         seen.add((pattern, numbers))
@@ -146,18 +153,6 @@ def _is_written(numbers: str) -> bool:
     ranges = list(_ranges(numbers))
     is_ascending = all(before[1] < after[0] for before, after in pairwise(ranges))
     return is_ascending and all(first <= last for first, last in ranges)
-
-
-def _folded(name: str) -> tuple[str, tuple[int, ...]]:
-    """Return the name with `{}` for its first few numbers, and those numbers."""
-    parts = name.split(".")
-    numbers: list[int] = []
-    for index, part in enumerate(parts):
-        is_number = part.isascii() and part.isdecimal() and len(part) <= 5 and (part == "0" or part[0] != "0")
-        if is_number and len(numbers) < _FOLDED:
-            numbers.append(int(part))
-            parts[index] = "{}"
-    return ".".join(parts), tuple(numbers)
 
 
 def _products(found: set[tuple[int, ...]]) -> list[tuple[str, ...]]:

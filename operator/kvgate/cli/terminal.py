@@ -57,7 +57,15 @@ def table(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), width: 
     Where a width is given that the table does not keep, each row goes on below, under the header that goes on in the same way.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = _columns_by_line(widths, width)
+    # as many columns on each line as fit beside each other
+    lines: list[list[int]] = [[]]
+    used = 0
+    for column, size in enumerate(widths):
+        if width is not None and lines[-1] and used + size > width:
+            lines.append([])
+            used = len(FOLD)
+        lines[-1].append(column)
+        used += size + 2
     for row in rows:
         for number, columns in enumerate(lines):
             cells = (row[i].rjust(widths[i]) if i in right else row[i].ljust(widths[i]) for i in columns)
@@ -67,19 +75,6 @@ def table(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), width: 
 
 FOLD = "      "
 """Beginning of the further lines of a row."""
-
-
-def _columns_by_line(widths: Sequence[int], width: int | None) -> list[list[int]]:
-    """Put as many columns on each line as fit beside each other."""
-    lines: list[list[int]] = [[]]
-    used = 0
-    for column, size in enumerate(widths):
-        if width is not None and lines[-1] and used + size > width:
-            lines.append([])
-            used = len(FOLD)
-        lines[-1].append(column)
-        used += size + 2
-    return lines
 
 
 def _folded(line: str, width: int | None, indent: str) -> Iterator[str]:

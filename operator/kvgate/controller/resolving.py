@@ -103,17 +103,6 @@ class Resolver:
         if not names:
             return None
         now = self._clock()
-        waiting = self._wait_of(key, document, now)
-        stored = {name: self._store.find(name) for name in names}
-        missing = {name: self._failure(key, name, waiting) for name, each in stored.items() if each is None}
-        found = {name: each.origin for name, each in stored.items() if each is not None}
-        for name in found:
-            self._used_at[entry_key(name.key)] = now
-        if not missing and not waiting.was_found:
-            self._waiting[key] = self._waiting[key][0], replace(waiting, was_found=True)
-        return resolution(found, missing, self._store.models(names), waiting=waiting, now=now)
-
-    def _wait_of(self, key: Key, document: Document, now: float) -> Waiting:
         metadata = document["metadata"]
         of = (metadata["uid"], metadata.get("generation", 1))
         known = self._waiting.get(key)
@@ -122,7 +111,15 @@ class Resolver:
             since, was_found = waiting_since(document, now)
             wait = Waiting(since=since, seconds=self._resolve_seconds, was_found=was_found)
             known = self._waiting[key] = of, wait
-        return known[1]
+        waiting = known[1]
+        stored = {name: self._store.find(name) for name in names}
+        missing = {name: self._failure(key, name, waiting) for name, each in stored.items() if each is None}
+        found = {name: each.origin for name, each in stored.items() if each is not None}
+        for name in found:
+            self._used_at[entry_key(name.key)] = now
+        if not missing and not waiting.was_found:
+            self._waiting[key] = self._waiting[key][0], replace(waiting, was_found=True)
+        return resolution(found, missing, self._store.models(names), waiting=waiting, now=now)
 
     def _failure(self, key: Key, name: ModelName, waiting: Waiting) -> Failure | None:
         """Return the answer about a name; one that was given too long before this object came does not count."""

@@ -117,34 +117,29 @@ def head_of(data: bytes) -> str:
     """Return the kind and the group of an object (`Workspace.kaito.sh`) from its first lines; empty where they do not stand there."""
     loader = _Loader(data)
     try:
-        return _head(loader)
+        found: dict[str, str] = {}
+        depth, key = 0, ""
+        for _ in range(_HEAD_EVENTS):
+            event = loader.get_event()
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth == 1 and isinstance(event, yaml.NodeEvent):
+                if key:
+                    if key in ("kind", "apiVersion") and isinstance(event, yaml.ScalarEvent):
+                        found.setdefault(key, event.value)
+                    key = ""
+                elif isinstance(event, yaml.ScalarEvent):
+                    key = event.value or " "
+                else:  # a key that is no text
+                    return ""
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            if event is None or isinstance(event, yaml.DocumentEndEvent) or len(found) == 2:
+                break
+        group = found.get("apiVersion", "").partition("/")[0]
+        return f"{found['kind']}.{group}" if len(found) == 2 else ""
     except yaml.YAMLError:
         return ""
     finally:
         loader.dispose()
-
-
-def _head(loader: Any) -> str:
-    """Read the first scalar of `kind` and of `apiVersion` at the top, as `Document` does."""
-    found: dict[str, str] = {}
-    depth, key = 0, ""
-    for _ in range(_HEAD_EVENTS):
-        event = loader.get_event()
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth == 1 and isinstance(event, yaml.NodeEvent):
-            if key:
-                if key in ("kind", "apiVersion") and isinstance(event, yaml.ScalarEvent):
-                    found.setdefault(key, event.value)
-                key = ""
-            elif isinstance(event, yaml.ScalarEvent):
-                key = event.value or " "
-            else:  # a key that is no text
-                return ""
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        if event is None or isinstance(event, yaml.DocumentEndEvent) or len(found) == 2:
-            break
-    group = found.get("apiVersion", "").partition("/")[0]
-    return f"{found['kind']}.{group}" if len(found) == 2 else ""
 
 
 def value_of(text: str) -> Any:
@@ -307,23 +302,21 @@ class _Census:
         self.sizes[id(node)] = 0
         children: list[yaml.Node] = []
         if isinstance(node, yaml.MappingNode):
-            _check_keys(node)
+            first: dict[str, yaml.Node] = {}
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    continue
+                before = first.setdefault(key.value, key)
+                if before is not key and key.value != "<<":
+                    message = (
+                        f"key {key.value} is written twice, first on line {before.start_mark.line + 1} of the document"
+                    )
+                    raise YamlError(message, "keep one of them", key.start_mark)
             children = [child for pair in node.value for child in pair]
         elif isinstance(node, yaml.SequenceNode):
             children = node.value
         self.sizes[id(node)] = 1 + sum(self.count(child, depth + 1) for child in children)
         return self.sizes[id(node)]
-
-
-def _check_keys(node: yaml.MappingNode) -> None:
-    first: dict[str, yaml.Node] = {}
-    for key, _ in node.value:
-        if not isinstance(key, yaml.ScalarNode):
-            continue
-        before = first.setdefault(key.value, key)
-        if before is not key and key.value != "<<":
-            message = f"key {key.value} is written twice, first on line {before.start_mark.line + 1} of the document"
-            raise YamlError(message, "keep one of them", key.start_mark)
 
 
 class _Constructor(SafeConstructor):

@@ -152,7 +152,10 @@ class Http:
         if response.status_code != 206:  # the server ignores the range and sends the file from its beginning
             body = self._take(response, wanted.start, wanted.length)
             return Answer(url=url, status=200, headers=headers, body=body, total_bytes=_length_of(headers))
-        start, total = _content_range(headers.get("content-range", ""))
+        # `bytes 0-99/1234`
+        span, _, whole = headers.get("content-range", "").removeprefix("bytes").strip()[:80].partition("/")
+        first = span.partition("-")[0]
+        start, total = int(first) if first.isdecimal() else None, int(whole) if whole.isdecimal() else None
         if start != wanted.start:
             raise broken(f"{host_of(url)} sends other bytes than it was asked for: {headers.get('content-range')}")
         body = self._take(response, 0, wanted.length)
@@ -249,13 +252,6 @@ def retry_after(headers: Headers) -> int | None:
 def _length_of(headers: Headers) -> int | None:
     text = headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
-
-
-def _content_range(text: str) -> tuple[int | None, int | None]:
-    """Read `bytes 0-99/1234` → (0, 1234); what cannot be read is None."""
-    span, _, total = text.removeprefix("bytes").strip()[:80].partition("/")
-    first = span.partition("-")[0]
-    return (int(first) if first.isdecimal() else None), (int(total) if total.isdecimal() else None)
 
 
 def as_json(body: bytes, what: str) -> Any:

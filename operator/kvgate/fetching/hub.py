@@ -4,7 +4,6 @@ Address, token, cache and offline mode are those of huggingface_hub. Its downloa
 as long as a server says, and have no limit of time or size.
 """
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import quote
@@ -69,9 +68,6 @@ class HubFiles(CheckpointFiles):
     def __init__(self, http: Http, hub: Hub, asked: Asked) -> None:
         self._http, self._hub, self._asked = http, hub, asked
         self.source = hub.host
-        self.commit, self.names = self._listed()
-
-    def _listed(self) -> tuple[str, Collection[str]]:
         repository, revision = self._asked.repository, quote(self._asked.revision, safe="")
         answer = self._get(f"api/models/{repository}/revision/{revision}", max_bytes=_MAX_LISTING_BYTES)
         if answer.status != 200:
@@ -83,7 +79,7 @@ class HubFiles(CheckpointFiles):
         names = [each.get("rfilename") for each in siblings[:_MAX_LISTED] if isinstance(each, dict)]
         commit = listing.get("sha")
         is_commit = isinstance(commit, str) and len(commit) == 40 and set(commit) <= set("0123456789abcdef")
-        return commit if is_commit else "", frozenset(filter(_is_file_name, names))
+        self.commit, self.names = commit if is_commit else "", frozenset(filter(_is_file_name, names))
 
     def read(self, name: str, *, max_bytes: int) -> bytes:
         answer = self._get(self._resolved(name), max_bytes=max_bytes)

@@ -25,7 +25,18 @@ def gemma3_stack(model: LanguageModel) -> Stack:
 
 def gemma4_stack(model: LanguageModel) -> Stack:
     """Read Gemma 4: the last `num_kv_shared_layers` layers read the cache of the last layer of their type before them."""
-    attentions = _attentions(model)
+    # layers without a window have heads of their own width, and with `attention_k_eq_v` fewer of them
+    fields = model.fields
+    base = full_attention(fields, model.hidden_size)
+    base = replace(base, sees_images_both_ways=fields.text("use_bidirectional_attention") == "vision")
+    num_kv_heads = fields.optional_count("num_global_key_value_heads") if fields.flag("attention_k_eq_v") else 0
+    full = replace(
+        base,
+        head_dim=fields.optional_count("global_head_dim") or base.head_dim,
+        num_kv_heads=num_kv_heads or base.num_kv_heads,
+    )
+    windows = layer_windows(fields, model.known, model.num_layers)
+    attentions = [replace(base, sliding_window=window) if window else full for window in windows]
     mixers = _shared_caches(attentions, model.fields.optional_count("num_kv_shared_layers"))
     layers = []
     for index, (attention, mixer) in enumerate(zip(attentions, mixers, strict=True)):
@@ -87,21 +98,6 @@ def _beside(fields: Fields, width: int, states: int) -> Iterator[Matrix]:
     yield replicated("per_layer_input_gate", own, columns=width)
     yield replicated("per_layer_projection", width, columns=own)
     yield vector("layernorm", 7 * width)
-
-
-def _attentions(model: LanguageModel) -> list[FullAttention]:
-    """Layers without a window have heads of their own width, and with `attention_k_eq_v` fewer of them."""
-    fields = model.fields
-    base = full_attention(fields, model.hidden_size)
-    base = replace(base, sees_images_both_ways=fields.text("use_bidirectional_attention") == "vision")
-    num_kv_heads = fields.optional_count("num_global_key_value_heads") if fields.flag("attention_k_eq_v") else 0
-    full = replace(
-        base,
-        head_dim=fields.optional_count("global_head_dim") or base.head_dim,
-        num_kv_heads=num_kv_heads or base.num_kv_heads,
-    )
-    windows = layer_windows(fields, model.known, model.num_layers)
-    return [replace(base, sliding_window=window) if window else full for window in windows]
 
 
 def _shared_caches(attentions: Sequence[FullAttention], num_shared: int) -> list[Mixer]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from kvgate.budget.matrix import Matrix, Units
-from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, Mlp, SparseMlp, UnmodelledLayer
+from kvgate.budget.model_shape import DenseMlp, LayerShape, Mixer, Mlp, SparseMlp, UnmodelledLayer
 from kvgate.budget.units import round_up
 from kvgate.hf_config.attention import attention_matrices, attention_of, full_attention
 from kvgate.hf_config.blocks import Router, column_parallel, dense_mlp, replicated, sparse_mlp, vector
@@ -124,28 +124,24 @@ def nemotron_nas_stack(model: LanguageModel) -> Stack:
     for index, block in enumerate(blocks):
         values = block if isinstance(block, Mapping) else {}
         section = Fields(values, name=f"block_configs[{index}]", problems=model.fields.problems)
-        layers.append(model.formats.stored(index, _nas_layer(model, base, section)))
+        fields, known, hidden_size = model.fields, model.known, model.hidden_size
+        attention, ffn = section.section("attention"), section.section("ffn")
+        mixers: tuple[Mixer, ...] = ()
+        mlps: tuple[Mlp, ...] = ()
+        matrices: list[Matrix] = []
+        norm = vector("layernorm", hidden_size)
+        if attention.flag("replace_with_linear") and not attention.flag("no_op"):
+            mixers = (UnmodelledLayer(kind="attention replaced by a linear layer"),)
+        elif not attention.flag("no_op"):
+            mixer = replace(base, num_kv_heads=max(1, base.num_heads // attention.count("n_heads_in_group")))
+            mixers = (mixer,)
+            matrices += [*attention_matrices(fields, known, mixer, hidden_size), norm]
+        if not ffn.flag("no_op"):
+            mlp = _nas_mlp(ffn, hidden_size)
+            mlps = (mlp,)
+            matrices += [*mlp_matrices(fields, known, mlp, hidden_size), norm]
+        layers.append(model.formats.stored(index, LayerShape(mixers=mixers, mlps=mlps, matrices=tuple(matrices))))
     return stack(model, layers)
-
-
-def _nas_layer(model: LanguageModel, base: FullAttention, block: Fields) -> LayerShape:
-    fields, known, hidden_size = model.fields, model.known, model.hidden_size
-    attention, ffn = block.section("attention"), block.section("ffn")
-    mixers: tuple[Mixer, ...] = ()
-    mlps: tuple[Mlp, ...] = ()
-    matrices: list[Matrix] = []
-    norm = vector("layernorm", hidden_size)
-    if attention.flag("replace_with_linear") and not attention.flag("no_op"):
-        mixers = (UnmodelledLayer(kind="attention replaced by a linear layer"),)
-    elif not attention.flag("no_op"):
-        mixer = replace(base, num_kv_heads=max(1, base.num_heads // attention.count("n_heads_in_group")))
-        mixers = (mixer,)
-        matrices += [*attention_matrices(fields, known, mixer, hidden_size), norm]
-    if not ffn.flag("no_op"):
-        mlp = _nas_mlp(ffn, hidden_size)
-        mlps = (mlp,)
-        matrices += [*mlp_matrices(fields, known, mlp, hidden_size), norm]
-    return LayerShape(mixers=mixers, mlps=mlps, matrices=tuple(matrices))
 
 
 def _nas_mlp(ffn: Fields, hidden_size: int) -> DenseMlp:

@@ -86,7 +86,13 @@ def release_of_image(image: str) -> ImageFound:
     name = image_name(image)
     if not name.repository:
         return ImageFound(reason="no image is written")
-    stated = _stated(name)
+    is_framework = name.repository.endswith(_FRAMEWORK_IMAGES)
+    match = (
+        _NAMED_RELEASE.search(name.tag)
+        or (_RELEASE.search(name.tag) if _counts_as_vllm(name) else None)
+        or (_FRAMEWORK_RELEASE.match(name.tag) if is_framework else None)
+    )
+    stated = match[1] if match else None
     if stated:
         return ImageFound(oldest=stated, newest=stated, reason=f"tag {name.tag}")
     row = next((row for row in _rows() if _is_of(name, row)), None)
@@ -109,16 +115,6 @@ def counts_releases_of_vllm(image: str) -> bool:
 def _counts_as_vllm(name: ImageName) -> bool:
     is_named = f"/{name.repository}".endswith(_VLLM_IMAGES) or "/vllm-openai" in f"/{name.repository}"
     return is_named and not name.repository.endswith(_OWN_TAGS)
-
-
-def _stated(name: ImageName) -> str | None:
-    is_framework = name.repository.endswith(_FRAMEWORK_IMAGES)
-    match = (
-        _NAMED_RELEASE.search(name.tag)
-        or (_RELEASE.search(name.tag) if _counts_as_vllm(name) else None)
-        or (_FRAMEWORK_RELEASE.match(name.tag) if is_framework else None)
-    )
-    return match[1] if match else None
 
 
 def _looks_like(name: ImageName) -> str | None:

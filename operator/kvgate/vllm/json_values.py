@@ -55,20 +55,17 @@ def graph_settings(value: Any) -> GraphSettings:
         raise UnusableValue(f"cudagraph_mode must be one of {', '.join(GRAPH_MODES)}")
     if sizes is not None and not isinstance(sizes, list | tuple):
         raise UnusableValue("cudagraph_capture_sizes must be a list of numbers")
+    # vLLM measures combined kernels only where neither key is given (0.11.1 to 0.33)
+    inductor = config.get("inductor_compile_config")
+    given = inductor if isinstance(inductor, Mapping) else {}
+    keys = ("combo_kernels", "benchmark_combo_kernel")
     return GraphSettings(
         mode=None if mode is None else str(mode).upper(),
         capture_sizes=None if sizes is None else tuple(whole_number(size, 1 << 20, "a capture size") for size in sizes),
         max_capture_size=None if largest is None else whole_number(largest, 1 << 20, "max_cudagraph_capture_size"),
-        tries_kernels=_tries_kernels(config.get("inductor_compile_config")),
+        tries_kernels=all(given.get(key) for key in keys) if any(key in given for key in keys) else None,
         compiles=_compiles(config.get("mode", config.get("level"))),
     )
-
-
-def _tries_kernels(inductor: Any) -> bool | None:
-    """Return whether the compiler measures combined kernels; vLLM sets it only where neither key is given (0.11.1 to 0.33)."""
-    given = inductor if isinstance(inductor, Mapping) else {}
-    keys = ("combo_kernels", "benchmark_combo_kernel")
-    return all(given.get(key) for key in keys) if any(key in given for key in keys) else None
 
 
 def _compiles(mode: Any) -> bool | None:

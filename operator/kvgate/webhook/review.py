@@ -173,7 +173,18 @@ def read_request(body: Any) -> tuple[Request, Json]:
         raise ReviewError(
             f"request.operation is {_shown(operation)}; the webhook's rules may only name {' and '.join(OPERATIONS)}"
         )
-    _check_resource(request)
+    # a mistake in the webhook configuration must not give a verdict
+    expected = {
+        "kind": {"group": GROUP, "version": VERSION, "kind": KIND},
+        "resource": {"group": GROUP, "version": VERSION, "resource": PLURAL},
+    }
+    for key, value in expected.items():
+        if request.get(key) != value:
+            raise ReviewError(f"request.{key} is {_shown(request.get(key))}; this webhook answers for {value} only")
+    if request.get("subResource"):
+        raise ReviewError(
+            f"request.subResource is {_shown(request['subResource'])}; this webhook answers for the object only"
+        )
     asked = Request(
         uid=uid,
         operation=operation,
@@ -189,21 +200,6 @@ def _mapping(parent: Json, key: str) -> Json:
         where = "the review" if key == "request" else "the request"
         raise ReviewError(f"{where} has no {key}; it must be an object")
     return value
-
-
-def _check_resource(request: Json) -> None:
-    """Check the rules of the webhook configuration once more, because a mistake there must not give a verdict."""
-    expected = {
-        "kind": {"group": GROUP, "version": VERSION, "kind": KIND},
-        "resource": {"group": GROUP, "version": VERSION, "resource": PLURAL},
-    }
-    for key, value in expected.items():
-        if request.get(key) != value:
-            raise ReviewError(f"request.{key} is {_shown(request.get(key))}; this webhook answers for {value} only")
-    if request.get("subResource"):
-        raise ReviewError(
-            f"request.subResource is {_shown(request['subResource'])}; this webhook answers for the object only"
-        )
 
 
 def _shown(value: Any) -> str:

@@ -86,7 +86,11 @@ def _findings(item: Item, required: dict[str, Required]) -> Iterator[Finding]:
             yield _not_judged(guarantee, "no workload is declared")
         else:
             held = judge(replace(budget.request, guarantee=wanted, workload=workload)).budget or budget
-            yield from _guarantee(held, guarantee)
+            if held.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT):
+                message = f"{guarantee.words}, and the engine {verdict_text(held.verdict, held)}"
+                severity = Severity.ERROR if held.verdict is Verdict.DOES_NOT_FIT else Severity.WARNING
+                remedy = any_one(less_demand(held), "use GPUs with more memory")
+                yield REQUIRED_GUARANTEE_NOT_MET.finding("max_num_seqs", message, remedy, severity=severity)
             budget = held
     if headroom:
         yield from _headroom(budget, headroom)
@@ -105,14 +109,6 @@ def _accelerator(item: Item, allowed: Required) -> Iterator[Finding]:
         message = f"{allowed.words}, and the engine runs on {', '.join(others)}"
         remedy = any_one("use one of these accelerators", f"add {others[0]} to {allowed.path}")
         yield ACCELERATOR_NOT_ALLOWED.finding("accelerator", message, remedy)
-
-
-def _guarantee(budget: Budget, required: Required) -> Iterator[Finding]:
-    if budget.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT):
-        message = f"{required.words}, and the engine {verdict_text(budget.verdict, budget)}"
-        severity = Severity.ERROR if budget.verdict is Verdict.DOES_NOT_FIT else Severity.WARNING
-        remedy = any_one(less_demand(budget), "use GPUs with more memory")
-        yield REQUIRED_GUARANTEE_NOT_MET.finding("max_num_seqs", message, remedy, severity=severity)
 
 
 def _headroom(budget: Budget, required: Required) -> Iterator[Finding]:

@@ -121,12 +121,12 @@ def _in_order(items: Sequence[Item]) -> tuple[Item, ...]:
     """Sort items by their place, file by file in the order of the input, and the findings of each by file, line and severity."""
     files = {file: index for index, file in enumerate(dict.fromkeys(item.document.file for item in items))}
     sorted_within = (replace(item, all_findings=tuple(sorted(item.all_findings, key=_place_of))) for item in items)
-    return tuple(sorted(sorted_within, key=lambda item: (files[item.document.file], *_line_of(item))))
 
+    def place(item: Item) -> tuple[int, int, int]:
+        in_stream = item.document.index if item.document.origin else 0
+        return files[item.document.file], in_stream, item.rendered_line or item.line
 
-def _line_of(item: Item) -> tuple[int, int]:
-    """Return the place in a file, or in the stream that it is rendered to."""
-    return (item.document.index if item.document.origin else 0), item.rendered_line or item.line
+    return tuple(sorted(sorted_within, key=place))
 
 
 def _place_of(placed: Placed) -> tuple[str, int, int, int]:

@@ -47,13 +47,9 @@ def _nothing(path: str, name: str, engines: Sequence[Item]) -> str:
     """Say which engines are there instead."""
     if not engines:
         return f"{path} has no vLLM engine"
-    names = list(dict.fromkeys(_full_name(item) for item in engines))
+    names = list(dict.fromkeys(f"{item.namespace}/{item.name}" if item.namespace else item.name for item in engines))
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return f"{path} has no engine with the name {name!r}; it has {', '.join(names[:_MAX_NAMES])}{more}"
-
-
-def _full_name(item: Item) -> str:
-    return f"{item.namespace}/{item.name}" if item.namespace else item.name
 
 
 def _lines(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> Iterator[Line]:

@@ -82,7 +82,15 @@ def fetch(names: tuple[str, ...], other_name: str | None, into: Path | None, fet
     found = [each for each in answers if isinstance(each, Published)]
     missing = [each for each in answers if isinstance(each, NotFetched)]
     if into is not None:
-        _add(into, found)
+        # entries of the same name are replaced
+        from kvgate.checkpoint.published import by_name
+        from kvgate.cli.known_models import read_lock_file, write_lock_file
+
+        try:
+            known = read_lock_file(into) if into.exists() else ()
+        except BadInput as error:
+            raise click.UsageError(f"--into {error}") from None
+        write_lock_file(into, by_name([*known, *found]).values())
     if output == "json":
         show(json_report(found, missing))
     elif found:
@@ -117,18 +125,6 @@ def _answers(names: tuple[str, ...], other_name: str | None, seconds: int) -> li
             renames = other_name is not None and isinstance(answer, Published)
             answers.append(replace(answer, name=other_name, revision="") if renames else answer)
     return answers
-
-
-def _add(into: Path, found: list[Published]) -> None:
-    """Add entries to a file; those of the same name are replaced."""
-    from kvgate.checkpoint.published import by_name
-    from kvgate.cli.known_models import read_lock_file, write_lock_file
-
-    try:
-        known = read_lock_file(into) if into.exists() else ()
-    except BadInput as error:
-        raise click.UsageError(f"--into {error}") from None
-    write_lock_file(into, by_name([*known, *found]).values())
 
 
 @models.command(short_help="Keep the facts of models in a file to commit.")

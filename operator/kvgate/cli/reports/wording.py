@@ -187,14 +187,13 @@ def _arrow(before: str | None, after: str | None) -> str:
 
 def effect_cells(effect: Effect) -> tuple[str, str, str]:
     """Return (setting, before → after, the KV cache tokens with this change alone)."""
-    before, after = ("unset" if value is None else _shown(value) for value in (effect.before, effect.after))
+    before, after = (
+        "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        for value in (effect.before, effect.after)
+    )
     if effect.num_tokens is None or effect.change_tokens is None:
         return effect.setting, f"{before} → {after}", "not known alone"
     return effect.setting, f"{before} → {after}", f"{effect.num_tokens:,} ({effect.change_tokens:+,})"
-
-
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def assumptions(change: EngineChange) -> str:

@@ -48,18 +48,16 @@ def llava_next_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
         )
     side, whole = vision.count("image_size"), _patches(vision)
     edge = side // vision.count("patch_size")
-    grids = [pair for pair in config.sequence("image_grid_pinpoints") or _GRID if _is_pair(pair)]
+    grids = [
+        pair
+        for pair in config.sequence("image_grid_pinpoints") or _GRID
+        if isinstance(pair, list | tuple) and len(pair) == 2 and all(isinstance(n, int) and 0 < n < 10**5 for n in pair)
+    ]
     # rows × columns and one separator a row (vLLM 0.32, `LlavaNextProcessingInfo.get_num_image_tokens`)
     tiles = [(edge * (height // side)) * (edge * (width // side) + 1) for height, width in grids]
     item = MediaItem(modality="image", tokens=whole + max(tiles, default=0))
     matrices = (*seeing.matrices, (vector("image_newline", hidden_size), 1))
     return (replace(seeing, matrices=matrices, items=(item,)),)
-
-
-def _is_pair(value: object) -> bool:
-    return (
-        isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(n, int) and 0 < n < 10**5 for n in value)
-    )
 
 
 def phi3_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:

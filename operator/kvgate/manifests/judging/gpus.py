@@ -227,7 +227,10 @@ def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Locat
     # the stages of vllm-omni are on the GPUs that its own configuration gives them
     if needed is None or is_open or any(word.text == "--omni" for word in engine.arguments):
         return
-    times = _pods_and_nodes(engine, line)
+    # one pod where the others run ranks of their own
+    pods = engine.num_pods if _local(line) is None else 1
+    nodes = line.given.get("nnodes")
+    times = max(pods, nodes.value if nodes and isinstance(nodes.value, int) and pods == 1 else 1)
     known = [each for each in (engine.num_gpus, engine.visible_gpus) if each.count is not None]
     usable = min(known, key=lambda each: each.count or 0, default=NOTHING)
     there = known[0] if known else NOTHING
@@ -257,13 +260,6 @@ def _owner(engine: FoundEngine, count: Written) -> str:
     if engine.num_pods > 1:
         return f"{engine.num_pods} pods have"
     return "the pod has" if engine.is_in_a_pod else "the container has"
-
-
-def _pods_and_nodes(engine: FoundEngine, line: CommandLine) -> int:
-    """Pods of the engine; one where the others run ranks of their own."""
-    pods = engine.num_pods if _local(line) is None else 1
-    nodes = line.given.get("nnodes")
-    return max(pods, nodes.value if nodes and isinstance(nodes.value, int) and pods == 1 else 1)
 
 
 def gpus_needed(line: CommandLine) -> int | None:

@@ -46,7 +46,7 @@ from kvgate.manifests.judging.which_gpus import (
 )
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.checks import BUDGET_RULES
-from kvgate.rules.finding import Rule, Severity
+from kvgate.rules.finding import Severity
 from kvgate.rules.host_memory import HOST_RULES
 from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.vllm.arguments import Located, option_name
@@ -127,7 +127,10 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         model=model.name if model else None,
         stated_release=None if releases.assumed else releases.high,
         settings={name: option.value for name, option in line.given.items()},
-        findings=tuple(_noted(each, quiet).named(names) for each in judged.findings),
+        findings=tuple(
+            (replace(each, finding=each.finding.noted()) if each.finding.rule in quiet else each).named(names)
+            for each in judged.findings
+        ),
         assumed=tuple(_assumptions(facts, shape)),
         workload=defaults.workload,
     )
@@ -148,10 +151,6 @@ def _assumptions(facts: EngineFacts, shape: ModelShape | None) -> Iterator[Assum
         yield Assumed(fact="vllm_version", value=span, why=releases.why, text=releases.assumed)
     for text in chosen.assumed:
         yield Assumed(fact="accelerator", value=chosen.name, why=text, text=text)
-
-
-def _noted(each: Located, quiet: Sequence[Rule]) -> Located:
-    return replace(each, finding=each.finding.noted()) if each.finding.rule in quiet else each
 
 
 def _names(engine: FoundEngine, line: CommandLine) -> Iterator[Named]:

@@ -60,7 +60,11 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
     )
     if why.oldest and why.newest:
         return _range([why.oldest, why.newest], why)
-    usable = _usable(engine)
+    # releases that were only read count only where no older one will do
+    names = (word.text.partition("=")[0].partition(".")[0] for word in engine.arguments if word.text.startswith("--"))
+    flags = frozenset(list(dict.fromkeys(names))[:_MAX_FLAGS])
+    usable = _with_values(usable_releases(flags), engine)
+    usable = [release for release in usable if not is_newer_than_known(release)] or usable
     newest = newest_understood()
     if why.is_newest and newest in usable:
         return _range([newest], why)
@@ -71,14 +75,6 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
         return _range(with_model[:1], why)
     recent = [release for release in with_model if parse_patch(release) >= parse_patch(_OLDEST_GUESS)]
     return _range(recent or with_model, why)
-
-
-def _usable(engine: FoundEngine) -> Sequence[str]:
-    """Return the releases that take the engine's options; those that were only read, only where no older one will do."""
-    names = (word.text.partition("=")[0].partition(".")[0] for word in engine.arguments if word.text.startswith("--"))
-    flags = frozenset(list(dict.fromkeys(names))[:_MAX_FLAGS])
-    usable = _with_values(usable_releases(flags), engine)
-    return [release for release in usable if not is_newer_than_known(release)] or usable
 
 
 def _range(releases: Sequence[str], why: ImageFound) -> Releases:

@@ -94,15 +94,13 @@ class Facts(Struct, kw_only=True):
         own = sum(name in _ONLY_VLLM for name in self.settings) > 1
         texts = [word for field in (*self.words, self.command) for text in _texts(field) for word in text.split()]
         named = are_of_vllm(texts) or "vllm serve" in " ".join(texts) or "vllm.entrypoints" in " ".join(texts)
-        return (self.model.is_set and (own or self.image.is_set or named)) or (named and _names_model(texts))
+        if self.model.is_set:
+            return own or self.image.is_set or named
+        return named and any(word.startswith("--model=") or word in ("--model", "serve") for word in texts)
 
 
 def _texts(field: Written) -> list[str]:
     return [item.text for item in field.items()] or field.text.split()
-
-
-def _names_model(words: list[str]) -> bool:
-    return any(word.startswith(("--model=", "--model ")) or word == "--model" for word in words) or "serve" in words
 
 
 def read_custom_values(given: ReaderInput) -> Iterator[FoundEngine]:
