@@ -48,11 +48,7 @@ def compose_words(text: str) -> list[str] | None:
 def _part(match: re.Match[str]) -> str:
     """Return the text of one token without its quotes and backslashes."""
     if match["double"] is not None:
-        return _ESCAPE.sub(_unescaped, match["double"])
+        return _ESCAPE.sub(lambda escape: _LETTERS.get(escape[1], escape[1]), match["double"])
     if match["escaped"] is not None:
         return _LETTERS.get(match["escaped"], match["escaped"])
     return next(match[kind] for kind in ("single", "whole", "plain") if match[kind] is not None)
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    return _LETTERS.get(match[1], match[1])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -112,31 +113,19 @@ def explain(
         from kvgate.cli.explain.engines import explain_engines
 
         about = _check_options(given, options, calibration=calibration, config=config, guarantee=guarantee)
-        try:
+        with _usage_errors():
             text, code = explain_engines(engines, about, output or "text", why=why, lengths=lengths)
-        except UnusableValue as error:
-            raise click.UsageError(str(error)) from None
         show(text)
         sys.exit(code)
     if config is not None:
         raise click.UsageError("--config is about the engines in a manifest; name it: kvgate explain FILE[#NAME]")
-    try:
-        starts = read_calibration(calibration)
-        locked = locked_models(options.lock)
-    except BadInput as error:
-        raise click.UsageError(str(error)) from None
+    with _usage_errors(BadInput):
+        starts, locked = read_calibration(calibration), locked_models(options.lock)
     if requests is not None:
         from kvgate.cli.explain.requests import answers
 
-        if (
-            given
-            or engines
-            or guarantee
-            or why is not None
-            or lengths is not None
-            or output in ("text", "json")
-            or options.fetch
-        ):
+        is_one_answer = why is not None or lengths is not None or output in ("text", "json")
+        if given or engines or guarantee or is_one_answer or options.fetch:
             raise click.UsageError(
                 "--requests takes every setting from its lines and answers in jsonl; leave out the other options"
             )
@@ -147,31 +136,30 @@ def explain(
     from kvgate.judge.on_accelerators import WORST_FIRST
     from kvgate.judge.what_if import assess_request
 
-    try:
+    with _usage_errors():
         workload = taken_workload(given)
         settings = {"usage_context": "server", **given_settings(given)}  # its options are those of `vllm serve`
+        asked = chosen_guarantee(guarantee, workload) or Guarantee.STARTUP
+        models = models_of(settings, options)
+        gpus = str(settings.get("gpu") or "").split(",")  # several names with commas between them: a ledger for each
+        each_gpu = [{"gpu": name.strip()} for name in gpus] if len(gpus) > 1 else [{}]
         assessments = [
-            assess_request(
-                {**settings, **gpu},
-                guarantee=chosen_guarantee(guarantee, workload) or Guarantee.STARTUP,
-                workload=workload,
-                calibration=starts,
-                models=models_of(settings, options),
-            )
-            for gpu in _each_gpu(settings)
+            assess_request({**settings, **gpu}, guarantee=asked, workload=workload, calibration=starts, models=models)
+            for gpu in each_gpu
         ]
         texts = [answer(each, output or "text", why=why, lengths=lengths) for each in assessments]
-    except UnusableValue as error:
-        raise click.UsageError(str(error)) from None
     between = "\n" if output == "jsonl" else "\n\n"
     show(f"[{','.join(texts)}]" if output == "json" and len(texts) > 1 else between.join(texts))
     sys.exit(_EXITS[min((each.verdict for each in assessments), key=WORST_FIRST.index)])
 
 
-def _each_gpu(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the GPU of each ledger: names with commas between them are several, for each of which there is one."""
-    names = str(settings.get("gpu") or "").split(",")
-    return [{"gpu": name.strip()} for name in names] if len(names) > 1 else [{}]
+@contextmanager
+def _usage_errors(kind: type[Exception] = UnusableValue) -> Iterator[None]:
+    """Report what cannot be used as an error of the command line."""
+    try:
+        yield
+    except kind as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _check_options(

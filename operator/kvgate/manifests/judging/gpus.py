@@ -11,7 +11,6 @@ from kvgate.budget import Accelerator
 from kvgate.budget.sharing import equal_share
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import (
-    AcceleratorFound,
     accelerators_of,
     may_be_unnamed,
     mentions_gpus,
@@ -128,6 +127,7 @@ def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingPr
         least, others = by_memory[0], tuple(each.accelerator.name for each in by_memory[1:])
         beside = [hint for hint in engine.hints if hint.term in (None, least.hint.term)]
         shared = next((hint for hint in beside if _says_shared(hint)), None)
+        either = " or ".join(each.accelerator.name for each in by_memory)
         return Chosen(
             name=least.accelerator.name,
             path=least.hint.path,
@@ -135,7 +135,7 @@ def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingPr
             must_start_on_all=bool(meant),
             may_be_unnamed=not meant and may_be_unnamed(engine.hints),
             findings=(_shared(shared, beside, least.accelerator),) if shared and not meant else (),
-            assumed=(f"accelerator {_either(by_memory)}, as configured",) if meant else (),
+            assumed=(f"accelerator {either}, as configured",) if meant else (),
         )
     own_hardware = {each.vendor for each in map(catalogue.find_accelerator, stated) if each} - {"nvidia", "amd"}
     if not own_hardware and (unjudged := _other_hardware(engine)):
@@ -158,10 +158,6 @@ def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingPr
 def _memory_of(name: str) -> int:
     known = catalogue.find_accelerator(name)
     return known.memory_bytes if known else 0
-
-
-def _either(found: Sequence[AcceleratorFound]) -> str:
-    return " or ".join(each.accelerator.name for each in found)
 
 
 def _pooled(engine: FoundEngine, pools: Pools) -> list[tuple[Hint, Sequence[str]]]:

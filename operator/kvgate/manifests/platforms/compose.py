@@ -73,68 +73,70 @@ def _is_built(name: str, service: Written) -> bool:
 
 def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engines of every service: `entrypoint` and `command` are a container's command and args."""
-    file, project = given.document.file, interpolation_of(given.document.file)
+    project = interpolation_of(given.document.file)
     written_services = list(given.root.get("services").fields())
     waits_for = _waits_for({name: _with_values(written, project) for name, written in written_services})
     for name, written in written_services:
-        service = _with_values(written, project)
-        variables = _variables_of_service(service, file, project, given.shared)
-        image, is_built = service.get("image"), _is_built(name, service)
-        entrypoint, command = service.get("entrypoint"), service.get("command")
-        built = ((service.get("build").path, "the image is built here: the options that it adds are not known"),)
-        # More than 64 MiB: a size of its own, something mounted there, or that of the host or another container.
-        mounts = str([service.get(field).value for field in ("volumes", "tmpfs")])
-        has_shared_memory = (
-            service.get("shm_size").is_set
-            or service.get("ipc").text not in ("", "none", "private", "shareable")
-            or "/dev/shm" in mounts  # noqa: S108 - the path in the container
+        yield from _engines_of_service(given, name, written, project, waits_for[name])
+
+
+def _engines_of_service(
+    given: ReaderInput, name: str, written: Written, project: "Interpolation", waits_for: frozenset[str]
+) -> Iterator[FoundEngine]:
+    file, service = given.document.file, _with_values(written, project)
+    variables = _variables_of_service(service, file, project, given.shared)
+    image, is_built = service.get("image"), _is_built(name, service)
+    entrypoint, command = service.get("entrypoint"), service.get("command")
+    built = ((service.get("build").path, "the image is built here: the options that it adds are not known"),)
+    missing = [(entry.path, each) for entry, each in _env_files(service) if _read_variables(file, each) is None]
+    unread = [(path, f"{each} is not read: the variables that it sets are not known here") for path, each in missing]
+    is_from_dotenv = service != _with_values(written, Interpolation({}))
+    seen = _seen_gpus(given, name, service, variables, waits_for)
+    starts = starts_of(
+        entrypoint,
+        command,
+        variables,
+        image.text,
+        own_program=is_built,
+        shared=given.shared,
+        is_whole=not service.get("extends").is_set and not is_built,
+        words_of_text=lambda text: compose_words(text) or split(text),
+    )
+    for start in starts:
+        seen_here = seen if len(starts) == 1 else seen_by_several(seen, start, entrypoint, command)
+        shown = visible_devices(start, variables, entrypoint, command)
+        # A file of variables matters where the command line has some that are not set elsewhere.
+        has_open_words = any(is_open(word.text) for word in start.arguments)
+        yield FoundEngine(
+            platform=COMPOSE,
+            document=given.document,
+            root=given.root,
+            name=name,
+            path=service.path,
+            arguments=start.arguments,
+            image=image,
+            num_gpus=_gpus(service),
+            visible_gpus=visible_gpus(start, variables, entrypoint, command),
+            seen_gpus=shown_by_cuda(seen_here, shown) if seen_here else None,
+            assumed=(_FROM_DOTENV,) if is_from_dotenv else (),
+            remarks=(*start.remarks, *(unread if has_open_words else ()), *(built if is_built else ())),
+            is_partial=is_built,
+            program=start.program,
+            is_wrapped=start.is_wrapped,
+            takes_any_length=takes_any_length(variables, entrypoint, command),
+            told=circumstances_told(variables),
+            cpu_variable=cpu_variable(variables),
+            has_shared_memory=_has_shared_memory(service),
+            shared_memory_path=service.path,
+            host=room_of_service(service, variables, no_files),
         )
-        missing = [(entry.path, each) for entry, each in _env_files(service) if _read_variables(file, each) is None]
-        unread = [
-            (path, f"{each} is not read: the variables that it sets are not known here") for path, each in missing
-        ]
-        is_from_dotenv = service != _with_values(written, Interpolation({}))
-        seen, starts = (
-            _seen_gpus(given, name, service, variables, waits_for[name]),
-            starts_of(
-                entrypoint,
-                command,
-                variables,
-                image.text,
-                own_program=is_built,
-                shared=given.shared,
-                is_whole=not service.get("extends").is_set and not is_built,
-                words_of_text=lambda text: compose_words(text) or split(text),
-            ),
-        )
-        for start in starts:
-            seen_here = seen if len(starts) == 1 else seen_by_several(seen, start, entrypoint, command)
-            shown = visible_devices(start, variables, entrypoint, command)
-            # A file of variables matters where the command line has some that are not set elsewhere.
-            has_open_words = any(is_open(word.text) for word in start.arguments)
-            yield FoundEngine(
-                platform=COMPOSE,
-                document=given.document,
-                root=given.root,
-                name=name,
-                path=service.path,
-                arguments=start.arguments,
-                image=image,
-                num_gpus=_gpus(service),
-                visible_gpus=visible_gpus(start, variables, entrypoint, command),
-                seen_gpus=shown_by_cuda(seen_here, shown) if seen_here else None,
-                assumed=(_FROM_DOTENV,) if is_from_dotenv else (),
-                remarks=(*start.remarks, *(unread if has_open_words else ()), *(built if is_built else ())),
-                is_partial=is_built,
-                program=start.program,
-                is_wrapped=start.is_wrapped,
-                takes_any_length=takes_any_length(variables, entrypoint, command),
-                told=circumstances_told(variables),
-                cpu_variable=cpu_variable(variables),
-                has_shared_memory=has_shared_memory,
-                shared_memory_path=service.path,
-                host=room_of_service(service, variables, no_files),
-            )
+
+
+def _has_shared_memory(service: Written) -> bool:
+    """Return whether it is more than 64 MiB: a size of its own, something mounted there, or that of the host or another container."""
+    mounts = str([service.get(field).value for field in ("volumes", "tmpfs")])
+    is_of_others = service.get("ipc").text not in ("", "none", "private", "shareable")
+    return service.get("shm_size").is_set or is_of_others or "/dev/shm" in mounts  # noqa: S108 - the path in the container
 
 
 def _gpus(service: Written) -> Written:
