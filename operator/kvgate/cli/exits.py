@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, input that makes the run impossible, and failures that are no findings."""
+"""The end of a command: its exit code, input that makes the run impossible, and failures that are no findings."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -88,7 +88,7 @@ class Resolution(Struct, frozen=True, kw_only=True):
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """How long an object waits for its models."""
+    """The time that an object waits for its models."""
 
     since: float
     seconds: float

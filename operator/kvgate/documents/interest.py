@@ -49,7 +49,7 @@ class WordsOfInterest(Struct, frozen=True, kw_only=True):
 
 
 class Interest(Struct, frozen=True, kw_only=True):
-    """What the bytes of one document say about it. An error is possible on one side only: of interest, and no engine in it."""
+    """The signs that the bytes of one document give. An error is possible on one side only: of interest, and no engine in it."""
 
     mentions_engine: bool = False
     may_support: bool = False

@@ -22,11 +22,11 @@ class Unrendered(Struct, frozen=True, kw_only=True):
     reason: str
     """Sentence about what was done instead."""
     detail: str = ""
-    """What is special about this one."""
+    """The part that is special about this one."""
 
 
 class ChartOptions(Struct, frozen=True, kw_only=True):
-    """What the user gives for charts and kustomizations."""
+    """The names that the user gives to charts and kustomizations."""
 
     is_rendered: bool = True
     """False: the files are read as they are written."""

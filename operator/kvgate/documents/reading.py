@@ -54,7 +54,7 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Path of a value that another part of the document sets → the path where it is written."""
     origin: Origin | None = None
-    """Where it was rendered from; None where it stands in its file as it is."""
+    """The place that it was rendered from; None where it stands in its file as it is."""
 
     @property
     def position(self) -> Position:

@@ -1,4 +1,4 @@
-"""What a spec passes on to vLLM as it is written, extraArgs and template.env: the settings in them, and the findings about them."""
+"""The parts of a spec that vLLM gets as they are written, extraArgs and template.env: the settings in them, and the findings about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a repository requires of its engines beyond their start: headroom, a guarantee, accelerators (`require` in `.kvgate.yaml`)."""
+"""Requirements of a repository on its engines beyond their start: headroom, a guarantee, accelerators (`require` in `.kvgate.yaml`)."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction

@@ -1,1 +1,1 @@
-"""What `kvgate check` and `kvgate diff` found, as records, and one writer for each output format."""
+"""The findings of `kvgate check` and `kvgate diff` as records, and one writer for each output format."""

@@ -1,4 +1,4 @@
-"""What `kvgate check` found, as records that every output is written from: engines, their findings, and unreadable documents."""
+"""The records that every output of `kvgate check` is written from: engines, their findings, and unreadable documents."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -60,7 +60,7 @@ class Found(Struct, frozen=True, kw_only=True):
 
     @property
     def left_out(self) -> str:
-        """What was left out, in words; empty where nothing was."""
+        """Return in words what was left out; empty where nothing was."""
         slices = f"{self.num_slices} slices of GPUs (MIG)" if self.num_slices else ""
         many = f"{self.num_many} of more than {MANY_ENGINES} engines" if self.num_many else ""
         return ", ".join(filter(None, (slices, many)))

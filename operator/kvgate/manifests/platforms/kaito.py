@@ -53,7 +53,7 @@ _UTILIZATION = {"A10-24GB": "0.82"}
 """GPUs to which KAITO leaves more memory outside the budget."""
 _ESTIMATED_UTILIZATION = 0.84
 _WEIGHTS_FACTOR, _OVERHEAD_FACTOR = 1.02, 1.05
-"""What KAITO's estimate adds to the weights of the files, and to those of a GPU for what runs beside them."""
+"""The share that KAITO's estimate adds to the weights of the files, and to those of a GPU for what runs beside them."""
 _OVERHEAD_BYTES = 2.3 * (1 << 30)
 _DEFAULT_LENGTH = 2048
 """max_model_len of the estimate where the ConfigMap has no number."""

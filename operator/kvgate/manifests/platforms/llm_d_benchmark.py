@@ -49,7 +49,7 @@ _MAX_STACKS, _MAX_VARIANTS = 200, 20
 _PLACEHOLDER = pattern(r"\$\{(\w+(?:\.\w+)+)\}")
 """A field of the plan in a command."""
 _CUDA = {"accelerator": {"dtypeArgs": "--dtype bfloat16"}}
-"""What `${accelerator.dtypeArgs}` stands for on NVIDIA's GPUs; other fields of the profile add no option there."""
+"""The option that `${accelerator.dtypeArgs}` stands for on NVIDIA's GPUs; other fields of the profile add no option there."""
 
 
 def is_scenario(root: Written) -> bool:
