@@ -61,6 +61,7 @@ def test_helm_renders_and_checks(
     done = run([helm, "kvgate", chart, *flags], **homes)
     assert done.returncode == code, done.stdout + done.stderr
     assert ("KVCacheTooSmall" in done.stdout) is (code == 1)
+    assert f"{chart}/templates/vllm.yaml" in done.stdout
 
 
 def test_kubectl_checks_what_is_in_the_context(pytestconfig: pytest.Config, tmp_path: Path) -> None:

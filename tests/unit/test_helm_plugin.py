@@ -32,6 +32,32 @@ def test_a_plugin_without_a_chart_or_without_kvgate_says_what_is_missing(
     assert "pip install kvgate" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (["chart"], "chart/templates/pod.yaml:7: pod"),
+        (["--namespace", "x", "./chart/", "--set", "a=1"], "chart/templates/pod.yaml:7: pod"),
+        (["chart", "--", "--path-map", "serving=."], "<stdin>:9: pod"),
+        (["oci://registry.example/charts/serving"], "<stdin>:9: pod"),
+    ],
+    ids=["a folder", "between flags", "the user's own map", "a chart from elsewhere"],
+)
+def test_findings_stand_in_the_template(
+    arguments: list[str], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "chart" / "templates").mkdir(parents=True)
+    (tmp_path / "chart" / "Chart.yaml").write_text("apiVersion: v2\nversion: 1.0.0\nname: 'serving' # here\n")
+    (tmp_path / "chart" / "templates" / "pod.yaml").write_text(MISTAKEN_POD)
+    helm = tmp_path / "helm"
+    helm.write_text(f"#!/bin/sh\ncat <<'END'\n---\n# Source: serving/templates/pod.yaml\n{MISTAKEN_POD}END\n")
+    helm.chmod(0o755)
+    monkeypatch.setenv("HELM_BIN", str(helm))
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    monkeypatch.chdir(tmp_path)
+    assert helm_kvgate.main(arguments) == 1
+    assert place in capfd.readouterr().out
+
+
 def test_nothing_of_the_current_folder_is_run(tmp_path: Path) -> None:
     """The command of plugin.yaml in a folder of modules and programs that would sing."""
     here, canary = tmp_path / "here", tmp_path / "canary"

@@ -1,9 +1,11 @@
 """`helm kvgate CHART [flags of helm template] [-- flags of kvgate check]`: render, then check what would be installed."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 USAGE = "usage: helm kvgate CHART [flags of helm template] [-- flags of kvgate check]"
 RELEASE = "kvgate-check"
@@ -25,7 +27,21 @@ def main(arguments: list[str]) -> int:
     rendered = subprocess.run([helm, "template", RELEASE, *chart], stdout=subprocess.PIPE, check=False)
     if rendered.returncode:
         return rendered.returncode
-    return subprocess.run([kvgate, "check", "-", *check], input=rendered.stdout, env=_own(), check=False).returncode
+    places = [] if any(each.startswith("--path-map") for each in check) else _templates(chart)
+    command = [kvgate, "check", "-", *places, *check]
+    return subprocess.run(command, input=rendered.stdout, env=_own(), check=False).returncode
+
+
+def _templates(arguments: list[str]) -> list[str]:
+    """Return the option by which findings stand in the templates of a chart that is a folder; none for a chart from elsewhere."""
+    for each in arguments:
+        try:
+            with Path(each, "Chart.yaml").open(encoding="utf-8") as file:
+                named = re.search(r"(?m)^name:[ \t]*[\"']?([\w.-]+)", file.read(1 << 20))
+        except (OSError, ValueError):  # a flag, a value of one, or the name of a chart
+            continue
+        return ["--path-map", f"{named[1]}={each}"] if named else []
+    return []
 
 
 def _program(name: str) -> str | None:
