@@ -20,10 +20,16 @@ from kvgate.documents.positions import entry_of
 from kvgate.documents.programs import Failed, run_program
 from kvgate.documents.reading import Document, parsed
 from kvgate.documents.written import Written
+from kvgate.text.patterns import pattern
 
 PROGRAMS = ("kustomize", "kubectl")
 MAX_TREE_BYTES = 64 << 20
 """Size of all files of one overlay."""
+_LARGE_BYTES = 16 << 10
+_DEFINES = b"\nkind: CustomResourceDefinition\n"
+_START = pattern(rb"(?m)^(---\s)")
+_SPEC = pattern(rb"(?m)^spec:[ ]*\n(?:(?:[ \t#-].*)?\n)*")
+"""The field `spec` at the top of an object, with all lines below it."""
 _ORIGIN = "config.kubernetes.io/origin"
 _ANNOTATED = "originAnnotations"
 
@@ -41,7 +47,23 @@ def read_files(tree: Tree, inside: Path) -> Mapping[Path, bytes]:
 
 
 def build(program: Path, tree: Tree, texts: Mapping[Path, bytes], inside: Path) -> bytes | Failed:
-    """Render an overlay from a copy: nothing but these files is there, and nothing of them is run."""
+    """Render an overlay; large schemas, which hold no engine, are left out first, and kept where a patch needs them."""
+    small = {file: _without_schemas(text) for file, text in texts.items()}
+    done = _built(program, tree, small, inside)
+    has_schemas = any(len(small[file]) < len(text) for file, text in texts.items())
+    return _built(program, tree, texts, inside) if has_schemas and isinstance(done, Failed) else done
+
+
+def _without_schemas(text: bytes) -> bytes:
+    """Return a text without what large definitions of resources specify: kustomize takes two seconds for each MB of it."""
+    if len(text) < _LARGE_BYTES or _DEFINES not in text:
+        return text
+    parts = (b"\n" + part for part in _START.split(text))
+    return b"".join(_SPEC.sub(b"", part + b"\n") if _DEFINES in part else part[1:] for part in parts)
+
+
+def _built(program: Path, tree: Tree, texts: Mapping[Path, bytes], inside: Path) -> bytes | Failed:
+    """Render from a copy: nothing but these files is there, and nothing of them is run."""
     top = inside.resolve()
     with TemporaryDirectory(prefix="kvgate-") as temporary:
         home, copy = Path(temporary, "home"), Path(temporary, "copy")

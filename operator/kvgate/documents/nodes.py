@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 from msgspec import Struct
+from yaml.composer import Composer, ComposerError
 from yaml.constructor import SafeConstructor
 
 from kvgate.text.patterns import pattern
@@ -233,20 +234,39 @@ class _Loader(_Base):  # type: ignore[misc]
         """Do nothing, as above."""
 
 
-def _composed(text: str, room: NodeRoom) -> yaml.Node | None:
+class _AnchorsAgain(Composer, _Loader):
+    """A loader of texts that give an anchor a second time: an alias stands for the nearest one before it (YAML 1.2, 3.2.2.2)."""
+
+    def __init__(self, text: str) -> None:
+        _Base.__init__(self, text)
+        self.anchors: dict[str, yaml.Node] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()
+        if not isinstance(event, yaml.AliasEvent):
+            self.anchors.pop(event.anchor, None)
+        return super().compose_node(parent, index)
+
+
+def _composed(text: str, room: NodeRoom, loader_type: type[_Loader] = _Loader) -> yaml.Node | None:
     """Compose, for a long text without the garbage collector: its search for cycles among a million nodes takes longer than parsing."""
-    loader = _Loader(text)
+    loader, left = loader_type(text), room.left
     loader.room = room
     was_enabled = len(text) > _LONG and gc.isenabled()
     if was_enabled:
         gc.disable()
     try:
         node: yaml.Node | None = loader.get_single_node()
-        return node
+    except ComposerError as error:
+        if loader_type is not _Loader or not str(error.context).startswith("found duplicate anchor"):
+            raise
+        room.left = left
+        return _composed(text, room, _AnchorsAgain)
     finally:
         loader.dispose()
         if was_enabled:
             gc.enable()
+    return node
 
 
 def _joined(match: re.Match[str]) -> str:

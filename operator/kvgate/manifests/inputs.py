@@ -174,6 +174,10 @@ def _add(found: InputDocuments, document: Document) -> None:
     elif document.kind in ("ConfigMap", *_CLAIM_KINDS):
         found.num_others += 1
         value = document.load()
+        if (
+            isinstance(value, Broken) and not document.mentions_engine
+        ):  # a tool that takes the last one of equal keys may have made it
+            value = document.with_last_keys().load()
         if isinstance(value, Mapping):
             name, namespace = _identity(value)
             data = value.get("data")

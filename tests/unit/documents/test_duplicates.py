@@ -65,6 +65,27 @@ def test_engines_beside_a_duplicate_are_found(tmp_path: Path, text: str, engines
     assert all("is written twice" in each.finding.message for each in result.broken)
 
 
+CONFIG_MAP = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c}
+data:
+  LENGTH: "40960"
+  OTHER: text
+  LENGTH: "2048"
+---
+"""
+
+
+def test_in_a_configmap_that_speaks_of_no_engine_the_last_one_of_equal_keys_counts(tmp_path: Path) -> None:
+    pod = POD.replace(", name: b", "").replace(", args: [x]}", ", envFrom: [{configMapRef: {name: c}}]}")
+    result = found(tmp_path, CONFIG_MAP + pod.replace("[--model", "[--max-model-len=$(LENGTH), --model"))
+    assert [each.arguments[0].text for each in result.engines] == ["--max-model-len=2048"]
+    assert read_manifests([str(tmp_path)]).broken == []
+    found(tmp_path, CONFIG_MAP.replace("text", "vllm"))
+    assert [each.position.line for each in read_manifests([str(tmp_path)]).broken] == [7]
+
+
 def test_a_loop_of_aliases_beside_a_duplicate_ends(tmp_path: Path) -> None:
     result = found(tmp_path, "vllm: &a {x: 1, x: 2, y: *a}\n")
     assert result.engines == []

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from kvgate.documents.nodes import NotPlain, YamlError, compose, construct, plain_value
+from kvgate.documents.nodes import NodeRoom, NotPlain, YamlError, compose, construct, plain_value
 
 
 def composed(text: str) -> yaml.Node:
@@ -84,3 +84,30 @@ def test_a_loader_resolves_tags_as_pyyaml_does() -> None:
     text = "".join(f"- {word}\n" for word in [*words, "", "{}", "[]", "!x y"])
     ours, theirs = composed(text), yaml.compose(text, yaml.SafeLoader)
     assert [node.tag for node in ours.value] == [node.tag for node in theirs.value]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("- &x 1\n- *x\n- &x 2\n- *x\n", [1, 1, 2, 2]),
+        ("- &x [1]\n- &x [2]\n- *x\n", [[1], [2], [2]]),
+        ("{a: &x {b: &y 1}, c: &x {b: *y, d: &y 3}, e: *y}", {"a": {"b": 1}, "c": {"b": 1, "d": 3}, "e": 3}),
+    ],
+)
+def test_an_alias_stands_for_the_nearest_anchor_before_it(text: str, expected: object) -> None:
+    room = NodeRoom(left=20)
+    node = compose(text, room)
+    assert node is not None
+    assert construct(node) == expected
+    assert 0 < room.left < 20
+
+
+@pytest.mark.parametrize("text", ["- &x 1\n- &x [*x]", "- &x 1\n- &x 2\n- *y", "- &x 1\n- &x 2\n- ["])
+def test_what_is_wrong_beside_anchors_given_twice_is_told(text: str) -> None:
+    with pytest.raises(YamlError):
+        construct(composed(text))
+
+
+def test_anchors_given_twice_leave_no_more_room() -> None:
+    with pytest.raises(YamlError, match="keys and values"):
+        compose("- &x 1\n" * 100, NodeRoom(left=50))

@@ -163,6 +163,37 @@ def test_an_overlay_that_is_named_and_cannot_be_rendered_is_an_error(check: Chec
     assert report["code"] == 2
 
 
+def schema(name: str) -> str:
+    """Return a definition that is large enough to be left out."""
+    versions = f"  versions:\n  - name: v1\n    # {'x' * 20000}\n    schema: {{openAPIV3Schema: {{type: object}}}}"
+    head = f"apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: {name}}}\n"
+    return f"{head}spec:\n  group: example.com\n{versions}"
+
+
+@pytest.mark.parametrize(("path", "is_needed"), [("/spec", False), ("/spec/versions/0/name", True)])
+def test_definitions_are_left_out_where_no_patch_needs_them(
+    check: Check, monkeypatch: pytest.MonkeyPatch, path: str, *, is_needed: bool
+) -> None:
+    rendered = list[bytes]()
+    run = programs.run_program
+
+    def recorded(*arguments: Any) -> bytes | programs.Failed:
+        done = run(*arguments)
+        rendered.append(done if isinstance(done, bytes) else b"failed")
+        return done
+
+    monkeypatch.setattr("kvgate.documents.kustomize.run_program", recorded)
+    patch = json.dumps([{"op": "add" if path == "/spec" else "replace", "path": path, "value": "v2"}])
+    target = "target: {kind: CustomResourceDefinition, name: a.example.com}"
+    files = {
+        "base/crds.yaml": f"{schema('a.example.com')}\n---\n{ENGINE}---\n{schema('b.example.com')}",
+        "base/kustomization.yaml": f"resources: [crds.yaml]\npatches: [{{{target}, patch: '{patch}'}}]\n",
+    }
+    assert engines(check(files)) == [("base/crds.yaml", 21, "llama", "Fits")]
+    assert [b"openAPIV3Schema" in text for text in rendered] == ([False, True] if is_needed else [False])
+    assert (b"failed" in rendered) is is_needed
+
+
 @pytest.mark.parametrize("name", ["../outside", "/etc"])
 def test_nothing_outside_of_the_checkout_is_read(check: Check, tmp_path: Path, name: str) -> None:
     outside = tmp_path.parent / "outside"

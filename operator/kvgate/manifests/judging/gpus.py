@@ -10,12 +10,7 @@ from kvgate import catalogue
 from kvgate.budget import Accelerator
 from kvgate.budget.sharing import equal_share
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.pods.accelerator_hints import (
-    accelerators_of,
-    may_be_unnamed,
-    mentions_gpus,
-    unlisted_hint,
-)
+from kvgate.manifests.pods.accelerator_hints import accelerators_of, may_be_unnamed, mentions_gpus, unlisted_hint
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint
 from kvgate.manifests.pods.gpu_names import other_hardware_in
 from kvgate.manifests.pods.gpu_requests import VISIBLE_DEVICES
@@ -220,6 +215,10 @@ def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Locat
     needed = gpus_needed(line)
     counts_chips = any(hint.name == "resource" and not _WHOLE_GPUS.fullmatch(hint.value) for hint in engine.hints)
     is_open = counts_chips or sign_of_cpus(engine) or any(name in line.unknown for name in _SIZES)
+    if (
+        engine.is_partial and engine.num_pods == 1
+    ):  # the stages of a pipeline may stand in pods of a group that nobody sees
+        is_open = is_open or _size(line, "pipeline_parallel_size") > 1
     # the stages of vllm-omni are on the GPUs that its own configuration gives them
     if needed is None or is_open or any(word.text == "--omni" for word in engine.arguments):
         return

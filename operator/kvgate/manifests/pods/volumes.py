@@ -7,6 +7,7 @@ from itertools import pairwise
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.engine_found import FindObject, Store
 from kvgate.shell.environment import ConfigData
+from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
 
 FileText = Callable[[str], str | None]
@@ -93,12 +94,23 @@ def stores_of(
     claim = volume.get("persistentVolumeClaim", "claimName")
     if claim.text:
         found = find_claim("PersistentVolumeClaim", claim.text) or NOTHING
-        size = Written(value=found.get(*_CLAIMED_SIZE).text or None, path=claim.path)
+        claimed = NOTHING if _is_elastic(found.get("spec")) else found.get(*_CLAIMED_SIZE)
+        size = Written(value=claimed.text or None, path=claim.path)
         yield Store(name=f"PersistentVolumeClaim {claim.text}", size=size, path=claim.path)
     for source in (volume.get("ephemeral", "volumeClaimTemplate"), template):
         size = source.get(*_CLAIMED_SIZE)
-        if size.is_set:
+        if size.is_set and not _is_elastic(source.get("spec")):
             yield Store(name="the volume claim", size=size)
+
+
+_ELASTIC = pattern(r"(?i)(?:^|[^a-z])(?:efs|s3|gcs|gcsfuse|blob|blobfuse|juicefs|nfs|hostpath|local-path)(?:[^a-z]|$)")
+"""Classes of volumes that hold no more and no less than what is behind them: their drivers do not use the size of a claim (README.md of
+aws-efs-csi-driver, gcs-fuse-csi-driver and mountpoint-s3-csi-driver, of nfs-subdir-external-provisioner and local-path-provisioner)."""
+
+
+def _is_elastic(claim: Written) -> bool:
+    """Return whether the size of a claim is no limit."""
+    return _ELASTIC.search(claim.get("storageClassName").text) is not None
 
 
 _LOST_WITH_THE_POD = ("emptyDir", "configMap", "secret", "projected", "downwardAPI")

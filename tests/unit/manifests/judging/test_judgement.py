@@ -508,6 +508,18 @@ def test_a_volume_must_hold_the_weights(
 
 
 @pytest.mark.parametrize(
+    ("storage_class", "expected"),
+    [("efs", False), ("my-efs-sc", False), ("local-path", False), ("GCSFuse", False), ("gp3", True), ("befsx", True), ("", True)],
+)  # fmt: skip
+def test_some_classes_of_volumes_grow(tmp_path: Path, storage_class: str, *, expected: bool) -> None:
+    claim = {"storageClassName": storage_class, "resources": {"requests": {"storage": "20Gi"}}}
+    container = {"volumeMounts": [{"name": "c", "mountPath": "/root/.cache/huggingface"}]}
+    volumes = [{"name": "c", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}]
+    engine = judged(tmp_path, "Qwen/Qwen3-32B", container=container, volumes=volumes)
+    assert ("VolumeTooSmall" in rules(engine)) is expected
+
+
+@pytest.mark.parametrize(
     ("arguments", "name", "assumed"),
     [
         (["Qwen/Qwen3-8B"], "Qwen/Qwen3-8B", ""),
