@@ -163,6 +163,16 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where compute capability 10.x captures up to 1024 tokens instead of 512."""
     hybrid_kv_cache_manager: bool = False
     """True where windows and chunks stay what they are beside full attention."""
+    kv_events_exclude_manager: bool = False
+    """True where `--kv-events-config` switches the hybrid KV cache manager off (0.9.2 to 0.19.0, absent in 0.20.0)."""
+    takes_wish_for_manager: bool = False
+    """True where `--no-disable-hybrid-kv-cache-manager` keeps it beside a KV connector, and vLLM refuses a connector that cannot (0.13.0;
+    0.12.0 switches it off beside every connector)."""
+    asks_connectors: bool = False
+    """True where a connector switches it off only if its class does not subclass `SupportsHMA` (0.22.0, absent in 0.21.0)."""
+    keeps_chunks_whole: bool = False
+    """True where chunks are kept as full attention: 0.9.2 has no other cache for them, and 0.10.2 to 0.13.0 switch the manager off unless
+    VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE is set (absent in 0.10.0, on by default in 0.14.0)."""
     hybrid_prefix_caching: bool = False
     """True where prefixes of hybrids are cached by default; those of pure attention are since V1."""
     state_modes: frozenset[str] = frozenset()

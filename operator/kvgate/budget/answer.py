@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from kvgate.budget.accounting import Accounting
 from kvgate.budget.capacity import Demand, KVCache, demand_of
 from kvgate.budget.errors import UnmodelledKind, UnmodelledValue
+from kvgate.budget.hybrid_manager import hybrid_manager, needs_manager
 from kvgate.budget.interval import Interval, Verdict, verdict_of
 from kvgate.budget.layout import Layout, lay_out
 from kvgate.budget.ledger import Ledger, ledger_of
@@ -137,7 +138,7 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         verdict = verdict_of(self.demand.blocks, usable)
         if verdict is Verdict.DOES_NOT_FIT and self.guesses_sequences and self.demand.is_for_sequences:
             verdict = max(Verdict.MAY_NOT_FIT, verdict_of(self.demand.startup_blocks, usable), key=_SEVERITY.index)
-        if verdict is Verdict.FITS and self.has_disputed_length:
+        if verdict is Verdict.FITS and (self.has_disputed_length or self.fits_only_with_manager):
             return Verdict.MAY_NOT_FIT
         is_refusal = verdict is Verdict.DOES_NOT_FIT
         return Verdict.MAY_NOT_FIT if is_refusal and self.request.shape.assumed else verdict
@@ -147,6 +148,14 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         """True where the config that is given is too short for max_model_len, and the one that is known by its name is not."""
         shape, length = self.request.shape, self.resolved.max_model_len
         return shape.max_model_len < length <= shape.published_max_model_len and not self.request.is_stretched
+
+    @cached_property
+    def fits_only_with_manager(self) -> bool:
+        """True where a connector that nobody has read may switch the hybrid KV cache manager off, and it would not fit then."""
+        if hybrid_manager(self.request, self.accounting).is_certain:
+            return False
+        without = plan(self.request.with_settings(disable_hybrid_kv_cache_manager=True))
+        return needs_manager(self.request.shape) or without.verdict is not Verdict.FITS
 
     @property
     def guesses_sequences(self) -> bool:
@@ -159,7 +168,7 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
     def surely_starts(self) -> bool:
         """True where even the low end holds one request of max_model_len, and the states of all sequences where graphs need them."""
         usable, demand = self.usable_blocks, self.demand
-        if usable is None or demand is None:
+        if usable is None or demand is None or self.fits_only_with_manager:
             return False
         return usable.low >= max(demand.startup_blocks, demand.sequence_blocks)
 

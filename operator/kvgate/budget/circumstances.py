@@ -37,6 +37,8 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     usage_context: UsageContext | None = None
     """Which entry point starts the engine, by which vLLM chooses batch limits: `server` (`vllm serve`), `llm` (the class LLM), or
     `engine` (an engine that a program builds itself)."""
+    chunks_beside_manager: bool | None = None
+    """VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE; None: the release's default."""
     links: Links | None = None
     """Links between the GPUs of an engine, where the product's name leaves it open."""
     estimates_graphs: bool | None = None

@@ -14,6 +14,8 @@ class KVConnector(Struct, frozen=True, kw_only=True):
     """Host memory of each rank (`cpu_bytes_to_use_per_rank`, `lmcache.max_local_cpu_size`)."""
     cpu_blocks: int | None = None
     """Blocks in host memory (`num_cpu_blocks`, 0.11 to 0.13); a block is one of the KV cache."""
+    is_plug_in: bool = False
+    """True where its class is somebody else's (`kv_connector_module_path`)."""
     buffer_on_host: bool = False
     """True where KV caches pass through host memory (`kv_buffer_device: cpu`)."""
 
@@ -29,6 +31,8 @@ class HostSettings(Struct, frozen=True, kw_only=True):
     """True where ranks keep offloaded blocks to themselves and not in /dev/shm (`VLLM_USE_SIMPLE_KV_OFFLOAD`, 0.19+)."""
     kv_connectors: tuple[KVConnector, ...] = ()
     """Connectors of `--kv-transfer-config`."""
+    kv_events: bool = False
+    """True where the engine publishes what its KV cache holds (`--kv-events-config`)."""
     lmcache_bytes: int | None = None
     """Host memory of each rank that LMCache's own setting gives (`LMCACHE_MAX_LOCAL_CPU_SIZE`, or its file)."""
     swap_space_bytes: int | None = None

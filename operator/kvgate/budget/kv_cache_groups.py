@@ -11,7 +11,6 @@ from kvgate.budget.errors import UnmodelledKind
 from kvgate.budget.kv_cache_spec import (
     FullAttentionSpec,
     KVCacheSpec,
-    LocalSpec,
     MLASpec,
     Reach,
     SlidingWindowSpec,
@@ -134,7 +133,7 @@ def without_local_caches(caches: Sequence[Cache]) -> list[Cache]:
     full = next((spec for _, spec in caches if isinstance(spec, FullAttentionSpec | MLASpec)), None)
     if full is None:
         return list(caches)
-    return [(layer, as_full(spec, full.block_size) if isinstance(spec, LocalSpec) else spec) for layer, spec in caches]
+    return [(layer, as_full(spec, full.block_size)) for layer, spec in caches]
 
 
 def pack(caches: Sequence[Cache]) -> list[list[Cache]]:

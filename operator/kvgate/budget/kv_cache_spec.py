@@ -244,8 +244,15 @@ def _blocks_of_window(block_size: int, reach_back: int, reach: Reach) -> int:
     return cdiv(min(reach_back + reach.in_flight_tokens, reach.max_model_len), block_size) + 1
 
 
-def as_full(spec: AttentionSpec, block_size: int) -> FullAttentionSpec:
-    """Return the spec that a window or a chunk becomes where the hybrid KV cache manager is off."""
+def as_full(spec: KVCacheSpec, block_size: int) -> KVCacheSpec:
+    """Return the spec that a window or a chunk becomes where the hybrid KV cache manager is off; others stay what they are.
+
+    DeepSeek-V4's windows and rings get pages of the full blocks: 38.87 GiB for 128,000 tokens of Flash in vLLM 0.20 (issue 41830 of vLLM).
+    """
+    if isinstance(spec, WindowMLASpec):
+        return MLASpec(block_size=block_size, vector_bytes=spec.vector_bytes, alignment=spec.alignment)
+    if not isinstance(spec, LocalSpec):
+        return spec
     return FullAttentionSpec(
         block_size=block_size,
         num_kv_heads=spec.num_kv_heads,

@@ -13,6 +13,7 @@ from kvgate.budget.capacity import KVCache
 from kvgate.budget.draft import Draft
 from kvgate.budget.errors import UnmodelledKind, UnmodelledValue
 from kvgate.budget.hardware import stage_sizes
+from kvgate.budget.hybrid_manager import hybrid_manager
 from kvgate.budget.kv_cache_dtype import HYBRID_MLA_BLOCK_SIZE, cache_dtype_of, kernel_block_size
 from kvgate.budget.kv_cache_groups import Cache, Groups, bytes_per_block, form_groups, without_local_caches
 from kvgate.budget.kv_cache_spec import (
@@ -122,7 +123,7 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
         kernel_block=kernel_block,
         pipeline=asked.parallelism.pipeline,
         state_chunk=(asked.mamba_block_size or shape.state_chunk_tokens) if resolved.state_mode == "all" else 1,
-        hybrid_manager=accounting.hybrid_kv_cache_manager and not asked.disable_hybrid_kv_cache_manager,
+        hybrid_manager=hybrid_manager(request, accounting).runs,
         with_drafts=with_drafts,
         draft=draft,
         draft_specs=_draft_specs(request, draft, specs, accounting) if draft else None,

@@ -185,8 +185,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     """Bytes of the KV cache per rank; they bypass the ledger, as in vLLM."""
     num_gpu_blocks_override: int | None = None
     """Blocks of the pool, however much memory there is."""
-    disable_hybrid_kv_cache_manager: bool = False
-    """True where windows and chunks are kept whole, as full attention is."""
+    disable_hybrid_kv_cache_manager: bool | None = None
+    """True where windows and chunks are kept whole, as full attention is; False where that is ruled out, beside a connector too."""
     async_scheduling: bool | None = None
     enable_chunked_prefill: bool | None = None
     """False where a whole prompt must fit into one batch."""

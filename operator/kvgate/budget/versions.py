@@ -42,12 +42,14 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "v0_is_common": False,
         "falls_back_to_float16": True,
         "hybrid_kv_cache_manager": True,
+        "kv_events_exclude_manager": True,
+        "keeps_chunks_whole": True,
         "nccl_connects_at_use": True,
     }),
     ((0, 9, 1), {"whole_card_non_torch": False, "checks_free_memory": True}),
     ((0, 9, 2), {"engine_max_num_seqs": 128, "float16_refused": _NO_FLOAT16}),
-    ((0, 10), {"v0_vendors": frozenset(), "begins_last_media_item": False}),
-    ((0, 10, 2), {"v0_below": (0, 0), "v0_runs_states": False}),
+    ((0, 10), {"v0_vendors": frozenset(), "begins_last_media_item": False, "keeps_chunks_whole": False}),
+    ((0, 10, 2), {"v0_below": (0, 0), "v0_runs_states": False, "keeps_chunks_whole": True}),
     ((0, 11), {
         "has_both_engines": False,
         "float16_refused": _NO_FLOAT16 | {"Gemma3ForCausalLM"},
@@ -76,11 +78,12 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "state_modes": frozenset({"all"}),
         "default_state_mode": "all",
     }),
-    ((0, 13), {"expert_workspace_persists": True, "pads_encoder_outputs": ""}),
+    ((0, 13), {"expert_workspace_persists": True, "pads_encoder_outputs": "", "takes_wish_for_manager": True}),
     ((0, 14), {
         "deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"}),
         "cache_scheme_methods": frozenset({"modelopt"}),
         "start_check_counts_all_stages": True,
+        "keeps_chunks_whole": False,
     }),
     ((0, 15), {
         "cache_scheme_methods": frozenset({"modelopt", "compressed-tensors"}),
@@ -101,6 +104,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 18), {"expert_chunk_tokens": 0, "estimates_graphs": True, "shutdown_timeout": True}),
     ((0, 19), {"indexer_logits_in_profile": True, "cold_compile_seen": True}),
     ((0, 20), {
+        "kv_events_exclude_manager": False,
         "gpu_memory_utilization": Fraction(92, 100),
         "all_to_all_tokens": 0,
         "graphs_deducted": True,
@@ -117,6 +121,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "all_reduce_excludes": frozenset(),
     }),
     ((0, 22), {
+        "asks_connectors": True,
         "chunks_pictures": True,
         "all_reduce_multicast": False,
         "v2_runner_architectures": frozenset({"Qwen3ForCausalLM"}),

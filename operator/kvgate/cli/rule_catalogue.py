@@ -41,6 +41,7 @@ from kvgate.manifests.judging.surroundings import PROBE_TOO_IMPATIENT, VOLUME_TO
 from kvgate.manifests.judging.which_gpus import ACCELERATOR_DECIDES, SEVERAL_ACCELERATORS
 from kvgate.manifests.platforms.mapped_values import PATH_LEADS_NOWHERE
 from kvgate.rules import Rule
+from kvgate.rules.connectors import HYBRID_MANAGER_OFF
 from kvgate.rules.drafts import DRAFT_OF_ANOTHER_MODEL, DRAFT_TOO_LARGE, SPECULATION_REFUSED
 from kvgate.rules.host_memory import HOST_MEMORY_TOO_SMALL, SHARED_MEMORY_TOO_SMALL
 from kvgate.rules.memory import (
@@ -139,6 +140,7 @@ _IN_ORDER = (
     DTYPE_REFUSED,
     BLOCK_SIZE_REFUSED,
     CACHE_KERNEL_MISSING,
+    HYBRID_MANAGER_OFF,
     WEIGHT_FORMAT_REFUSED,
     WEIGHT_FORMAT_DEPRECATED,
     WEIGHT_FORMAT_NOT_IN_RELEASE,

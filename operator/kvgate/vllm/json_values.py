@@ -139,6 +139,11 @@ def kv_connectors(value: Any) -> tuple[KVConnector, ...]:
     return tuple(connector for connector in found if connector.name)
 
 
+def kv_events(value: Any) -> bool:
+    """`--kv-events-config`: whether there is one; what it says moves no memory of the GPU."""
+    return value not in (None, "", "null", "None")
+
+
 def _connector(config: Any, problems: list[str]) -> KVConnector:
     config = config if isinstance(config, Mapping) else {}
     extra = config.get("kv_connector_extra_config")
@@ -151,6 +156,7 @@ def _connector(config: Any, problems: list[str]) -> KVConnector:
         cpu_bytes=read.bytes("cpu_bytes_to_use"),
         cpu_bytes_per_rank=read.bytes("cpu_bytes_to_use_per_rank") or local,
         cpu_blocks=read.bytes("num_cpu_blocks"),
+        is_plug_in=bool(config.get("kv_connector_module_path")),
         buffer_on_host=config.get("kv_buffer_device") == "cpu",
     )
     problems += read.problems

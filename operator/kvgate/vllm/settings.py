@@ -112,6 +112,8 @@ SETTINGS: tuple[Setting, ...] = (
             help="server: vllm serve; llm: the class LLM; engine: an engine that a program builds itself."),
     Setting(name="links", read=one_of("nvlink", "pcie"), budget="circumstances.links",
             help="Links between the GPUs: nvlink or pcie."),
+    Setting(name="chunks_beside_manager", read=truth, budget="circumstances.chunks_beside_manager", is_switch=True,
+            help="VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE (0.10.2 and later)."),
     Setting(name="estimates_graphs", read=truth, budget="circumstances.estimates_graphs", is_switch=True,
             help="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS."),
     # Lengths, batches and the KV cache.
@@ -233,6 +235,8 @@ SETTINGS: tuple[Setting, ...] = (
             help="VLLM_USE_SIMPLE_KV_OFFLOAD: ranks keep it to themselves, and not in /dev/shm."),
     Setting(name="kv_transfer_config", read=json_values.kv_connectors, budget="host.kv_connectors", is_swept=False,
             help="Connectors of the KV cache, as JSON."),
+    Setting(name="kv_events_config", read=json_values.kv_events, budget="host.kv_events", is_swept=False,
+            help="Events about the KV cache, as JSON."),
     Setting(name="lmcache_max_local_cpu_size", read=values.gibibytes, budget="host.lmcache_bytes", is_swept=False,
             help="LMCACHE_MAX_LOCAL_CPU_SIZE: GiB of host memory that LMCache takes in each rank."),
     Setting(name="swap_space", read=values.gibibytes, budget="host.swap_space_bytes", is_swept=False,

@@ -142,6 +142,9 @@ TELLING: tuple[TellingVariable, ...] = (
     TellingVariable(name="VLLM_USE_V2_MODEL_RUNNER", setting="use_v2_model_runner", values=_SWITCH),
     TellingVariable(name="VLLM_DISABLE_COMPILE_CACHE", setting="compile_cache", values={"1": "cold", "true": "cold"}),
     TellingVariable(name="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", setting="estimates_graphs", values=_SWITCH),
+    TellingVariable(
+        name="VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE", setting="chunks_beside_manager", values=_SWITCH
+    ),
     TellingVariable(name="VLLM_USE_SIMPLE_KV_OFFLOAD", setting="simple_kv_offload", values=_SWITCH),
 )
 LMCACHE_SIZE = "LMCACHE_MAX_LOCAL_CPU_SIZE"

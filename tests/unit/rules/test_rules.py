@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from kvgate.budget.answer import Budget, plan
-from kvgate.budget.host_settings import HostSettings, PodMemory
+from kvgate.budget.host_settings import HostSettings, KVConnector, PodMemory
 from kvgate.budget.interval import Verdict
 from kvgate.budget.matrix import WeightFormat
 from kvgate.budget.model_shape import FullAttention, LayerShape, UnmodelledLayer
 from kvgate.budget.request import Capacity, Guarantee, LoraSettings, OffloadSettings, Speculation
 from kvgate.budget.units import GIB, MIB
-from kvgate.rules import Severity, memory, weight_formats
+from kvgate.rules import Severity, connectors, memory, weight_formats
 from kvgate.rules import drafts as draft_rules
 from kvgate.rules import host_memory as host_rules
 from kvgate.rules import pinned as pinned_rules
@@ -44,6 +44,7 @@ HYBRID = kinds.qwen_35_27b()
 HYBRID_BLOCK = 16 * 3_211_264
 SPARSE, COMPRESSED = kinds.deepseek_v32(), kinds.deepseek_v4_flash()
 GEMMA = catalogue_shape("google/gemma-3-4b-it")
+LMCACHE = HostSettings(kv_connectors=(KVConnector(name="LMCacheConnectorV1"),))
 OLD_GPU = new_accelerator(compute_capability=(7, 5))
 WORKLOAD = {"guarantee": Guarantee.WORKLOAD, "max_model_len": 2048, "max_num_seqs": 8}
 
@@ -93,6 +94,12 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
      {"shape": COMPRESSED, "disable_hybrid_kv_cache_manager": True}),
     (support_rules.caches_have_kernels, "CacheKernelMissing", ERROR, "mamba_ssm_cache_dtype",
      {"shape": kinds.kimi_linear(), "mamba_ssm_cache_dtype": "bfloat16"}),
+    (connectors.hybrid_manager_is_on, "HybridManagerOff", ERROR, "kv_transfer_config", {"shape": HYBRID, "host": LMCACHE}),
+    (connectors.hybrid_manager_is_on, "HybridManagerOff", ERROR, "disable_hybrid_kv_cache_manager",
+     {"shape": HYBRID, "disable_hybrid_kv_cache_manager": True}),
+    (connectors.hybrid_manager_is_on, "HybridManagerOff", WARNING, "kv_transfer_config",
+     {"shape": HYBRID, "host": HostSettings(kv_connectors=(KVConnector(name="SomebodysConnector"),))}),
+    (connectors.hybrid_manager_is_on, "HybridManagerOff", INFO, "kv_transfer_config", {"shape": GEMMA, "host": LMCACHE}),
     (support_rules.weight_format_has_kernels, "WeightFormatRefused", ERROR, "accelerator",
      {"shape": new_model_shape(quantization=FP8), "accelerator": new_accelerator(compute_capability=(7, 0))}),
     (support_rules.weight_format_has_kernels, "WeightFormatRefused", ERROR, "accelerator",
@@ -206,6 +213,9 @@ SILENT: list[tuple[Check, dict[str, Any]]] = [
     (support_rules.caches_have_kernels, {"disable_hybrid_kv_cache_manager": True}),
     (support_rules.caches_have_kernels, {"shape": kinds.kimi_linear(), "mamba_ssm_cache_dtype": "float32"}),
     (support_rules.caches_have_kernels, {"shape": HYBRID, "mamba_ssm_cache_dtype": "bfloat16"}),
+    (connectors.hybrid_manager_is_on, {"host": LMCACHE}),
+    (connectors.hybrid_manager_is_on, {"shape": GEMMA, "disable_hybrid_kv_cache_manager": True}),
+    (connectors.hybrid_manager_is_on, {"shape": HYBRID, "host": HostSettings(kv_connectors=(KVConnector(name="NixlConnector"),))}),
     (support_rules.weight_format_has_kernels, {"shape": new_model_shape(quantization=FP8)}),
     (support_rules.weight_format_has_kernels, {"accelerator": new_accelerator(compute_capability=(7, 0))}),
     (support_rules.weight_format_is_kept, {"shape": new_model_shape(quantization=FBGEMM), "vllm_version": "0.13.0"}),

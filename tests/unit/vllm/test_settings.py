@@ -28,6 +28,7 @@ TOOLS = Path(__file__).parents[3] / "tools"
 FACTS = {
     "capacity",
     "checkpoint_bytes",
+    "chunks_beside_manager",
     "compile_cache",
     "draft_config",
     "estimates_graphs",
