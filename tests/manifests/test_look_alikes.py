@@ -26,6 +26,7 @@ TINY, BIG = ("Qwen/Qwen3-0.6B", "--max-model-len=4096"), ("Qwen/Qwen3-32B", "--m
 LONG = ("Qwen/Qwen3-8B", "--max-model-len=40960")
 HOST = {"limits": {"nvidia.com/gpu": 1, "memory": "32Gi"}}
 SPECULATE = "--speculative-config"
+TRANSFER = '--kv-transfer-config={{"kv_connector":"{}","kv_role":"kv_both"}}'
 NGRAM = f'{SPECULATE}={{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4}}'
 YARN = '{"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":32768}'
 ERRORS = {rule.id: rule for rule in RULES.values() if Severity.ERROR in rule.severities}
@@ -245,6 +246,17 @@ LOOK_ALIKES: dict[str, list[Any]] = {
     "CacheKernelMissing": [
         ours("H200-SXM-141GB", "deepseek-ai/DeepSeek-V3.2", tensorParallelSize=8, maxModelLen=8192),
         ours("A100-SXM-80GB", "deepseek-ai/DeepSeek-V2-Lite", maxModelLen=8192),
+    ],
+    "HybridManagerOff": [
+        pod("Qwen/Qwen3.5-4B", "--max-model-len=8192", TRANSFER.format("NixlConnector"), gpu=H100),
+        pod("Qwen/Qwen3.5-4B", "--max-model-len=8192", TRANSFER.format("SomebodysConnector"), gpu=H100),
+        pod("Qwen/Qwen3.5-4B", "--max-model-len=8192", TRANSFER.format("NixlConnector"), "--no-disable-hybrid-kv-cache-manager",
+            gpu=H100, release="0.21.0"),
+        pod(*SMALL, TRANSFER.format("LMCacheConnectorV1"), gpu=H100),
+        pod("google/gemma-3-4b-it", "--max-model-len=8192", TRANSFER.format("LMCacheConnectorV1"), gpu=H100),
+        pod("Qwen/Qwen3.5-4B", "--max-model-len=8192", '--kv-events-config={"publisher":"zmq"}', gpu=H100),
+        pod(*SMALL, "--kv-offloading-size=4", "--disable-hybrid-kv-cache-manager", gpu=H100, release="0.16.0"),
+        pod(*SMALL, "--kv-offloading-size=4", gpu=H100),
     ],
     "WeightFormatRefused": [
         ours(model="Qwen/Qwen3-8B-FP8", maxModelLen=8192),

@@ -37,7 +37,7 @@ def runs(version: str, host: HostSettings, shape: ModelShape = GEMMA, **settings
         ("NixlPushConnector", True), ("OffloadingConnector", True), ("SimpleCPUOffloadConnector", True),
     ],
 )  # fmt: skip
-def test_connectors_are_those_of_vllm(connector: str, supports: bool) -> None:
+def test_connectors_are_those_of_vllm(connector: str, *, supports: bool) -> None:
     """As `KVConnectorFactory.supports_hma_config` of vLLM 0.32.0 answered for every connector that it could import."""
     assert runs("0.32.0", connected(connector)) is supports
 
@@ -62,7 +62,7 @@ def test_connectors_are_those_of_vllm(connector: str, supports: bool) -> None:
         ("0.32.0", (), True),
     ],
 )
-def test_the_release_and_the_connectors_decide(version: str, names: tuple[str, ...], expected: bool | None) -> None:
+def test_the_release_and_the_connectors_decide(version: str, names: tuple[str, ...], *, expected: bool | None) -> None:
     assert runs(version, connected(*names)) is expected
 
 
@@ -76,13 +76,13 @@ def test_a_class_of_somebody_else_is_not_known_by_its_name() -> None:
     [("0.11.0", False, False), ("0.12.0", False, False), ("0.13.0", False, True), ("0.33.0", False, True),
      ("0.13.0", None, False), ("0.33.0", True, False)],
 )  # fmt: skip
-def test_a_wish_for_the_manager_counts_since_0_13(version: str, wish: bool | None, expected: bool) -> None:
+def test_a_wish_for_the_manager_counts_since_0_13(version: str, *, wish: bool | None, expected: bool) -> None:
     host = connected("LMCacheConnectorV1")
     assert runs(version, host, disable_hybrid_kv_cache_manager=wish) is expected
 
 
 @pytest.mark.parametrize(("version", "expected"), [("0.9.2", False), ("0.19.0", False), ("0.20.0", True)])
-def test_events_switch_it_off_before_0_20(version: str, expected: bool) -> None:
+def test_events_switch_it_off_before_0_20(version: str, *, expected: bool) -> None:
     assert runs(version, HostSettings(kv_events=True)) is expected
 
 
@@ -90,7 +90,7 @@ def test_events_switch_it_off_before_0_20(version: str, expected: bool) -> None:
     ("version", "expected"),
     [("0.9.2", False), ("0.10.0", True), ("0.10.2", False), ("0.13.0", False), ("0.14.0", True), ("0.33.0", True)],
 )
-def test_chunks_are_kept_whole_in_some_releases(version: str, expected: bool) -> None:
+def test_chunks_are_kept_whole_in_some_releases(version: str, *, expected: bool) -> None:
     assert runs(version, HostSettings(), shape=kinds.llama_4_scout()) is expected
     assert runs(version, HostSettings()) is True
 
@@ -111,7 +111,9 @@ def test_windows_keep_the_whole_context(version: str, names: tuple[str, ...], gi
 
 
 def test_windows_stay_windows_beside_a_connector_that_goes_with_the_manager() -> None:
-    with_it, alone = (engine(GEMMA, "0.22.0", host, max_model_len=131_072) for host in (connected("NixlConnector"), HostSettings()))
+    with_it, alone = (
+        engine(GEMMA, "0.22.0", host, max_model_len=131_072) for host in (connected("NixlConnector"), HostSettings())
+    )
     assert with_it.demand_bytes == alone.demand_bytes
     assert with_it.verdict is Verdict.FITS
 
