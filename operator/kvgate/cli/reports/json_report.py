@@ -9,12 +9,13 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from kvgate.api import field_path
-from kvgate.budget import Budget
+from kvgate.budget import Budget, Guarantee
 from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.cli.assessment_json import host_memory_json, ledger_json
 from kvgate.cli.reports import records
 from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report
 from kvgate.judge.assess import Decision, effective_values
+from kvgate.manifests.judging.which_gpus import sentence
 from kvgate.text.inert import inert_json
 
 if TYPE_CHECKING:
@@ -92,7 +93,11 @@ def _engine(item: Item, budget: Budget | None) -> records.EngineRecord:
         accelerator=item.accelerator,
         accelerators=[
             records.AcceleratorRecord(
-                name=each.name, verdict=each.verdict.value, reason=each.reason, lacking_bytes=each.lacking_bytes
+                name=each.name,
+                verdict=each.verdict.value,
+                reason=each.reason,
+                lacking_bytes=each.lacking_bytes,
+                message=sentence(each, verb="start" if item.guarantee is Guarantee.STARTUP else "fit"),
             )
             for each in (judged.accelerators if judged else ())
         ],

@@ -59,6 +59,8 @@ class AcceleratorRecord(Struct, frozen=True, kw_only=True):
     """Name of the rule that decides; empty where it fits."""
     lacking_bytes: int | None
     """Bytes of KV cache that one GPU lacks, as expected; null where the reason is another one."""
+    message: str
+    """The same in one sentence."""
 
 
 class NeededRecord(Struct, frozen=True, kw_only=True):

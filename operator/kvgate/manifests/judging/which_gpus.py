@@ -174,6 +174,12 @@ def folded(verdicts: Sequence[AcceleratorVerdict], *, is_whole: bool = True, ver
     return "; ".join(filter(None, parts))
 
 
+def sentence(verdict: AcceleratorVerdict, *, verb: str = "start") -> str:
+    """Return the verdict on one GPU in words: `it does not start on T4-16GB (lacks 5.46 GiB)`."""
+    reason = _reason(verdict)
+    return f"it {_WORDS[verdict.verdict].replace('start', verb)} {verdict.name}" + (f" ({reason})" if reason else "")
+
+
 def _listed(verdicts: Sequence[AcceleratorVerdict]) -> str:
     """Return the same words for a list of names, each of which is told."""
     texts = []

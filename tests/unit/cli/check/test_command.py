@@ -123,6 +123,20 @@ def test_a_version_option_that_is_no_release_is_a_usage_error(version: str) -> N
     assert "is not a vLLM version; write it as 0.33.0" in result.output
 
 
+def test_each_gpu_has_its_verdict_in_numbers_and_in_words() -> None:
+    args = "[--model=Qwen/Qwen3-8B, --max-model-len=8192]"
+    pod = f"kind: Pod\napiVersion: v1\nspec: {{containers: [{{name: x, image: 'vllm/vllm-openai:v0.32.0', args: {args}}}]}}\n"
+    told = {}
+    for guarantee in ("Startup", "FullContext"):
+        (document,) = json.loads(check("-", "-o", "json", "--guarantee", guarantee, stdin=pod).output)["documents"]
+        told[guarantee] = {each["name"]: each for each in document["engine"]["accelerators"]}
+    smallest = told["Startup"]["T4-16GB"]
+    assert set(smallest) == {"name", "verdict", "reason", "lacking_bytes", "message"}
+    assert smallest["message"] == f"it does not start on T4-16GB (lacks {smallest['lacking_bytes'] / 2**30:.2f} GiB)"
+    assert told["Startup"]["H200-SXM-141GB"]["message"] == "it starts on H200-SXM-141GB"
+    assert told["FullContext"]["T4-16GB"]["message"].startswith("it does not fit on T4-16GB")
+
+
 def test_the_json_report_has_every_key_that_is_promised() -> None:
     answer = json.loads(check("-", "-o", "json", stdin=stream(REFUSED, FITS, BROKEN)).output)
     refused, fits = answer["documents"]

@@ -5,7 +5,7 @@ import pytest
 from kvgate import catalogue
 from kvgate.budget import Verdict
 from kvgate.judge.on_accelerators import AcceleratorVerdict, MemoryNeeded
-from kvgate.manifests.judging.which_gpus import folded, is_for_servers, needed_text, smallest_that_starts
+from kvgate.manifests.judging.which_gpus import folded, is_for_servers, needed_text, sentence, smallest_that_starts
 
 FITS, MAY, NOT, UNKNOWN = Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.DOES_NOT_FIT, Verdict.UNKNOWN
 GIB = 1 << 30
@@ -74,6 +74,20 @@ def test_a_list_of_names_is_told_name_by_name() -> None:
     verdicts = [on("L4-24GB", NOT, 1.2), on("A10G-24GB", NOT, 1.2), on("L40S-48GB", FITS), on("X", UNKNOWN)]
     words = "starts on L40S-48GB; is not judged on X; does not start on L4-24GB, A10G-24GB (lacks 1.20 GiB)"
     assert folded(verdicts, is_whole=False) == words
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (on("L4-24GB", FITS), "it starts on L4-24GB"),
+        (on("L4-24GB", MAY, "KVCacheTooSmall"), "it may start on L4-24GB (KVCacheTooSmall)"),
+        (on("T4-16GB", NOT, 5.46), "it does not start on T4-16GB (lacks 5.46 GiB)"),
+        (on("T4-16GB", UNKNOWN), "it is not judged on T4-16GB"),
+    ],
+)
+def test_one_verdict_is_a_sentence(verdict: AcceleratorVerdict, words: str) -> None:
+    assert sentence(verdict) == words
+    assert sentence(verdict, verb="fit") == words.replace("start", "fit")
 
 
 def test_the_smallest_for_servers_stands_for_those_that_start() -> None:
