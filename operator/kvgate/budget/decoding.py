@@ -14,7 +14,7 @@ from msgspec import Struct
 from kvgate.budget.answer import Budget, Stage
 from kvgate.budget.kv_cache_spec import AttentionSpec, CrossAttentionSpec, KVCacheSpec, MLASpec, StateSpec
 from kvgate.budget.layer_specs import index_bytes
-from kvgate.budget.matrix import LocalMatrix, Matrix, stored_tensors
+from kvgate.budget.matrix import LocalMatrix, stored_tensors
 from kvgate.budget.model_shape import (
     DTYPE_BYTES,
     CompressedAttention,
@@ -98,16 +98,11 @@ def _weights_read(budget: Budget, stage: Stage, tokens: Fraction) -> Fraction:
     read = Fraction(sum(tensor_sizes(shape.everywhere + (shape.last if is_last else ()), storage)))
     read += sum(_head(shape, storage)) if is_last else 0
     for layer, count in distinct_layers(shape, stage.first, stage.last):
+        mlp = next((mlp for mlp in layer.mlps if isinstance(mlp, SparseMlp)), None)
+        used = expected_expert_share(mlp.num_experts, mlp.num_experts_per_token, tokens) if mlp else Fraction(1)
         for matrix in layer.matrices:
-            read += count * sum(tensor_sizes((matrix,), storage)) * _used_share(matrix, layer, tokens)
+            read += count * sum(tensor_sizes((matrix,), storage)) * (used if matrix.experts else 1)
     return read * checkpoint_ratio(shape)
-
-
-def _used_share(matrix: Matrix, layer: LayerShape, tokens: Fraction) -> Fraction:
-    mlp = next((mlp for mlp in layer.mlps if isinstance(mlp, SparseMlp)), None)
-    if not matrix.experts or mlp is None:
-        return Fraction(1)
-    return expected_expert_share(mlp.num_experts, mlp.num_experts_per_token, tokens)
 
 
 def _head(shape: ModelShape, storage: Storage) -> Iterator[int]:

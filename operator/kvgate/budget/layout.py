@@ -152,18 +152,12 @@ def layout_of(shape: ModelShape, settings: LayoutSettings) -> Layout:
     stages = tuple(pairwise(accumulate(stage_sizes(count, min(settings.pipeline, count)), initial=0)))
     ends = (*(last for _, last in stages[:-1]), None)  # drafts follow the last layer
     sizes = tuple(bytes_per_block(groups, first, end) for (first, _), end in zip(stages, ends, strict=True))
-    return Layout(groups=groups, stages=stages, stage_block_bytes=sizes, alike=_alike(shape, stages))
-
-
-def _alike(shape: ModelShape, stages: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
-    """Return for each stage the first one that is alike.
-
-    Stages between the first and the last are alike if their layers are; equal layers are one object.
-    """
+    # stages between the first and the last are alike if their layers are; equal layers are one object
     found: dict[object, int] = {}
-    ends = (0, len(stages) - 1)
-    keys = (i if i in ends else tuple(map(id, shape.layers[slice(*stage)])) for i, stage in enumerate(stages))
-    return tuple(found.setdefault(key, index) for index, key in enumerate(keys))
+    at_ends = (0, len(stages) - 1)
+    keys = (i if i in at_ends else tuple(map(id, shape.layers[slice(*stage)])) for i, stage in enumerate(stages))
+    alike = tuple(found.setdefault(key, index) for index, key in enumerate(keys))
+    return Layout(groups=groups, stages=stages, stage_block_bytes=sizes, alike=alike)
 
 
 def caches_of(shape: ModelShape, settings: LayoutSettings) -> list[Cache]:

@@ -32,7 +32,12 @@ def objects_of(document: Document) -> Iterator[Document]:
     if document.api_version not in _GROUPS or not isinstance(listed, yaml.SequenceNode):
         yield document
         return
-    filling = _Filling(values=_parameters(document.node))
+    parameters, values = _field(document.node, "parameters"), {}
+    for parameter in parameters.value if isinstance(parameters, yaml.SequenceNode) else ():
+        name, value = _field(parameter, "name"), _field(parameter, "value")
+        if isinstance(name, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode) and value.value:
+            values[name.value] = value.value
+    filling = _Filling(values=values)
     for node in listed.value:
         if isinstance(node, yaml.MappingNode):
             yield replace(document, node=filling.of(node))
@@ -41,17 +46,6 @@ def objects_of(document: Document) -> Iterator[Document]:
 def _field(node: yaml.Node, name: str) -> yaml.Node | None:
     pairs = node.value if isinstance(node, yaml.MappingNode) else ()
     return next((value for key, value in pairs if key.value == name), None)
-
-
-def _parameters(root: yaml.Node) -> dict[str, str]:
-    """Return the values that the parameters have by default."""
-    listed = _field(root, "parameters")
-    found = {}
-    for parameter in listed.value if isinstance(listed, yaml.SequenceNode) else ():
-        name, value = _field(parameter, "name"), _field(parameter, "value")
-        if isinstance(name, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode) and value.value:
-            found[name.value] = value.value
-    return found
 
 
 class _Filling(Struct, kw_only=True):

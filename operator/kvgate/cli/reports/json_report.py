@@ -109,18 +109,13 @@ def _engine(item: Item, budget: Budget | None) -> records.EngineRecord:
         data_parallel_size=parallel.data if parallel else _number(written, "data_parallel_size"),
         max_model_len=budget.resolved.max_model_len if budget else _number(written, "max_model_len"),
         max_num_seqs=budget.resolved.max_num_seqs if budget else _number(written, "max_num_seqs"),
-        kv_cache_dtype=settings.kv_cache_dtype if settings else _text(written, "kv_cache_dtype"),
+        kv_cache_dtype=settings.kv_cache_dtype if settings else str(written.get("kv_cache_dtype") or "") or None,
     )
 
 
 def _number(written: dict[str, Any], name: str) -> int | None:
     value = written.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-def _text(written: dict[str, Any], name: str) -> str | None:
-    value = written.get(name)
-    return str(value) if value else None
 
 
 def _ledger(budget: Budget | None) -> records.LedgerRecord | None:

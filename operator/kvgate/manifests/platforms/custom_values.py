@@ -120,15 +120,16 @@ def _collect(node: Written, above: tuple[Written, ...], found: list[tuple[Writte
     if len(above) > _MAX_DEPTH or node.get("enabled").value is False:
         return
     way, before = (*above, node), len(found)
-    for child in _objects_below(node):
-        _collect(child, way, found)
+    for below in _objects_below(node):
+        _collect(below, way, found)
     if len(found) > before:
         return
     facts = Facts()
     gather(node, facts)
     if not facts.is_engine and above and _has_own_model(node):  # one of several, whose image stands above them
-        for up in reversed(above):
-            _gather_image(up, facts)
+        for name, child in (field for up in reversed(above) for field in up.fields()):
+            if "image" in snake(name) and not facts.image.is_set and is_vllm_image(image_of(child)):
+                facts.image = Written(value=image_of(child), path=child.path)
     if facts.is_engine:
         found.append(way)
 
@@ -143,12 +144,6 @@ def _objects_below(node: Written) -> Iterator[Written]:
 
 def _has_own_model(node: Written) -> bool:
     return any(snake(name) in _MODELS and model_of(child).is_set for name, child in node.fields())
-
-
-def _gather_image(node: Written, facts: Facts) -> None:
-    for name, child in node.fields():
-        if "image" in snake(name) and not facts.image.is_set and is_vllm_image(image_of(child)):
-            facts.image = Written(value=image_of(child), path=child.path)
 
 
 def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda _: False, depth: int = 0) -> None:
