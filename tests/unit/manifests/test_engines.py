@@ -148,7 +148,7 @@ def test_a_group_knows_its_size(tmp_path: Path, size: object, expected: str, num
         ({"scrape_configs": [{"job_name": "vllm"}]}, False),
         ({"apiVersion": "route.openshift.io/v1", "kind": "Route", "spec": {"to": {"name": "vllm"}}}, False),
         ({"panels": [{"expr": "vllm:num_requests_running"}]}, True),
-        ({"suite": "vllm"}, True),
+        ({"suite": "engine", "image": "vllm/vllm-openai"}, True),
         ({"kind": "Odd", "panels": ["vllm"], "schemaVersion": 1}, True),
     ],
 )
