@@ -11,7 +11,7 @@ from kvgate.cli.completion import a_model, gpus
 from kvgate.cli.exits import BadInput
 from kvgate.cli.known_models import with_model_options
 from kvgate.cli.terminal import show_error
-from kvgate.cli.workload_options import guarantee_option
+from kvgate.cli.workload_options import all_of, guarantee_option
 from kvgate.documents.bounded_files import Refused, read_all, read_text
 from kvgate.vllm.settings import WHAT_IFS, Setting
 
@@ -116,12 +116,7 @@ def with_engine_facts(*, found_from: str) -> Decorator:
                      help=f"Read this file instead of the .kvgate.yaml nearest to {found_from}, in its folder or above."),
     )  # fmt: skip
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    return all_of(options)
 
 
 def _release(_: click.Context, __: click.Parameter, text: str | None) -> str | None:

@@ -1,6 +1,6 @@
 """Options about what must fit: the guarantee, and the workload that it may be about."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import click
@@ -28,6 +28,17 @@ def guarantee_option(default: str) -> Decorator:
     )
 
 
+def all_of(options: Sequence[Decorator]) -> Decorator:
+    """Return one decorator that adds all options, in their order."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 def with_workload(*, default: str) -> Decorator:
     """Add the options of a workload, and --guarantee."""
     options = (
@@ -39,12 +50,7 @@ def with_workload(*, default: str) -> Decorator:
                      help="Workload: tokens with which all prompts begin; the cache keeps them once."),
     )  # fmt: skip
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    return all_of(options)
 
 
 def taken_workload(values: dict[str, Any]) -> Workload | None:
