@@ -48,7 +48,19 @@ _GENERAL = frozenset(
     {"env", "config", "values", "args", "model", "model_parameters", "vllm_config", "engine_args", "settings", "vllm"}
 )
 """Names of objects that name no engine."""
-_NAMES = ("name", "modelName", "serviceName", "deployName", "app", "fullnameOverride", "nameOverride")
+_ENDS_OF_COUNTS = ("_gpu_count", "_num_gpus")
+_INSTANCES = pattern(r"(?:\w*_)?(?:node_shape|instance_type|machine_type|vm_size)")
+_SLICE = pattern(r"\dg\.\d{1,3}gb")
+_NAMES = (
+    "name",
+    "deployment_name",
+    "modelName",
+    "serviceName",
+    "deployName",
+    "app",
+    "fullnameOverride",
+    "nameOverride",
+)
 _ARGUMENTS = pattern(r"(?:\w*_)?(?:args|arguments|flags|options|cmd_args|params)")
 _NOT_ENGINES = pattern(
     r"router|gateway|proxy|dashboard|client|webui|open_webui|test|benchmark\w*|eval\w*|schema|properties|crd\w*"
@@ -77,6 +89,12 @@ class Facts(Struct, kw_only=True):
     node: Written = NOTHING
     """Object with a node selector or an affinity."""
     product: Written = NOTHING
+    instance: Written = NOTHING
+    """Instance type of a cloud."""
+    slice: Written = NOTHING
+    """Profile of a slice of a GPU."""
+    variables: dict[str, Written] = {}
+    """Variables of a list, as `$(NAME)` in arguments."""
     version: Written = NOTHING
     """Release of vLLM."""
     options: tuple[Argument, ...] = ()
@@ -93,10 +111,14 @@ class Facts(Struct, kw_only=True):
             return False
         own = sum(name in _ONLY_VLLM for name in self.settings) > 1
         texts = [word for field in (*self.words, self.command) for text in _texts(field) for word in text.split()]
+        if "--num-prompts" in texts:  # a benchmark of vLLM
+            return False
         named = are_of_vllm(texts) or "vllm serve" in " ".join(texts) or "vllm.entrypoints" in " ".join(texts)
         if self.model.is_set:
             return own or self.image.is_set or named
-        return named and any(word.startswith("--model=") or word in ("--model", "serve") for word in texts)
+        return (named or self.image.is_set) and any(
+            word.startswith("--model=") or word in ("--model", "serve") for word in texts
+        )
 
 
 def _texts(field: Written) -> list[str]:
@@ -154,6 +176,7 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
         facts.image = Written(value=image_of(node), path=node.path)
     for name, child in node.fields():
         _add(snake(name), child, facts)
+        _add_place(snake(name), child, facts)
     if not facts.node.is_set and (node.get("nodeSelector").is_set or node.get("affinity").is_set):
         facts.node = node
     if not facts.resources.is_set and gpus_of(node)[0].is_set:
@@ -166,16 +189,16 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
 
 def _add(name: str, child: Written, facts: Facts) -> None:
     """Add one field, if it is a fact that is not known yet."""
-    facts.is_deployed = facts.is_deployed or (name in _OF_DEPLOYMENTS and child.is_set)
+    facts.is_deployed = facts.is_deployed or (
+        (name in _OF_DEPLOYMENTS or name.endswith((*_ENDS_OF_COUNTS, "_replica_count"))) and child.is_set
+    )
     if name in _MODELS and not facts.model.is_set:
         facts.model = model_of(child)
     elif name in _SETTINGS and name not in facts.settings and _VALUES.fullmatch(child.text):
         facts.settings[name] = child
-    elif name in _COUNTS and not facts.num_gpus.is_set and child.count:
+    elif (name in _COUNTS or name.endswith(_ENDS_OF_COUNTS)) and not facts.num_gpus.is_set and child.count:
         facts.num_gpus = child
-    elif name in _PRODUCTS and not facts.product.is_set and child.text:
-        facts.product = child
-    elif name.endswith("image") and not facts.image.is_set and is_vllm_image(image_of(child)):
+    elif name.endswith(("image", "image_uri")) and not facts.image.is_set and is_vllm_image(image_of(child)):
         facts.image = Written(value=image_of(child), path=child.path)
     elif name == "command" and not facts.command.is_set and any("vllm" in word for word in _texts(child)):
         facts.command = child
@@ -183,6 +206,19 @@ def _add(name: str, child: Written, facts: Facts) -> None:
         is_elsewhere = bool(facts.words) and _parent(facts.words[0]) != _parent(child)
         facts.is_mixed = facts.is_mixed or is_elsewhere
         facts.words += [] if is_elsewhere else [child]
+
+
+def _add_place(name: str, child: Written, facts: Facts) -> None:
+    """Add one field, if it says on what the engine runs, or which variables it gets."""
+    if name in _PRODUCTS and not facts.product.is_set and child.text:
+        facts.product = child
+    elif "mig" in name.split("_") and _SLICE.fullmatch(child.text):
+        facts.slice = child
+    elif _INSTANCES.fullmatch(name) and not facts.instance.is_set and child.text:
+        facts.instance = child
+    elif name.endswith("_env"):
+        named = ((item.get("key").text or item.get("name").text, item.get("value")) for item in child.items())
+        facts.variables = {**{key: value for key, value in named if key}, **facts.variables}
 
 
 def _parent(field: Written) -> str:
@@ -215,15 +251,20 @@ def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
         options += as_option(field, f"--{name.replace('_', '-')}")
     words: list[Argument] = []
     for field in facts.words:
-        starts = starts_of(NOTHING, field, {}, facts.image.text, own_program=True, shared=given.shared)
+        starts = starts_of(NOTHING, field, facts.variables, facts.image.text, own_program=True, shared=given.shared)
         words += starts[0].arguments if starts else ()
     if facts.command.is_set:
-        starts = starts_of(facts.command, NOTHING, {}, facts.image.text, shared=given.shared)
+        starts = starts_of(facts.command, NOTHING, facts.variables, facts.image.text, shared=given.shared)
         words = [*(starts[0].arguments if starts else ()), *words]
     gpus, resource = gpus_of(facts.resources)
     product = (
         (Hint(name="accelerator", value=facts.product.text, path=facts.product.path),) if facts.product.is_set else ()
     )
+    if facts.slice.is_set:
+        product = (*product, Hint(name="resource", value=f"nvidia.com/mig-{facts.slice.text}", path=facts.slice.path))
+    if facts.instance.is_set:
+        label = "node.kubernetes.io/instance-type"
+        product = (*product, Hint(name=label, value=facts.instance.text, path=facts.instance.path))
     return FoundEngine(
         platform="values",
         document=given.document,

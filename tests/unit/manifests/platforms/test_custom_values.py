@@ -119,3 +119,21 @@ def test_a_finding_stands_at_the_field(tmp_path: Any) -> None:
     done = invoked("check", str(path))
     assert f"{path}:3:1: warning" in done.output
     assert "maxModelLen" in done.output
+
+
+def test_facts_stand_under_names_with_a_prefix() -> None:
+    text = """\
+recipe_image_uri: vllm/vllm-openai:v0.9.1
+recipe_node_shape: VM.GPU.A10.2
+recipe_gpu_count: 2
+recipe_container_env: [{key: model, value: Qwen/Qwen3-8B}, {key: ranks, value: "2"}]
+recipe_container_command_args: [--model, $(model), --tensor-parallel-size, $(ranks)]
+"""
+    (engine,) = found_engines(text)
+    assert [word.text for word in engine.arguments] == ["--model", "Qwen/Qwen3-8B", "--tensor-parallel-size", "2"]
+    assert engine.num_gpus.count == 2
+    assert [(hint.name, hint.value) for hint in engine.hints] == [("node.kubernetes.io/instance-type", "VM.GPU.A10.2")]
+    sliced = found_engines(f"{text}mig_resource_request: 1g.10gb\n")[0]
+    assert ("resource", "nvidia.com/mig-1g.10gb") in [(hint.name, hint.value) for hint in sliced.hints]
+    assert found_engines(text.replace("--model,", "--num-prompts, --model,")) == []
+    assert found_engines(text.replace("vllm/vllm-openai", "other/server")) == []
