@@ -315,6 +315,8 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True, dict
     """Set where the shape is that of a sibling by name."""
     requested_format: str = ""
     """Value of `--quantization`; empty where the user sets none."""
+    lacks_requested_format: bool = False
+    """True where `--quantization` names a method whose config the published checkpoint is known not to have."""
     has_unread_encoder: bool = False
     """True where towers stand beside the language model that nobody read: its caches are known, and its memory is not."""
     unmodelled: tuple[str, ...] = ()

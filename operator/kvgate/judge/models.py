@@ -76,7 +76,7 @@ def look_up_model(
     key = name_key(name, revision)
     if locked := models.locked.get(key):
         return _published_shape(locked, quantization, dtype)
-    shape = _catalogue_shape(name, quantization, dtype)
+    shape = _catalogue_shape(name, quantization, dtype, is_revised=bool(revision))
     if shape is not None:
         return shape, ()
     if fetched := models.fetched.get(key):
@@ -135,12 +135,21 @@ def with_reason(unknown: Finding, missing: NotFetched | None) -> Finding:
     return replace(reasoned, remedy=any_one(*missing.remedies, unknown.remedy))
 
 
+_READ_FROM_A_CONFIG = frozenset({"awq", "awq_marlin", "gptq", "gptq_marlin"})
+"""Methods that convert no plain checkpoint: vLLM looks for their config in the checkpoint (0.6 to 0.33, `get_quant_config`)."""
+
+
 @lru_cache(maxsize=1024)
-def _catalogue_shape(name: str, quantization: str | None, dtype: str | None) -> ModelShape | None:
+def _catalogue_shape(
+    name: str, quantization: str | None, dtype: str | None, *, is_revised: bool = False
+) -> ModelShape | None:
     entry = catalogue.find_model(name)
     if entry is None:
         return None
     shape = read_config(entry.config, name=entry.name, quantization=quantization, dtype=dtype)
+    # another revision, or a copy under another name, may have the config
+    if quantization in _READ_FROM_A_CONFIG and name == entry.name and not is_revised:
+        return replace(shape, lacks_requested_format=not read_config(entry.config, name=name).format_kinds)
     as_stored = quantization is None and dtype in (None, "auto")
     return replace(shape, checkpoint_bytes=entry.safetensors_bytes or 0) if as_stored else shape
 

@@ -53,7 +53,8 @@ def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
     }
     for kind in budget.unmodelled:
         field = fields.get(kind, "model")
-        if is_refused and field == "kv_cache_dtype":
+        is_missing = budget.request.shape.lacks_requested_format and kind in budget.request.shape.unmodelled
+        if is_missing or (is_refused and field == "kv_cache_dtype"):
             continue
         measure = do("start it once and measure")
         known = do("set {kv_cache_memory_bytes} if you know what a GPU has left")

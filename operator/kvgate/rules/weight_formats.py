@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kvgate.budget import Budget, parse_release
 from kvgate.hf_config.names import PLAIN, stated_format
-from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, leave_out, words
+from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do, leave_out, words
 
 _Minor = tuple[int, int]
 FORMAT_RELEASES: dict[str, tuple[_Minor | None, _Minor | None]] = {
@@ -99,13 +99,24 @@ QUANTIZATION_CONTRADICTS_CHECKPOINT = Rule(
 
 
 def quantization_is_that_of_the_checkpoint(budget: Budget) -> Iterable[Finding]:
-    """`Quantization method specified in the model config … does not match` (vLLM 0.6 to 0.33, `ModelConfig._verify_quantization`)."""
+    """`Quantization method specified in the model config … does not match`, or there is none to read: `Cannot find the config file for awq`
+    (vLLM 0.6 to 0.33, `ModelConfig._verify_quantization` and `get_quant_config`)."""
     shape = budget.request.shape
     if shape.assumed is not None:  # its config is a guess
         return
     requested = next((family for family in _FAMILIES if shape.requested_format in family), None)
     stated = next((family for family in _FAMILIES if shape.format_kinds and shape.format_kinds[0] in family), None)
-    if requested and stated and requested is not stated:
+    if shape.lacks_requested_format:
+        yield QUANTIZATION_CONTRADICTS_CHECKPOINT.finding(
+            "quantization",
+            words(
+                "{quantization} is {requested}, and {name} is published without quantisation: vLLM cannot find the config file for it",
+                requested=shape.requested_format,
+                name=shape.name,
+            ),
+            any_one(leave_out("quantization"), do("use a checkpoint of the model that is quantised so")),
+        )
+    elif requested and stated and requested is not stated:
         yield QUANTIZATION_CONTRADICTS_CHECKPOINT.finding(
             "quantization",
             words(

@@ -111,6 +111,8 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
      {"shape": new_model_shape(format_kinds=("mxfp4",)), "vllm_version": "0.9.2"}),
     (weight_formats.quantization_is_that_of_the_checkpoint, "QuantizationContradictsCheckpoint", ERROR, "quantization",
      {"shape": new_model_shape(format_kinds=("compressed-tensors",), requested_format="fp8")}),
+    (weight_formats.quantization_is_that_of_the_checkpoint, "QuantizationContradictsCheckpoint", ERROR, "quantization",
+     {"shape": new_model_shape(format_kinds=("awq",), requested_format="awq", lacks_requested_format=True)}),
     (weight_formats.name_and_config_agree, "NameStatesAnotherFormat", WARNING, "model", {"shape": new_model_shape(name="x/y-AWQ")}),
     (weight_formats.name_and_config_agree, "NameStatesAnotherFormat", WARNING, "model",
      {"shape": new_model_shape(name="x/y-AWQ", layer=NARROW)}),
