@@ -188,7 +188,7 @@ def check(
         _write(output, report, given)
     if not {output.format for output in outputs} & {"text", "github", "markdown", "json"}:
         show_error(*passed_over(report))
-    has_no_engine = not report.unreadable and all(item.platform == "unknown" for item in report.items)
+    has_no_engine = not report.unreadable and not report.has_engine
     sys.exit(Exit.FITS if nothing_is_fine and has_no_engine else report.exit_code)
 
 

@@ -19,7 +19,7 @@ from kvgate.cli.check.ignoring import by_baseline, by_comments, by_configuration
 from kvgate.cli.exits import BadInput
 from kvgate.cli.known_models import judged_with_fetched
 from kvgate.cli.model_config import ModelConfig
-from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report, placed_broken, placed_in
+from kvgate.cli.reports.report import UNREAD_PLATFORM, Item, JudgedDeployment, Placed, Report, placed_broken, placed_in
 from kvgate.cli.terminal import progress_of_reading
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import STDIN_NAME
@@ -247,6 +247,6 @@ def _not_understood(document: Document) -> Item:
     return Item(
         document=document, line=place.position.line, rendered_line=place.rendered_line, path="",
         kind=document.kind or ("values" if document.is_object else "text"), name="", namespace="",
-        platform="unknown", verdict=None,
+        platform=UNREAD_PLATFORM, verdict=None,
         all_findings=(placed_in(document, Located(finding=finding, path="")),),
     )  # fmt: skip

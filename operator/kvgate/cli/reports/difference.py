@@ -77,7 +77,7 @@ def compare(old: Report, new: Report, roots: tuple[str, str], renamed: Mapping[s
     `renamed`: path below the old root → path below the new one.
     """
     befores, afters = (
-        [(item, _below(item.document.file, root)) for item in report.items if item.platform != "unknown"]
+        [(item, _below(item.document.file, root)) for item in report.items if not item.is_not_understood]
         for report, root in zip((old, new), roots, strict=True)
     )
     befores = [(item, renamed.get(file, file)) for item, file in befores]

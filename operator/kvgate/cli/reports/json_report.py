@@ -31,7 +31,7 @@ def render(report: Report) -> str:
         unrendered=[records.UnrenderedRecord(**asdict(each)) for each in report.unrendered],
         summary=records.SummaryRecord(
             exit_code=int(report.exit_code),
-            engines=sum(1 for item in report.items if item.platform != "unknown"),
+            engines=sum(1 for item in report.items if not item.is_not_understood),
             verdicts=dict(Counter(item.verdict.value if item.verdict else "None" for item in report.items)),
             decisions=dict(Counter(item.deployment.decision.value for item in report.items if item.deployment)),
             unreadable=len(report.unreadable),
@@ -57,7 +57,7 @@ def document_record(item: Item) -> records.DocumentRecord:
         kind=item.kind,
         namespace=item.namespace,
         name=item.name,
-        engine=None if item.platform == "unknown" else _engine(item, budget),
+        engine=None if item.is_not_understood else _engine(item, budget),
         guarantee=item.guarantee.value if item.guarantee else None,
         verdict=item.verdict.value if item.verdict else None,
         kv_cache=records.CacheRecord(

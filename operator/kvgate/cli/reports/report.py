@@ -102,6 +102,10 @@ def placed_broken(broken: Broken) -> Placed:
     return Placed(finding=finding, file=broken.file, line=at.line, column=at.column, path=finding.field)
 
 
+UNREAD_PLATFORM = "unknown"
+"""Platform of a document that was not understood."""
+
+
 class Item(Struct, frozen=True, kw_only=True):
     """One InferenceDeployment, one engine of another platform, or one document that was not understood."""
 
@@ -130,6 +134,11 @@ class Item(Struct, frozen=True, kw_only=True):
     def file(self) -> str:
         """File of the engine for people: the template or the resource that it was rendered from."""
         return self.document.place_of(self.path).file
+
+    @property
+    def is_not_understood(self) -> bool:
+        """True for a document that speaks of vLLM and holds no engine that kvgate reads."""
+        return self.platform == UNREAD_PLATFORM
 
     @property
     def source(self) -> str:
@@ -240,10 +249,16 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def shown(self, item: Item) -> tuple[Placed, ...]:
         """The findings of an engine for people: those that are severe enough, and all where they say why nothing was decided."""
+        if item.is_not_understood and self.show is not Severity.INFO and self.has_engine:
+            return ()
         if not item.is_decided:
             return item.findings
         severe = list(Severity)[: list(Severity).index(self.show) + 1]
         return tuple(placed for placed in item.findings if placed.finding.severity in severe)
+
+    @property
+    def has_engine(self) -> bool:
+        return any(not item.is_not_understood for item in self.items)
 
     @property
     def num_hidden(self) -> int:

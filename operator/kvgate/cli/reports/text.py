@@ -39,7 +39,8 @@ def render(report: Report) -> str:
     """Write all items, then what could not be read, then one line that sums up."""
     lines: list[Line] = []
     for item in report.items:
-        lines += [*_item_lines(item, report.shown(item)), ""]
+        shown = report.shown(item)
+        lines += [] if item.is_not_understood and not shown else [*_item_lines(item, shown), ""]
     for placed in report.unreadable:
         lines += [*broken_lines(placed), ""]
     notes = [inert(line) for line in unrendered_lines(report)]

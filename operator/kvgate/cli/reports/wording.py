@@ -82,13 +82,17 @@ def _told_of_gpus(item: Item) -> str:
 def summary(report: Report) -> str:
     """Count the outcomes on one line."""
     ours = [item for item in report.items if item.deployment]
-    others = [item for item in report.items if not item.deployment]
+    others = [item for item in report.items if not item.deployment and not item.is_not_understood]
+    num_not_understood = len(report.items) - len(ours) - len(others)
     parts = []
     for items, noun in ((ours, "InferenceDeployment"), (others, "engine")):
         counts = Counter(outcome(item)[0] for item in items)
         shares = (f"{count} {_plural(words) if count > 1 else words}" for words, count in counts.items())
         parts += [f"{_counted(len(items), noun)}: {', '.join(shares)}"] if items else []
     parts = parts or [f"no vLLM engine in {', '.join(report.paths)}"]
+    if num_not_understood:
+        verb = "speaks" if num_not_understood == 1 else "speak"
+        parts.append(f"{_counted(num_not_understood, 'document')} that {verb} of vLLM not understood")
     if report.unreadable:
         parts.append(f"{_counted(len(report.unreadable), 'document')} could not be read")
     if report.num_others:
