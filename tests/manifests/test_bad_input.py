@@ -81,7 +81,6 @@ def test_a_comment_on_each_of_many_lines_takes_no_longer_than_the_lines(tmp_path
         (b"vllm: 1\n? !!int x\n: 1\n", "InvalidYaml", 2, "'x' is not a value of type !!int"),
         (b"vllm: 1\n? [1]\n: 1\n", "InvalidYaml", 2, "unhashable"),
         (b"vllm: 1\nspec: {<<: 3}\n", "InvalidYaml", 2, "merging"),
-        (b"a: &x 1\nvllm: &x 2\n", "InvalidYaml", 2, "duplicate anchor"),
         (b"vllm: 1\nspec: \x1b[31m\n", "InvalidYaml", 2, "control characters"),
         (b"!!str {=: x, kind: ConfigMap}\n", "InvalidYaml", 1, "does not make an object"),
         (b"!reset {kind: ConfigMap}\n", "InvalidYaml", 1, "does not make an object"),
