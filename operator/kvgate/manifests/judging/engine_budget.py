@@ -158,6 +158,11 @@ def _values(facts: EngineFacts, line: CommandLine, version: str) -> dict[str, An
     values = {**told, **settings, "model": name or "model", "gpu": facts.chosen.name, "vllm_version": version}
     if facts.model_config is not None and catalogue.find_model(name) is None:
         values["model_config"] = parse_config_text(facts.model_config)
+    may_be_converted = (facts.model is not None and facts.model.is_place) or "hf_overrides" in settings
+    if (
+        may_be_converted and "quantization" in settings
+    ):  # a folder, or another file, may hold what the published model lacks
+        values["revision"] = settings.get("revision") or "a copy"
     if facts.engine.takes_any_length:
         values[ALLOW_LONG] = True
     part = facts.engine.gpu_part
