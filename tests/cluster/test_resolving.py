@@ -237,7 +237,7 @@ def test_a_namespace_that_names_200_models_delays_no_other(objects: Objects, hub
             for number in range(200)
         ))  # fmt: skip
         wait_until(lambda: door.count("kvgate_models_waiting") >= 90, "many wait")
-        objects.settle()
+        objects.settle(quiet_seconds=1.0)
         began = time.monotonic()
         apply(objects, "victim", "mine/victim")
         objects.wait_for("victim", "Accepted", "True", "Fits")
