@@ -215,9 +215,8 @@ def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Locat
     needed = gpus_needed(line)
     counts_chips = any(hint.name == "resource" and not _WHOLE_GPUS.fullmatch(hint.value) for hint in engine.hints)
     is_open = counts_chips or sign_of_cpus(engine) or any(name in line.unknown for name in _SIZES)
-    if (
-        engine.is_partial and engine.num_pods == 1
-    ):  # the stages of a pipeline may stand in pods of a group that nobody sees
+    # the stages of a pipeline may stand in pods of a group that nobody sees
+    if engine.is_partial and engine.num_pods == 1:
         is_open = is_open or _size(line, "pipeline_parallel_size") > 1
     # the stages of vllm-omni are on the GPUs that its own configuration gives them
     if needed is None or is_open or any(word.text == "--omni" for word in engine.arguments):

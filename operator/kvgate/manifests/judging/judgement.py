@@ -19,18 +19,8 @@ from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge.drafts import UNKNOWN_DRAFT
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.judge.models import UNKNOWN_MODEL
-from kvgate.judge.on_accelerators import (
-    WORST_FIRST,
-    AcceleratorVerdict,
-    joined,
-    memory_needed,
-    verdicts_on,
-)
-from kvgate.manifests.judging.engine_budget import (
-    OVERSUBSCRIBED,
-    EngineFacts,
-    host_names,
-)
+from kvgate.judge.on_accelerators import WORST_FIRST, AcceleratorVerdict, joined, memory_needed, verdicts_on
+from kvgate.manifests.judging.engine_budget import OVERSUBSCRIBED, EngineFacts, host_names
 from kvgate.manifests.judging.gpus import TOO_FEW_GPUS, Pools, choose
 from kvgate.manifests.judging.model_names import Named, find_model
 from kvgate.manifests.judging.release_range import Assumed, JudgedEngine, joined_ends, judged_at_ends, key_of
@@ -109,7 +99,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         calibration=defaults.calibration,
         models=defaults.models.without_fetched(model.name) if model and model.is_place else defaults.models,
     )
-    if chosen.name is None and not chosen.is_open:
+    if chosen.is_unjudged:
         judged = _not_judged(joined_ends(judged_at_ends(facts)))
     elif chosen.is_open:
         judged = _judged_on_any(facts)

@@ -6,23 +6,10 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kvgate.budget import (
-    Verdict,
-    Workload,
-    parse_patch,
-)
+from kvgate.budget import Verdict, Workload, parse_patch
 from kvgate.judge.assess import Assessment
-from kvgate.judge.on_accelerators import (
-    AcceleratorVerdict,
-    MemoryNeeded,
-)
-from kvgate.manifests.judging.engine_budget import (
-    EngineFacts,
-    ask_budget,
-    host_findings,
-    is_partly_seen,
-    version_path,
-)
+from kvgate.judge.on_accelerators import AcceleratorVerdict, MemoryNeeded
+from kvgate.manifests.judging.engine_budget import EngineFacts, ask_budget, host_findings, is_partly_seen, version_path
 from kvgate.manifests.judging.gpus import gpu_count_problems
 from kvgate.manifests.judging.line_findings import line_findings, undecided_settings
 from kvgate.manifests.judging.surroundings import start_advice
