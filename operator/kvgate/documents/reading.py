@@ -32,6 +32,11 @@ STDIN_NAME = "<stdin>"
 """Name of standard input in findings."""
 
 _TEMPLATE_HELP = "this looks like a Helm template; render it first: helm template CHART | kvgate check -"
+_NAME = r"[-~ ]*([\w.][\w. -]{0,100}?)[-~ ]*"
+_FIELD = pattern(rf"\{{\{{\{{{_NAME}\}}\}}\}}|\{{\{{{_NAME}\}}\}}")
+"""A field of a template that stands for a value: `{{ .Values.image }}`, `{{{PREFIX}}}`."""
+_NO_NAME = re.compile(r"\W+")
+_COMMENT_OF_CODE = pattern(rb"^\s*(?://|/\*)", re.MULTILINE)
 
 
 class Document(Struct, frozen=True, kw_only=True, dict=True):
@@ -243,13 +248,6 @@ class Reading(Struct, frozen=True, kw_only=True):
             comments=(*waiting, *comments),
             origin=origin,
         )
-
-
-_NAME = r"[-~ ]*([\w.][\w. -]{0,100}?)[-~ ]*"
-_FIELD = pattern(rf"\{{\{{\{{{_NAME}\}}\}}\}}|\{{\{{{_NAME}\}}\}}")
-"""A field of a template that stands for a value: `{{ .Values.image }}`, `{{{PREFIX}}}`."""
-_NO_NAME = re.compile(r"\W+")
-_COMMENT_OF_CODE = pattern(rb"^\s*(?://|/\*)", re.MULTILINE)
 
 
 def _has_mappings_as_keys(root: yaml.Node) -> bool:

@@ -121,7 +121,7 @@ def _looks_like(name: ImageName) -> str | None:
     """Return a release of vLLM that the tag of somebody's image of vLLM has; other numbers are its own."""
     match = _RELEASE.search(name.tag)
     is_vllm = "vllm" in name.repository.rpartition("/")[2] and not name.repository.endswith(_OWN_TAGS)
-    is_release = match is not None and match[1] in {row["release"] for row in _read("release_days.csv")}
+    is_release = match is not None and any(row["release"] == match[1] for row in _read("release_days.csv"))
     return match[1] if match and is_vllm and is_release else None
 
 
