@@ -1,4 +1,4 @@
-"""How `kvgate check` takes a repository in which nearly everything is no engine: CRDs as YAML, and results of benchmarks as JSON.
+"""The cost of `kvgate check` on a repository in which nearly everything is no engine: CRDs as YAML, and results of benchmarks as JSON.
 
     python benchmarks/large_inputs.py
 

@@ -11,7 +11,7 @@ _ENDING = ".answer.yaml"
 
 
 class EngineAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a careful reader says about one engine."""
+    """The answer of a careful reader about one engine."""
 
     name: str | None = None
     """Name of the object, or of the entry in a values file; None where it has none."""
@@ -30,9 +30,9 @@ class EngineAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     verdict: str | list[str] | None = None
     """Any one of a list is right; None for an engine that runs on no GPU."""
     starts_on: list[str] = []
-    """Where no GPU is named: GPUs on which it certainly starts."""
+    """GPUs on which it certainly starts, where no GPU is named."""
     not_on: list[str] = []
-    """Where no GPU is named: GPUs on which it certainly does not start."""
+    """GPUs on which it certainly does not start, where no GPU is named."""
     must: list[str] = []
     """Rules that have to appear."""
     must_not: list[str] = []
@@ -42,7 +42,7 @@ class EngineAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a careful reader says about one file or folder."""
+    """The answers of a careful reader about one file or folder."""
 
     engines: list[EngineAnswer]
     optional: bool = False

@@ -39,7 +39,7 @@ where that package has one (0.22), so that it is not here; nor is MultiConnector
 
 
 class Manager(Struct, frozen=True, kw_only=True):
-    """Whether the manager runs, and what decided that."""
+    """The answer whether the manager runs, with what decided it."""
 
     runs: bool
     """False where it is surely off."""
