@@ -1,6 +1,8 @@
 """The beginning of most tests of a control plane: the plane, a controller, and the objects that it serves."""
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -32,3 +34,10 @@ def door(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Door]:
 def objects(plane: ControlPlane, door: Door) -> Objects:
     """The objects that the controller serves."""
     return Objects(plane=plane)
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A TMPDIR for a program that must leave it empty. It is short, because the path of a socket in it may have 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="k-") as folder:
+        yield Path(folder)

@@ -19,13 +19,12 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def test_predicted_and_observed_stand_side_by_side_and_the_alerts_fire(
-    pytestconfig: pytest.Config, tmp_path: Path
+    pytestconfig: pytest.Config, tmp_path: Path, temporary: Path
 ) -> None:
     require_assets(pytestconfig)
     require_prometheus(pytestconfig, "3")
     require_matplotlib(pytestconfig)
-    picture, temporary = tmp_path / "observed.png", tmp_path / "tmp"
-    temporary.mkdir()
+    picture = tmp_path / "observed.png"
     command = [sys.executable, ROOT / "tools" / "observe.py", "--picture", picture]
     environment = {**os.environ, "TMPDIR": str(temporary)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=280)
