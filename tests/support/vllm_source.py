@@ -191,7 +191,26 @@ class Logger:
         name = "vllm:cache_info"
 """
 
+CONNECTOR = """
+class Names:
+    LOADED = "vllm:loaded_bytes"
+    SIZE = "vllm:load_size"
+    SKIPPED = "vllm:skipped"
+
+
+FAILED = "vllm:failed"
+PREFIX = "vllm:of_a_tier_"
+DEFINITIONS = {Names.LOADED: CounterMetadata(documentation=""), Names.SIZE: HistogramMetadata(documentation="")}
+DEFINITIONS[Names.SKIPPED] = CounterMetadata(documentation="")
+
+
+class Stats:
+    def __init__(self):
+        self.failed = self._counter_cls(name=FAILED, documentation="of vllm:others")
+"""
+
 FILES = {
+    "vllm/distributed/kv_transfer/offloading.py": CONNECTOR,
     "vllm/config/__init__.py": "from vllm.config.cache import CacheConfig, ModelConfig\n",
     "vllm/config/cache.py": CONFIG,
     "vllm/engine/arg_utils.py": ARGUMENTS,

@@ -16,11 +16,17 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from controlplane.programs import free_port
 from fleet import fake_vllm
-from fleet.fake_vllm import FAULTS, HUGE_BYTES, Engine, NotLoopback, Replay, names_in, recorded_run, serving
+from fleet.fake_vllm import FAULTS, HUGE_BYTES, PARTS, Engine, NotLoopback, Replay, names_in, recorded_run, serving
 from kvgate.controller.decision import assess_owner
 from kvgate.rendering.workload import Rendered, render
 from kvgate.sources.engine_metrics import read_engine
-from kvgate.vllm.metric_names import ENGINE_METRICS, KV_CACHE_USAGE, PREFIX_CACHE_HITS, PREFIX_CACHE_QUERIES
+from kvgate.vllm.metric_names import (
+    ENGINE_METRICS,
+    KV_CACHE_USAGE,
+    OPTIONAL_METRICS,
+    PREFIX_CACHE_HITS,
+    PREFIX_CACHE_QUERIES,
+)
 from kvgate.vllm.options import releases_read
 from support.manifests import an_owner
 
@@ -87,7 +93,10 @@ def test_in_a_loop_counters_go_on_and_gauges_start_again() -> None:
     first = next(row for row in reversed(recorded_run()) if row["t_seconds"] <= 26)
     assert replay.row()["kv_cache_usage"] == first["kv_cache_usage"]
     assert replay.row()["preemptions"] == first["preemptions"] + 32
-    assert replay.row()["le_+Inf"] == first["le_+Inf"] + recorded_run()[-1]["le_+Inf"]
+    assert (
+        replay.row()["time_to_first_token_le_+Inf"]
+        == first["time_to_first_token_le_+Inf"] + recorded_run()[-1]["time_to_first_token_le_+Inf"]
+    )
     assert not replay.is_over
 
 
@@ -95,6 +104,22 @@ def test_in_a_loop_counters_go_on_and_gauges_start_again() -> None:
 def test_each_release_has_every_metric_but_v0_counted_no_tokens_of_the_prefix_cache(release: str) -> None:
     missing = [metric for metric in ENGINE_METRICS if not names_in(metric, release)]
     assert missing == ([PREFIX_CACHE_QUERIES, PREFIX_CACHE_HITS] if release.startswith("0.6.") else [])
+
+
+@pytest.mark.parametrize("part", sorted(PARTS))
+def test_an_optional_part_has_metrics_that_only_an_engine_with_it_has(part: str) -> None:
+    port, other = free_port(), free_port()
+    with (
+        serving(Engine(vllm_version="0.33.0", parts=frozenset({part})), ("127.0.0.1", port)),
+        serving(Engine(vllm_version="0.33.0"), ("127.0.0.1", other)),
+    ):
+        with_it, without = (samples(parse_text(get(each).body.decode())) for each in (port, other))
+    optional = {name.name for metric in OPTIONAL_METRICS for name in metric.names}
+    bases = {
+        name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in {*with_it} - {*without}
+    }
+    assert bases
+    assert bases <= optional
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
@@ -36,10 +37,11 @@ from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from kvgate.budget.versions import parse_patch
-from kvgate.vllm.metric_names import CACHE_CONFIG_INFO, ENGINE_METRICS, EngineMetric
+from kvgate.vllm import metric_names
+from kvgate.vllm.metric_names import CACHE_CONFIG_INFO, ENGINE_METRICS, REQUEST_SUCCESS, EngineMetric
 
 RECORDED = Path(__file__).resolve().parent / "data" / "pressure_run.csv"
-BUCKET = "le_"
+BUCKET = "_le_"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +61,8 @@ class Engine:
     is_vllm: bool = True
     api_key: str = ""
     """Key that paths such as /v1 require; none where it is empty."""
+    parts: frozenset[str] = frozenset()
+    """Optional parts with metrics of their own: the names in PARTS. Nobody recorded these: they follow the recorded tokens."""
 
     @property
     def size_tokens(self) -> int | None:
@@ -143,6 +147,16 @@ class EngineCollector:
                     else:
                         self._add(family, metric, {"model_name": self.engine.model_name, **labels}, row)
                 yield family
+        yield from self._of_parts(row)
+
+    def _of_parts(self, row: Mapping[str, float]) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        for metric, labels, value in chain.from_iterable(PARTS[part](row) for part in sorted(self.engine.parts)):
+            own = {"model_name": self.engine.model_name, "engine": "0", **labels}
+            suffix = own.pop(SUFFIX, "")
+            for name in names_in(metric, self.engine.vllm_version):
+                families.setdefault(name, FAMILIES[metric.kind](name)).add_sample(name + suffix, own, value)
+        yield from families.values()
 
     def _labels(self) -> Iterable[dict[str, str]]:
         """V0 has no label `engine`."""
@@ -161,16 +175,67 @@ class EngineCollector:
 
     def _add(self, family: Metric, metric: EngineMetric, labels: dict[str, str], row: Mapping[str, float]) -> None:
         if metric.kind == "histogram":
-            counts = [(name, value) for name, value in row.items() if name.startswith(BUCKET)]
+            prefix = metric.key + BUCKET
+            counts = [(name, value) for name, value in row.items() if name.startswith(prefix)]
             for name, count in counts:
-                family.add_sample(f"{family.name}_bucket", {**labels, "le": name.removeprefix(BUCKET)}, count)
+                family.add_sample(f"{family.name}_bucket", {**labels, "le": name.removeprefix(prefix)}, count)
             family.add_sample(f"{family.name}_count", labels, counts[-1][1])
             family.add_sample(f"{family.name}_sum", labels, row[f"{metric.key}_sum"])
             return
         override = self.engine.kv_cache_usage if metric.key == "kv_cache_usage" else None
         name = f"{family.name}_total" if metric.kind == "counter" else family.name
-        family.add_sample(name, labels, row[metric.key] if override is None else override)
+        value = row[metric.key] if override is None else override
+        if metric is REQUEST_SUCCESS:
+            for reason in FINISHED:
+                family.add_sample(name, {**labels, "finished_reason": reason}, value * (reason == FINISHED[0]))
+            return
+        family.add_sample(name, labels, value)
 
+
+FINISHED = ("length", "stop", "abort", "error")
+"""Reasons for which a request ends; every recorded one came to its limit."""
+
+Part = Iterable[tuple[EngineMetric, dict[str, str], float]]
+
+
+def _offloading(row: Mapping[str, float]) -> Part:
+    """Half of the prompt's tokens are found on the host, and a tenth of the others in the tier behind it."""
+    tokens, tier = row["prompt_tokens"], {"tier": "fs"}
+    yield metric_names.EXTERNAL_PREFIX_CACHE_QUERIES, {}, tokens
+    yield metric_names.EXTERNAL_PREFIX_CACHE_HITS, {}, tokens / 2
+    yield metric_names.KV_OFFLOAD_LOADED, {}, tokens / 2 * 131072
+    yield metric_names.KV_OFFLOAD_STORED, {}, tokens * 131072
+    yield metric_names.KV_OFFLOAD_HOST_USAGE, {}, min(tokens / 80_000, 1)
+    yield metric_names.KV_OFFLOAD_FAILURES, {}, 0
+    yield metric_names.KV_OFFLOAD_TIER_QUERIES, tier, tokens / 32
+    yield metric_names.KV_OFFLOAD_TIER_HITS, tier, tokens / 320
+
+
+def _transfers(row: Mapping[str, float]) -> Part:
+    """Every request's KV cache comes from a prefill pod; two were late."""
+    requests = row["time_to_first_token_le_+Inf"]
+    for metric, mean in ((metric_names.KV_TRANSFER_SECONDS, 0.012), (metric_names.KV_TRANSFER_BYTES, 6e7)):
+        yield metric, {SUFFIX: "_bucket", "le": str(mean)}, requests / 2
+        yield metric, {SUFFIX: "_bucket", "le": str(mean * 4)}, requests
+        yield metric, {SUFFIX: "_bucket", "le": "+Inf"}, requests
+        yield metric, {SUFFIX: "_sum"}, requests * mean
+        yield metric, {SUFFIX: "_count"}, requests
+    yield metric_names.KV_TRANSFER_FAILURES, {}, 0
+    yield metric_names.KV_TRANSFER_EXPIRED, {}, min(requests, 2)
+
+
+def _adapters(row: Mapping[str, float]) -> Part:
+    names = {"max_lora": "2", "running_lora_adapters": "legal,support", "waiting_lora_adapters": "french"}
+    yield metric_names.LORA_INFO, names, row["t_seconds"]
+
+
+PARTS: Mapping[str, Callable[[Mapping[str, float]], Part]] = {
+    "adapters": _adapters,
+    "offloading": _offloading,
+    "transfers": _transfers,
+}
+SUFFIX = "suffix"
+"""No label: the end of the name of a histogram's series."""
 
 FAMILIES: Mapping[str, Callable[[str], Metric]] = {
     "gauge": lambda name: GaugeMetricFamily(name, "As vLLM exports it."),

@@ -6,18 +6,21 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from vllm_release.hints import last_name, literal_values
 from vllm_release.options import OptionFacts, read_options
 from vllm_release.reading import Reading
-from vllm_release.source import Module, NotRead, Source
+from vllm_release.source import NotRead, Source
 from vllm_release.values import Frame, Unread
 
 REGISTRY = "vllm/model_executor/models/registry.py"
 CACHE_CONFIG = "vllm/config/cache.py"
 ARGUMENTS = "vllm/engine/arg_utils.py"
 METRICS = "vllm/v1/metrics/loggers.py"
+CONNECTORS = ("vllm/distributed/kv_transfer/", "vllm/v1/kv_offload/", "vllm/v1/simple_kv_offload/")
+"""Folders of the parts that move KV cache between GPUs, hosts and pods; each has metrics of its own."""
 PARSERS = {
     "--reasoning-parser": ("vllm/reasoning/__init__.py", "_REASONING_PARSERS_TO_REGISTER"),
     "--tool-call-parser": ("vllm/tool_parsers/__init__.py", "_TOOL_PARSERS_TO_REGISTER"),
@@ -25,7 +28,7 @@ PARSERS = {
 """Options that take a parser's name: the file and the variable with the names that vLLM brings along."""
 SERVER = "OPENAI_API_SERVER"
 """The usage context of `vllm serve`."""
-_METRIC = re.compile(r"vllm:[a-z0-9_]+")
+_METRIC = re.compile(r"vllm:[a-z0-9_]*[a-z0-9]")
 _KINDS = ("gauge", "counter", "histogram")
 
 
@@ -62,7 +65,7 @@ def read_release(source: Source) -> ReleaseFacts:
         options=read_options(source),
         parsers={option: _names(source, path, variable) for option, (path, variable) in PARSERS.items()},
         model_classes=_names(source, REGISTRY, "_VLLM_MODELS"),
-        metrics=dict(sorted(_metrics(source.file(METRICS)))),
+        metrics=dict(sorted(_metrics(source))),
         kv_cache_dtypes=_kv_cache_dtypes(source),
         batch_tiers=_batch_tiers(source),
     )
@@ -88,21 +91,51 @@ def _kv_cache_dtypes(source: Source) -> tuple[str, ...]:
     return values
 
 
-def _metrics(module: Module) -> Iterator[tuple[str, str]]:
+def _metrics(source: Source) -> Iterator[tuple[str, str]]:
     """(name, kind); a name that is no argument of a metric's class is that of an info, which is a gauge."""
-    kinds = {id(argument): kind for argument, kind in _arguments_of_metrics(module.tree)}
-    for node in ast.walk(module.tree):
+    of_connectors = sorted(path for path in source.files if path.startswith(CONNECTORS))
+    trees = [source.file(path).tree for path in (METRICS, *of_connectors)]
+    constants = {name: value for tree in trees for name, value in _constants(tree.body)}
+    kinds = dict(pair for tree in trees for pair in _kinds(tree, constants))
+    for node in chain.from_iterable(map(ast.walk, trees)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _METRIC.fullmatch(node.value):
-            name, kind = node.value.removeprefix("vllm:"), kinds.get(id(node), "gauge")
+            name, kind = node.value.removeprefix("vllm:"), kinds.get(node.value, "gauge")
             yield (f"{name.removesuffix('_total')}_total" if kind == "counter" else name), kind
 
 
-def _arguments_of_metrics(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+def _constants(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(name in the source, text) of the constants of a module and of its classes: `Names.LOADED`, "vllm:loaded"."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield from _constants(node.body, f"{node.name}.")
+        elif (
+            isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        ):
+            yield from ((f"{prefix}{ast.unparse(target)}", node.value.value) for target in node.targets)
+
+
+def _kinds(tree: ast.AST, constants: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """(name, kind): the name is an argument of a metric's class, or the key under which a dictionary holds one."""
     for node in ast.walk(tree):
-        called = last_name(node.func).lower() if isinstance(node, ast.Call) else ""
-        kind = next((kind for kind in _KINDS if kind in called), None)
-        if isinstance(node, ast.Call) and kind:
-            yield from ((argument, kind) for argument in (*node.args, *(keyword.value for keyword in node.keywords)))
+        match node:
+            case ast.Call(args=names, keywords=keywords):
+                found = [(name, node) for name in (*names, *(keyword.value for keyword in keywords))]
+            case ast.Dict(keys=keys, values=values):
+                found = [(key, value) for key, value in zip(keys, values, strict=True) if key]
+            case ast.Assign(targets=[ast.Subscript(slice=key)], value=value):
+                found = [(key, value)]
+            case _:
+                continue
+        for name, value in found:
+            text = name.value if isinstance(name, ast.Constant) else constants.get(ast.unparse(name))
+            kind = _kind(value) if isinstance(value, ast.Call) else ""
+            if isinstance(text, str) and kind:
+                yield text, kind
+
+
+def _kind(call: ast.Call) -> str:
+    """Return the kind that the called class has in its name; empty without one."""
+    return next((kind for kind in _KINDS if kind in last_name(call.func).lower()), "")
 
 
 # Batch limits

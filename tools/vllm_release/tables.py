@@ -323,7 +323,7 @@ _CLASSES_HEAD = """\
 class,absent_in,since,until,removed_in
 """
 _METRICS_HEAD = """\
-# Metrics of vLLM's engine, without the prefix `vllm:`: read in the loggers of the releases in options.json.
+# Metrics of vLLM's engine, without the prefix `vllm:`: read in the loggers and the KV connectors of the releases in options.json.
 # A counter ends in `_total` as it is scraped; a histogram is without its suffixes. `since` and `removed_in` as in tool_parsers.csv.
 name,kind,since,removed_in
 """

@@ -98,6 +98,13 @@ PREFIX_CACHE_HITS = _named(
 PROMPT_TOKENS = _named("prompt_tokens", "prompt_tokens_total")
 GENERATION_TOKENS = _named("generation_tokens", "generation_tokens_total")
 TIME_TO_FIRST_TOKEN = _named("time_to_first_token", "time_to_first_token_seconds")
+INTER_TOKEN_LATENCY = _named("inter_token_latency", "inter_token_latency_seconds", "time_per_output_token_seconds")
+"""Time between two tokens of a request; the older name counts the same thing."""
+E2E_LATENCY = _named("e2e_latency", "e2e_request_latency_seconds")
+"""Time from the arrival of a request to its last token."""
+QUEUE_TIME = _named("queue_time", "request_queue_time_seconds")
+REQUEST_SUCCESS = _named("request_success", "request_success_total")
+"""Finished requests, with the label `finished_reason`: an abort and an error count too, whatever the name says."""
 
 ENGINE_METRICS = (
     CACHE_CONFIG_INFO,
@@ -110,6 +117,50 @@ ENGINE_METRICS = (
     PROMPT_TOKENS,
     GENERATION_TOKENS,
     TIME_TO_FIRST_TOKEN,
+    INTER_TOKEN_LATENCY,
+    E2E_LATENCY,
+    QUEUE_TIME,
+    REQUEST_SUCCESS,
 )
+"""Metrics that an engine exports whatever its settings are."""
 
-SCRAPED_NAMES = frozenset(chain.from_iterable((name.name for name in metric.names) for metric in ENGINE_METRICS))
+EXTERNAL_PREFIX_CACHE_QUERIES = _named("external_prefix_cache_queries", "external_prefix_cache_queries_total")
+"""Tokens that were looked up in the KV connector, because the engine's own prefix cache did not have them."""
+EXTERNAL_PREFIX_CACHE_HITS = _named("external_prefix_cache_hits", "external_prefix_cache_hits_total")
+KV_OFFLOAD_LOADED = _named("kv_offload_loaded", "kv_offload_load_bytes_total")
+KV_OFFLOAD_STORED = _named("kv_offload_stored", "kv_offload_store_bytes_total")
+KV_OFFLOAD_HOST_USAGE = _named("kv_offload_host_usage", "kv_offload_cpu_cache_usage_perc")
+"""Share from 0 to 1 of the host's part of the KV cache."""
+KV_OFFLOAD_FAILURES = _named("kv_offload_failures", "kv_offload_allocation_failure_total")
+KV_OFFLOAD_TIER_QUERIES = _named("kv_offload_tier_queries", "kv_offload_tiering_chunk_queries_total")
+"""Chunks that were looked up in a tier behind the host's memory, with the label `tier`."""
+KV_OFFLOAD_TIER_HITS = _named("kv_offload_tier_hits", "kv_offload_tiering_chunk_hits_total")
+KV_TRANSFER_SECONDS = _named("kv_transfer_seconds", "nixl_xfer_time_seconds")
+"""Time of one transfer of KV cache from a prefill pod."""
+KV_TRANSFER_BYTES = _named("kv_transfer_bytes", "nixl_bytes_transferred")
+KV_TRANSFER_FAILURES = _named("kv_transfer_failures", "nixl_num_failed_transfers_total")
+KV_TRANSFER_EXPIRED = _named("kv_transfer_expired", "nixl_num_kv_expired_reqs_total")
+"""Requests whose KV cache a prefill pod dropped because no decode pod fetched it in time."""
+LORA_INFO = _named("lora_info", "lora_requests_info")
+"""Time of the last change in seconds since 1970; the adapters are in the labels, so each change is a new series."""
+
+OPTIONAL_METRICS = (
+    EXTERNAL_PREFIX_CACHE_QUERIES,
+    EXTERNAL_PREFIX_CACHE_HITS,
+    KV_OFFLOAD_LOADED,
+    KV_OFFLOAD_STORED,
+    KV_OFFLOAD_HOST_USAGE,
+    KV_OFFLOAD_FAILURES,
+    KV_OFFLOAD_TIER_QUERIES,
+    KV_OFFLOAD_TIER_HITS,
+    KV_TRANSFER_SECONDS,
+    KV_TRANSFER_BYTES,
+    KV_TRANSFER_FAILURES,
+    KV_TRANSFER_EXPIRED,
+    LORA_INFO,
+)
+"""Metrics of newer releases, or of engines with a KV connector or adapters."""
+
+SCRAPED_NAMES = frozenset(
+    chain.from_iterable((name.name for name in metric.names) for metric in (*ENGINE_METRICS, *OPTIONAL_METRICS))
+)

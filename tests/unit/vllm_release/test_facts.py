@@ -18,9 +18,13 @@ def test_a_release_is_read() -> None:
 def test_metrics_are_named_as_they_are_scraped() -> None:
     assert read_release(new_source()).metrics == {
         "cache_info": "gauge",
+        "failed_total": "counter",
+        "load_size": "histogram",
+        "loaded_bytes_total": "counter",
         "preempted_total": "counter",
         "read_total": "counter",
         "running": "gauge",
+        "skipped_total": "counter",
         "wait_seconds": "histogram",
     }
 
