@@ -15,7 +15,7 @@ from kvgate.controller.process import ClusterNotPrepared, ThreadDied, run
 from kvgate.controller.starts import ConfigMapName
 from kvgate.controller.state import RESOLVE_SECONDS, ControllerOptions
 from kvgate.rendering.pod import IMAGES
-from kvgate.runtime.service import calibration_options, log_as_json
+from kvgate.runtime.service import calibration_options, log_as_json, otlp_options
 
 
 def _config_map_name(_context: click.Context, _option: click.Parameter, text: str | None) -> ConfigMapName | None:
@@ -88,6 +88,7 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
     type=click.FloatRange(min=1),
     help="Time between two reads of the metrics of running vLLM pods, ± 10 %.",
 )
+@otlp_options
 def controller(kubeconfig: Path | None, **options: Any) -> None:
     """Reconcile InferenceDeployments.
 

@@ -21,6 +21,7 @@ from kvgate.metrics import registry as metrics
 from kvgate.metrics.exporter import DeploymentSnapshot, counter, gauge, new_registry
 from kvgate.rendering.pod import VLLM_ALONE
 from kvgate.runtime.background import Troubles
+from kvgate.runtime.service import OtlpOptions
 
 MAX_LAG_SECONDS = 10.0
 """Time without a beat of kopf's event loop after which something blocks it."""
@@ -50,6 +51,8 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     lease_namespace: str = leases.NAMESPACE
     instance: str = ""
     """The installation that this process belongs to; empty: the name of the machine."""
+    otlp: OtlpOptions | None = None
+    """Receiver of the metrics; None where nothing is pushed."""
 
 
 @dataclass(kw_only=True)

@@ -249,6 +249,11 @@ class DeploymentSnapshot:
     def __init__(self) -> None:
         self._samples: Samples = MappingProxyType({})
 
+    @property
+    def samples(self) -> Samples:
+        """The samples of one publication."""
+        return self._samples
+
     def publish(self, samples: Samples) -> None:
         """Replace all samples; a scrape sees the old ones or the new ones, never a mixture."""
         self._samples = MappingProxyType(dict(samples))

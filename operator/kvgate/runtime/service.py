@@ -6,13 +6,16 @@ import signal
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import wraps
+from importlib.util import find_spec
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from kvgate.budget import CalibrationScope
 from kvgate.calibration.records import Trust
-from kvgate.text.inert import inert, inert_values, json_text
+from kvgate.text.inert import inert, inert_line, inert_values, json_text
+from kvgate.text.patterns import pattern
 
 
 class JsonLines(logging.Formatter):
@@ -47,6 +50,51 @@ def stop_signal() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     return stopped
+
+
+class OtlpOptions(Struct, frozen=True, kw_only=True):
+    """Where metrics are pushed to, and how often."""
+
+    endpoint: str
+    interval_seconds: float
+
+
+_ENDPOINT = pattern(r"https?://[A-Za-z0-9.\[\]:-]+(/[A-Za-z0-9._~/-]*)?")
+
+
+def otlp_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --otlp-endpoint and --otlp-seconds; the command gets both as `otlp`, which is None without an endpoint."""
+
+    @click.option(
+        "--otlp-endpoint",
+        metavar="URL",
+        help="Base address of an OpenTelemetry receiver (OTLP over HTTP) that metrics are pushed to."
+        " OTEL_EXPORTER_OTLP_HEADERS, …_CERTIFICATE, …_COMPRESSION, OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME are read."
+        " Without it nothing is pushed.",
+    )
+    @click.option(
+        "--otlp-seconds",
+        default=60.0,
+        type=click.FloatRange(1, 3600),
+        help="Time between two pushes to --otlp-endpoint.",
+    )
+    @wraps(command)
+    def with_otlp(*, otlp_endpoint: str | None, otlp_seconds: float, **options: Any) -> Any:
+        if otlp_endpoint is None:
+            return command(otlp=None, **options)
+        if not _ENDPOINT.fullmatch(otlp_endpoint):
+            raise click.BadParameter(
+                f"{inert_line(otlp_endpoint)} is no address of a receiver; give one such as http://collector:4318, without user,"
+                " password or query",
+                param_hint="--otlp-endpoint",
+            )
+        try:
+            find_spec("opentelemetry.exporter.otlp.proto.http")
+        except ModuleNotFoundError:
+            raise click.UsageError("--otlp-endpoint needs OpenTelemetry's SDK: pip install 'kvgate[otlp]'") from None
+        return command(otlp=OtlpOptions(endpoint=otlp_endpoint, interval_seconds=otlp_seconds), **options)
+
+    return with_otlp
 
 
 def calibration_options(images: Iterable[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

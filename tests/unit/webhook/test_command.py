@@ -30,7 +30,7 @@ NewReview = Callable[..., dict[str, Any]]
 class Process:
     """`kvgate webhook` on ports of its own choice; `log` is what it wrote so far."""
 
-    def __init__(self, secret: Path) -> None:
+    def __init__(self, secret: Path, *more: str) -> None:
         options = [
             "--host",
             "127.0.0.1",
@@ -44,7 +44,7 @@ class Process:
             "0",
         ]
         files = ["--tls-cert", str(secret / "tls.crt"), "--tls-key", str(secret / "tls.key")]
-        command = [sys.executable, "-m", "kvgate", "webhook", *options, *files]
+        command = [sys.executable, "-m", "kvgate", "webhook", *options, *files, *more]
         self.popen = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.log = self._lines_until("listening")
         self.ports = json.loads(self.log[-1])
@@ -170,3 +170,21 @@ def test_the_door_imports_neither_kopf_nor_kubernetes() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "['aiohttp']"
+
+
+def test_it_pushes_its_metrics_where_it_is_told_to_and_ends_as_fast_as_before(secret: Path) -> None:
+    pytest.importorskip("opentelemetry.sdk", reason="the extra `otlp` is not installed")
+    from support.otlp import attributes, receiving
+
+    with receiving() as receiver:  # it takes the request and hangs
+        process = Process(secret, f"--otlp-endpoint={receiver.address}")
+        try:
+            receiver.wait()
+            process.popen.send_signal(signal.SIGTERM)
+            assert process.popen.wait(timeout=20) == 0
+        finally:
+            process.popen.kill()
+            process.popen.communicate()
+    resource = dict(attributes(receiver.requests[0].resource_metrics[0].resource))
+    assert resource["service.name"] == "kvgate-webhook"
+    assert "kvgate_webhook_certificate_expiry_timestamp_seconds" in receiver.metrics
