@@ -14,15 +14,17 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from kvgate.metrics.endpoint import metrics_answer
-from kvgate.metrics.exporter import DeploymentSample, DeploymentSnapshot, ObservedSample, new_registry, series_of
+from kvgate.metrics.exporter import DeploymentSnapshot, new_registry, series_of
 from kvgate.metrics.registry import OWNER_LABELS
+from kvgate.metrics.samples import DeploymentSample, MemorySample, ObservedSample, PodSample, RolloutSample
 
 TARGET_MILLISECONDS = 200
 ACCEPTED = {
     "text 0.0.4": "text/plain;version=0.0.4",
     "OpenMetrics 1.0": "application/openmetrics-text;version=1.0.0",
 }
-TERMS = ("total", "requested", "weights", "peak_activation", "non_torch", "cuda_graph")
+TERMS = ("weights", "peak_activation", "non_torch", "cuda_graph", "kv_cache", "not_requested")
+PODS = 2
 FULL = DeploymentSample(
     namespace="serving",
     name="chat",
@@ -40,8 +42,22 @@ FULL = DeploymentSample(
     max_num_seqs=1,
     gpus=1,
     observed=ObservedSample(pods=2, capacity_tokens=2, usage_ratio=0.5, error_ratio=0.01),
-    gpu_memory_bytes=tuple((term, 1) for term in TERMS),
-    conditions=tuple((f"Condition{number}", "True") for number in range(8)),
+    demand_tokens=1,
+    memory=MemorySample(total_bytes=6, requested_bytes=5, terms=tuple((term, 1) for term in TERMS)),
+    load_seconds=600,
+    rollout=RolloutSample(wanted=PODS, ready=PODS, updated=PODS),
+    pods=tuple(
+        PodSample(
+            name=f"chat-7c5ddbdf54-{index}",
+            node=f"gpu-{index}",
+            is_ready=True,
+            started_seconds=1_795_000_000.0,
+            capacity_tokens=100_000,
+            usage_ratio=0.25,
+        )
+        for index in range(PODS)
+    ),
+    conditions=tuple((f"Condition{number}", "True", "Reason") for number in range(8)),
 )
 
 

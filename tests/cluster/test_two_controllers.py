@@ -47,7 +47,7 @@ class Controller:
     @property
     def is_active(self) -> bool:
         with contextlib.suppress(OSError):
-            return "kvgate_leader 1.0" in scrape(self.port)
+            return 'kvgate_leader{lease="kvgate-controller"} 1.0' in scrape(self.port)
         return False
 
     def readyz(self) -> tuple[int, str]:

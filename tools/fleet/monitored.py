@@ -30,26 +30,20 @@ from controlplane.prometheus import Prometheus
 from fleet import discovered_pods
 from fleet.discovered_pods import engine_pod, kvgate_pod
 from fleet.fake_vllm import Engine, Replay, serving
-from kvgate.api.conditions import ConditionType
+from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.validation import parse_document
+from kvgate.cluster import leases
 from kvgate.judge.assess import Assessment, Decision, assess
 from kvgate.judge.facts import ConfigMissing, gather
+from kvgate.judge.summary import accepted
 from kvgate.metrics import registry
 from kvgate.metrics.endpoint import endpoint_app
-from kvgate.metrics.exporter import (
-    DeploymentSample,
-    DeploymentSnapshot,
-    ObservedSample,
-    Samples,
-    counter,
-    gauge,
-    histogram,
-    new_registry,
-    sample_of,
-)
+from kvgate.metrics.exporter import DeploymentSnapshot, Samples, counter, gauge, histogram, new_registry
 from kvgate.metrics.listener import listen
+from kvgate.metrics.samples import DeploymentSample, ObservedSample, PodSample, RolloutSample, sample_of
 from kvgate.monitoring.alerts import rule_groups
 from kvgate.monitoring.scraping import ENGINES, KVGATE, OTHER_ENGINES, scrape_configuration
+from kvgate.rendering.pod import load_budget_seconds
 from pictures.grafana import Window
 
 SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "samples"
@@ -69,6 +63,8 @@ SCRAPE_SECONDS = 0.5
 PAST_THE_WORST = 45.0
 """Second of the recording: preemptions have been going on for a while."""
 TICK_SECONDS = 0.1
+STARTED_SECONDS = 1_795_000_000.0
+"""Start of every pod, in seconds since 1970."""
 
 _Target = Mapping[str, Any]
 
@@ -151,26 +147,34 @@ def judged_samples() -> Iterator[DeploymentSample]:
         deployment = parse_document(document)
         assessment = assess(deployment.spec, gather(deployment.spec, _no_config))
         sample = sample_of(deployment, assessment, ())
-        yield replace(sample, conditions=tuple(_conditions(sample.name, assessment)))
+        conditions = tuple(_conditions(sample.name, assessment))
+        yield replace(sample, conditions=conditions, load_seconds=load_budget_seconds(assessment.effective))
 
 
 def _no_config(_: object) -> ConfigMissing:
     return ConfigMissing(message="there is no cluster", remediation="")
 
 
-def _conditions(name: str, assessment: Assessment) -> Iterator[tuple[str, str]]:
+def _conditions(name: str, assessment: Assessment) -> Iterator[tuple[str, str, str]]:
     """Return the conditions that the controller sets when everything has settled."""
     predicted = assessment.budget is not None and assessment.budget.tightest is not None
-    refused = assessment.decision is Decision.REFUSE
-    yield ConditionType.ACCEPTED, "False" if refused else "True" if predicted else "Unknown"
-    yield ConditionType.PREDICTED, str(predicted)
-    yield ConditionType.ADJUSTED, str(assessment.decision is Decision.ADMIT_ADJUSTED)
-    yield ConditionType.READY, str(predicted and not refused)
-    yield ConditionType.RECONCILING, "False"
-    yield ConditionType.STALLED, str(refused)
-    if predicted and not refused:
-        yield ConditionType.OBSERVED, "True"
-        yield ConditionType.PREDICTION_DRIFT, str(name == DRIFTING)
+    refused, is_adjusted = assessment.decision is Decision.REFUSE, assessment.decision is Decision.ADMIT_ADJUSTED
+    status, reason, _ = accepted(assessment)
+    yield ConditionType.ACCEPTED, "Unknown" if status is None else str(status), reason
+    yield ConditionType.PREDICTED, str(predicted), Reason.LEDGER_COMPUTED if predicted else reason
+    yield ConditionType.ADJUSTED, str(is_adjusted), Reason.ADJUSTED if is_adjusted else Reason.AS_WRITTEN
+    runs = predicted and not refused
+    yield ConditionType.READY, str(runs), Reason.REPLICAS_READY if runs else Reason.NOT_RENDERED
+    yield ConditionType.RECONCILING, "False", Reason.REPLICAS_READY if runs else Reason.NOT_RENDERED
+    yield ConditionType.STALLED, str(refused), reason if refused else Reason.REPLICAS_READY
+    if runs:
+        yield ConditionType.OBSERVED, "True", Reason.CAPACITY_REPORTED
+        is_off = name == DRIFTING
+        yield (
+            ConditionType.PREDICTION_DRIFT,
+            str(is_off),
+            Reason.CAPACITY_DIFFERS if is_off else Reason.WITHIN_TOLERANCE,
+        )
 
 
 @contextmanager
@@ -237,7 +241,8 @@ def _fine() -> tuple[bool, str]:
 def _controller(into: CollectorRegistry) -> Callable[[], None]:
     """Record what a controller measures, one tick after the other."""
     chance = random.Random(1)  # noqa: S311  # the same noise in every run
-    gauge(registry.LEADER, into).set(1)
+    gauge(registry.LEADER, into).labels(leases.NAME).set(1)
+    gauge(registry.QUEUE_DEPTH, into).set(0)
     starts = gauge(registry.CALIBRATION_STARTS, into)
     starts.labels("used").set(3)
     starts.labels("contradictory").set(1)
@@ -275,9 +280,24 @@ def _webhook(into: CollectorRegistry) -> Callable[[], None]:
 def _published(samples: tuple[DeploymentSample, ...], pods: Mapping[str, list[Pod]]) -> Samples:
     """Return the observations of a controller after a scrape of all pods."""
     return {
-        (sample.namespace, sample.name): replace(sample, observed=_observed(sample, pods.get(sample.name, ())))
+        (sample.namespace, sample.name): replace(
+            sample, observed=_observed(sample, running), pods=tuple(_pods(sample, running)), rollout=_rollout(running)
+        )
         for sample in samples
+        for running in (pods.get(sample.name, ()),)
     }
+
+
+def _rollout(pods: Sequence[Pod]) -> RolloutSample:
+    return RolloutSample(wanted=max(1, len(pods)), ready=len(pods), updated=len(pods))
+
+
+def _pods(sample: DeploymentSample, pods: Sequence[Pod]) -> Iterator[PodSample]:
+    for index, pod in enumerate(pods):
+        yield PodSample(
+            name=f"{sample.name}-{index}", node=f"gpu-{index}", is_ready=True, started_seconds=STARTED_SECONDS,
+            capacity_tokens=_observed(sample, pods).capacity_tokens, usage_ratio=pod.replay.row()["kv_cache_usage"],
+        )  # fmt: skip
 
 
 def _observed(sample: DeploymentSample, pods: Sequence[Pod]) -> ObservedSample:

@@ -81,6 +81,7 @@ async def _operate(process: Process) -> None:
         reconciler = Reconciler(cluster, recorder, memory, process.instruments, on_start=learn, resolver=resolver)
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
         reconciler.aside = queue.aside
+        process.queue_depth.set_function(queue.depth)
         if resolver:
             resolver.enqueue = lambda key, delay_seconds: queue.enqueue(key, delay_seconds=delay_seconds)
         resync = Resync(

@@ -72,6 +72,8 @@ class Elector:
         self._gate = gate
         self._random_seconds = random_seconds
         self._held: Lease | None = None
+        self._held_at = float("-inf")
+        """Time at which the request was sent whose answer is `_held`."""
         self._seen: dict[str, tuple[Lease, float]] = {}
         """Every Lease as it was seen last, and since when it has been like that, by this process's own clock."""
 
@@ -85,6 +87,7 @@ class Elector:
         sent_at = self._gate.clock()
         try:
             self._held = await self._leases.hold(self._claim, own, timeout_seconds=REQUEST_SECONDS)
+            self._held_at = sent_at
         except Conflict:
             rival = self._rival(await self._look())  # somebody was faster
             if rival is None:
@@ -109,11 +112,19 @@ class Elector:
         except (Conflict, NotFound):
             self._held = await self._still_ours()
             return
+        self._held_at = sent_at
         if not self._gate.is_open():  # it took too long: others may have begun, under Leases of their own
             rival = self._rival(await self._look())
             if rival is not None:
                 raise self._lost(rival)
         self._gate.open_from(sent_at)
+
+    def holds_lease(self) -> bool:
+        """Return True while the Lease itself names this process: as the API server answered last, and for the time that it is valid."""
+        held = self._held
+        if held is None or held.holder != self._claim.holder:
+            return False
+        return self._gate.clock() < self._held_at + held.duration_seconds
 
     def abandon(self) -> None:
         """Write nothing from now on, and let the Lease expire, because a write of this process may still be under way."""

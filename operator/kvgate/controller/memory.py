@@ -13,14 +13,23 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget import Calibration
+from kvgate.budget import Budget, Calibration
 from kvgate.controller.decision import Intent, Judged, Situation
 from kvgate.controller.judging import Judge, judge_here
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.facts import ConfigMissing
-from kvgate.metrics.exporter import DeploymentSample, DeploymentSnapshot, ObservedSample, as_admitted, sample_of
-from kvgate.rendering.observation import Crash, Observation, RunningEngine, compared
-from kvgate.rendering.rollout import Obstacle
+from kvgate.metrics.exporter import DeploymentSnapshot
+from kvgate.metrics.samples import (
+    DeploymentSample,
+    ObservedSample,
+    PodSample,
+    RolloutSample,
+    as_admitted,
+    conditions_of,
+    sample_of,
+)
+from kvgate.rendering.observation import Crash, Observation, RunningEngine, capacity_tokens, compared
+from kvgate.rendering.rollout import Obstacle, rollout_of
 from kvgate.rendering.standing import Admitted, read_standing
 from kvgate.rendering.status import is_changed, previous_status
 from kvgate.rendering.workload import predicted_tokens
@@ -107,6 +116,10 @@ class Memory:
         self._judged: dict[Key, tuple[object, Judged]] = {}
         self._deployments: dict[Key, str] = {}
         self._observations: dict[Key, Observation] = {}
+        self._pods: dict[Key, tuple[PodSample, ...]] = {}
+        """Pods as the watch reported them, without what their engines report."""
+        self._budgets: dict[Key, Budget | None] = {}
+        """Budget of the last judgement, whose layout turns an old engine's blocks into tokens."""
         self._learnt: dict[Key, frozenset[RunningEngine | tuple[str, Reason]]] = {}
         """Starts that were learnt from; a refused start is (pod, reason), because one of a kind is enough in a crash loop."""
         self._settled: dict[Key, tuple[tuple[object, ...], Document]] = {}
@@ -189,12 +202,32 @@ class Memory:
         else:  # the spec cannot be read: its conditions alone, so that alerts see the object
             sample = DeploymentSample(
                 namespace=key[0], name=key[1], model="", accelerator="", kv_cache_dtype="", policy="",
-                conditions=tuple((condition.type, condition.status) for condition in conditions),
+                conditions=conditions_of(conditions),
             )  # fmt: skip
         self._deployments.pop(key, None)
         if deployment is not None:
             self._deployments[key] = deployment["metadata"].get("uid", "")
-        self._set(key, sample)
+            rollout = rollout_of(deployment)
+            sample = replace(
+                sample,
+                rollout=RolloutSample(wanted=rollout.wanted, ready=rollout.ready, updated=rollout.updated),
+                load_seconds=intent.admitted.record.load_seconds if intent.admitted else None,
+            )
+        self._budgets[key] = intent.judged.assessment.effective if intent.judged else None
+        self._set(key, self._with_pods(key, sample))
+
+    def _with_pods(self, key: Key, sample: DeploymentSample) -> DeploymentSample:
+        """Add the pods, with what their engines report now."""
+        engines = {engine.pod: engine.reading for engine in self._observations.get(key, Observation()).engines}
+        pods = (
+            replace(
+                pod, capacity_tokens=capacity_tokens(reading, self._budgets.get(key)), usage_ratio=reading.usage_ratio
+            )
+            if pod.is_ready and (reading := engines.get(pod.name))
+            else pod
+            for pod in self._pods.get(key, ())
+        )
+        return replace(sample, pods=tuple(pods))
 
     def deployments(self) -> dict[str, Key]:
         """Return the objects by the uid of their Deployment."""
@@ -216,8 +249,16 @@ class Memory:
         for key, seen in known.items():
             sample = self._samples[key]
             if sample.observed is not None:
-                self._set(key, replace(sample, observed=replace(sample.observed, usage_ratio=seen.usage_ratio)))
+                sample = replace(sample, observed=replace(sample.observed, usage_ratio=seen.usage_ratio))
+            self._set(key, self._with_pods(key, sample))
         return changed
+
+    def see_pods(self, pods: Mapping[Key, tuple[PodSample, ...]]) -> None:
+        """Keep the pods of these objects as the watch reports them, ready or not, and show them."""
+        for key, found in pods.items():
+            if key in self._samples and found != self._pods.get(key, ()):
+                self._pods[key] = found
+                self._set(key, self._with_pods(key, self._samples[key]))
 
     def new_starts(self, key: Key, template_hash: str) -> tuple[RunningEngine | Crash, ...]:
         """Return the starts of the current spec from which nothing was learnt yet; after a restart these are all of them."""
@@ -234,7 +275,7 @@ class Memory:
     def forget(self, key: Key) -> None:
         memories: tuple[dict[Key, Any], ...] = (
             self._judged, self._deployments, self._observations, self._learnt, self._remarks, self._settled,
-            self._corrections,
+            self._corrections, self._pods, self._budgets,
         )  # fmt: skip
         for memory in memories:
             memory.pop(key, None)

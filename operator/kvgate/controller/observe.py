@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
@@ -25,6 +26,7 @@ from kvgate.controller.crashes import CrashLogs, crash_of
 from kvgate.controller.memory import Key, Memory
 from kvgate.controller.pods import KnownPods, Pod
 from kvgate.metrics import exporter, registry
+from kvgate.metrics.samples import PodSample
 from kvgate.rendering.observation import Observation, PodTrouble, RunningEngine
 from kvgate.rendering.pod import PORT
 from kvgate.runtime.background import Troubles, repeat
@@ -225,6 +227,7 @@ class Observer:
         keys, owners = self._memory.keys(), self._memory.deployments()  # an object that comes during the round waits
         owned = await self._pods.by_deployment(self._cluster)
         by_key = {owners[uid]: pods for uid, pods in owned.items() if uid in owners}
+        self._memory.see_pods({key: tuple(map(_figures, by_key.get(key, ()))) for key in keys})
         ready = [pod for pods in by_key.values() for pod in pods if pod.is_ready]
         scrapes = await asyncio.gather(*(self._scraped(pod) for pod in ready))
         self._asked = {_identity(pod): self._asked.get(_identity(pod), _Asked()) for pod in ready}
@@ -292,3 +295,14 @@ class Observer:
 
 def _identity(pod: Pod) -> tuple[str, int]:
     return pod.uid, pod.restarts
+
+
+def _figures(pod: Pod) -> PodSample:
+    """Return what the watch reports of a pod; a time that cannot be read is left out."""
+    try:
+        started_seconds = datetime.fromisoformat(pod.started_at).timestamp()
+    except ValueError:
+        started_seconds = None
+    return PodSample(
+        name=pod.name, node=pod.node, is_ready=pod.is_ready, started_seconds=started_seconds, restarts=pod.restarts
+    )

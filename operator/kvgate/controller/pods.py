@@ -40,6 +40,10 @@ class Pod(Struct, frozen=True, kw_only=True):
     """Image of the engine's container, as the pod's spec names it."""
     image: str = ""
     """Image as the container runtime reports it: `docker.io/vllm/vllm-openai@sha256:…`; empty or a bare hash where it does not."""
+    node: str = ""
+    """Empty while it is not scheduled."""
+    started_at: str = ""
+    """RFC 3339: the start of the engine's container, or that of the pod while the container does not run."""
 
 
 def pod_of(body: Mapping[str, Any]) -> Pod:
@@ -63,6 +67,8 @@ def pod_of(body: Mapping[str, Any]) -> Pod:
         ended=None if is_replaced else _ended(container),
         declared_image=declared.get(CONTAINER, ""),
         image=container.get("imageID", ""),
+        node=body.get("spec", {}).get("nodeName", ""),
+        started_at=container.get("state", {}).get("running", {}).get("startedAt") or status.get("startTime", ""),
     )
 
 

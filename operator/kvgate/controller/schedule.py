@@ -61,6 +61,10 @@ class SingleFlight(Generic[K, T]):
         finally:
             await self._slots.acquire(tenant)
 
+    def waiting(self) -> int:
+        """Return the number of keys whose run has not begun."""
+        return len(self._waiting)
+
     async def _turn(self, key: K) -> T:
         lock, tenant = self._locks.setdefault(key, asyncio.Lock()), self._tenant_of(key)
         _TENANT.set(tenant)
@@ -133,6 +137,10 @@ class WorkQueue:
                 return
             planned.cancel()
         self._timers[key] = loop.call_later(delay_seconds, self._begin, key)
+
+    def depth(self) -> int:
+        """Return the number of objects that wait for a run which is due; any thread may ask."""
+        return self._flight.waiting()
 
     def close(self) -> None:
         """Begin nothing any more."""

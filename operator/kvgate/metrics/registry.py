@@ -30,7 +30,9 @@ class Metric(Struct, frozen=True, kw_only=True):
 
 
 OWNER_LABELS = ("namespace", "inferencedeployment")
-"""Labels of every metric of one InferenceDeployment; pod and uid are never labels."""
+"""Labels of every metric of one InferenceDeployment; a uid is never a label."""
+MAX_PODS = 256
+"""Pods of one InferenceDeployment that have series of their own, the first ones by name; the figures over all pods count every pod."""
 _PER_GPU = "per GPU of the tightest rank, as rendered, or as written where nothing is rendered"
 
 
@@ -73,22 +75,35 @@ HOST_MEMORY_BYTES = _owned(
 KV_CACHE_DEMAND_BYTES = _owned(
     "kvgate_kv_cache_demand_bytes", f"KV cache that the guarantee needs, {_PER_GPU}.", unit="bytes"
 )
+KV_CACHE_DEMAND_TOKENS = _owned(
+    "kvgate_kv_cache_demand_tokens",
+    "KV cache that the guarantee needs, in tokens of one engine, counted as the capacity is.",
+    unit="tokens",
+)
 KV_CACHE_HEADROOM_BYTES = _owned(
     "kvgate_kv_cache_headroom_bytes",
-    f"Predicted KV cache beyond the demand, {_PER_GPU}; negative where it does not fit.",
+    f"Predicted headroom: KV cache beyond the demand, {_PER_GPU}; negative where it does not fit. No request that runs counts here.",
     "bound",
     unit="bytes",
 )
 KV_CACHE_HEADROOM_RATIO = _owned(
     "kvgate_kv_cache_headroom_ratio",
-    f"Headroom as a share of the expected KV cache, {_PER_GPU}; at least -1, which is also the value where there is no KV cache.",
+    f"Predicted headroom as a share of the expected KV cache, {_PER_GPU}; absent where no KV cache is expected.",
     "bound",
     unit="ratio",
 )
 GPU_MEMORY_BYTES = _owned(
     "kvgate_gpu_memory_bytes",
-    f"Expected memory ledger, {_PER_GPU}: requested = weights + peak_activation + non_torch + cuda_graph + lora + KV cache.",
+    f"Expected memory by term, {_PER_GPU}. The terms sum to the memory of the GPU; one is negative where vLLM would ask for too much.",
     "term",
+    unit="bytes",
+)
+GPU_MEMORY_TOTAL_BYTES = _owned(
+    "kvgate_gpu_memory_total_bytes", "Memory of the GPU, as the catalogue has it.", unit="bytes"
+)
+GPU_MEMORY_REQUESTED_BYTES = _owned(
+    "kvgate_gpu_memory_requested_bytes",
+    "Memory that vLLM may use of one GPU: gpu_memory_utilization of the whole.",
     unit="bytes",
 )
 FULL_LENGTH_REQUESTS = _owned(
@@ -112,13 +127,70 @@ OBSERVED_KV_CACHE_USAGE_RATIO = _owned(
     "Share of the KV cache that requests hold, as vLLM reports it: the largest of all ready pods.",
     unit="ratio",
 )
+OBSERVED_KV_CACHE_HEADROOM_TOKENS = _owned(
+    "kvgate_observed_kv_cache_headroom_tokens",
+    "Observed headroom: KV cache that vLLM reports less what requests hold, in tokens of one engine: the smallest of all ready pods.",
+    unit="tokens",
+)
+OBSERVED_KV_CACHE_HEADROOM_RATIO = _owned(
+    "kvgate_observed_kv_cache_headroom_ratio",
+    "Observed headroom as a share of the expected KV cache, the denominator of the predicted headroom: the smallest of all ready pods.",
+    unit="ratio",
+)
 OBSERVED_PODS = _owned("kvgate_observed_pods", "Ready pods whose capacity is known.")
 PREDICTION_ERROR_RATIO = _owned(
     "kvgate_prediction_error_ratio",
     "Observed / expected KV cache capacity - 1; below 0 where vLLM has less than kvgate predicted.",
     unit="ratio",
 )
-CONDITION = _owned("kvgate_condition", "1 for the current status of each condition.", "type", "status")
+RECALIBRATED_KV_CACHE_CAPACITY_TOKENS = _owned(
+    "kvgate_recalibrated_kv_cache_capacity_tokens",
+    "Size of one engine's KV cache as it would be predicted now; absent where that is what was admitted.",
+    "bound",
+    unit="tokens",
+)
+CONDITION = _owned(
+    "kvgate_condition", "1 for the current status and reason of each condition.", "type", "status", "reason"
+)
+REPLICAS = _owned("kvgate_replicas", "Replicas that the Deployment wants.")
+READY_REPLICAS = _owned("kvgate_ready_replicas", "Ready replicas of the Deployment.")
+UPDATED_REPLICAS = _owned("kvgate_updated_replicas", "Replicas of the Deployment's present template.")
+LOAD_BUDGET_SECONDS = _owned(
+    "kvgate_load_budget_seconds",
+    "Time that the start of a pod may take: the startup probe gives up then, and the progress deadline is longer.",
+    unit="seconds",
+)
+POD_INFO = _owned(
+    "kvgate_pod_info",
+    "Always 1, for each pod of the Deployment: joins on namespace and pod, or on node, with the series of others.",
+    "pod",
+    "node",
+)
+POD_READY = _owned("kvgate_pod_ready", "1 for a ready pod, 0 for another one.", "pod")
+POD_START_TIME = _owned(
+    "kvgate_pod_start_time_seconds",
+    "Last start of the engine's container in seconds since 1970, or that of the pod while the container does not run.",
+    "pod",
+    unit="seconds",
+)
+POD_RESTARTS = Metric(
+    name="kvgate_pod_restarts_total",
+    kind=MetricType.COUNTER,
+    help="Restarts of the engine's container, as the kubelet counts them.",
+    labels=(*OWNER_LABELS, "pod"),
+)
+POD_KV_CACHE_CAPACITY_TOKENS = _owned(
+    "kvgate_pod_kv_cache_capacity_tokens",
+    "KV cache that the vLLM of a ready pod reports, in tokens of one engine.",
+    "pod",
+    unit="tokens",
+)
+POD_KV_CACHE_HEADROOM_TOKENS = _owned(
+    "kvgate_pod_kv_cache_headroom_tokens",
+    "KV cache of a ready pod less what requests hold, in tokens of one engine.",
+    "pod",
+    unit="tokens",
+)
 
 PER_DEPLOYMENT = (
     DEPLOYMENT_INFO,
@@ -128,20 +200,36 @@ PER_DEPLOYMENT = (
     FORGONE_KV_CACHE_BYTES,
     HOST_MEMORY_BYTES,
     KV_CACHE_DEMAND_BYTES,
+    KV_CACHE_DEMAND_TOKENS,
     KV_CACHE_HEADROOM_BYTES,
     KV_CACHE_HEADROOM_RATIO,
     GPU_MEMORY_BYTES,
+    GPU_MEMORY_TOTAL_BYTES,
+    GPU_MEMORY_REQUESTED_BYTES,
     FULL_LENGTH_REQUESTS,
     MAX_MODEL_LEN_TOKENS,
     MAX_NUM_SEQS,
     GPUS,
     OBSERVED_KV_CACHE_CAPACITY_TOKENS,
     OBSERVED_KV_CACHE_USAGE_RATIO,
+    OBSERVED_KV_CACHE_HEADROOM_TOKENS,
+    OBSERVED_KV_CACHE_HEADROOM_RATIO,
     OBSERVED_PODS,
     PREDICTION_ERROR_RATIO,
+    RECALIBRATED_KV_CACHE_CAPACITY_TOKENS,
     CONDITION,
+    REPLICAS,
+    READY_REPLICAS,
+    UPDATED_REPLICAS,
+    LOAD_BUDGET_SECONDS,
+    POD_INFO,
+    POD_READY,
+    POD_START_TIME,
+    POD_RESTARTS,
+    POD_KV_CACHE_CAPACITY_TOKENS,
+    POD_KV_CACHE_HEADROOM_TOKENS,
 )
-"""Served by the controller; at most 42 series per InferenceDeployment."""
+"""Served by the controller; at most 59 series per InferenceDeployment, and 6 per pod."""
 
 BUILD_INFO = Metric(
     name="kvgate_build_info",
@@ -192,7 +280,11 @@ API_REQUESTS = Metric(
 LEADER = Metric(
     name="kvgate_leader",
     kind=MetricType.GAUGE,
-    help="1 in the controller that holds its Lease; 0 in one that waits, or that could not confirm the Lease for 10 s.",
+    help="1 while this controller holds the Lease, as the API server answered last and for as long as the Lease is valid then; else 0.",
+    labels=("lease",),
+)
+QUEUE_DEPTH = Metric(
+    name="kvgate_queue_depth", kind=MetricType.GAUGE, help="InferenceDeployments that wait for a reconcile that is due."
 )
 BACKGROUND_ERRORS = Metric(
     name="kvgate_background_errors_total",
@@ -258,6 +350,7 @@ PER_PROCESS = (
     RECONCILE_DURATION,
     API_REQUESTS,
     LEADER,
+    QUEUE_DEPTH,
     BACKGROUND_ERRORS,
     EVENT_LOOP_LAG,
     POD_SCRAPES,

@@ -34,7 +34,7 @@ SECONDS_PER_MINUTE = 60
 _OWNER = "{{ $labels.namespace }}/{{ $labels.inferencedeployment }}"
 _SERVER = "{{ $labels.namespace }}/{{ or $labels.inferencedeployment $labels.workload $labels.pod }}"
 _PERCENT = "{{ $value | humanizePercentage }}"
-_SAME_OWNER = f"on ({', '.join(OWNER_LABELS)})"
+_SAME_OWNER = f"on ({', '.join(queries.OWNED_BY)})"
 
 
 class Alert(Struct, frozen=True, kw_only=True):

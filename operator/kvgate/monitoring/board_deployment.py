@@ -122,10 +122,11 @@ def ledger() -> timeseries.Panel:
         description="The predicted ledger of the tightest rank. Weights, peak activation, non-torch memory, CUDA graphs, LoRA adapters and "
         "KV cache together are the requested memory: total × gpu_memory_utilization. Where the bars are above that line, it does not fit.",
     )  # fmt: skip
-    lines = (("requested", "requested", False), ("total", "whole GPU", True))
-    whole = [
-        Query(expr=ask.chosen(registry.GPU_MEMORY_BYTES, equals("term", term)), legend=name) for term, name, _ in lines
-    ]
+    lines = (
+        (registry.GPU_MEMORY_REQUESTED_BYTES, "requested", False),
+        (registry.GPU_MEMORY_TOTAL_BYTES, "whole GPU", True),
+    )
+    whole = [Query(expr=ask.chosen(metric), legend=name) for metric, name, _ in lines]
     queries = [*term_queries(), Query(expr=ask.CAPACITY_BYTES, legend="KV cache"), *whole]
     looks = [Look(series=name, colour=colour) for _, name, colour in TERMS]
     above = [Look(series=name, colour=GREY, line=True, width=2, dashed=dashed) for _, name, dashed in lines]

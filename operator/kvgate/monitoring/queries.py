@@ -36,7 +36,12 @@ def aggregate(operator: str, by: tuple[str, ...], expression: str) -> str:
     return f"{operator} by ({', '.join(by)}) ({expression})" if by else f"{operator}({expression})"
 
 
-def owned(metric: Metric, *matchers: str, by: tuple[str, ...] = OWNER_LABELS) -> str:
+CLUSTER = "cluster"
+"""Label that many Prometheus servers add; it is kept wherever series are put together, and is absent where nobody adds it."""
+OWNED_BY = (CLUSTER, *OWNER_LABELS)
+
+
+def owned(metric: Metric, *matchers: str, by: tuple[str, ...] = OWNED_BY) -> str:
     """Return one series per InferenceDeployment, even while two controllers answer because one replaces the other."""
     return aggregate("max", by, select(metric.name, *matchers))
 
@@ -73,7 +78,7 @@ CERTIFICATE_MIN_DAYS = 14
 
 WINDOW = "5m"
 """Window of every rate: at least four scrapes at the usual interval of a minute or less."""
-SERVED_BY = (*OWNER_LABELS, "workload")
+SERVED_BY = (*OWNED_BY, "workload")
 """Labels of who runs an engine: an InferenceDeployment, or the workload of pods without one; the label that does not apply is absent."""
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from kvgate.cluster.errors import Forbidden
 from kvgate.controller import kopf_thread
-from kvgate.controller.leadership import WRITE_SECONDS
 from kvgate.controller.memory import Memory
 from kvgate.controller.state import ControllerOptions, Process
 from support.waiting import turns
@@ -26,16 +25,6 @@ async def test_a_loop_that_was_blocked_woke_up_that_late(monkeypatch: pytest.Mon
     lag_seconds = process.registry.get_sample_value("kvgate_event_loop_lag_seconds")
     assert lag_seconds is not None
     assert lag_seconds >= BLOCKED_SECONDS
-
-
-def test_a_controller_leads_only_while_its_lease_is_confirmed() -> None:
-    process = Process(options=ControllerOptions(metrics_host="127.0.0.1", metrics_port=0))
-    assert process.registry.get_sample_value("kvgate_leader") == 0
-    process.gate.clock = lambda: 0.0
-    process.gate.open_from(0.0)
-    assert process.registry.get_sample_value("kvgate_leader") == 1
-    process.gate.clock = lambda: WRITE_SECONDS
-    assert process.registry.get_sample_value("kvgate_leader") == 0
 
 
 @pytest.mark.parametrize("error", [Forbidden("get", "configmaps", "no"), ValueError("a text that nobody thought of")])

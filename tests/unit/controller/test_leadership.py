@@ -290,6 +290,39 @@ def test_whoever_serves_a_namespace_that_is_served_waits(
     lived(scene())
 
 
+def test_a_leader_is_who_the_lease_names_while_it_is_valid(chance: random.Random) -> None:
+    """The gate shuts earlier: it is what the process believes, and the metric is what the API server answered."""
+
+    async def scene() -> None:
+        first, second = await pair(chance, (), ())
+        assert first.elector.holds_lease()
+        await second.elector.take()
+        assert not second.elector.holds_lease()
+        await asyncio.sleep(WRITE_SECONDS + 1)
+        assert first.elector.holds_lease()
+        assert not first.gate.is_open()
+        await asyncio.sleep(DURATION_SECONDS - WRITE_SECONDS)
+        assert not first.elector.holds_lease()
+        assert await second.elector.take() is None
+        assert second.elector.holds_lease()
+        await second.elector.release()
+        assert not second.elector.holds_lease()
+
+    lived(scene())
+
+
+def test_a_lease_that_somebody_took_has_another_leader_at_the_next_confirmation(chance: random.Random) -> None:
+    async def scene() -> None:
+        first, second = await pair(chance, (), ())
+        lease = first.store.held[first.claim.lease]
+        first.store.write(lease.name, lease, replace(lease, holder=second.name))
+        with pytest.raises(LeaseLost):
+            await first.elector.confirm()
+        assert not first.elector.holds_lease()
+
+    lived(scene())
+
+
 def test_two_that_look_at_the_same_moment_both_step_back_and_one_works_soon(chance: random.Random) -> None:
     async def scene() -> None:
         store = StoredLeases()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,22 +21,28 @@ from kvgate.judge.assess import Assessment, Decision, assess, effective_values
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.metrics import registry
 from kvgate.metrics.exporter import (
-    DeploymentSample,
     DeploymentSnapshot,
-    ObservedSample,
-    PinnedSample,
-    as_admitted,
     counter,
     gauge,
     histogram,
     new_registry,
-    sample_of,
     series_of,
 )
-from kvgate.metrics.registry import METRICS, PER_DEPLOYMENT, MetricType
+from kvgate.metrics.registry import MAX_PODS, METRICS, PER_DEPLOYMENT, MetricType
+from kvgate.metrics.samples import (
+    DeploymentSample,
+    MemorySample,
+    ObservedSample,
+    PinnedSample,
+    PodSample,
+    RolloutSample,
+    as_admitted,
+    sample_of,
+)
 from kvgate.rendering.standing import budget_status
 
-MAX_SERIES = 43
+MAX_SERIES, MAX_SERIES_OF_A_POD = 59, 6
+LEDGER_TERMS = ("weights", "peak_activation", "non_torch", "cuda_graph")
 KEY = ("serving", "chat")
 OWNER = {"namespace": "serving", "inferencedeployment": "chat"}
 SPARE = {"type": "H100-SXM-80GB"}
@@ -122,12 +128,29 @@ def test_the_figures_are_those_of_the_budget() -> None:
         assert value(into, "kvgate_full_length_requests", bound=bound) == pytest.approx(float(concurrency))
 
 
-def test_the_ledger_adds_up() -> None:
-    into = exported(sample())
-    spent = ("weights", "peak_activation", "non_torch", "cuda_graph")
-    parts = [value(into, "kvgate_gpu_memory_bytes", term=term) for term in spent]
-    parts.append(value(into, "kvgate_kv_cache_capacity_bytes", bound="expected"))
-    assert sum(part for part in parts if part) == value(into, "kvgate_gpu_memory_bytes", term="requested")
+@pytest.mark.parametrize("capacity", ["Profiled", "Pinned"])
+@pytest.mark.parametrize("accelerator", [SPARE, {"type": "T4-16GB"}], ids=["spare", "overdrawn"])
+def test_the_terms_sum_to_the_gpus_memory(capacity: str, accelerator: dict[str, str]) -> None:
+    shown = sample(accelerator=accelerator, admission={"capacity": capacity})
+    into = exported(shown)
+    assert shown.memory is not None
+    assert sum(size for _, size in shown.memory.terms) == shown.memory.total_bytes
+    assert value(into, "kvgate_gpu_memory_total_bytes") == shown.memory.total_bytes
+    assert value(into, "kvgate_gpu_memory_requested_bytes") == shown.memory.requested_bytes
+    assert "correction" not in dict(shown.memory.terms)
+    assert shown.capacity_bytes is not None
+    if shown.capacity_bytes[1]:
+        spare, given_away = value(into, "kvgate_gpu_memory_bytes", term="not_requested"), shown.pinned
+        left = shown.memory.total_bytes - shown.memory.requested_bytes + (given_away.forgone_bytes if given_away else 0)
+        assert spare == pytest.approx(left, abs=1 << 24), "a block is not split"
+        assert value(into, "kvgate_gpu_memory_bytes", term="kv_cache") == shown.capacity_bytes[1]
+
+
+def test_what_observed_starts_correct_is_a_term_of_its_own() -> None:
+    memory = MemorySample.of(100, 90, (("weights", 50), ("non_torch", 10)), kv_cache_bytes=25, found_bytes=25)
+    assert dict(memory.terms) == {
+        "weights": 50, "non_torch": 10, "correction": 5, "kv_cache": 25, "not_requested": 10,
+    }  # fmt: skip
 
 
 def test_an_adjusted_deployment_is_exported_as_it_is_rendered() -> None:
@@ -182,31 +205,98 @@ def test_without_a_ledger_the_given_memory_is_exported() -> None:
 @pytest.mark.parametrize("accelerator", [SMALL, {"type": "T4-16GB"}])
 def test_bounds_are_ordered_and_a_capacity_is_never_negative(accelerator: dict[str, str]) -> None:
     tight = sample(accelerator=accelerator, vllm={"maxNumSeqs": 256})
-    for bounds in (tight.capacity_tokens, tight.capacity_bytes, tight.headroom_bytes, tight.headroom_ratio):
+    for bounds in (tight.capacity_tokens, tight.capacity_bytes, tight.headroom_bytes):
         assert bounds is not None
         assert bounds == tuple(sorted(bounds))
     assert tight.capacity_bytes is not None
-    assert tight.headroom_ratio is not None
     assert tight.capacity_bytes[0] >= 0
-    assert tight.headroom_ratio == (-1, -1, -1)
+
+
+def test_a_share_is_of_the_expected_kv_cache_and_absent_where_none_is_expected() -> None:
+    small = sample(accelerator=SMALL, vllm={"maxNumSeqs": 256})
+    assert small.headroom_ratio is not None
+    assert small.headroom_bytes is not None
+    assert small.capacity_bytes is not None
+    assert small.headroom_ratio == tuple(bound / small.capacity_bytes[1] for bound in small.headroom_bytes)
+    assert small.headroom_ratio[1] < -1, "it is as large as it is"
+    none = sample(accelerator={"type": "T4-16GB"}, vllm={"maxNumSeqs": 256})
+    into = exported(none)
+    assert none.capacity_bytes == (0, 0, 0)
+    for bound in ("low", "expected", "high"):
+        assert value(into, "kvgate_kv_cache_headroom_ratio", bound=bound) is None
+        assert (value(into, "kvgate_kv_cache_headroom_bytes", bound=bound) or 0) < 0
 
 
 def test_a_condition_is_exported_with_its_current_status_alone() -> None:
     into = exported(sample(condition("Accepted", "False"), condition("Ready", "Unknown")))
-    assert value(into, "kvgate_condition", type="Accepted", status="False") == 1
-    assert value(into, "kvgate_condition", type="Accepted", status="True") is None
-    assert value(into, "kvgate_condition", type="Ready", status="Unknown") == 1
+    assert value(into, "kvgate_condition", type="Accepted", status="False", reason="Fits") == 1
+    assert value(into, "kvgate_condition", type="Accepted", status="True", reason="Fits") is None
+    assert value(into, "kvgate_condition", type="Ready", status="Unknown", reason="Fits") == 1
 
 
 SEEN = ObservedSample(pods=2, capacity_tokens=1600, usage_ratio=0.5, error_ratio=-0.25)
+BUSY = PodSample(name="chat-0", node="gpu-0", is_ready=True, started_seconds=1.5, capacity_tokens=1600, usage_ratio=0.5)
+IDLE = replace(BUSY, name="chat-1", node="gpu-1", capacity_tokens=2000, usage_ratio=0.0)
+LOADING = PodSample(name="chat-2", node="gpu-2", started_seconds=2.5, restarts=3)
 
 
 def test_a_deployment_has_few_series() -> None:
     pinned = PinnedSample(tokens=1600, forgone_bytes=1 << 30)
-    series = list(series_of(replace(sample(*map(condition, ConditionType)), observed=SEEN, pinned=pinned)))
+    shown = sample(*map(condition, ConditionType))
+    memory = MemorySample.of(
+        9, 8, (*((name, 1) for name in LEDGER_TERMS), ("lora", 1)), kv_cache_bytes=1, found_bytes=1
+    )
+    full = replace(
+        shown, observed=SEEN, pinned=pinned, memory=memory, load_seconds=600, recalibrated_tokens=(1, 2, 3),
+        rollout=RolloutSample(wanted=2, ready=1, updated=2),
+    )  # fmt: skip
+    series = list(series_of(replace(full, pods=(BUSY, IDLE))))
     assert {metric for metric, _, _ in series} == set(PER_DEPLOYMENT), "every metric has a value here"
     assert len(series) == len({(metric.name, labels) for metric, labels, _ in series})
-    assert len(series) <= MAX_SERIES
+    of_pods = [labels for metric, labels, _ in series if "pod" in metric.labels]
+    assert len(of_pods) == 2 * MAX_SERIES_OF_A_POD
+    assert len(series) - len(of_pods) <= MAX_SERIES
+    crowd = tuple(replace(BUSY, name=f"chat-{number:04}") for number in range(MAX_PODS + 9))
+    many = list(series_of(replace(full, pods=crowd)))
+    assert len(many) <= MAX_SERIES + MAX_PODS * MAX_SERIES_OF_A_POD
+
+
+def test_pods_are_there_with_their_node_whether_ready_or_not() -> None:
+    into = exported(replace(sample(), pods=(BUSY, IDLE, LOADING)))
+    assert value(into, "kvgate_pod_info", pod="chat-0", node="gpu-0") == 1
+    assert value(into, "kvgate_pod_info", pod="chat-2", node="gpu-2") == 1
+    assert [value(into, "kvgate_pod_ready", pod=f"chat-{number}") for number in range(3)] == [1, 1, 0]
+    assert [value(into, "kvgate_pod_restarts_total", pod=f"chat-{number}") for number in range(3)] == [0, 0, 3]
+    assert [value(into, "kvgate_pod_start_time_seconds", pod=f"chat-{number}") for number in range(3)] == [
+        1.5,
+        1.5,
+        2.5,
+    ]
+    capacities = [value(into, "kvgate_pod_kv_cache_capacity_tokens", pod=f"chat-{number}") for number in range(3)]
+    assert capacities == [1600, 2000, None]
+    headrooms = [value(into, "kvgate_pod_kv_cache_headroom_tokens", pod=f"chat-{number}") for number in range(3)]
+    assert headrooms == [800, 2000, None]
+
+
+def test_the_observed_headroom_is_that_of_the_worst_pod_over_the_denominator_of_the_predicted_one() -> None:
+    shown = replace(sample(), pods=(IDLE, BUSY, LOADING))
+    into = exported(shown)
+    assert shown.capacity_tokens is not None
+    assert value(into, "kvgate_observed_kv_cache_headroom_tokens") == 800
+    assert value(into, "kvgate_observed_kv_cache_headroom_ratio") == 800 / shown.capacity_tokens[1]
+    unpredicted = exported(replace(shown, capacity_tokens=None))
+    assert value(unpredicted, "kvgate_observed_kv_cache_headroom_tokens") == 800
+    assert value(unpredicted, "kvgate_observed_kv_cache_headroom_ratio") is None
+
+
+def test_the_demand_in_tokens_is_what_vllm_would_print_for_just_that_memory() -> None:
+    """Observed capacity may be compared with it: it is enough where it is no smaller."""
+    for spec in ({}, {"model": {"name": "google/gemma-3-27b-it"}}, {"accelerator": SMALL}):
+        shown = sample(**spec)
+        assert shown.demand_tokens is not None
+        assert shown.capacity_tokens is not None
+        assert shown.headroom_bytes is not None
+        assert (shown.capacity_tokens[1] >= shown.demand_tokens) == (shown.headroom_bytes[1] >= 0)
 
 
 def test_a_pinned_capacity_is_exported_and_the_prediction_has_no_width() -> None:
@@ -243,9 +333,10 @@ def test_what_pods_did_not_tell_has_no_series() -> None:
 
 def test_prometheus_clients_own_writers_would_say_the_same() -> None:
     odd = replace(sample(), name="odd", model='a"\n\\b', headroom_ratio=(-1.0, 1e-9, 0.1 + 0.2))
-    samples = (sample(*map(condition, ConditionType)), odd)
+    samples = (replace(sample(*map(condition, ConditionType)), pods=(BUSY, LOADING)), odd)
+    kinds = {MetricType.GAUGE: GaugeMetricFamily, MetricType.COUNTER: CounterMetricFamily}
     families = {
-        metric.name: GaugeMetricFamily(metric.name, metric.help, labels=metric.labels, unit=metric.unit)
+        metric.name: kinds[metric.kind](metric.name, metric.help, labels=metric.labels, unit=metric.unit)
         for metric in PER_DEPLOYMENT
     }
     for each in samples:
@@ -319,11 +410,12 @@ def test_a_verdict_that_stands_is_shown_with_its_own_figures_whatever_is_known_n
         "capacity_bytes",
         "demand_bytes",
         "headroom_bytes",
-        "gpu_memory_bytes",
+        "memory",
         "max_model_len_tokens",
         "max_num_seqs",
     )
     assert {name: getattr(shown, name) for name in exact} == {name: getattr(promised, name) for name in exact}
+    assert shown.demand_tokens == pytest.approx(promised.demand_tokens, rel=0.01)
     for name in ("capacity_tokens", "headroom_ratio", "full_length_requests"):
         assert getattr(shown, name) == pytest.approx(getattr(promised, name), rel=0.01), (
             "its bounds follow from the bytes"

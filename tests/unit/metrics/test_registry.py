@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kvgate.metrics.registry import METRICS, OWNER_LABELS, PER_DEPLOYMENT, Metric, MetricType
+from kvgate.metrics.registry import METRICS, OWNER_LABELS, PER_DEPLOYMENT, PER_PROCESS, Metric, MetricType
 
 
 def test_every_name_stands_once() -> None:
@@ -21,7 +21,10 @@ def test_a_metric_keeps_the_conventions(metric: Metric) -> None:
     assert (metric.kind is MetricType.COUNTER) == metric.name.endswith("_total")
     assert (metric.kind is MetricType.HISTOGRAM) == bool(metric.buckets)
     assert list(metric.buckets) == sorted(set(metric.buckets))
-    assert not {"pod", "uid", "le"} & set(metric.labels)
+    assert not {"uid", "le"} & set(metric.labels)
+    assert ("pod" in metric.labels) == metric.name.startswith("kvgate_pod_") == (metric.labels[2:3] == ("pod",)) or (
+        metric in PER_PROCESS
+    )
 
 
 def test_the_metrics_of_a_deployment_name_their_owner_first() -> None:

@@ -7,7 +7,7 @@ from kvgate.vllm import metric_names
 
 def test_a_metric_of_an_inferencedeployment_is_one_series_for_each() -> None:
     assert owned(registry.KV_CACHE_HEADROOM_RATIO, equals("bound", "low")) == (
-        'max by (namespace, inferencedeployment) (kvgate_kv_cache_headroom_ratio{bound="low"})'
+        'max by (cluster, namespace, inferencedeployment) (kvgate_kv_cache_headroom_ratio{bound="low"})'
     )
 
 

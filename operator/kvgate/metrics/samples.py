@@ -1,0 +1,259 @@
+"""The figures of one InferenceDeployment that a scrape sees: those of the verdict, and those of its pods."""
+
+import re
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kvgate.api.base import Document
+from kvgate.api.status import Condition, Effective
+from kvgate.api.v1alpha1 import InferenceDeployment
+from kvgate.budget import Budget, Interval
+from kvgate.budget.pod_ledger import pod_ledger
+from kvgate.budget.units import cdiv
+from kvgate.judge.assess import Assessment, effective_values
+
+Bounds = tuple[float, float, float]
+"""low, expected, high: the values of the label `bound`."""
+
+
+class ObservedSample(Struct, frozen=True, kw_only=True):
+    """Figures that the ready pods of one InferenceDeployment reported."""
+
+    pods: int | None
+    """None where nothing was observed."""
+    capacity_tokens: int | None = None
+    usage_ratio: float | None = None
+    error_ratio: float | None = None
+
+
+class PodSample(Struct, frozen=True, kw_only=True):
+    """One pod of the Deployment, and what its engine reported."""
+
+    name: str
+    node: str = ""
+    """Empty while it has none."""
+    is_ready: bool = False
+    started_seconds: float | None = None
+    """Time since 1970."""
+    restarts: int = 0
+    capacity_tokens: int | None = None
+    usage_ratio: float | None = None
+
+    @property
+    def headroom_tokens(self) -> int | None:
+        """Tokens that no request holds."""
+        if self.capacity_tokens is None or self.usage_ratio is None:
+            return None
+        return round(self.capacity_tokens * (1 - self.usage_ratio))
+
+
+class PinnedSample(Struct, frozen=True, kw_only=True):
+    """The size of the KV cache that is pinned, and the bytes that are given away for that."""
+
+    tokens: int
+    forgone_bytes: int
+
+
+class RolloutSample(Struct, frozen=True, kw_only=True):
+    """Replicas of the Deployment."""
+
+    wanted: int
+    ready: int
+    updated: int
+
+
+class MemorySample(Struct, frozen=True, kw_only=True):
+    """Memory of one GPU; the terms sum to the total."""
+
+    total_bytes: int
+    requested_bytes: int
+    terms: tuple[tuple[str, int], ...]
+    """(term, bytes)."""
+
+    @classmethod
+    def of(
+        cls, total_bytes: int, requested_bytes: int, terms: Iterable[tuple[str, int]], *, kv_cache_bytes: int,
+        found_bytes: int,
+    ) -> "MemorySample":  # fmt: skip
+        """Return the terms with the KV cache and the rest.
+
+        `found_bytes` is what vLLM is expected to find, and `kv_cache_bytes` what it takes: less where the size is pinned. `correction` is
+        what observed starts correct in the sum of the terms; it is absent where they correct nothing.
+        """
+        taken = tuple(terms)
+        correction = requested_bytes - sum(size for _, size in taken) - found_bytes
+        whole = (*taken, *([("correction", correction)] if correction else []), ("kv_cache", kv_cache_bytes))
+        rest = total_bytes - sum(size for _, size in whole)
+        return cls(total_bytes=total_bytes, requested_bytes=requested_bytes, terms=(*whole, ("not_requested", rest)))
+
+
+class DeploymentSample(Struct, frozen=True, kw_only=True):
+    """The figures of one InferenceDeployment; None or empty where there is no budget."""
+
+    namespace: str
+    name: str
+    model: str
+    accelerator: str
+    kv_cache_dtype: str
+    policy: str
+    capacity_tokens: Bounds | None = None
+    capacity_bytes: Bounds | None = None
+    pinned: PinnedSample | None = None
+    """None where vLLM measures."""
+    demand_bytes: int | None = None
+    demand_tokens: int | None = None
+    headroom_bytes: Bounds | None = None
+    headroom_ratio: Bounds | None = None
+    """Shares of the expected capacity; None where none is expected."""
+    full_length_requests: Bounds | None = None
+    host_memory_bytes: int | None = None
+    max_model_len_tokens: int | None = None
+    max_num_seqs: int | None = None
+    gpus: int | None = None
+    observed: ObservedSample | None = None
+    """None until the pods were read."""
+    pods: tuple[PodSample, ...] = ()
+    memory: MemorySample | None = None
+    """None where there is no ledger."""
+    recalibrated_tokens: Bounds | None = None
+    """Capacity as it would be predicted now; None where that is what was admitted."""
+    load_seconds: int | None = None
+    """Time that a start may take; None where nothing is rendered."""
+    rollout: RolloutSample | None = None
+    """None where there is no Deployment."""
+    conditions: tuple[tuple[str, str, str], ...] = ()
+    """(type, status, reason) of each current condition."""
+
+
+def sample_of(
+    deployment: InferenceDeployment,
+    assessment: Assessment,
+    conditions: Iterable[Condition],
+    observed: ObservedSample | None = None,
+) -> DeploymentSample:
+    """Return the figures of what is rendered."""
+    spec, budget = deployment.spec, assessment.effective
+    request = budget.request if budget else None
+    effective = effective_values(spec, assessment)
+    figures, pinned = _figures(budget) if budget else {}, budget.pinned if budget else None
+    sample = DeploymentSample(
+        namespace=deployment.namespace,
+        name=deployment.name,
+        model=spec.model.name,
+        accelerator=request.accelerator.name if request else spec.accelerator.type,
+        kv_cache_dtype=request.settings.kv_cache_dtype if request else spec.vllm.kv_cache_dtype,
+        policy=spec.admission.policy,
+        demand_bytes=budget.demand_bytes if budget else None,
+        demand_tokens=_demand_tokens(budget) if figures and budget else None,
+        max_model_len_tokens=effective.max_model_len,
+        max_num_seqs=effective.max_num_seqs,
+        gpus=cdiv(spec.vllm.num_gpus * spec.replicas, spec.accelerator.shared_by),
+        observed=observed,
+        memory=_memory(budget) if budget else None,
+        conditions=conditions_of(conditions),
+        pinned=PinnedSample(tokens=pinned.num_tokens, forgone_bytes=pinned.forgone_bytes) if pinned else None,
+        host_memory_bytes=pod_ledger(budget).needs.expected if figures and budget else None,
+    )
+    return replace(sample, **figures)
+
+
+def conditions_of(conditions: Iterable[Condition]) -> tuple[tuple[str, str, str], ...]:
+    """Return (type, status, reason) of each condition."""
+    return tuple((condition.type, condition.status, condition.reason) for condition in conditions)
+
+
+def _memory(budget: Budget) -> MemorySample | None:
+    stage, pinned = budget.tightest, budget.pinned
+    if stage is None or stage.ledger is None:
+        return None
+    ledger, kv_cache_bytes = stage.ledger, stage.available.expected
+    return MemorySample.of(
+        ledger.total_bytes,
+        ledger.requested_bytes,
+        ((name, amount.expected) for name, amount in ledger.terms),
+        kv_cache_bytes=kv_cache_bytes,
+        found_bytes=pinned.profiled_bytes.expected if pinned else kv_cache_bytes,
+    )
+
+
+def _demand_tokens(budget: Budget) -> int | None:
+    """Return the size that vLLM would print for a KV cache of just the demand: with the null block, as it counts."""
+    cache, demand = budget.kv_cache, budget.demand
+    return cache.num_tokens(demand.blocks + cache.null_blocks) if cache and demand else None
+
+
+def as_admitted(sample: DeploymentSample, effective: Effective, budget: Document | None) -> DeploymentSample:
+    """Replace the present figures by those of the admission where they differ, because the verdict of the admission stands."""
+    sample = replace(
+        sample,
+        kv_cache_dtype=effective.kv_cache_dtype,
+        max_model_len_tokens=effective.max_model_len,
+        max_num_seqs=effective.max_num_seqs,
+    )
+    if budget is None:
+        return sample
+    available, headroom = (
+        (budget[key]["low"], budget[key]["expected"], budget[key]["high"])
+        for key in ("availableKvCacheBytes", "headroomBytes")
+    )
+    if (_not_negative(available), headroom) == (sample.capacity_bytes, sample.headroom_bytes):
+        return sample
+    shares = [bound / available[1] if available[1] > 0 else 0.0 for bound in _not_negative(available)]
+    tokens, requests = budget["capacityTokens"], float(budget["maxConcurrency"])
+    pinned, demand = budget.get("pinned"), budget["demandBytes"]
+    return replace(
+        sample,
+        capacity_tokens=(int(tokens * shares[0]), tokens, int(tokens * shares[2])),
+        capacity_bytes=_not_negative(available),
+        pinned=PinnedSample(tokens=pinned["capacityTokens"], forgone_bytes=pinned["forgoneBytes"]) if pinned else None,
+        demand_bytes=demand,
+        demand_tokens=round(tokens * demand / available[1]) if available[1] > 0 else None,
+        headroom_bytes=headroom,
+        headroom_ratio=_shares(headroom, available[1]),
+        full_length_requests=(requests * shares[0], requests, requests * shares[2]),
+        memory=_memory_in_status(budget),
+    )
+
+
+def _memory_in_status(budget: Document) -> MemorySample | None:
+    ledger, kv_cache_bytes = dict(budget.get("ledger") or {}), budget["availableKvCacheBytes"]["expected"]
+    if not ledger:
+        return None
+    pinned = budget.get("pinned")
+    total_bytes, requested_bytes = ledger.pop("totalBytes"), ledger.pop("requestedBytes")
+    terms = (
+        (re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name.removesuffix("Bytes")), size)
+        for name, size in ledger.items()
+    )
+    found_bytes = pinned["profiledKvCacheBytes"]["expected"] if pinned else kv_cache_bytes
+    return MemorySample.of(total_bytes, requested_bytes, terms, kv_cache_bytes=kv_cache_bytes, found_bytes=found_bytes)
+
+
+def _figures(budget: Budget) -> dict[str, Bounds | None]:
+    """Return all figures that are intervals; none where the budget has a part without a formula."""
+    stage, tokens, headroom = budget.tightest, budget.num_tokens, budget.headroom
+    cache, pool = budget.kv_cache, budget.num_blocks
+    if stage is None or tokens is None or headroom is None or cache is None or pool is None:
+        return {}
+    return {
+        "capacity_tokens": _bounds(tokens),
+        "capacity_bytes": _not_negative(_bounds(stage.available)),
+        "headroom_bytes": _bounds(headroom),
+        "headroom_ratio": _shares(_bounds(headroom), stage.available.expected),
+        "full_length_requests": _bounds(pool, lambda blocks: float(cache.max_concurrency(blocks))),
+    }
+
+
+def _bounds(interval: Interval, of: Callable[[int], float] = lambda value: value) -> Bounds:
+    return of(interval.low), of(interval.expected), of(interval.high)
+
+
+def _not_negative(bounds: Bounds) -> Bounds:
+    return max(0, bounds[0]), max(0, bounds[1]), max(0, bounds[2])
+
+
+def _shares(bounds: Bounds, whole: float) -> Bounds | None:
+    """Return the bounds as shares of the whole; a share of nothing has no size."""
+    return (bounds[0] / whole, bounds[1] / whole, bounds[2] / whole) if whole > 0 else None
