@@ -27,8 +27,9 @@ from prometheus_client.samples import Sample
 from requests.adapters import HTTPAdapter
 
 from kvgate import __version__
-from kvgate.metrics.exporter import DeploymentSample, DeploymentSnapshot, series_of
+from kvgate.metrics.exporter import DeploymentSnapshot, series_of
 from kvgate.metrics.registry import OWNER_LABELS, Metric, MetricType
+from kvgate.metrics.samples import DeploymentSample
 from kvgate.runtime.background import Troubles
 from kvgate.runtime.service import OtlpOptions
 

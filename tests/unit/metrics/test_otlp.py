@@ -14,17 +14,10 @@ pytest.importorskip("opentelemetry.sdk", reason="the extra `otlp` is not install
 
 from kvgate import __version__
 from kvgate.metrics import registry
-from kvgate.metrics.exporter import (
-    DeploymentSample,
-    DeploymentSnapshot,
-    counter,
-    gauge,
-    histogram,
-    new_registry,
-    series_of,
-)
+from kvgate.metrics.exporter import DeploymentSnapshot, counter, gauge, histogram, new_registry, series_of
 from kvgate.metrics.otlp import MOST_POINTS, Pusher, PushFailed, endpoint_of, pushing, unit_of
 from kvgate.metrics.registry import METRICS, OWNER_LABELS, MetricType
+from kvgate.metrics.samples import DeploymentSample, MemorySample, PodSample
 from kvgate.runtime.background import Troubles
 from kvgate.runtime.service import OtlpOptions
 from support.otlp import Answer, Receiver, answering, attributes, receiving, rejecting, talking_for_ever
@@ -37,7 +30,8 @@ def sample(name: str = "chat") -> DeploymentSample:
     return DeploymentSample(
         namespace="serving", name=name, model="Qwen/Qwen3-8B", accelerator="L4-24GB", kv_cache_dtype="auto", policy="Adjust",
         capacity_tokens=(1, 2, 3), headroom_ratio=(-0.25, 0.125, 0.5), max_num_seqs=4,
-        gpu_memory_bytes=(("weights", 16 << 30),),
+        memory=MemorySample(total_bytes=24 << 30, requested_bytes=20 << 30, terms=(("weights", 16 << 30),)),
+        pods=(PodSample(name="chat-0", node="gpu-0", restarts=2),),
     )  # fmt: skip
 
 
@@ -51,7 +45,7 @@ def snapshot(*samples: DeploymentSample) -> DeploymentSnapshot:
 def own() -> CollectorRegistry:
     into = new_registry()
     counter(registry.API_REQUESTS, into).labels("GET", "200").inc(7)
-    gauge(registry.LEADER, into).set(1)
+    gauge(registry.LEADER, into).labels("kvgate-controller").set(1)
     durations = histogram(registry.RECONCILE_DURATION, into)
     for seconds in (0.001, 0.3, 1e6):
         durations.observe(seconds)
@@ -94,7 +88,7 @@ def test_every_series_of_an_object_arrives_with_its_name_labels_and_value(receiv
 
 def test_the_process_own_metrics_arrive_with_the_names_of_a_scrape(received: Receiver) -> None:
     assert received.points("kvgate_api_requests_total") == {(("code", "200"), ("verb", "GET")): 7}
-    assert received.points("kvgate_leader") == {(): 1}
+    assert received.points("kvgate_leader") == {(("lease", "kvgate-controller"),): 1}
     assert received.points("kvgate_build_info") == {(("version", __version__),): 1}
     assert received.metrics["kvgate_api_requests_total"].sum.is_monotonic
     assert received.metrics["kvgate_api_requests_total"].sum.aggregation_temporality == 2, "cumulative"
