@@ -6,6 +6,7 @@ A slot has room for the largest rank in every module that an adapter may change,
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -110,19 +111,11 @@ def slot_tensors(run: Run) -> tuple[int, ...]:
 
 @lru_cache(maxsize=256)
 def _slot_tensors(run: Run) -> tuple[int, ...]:
-    return tuple(_all_slot_tensors(run))
-
-
-def _all_slot_tensors(run: Run) -> Iterator[int]:
-    each = run.lora.max_loras * _element_bytes(run)
+    matrices = [matrix for matrix in run.shape.everywhere if _is_adapted(matrix, run.lora)]
     for layer, count in distinct_layers(run.shape, *run.stage):
-        for matrix in layer.matrices:
-            for _ in range(count if _is_adapted(matrix, run.lora) else 0):
-                yield from (each * elements for elements in _elements(matrix, run))
-    for matrix in run.shape.everywhere:
-        if _is_adapted(matrix, run.lora):
-            yield from (each * elements for elements in _elements(matrix, run))
-    yield from (each * elements for elements in _end_elements(run))
+        matrices += [matrix for matrix in layer.matrices if _is_adapted(matrix, run.lora)] * count
+    elements = chain(*(_elements(matrix, run) for matrix in matrices), _end_elements(run))
+    return tuple(run.lora.max_loras * _element_bytes(run) * count for count in elements)
 
 
 def _is_adapted(matrix: Matrix, lora: LoraSettings) -> bool:

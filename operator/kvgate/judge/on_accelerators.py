@@ -100,17 +100,13 @@ def _verdicts_of_kind(request: BudgetRequest, ordered: Sequence[Accelerator]) ->
             found |= {other.name: replace(judged, name=other.name) for other in same}
         elif judged.verdict is Verdict.DOES_NOT_FIT:
             # a reason that is not the bytes does not depend on the scratch either
-            is_clear = judged.lacking_bytes is None or judged.lacking_bytes > 2 * _SCRATCH_BYTES + _doubt_bytes(budget)
+            stages = budget.stages if budget else ()
+            doubt_bytes = max((stage.available.high - stage.available.expected for stage in stages), default=0)
+            is_clear = judged.lacking_bytes is None or judged.lacking_bytes > 2 * _SCRATCH_BYTES + doubt_bytes
             same = [other for other in left if _has_no_less(each, other, is_clear=is_clear)]
             found |= {other.name: _smaller(judged, budget, other) for other in same}
         left = [other for other in left if other.name not in found]
     return found
-
-
-def _doubt_bytes(budget: Budget | None) -> int:
-    """Return how much more than expected a GPU may have."""
-    stages = budget.stages if budget else ()
-    return max((stage.available.high - stage.available.expected for stage in stages), default=0)
 
 
 def _has_no_less(one: Accelerator, other: Accelerator, *, is_clear: bool) -> bool:

@@ -33,22 +33,17 @@ def hybrid_manager_is_on(budget: Budget) -> Iterable[Finding]:
             names=names,
         )
         yield HYBRID_MANAGER_OFF.finding(manager.setting, message, _remedy(manager.setting), severity=Severity.WARNING)
-    elif manager.connectors and manager.is_certain and _keeps_windows(budget):
+    windows = {
+        bool(getattr(each, "sliding_window", 0) or getattr(each, "chunk_size", 0)) for each in request.shape.mixers
+    }
+    # layers with a window or a chunk beside full attention
+    if not budget.fits_only_with_manager and manager.connectors and manager.is_certain and windows == {True, False}:
         message = words(
             "{setting}: {names} switches vLLM's hybrid KV cache manager off, so that layers with a window keep the whole context",
             setting=SettingName(manager.setting),
             names=names,
         )
         yield HYBRID_MANAGER_OFF.finding(manager.setting, message, _remedy(manager.setting), severity=Severity.INFO)
-
-
-def _keeps_windows(budget: Budget) -> bool:
-    """True for layers with a window or a chunk beside full attention."""
-    kinds = {
-        bool(getattr(mixer, "sliding_window", 0) or getattr(mixer, "chunk_size", 0))
-        for mixer in budget.request.shape.mixers
-    }
-    return kinds == {True, False}
 
 
 def _remedy(setting: str) -> Remedy:

@@ -122,7 +122,8 @@ class Repository(Struct, frozen=True, kw_only=True):
             is_setting = path.name.startswith(".") and any(
                 PurePosixPath(each).is_relative_to(path.parent) for each in named
             )
-            if (is_below and (_is_read(path) or name in named)) or is_setting:
+            has_suffix = path.name.lower().endswith(_READ_SUFFIXES) or path.name in _READ_NAMES
+            if (is_below and (has_suffix or path.name.startswith(".") or name in named)) or is_setting:
                 yield blob.decode(), int(size), name
 
     def renamed(self, old: str, new: str) -> dict[str, str]:
@@ -131,10 +132,6 @@ class Repository(Struct, frozen=True, kw_only=True):
         done = _git(self.top, "diff-tree", *options, old, new)
         names = [os.fsdecode(each) for each in done.stdout.split(b"\0")] if not done.returncode else []
         return dict(zip(names[1::3], names[2::3], strict=False))
-
-
-def _is_read(path: PurePosixPath) -> bool:
-    return path.name.lower().endswith(_READ_SUFFIXES) or path.name.startswith(".") or path.name in _READ_NAMES
 
 
 def repository_of_folder(folder: Path) -> Repository:

@@ -113,7 +113,8 @@ def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingPr
 
     `configured` is one name, or several with commas between them.
     """
-    found, pooled = accelerators_of(engine.hints), _pooled(engine, pools)
+    found = accelerators_of(engine.hints)
+    pooled = [(each, pools[each.value]) for each in engine.hints if each.name in POOL_LABELS and each.value in pools]
     stated = [gpu for _, gpus in pooled for gpu in gpus] or [text.strip() for text in (configured or "").split(",")]
     if found:
         known = {each.name for each in map(catalogue.find_accelerator, stated) if each}
@@ -153,12 +154,6 @@ def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingPr
 def _memory_of(name: str) -> int:
     known = catalogue.find_accelerator(name)
     return known.memory_bytes if known else 0
-
-
-def _pooled(engine: FoundEngine, pools: Pools) -> list[tuple[Hint, Sequence[str]]]:
-    """Return the labels of node pools that the configuration describes, with their GPUs."""
-    labels = (hint for hint in engine.hints if hint.name in POOL_LABELS and hint.value in pools)
-    return [(hint, pools[hint.value]) for hint in labels]
 
 
 def _other_hardware(engine: FoundEngine) -> Located | None:
