@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from kvgate.budget.answer import Budget, plan
 from kvgate.budget.calibration import Calibration
-from kvgate.budget.observed_starts import ObservedStart, StartToStart
+from kvgate.budget.observed_starts import NextStart, ObservedStart, StartKey, StartToStart
 from kvgate.budget.request import BudgetRequest
 from kvgate.budget.units import gib
-from kvgate.calibration.records import MAX_STARTS, read_records, start_of_bytes, write_records
+from kvgate.calibration.observed import start_of_bytes
+from kvgate.calibration.records import MAX_STARTS, read_records, write_records
 from kvgate.judge.what_if import read_request
 
 TARGET_MICROSECONDS = 20
@@ -57,16 +58,20 @@ def main() -> None:
     alone = a_request()
     start = a_start(plan(alone))
     starts = tuple(
-        replace(start, key=replace(start.key, max_num_seqs=count), revision=count) for count in range(1, MAX_STARTS + 1)
+        replace(start, key=replace(start.key, max_num_batched_tokens=count), revision=count)
+        for count in range(1, MAX_STARTS + 1)
     )
     known = Calibration(starts=starts)
-    near = replace(start.key, max_num_seqs=MAX_STARTS + 1)
+    near = replace(start.key, max_num_batched_tokens=MAX_STARTS + 1)
     text, corrected = write_records(starts), replace(alone, calibration=known)
 
-    def lookup(key: object) -> object:
-        return known.correction(
-            key, requested_bytes=start.requested_bytes, predicted=start.predicted, spread=SPREAD  # type: ignore[arg-type]
-        )  # fmt: skip
+    asked = NextStart(
+        max_num_seqs=start.max_num_seqs, requested_bytes=start.requested_bytes, predicted=start.predicted, spread=SPREAD,
+        formula_overhead=lambda _: start.overhead_bytes,
+    )  # fmt: skip
+
+    def lookup(key: StartKey) -> object:
+        return known.correction(key, asked)
 
     print(
         f"{len(starts)} starts, {len(text.encode()) / 1024:.0f} KiB of text; target of a lookup: {TARGET_MICROSECONDS} µs"

@@ -8,7 +8,7 @@ from accuracy.starts import GIB, Start
 from kvgate.budget.answer import plan
 from kvgate.budget.calibration import Calibration
 from kvgate.budget.observed_starts import ObservedStart
-from kvgate.calibration.records import start_of_bytes
+from kvgate.calibration.observed import start_of_bytes
 from kvgate.judge.what_if import read_request
 
 

@@ -140,7 +140,7 @@ def test_after_the_config_map_is_deleted_no_revision_comes_again(plane: ControlP
 
 
 def of_setting(objects: Objects, max_num_seqs: int) -> list[ObservedStart]:
-    return [start for start in read_records(kept(objects)).starts if start.key.max_num_seqs == max_num_seqs]
+    return [start for start in read_records(kept(objects)).starts if start.max_num_seqs == max_num_seqs]
 
 
 def test_a_config_map_that_somebody_broke_is_told_where_it_matters_and_stays_as_it_is(plane: ControlPlane) -> None:

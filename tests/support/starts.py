@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from kvgate.budget.answer import plan
-from kvgate.budget.observed_starts import ObservedStart, Origin
+from kvgate.budget.observed_starts import GpuAtStart, ObservedStart, Origin
 from kvgate.budget.units import gib
-from kvgate.calibration.records import start_of_bytes
+from kvgate.calibration.observed import start_of_bytes
 from kvgate.judge.what_if import read_request
 
 ASKED = {"model": "Qwen/Qwen3-8B", "gpu": "H100-SXM-80GB", "vllm_version": "0.33.0", "max_num_seqs": 64}
@@ -32,8 +32,11 @@ def a_pods_start(
     owner: str = "other",
     namespace: str = "serving",
     image: str = IMAGE,
+    gpu_at_start: GpuAtStart = GpuAtStart.EMPTY,
     **changes: object,
 ) -> ObservedStart:
     """As the controller records what a pod of `owner` reported."""
     stated = a_start(error_gib, **changes)
-    return replace(stated, origin=Origin.POD, namespace=namespace, owner=owner, pod=pod, image=image)
+    return replace(
+        stated, origin=Origin.POD, namespace=namespace, owner=owner, pod=pod, image=image, gpu_at_start=gpu_at_start
+    )

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from kvgate.budget.interval import Interval, Term, Verdict, verdict_of
     from kvgate.budget.ledger import Ledger, observed_start
     from kvgate.budget.model_shape import ModelShape
-    from kvgate.budget.observed_starts import MIN_WITNESSES, ObservedStart, Origin, StartKey
+    from kvgate.budget.observed_starts import (
+        GpuAtStart,
+        NextStart,
+        ObservedStart,
+        Origin,
+        StartKey,
+    )
     from kvgate.budget.pinned import PINNED_SAFETY_BYTES, Pin, PinnedCapacity
     from kvgate.budget.request import (
         AUTO_MAX_MODEL_LEN,
@@ -57,6 +63,7 @@ if TYPE_CHECKING:
         parse_patch,
         parse_release,
     )
+    from kvgate.budget.witnesses import HEALING_STARTS, MIN_WITNESSES, disagree, outdated
 
 _NAMES = {
     "accounting": ("Accounting",),
@@ -104,7 +111,8 @@ _NAMES = {
     ),
     "model_shape": ("ModelShape",),
     "observed_starts": (
-        "MIN_WITNESSES",
+        "GpuAtStart",
+        "NextStart",
         "ObservedStart",
         "Origin",
         "StartKey",
@@ -152,6 +160,12 @@ _NAMES = {
         "parse_patch",
         "parse_release",
     ),
+    "witnesses": (
+        "HEALING_STARTS",
+        "MIN_WITNESSES",
+        "disagree",
+        "outdated",
+    ),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -159,6 +173,7 @@ __all__ = [
     "AUTO_MAX_MODEL_LEN",
     "DEFAULT_VERSION",
     "GRAPH_MODES",
+    "HEALING_STARTS",
     "MIN_WITNESSES",
     "NEWEST",
     "NOTHING_OBSERVED",
@@ -183,6 +198,7 @@ __all__ = [
     "Demand",
     "Draft",
     "EngineSettings",
+    "GpuAtStart",
     "GraphSettings",
     "Guarantee",
     "Interval",
@@ -192,6 +208,7 @@ __all__ = [
     "Ledger",
     "LoraSettings",
     "ModelShape",
+    "NextStart",
     "ObservedStart",
     "OffloadSettings",
     "Origin",
@@ -212,10 +229,12 @@ __all__ = [
     "accounting_of",
     "adjust",
     "alternatives",
+    "disagree",
     "is_newer_than_known",
     "largest_max_model_len",
     "largest_max_num_seqs",
     "observed_start",
+    "outdated",
     "parse_patch",
     "parse_release",
     "plan",

@@ -14,17 +14,8 @@ from functools import cached_property, partial
 from msgspec import Struct, field
 
 from kvgate.budget.interval import Interval
-from kvgate.budget.observed_starts import (
-    ObservedStart,
-    Origin,
-    StartKey,
-    StartToStart,
-    corroborated,
-    disagree,
-    next_available,
-    of_origin,
-    trusted_starts,
-)
+from kvgate.budget.observed_starts import NextStart, ObservedStart, Origin, StartKey, next_available
+from kvgate.budget.witnesses import corroborated, disagree, newest_environment, of_origin, outdated, trusted_starts
 
 MAX_HEARD = 32
 """Starts of one setting that are weighed against each other. With scope Cluster many namespaces may have some; the newest count."""
@@ -47,6 +38,12 @@ class StartState(StrEnum):
     """Starts of one setting differ by more than starts usually do: none of them is used."""
     IMPLAUSIBLE = "implausible"
     """The start is too far from the prediction to be one of the setting that its record names."""
+    SHARED = "shared"
+    """Another process held memory of the GPU, or probably did: the start widens predictions and moves none."""
+    OUTDATED = "outdated"
+    """Newer starts of the setting agree on something else: it has no say any more."""
+    DROPPED = "dropped"
+    """Somebody has dropped it: it has no say, and is not learnt again."""
 
 
 class Correction(Struct, frozen=True, kw_only=True):
@@ -58,7 +55,7 @@ class Correction(Struct, frozen=True, kw_only=True):
     """False: only neighbours were seen, and the interval is at most wider."""
 
 
-class _Weighed(Struct, frozen=True, kw_only=True):
+class Weighed(Struct, frozen=True, kw_only=True):
     """The starts of one setting that count for an object."""
 
     followed: tuple[ObservedStart, ...] = ()
@@ -79,8 +76,10 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """(namespace, name) of the object that is judged, if there are starts of it; else empty."""
     _earlier: dict[int, "Calibration"] = field(default_factory=dict)
     _views: dict[tuple[str, str], "Calibration"] = field(default_factory=dict)
-    _weighed: dict[StartKey, _Weighed] = field(default_factory=dict)
-    """Weighed starts of the settings that were looked up before."""
+    _weighed: dict[tuple[StartKey, str], Weighed] = field(default_factory=dict)
+    """Weighed starts of the settings, and images, that were looked up before."""
+    _rivals: dict[tuple[StartKey, str], tuple[tuple[ObservedStart, ...], frozenset[int]]] = field(default_factory=dict)
+    """Starts of a setting that are compared with each other, by their namespace, and the replaced ones among them."""
     _spans: dict[tuple[object, ...], tuple[int, int, int] | None] = field(default_factory=dict)
     """(lowest residual, highest residual, starts) of the neighbourhoods that were looked up before."""
 
@@ -93,7 +92,7 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def _plausible(self) -> Mapping[StartKey, tuple[ObservedStart, ...]]:
         by_key: dict[StartKey, list[ObservedStart]] = {}
         for start in self.starts:
-            if start.is_plausible:
+            if not start.is_dropped and (start.is_plausible or start.is_pinned):
                 by_key.setdefault(start.key, []).append(start)
         return {key: tuple(starts) for key, starts in by_key.items()}
 
@@ -156,15 +155,34 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     def state(self, start: ObservedStart) -> StartState:
         """Return the way in which the start is used, which names the reason if it is not."""
+        if start.is_dropped:
+            return StartState.DROPPED
+        if start.is_pinned:
+            return StartState.USED
         if not start.is_plausible:
             return StartState.IMPLAUSIBLE
-        peers = tuple(peer for peer in self._known(start.key) if self._speaks_to(peer, start.namespace))
+        peers, replaced = self._peers(start)
+        if start.revision in replaced:
+            return StartState.OUTDATED
+        if not start.may_move:
+            return StartState.SHARED
+        peers = tuple(peer for peer in peers if peer.revision not in replaced and peer.environment == start.environment)
         if self.scope is not None and start.origin is Origin.STATED:
             peers = of_origin(peers, Origin.STATED)
         if not disagree(peers):
             return StartState.USED
-        is_believed = self.scope is not None and start in corroborated(peers)
+        is_believed = self.scope is not None and start in corroborated(peer for peer in peers if peer.may_move)
         return StartState.USED if is_believed else StartState.CONTRADICTORY
+
+    def _peers(self, start: ObservedStart) -> tuple[tuple[ObservedStart, ...], frozenset[int]]:
+        """Return the newest starts that count where this one does, and the revisions of those that newer ones have replaced."""
+        place = (start.key, start.namespace if self.scope is CalibrationScope.NAMESPACE else "")
+        if place not in self._rivals:
+            heard = tuple(peer for peer in self._known(start.key) if self._speaks_to(peer, start.namespace))[
+                -MAX_HEARD:
+            ]
+            self._rivals[place] = heard, outdated(heard)
+        return self._rivals[place]
 
     def _known(self, key: StartKey) -> tuple[ObservedStart, ...]:
         """Return the plausible starts of the setting, whoever owns them."""
@@ -184,27 +202,39 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         )
 
     def _heard(self, key: StartKey) -> tuple[ObservedStart, ...]:
-        """Return the starts that count for this reader."""
+        """Return the starts that count for this reader: those of others, and those that newer ones have replaced, do not."""
         known = self._known(key)
-        if self.scope is None:
-            return () if disagree(known) else known
-        return tuple(start for start in known if self._speaks_to(start, self._reader[0]))[-MAX_HEARD:]
+        if self.scope is CalibrationScope.NAMESPACE:
+            known = tuple(start for start in known if self._speaks_to(start, self._reader[0]))
+        if len(known) > MAX_HEARD:
+            pinned = tuple(start for start in known if start.is_pinned)
+            known = (*pinned[:MAX_HEARD], *(start for start in known[-MAX_HEARD:] if not start.is_pinned))
+        replaced = outdated(known)
+        return tuple(start for start in known if start.revision not in replaced) if replaced else known
 
-    def correction(
-        self, key: StartKey, *, requested_bytes: int, predicted: Interval, spread: StartToStart
-    ) -> Correction | None:
+    def weighed(self, key: StartKey, image_digest: str = "") -> Weighed:
+        """Return the starts that a prediction for this setting follows, and those that only widen it."""
+        known = self._weighed.get((key, image_digest))
+        if known is not None:
+            return known
+        heard = self._heard(key)
+        if self.scope is not None:
+            followed = trusted_starts(heard, self._reader, image_digest)
+        else:
+            followed = tuple(start for start in heard if start.is_pinned) or newest_environment(heard)
+            if disagree(followed):
+                followed = heard = ()
+        believed = set(map(id, followed))
+        others = tuple(start for start in heard if id(start) not in believed)
+        self._weighed[key, image_digest] = weighed = Weighed(followed=followed, others=others)
+        return weighed
+
+    def correction(self, key: StartKey, asked: NextStart) -> Correction | None:
         """Correct a prediction; None where no start says anything about this setting."""
-        if key not in self._weighed:
-            heard = self._heard(key)
-            followed = heard if self.scope is None else trusted_starts(heard, self._reader)
-            believed = set(map(id, followed))
-            self._weighed[key] = _Weighed(
-                followed=followed, others=tuple(start for start in heard if id(start) not in believed)
-            )
-        weighed = self._weighed[key]
-        doubts = [next_available((start,), requested_bytes, spread) for start in weighed.others]
+        weighed, predicted = self.weighed(key, asked.image_digest), asked.predicted
+        doubts = [next_available((start,), asked) for start in weighed.others]
         if weighed.followed:
-            moved = next_available(weighed.followed, requested_bytes, spread)
+            moved = next_available(weighed.followed, asked)
             return Correction(available=_widened(moved, doubts), starts=len(weighed.followed), is_same_setting=True)
         span = self._span(key.neighbourhood)
         if span is None:
@@ -220,7 +250,8 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def _span(self, near: tuple[object, ...]) -> tuple[int, int, int] | None:
         if near not in self._spans:
             keys = (self._whole or self)._neighbours.get(near, ())
-            residuals = [start.residual_bytes for key in keys for start in self._heard(key)]
+            heard = (self.weighed(key) for key in keys)
+            residuals = [start.residual_bytes for each in heard for start in (*each.followed, *each.others)]
             self._spans[near] = (min(residuals), max(residuals), len(residuals)) if residuals else None
         return self._spans[near]
 

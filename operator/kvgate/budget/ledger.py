@@ -22,7 +22,7 @@ from kvgate.budget.layer_activation import loaded_buffer_bytes
 from kvgate.budget.lora import adapters_in_host_memory, lora_term
 from kvgate.budget.model_shape import CompressedAttention, ModelShape
 from kvgate.budget.non_torch import non_torch
-from kvgate.budget.observed_starts import ObservedStart, StartKey, StartToStart
+from kvgate.budget.observed_starts import NextStart, ObservedStart, StartKey, StartToStart
 from kvgate.budget.offload import Offloaded, offloaded
 from kvgate.budget.request import DEFAULT_GRAPHS, NO_OFFLOAD, BudgetRequest, EngineSettings, GraphSettings
 from kvgate.budget.run import Run, run_of
@@ -113,12 +113,20 @@ def ledger_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting
         ledger = _with_older_engine(ledger, request, stage)
     if not request.calibration.starts:
         return ledger
-    correction = request.calibration.correction(
-        _key_of(run, request, ledger),
+
+    def overhead_with(max_num_seqs: int) -> int:
+        other = _by_formula(replace(run, max_num_seqs=max_num_seqs, other_max_num_seqs=None), request, resolved)
+        return other.requested_bytes - other.available.expected
+
+    asked = NextStart(
+        max_num_seqs=run.max_num_seqs,
         requested_bytes=ledger.requested_bytes,
         predicted=ledger.available,
         spread=_start_to_start(run, ledger.requested_bytes - ledger.available.expected),
+        formula_overhead=overhead_with,
+        image_digest=request.image_digest,
     )
+    correction = request.calibration.correction(_key_of(run, request, ledger), asked)
     return replace(ledger, correction=correction) if correction else ledger
 
 
@@ -165,6 +173,7 @@ def observed_start(
     spread = _start_to_start(run, ledger.requested_bytes - ledger.available.expected)
     return ObservedStart(
         key=_key_of(run, request, ledger),
+        max_num_seqs=run.max_num_seqs,
         requested_bytes=ledger.requested_bytes,
         available_kv_cache_bytes=available_kv_cache_bytes,
         resolution_bytes=resolution_bytes,
@@ -189,7 +198,6 @@ def _key_of(run: Run, request: BudgetRequest, ledger: Ledger) -> StartKey:
         enable_expert_parallel=cut.expert,
         decode_context_parallel_size=cut.decode_context,
         first_layer=run.stage[0],
-        max_num_seqs=run.max_num_seqs,
         max_num_batched_tokens=run.max_num_batched_tokens,
         max_model_len=run.max_model_len,
         kv_cache_dtype=request.settings.kv_cache_dtype,

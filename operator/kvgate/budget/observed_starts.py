@@ -1,6 +1,6 @@
-"""Starts that were observed: what a record of one holds, which of several are believed, and what they say about the next start."""
+"""Starts that were observed: what a record of one holds, and what several say about the next start."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -10,8 +10,6 @@ from kvgate.budget.interval import Interval
 
 IMPLAUSIBLE_SHARE = 5
 """A start that is off by more than this part of the requested memory, a fifth, was not a start of the setting that its record names."""
-MIN_WITNESSES = 2
-"""Pods that must report the same before they move the prediction of other objects: one report may be an accident, or a lie."""
 
 
 class Origin(StrEnum):
@@ -25,8 +23,21 @@ class Origin(StrEnum):
     """Recorded by a release that did not record where the pod was: it may only widen."""
 
 
+class GpuAtStart(StrEnum):
+    """Memory of the GPU in front of the start, as far as a log shows it."""
+
+    EMPTY = "Empty"
+    """Nobody else held memory."""
+    SHARED = "Shared"
+    """Another process held memory, or may hold some because the node shares its GPUs: the start may only widen."""
+    UNKNOWN = "Unknown"
+
+
 class StartKey(Struct, frozen=True, kw_only=True):
-    """Everything that decides how much memory a rank's start takes; starts with equal keys are starts of one setting."""
+    """Everything that decides which kernels a rank's start runs, and on what; starts with equal keys are starts of one setting.
+
+    `max_num_seqs` is not among it: the formulas carry its effect (rows of the sampler, penalties, number of CUDA graphs).
+    """
 
     architecture: str
     weights_bytes: int
@@ -40,7 +51,6 @@ class StartKey(Struct, frozen=True, kw_only=True):
     decode_context_parallel_size: int = 1
     first_layer: int = 0
     """First layer of the pipeline stage."""
-    max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
     """The length as far as the profile run depends on it."""
@@ -67,6 +77,7 @@ class ObservedStart(Struct, frozen=True, kw_only=True):
     """One start of a real server."""
 
     key: StartKey
+    max_num_seqs: int
     requested_bytes: int
     """total × gpu_memory_utilization."""
     available_kv_cache_bytes: int
@@ -81,7 +92,7 @@ class ObservedStart(Struct, frozen=True, kw_only=True):
     """`warm` or `cold`, where a log shows which kind of start it was; else empty."""
     scatter_bytes: int = fitted.SCATTER.interval.high
     revision: int = 0
-    """Number that grows with every recorded start, so that a verdict can be given as of a revision."""
+    """Number that grows with every recorded start, so that a verdict can be given as of a revision, and that no other start gets."""
     source: str = ""
     """The place where the start was seen, in words for people."""
     origin: Origin = Origin.STATED
@@ -92,6 +103,24 @@ class ObservedStart(Struct, frozen=True, kw_only=True):
     pod: str = ""
     image: str = ""
     """Image as the container runtime reports it: repository and digest."""
+    driver: str = ""
+    """Release of the GPU's driver; empty where the node was not read, as for `product`."""
+    product: str = ""
+    """Product of the GPU as the node's labels have it."""
+    gpu_at_start: GpuAtStart = GpuAtStart.UNKNOWN
+    is_pinned: bool = False
+    """Somebody has decided that predictions follow this start."""
+    is_dropped: bool = False
+    """Somebody has decided that this start, and any like it, counts for nothing; the record prevents that it is learnt again."""
+
+    @property
+    def image_digest(self) -> str:
+        return self.image.rpartition("@")[2]
+
+    @property
+    def environment(self) -> tuple[str, str, str]:
+        """The image's digest, the driver and the GPU's product: starts that differ in one of them are neighbours of each other."""
+        return self.image_digest, self.driver, self.product
 
     @property
     def overhead_bytes(self) -> int:
@@ -105,6 +134,18 @@ class ObservedStart(Struct, frozen=True, kw_only=True):
     @property
     def is_plausible(self) -> bool:
         return abs(self.residual_bytes) <= max(self.requested_bytes, 1) // IMPLAUSIBLE_SHARE
+
+    @property
+    def may_move(self) -> bool:
+        """False where another process may have held memory: then the start widens predictions and moves none.
+
+        Where no log shows how much memory was free, a pod that has less than even the low end of the formulas is taken for one with a
+        neighbour. Memory beyond their high end comes from no neighbour.
+        """
+        if self.is_pinned or self.origin is Origin.STATED:
+            return True
+        is_short = self.available_kv_cache_bytes + self.resolution_bytes < self.predicted.low
+        return self.gpu_at_start is GpuAtStart.EMPTY or (self.gpu_at_start is GpuAtStart.UNKNOWN and not is_short)
 
 
 class StartToStart(Struct, frozen=True, kw_only=True):
@@ -136,61 +177,66 @@ class StartToStart(Struct, frozen=True, kw_only=True):
         return _within(to_cold, self.swing_bytes), self.swing_bytes
 
 
-def of_origin(starts: Iterable[ObservedStart], origin: Origin) -> tuple[ObservedStart, ...]:
-    """Return the starts that one kind of reporter has told."""
-    return tuple(start for start in starts if start.origin is origin)
+class NextStart(Struct, frozen=True, kw_only=True):
+    """The start that is predicted."""
+
+    max_num_seqs: int
+    requested_bytes: int
+    predicted: Interval
+    """The prediction of the formulas."""
+    spread: StartToStart
+    formula_overhead: Callable[[int], int]
+    """Overhead by the formulas of today with another max_num_seqs and everything else the same."""
+    image_digest: str = ""
+    """Digest of the image, where it is known."""
+
+    def overhead_of(self, start: ObservedStart) -> tuple[int, int]:
+        """Return the overhead of a start as it would be with this max_num_seqs, and the doubt about that difference."""
+        if start.max_num_seqs == self.max_num_seqs:
+            return start.overhead_bytes, 0
+        difference = self.requested_bytes - self.predicted.expected - self.formula_overhead(start.max_num_seqs)
+        return start.overhead_bytes + difference, fitted.OTHER_MAX_NUM_SEQS.of(abs(difference)).high
 
 
-def trusted_starts(heard: tuple[ObservedStart, ...], reader: tuple[str, str]) -> tuple[ObservedStart, ...]:
-    """Return the starts that may move the prediction: stated ones and the object's own, or else those on which several pods agree."""
-    has_own = bool(reader[1])  # the object's own starts come from an earlier generation, or from an earlier pod
-    trusted = tuple(
-        start
-        for start in heard
-        if start.origin is Origin.STATED
-        or (has_own and start.origin is Origin.POD and (start.namespace, start.owner) == reader)
-    )
-    return trusted if trusted and not disagree(trusted) else corroborated(heard)
-
-
-def corroborated(starts: Iterable[ObservedStart]) -> tuple[ObservedStart, ...]:
-    """Return the starts on which most pods agree; none if fewer than MIN_WITNESSES agree, or as many agree on something else."""
-    reported = sorted(of_origin(starts, Origin.POD), key=lambda start: start.overhead_bytes)
-    groups, end = [], 0
-    for first in range(len(reported)):
-        end = max(end, first + 1)
-        while end < len(reported) and not disagree(reported[first : end + 1]):
-            end += 1
-        pods = {(start.namespace, start.pod) for start in reported[first:end]}
-        groups.append((len(pods), first, end))
-    witnesses, first, end = max(groups, default=(0, 0, 0), key=lambda group: group[0])
-    is_rivalled = any(count == witnesses and (begin >= end or last <= first) for count, begin, last in groups)
-    return tuple(reported[first:end]) if witnesses >= MIN_WITNESSES and not is_rivalled else ()
-
-
-def next_available(starts: tuple[ObservedStart, ...], requested_bytes: int, spread: StartToStart) -> Interval:
-    """Predict the next start from the median start.
+def next_available(starts: tuple[ObservedStart, ...], asked: NextStart) -> Interval:
+    """Predict the next start from the median start, in which newer starts weigh more.
 
     The next start may have a compile cache where that start had none, or the other way round; unless both kinds are known, the interval
     reaches to where the formulas put the other kind.
     """
-    overheads = [start.overhead_bytes for start in starts]
-    typical = sorted(overheads)[len(overheads) // 2]
-    margin = spread.scatter_bytes + max(start.resolution_bytes for start in starts)
-    kind = _kind_of(starts)
-    colder, warmer = spread.room(typical, kind)
-    expected = requested_bytes - typical
-    is_other_kind = bool(kind) and spread.compile_cache not in ("", kind)
+    moved = [asked.overhead_of(start) for start in starts]
+    typical = _weighted_median([overhead for overhead, _ in moved], [start.revision for start in starts])
+    margin = asked.spread.scatter_bytes + max(start.resolution_bytes for start in starts)
+    kind = kind_of(starts)
+    colder, warmer = asked.spread.room(typical, kind)
+    expected = asked.requested_bytes - typical
+    is_other_kind = bool(kind) and asked.spread.compile_cache not in ("", kind)
     if is_other_kind:  # for sure, so the expected value moves with it
         expected, colder, warmer = expected - colder + warmer, warmer, colder
+    least = asked.requested_bytes - max(overhead + doubt for overhead, doubt in moved)
+    most = asked.requested_bytes - min(overhead - doubt for overhead, doubt in moved)
     return Interval(
-        low=min(requested_bytes - max(overheads), expected - colder) - margin,
-        expected=expected,
-        high=max(requested_bytes - min(overheads), expected + warmer) + margin,
+        low=min(least, expected - colder) - margin, expected=expected, high=max(most, expected + warmer) + margin
     )
 
 
-def _kind_of(starts: Sequence[ObservedStart]) -> str:
+def _weighted_median(values: Sequence[int], revisions: Sequence[int]) -> int:
+    """Return the median, in which a value counts 1 / (1 + number of newer starts): the upper one of two."""
+    if len(values) == 1:
+        return values[0]
+    weighed = sorted(
+        (value, 1 / (1 + sum(other > revision for other in revisions)))
+        for value, revision in zip(values, revisions, strict=True)
+    )
+    half, seen = sum(weight for _, weight in weighed) / 2, 0.0
+    for value, weight in weighed:
+        seen += weight
+        if seen > half:
+            return value
+    return weighed[-1][0]
+
+
+def kind_of(starts: Sequence[ObservedStart]) -> str:
     """Return the kind of start, `warm` or `cold`, if all are known and of one kind; else nothing."""
     kinds = {start.compile_cache for start in starts}
     return kinds.pop() if len(kinds) == 1 else ""
@@ -198,13 +244,3 @@ def _kind_of(starts: Sequence[ObservedStart]) -> str:
 
 def _within(value: int, limit: int) -> int:
     return min(max(0, value), limit)
-
-
-def disagree(starts: Sequence[ObservedStart]) -> bool:
-    """True where starts differ by more than rounding, scatter and a compile cache explain."""
-    if len(starts) < 2:
-        return False
-    overheads = [start.overhead_bytes for start in starts]
-    swings = 0 if _kind_of(starts) else 1
-    explained = max(swings * start.swing_bytes + 2 * (start.resolution_bytes + start.scatter_bytes) for start in starts)
-    return max(overheads) - min(overheads) > explained

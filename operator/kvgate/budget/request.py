@@ -262,6 +262,8 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
     """Facts of the start that are no argument of vLLM, where they are known."""
     calibration: Calibration = NOTHING_OBSERVED
     """Observed starts, which correct the prediction of the formulas."""
+    image_digest: str = ""
+    """`sha256:…` where the image is named by its digest; starts of another image are only neighbours."""
     pod: PodMemory = UNKNOWN_POD
     """Memory of the host that each pod of the engine has."""
 

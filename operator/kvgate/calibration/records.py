@@ -5,37 +5,21 @@ teaches only where its image is trusted.
 """
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict, fields, replace
+from msgspec.structs import asdict, fields
 
-from kvgate.budget import (
-    MIN_WITNESSES,
-    Budget,
-    Calibration,
-    CalibrationScope,
-    Interval,
-    ObservedStart,
-    Origin,
-    StartKey,
-    StartState,
-    observed_start,
-)
-from kvgate.budget.units import format_gib, gib
-from kvgate.text.patterns import pattern
+from kvgate.budget import Calibration, GpuAtStart, Interval, ObservedStart, Origin, StartKey
 
-FORMAT_VERSION = 2
-OLD_FORMAT_VERSION = 1
-"""It stated no origin: its starts are read with an unknown one."""
+FORMAT_VERSION = 3
+"""It states the environment of a start and what somebody decided about it, and `max_num_seqs` is no part of the setting."""
+_READ_VERSIONS = (1, 2, FORMAT_VERSION)
+"""Version 1 stated no origin: its starts are read with an unknown one."""
 HEADER = {"format": "kvgate-calibration", "version": FORMAT_VERSION}
 MAX_STARTS = 600
-"""A ConfigMap holds 1 MiB; a start takes about 900 bytes, and 1500 with the longest names. The oldest start of the namespace with the
-most starts is dropped first."""
-MAX_STARTS_OF_A_SETTING = 8
+"""Starts of one text. A ConfigMap holds 1 MiB; a start takes about 900 bytes, and 2100 with the longest names."""
 MAX_PROBLEMS = 20
 """Broken lines after which reading stops: the text is something else."""
 MAX_LINE_BYTES = 4096
@@ -43,16 +27,19 @@ MAX_TEXT_BYTES = (MAX_STARTS + 1) * MAX_LINE_BYTES
 """Size of a file of starts, with its header."""
 MAX_FIGURE = 1 << 50
 """A PiB, in bytes; a figure beyond the range of float could not even be formatted."""
-LOG_ROUNDING_BYTES = gib(0.005)
-"""Logs print GiB with two decimals."""
+MAX_REVISION = 1 << 53
+"""Integers up to this one are the same in every reader of JSON."""
 MAX_NAME = 253
 """Characters of a namespace, an object or a pod: no name of Kubernetes is longer."""
 MAX_IMAGE = 400
 """Characters of a repository (255 at most) and its digest."""
+MAX_LABEL = 63
+"""Characters of a node's label."""
 MAX_SOURCE = 200
-_HUB = "docker.io"
-_PATTERN = pattern(r"[a-z0-9._/:*?\[\]-]+")
-"""Characters of a repository, and wildcards."""
+MAX_FROZEN = 32
+"""Entries of a header's `frozen`."""
+EVERYTHING = "*"
+"""Entry of `frozen` by which nothing new is learnt at all; other entries are a namespace, or NAMESPACE/SETTING."""
 
 _KEY_TYPES = {field.name: field.type for field in fields(StartKey)}
 _FIGURES = (
@@ -62,9 +49,12 @@ _FIGURES = (
     "swing_bytes",
     "scatter_bytes",
     "revision",
+    "max_num_seqs",
 )
-_TEXTS = {"namespace": MAX_NAME, "owner": MAX_NAME, "pod": MAX_NAME, "image": MAX_IMAGE}
+_OF_A_POD = {"namespace": MAX_NAME, "owner": MAX_NAME, "pod": MAX_NAME, "image": MAX_IMAGE}
 """Keys of a start's origin, each with its longest value in characters."""
+_TEXTS = {**_OF_A_POD, "driver": MAX_LABEL, "product": MAX_LABEL}
+_MARKS = ("is_pinned", "is_dropped")
 
 
 class Records(Struct, frozen=True, kw_only=True):
@@ -72,70 +62,14 @@ class Records(Struct, frozen=True, kw_only=True):
 
     starts: tuple[ObservedStart, ...] = ()
     problems: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
+    """Namespaces and settings of which nothing new is learnt."""
+    highest: int = 0
+    """The highest revision that was ever given: a start may have been removed, and its number is not given again."""
 
     @property
     def calibration(self) -> Calibration:
         return Calibration(starts=self.starts)
-
-
-def image_repository(image: str) -> str:
-    """Return the repository of an image, with its registry as a container runtime writes it: `docker.io/vllm/vllm-openai`."""
-    name = image.rpartition("://")[2].partition("@")[0]
-    folder, slash, last = name.rpartition("/")
-    name = f"{folder}{slash}{last.partition(':')[0]}"
-    registry, slash, _ = name.partition("/")
-    if not slash:
-        return f"{_HUB}/library/{name}"
-    if "." in registry or ":" in registry or registry == "localhost":
-        return name.replace(f"index.{_HUB}/", f"{_HUB}/", 1) if registry == f"index.{_HUB}" else name
-    return f"{_HUB}/{name}"
-
-
-class Trust(Struct, frozen=True, kw_only=True):
-    """The rule which starts in a cluster may correct verdicts."""
-
-    images: tuple[str, ...]
-    """Repositories without tag, `*` for any part; as `image_repository` writes them."""
-    scope: CalibrationScope = CalibrationScope.NAMESPACE
-
-    @classmethod
-    def of(cls, patterns: Iterable[str], scope: str) -> "Trust":
-        """Read patterns; an empty one stands for no image. Raises ValueError that names the pattern and what is wrong with it."""
-        images = []
-        for given in filter(None, patterns):
-            if "@" in given or ":" in given.rpartition("/")[2]:
-                raise ValueError(
-                    f"{given!r} names a tag or a digest; give the repository alone, such as vllm/vllm-openai"
-                )
-            if not _PATTERN.fullmatch(given):
-                raise ValueError(
-                    f"{given!r} is not a repository; give one such as vllm/vllm-openai or registry.example/team/*"
-                )
-            images.append(given if given.startswith("*") else image_repository(given))
-        return cls(images=tuple(images), scope=CalibrationScope(scope))
-
-    def distrust(self, declared: str, ran: str) -> str:
-        """Return why a pod's start teaches nothing; empty where it may teach.
-
-        Both the image in its spec and the one that the runtime reports must be trusted.
-        """
-        if not ran.rpartition("://")[2].partition("@")[1]:
-            return f"the container runtime does not report which image ran (imageID {ran!r}): the start teaches nothing"
-        for image in (declared, ran):
-            if not self._allows(image):
-                return f"image {image_repository(image)} is not among calibration.images: its starts teach nothing"
-        return ""
-
-    def calibration(self, starts: Iterable[ObservedStart]) -> Calibration:
-        """Return the starts that verdicts may use; a start whose image is no longer trusted stays in the records unused."""
-        return Calibration(starts=tuple(filter(self.teaches, starts)), scope=self.scope)
-
-    def teaches(self, start: ObservedStart) -> bool:
-        return start.origin is not Origin.POD or self._allows(start.image)
-
-    def _allows(self, image: str) -> bool:
-        repository = image_repository(image)
-        return any(fnmatchcase(repository, pattern) for pattern in self.images)
 
 
 def read_records(text: str) -> Records:
@@ -146,10 +80,11 @@ def read_records(text: str) -> Records:
     header = _header_problem(lines[0][1])
     if header:
         return Records(problems=(f"line {lines[0][0]}: {header}",))
-    starts, problems, version = [], [], json.loads(lines[0][1])["version"]
+    header = json.loads(lines[0][1])
+    starts, problems = [], []
     for number, line in lines[1:]:
         try:
-            starts.append(_start(line, version))
+            starts.append(_start(line, header["version"]))
         except ValueError as error:
             problems.append(f"line {number}: {error}")
         if len(problems) == MAX_PROBLEMS:
@@ -157,12 +92,16 @@ def read_records(text: str) -> Records:
             break
     if len(starts) > MAX_STARTS:
         problems.append(f"{len(starts)} starts; the newest {MAX_STARTS} are used")
-    return Records(starts=tuple(starts[-MAX_STARTS:]), problems=tuple(problems))
+    kept = tuple(starts[-MAX_STARTS:])
+    highest = max(header.get("revision", 0), *(start.revision for start in kept), 0)
+    return Records(starts=kept, problems=tuple(problems), frozen=tuple(header.get("frozen", ())), highest=highest)
 
 
-def write_records(starts: Iterable[ObservedStart]) -> str:
+def write_records(starts: Iterable[ObservedStart], *, frozen: Iterable[str] = (), highest: int = 0) -> str:
     """Return the starts as text; reading it back gives the same starts."""
-    lines = [json.dumps(HEADER)]
+    names = sorted(frozen)
+    header = {**HEADER, **({"revision": highest} if highest else {}), **({"frozen": names} if names else {})}
+    lines = [json.dumps(header)]
     for start in starts:
         bounds = start.predicted
         written = {
@@ -170,86 +109,13 @@ def write_records(starts: Iterable[ObservedStart]) -> str:
             **{name: getattr(start, name) for name in _FIGURES},
             "predicted_bytes": [bounds.low, bounds.expected, bounds.high],
             **({"compile_cache": start.compile_cache} if start.compile_cache else {}),
+            **({} if start.gpu_at_start is GpuAtStart.UNKNOWN else {"gpu_at_start": start.gpu_at_start.value}),
             "source": start.source,
             "origin": start.origin.value,
-            **{name: getattr(start, name) for name in _TEXTS if getattr(start, name)},
+            **{name: value for name in (*_TEXTS, *_MARKS) if (value := getattr(start, name))},
         }
         lines.append(json.dumps(written))
     return "\n".join(lines) + "\n"
-
-
-def with_start(
-    starts: tuple[ObservedStart, ...], start: ObservedStart, *, revision: int = 0
-) -> tuple[ObservedStart, ...]:
-    """Return the starts with a new one, under this revision or the next; the same object where the new one adds nothing.
-
-    The same figure of a second pod adds something: two pods are believed where one is not. Starts of one setting, and of pods of one
-    namespace or of none, are compared. No namespace can push another's starts out before it has more of them.
-    """
-    setting = (start.key, start.origin, start.namespace)
-    alike = [known for known in starts if (known.key, known.origin, known.namespace) == setting]
-    same = [known for known in alike if abs(known.overhead_bytes - start.overhead_bytes) <= start.resolution_bytes]
-    if any(known.pod == start.pod for known in same) or len({known.pod for known in same}) >= MIN_WITNESSES:
-        return starts
-    is_full = len(alike) >= MAX_STARTS_OF_A_SETTING
-    is_witnessed = start.origin is Origin.STATED or len({known.pod for known in alike}) >= MIN_WITNESSES
-    if is_full and is_witnessed and Calibration(starts=(*alike, start)).state(start) is not StartState.CONTRADICTORY:
-        return starts  # it would only push out a start that a verdict depends on
-    dropped = alike[0] if is_full else None
-    if len(starts) >= MAX_STARTS and not is_full:  # the oldest of the namespace that has the most starts
-        counts = Counter(known.namespace for known in starts)
-        dropped = max(starts, key=lambda known: (counts[known.namespace], -known.revision))
-    kept = tuple(known for known in starts if known is not dropped)
-    newest = max((known.revision for known in starts), default=0)
-    return (*kept, replace(start, revision=max(revision, newest + 1)))
-
-
-def start_of_blocks(
-    budget: Budget, num_gpu_blocks: int, *, block_size: int | None = None, source: str
-) -> ObservedStart | None:
-    """Make a start of an engine's blocks on its tightest rank; None where the memory was given or pinned, or has no formula."""
-    stage = budget.tightest
-    if stage is None or not stage.bytes_per_block:
-        return None
-    # attention backends choose the block: the engine's may have another size than the expected one
-    size, groups = stage.bytes_per_block, budget.kv_cache.groups if budget.kv_cache else ()
-    if block_size and len(groups) == 1 and groups[0].spec.block_size:
-        size = size * block_size // groups[0].spec.block_size
-    return start_of_bytes(budget, num_gpu_blocks * size + size // 2, resolution_bytes=size // 2, source=source)
-
-
-def start_of_bytes(
-    budget: Budget, available_kv_cache_bytes: int, *, source: str, resolution_bytes: int = LOG_ROUNDING_BYTES,
-    compile_cache: str = "",
-) -> ObservedStart | None:  # fmt: skip
-    """Make a start of a figure in bytes, as a start-up log has it, and of the kind that the log shows."""
-    stage = budget.tightest
-    if stage is None or stage.ledger is None or budget.request.settings.gives_cache_memory or budget.pin:
-        return None
-    return observed_start(
-        budget.request, budget.resolved, budget.accounting, (stage.first, stage.last),
-        available_kv_cache_bytes=available_kv_cache_bytes, resolution_bytes=resolution_bytes, source=source,
-        compile_cache=compile_cache,
-    )  # fmt: skip
-
-
-def unused_text(calibration: Calibration, start: ObservedStart) -> str | None:
-    """Return the reason, for people, why a start corrects nothing; None where it corrects something."""
-    state, key = calibration.state(start), start.key
-    if state is StartState.USED:
-        return None
-    what = f"{start.source or 'a start'} of {key.architecture} on {key.accelerator}, vLLM {key.vllm_version}"
-    seen = f"{format_gib(start.available_kv_cache_bytes)} of KV cache"
-    if state is StartState.IMPLAUSIBLE:
-        expected = format_gib(start.predicted.expected)
-        return f"{what} reported {seen} where {expected} was expected: it is not used; is it another setting, or a shared GPU?"
-    consequence = "none is used" if calibration.scope is None else "it makes verdicts less certain and moves none"
-    return f"{what} reported {seen}, other starts of the same setting reported something else: {consequence}; remove those that are wrong"
-
-
-def unused_texts(calibration: Calibration) -> Iterator[str]:
-    """Yield the reasons of all starts that correct nothing."""
-    return filter(None, (unused_text(calibration, start) for start in calibration.starts))
 
 
 def _header_problem(line: str) -> str:
@@ -259,8 +125,13 @@ def _header_problem(line: str) -> str:
         header = None
     if not isinstance(header, dict) or header.get("format") != HEADER["format"]:
         return f"this is not a calibration file: the first line must be {json.dumps(HEADER)}"
-    if header.get("version") not in (OLD_FORMAT_VERSION, FORMAT_VERSION):
-        return f"version is {header.get('version')!r}; this release reads versions {OLD_FORMAT_VERSION} and {FORMAT_VERSION}"
+    if header.get("version") not in _READ_VERSIONS:
+        return f"version is {header.get('version')!r}; this release reads versions 1 to {FORMAT_VERSION}"
+    revision, frozen = header.get("revision", 0), header.get("frozen", [])
+    if type(revision) is not int or not 0 <= revision <= MAX_REVISION:
+        return f"revision must be a number from 0 to {MAX_REVISION}"
+    if not isinstance(frozen, list) or len(frozen) > MAX_FROZEN or not all(isinstance(name, str) for name in frozen):
+        return f"frozen must be a list of at most {MAX_FROZEN} names"
     return ""
 
 
@@ -282,6 +153,9 @@ def _start(line: str, version: int) -> ObservedStart:
     if bounds != sorted(bounds):
         raise ValueError(f"predicted_bytes is {bounds}; low, expected and high must not fall")
     low, expected, high = bounds
+    occupied = found.get("gpu_at_start", GpuAtStart.UNKNOWN.value)
+    if occupied not in tuple(GpuAtStart):
+        raise ValueError(f"gpu_at_start is {occupied!r}; it must be one of {', '.join(GpuAtStart)}")
     key = StartKey(**{name: _typed(found, name, kind) for name, kind in _KEY_TYPES.items()})
     figures: dict[str, Any] = {name: _figure(found, name) for name in _FIGURES}
     kind = found.get("compile_cache", "")
@@ -291,6 +165,8 @@ def _start(line: str, version: int) -> ObservedStart:
         key=key,
         predicted=Interval(low=low, expected=expected, high=high),
         compile_cache=str(kind),
+        gpu_at_start=GpuAtStart(occupied),
+        **{name: _typed(found, name, bool) for name in _MARKS if name in found},
         source=str(found.get("source", ""))[:MAX_SOURCE],
         **figures,
         **_provenance(found, version),
@@ -299,7 +175,7 @@ def _start(line: str, version: int) -> ObservedStart:
 
 def _provenance(found: Mapping[str, Any], version: int) -> dict[str, Any]:
     """Read the origin of a start; a pod's must state its namespace and its image."""
-    if version == OLD_FORMAT_VERSION:
+    if version == 1:
         return {"origin": Origin.UNKNOWN}
     if found.get("origin") not in tuple(Origin):
         raise ValueError(f"origin is {found.get('origin')!r}; it must be one of {', '.join(Origin)}")
@@ -307,7 +183,7 @@ def _provenance(found: Mapping[str, Any], version: int) -> dict[str, Any]:
     for name, value in texts.items():
         if len(value) > _TEXTS[name]:
             raise ValueError(f"{name} has {len(value)} characters; it may have {_TEXTS[name]}")
-    missing = [name for name in _TEXTS if not texts.get(name)]
+    missing = [name for name in _OF_A_POD if not texts.get(name)]
     if found["origin"] == Origin.POD and missing:
         raise ValueError(f"{' and '.join(missing)} must be given where origin is {Origin.POD.value}")
     return {"origin": Origin(found["origin"]), **texts}
@@ -317,8 +193,9 @@ def _figure(found: Mapping[str, Any], name: str) -> int:
     """Return a figure in bytes; only the memory left for the KV cache may be below 0, where it was overdrawn."""
     value: int = _typed(found, name, int)
     least = -MAX_FIGURE if name == "available_kv_cache_bytes" else 0
-    if not least <= value <= MAX_FIGURE:
-        raise ValueError(f"{name} is not within {least} and {MAX_FIGURE}")
+    most = MAX_REVISION if name == "revision" else MAX_FIGURE
+    if not least <= value <= most:
+        raise ValueError(f"{name} is not within {least} and {most}")
     return value
 
 

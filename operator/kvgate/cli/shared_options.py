@@ -34,7 +34,8 @@ def read_calibration(path: Path | None, *, inside: Path | None = None) -> Calibr
     """
     if path is None:
         return NOTHING_OBSERVED
-    from kvgate.calibration.records import MAX_TEXT_BYTES, read_records, unused_texts
+    from kvgate.calibration.observed import unused_texts
+    from kvgate.calibration.records import MAX_TEXT_BYTES, read_records
 
     try:
         records = read_records(read_text(path, max_bytes=MAX_TEXT_BYTES, inside=inside))

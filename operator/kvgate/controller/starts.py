@@ -12,18 +12,10 @@ from msgspec.structs import replace
 from kvgate.api.base import Document
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Budget, Calibration, ObservedStart, Origin, StartState
-from kvgate.calibration.records import (
-    Records,
-    Trust,
-    image_repository,
-    read_records,
-    start_of_blocks,
-    start_of_bytes,
-    unused_text,
-    unused_texts,
-    with_start,
-    write_records,
-)
+from kvgate.calibration.keeping import with_start
+from kvgate.calibration.observed import start_of_blocks, start_of_bytes, unused_text, unused_texts
+from kvgate.calibration.records import Records, read_records, write_records
+from kvgate.calibration.trust import Trust, image_repository
 from kvgate.cluster.client import CONFIG_MAPS, Cluster
 from kvgate.cluster.errors import ApiError
 from kvgate.judge.assess import Assessment

@@ -9,7 +9,7 @@ from functools import partial
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
-from kvgate.calibration.records import Trust
+from kvgate.calibration.trust import Trust
 from kvgate.cluster import leases
 from kvgate.controller.leadership import Gate
 from kvgate.controller.model_store import ModelStore

@@ -336,6 +336,7 @@ def _request(
         is_whole=True,
         circumstances=circumstances_of({**_told_by_rendering(spec), **extra.known, **environment.told}),
         calibration=facts.calibration,
+        image_digest=(spec.vllm.image or "").partition("@")[2] if facts.calibration.starts else "",
         pod=pod_of(spec),
     )
 

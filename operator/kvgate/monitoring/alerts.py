@@ -24,7 +24,6 @@ from kvgate.monitoring.queries import (
     select,
     summed,
     summed_rate,
-    unlike,
 )
 from kvgate.vllm import metric_names
 
@@ -189,10 +188,12 @@ PODS_NOT_OBSERVED = Alert(
     summary=f"The controller cannot observe {_OWNER}",
     description="All replicas are ready, but the KV cache of none is known, so the prediction is not compared with reality.",
 )
+_WRONG_STARTS = 'state=~"contradictory|implausible|untrusted|unreadable"'
+"""Not those that widen predictions, that newer starts have replaced, or that somebody has dropped."""
 CALIBRATION_UNUSED = Alert(
     name="KvgateCalibrationUnused",
     when="observed starts are stored but not used: contradictory, implausible, untrusted or unreadable",
-    expression=f"max by (state) ({select(registry.CALIBRATION_STARTS.name, unlike('state', 'used'))}) > 0",
+    expression=f"max by (state) ({select(registry.CALIBRATION_STARTS.name, _WRONG_STARTS)}) > 0",
     holds_for="15m",
     severity="warning",
     summary="Some stored starts correct no prediction",

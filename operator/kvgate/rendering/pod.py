@@ -14,7 +14,7 @@ from kvgate.budget import Accelerator, Budget, CalibrationScope, UnknownVersion,
 from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.sharing import part_of
 from kvgate.budget.units import MIB, cdiv
-from kvgate.calibration.records import Trust
+from kvgate.calibration.trust import Trust
 from kvgate.judge.assess import host_ledger_of
 from kvgate.judge.pods import links_bytes, memory_request_bytes, shared_memory_bytes
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash

@@ -13,7 +13,7 @@ import click
 from msgspec import Struct
 
 from kvgate.budget import CalibrationScope
-from kvgate.calibration.records import Trust
+from kvgate.calibration.trust import Trust
 from kvgate.text.inert import inert, inert_line, inert_values, json_text
 from kvgate.text.patterns import pattern
 

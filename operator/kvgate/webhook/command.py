@@ -12,7 +12,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.calibration.records import Trust
+from kvgate.calibration.trust import Trust
 from kvgate.metrics import registry as names
 from kvgate.metrics.endpoint import endpoint_app
 from kvgate.metrics.exporter import counter, gauge, new_registry

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kvgate.budget import Calibration
-from kvgate.calibration.records import Trust, read_records
+from kvgate.calibration.records import read_records
+from kvgate.calibration.trust import Trust
 from kvgate.checkpoint.published import PublishedModels
 from kvgate.checkpoint.stored import MAX_ENTRY_BYTES, SUFFIX, StoredModels
 from kvgate.rendering.pod import VLLM_ALONE

@@ -7,7 +7,7 @@ from kvgate.budget.answer import plan
 from kvgate.budget.calibration import Calibration
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.ledger import ledger_of
-from kvgate.calibration.records import start_of_bytes
+from kvgate.calibration.observed import start_of_bytes
 from kvgate.catalogue import model_names
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 

@@ -10,7 +10,7 @@ from kvgate.budget.interval import Interval, Verdict
 from kvgate.budget.observed_starts import ObservedStart, StartKey
 from kvgate.budget.request import BudgetRequest
 from kvgate.budget.units import GIB, MIB, gib
-from kvgate.calibration.records import start_of_blocks, start_of_bytes
+from kvgate.calibration.observed import start_of_blocks, start_of_bytes
 from kvgate.judge.what_if import read_request
 
 ASKED = {
@@ -66,7 +66,7 @@ def test_what_moves_no_memory_of_the_profile_run_shares_its_start(changes: dict[
 @pytest.mark.parametrize(
     "changes",
     [
-        {"max_num_seqs": 128}, {"max_num_batched_tokens": 4096}, {"kv_cache_dtype": "fp8"}, {"vllm_version": "0.33.1"},
+        {"max_num_batched_tokens": 4096}, {"kv_cache_dtype": "fp8"}, {"vllm_version": "0.33.1"},
         {"model": "meta-llama/Meta-Llama-3-8B-Instruct", "max_model_len": 4096, "max_num_seqs": 32},
     ],
     ids=str,
@@ -91,7 +91,8 @@ def test_a_start_says_nothing_of_other_kernels_or_gpus(changes: dict[str, object
 
 
 def test_a_neighbour_inside_the_interval_changes_nothing() -> None:
-    assert available(budget_with((a_start(0.01),), max_num_seqs=128)) == available(budget_with((), max_num_seqs=128))
+    asked = {"max_num_batched_tokens": 4096}
+    assert available(budget_with((a_start(0.01),), **asked)) == available(budget_with((), **asked))
 
 
 def test_several_starts_that_agree_span_the_interval() -> None:
@@ -251,9 +252,12 @@ def test_one_start_decides_what_the_formulas_had_left_open() -> None:
 def test_a_key_names_everything_that_tells_starts_apart() -> None:
     key = StartKey(
         architecture="A", weights_bytes=MIB, accelerator="G", vllm_version="0.33.0",
-        max_num_seqs=1, max_num_batched_tokens=1, max_model_len=1,
+        max_num_batched_tokens=1, max_model_len=1,
     )  # fmt: skip
-    assert key.neighbourhood == replace(key, weights_bytes=2, vllm_version="0.33.1", max_num_seqs=2).neighbourhood
+    assert (
+        key.neighbourhood
+        == replace(key, weights_bytes=2, vllm_version="0.33.1", max_num_batched_tokens=2).neighbourhood
+    )
     assert key.neighbourhood != replace(key, vllm_version="0.3.3").neighbourhood
 
 
@@ -271,7 +275,7 @@ def test_as_of_every_revision_is_as_if_no_more_had_been_recorded() -> None:
         seen, alone = whole.as_of(revision), Calibration(starts=starts[:revision])
         assert (seen.starts, seen.revision) == (alone.starts, alone.revision)
         assert [seen.state(start) for start in seen.starts] == [alone.state(start) for start in alone.starts]
-        for changes in ({}, {"max_num_seqs": 32}):
+        for changes in ({}, {"max_num_seqs": 32}, {"max_num_batched_tokens": 4096}):
             asked = a_request(**changes)
             told = [plan(replace(asked, calibration=known)).tightest for known in (seen, alone)]
             assert told[0] == told[1]
@@ -281,7 +285,6 @@ def test_as_of_every_revision_is_as_if_no_more_had_been_recorded() -> None:
 
 def test_a_key_without_more_is_one_gpu_that_runs_alone() -> None:
     batch = {
-        "max_num_seqs": 8,
         "max_num_batched_tokens": 2048,
         "max_model_len": 4096,
         "kv_cache_dtype": "auto",

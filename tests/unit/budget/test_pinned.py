@@ -9,7 +9,7 @@ from kvgate.budget.pinned import PINNED_SAFETY_BYTES, pin
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Capacity, Guarantee
 from kvgate.budget.solver import AdjustLimits, Knob, adjust, alternatives
 from kvgate.budget.units import GIB, MIB
-from kvgate.calibration.records import start_of_blocks, start_of_bytes
+from kvgate.calibration.observed import start_of_blocks, start_of_bytes
 from support.builders import catalogue_shape, new_accelerator, new_request
 
 POOL = Interval(low=10_000, expected=11_000, high=12_000)

@@ -10,7 +10,8 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.budget.observed_starts import ObservedStart
 from kvgate.budget.units import gib
-from kvgate.calibration.records import read_records, with_start, write_records
+from kvgate.calibration.keeping import with_start
+from kvgate.calibration.records import read_records, write_records
 from kvgate.cluster.client import CONFIG_MAPS, Kind
 from kvgate.controller.decision import assess_owner
 from kvgate.controller.pods import pod_of
@@ -76,7 +77,16 @@ async def test_a_start_is_kept_once_and_survives_a_restart() -> None:
     again = ObservedStarts(PLACE, clock=lambda: 0.0)
     await again.load(cluster)  # type: ignore[arg-type]
     assert again.calibration.starts == starts.calibration.starts
-    assert again.states == {"used": 1, "contradictory": 0, "implausible": 0, "untrusted": 0, "unreadable": 0}
+    assert again.states == {
+        "used": 1,
+        "contradictory": 0,
+        "implausible": 0,
+        "shared": 0,
+        "outdated": 0,
+        "dropped": 0,
+        "untrusted": 0,
+        "unreadable": 0,
+    }
 
 
 class SlowCluster(FakeCluster):
@@ -94,10 +104,10 @@ class SlowCluster(FakeCluster):
 
 async def test_starts_that_are_learnt_at_the_same_time_are_all_kept() -> None:
     cluster, starts = SlowCluster(write_records(())), ObservedStarts(PLACE, clock=lambda: 0.0)
-    await asyncio.gather(*(added(starts, cluster, a_start(max_num_seqs=n)) for n in (8, 16, 32)))
+    await asyncio.gather(*(added(starts, cluster, a_start(max_num_batched_tokens=n)) for n in (2048, 4096, 8192)))
     assert cluster.text is not None
     kept = read_records(cluster.text).starts
-    assert [(start.key.max_num_seqs, start.revision) for start in kept] == [(8, 1), (16, 2), (32, 3)]
+    assert [(start.key.max_num_batched_tokens, start.revision) for start in kept] == [(2048, 1), (4096, 2), (8192, 3)]
     assert starts.calibration.starts == kept
 
 
@@ -105,8 +115,8 @@ async def test_what_somebody_took_out_stays_out() -> None:
     cluster, starts = FakeCluster(), ObservedStarts(PLACE, clock=lambda: 0.0)
     await added(starts, cluster, a_start())
     cluster.text = write_records(())
-    await added(starts, cluster, a_start(max_num_seqs=128))
-    assert [start.key.max_num_seqs for start in read_records(cluster.text).starts] == [128]
+    await added(starts, cluster, a_start(max_num_batched_tokens=2048))
+    assert [start.key.max_num_batched_tokens for start in read_records(cluster.text).starts] == [2048]
 
 
 async def test_a_corrupt_config_map_is_told_once_and_never_written_over(caplog: pytest.LogCaptureFixture) -> None:
@@ -242,7 +252,16 @@ async def test_records_of_an_image_that_is_trusted_no_more_are_counted_and_kept(
     record = a_pods_start(-0.5, "a", image="ghcr.io/some/vllm@sha256:1")
     cluster, starts = FakeCluster(write_records((record,))), ObservedStarts(PLACE)
     assert await added(starts, cluster, a_pods_start(-0.5, "b")) == ""
-    assert starts.states == {"used": 1, "contradictory": 0, "implausible": 0, "untrusted": 1, "unreadable": 0}
+    assert starts.states == {
+        "used": 1,
+        "contradictory": 0,
+        "implausible": 0,
+        "shared": 0,
+        "outdated": 0,
+        "dropped": 0,
+        "untrusted": 1,
+        "unreadable": 0,
+    }
     assert cluster.text is not None
     assert len(read_records(cluster.text).starts) == 2
 

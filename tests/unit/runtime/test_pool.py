@@ -15,7 +15,7 @@ from kvgate.budget.answer import plan
 from kvgate.budget.calibration import Calibration, CalibrationScope
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.observed_starts import ObservedStart
-from kvgate.calibration.records import start_of_bytes
+from kvgate.calibration.observed import start_of_bytes
 from kvgate.runtime.pool import Pool, TurnedAway
 from kvgate.runtime.worker import Limits, OutOfTime, TaskFailed, WorkerLost
 from support.builders import new_request

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kvgate.budget.calibration import CalibrationScope
-from kvgate.calibration.records import Trust
+from kvgate.calibration.trust import Trust
 from kvgate.controller.command import controller
 from kvgate.runtime import service
 from kvgate.runtime.service import OtlpOptions, calibration_options, otlp_options

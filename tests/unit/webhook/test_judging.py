@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.calibration.records import with_start, write_records
+from kvgate.calibration.keeping import with_start
+from kvgate.calibration.records import write_records
 from kvgate.checkpoint.published import Published
 from kvgate.checkpoint.stored import MAX_ENTRY_BYTES, entry_key, packed
 from kvgate.webhook.judging import ModelsFolder, MountedFacts, StartsFile

@@ -8,7 +8,9 @@ import click
 
 from kvgate.budget import Calibration, ObservedStart
 from kvgate.budget.units import format_gib
-from kvgate.calibration.records import MAX_TEXT_BYTES, Records, read_records, unused_texts, with_start, write_records
+from kvgate.calibration.keeping import with_start
+from kvgate.calibration.observed import unused_texts
+from kvgate.calibration.records import MAX_TEXT_BYTES, Records, read_records, write_records
 from kvgate.cli.calibrate.observed_files import UnusableFile, observed_in
 from kvgate.cli.exits import Exit
 from kvgate.cli.help import Command

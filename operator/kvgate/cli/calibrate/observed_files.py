@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kvgate.budget import Budget, ObservedStart, plan
-from kvgate.calibration.records import start_of_blocks, start_of_bytes
+from kvgate.calibration.observed import start_of_blocks, start_of_bytes
 from kvgate.cli.calibrate.log_checks import contradictions, neighbour
 from kvgate.documents.bounded_files import Refused, read_file
 from kvgate.judge.what_if import BadRequest, read_request

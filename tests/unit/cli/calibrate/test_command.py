@@ -88,7 +88,7 @@ def test_of_several_starts_in_a_log_the_last_one_counts_and_that_is_told(tmp_pat
 def test_without_a_file_the_records_are_printed(log: Path) -> None:
     done = invoked("calibrate", str(log), "--gpu", "H100-SXM-80GB")
     (start,) = read_records(done.stdout).starts
-    assert (start.source, start.key.max_num_seqs, start.revision) == (log.name, 64, 1)
+    assert (start.source, start.max_num_seqs, start.revision) == (log.name, 64, 1)
 
 
 UNUSABLE = [

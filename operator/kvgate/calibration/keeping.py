@@ -1,0 +1,70 @@
+"""Which starts are kept: every new one is weighed against those that are known, and none is kept for ever but what somebody pinned."""
+
+from collections import Counter
+
+from msgspec.structs import replace
+
+from kvgate.budget import MIN_WITNESSES, Calibration, ObservedStart, Origin, StartState, disagree, outdated
+from kvgate.calibration.records import MAX_STARTS
+
+MAX_STARTS_OF_A_SETTING = 8
+
+
+def with_start(
+    starts: tuple[ObservedStart, ...], start: ObservedStart, *, revision: int = 0
+) -> tuple[ObservedStart, ...]:
+    """Return the starts with a new one, under this revision or the next; the same object where the new one adds nothing.
+
+    The same figure of a second pod adds something: two pods are believed where one is not. Starts of one setting, and of pods of one
+    namespace or of none, are compared. What somebody dropped is not learnt again.
+    """
+    setting = (start.key, start.origin, start.namespace)
+    alike = [known for known in starts if (known.key, known.origin, known.namespace) == setting]
+    if any(known.is_dropped and not disagree((known, start)) for known in alike):
+        return starts
+    live = [known for known in alike if not known.is_dropped]
+    newest = max((known.revision for known in starts), default=0)
+    start = replace(start, revision=max(revision, newest + 1))
+    if not _adds_something(live, start):
+        return starts
+    replaced = outdated(live)
+    loose = [known for known in live if not known.is_pinned]
+    dropped = None
+    if len(live) >= MAX_STARTS_OF_A_SETTING:
+        dropped = min(loose, key=lambda known: (known.revision not in replaced, known.revision), default=start)
+    elif len(starts) >= MAX_STARTS:
+        dropped = _least_missed(starts, start)
+    if dropped is start:
+        return starts  # everything that could make room is pinned
+    kept = tuple(known for known in starts if known is not dropped)
+    return (*kept, start)
+
+
+def _adds_something(live: list[ObservedStart], start: ObservedStart) -> bool:
+    """True for a figure that no pod reported, that one more pod confirms, or that newer starts had replaced."""
+    replaced = outdated(live)
+    peers = [known for known in live if known.revision not in replaced and known.environment == start.environment]
+    same = [
+        known
+        for known in peers
+        if known.max_num_seqs == start.max_num_seqs
+        and abs(known.overhead_bytes - start.overhead_bytes) <= start.resolution_bytes
+    ]
+    if any(known.pod == start.pod for known in same) or len({known.pod for known in same}) >= MIN_WITNESSES:
+        return False
+    is_witnessed = start.origin is Origin.STATED or len({known.pod for known in peers}) >= MIN_WITNESSES
+    if len(live) < MAX_STARTS_OF_A_SETTING or not is_witnessed:
+        return True
+    # otherwise it would only push out a start that a verdict depends on
+    return Calibration(starts=(*peers, start)).state(start) is StartState.CONTRADICTORY
+
+
+def _least_missed(starts: tuple[ObservedStart, ...], start: ObservedStart) -> ObservedStart:
+    """Return the start that makes room: the oldest of the namespace that would have the most. Records of dropped starts go last."""
+    counts = Counter(known.namespace for known in (*starts, start))
+    loose = (known for known in starts if not known.is_pinned)
+    return max(
+        loose,
+        key=lambda known: (not known.is_dropped, counts[known.namespace], -known.revision),
+        default=start,
+    )

@@ -1,0 +1,65 @@
+"""Starts as they are made of what an engine reports, and why one corrects nothing, in words."""
+
+from collections.abc import Iterator
+
+from kvgate.budget import Budget, Calibration, GpuAtStart, ObservedStart, StartState, observed_start
+from kvgate.budget.units import format_gib, gib
+
+LOG_ROUNDING_BYTES = gib(0.005)
+"""Logs print GiB with two decimals."""
+
+
+def start_of_blocks(
+    budget: Budget, num_gpu_blocks: int, *, block_size: int | None = None, source: str
+) -> ObservedStart | None:
+    """Make a start of an engine's blocks on its tightest rank; None where the memory was given or pinned, or has no formula."""
+    stage = budget.tightest
+    if stage is None or not stage.bytes_per_block:
+        return None
+    # attention backends choose the block: the engine's may have another size than the expected one
+    size, groups = stage.bytes_per_block, budget.kv_cache.groups if budget.kv_cache else ()
+    if block_size and len(groups) == 1 and groups[0].spec.block_size:
+        size = size * block_size // groups[0].spec.block_size
+    return start_of_bytes(budget, num_gpu_blocks * size + size // 2, resolution_bytes=size // 2, source=source)
+
+
+def start_of_bytes(
+    budget: Budget, available_kv_cache_bytes: int, *, source: str, resolution_bytes: int = LOG_ROUNDING_BYTES,
+    compile_cache: str = "",
+) -> ObservedStart | None:  # fmt: skip
+    """Make a start of a figure in bytes, as a start-up log has it, and of the kind that the log shows."""
+    stage = budget.tightest
+    if stage is None or stage.ledger is None or budget.request.settings.gives_cache_memory or budget.pin:
+        return None
+    return observed_start(
+        budget.request, budget.resolved, budget.accounting, (stage.first, stage.last),
+        available_kv_cache_bytes=available_kv_cache_bytes, resolution_bytes=resolution_bytes, source=source,
+        compile_cache=compile_cache,
+    )  # fmt: skip
+
+
+def unused_text(calibration: Calibration, start: ObservedStart) -> str | None:
+    """Return the reason, for people, why a start corrects nothing; None where it corrects something."""
+    state, key = calibration.state(start), start.key
+    if state in (StartState.USED, StartState.DROPPED, StartState.OUTDATED):
+        return None  # nothing is wrong: somebody has decided so, or newer starts have
+    what = f"{start.source or 'a start'} of {key.architecture} on {key.accelerator}, vLLM {key.vllm_version}"
+    seen = f"{format_gib(start.available_kv_cache_bytes)} of KV cache"
+    if state is StartState.IMPLAUSIBLE:
+        expected = format_gib(start.predicted.expected)
+        return f"{what} reported {seen} where {expected} was expected: it is not used; is it another setting, or a shared GPU?"
+    if state is StartState.SHARED and start.gpu_at_start is GpuAtStart.SHARED:
+        return f"{what} reported {seen}, and another process held memory of its GPU: it makes verdicts less certain and moves none"
+    if state is StartState.SHARED:
+        low = format_gib(start.predicted.low)
+        return (
+            f"{what} reported {seen} where at least {low} was expected, and no log shows that its GPU was empty: it makes verdicts less "
+            "certain and moves none; `kvgate calibrate pin` makes predictions follow it"
+        )
+    consequence = "none is used" if calibration.scope is None else "it makes verdicts less certain and moves none"
+    return f"{what} reported {seen}, other starts of the same setting reported something else: {consequence}; remove those that are wrong"
+
+
+def unused_texts(calibration: Calibration) -> Iterator[str]:
+    """Yield the reasons of all starts that correct nothing."""
+    return filter(None, (unused_text(calibration, start) for start in calibration.starts))
