@@ -129,6 +129,48 @@ async def test_a_capacity_is_reconciled_once_and_a_usage_never() -> None:
     assert await world.round() == [KEY]
 
 
+async def test_pods_are_shown_with_node_start_and_restarts_whether_they_answer_or_not() -> None:
+    world = World()
+    started, waiting, evicted = (
+        a_pod(name, ip=name, ready=name == "started", restarts=3 * (name == "waiting"))
+        for name in ("started", "waiting", "evicted")
+    )
+    for body in (started, waiting, evicted):
+        body["spec"] = {"nodeName": f"node-of-{body['metadata']['name']}"}
+        body["status"]["startTime"] = "2026-11-21T00:00:00Z"
+    started["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": "2026-11-21T00:01:00Z"}}
+    waiting["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
+    evicted["status"]["phase"] = "Failed"
+    for body in (started, waiting, evicted, a_pod("going", ip="going", going=True)):
+        world.pods.put(body)
+    world.answers["started"] = trouble()
+    await world.round()
+    first, second = world.memory._samples[KEY].pods
+    assert (first.name, first.node, first.is_ready, first.restarts) == ("started", "node-of-started", True, 0)
+    assert (second.name, second.is_ready, second.restarts) == ("waiting", False, 3)
+    assert first.started_seconds is not None
+    assert second.started_seconds is not None
+    assert first.started_seconds - second.started_seconds == 60
+    assert first.headroom_tokens is None
+    world.answers["started"] = read(tokens=1600, usage=0.25)
+    await world.round()
+    assert [pod.headroom_tokens for pod in world.memory._samples[KEY].pods] == [1200, None]
+    world.show()
+    assert [pod.headroom_tokens for pod in world.memory._samples[KEY].pods] == [1200, None]
+    for name in ("started", "waiting"):
+        world.pods.forget(f"uid-{name}")
+    await world.round()
+    assert world.memory._samples[KEY].pods == ()
+
+
+async def test_a_time_that_cannot_be_read_is_no_start() -> None:
+    world, body = World(), a_pod(ip="a", ready=False)
+    body["status"]["startTime"] = "yesterday"
+    world.pods.put(body)
+    await world.round()
+    assert world.memory._samples[KEY].pods[0].started_seconds is None
+
+
 async def test_only_ready_pods_of_our_deployment_are_asked_whatever_labels_say() -> None:
     world = World()
     world.cluster.owners["stranger"] = "uid-of-another-deployment"

@@ -205,9 +205,11 @@ async def test_the_figures_are_shown_though_a_crd_of_another_release_refuses_the
     with pytest.raises(Rejected):
         await reconcile(KEY)
     memory.publish()
-    assert 'kvgate_kv_cache_capacity_tokens{namespace="serving",inferencedeployment="qwen"' in snapshot.text(
-        units=False
-    )
+    text = snapshot.text(units=False).decode()
+    owner = 'namespace="serving",inferencedeployment="qwen"'
+    assert f"kvgate_kv_cache_capacity_tokens{{{owner}" in text
+    for name in ("replicas", "ready_replicas", "updated_replicas", "load_budget_seconds"):
+        assert f"kvgate_{name}{{{owner}}} " in text
     assert count("unavailable") == 1
 
 

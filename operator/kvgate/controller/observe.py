@@ -227,7 +227,9 @@ class Observer:
         keys, owners = self._memory.keys(), self._memory.deployments()  # an object that comes during the round waits
         owned = await self._pods.by_deployment(self._cluster)
         by_key = {owners[uid]: pods for uid, pods in owned.items() if uid in owners}
-        self._memory.see_pods({key: tuple(map(_figures, by_key.get(key, ()))) for key in keys})
+        self._memory.see_pods(
+            {key: tuple(_figures(pod) for pod in by_key.get(key, ()) if not pod.is_over) for key in keys}
+        )
         ready = [pod for pods in by_key.values() for pod in pods if pod.is_ready]
         scrapes = await asyncio.gather(*(self._scraped(pod) for pod in ready))
         self._asked = {_identity(pod): self._asked.get(_identity(pod), _Asked()) for pod in ready}

@@ -40,6 +40,8 @@ class Pod(Struct, frozen=True, kw_only=True):
     """Image of the engine's container, as the pod's spec names it."""
     image: str = ""
     """Image as the container runtime reports it: `docker.io/vllm/vllm-openai@sha256:…`; empty or a bare hash where it does not."""
+    is_over: bool = False
+    """True where it is being deleted, or has ended for good: an evicted pod stays in the list for days."""
     node: str = ""
     """Empty while it is not scheduled."""
     started_at: str = ""
@@ -54,7 +56,7 @@ def pod_of(body: Mapping[str, Any]) -> Pod:
     container = containers.get(CONTAINER, {})
     declared = {each["name"]: each.get("image", "") for each in body.get("spec", {}).get("containers", ())}
     is_going = "deletionTimestamp" in metadata
-    is_replaced = is_going or status.get("phase") == "Failed"  # evicted: it stays in the list for days
+    is_over = is_going or status.get("phase") in ("Failed", "Succeeded")
     return Pod(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -64,9 +66,10 @@ def pod_of(body: Mapping[str, Any]) -> Pod:
         template_hash=metadata.get("annotations", {}).get(HASH_ANNOTATION, ""),
         replica_set=controller_of(body, "ReplicaSet"),
         restarts=container.get("restartCount", 0),
-        ended=None if is_replaced else _ended(container),
+        ended=None if is_over else _ended(container),
         declared_image=declared.get(CONTAINER, ""),
         image=container.get("imageID", ""),
+        is_over=is_over,
         node=body.get("spec", {}).get("nodeName", ""),
         started_at=container.get("state", {}).get("running", {}).get("startedAt") or status.get("startTime", ""),
     )

@@ -58,7 +58,7 @@ async def run(options: ControllerOptions, stopped: asyncio.Event | None = None) 
     try:
         async with _pushing(process), Cluster(configuration, process.count_request) as cluster:
             elector = Elector(Leases(cluster, options.lease_namespace), claim, process.gate)
-            process.leader.labels(claim.lease).set_function(elector.holds_lease)
+            process.leader.set_function(elector.holds_lease)
             if await _wait_for_cluster(cluster, process, stopped):
                 await _lead(cluster, elector, process, stopped)
     finally:

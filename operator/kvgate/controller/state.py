@@ -140,7 +140,8 @@ class Process:
         self.requests = counter(metrics.API_REQUESTS, self.registry)
         errors = counter(metrics.BACKGROUND_ERRORS, self.registry)
         self.troubles = Troubles(lambda loop: errors.labels(loop).inc())
-        self.leader = gauge(metrics.LEADER, self.registry)
+        lease = leases.Claim.of(self.options.namespaces, holder="", instance="").lease
+        self.leader = gauge(metrics.LEADER, self.registry).labels(lease)
         self.queue_depth = gauge(metrics.QUEUE_DEPTH, self.registry)
         self.lag = gauge(metrics.EVENT_LOOP_LAG, self.registry)
         self.instruments = ReconcileInstruments.registered(self.registry)

@@ -27,9 +27,10 @@ from prometheus_client.samples import Sample
 from requests.adapters import HTTPAdapter
 
 from kvgate import __version__
-from kvgate.metrics.exporter import DeploymentSnapshot, series_of
+from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.metrics.registry import OWNER_LABELS, Metric, MetricType
 from kvgate.metrics.samples import DeploymentSample
+from kvgate.metrics.series import label, series_of
 from kvgate.runtime.background import Troubles
 from kvgate.runtime.service import OtlpOptions
 
@@ -199,7 +200,7 @@ def _deployment_metrics(samples: Iterable[DeploymentSample], since_ns: int, now_
 
     size = 0
     for sample in samples:
-        owner = dict(zip(OWNER_LABELS, (sample.namespace, sample.name), strict=True))
+        owner = dict(zip(OWNER_LABELS, (label(sample.namespace), label(sample.name)), strict=True))
         for metric, values, figure in series_of(sample):
             labels = owner | dict(zip(metric.labels[2:], values, strict=True))
             points[metric].append(_number(labels, figure, since_ns, now_ns))

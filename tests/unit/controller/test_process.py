@@ -19,4 +19,6 @@ async def test_metrics_are_pushed_from_the_start_on_where_an_endpoint_is_given()
             await asyncio.to_thread(receiver.wait)
     resource = dict(attributes(receiver.requests[0].resource_metrics[0].resource))
     assert resource["service.name"] == "kvgate-controller"
-    assert receiver.points("kvgate_leader") == {(): 0}, "it says so before it holds the Lease, as a scrape would"
+    assert receiver.points("kvgate_leader") == {(("lease", "kvgate-controller"),): 0}, (
+        "it says so before it holds the Lease, as a scrape would"
+    )

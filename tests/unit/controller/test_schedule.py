@@ -120,6 +120,26 @@ async def test_many_triggers_at_once_are_one_run() -> None:
     queue.close()
 
 
+async def test_the_depth_is_that_of_the_keys_whose_run_is_due_and_has_not_begun() -> None:
+    begun, gate = [], asyncio.Event()
+
+    async def run(key: tuple[str, str]) -> None:
+        begun.append(key)
+        await gate.wait()
+
+    queue = new(run)
+    waiting = 3
+    for number in range(schedule.MAX_CONCURRENT + waiting):
+        queue.enqueue((f"team-{number}", "chat"))
+    queue.enqueue(("later", "chat"), delay_seconds=100)
+    await until(lambda: len(begun) == schedule.MAX_CONCURRENT)
+    assert queue.depth() == waiting
+    gate.set()
+    await until(lambda: len(begun) == schedule.MAX_CONCURRENT + waiting)
+    assert queue.depth() == 0
+    queue.close()
+
+
 @pytest.mark.parametrize("delays", [(100.0, 5.0), (5.0, 100.0)])
 async def test_of_two_moments_the_earlier_one_counts(delays: tuple[float, float]) -> None:
     queue = new(ending()[0])

@@ -26,7 +26,6 @@ from kvgate.metrics.exporter import (
     gauge,
     histogram,
     new_registry,
-    series_of,
 )
 from kvgate.metrics.registry import MAX_PODS, METRICS, PER_DEPLOYMENT, MetricType
 from kvgate.metrics.samples import (
@@ -39,6 +38,7 @@ from kvgate.metrics.samples import (
     as_admitted,
     sample_of,
 )
+from kvgate.metrics.series import MAX_LABEL_CHARACTERS, PARTS, series_of
 from kvgate.rendering.standing import budget_status
 
 MAX_SERIES, MAX_SERIES_OF_A_POD = 59, 6
@@ -74,7 +74,7 @@ def sample(*conditions: Condition, **spec: Any) -> DeploymentSample:
 def text_of(*samples: DeploymentSample, units: bool = False) -> str:
     snapshot = DeploymentSnapshot()
     snapshot.publish({(each.namespace, each.name): each for each in samples})
-    return snapshot.text(units=units)
+    return snapshot.text(units=units).decode()
 
 
 class Families(Collector):
@@ -240,6 +240,10 @@ IDLE = replace(BUSY, name="chat-1", node="gpu-1", capacity_tokens=2000, usage_ra
 LOADING = PodSample(name="chat-2", node="gpu-2", started_seconds=2.5, restarts=3)
 
 
+def test_every_metric_is_of_one_part() -> None:
+    assert Counter(metric for part in PARTS for metric in part.metrics) == dict.fromkeys(PER_DEPLOYMENT, 1)
+
+
 def test_a_deployment_has_few_series() -> None:
     pinned = PinnedSample(tokens=1600, forgone_bytes=1 << 30)
     shown = sample(*map(condition, ConditionType))
@@ -363,11 +367,51 @@ def test_a_deleted_deployment_is_gone_at_the_next_scrape() -> None:
     samples = {KEY: here, ("serving", "other"): replace(here, name="other")}
     snapshot.publish(samples)
     del samples["serving", "other"]
-    assert 'inferencedeployment="other"' in snapshot.text(units=False), "a snapshot does not change under a scrape"
+    assert 'inferencedeployment="other"' in snapshot.text(units=False).decode(), (
+        "a snapshot does not change under a scrape"
+    )
     snapshot.publish(samples)
-    text = snapshot.text(units=False)
+    text = snapshot.text(units=False).decode()
     assert 'inferencedeployment="other"' not in text
     assert 'inferencedeployment="chat"' in text
+
+
+def test_what_is_kept_from_scrape_to_scrape_is_what_would_be_written_anew() -> None:
+    full = replace(sample(*map(condition, ConditionType)), observed=SEEN, pods=(BUSY, IDLE, LOADING))
+    steps = [
+        full,
+        full,
+        replace(full, observed=replace(SEEN, usage_ratio=0.75), pods=(replace(BUSY, usage_ratio=0.75), IDLE, LOADING)),
+        replace(full, pods=(BUSY, IDLE, replace(LOADING, is_ready=True))),
+        replace(full, pods=(BUSY, IDLE)),
+        replace(full, conditions=(("Accepted", "False", "BudgetExceeded"),)),
+        replace(full, capacity_tokens=(1, 2, 3)),
+        replace(full, observed=replace(SEEN, error_ratio=0.5)),
+    ]
+    snapshot, other = DeploymentSnapshot(), replace(full, name="other")
+    for step in steps:
+        for samples in ({KEY: step}, {KEY: step, ("serving", "other"): other}):
+            snapshot.publish(samples)
+            for units in (False, True):
+                assert snapshot.text(units=units).decode() == text_of(*samples.values(), units=units)
+
+
+def test_without_an_object_the_families_are_there() -> None:
+    text = text_of(units=True)
+    assert text.count("# TYPE ") == len(PER_DEPLOYMENT)
+    assert "{" not in text
+
+
+def test_a_long_value_is_cut_wherever_it_stands() -> None:
+    long = "x" * (1 << 20)
+    pod = replace(BUSY, name=long, node=long)
+    odd = replace(
+        sample(), namespace=long, name=long, model=long, accelerator=long, kv_cache_dtype=long, policy=long,
+        conditions=((long, long, long),), pods=(pod,),
+    )  # fmt: skip
+    values = [found for _, labels, _ in series_of(odd) for found in labels]
+    assert max(map(len, values)) == MAX_LABEL_CHARACTERS
+    assert max(map(len, text_of(odd).splitlines())) < 8 * MAX_LABEL_CHARACTERS
 
 
 def test_text_of_a_user_cannot_break_out_of_a_label() -> None:
