@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from controlplane.prometheus import PrometheusError, check_rules
-from kvgate.monitoring.alerts import ALERTS, RUNBOOKS, Alert, rule_groups
+from kvgate.monitoring.alert import Alert
+from kvgate.monitoring.alerts import ALERTS, RUNBOOKS, rule_groups
 from observability.rule_tests import Json, run, situation
 from observability.scenes import SCENES, Scene
 

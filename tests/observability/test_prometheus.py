@@ -20,7 +20,8 @@ from fleet.monitored import judged_samples, kvgate_processes
 from kvgate.metrics.endpoint import metrics_answer
 from kvgate.metrics.exporter import DeploymentSnapshot, Samples, new_registry
 from kvgate.metrics.samples import ObservedSample
-from kvgate.monitoring.alerts import ALERTS, Alert, rule_groups
+from kvgate.monitoring.alert import Alert
+from kvgate.monitoring.alerts import ALERTS, rule_groups
 from kvgate.monitoring.queries import RECORDING_RULES, RecordingRule
 from kvgate.monitoring.scraping import in_kubernetes, scrape_configuration
 from support.chart import ROOT

@@ -1,13 +1,15 @@
 """Generated files of deploy/, crds/ and charts/: the CRD, the rules of the controller's roles, and the files for Prometheus."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from kvgate.api.crd import custom_resource_definition
 from kvgate.cluster.permissions import Permission
-from kvgate.monitoring.alerts import rule_groups
+from kvgate.monitoring.alert import THRESHOLD, Alert
+from kvgate.monitoring.alerts import ALERTS, alerting_rule, recording_rules, rule_groups, runbook
 from kvgate.monitoring.scraping import ENGINES, OTHER_ENGINES, in_kubernetes, scrape_configuration
 
 CRD_TEMPLATE = "charts/kvgate/templates/crds/inferencedeployments.yaml"
@@ -15,6 +17,9 @@ RULES_TEMPLATE = "charts/kvgate/templates/_controller_rules.tpl"
 RULE_FILE = "deploy/prometheus/rules.yaml"
 SCRAPE_FILE = "deploy/prometheus/scrape.yaml"
 RULE_TEMPLATE = "charts/kvgate/templates/prometheusrule.yaml"
+VALUES_FILE = "charts/kvgate/values.yaml"
+SCHEMA_FILE = "charts/kvgate/values.schema.json"
+ROOT = Path(__file__).resolve().parents[2]
 RELABELING_TEMPLATE = "charts/kvgate/templates/_relabelings.tpl"
 
 _END = "{{- end }}\n"
@@ -86,7 +91,11 @@ _SCRAPE_HEAD = """\
 # Prometheus, 2 or 3, inside the cluster: its ServiceAccount needs get, list and watch of pods.
 """
 _TEMPLATE_HEAD = "{{- /* Generated from operator/kvgate/monitoring: change it there, then make generate. */ -}}\n"
-_RUNBOOKS = "RUNBOOKS"
+_ALERTS_HEAD = """\
+          "type": "object",
+          "additionalProperties": false,
+          "properties": {
+"""
 _RULE_HEAD = """\
 {{- if and .Values.monitoring.enabled .Values.monitoring.prometheusRule.enabled -}}
 apiVersion: monitoring.coreos.com/v1
@@ -121,10 +130,66 @@ def relabeling_template() -> str:
 
 
 def prometheus_rule_template() -> str:
-    """Write the rules for the operator of Prometheus; the braces of the annotations are not Helm's."""
-    rules = _literal(_dumped(rule_groups(_RUNBOOKS)))
-    body = rules.replace(_RUNBOOKS, "{{ $.Values.monitoring.prometheusRule.runbooks }}")
-    return _TEMPLATE_HEAD + _RULE_HEAD + "".join(f"  {line}\n" for line in body.splitlines()) + _END
+    """Write the rules for the operator of Prometheus, each alert with its values; the braces of the annotations are not Helm's."""
+    rules = "".join(map(_alert_template, ALERTS))
+    head = _dumped({"groups": [{"name": "kvgate", "rules": recording_rules()}]})
+    body = "".join(f"  {line}\n" for line in _literal(head).splitlines())
+    return _TEMPLATE_HEAD + _RULE_HEAD + body + rules + _END
+
+
+def _alert_template(alert: Alert) -> str:
+    """Write one alert; where no address of the runbooks is given, it has the path of its runbook."""
+    rule = alerting_rule(alert, "RUNBOOKS")
+    rule["annotations"]["runbook_url"] = "RUNBOOK"
+    rule |= {"expr": alert.query, "for": "HOLDS", "labels": {"severity": "SEVERITY"}}
+    text = _literal(_dumped([rule]))
+    for name, value in (("HOLDS", "for"), ("SEVERITY", "severity"), (THRESHOLD, "threshold")):
+        text = text.replace(name, f"{{{{ $alert.{value} }}}}")
+    (found, address) = runbook(alert, "BASE").popitem()
+    (path_key, path) = runbook(alert, "").popitem()
+    base = "$.Values.monitoring.prometheusRule.runbooks"
+    where = f"{{{{ with {base} }}}}{found}: {address.replace('BASE', '{{ . }}')}{{{{ else }}}}{path_key}: {path}{{{{ end }}}}"
+    text = text.replace("runbook_url: RUNBOOK", where)
+    lines = "".join(f"    {line}\n" for line in text.splitlines())
+    open_ = f"    {{{{- with $alert := .Values.monitoring.alerts.{alert.key} }}}}\n    {{{{- if $alert.enabled }}}}\n"
+    return open_ + lines + "    {{- end }}\n    {{- end }}\n"
+
+
+def chart_values() -> str:
+    """Write the part of the chart's values that switches and changes alerts; the rest of the file is written by hand."""
+    lines = [
+        f"    {alert.key}: {{{', '.join(_value(*item) for item in alert_values(alert).items())}}}\n" for alert in ALERTS
+    ]
+    return _between(VALUES_FILE, "  alerts:\n", lines, "  # end of alerts")
+
+
+def chart_schema() -> str:
+    """Write the part of the schema of the chart's values that names the alerts."""
+    rows = [f'            "{alert.key}": {{"$ref": "#/$defs/{_definition(alert)}"}}' for alert in ALERTS]
+    return _between(
+        SCHEMA_FILE, '        "alerts": {\n', [_ALERTS_HEAD, ",\n".join(rows) + "\n"], "          }\n        },"
+    )
+
+
+def alert_values(alert: Alert) -> dict[str, Any]:
+    """Return the defaults of an alert in the chart's values."""
+    threshold = {} if alert.threshold is None else {"threshold": alert.threshold}
+    return {"enabled": True, "severity": alert.severity, "for": alert.holds_for, **threshold}
+
+
+def _value(name: str, value: object) -> str:
+    return f"{name}: {str(value).lower() if isinstance(value, bool) else f'{value:g}' if isinstance(value, float) else value}"
+
+
+def _definition(alert: Alert) -> str:
+    return "alert" if alert.threshold is None else "alertWithThreshold"
+
+
+def _between(path: str, start: str, lines: list[str], end: str) -> str:
+    """Return a file of the chart with other lines between two lines of it."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    before, _, rest = text.partition(start)
+    return before + start + "".join(lines) + end + rest.partition(end)[2]
 
 
 def _dumped(value: Any) -> str:

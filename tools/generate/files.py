@@ -47,6 +47,8 @@ GENERATED: tuple[Generated, ...] = (
     (deployment_files.RULE_FILE, deployment_files.rules_yaml),
     (deployment_files.SCRAPE_FILE, deployment_files.scrape_yaml),
     (deployment_files.RULE_TEMPLATE, deployment_files.prometheus_rule_template),
+    (deployment_files.VALUES_FILE, deployment_files.chart_values),
+    (deployment_files.SCHEMA_FILE, deployment_files.chart_schema),
     (deployment_files.RELABELING_TEMPLATE, deployment_files.relabeling_template),
     ("docs/reference/alerts.md", reference.alerts_reference),
     ("docs/reference/api.md", reference.api_reference),

@@ -14,7 +14,8 @@ from kvgate.cli.main import main
 from kvgate.cli.rule_catalogue import RULES
 from kvgate.cli.rule_examples import example_of
 from kvgate.metrics.registry import METRICS
-from kvgate.monitoring.alerts import ALERTS, SEVERITIES
+from kvgate.monitoring.alert import SEVERITIES, Alert
+from kvgate.monitoring.alerts import ALERTS
 from kvgate.monitoring.queries import RECORDING_RULES
 from kvgate.rules import Scope
 
@@ -151,15 +152,20 @@ def rules_reference() -> str:
 def alerts_reference() -> str:
     """Write every alert with its runbook, by severity, then every recording rule with its expression."""
     severities = "; ".join(f"`{name}` {meaning}" for name, meaning in SEVERITIES.items())
-    alerts = [
-        f"| [{alert.name}](../runbooks/{alert.name}.md) | {alert.severity} | {alert.holds_for} | {alert.when}: `{alert.expression}` |"
-        for severity in SEVERITIES
-        for alert in ALERTS
-        if alert.severity == severity
+    alerts = [_alert_row(alert) for severity in SEVERITIES for alert in ALERTS if alert.severity == severity]
+    queries = [
+        f"**{alert.name}**\n\n```\n{alert.expression}\n```\n" for alert in sorted(ALERTS, key=lambda each: each.name)
     ]
     recorded = [f"| `{rule.name}` | {rule.meaning} | `{rule.expression}` |" for rule in RECORDING_RULES]
     return "\n".join([
         HEAD, _ALERTS, f"Severities: {severities}.\n",
-        "| alert | severity | for | when |", "|---|---|---|---|", *alerts,
-        "\n## Recording rules\n", "| name | meaning | expression |", "|---|---|---|", *recorded, "",
+        "| alert | severity | for | threshold | value of the chart | when |", "|---|---|---|---|---|---|", *alerts,
+        "\n## Queries\n", *queries,
+        "## Recording rules\n", "| name | meaning | expression |", "|---|---|---|", *recorded, "",
     ])  # fmt: skip
+
+
+def _alert_row(alert: Alert) -> str:
+    threshold = "" if alert.threshold is None else f"{alert.threshold:g} {alert.unit}"
+    link = f"[{alert.name}](../runbooks/{alert.name}.md)"
+    return f"| {link} | {alert.severity} | {alert.holds_for} | {threshold} | `{alert.key}` | {alert.when} |"

@@ -58,23 +58,40 @@ def quantile(share: float, by: tuple[str, ...], bucket_rates: str) -> str:
 
 def rate(selector: str, window: str) -> str:
     """Return the rate of a counter per second."""
-    return f"rate({selector}[{window}])"
+    return over("rate", selector, window)
+
+
+def over(function: str, selector: str, window: str, *, offset: str = "") -> str:
+    """Return a function of a range; `offset` moves the range into the past."""
+    return f"{function}({selector}[{window}]{f' offset {offset}' if offset else ''})"
+
+
+def on(labels: tuple[str, ...]) -> str:
+    """Return the matching of two sides of an operator, which no other label disturbs."""
+    return f"on ({', '.join(labels)})"
 
 
 HEADROOM_LOW = 0.10
 """Thresholds at which alerts begin and dashboards change colour."""
 HEADROOM_AMPLE = 0.20
 PREDICTION_ERROR_MAX = 0.10
-ADMISSION_ERRORS_MAX = 0.01
-ADMISSION_P99_MAX_SECONDS = 0.5
 CERTIFICATE_MIN_DAYS = 14
 """cert-manager renews a certificate after two thirds of its time, so below this a renewal is overdue."""
 
 
 WINDOW = "5m"
 """Window of every rate: at least four scrapes at the usual interval of a minute or less."""
+LONG_WINDOW = "15m"
+"""Window of rates that must last before somebody is told; WINDOW then says whether they still do."""
 SERVED_BY = (*OWNED_BY, "workload")
 """Labels of who runs an engine: an InferenceDeployment, or the workload of pods without one; the label that does not apply is absent."""
+POD = (CLUSTER, "namespace", "pod")
+"""Labels of a pod, which kvgate's, vLLM's and DCGM's series share."""
+OWNED_POD = (*OWNED_BY, "pod")
+DCGM_MEMORY_USED = "DCGM_FI_DEV_FB_USED"
+"""Framebuffer in use, in MiB, by GPU, of NVIDIA's dcgm-exporter; with the pod that holds the GPU, where it maps pods."""
+MEBIBYTE = 1 << 20
+RESTARTS_WINDOW = "1h"
 
 
 class RecordingRule(Struct, frozen=True, kw_only=True):
@@ -90,9 +107,16 @@ def summed(metric: EngineMetric, by: tuple[str, ...]) -> str:
     return aggregate("sum", by, any_name(metric, select))
 
 
-def summed_rate(metric: EngineMetric, by: tuple[str, ...]) -> str:
-    """Return the rate of vLLM's counter per second, summed."""
-    return aggregate("sum", by, any_name(metric, lambda name: rate(name, WINDOW)))
+def summed_over(
+    function: str, metric: EngineMetric, window: str, by: tuple[str, ...], *, suffix: str = "", offset: str = ""
+) -> str:
+    """Return the sum of a function over a range of vLLM's gauge or counter."""
+    return aggregate("sum", by, any_name(metric, lambda name: over(function, name + suffix, window, offset=offset)))
+
+
+def owned_over(function: str, metric: Metric, window: str, *, pick: str = "max") -> str:
+    """Return a function over a range of kvgate's own figure, one series per InferenceDeployment."""
+    return aggregate(pick, OWNED_BY, over(function, metric.name, window))
 
 
 def _process_rate(name: str) -> str:
@@ -104,6 +128,39 @@ _ERRORS = _process_rate(registry.ADMISSION_ERRORS.name)
 _REVIEWS = _process_rate(registry.ADMISSION_REVIEWS.name)
 _P99 = quantile(0.99, (), rate(f"{registry.ADMISSION_REVIEW_DURATION.name}_bucket", WINDOW))
 """It is NaN while there are no reviews."""
+
+
+def _preempted_share(window: str) -> str:
+    """Return preemptions per request that lived in the window. The sum below the line is not 0 where anything can be preempted."""
+    finished = summed_over("increase", metric_names.REQUEST_SUCCESS, window, SERVED_BY)
+    running = summed_over("avg_over_time", metric_names.REQUESTS_RUNNING, window, SERVED_BY)
+    return f"{summed_over('increase', metric_names.PREEMPTIONS, window, SERVED_BY)} / ({finished} + {running} > 0)"
+
+
+def _first_token(window: str) -> str:
+    buckets = any_name(metric_names.TIME_TO_FIRST_TOKEN, lambda name: rate(f"{name}_bucket", window))
+    return f"{quantile(0.95, SERVED_BY, buckets)} >= 0"
+
+
+def _prefix_hits() -> str:
+    hits, queries = (
+        summed_over("rate", metric, "1h", SERVED_BY)
+        for metric in (metric_names.PREFIX_CACHE_HITS, metric_names.PREFIX_CACHE_QUERIES)
+    )
+    return f"{hits} / ({queries} > 0)"
+
+
+_POD_LOADS = (
+    f"{owned(registry.POD_START_TIME, by=OWNED_POD)} + {on(OWNED_BY)} group_left () {owned(registry.LOAD_BUDGET_SECONDS)}"
+    f" > time() and {on(OWNED_POD)} {owned(registry.POD_READY, by=OWNED_POD)} == 0"
+    f" unless {on(OWNED_POD)} {aggregate('max', OWNED_POD, over('increase', registry.POD_RESTARTS.name, RESTARTS_WINDOW))} >= 2"
+)
+
+
+def _renamed(target: str, expression: str) -> str:
+    """Return a label without the prefix that Prometheus adds where `honor_labels` is off."""
+    return f'label_replace({expression}, "{target}", "$1", "exported_{target}", "(.+)")'
+
 
 HEADROOM = RecordingRule(
     name="kvgate:kv_cache_headroom:ratio",
@@ -132,8 +189,44 @@ WAITING = RecordingRule(
 )
 PREEMPTIONS = RecordingRule(
     name="kvgate:preemptions:rate5m",
-    expression=summed_rate(metric_names.PREEMPTIONS, SERVED_BY),
+    expression=summed_over("rate", metric_names.PREEMPTIONS, WINDOW, SERVED_BY),
     meaning="Requests per second that lost their KV cache to other requests and are computed again.",
+)
+PREEMPTED_LONG, PREEMPTED_SHORT = (
+    RecordingRule(
+        name=f"kvgate:requests_preempted:ratio{window}",
+        expression=_preempted_share(window),
+        meaning=f"Preemptions per request that finished or ran in {window}; above 1 where requests are preempted again and again.",
+    )
+    for window in (LONG_WINDOW, WINDOW)
+)
+FIRST_TOKEN_LONG, FIRST_TOKEN_SHORT = (
+    RecordingRule(
+        name=f"kvgate:time_to_first_token_seconds:p95_rate{window}",
+        expression=_first_token(window),
+        meaning=f"Seconds within which 95 of 100 requests of the last {window} got their first token.",
+    )
+    for window in (LONG_WINDOW, WINDOW)
+)
+PREFIX_HITS = RecordingRule(
+    name="kvgate:prefix_cache_hits:ratio_rate1h",
+    expression=_prefix_hits(),
+    meaning="Share of the prompt tokens of the last hour that the prefix cache had.",
+)
+LOADING = RecordingRule(
+    name="kvgate:pods_loading:count",
+    expression=aggregate("count", OWNED_BY, _POD_LOADS),
+    meaning="Pods that are not ready, are within the time that a start may take, and did not restart twice in an hour.",
+)
+GPU_MEMORY_USED = RecordingRule(
+    name="kvgate:gpu_memory_used_bytes:max",
+    expression=f"{MEBIBYTE} * {aggregate('max', POD, _renamed('pod', _renamed('namespace', DCGM_MEMORY_USED)))}",
+    meaning="Memory in use on the fullest GPU of a pod, as NVIDIA's dcgm-exporter reports it.",
+)
+GPUS_OF_POD = RecordingRule(
+    name="kvgate:pod_gpus:count",
+    expression=aggregate("count", POD, _renamed("pod", _renamed("namespace", DCGM_MEMORY_USED))),
+    meaning="GPUs of a pod, as NVIDIA's dcgm-exporter reports them.",
 )
 ADMISSION_ERRORS = RecordingRule(
     name="kvgate:admission_errors:ratio_rate5m",
@@ -146,4 +239,21 @@ ADMISSION_P99 = RecordingRule(
     meaning="Seconds within which 99 of 100 admission reviews are answered.",
 )
 
-RECORDING_RULES = (HEADROOM, PREDICTION_ERROR, USAGE, RUNNING, WAITING, PREEMPTIONS, ADMISSION_ERRORS, ADMISSION_P99)
+RECORDING_RULES = (
+    HEADROOM,
+    PREDICTION_ERROR,
+    USAGE,
+    RUNNING,
+    WAITING,
+    PREEMPTIONS,
+    PREEMPTED_LONG,
+    PREEMPTED_SHORT,
+    FIRST_TOKEN_LONG,
+    FIRST_TOKEN_SHORT,
+    PREFIX_HITS,
+    LOADING,
+    GPU_MEMORY_USED,
+    GPUS_OF_POD,
+    ADMISSION_ERRORS,
+    ADMISSION_P99,
+)

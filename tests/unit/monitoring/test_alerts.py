@@ -8,7 +8,8 @@ import yaml
 
 from kvgate import DOCS_URL
 from kvgate.metrics.registry import METRICS
-from kvgate.monitoring.alerts import ALERTS, RUNBOOKS, SEVERITIES, Alert, rule_groups
+from kvgate.monitoring.alert import SEVERITIES, Alert
+from kvgate.monitoring.alerts import ALERTS, RUNBOOKS, rule_groups
 from kvgate.monitoring.queries import RECORDING_RULES
 
 ROOT = Path(__file__).resolve().parents[3]
