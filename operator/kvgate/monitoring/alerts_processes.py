@@ -4,14 +4,13 @@ from kvgate.metrics import registry
 from kvgate.metrics.registry import Metric
 from kvgate.monitoring import queries
 from kvgate.monitoring.alert import COUNT, DURATION, THRESHOLD, Alert
-from kvgate.monitoring.queries import CERTIFICATE_MIN_DAYS, CLUSTER, aggregate, on, over, present, select
+from kvgate.monitoring.queries import CERTIFICATE_MIN_DAYS, CLUSTER, INSTALLED, aggregate, on, over, present, select
 
-_INSTALLED = (CLUSTER, "namespace")
 _MEMORY = "6h"
 """Time after which a kvgate that was there counts as removed."""
 _ITS_PROCESS = on((CLUSTER, "namespace", "pod", "instance", "job"))
 SECONDS_PER_DAY = 86400
-_EXPIRES = f"{aggregate('min', _INSTALLED, registry.CERTIFICATE_EXPIRY.name)} - time()"
+_EXPIRES = f"{aggregate('min', INSTALLED, registry.CERTIFICATE_EXPIRY.name)} - time()"
 _FAILED = select(registry.RECONCILES.name, 'result=~"failed|forbidden|unavailable"')
 _SAYS = over("last_over_time", select(registry.LEADER.name, present("lease")), "2m")
 _LEADS = f"{aggregate('max', (CLUSTER, 'lease', 'namespace', 'pod'), _SAYS)} == 1"
@@ -20,7 +19,7 @@ _LEADS = f"{aggregate('max', (CLUSTER, 'lease', 'namespace', 'pod'), _SAYS)} == 
 def _lost(metric: Metric, comparison: str = "") -> str:
     """Return the installations of which the series was there and is gone for five minutes, or that there is none at all."""
     was, is_ = (
-        aggregate("max", _INSTALLED, over("max_over_time", metric.name, window)) + comparison
+        aggregate("max", INSTALLED, over("max_over_time", metric.name, window)) + comparison
         for window in (_MEMORY, "5m")
     )
     nobody = f"absent({over('max_over_time', metric.name, '5m')}{comparison})"
@@ -102,7 +101,7 @@ CERTIFICATE_EXPIRING = Alert(
 REVIEW_ERRORS = Alert(
     name="KvgateReviewErrors",
     when="reviews end without a verdict again and again, as often in an hour, also one every 15 minutes",
-    query=_recurring(registry.ADMISSION_ERRORS.name, _INSTALLED),
+    query=_recurring(registry.ADMISSION_ERRORS.name, INSTALLED),
     threshold=3,
     unit="reviews in an hour",
     holds_for="1m",
@@ -114,7 +113,7 @@ REVIEW_ERRORS = Alert(
 RECONCILE_ERRORS = Alert(
     name="KvgateReconcileErrors",
     when="reconciles fail again and again, as often in an hour, also one every 15 minutes; conflicts do not count",
-    query=_recurring(_FAILED, (*_INSTALLED, "result")),
+    query=_recurring(_FAILED, (*INSTALLED, "result")),
     threshold=3,
     unit="reconciles in an hour",
     holds_for="1m",

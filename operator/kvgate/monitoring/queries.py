@@ -87,6 +87,8 @@ SERVED_BY = (*OWNED_BY, "workload")
 """Labels of who runs an engine: an InferenceDeployment, or the workload of pods without one; the label that does not apply is absent."""
 POD = (CLUSTER, "namespace", "pod")
 """Labels of a pod, which kvgate's, vLLM's and DCGM's series share."""
+INSTALLED = (CLUSTER, "namespace")
+"""Labels of one kvgate: the namespace is that of its own pods."""
 OWNED_POD = (*OWNED_BY, "pod")
 DCGM_MEMORY_USED = "DCGM_FI_DEV_FB_USED"
 """Framebuffer in use, in MiB, by GPU, of NVIDIA's dcgm-exporter; with the pod that holds the GPU, where it maps pods."""
@@ -120,13 +122,13 @@ def owned_over(function: str, metric: Metric, window: str, *, pick: str = "max")
 
 
 def _process_rate(name: str) -> str:
-    """Return the rate over all processes together."""
-    return aggregate("sum", (), rate(name, WINDOW))
+    """Return the rate over all processes of one kvgate."""
+    return aggregate("sum", INSTALLED, rate(name, WINDOW))
 
 
 _ERRORS = _process_rate(registry.ADMISSION_ERRORS.name)
 _REVIEWS = _process_rate(registry.ADMISSION_REVIEWS.name)
-_P99 = quantile(0.99, (), rate(f"{registry.ADMISSION_REVIEW_DURATION.name}_bucket", WINDOW))
+_P99 = quantile(0.99, INSTALLED, rate(f"{registry.ADMISSION_REVIEW_DURATION.name}_bucket", WINDOW))
 """It is NaN while there are no reviews."""
 
 
@@ -230,7 +232,7 @@ GPUS_OF_POD = RecordingRule(
 )
 ADMISSION_ERRORS = RecordingRule(
     name="kvgate:admission_errors:ratio_rate5m",
-    expression=f"{_ERRORS} / ({_ERRORS} + ({_REVIEWS} or vector(0)) > 0)",
+    expression=f"{_ERRORS} / ({_ERRORS} + ({_REVIEWS} or 0 * {_ERRORS}) > 0)",
     meaning="Share of the admission reviews that the webhook failed to judge.",
 )
 ADMISSION_P99 = RecordingRule(

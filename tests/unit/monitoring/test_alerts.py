@@ -2,13 +2,14 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from kvgate import DOCS_URL
 from kvgate.metrics.registry import METRICS
-from kvgate.monitoring.alert import SEVERITIES, Alert
+from kvgate.monitoring.alert import SEVERITIES, THRESHOLD, Alert
 from kvgate.monitoring.alerts import ALERTS, RUNBOOKS, rule_groups
 from kvgate.monitoring.queries import RECORDING_RULES
 
@@ -30,6 +31,7 @@ def test_an_alert_says_what_happened_and_how_bad_it_is(alert: Alert) -> None:
     assert not alert.summary.endswith("."), "a title"
     assert "$value" not in alert.summary, "a title that changes makes a new notification each time"
     assert alert.description.endswith(".")
+    assert alert.when
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
@@ -37,7 +39,10 @@ def test_an_alert_has_a_runbook_with_what_it_means_what_to_look_at_and_what_to_d
     text = runbook(alert)
     assert text.startswith(f"# {alert.name}\n")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
-    assert all(part.strip() for part in re.split(r"^## .*$", text, flags=re.MULTILINE))
+    means, look, do = re.split(r"^## .*$", text, flags=re.MULTILINE)[1:]
+    assert means.strip()
+    assert "irst" in look, "it says what to look at first"
+    assert do.strip()
 
 
 def test_there_is_no_runbook_without_an_alert() -> None:
@@ -51,20 +56,70 @@ def test_a_runbook_names_only_metrics_that_exist(alert: Alert) -> None:
     assert named <= known
 
 
-def test_every_alert_is_shipped_with_the_place_of_its_runbook() -> None:
-    (group,) = rule_groups("https://example.org")["groups"]
-    places = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in group["rules"] if "alert" in rule}
-    assert places == {alert.name: f"https://example.org/{alert.name}.md" for alert in ALERTS}
+@pytest.mark.parametrize("base", ["", "https://example.org/runbooks"])
+def test_every_alert_is_shipped_with_an_address_or_a_path_that_leads_to_its_runbook(base: str) -> None:
+    for rule in alerting(base):
+        annotations = rule["annotations"]
+        (place,) = (annotations[name] for name in ("runbook_url", "runbook") if name in annotations)
+        assert ("runbook_url" in annotations) is bool(base)
+        page = place.replace(base, FOLDER) if base else place
+        assert (ROOT / page).is_file(), place
+
+
+def alerting(base: str = RUNBOOKS) -> list[dict[str, Any]]:
+    (group,) = rule_groups(base)["groups"]
+    return [rule for rule in group["rules"] if "alert" in rule]
+
+
+def test_an_address_of_a_runbook_is_absolute() -> None:
+    """A relative link in a message of Alertmanager leads nowhere."""
+    for rule in alerting():
+        assert rule["annotations"].get("runbook_url", "https://").startswith(("https://", "http://"))
 
 
 def test_all_places_of_the_runbooks_follow_from_one_constant() -> None:
-    assert f"{DOCS_URL or 'docs'}/runbooks" == RUNBOOKS
+    assert (f"{DOCS_URL}/runbooks" if DOCS_URL else "") == RUNBOOKS
     values = yaml.safe_load((ROOT / "charts/kvgate/values.yaml").read_text(encoding="utf-8"))
     assert values["monitoring"]["prometheusRule"]["runbooks"] == RUNBOOKS
-    (group,) = rule_groups()["groups"]
-    for place in (rule["annotations"]["runbook_url"] for rule in group["rules"] if "alert" in rule):
-        page = ROOT / "docs" / place.removeprefix(DOCS_URL or "docs").lstrip("/")
-        assert page.is_file(), place
+
+
+def test_prometheus_remembers_what_lasts_and_the_rest_begins_again_before_alertmanager_forgets() -> None:
+    """`rules.alert.for-grace-period` is ten minutes; Alertmanager ends what nobody repeats after four."""
+    for alert in ALERTS:
+        assert not 3 < minutes(alert.holds_for) < 10, alert.name
+        assert minutes(alert.keeps_firing_for) >= 5, alert.name
+
+
+def minutes(duration: str) -> int:
+    return int(duration[:-1]) * {"m": 1, "h": 60}[duration[-1]]
+
+
+def test_every_rule_keeps_the_cluster() -> None:
+    """A rule that puts series together without it would mix two clusters in one Prometheus."""
+    queries = [(alert.name, alert.expression) for alert in ALERTS]
+    queries += [(rule.name, rule.expression) for rule in RECORDING_RULES]
+    for name, query in queries:
+        groups = re.findall(r"\b(?:by|on) \(([a-z_, ]*)\)", query)
+        assert [labels for labels in groups if labels and not labels.startswith("cluster")] == [], name
+
+
+def test_a_threshold_is_a_number_of_the_query_with_a_meaning() -> None:
+    for alert in ALERTS:
+        assert (alert.threshold is None) == (THRESHOLD not in alert.query) == (not alert.unit), alert.name
+        assert THRESHOLD not in alert.expression
+
+
+def test_the_chart_has_a_switch_and_the_defaults_of_every_alert() -> None:
+    values = yaml.safe_load((ROOT / "charts/kvgate/values.yaml").read_text(encoding="utf-8"))
+    assert values["monitoring"]["alerts"] == {
+        alert.key: {
+            "enabled": True,
+            "severity": alert.severity,
+            "for": alert.holds_for,
+            **({} if alert.threshold is None else {"threshold": alert.threshold}),
+        }
+        for alert in ALERTS
+    }
 
 
 def test_a_recorded_name_says_level_metric_and_operation() -> None:
