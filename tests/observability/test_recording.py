@@ -1,5 +1,6 @@
 """What the recording rules make of vLLM's metrics under every name, and of pods with and without an InferenceDeployment."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -53,6 +54,38 @@ USAGE, PREEMPTIONS = queries.USAGE.name, queries.PREEMPTIONS.name
             {f"{{{OWNER}}}": 1},
             id="preemptions of all pods",
         ),
+        pytest.param(
+            queries.POD_OBSERVED_HEADROOM.name,
+            {
+                f'kvgate_pod_kv_cache_headroom_tokens{{{OWNER},pod="a"}}': "512x20",
+                f'kvgate_pod_kv_cache_headroom_tokens{{{OWNER},pod="b"}}': "2048x20",
+                f'kvgate_kv_cache_capacity_tokens{{{OWNER},bound="low"}}': "512x20",
+                **{
+                    f'kvgate_kv_cache_capacity_tokens{{{OWNER},bound="expected",instance="{instance}"}}': "1024x20"
+                    for instance in "12"
+                },
+            },
+            {f'{{{OWNER},pod="a"}}': 0.5, f'{{{OWNER},pod="b"}}': 2},
+            id="a pod's headroom is a share of what was expected",
+        ),
+        pytest.param(
+            queries.POD_OBSERVED_HEADROOM.name,
+            {
+                f'kvgate_pod_kv_cache_headroom_tokens{{{OWNER},pod="a"}}': "512x20",
+                f'kvgate_kv_cache_capacity_tokens{{{OWNER},bound="expected"}}': "0x20",
+            },
+            {},
+            id="nothing is a share of nothing",
+        ),
+        pytest.param(
+            queries.OBSERVED_HEADROOM.name,
+            {
+                f'kvgate_observed_kv_cache_headroom_ratio{{{OWNER},instance="{instance}"}}': f"{ratio}x20"
+                for instance, ratio in (("1", 0.5), ("2", 0.25))
+            },
+            {f"{{{OWNER}}}": 0.25},
+            id="of two controllers the one that sees less counts",
+        ),
         pytest.param(queries.ADMISSION_ERRORS.name, {ERRORS: "0x20"}, {}, id="nobody asked"),
         pytest.param(queries.ADMISSION_ERRORS.name, {ERRORS: "0+60x20"}, {"{}": 1}, id="nothing but errors"),
         pytest.param(
@@ -89,6 +122,33 @@ def test_keda_is_told_nothing_where_the_guarantee_does_not_fit(
         f'kvgate_kv_cache_headroom_ratio{{{owner},bound="expected"}}': f"{headroom}x20",
     }
     expected = [{"labels": f"{{{owner}}}", "value": value} for value in answers]
+    test = situation(series) | {"promql_expr_test": [{"expr": query, "eval_time": "15m", "exp_samples": expected}]}
+    run(prometheus_assets, tmp_path, [test])
+
+
+@pytest.mark.parametrize("rule", RECORDING_RULES, ids=lambda rule: rule.name)
+def test_a_rule_keeps_the_cluster(rule: queries.RecordingRule) -> None:
+    """One Prometheus may see several; where it does not, the label is absent and the words do nothing."""
+    kept = re.findall(r"(?:by|on) \(([^)]*)\)", rule.expression)
+    assert kept
+    assert all("cluster" in labels.split(", ") for labels in kept)
+
+
+@pytest.mark.parametrize("rule", [*queries.HEADROOM_RULES, queries.ADMISSION_ERRORS], ids=lambda rule: rule.name)
+def test_two_clusters_are_two_series(prometheus_assets: Path, tmp_path: Path, rule: queries.RecordingRule) -> None:
+    series = {
+        f'{metric}{{cluster="{cluster}",{labels}}}': values
+        for cluster in ("east", "west")
+        for metric, labels, values in (
+            ("kvgate_kv_cache_headroom_ratio", f'{OWNER},bound="expected"', "0.5x20"),
+            ("kvgate_observed_kv_cache_headroom_ratio", OWNER, "0.5x20"),
+            ("kvgate_kv_cache_capacity_tokens", f'{OWNER},bound="expected"', "1024x20"),
+            ("kvgate_pod_kv_cache_headroom_tokens", f'{OWNER},pod="a"', "512x20"),
+            (ERRORS, 'pod="w"', "0+60x20"),
+        )
+    }
+    query = f"count by (cluster) ({rule.name})"
+    expected = [{"labels": f'{{cluster="{name}"}}', "value": 1} for name in ("east", "west")]
     test = situation(series) | {"promql_expr_test": [{"expr": query, "eval_time": "15m", "exp_samples": expected}]}
     run(prometheus_assets, tmp_path, [test])
 

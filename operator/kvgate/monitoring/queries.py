@@ -167,8 +167,22 @@ def _renamed(target: str, expression: str) -> str:
 HEADROOM = RecordingRule(
     name="kvgate:kv_cache_headroom:ratio",
     expression=owned(registry.KV_CACHE_HEADROOM_RATIO, equals("bound", "expected")),
-    meaning="Predicted KV cache beyond what the guarantee needs, as a share of the KV cache; negative where it does not fit.",
+    meaning="Predicted KV cache beyond what the guarantee needs, as a share of the expected KV cache; negative where it does not fit.",
 )
+OBSERVED_HEADROOM = RecordingRule(
+    name="kvgate:kv_cache_headroom_observed:ratio",
+    expression=aggregate("min", OWNED_BY, registry.OBSERVED_KV_CACHE_HEADROOM_RATIO.name),
+    meaning="KV cache that no request holds in the fullest pod, as a share of the expected KV cache: the same denominator.",
+)
+POD_OBSERVED_HEADROOM = RecordingRule(
+    name="kvgate:pod_kv_cache_headroom_observed:ratio",
+    expression=(
+        f"{aggregate('min', OWNED_POD, registry.POD_KV_CACHE_HEADROOM_TOKENS.name)} / {on(OWNED_BY)} group_left ()"
+        f" ({owned(registry.KV_CACHE_CAPACITY_TOKENS, equals('bound', 'expected'))} > 0)"
+    ),
+    meaning="The same of each ready pod. Beside the predicted headroom it says how much of what was promised a pod has left.",
+)
+HEADROOM_RULES = (HEADROOM, OBSERVED_HEADROOM, POD_OBSERVED_HEADROOM)
 PREDICTION_ERROR = RecordingRule(
     name="kvgate:prediction_error:ratio",
     expression=owned(registry.PREDICTION_ERROR_RATIO),
@@ -242,7 +256,7 @@ ADMISSION_P99 = RecordingRule(
 )
 
 RECORDING_RULES = (
-    HEADROOM,
+    *HEADROOM_RULES,
     PREDICTION_ERROR,
     USAGE,
     RUNNING,
