@@ -1,22 +1,27 @@
 """The text of a vLLM server's `/metrics` → EngineReading, for every release that `vllm/metric_names.py` knows; pure.
 
-Names have a colon or, by a fault of prometheus-client 0.23 and later when OpenMetrics is requested, an underscore.
+A name has a colon, or an underscore by a fault of prometheus-client 0.23 and later when OpenMetrics is requested, or it stands in quotes
+inside the braces, as Prometheus 3 allows. Timestamps, exemplars and clocks of the server count for nothing.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 
 from msgspec.structs import replace
-from prometheus_client.parser import text_string_to_metric_families
 
-from kvgate.vllm.metric_names import CACHE_CONFIG_INFO, KV_CACHE_USAGE, EngineMetric, EngineReading
+from kvgate.text.patterns import pattern
+from kvgate.vllm.metric_names import CACHE_CONFIG_INFO, KV_CACHE_USAGE, NEEDED, EngineMetric, EngineReading, is_known
 
 MAX_QUOTED = 60
 """Characters of a server's text that an error repeats."""
-
 MAX_LINES_BYTES = 1 << 16
-"""Bytes of one metric's lines; an engine's capacity takes 2 KB. These lines are kept in memory, and parsing them blocks the event loop."""
+"""Bytes of one metric's lines; an engine's capacity takes 2 KB. Parsing them blocks the event loop."""
+MAX_LINES = 4096
+"""Lines that begin like a name that is looked for, and names that are looked at."""
+MAX_TOKENS = 10**12
+"""More than any memory holds, and far less than the API server's integers."""
+SHOWN_NAMES = 3
 
 
 class NotAnEngine(ValueError):
@@ -27,87 +32,185 @@ class UnreadableMetrics(ValueError):
     """vLLM's metrics without a readable capacity; the message names what is wrong."""
 
 
+class UnknownNames(UnreadableMetrics):
+    """Metrics of vLLM under names or labels that kvgate does not know, as a release may have that is newer than kvgate."""
+
+
+class CutMetrics(UnreadableMetrics):
+    """Only the first part of an answer."""
+
+
 _SIZE = "kv_cache_size_tokens"
 _GIVEN = ("kv_cache_memory_bytes", "num_gpu_blocks_override")
 """Labels that have a value where the size was given."""
 _Sample = tuple[Mapping[str, str], float]
 """Labels and value."""
-_ANY_OF_VLLM = re.compile(rb"^vllm[:_]", re.MULTILINE)
+_LINE = pattern(
+    r'[^\s{]*+\s*+(?:\{((?:[^"}]++|"(?:[^"\\]++|\\.)*+")*+)\})?\s*+([^\s{}"#]++)(?:\s++[^\s{}"#]++)?\s*+(?:#.*)?'
+)
+"""The labels and the value of a sample."""
+_PART = pattern(r'\s*(?:([A-Za-z_]\w*)|"((?:[^"\\]++|\\.)*+)")\s*(?:=\s*"((?:[^"\\]++|\\.)*+)"\s*)?(?:,|\Z)', re.ASCII)
+"""A label, or the name of the metric in quotes."""
+_ESCAPED = pattern(r"\\(.)")
+_NAME = pattern(r"[A-Za-z0-9_:]{1,60}")
 
 
-def read_engine(exposition: bytes) -> EngineReading:
+def read_engine(exposition: bytes, *, is_open_metrics: bool = False) -> EngineReading:
     """Return what an engine reports. Raises NotAnEngine, UnreadableMetrics. Only the few lines that matter are parsed."""
-    info = _bounded(exposition, CACHE_CONFIG_INFO)
-    if not info and _ANY_OF_VLLM.search(exposition):
-        raise UnreadableMetrics(f"has metrics of vLLM, and no {CACHE_CONFIG_INFO.names[0].name} among them")
+    text = b"\n" + exposition + b"\n"
+    if is_open_metrics and not exposition.rstrip().endswith(b"\n# EOF"):
+        raise CutMetrics("sends OpenMetrics without # EOF at the end: the answer was cut")
+    info = _samples(text, CACHE_CONFIG_INFO)
     if not info:
-        lines = exposition[:4096].decode(errors="replace").splitlines()
-        names = (re.split(r"[ {]", line, maxsplit=1)[0] for line in lines if line.strip() and not line.startswith("#"))
-        raise NotAnEngine(f"has no metrics of vLLM; the first one is {_quoted(next(names, 'none at all'))}")
-    usages = [value for _, value in _samples(_bounded(exposition, KV_CACHE_USAGE), KV_CACHE_USAGE)]
+        raise _without_capacity(exposition, text)
+    by_engine = _unique(info, CACHE_CONFIG_INFO, lambda sample: sample[0].get("engine", "0"), _capacity_labels)
+    usages = _unique(
+        _samples(text, KV_CACHE_USAGE), KV_CACHE_USAGE, lambda sample: frozenset(sample[0].items()), _value
+    )
     if not all(
-        0 <= value <= 1 for value in usages
-    ):  # the message has no value, so that it is not logged anew for each; NaN fails too
+        0 <= value <= 1 for _, value in usages
+    ):  # no value in the text, so that it is logged once; NaN fails too
         raise UnreadableMetrics(f"{KV_CACHE_USAGE.names[0].name} is not between 0 and 1")
-    return replace(_capacity(info), usage_ratio=max(usages, default=None))
+    reading = _capacity([labels for labels, _ in by_engine])
+    return replace(reading, usage_ratio=max(map(_value, usages), default=None), missing=_missing(text))
 
 
-@lru_cache(maxsize=512)
-def _capacity(info: bytes) -> EngineReading:
-    """Return the capacity; it is cached, because it never changes while an engine lives and its forty labels are most of the work."""
-    infos = [labels for labels, _ in _samples(info, CACHE_CONFIG_INFO)]
+def _value(sample: _Sample) -> float:
+    return sample[1]
+
+
+def _capacity_labels(sample: _Sample) -> object:
+    return tuple(sample[0].get(name) for name in ("num_gpu_blocks", "block_size", _SIZE))
+
+
+def _without_capacity(exposition: bytes, text: bytes) -> ValueError:
+    names = sorted({name for start in (b"\nvllm:", b"\nvllm_", b'\n{"vllm:') for name in _names_after(text, start)})
+    if names:
+        shown = ", ".join(names[:SHOWN_NAMES])
+        return UnknownNames(
+            f"has metrics of vLLM, and no {CACHE_CONFIG_INFO.names[0].name} among them; the first ones are {shown}"
+        )
+    lines = exposition[:4096].decode(errors="replace").splitlines()
+    first = (re.split(r"[ {]", line, maxsplit=1)[0] for line in lines if line.strip() and not line.startswith("#"))
+    return NotAnEngine(f"has no metrics of vLLM; the first one is {_quoted(next(first, 'none at all'))}")
+
+
+def _capacity(infos: list[Mapping[str, str]]) -> EngineReading:
     sizes = [_count(labels, _SIZE) for labels in infos if labels.get(_SIZE, "None") != "None"]
-    engines = {labels.get("engine", "0") for labels in infos}
-    blocks = min(_count(labels, "num_gpu_blocks") for labels in infos) // len(engines)
+    # vLLM gives the sum over the engines of a front end, beside each of them
+    blocks = min(_count(labels, "num_gpu_blocks") for labels in infos) // len(infos)
     if not blocks:
         raise UnreadableMetrics("reports fewer blocks than engines")
+    size = _count(infos[0], "block_size")
+    if blocks * size > MAX_TOKENS:
+        raise UnreadableMetrics(f"reports {blocks:,} blocks of {size:,} tokens, which no memory holds")
     return EngineReading(
-        num_gpu_blocks=blocks,  # vLLM gives the sum over the engines of a front end, beside each of them
-        block_size=_count(infos[0], "block_size"),
+        num_gpu_blocks=blocks,
+        block_size=size,
         kv_cache_size_tokens=min(sizes, default=None),
         is_size_given=any(labels.get(name, "None") != "None" for labels in infos for name in _GIVEN),
     )
 
 
-def _samples(lines: bytes, metric: EngineMetric) -> list[_Sample]:
-    try:
-        families = list(text_string_to_metric_families(lines.decode()))
-    except (ValueError, IndexError, KeyError) as error:
-        raise UnreadableMetrics(f"{metric.names[0].name} cannot be parsed: {_quoted(str(error))}") from error
-    return [(sample.labels, float(sample.value)) for family in families for sample in family.samples]
+def _unique(
+    samples: list[_Sample], metric: EngineMetric, series: Callable[[_Sample], object], told: Callable[[_Sample], object]
+) -> list[_Sample]:
+    """Return one sample of each series. The same series twice is harmless where both say the same; otherwise nobody knows which is true."""
+    found: dict[object, _Sample] = {}
+    for sample in samples:
+        first = found.setdefault(series(sample), sample)
+        if first is not sample and told(first) != told(sample):
+            engine = _quoted(sample[0].get("engine", "0"))
+            raise UnreadableMetrics(f"{metric.names[0].name} of engine {engine} is there twice, with different values")
+    return list(found.values())
 
 
-def _bounded(exposition: bytes, metric: EngineMetric) -> bytes:
+def _missing(text: bytes) -> tuple[str, ...]:
+    """Return the quantities without a name that is known, where unknown names stand beside them; else a release has none yet."""
+    typed = {name for start in (b"\n# TYPE vllm:", b"\n# TYPE vllm_") for name in _names_after(text, start)}
+    if all(map(is_known, typed)):
+        return ()
+    return tuple(
+        metric.key
+        for metric in NEEDED
+        if not any({each.name, each.name.removesuffix("_total")} & typed for each in metric.names)
+    )
+
+
+def _names_after(text: bytes, beginning: bytes) -> Iterator[str]:
+    """Yield the names after this beginning of a line, with `vllm:` in front of them."""
+    for start in islice(_found(text, beginning), MAX_LINES):
+        begin = start + len(beginning)
+        name = _NAME.match(text[begin : begin + MAX_QUOTED].decode(errors="replace"))
+        if name:
+            yield f"vllm:{name[0]}"
+
+
+def _samples(text: bytes, metric: EngineMetric) -> list[_Sample]:
     lines, size = [], 0
-    for line in _lines_of(exposition, metric):
+    for line in _lines_of(text, metric):
         lines.append(line)
         size += len(line)
         if size > MAX_LINES_BYTES:
             raise UnreadableMetrics(f"{metric.names[0].name} takes more than {MAX_LINES_BYTES >> 10} KiB")
-    return b"\n".join(lines)
+    return [_sample(line, metric) for line in lines]
 
 
-def _lines_of(exposition: bytes, metric: EngineMetric) -> Iterator[bytes]:
+def _sample(line: bytes, metric: EngineMetric) -> _Sample:
+    try:
+        found = _LINE.fullmatch(line.decode())
+    except UnicodeDecodeError:
+        raise UnreadableMetrics(f"{metric.names[0].name} is not UTF-8") from None
+    if not found:
+        raise CutMetrics(f"{metric.names[0].name} cannot be parsed: {_quoted(line.decode())}")
+    labels: dict[str, str] = {}
+    inside, at = (found[1] or "").strip(), 0
+    while at < len(inside):
+        part = _PART.match(inside, at)
+        if not part or (part[3] is None and (part[1] or at)) or (part[1] or part[2]) in labels:
+            raise UnreadableMetrics(f"{metric.names[0].name} has labels that cannot be parsed: {_quoted(inside[at:])}")
+        if part[3] is not None:
+            labels[part[1] or part[2]] = _ESCAPED.sub(_unescaped, part[3]) if "\\" in part[3] else part[3]
+        at = part.end()
+    try:
+        return labels, float(found[2])
+    except ValueError:
+        raise UnreadableMetrics(f"{metric.names[0].name} has the value {_quoted(found[2])}") from None
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return "\n" if found[1] == "n" else found[1]
+
+
+def _lines_of(text: bytes, metric: EngineMetric) -> Iterator[bytes]:
     """Yield the lines of a metric, found by their beginnings: a pattern would look at every line, which takes thirty times as long."""
-    text = b"\n" + exposition + b"\n"
-    for name in metric.names:
-        for written in (name.name, name.name.replace(":", "_")):
-            beginning = b"\n" + written.encode()
-            start = text.find(beginning)
-            while start >= 0:
-                line = text[start + 1 : text.find(b"\n", start + 1)]
-                if line[len(written) : len(written) + 1] in (b" ", b"{"):
-                    yield line
-                start = text.find(beginning, start + 1)
+    for each in metric.names:
+        name = each.name.encode()
+        for beginning, ends in ((name, b" {\t"), (name.replace(b":", b"_"), b" {\t"), (b'{"' + name + b'"', b" ,}")):
+            for count, start in enumerate(_found(text, b"\n" + beginning)):
+                if count == MAX_LINES:
+                    raise UnreadableMetrics(f"has more than {MAX_LINES} lines that begin with {each.name}")
+                after = start + 1 + len(beginning)
+                if text[after : after + 1] in ends:
+                    end = text.find(b"\n", start + 1)
+                    if end == len(text) - 1:
+                        raise CutMetrics(f"ends in the middle of {each.name}: the answer was cut")
+                    yield text[start + 1 : end]
+
+
+def _found(text: bytes, beginning: bytes) -> Iterator[int]:
+    start = text.find(beginning)
+    while start >= 0:
+        yield start
+        start = text.find(beginning, start + 1)
 
 
 def _count(labels: Mapping[str, str], name: str) -> int:
     """Return a label that is a whole number above 0; twelve digits are more than any memory holds."""
     text = labels.get(name)
     if text is None:
-        raise UnreadableMetrics(
-            f"{CACHE_CONFIG_INFO.names[0].name} has no label {name}: a release that kvgate cannot read"
-        )
+        others = ", ".join(sorted(other for other in labels if _NAME.fullmatch(other))[:SHOWN_NAMES])
+        raise UnknownNames(f"{CACHE_CONFIG_INFO.names[0].name} has no label {name}; the first ones are {others}")
     if not re.fullmatch(r"[0-9]{1,12}", text) or not int(text):
         raise UnreadableMetrics(f"{name} is {_quoted(text)} and not a number above 0")
     return int(text)

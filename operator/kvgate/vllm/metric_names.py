@@ -44,6 +44,8 @@ class EngineReading(Struct, frozen=True, kw_only=True, eq=False):
     """True where vLLM was given the size, and did not measure it."""
     usage_ratio: float | None = None
     """Share from 0 to 1; None where it is not reported. It does not count when two readings are compared."""
+    missing: tuple[str, ...] = ()
+    """Keys of NEEDED that the engine has under no name that is known, beside names that are not known either."""
 
     def _identity(self) -> object:
         """The fields that count when two are compared."""
@@ -68,6 +70,12 @@ def _table() -> Mapping[str, tuple[str, ScrapedName]]:
         name: (kind, ScrapedName(name=f"vllm:{name}", since=since, removed_in=removed_in or None))
         for name, kind, since, removed_in in rows
     }
+
+
+def is_known(name: str) -> bool:
+    """Return True for a name that a release gives a metric: a histogram's without a suffix, a counter's with or without its own."""
+    stem = name.removeprefix("vllm:").removesuffix("_created")
+    return stem in _table() or f"{stem}_total" in _table()
 
 
 def _named(key: str, *names: str) -> EngineMetric:
@@ -123,6 +131,8 @@ ENGINE_METRICS = (
     REQUEST_SUCCESS,
 )
 """Metrics that an engine exports whatever its settings are."""
+NEEDED = (KV_CACHE_USAGE, REQUESTS_RUNNING, REQUESTS_WAITING, PREEMPTIONS, GENERATION_TOKENS)
+"""Metrics without which the alerts see nothing."""
 
 EXTERNAL_PREFIX_CACHE_QUERIES = _named("external_prefix_cache_queries", "external_prefix_cache_queries_total")
 """Tokens that were looked up in the KV connector, because the engine's own prefix cache did not have them."""

@@ -23,7 +23,7 @@ def info(name: str = INFO, **labels: str) -> str:
 
 
 def read(*lines: str) -> EngineReading:
-    return read_engine("\n".join(lines).encode())
+    return read_engine("".join(f"{line}\n" for line in lines).encode())
 
 
 def test_the_capacity_stands_in_labels_and_the_usage_is_a_share() -> None:
@@ -87,7 +87,7 @@ def test_another_programs_metrics_are_named(program: str) -> None:
     ("lines", "complaint"),
     [
         (["vllm:num_requests_running 1"], "no vllm:cache_config_info among them"),
-        ([info(num_gpu_blocks="")], "no label num_gpu_blocks: a release that kvgate cannot read"),
+        ([info(num_gpu_blocks="")], "no label num_gpu_blocks; the first ones are block_size, cache_dtype, engine"),
         ([info(block_size="")], "no label block_size"),
         ([info(num_gpu_blocks="None")], "num_gpu_blocks is 'None' and not a number above 0"),
         ([info(num_gpu_blocks="0")], "num_gpu_blocks is '0'"),
@@ -100,7 +100,7 @@ def test_another_programs_metrics_are_named(program: str) -> None:
         ([info(), "vllm:kv_cache_usage_perc NaN"], "kv_cache_usage_perc is not between 0 and 1"),
         ([info(), "vllm:kv_cache_usage_perc 97"], "kv_cache_usage_perc is not between 0 and 1"),
         ([info(), "vllm:kv_cache_usage_perc -0.1"], "kv_cache_usage_perc is not between"),
-        ([info(), "vllm:kv_cache_usage_perc full"], "kv_cache_usage_perc cannot be parsed"),
+        ([info(), "vllm:kv_cache_usage_perc full"], "kv_cache_usage_perc has the value 'full'"),
         (['vllm:cache_config_info{engine="0'], "cache_config_info cannot be parsed"),
     ],
 )  # fmt: skip
@@ -110,7 +110,7 @@ def test_what_cannot_be_told_is_named(lines: list[str], complaint: str) -> None:
 
 
 def test_bytes_that_are_no_text_are_named() -> None:
-    with pytest.raises(UnreadableMetrics, match="cannot be parsed"):
+    with pytest.raises(UnreadableMetrics, match="vllm:cache_config_info is not UTF-8"):
         read_engine(b'vllm:cache_config_info{engine="\xff"} 1\n')
 
 
