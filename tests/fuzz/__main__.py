@@ -44,10 +44,11 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="fuzz", description="Hostile documents, reviews and model configs.")
+    parser = argparse.ArgumentParser(prog="fuzz", description="Hostile documents, reviews, model configs and metrics.")
     parser.add_argument("--documents", type=int, default=250_000)
     parser.add_argument("--reviews", type=int, default=15_000)
     parser.add_argument("--configs", type=int, default=50_000)
+    parser.add_argument("--expositions", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--replay", metavar="KIND:SEED", help="one case again, with its traceback")

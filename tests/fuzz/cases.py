@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from fuzz import configs, documents, reviews
+from fuzz import configs, documents, expositions, reviews
 
 MAX_CPU_SECONDS = 10.0
 """Of one case; the slowest of a quarter of a million takes a tenth of it."""
@@ -30,6 +30,7 @@ KINDS = {
     "documents": Kind(check=documents.check_seed, written=documents.stream_of, weight=documents.DOCUMENTS_PER_STREAM),
     "reviews": Kind(check=reviews.check_seed, written=reviews.written),
     "configs": Kind(check=lambda seed, _: configs.check_seed(seed), written=configs.written),
+    "expositions": Kind(check=lambda seed, _: expositions.check_seed(seed), written=expositions.written),
 }
 
 

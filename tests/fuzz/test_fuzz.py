@@ -10,8 +10,8 @@ from fuzz.cases import failure_of, judged
 
 KEPT = Path(__file__).parent / "kept"
 SEED = 1
-CASES = {"documents": 320, "reviews": 500, "configs": 1_500}
-"""Seeds of each kind, in parts of twentieths: 2,560 documents, 500 reviews, 1,500 configs in half a minute."""
+CASES = {"documents": 320, "reviews": 500, "configs": 1_500, "expositions": 1_500}
+"""Seeds of each kind, in parts of twentieths: 2,560 documents, 500 reviews, 1,500 configs, 1,500 expositions in half a minute."""
 PARTS = 20
 
 

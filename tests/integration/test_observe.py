@@ -88,7 +88,7 @@ class World:
         intent = Intent(owner=owner, judged=judged, template_hash="hash")
         self.memory.show(KEY, Situation(document=document, owner=owner), intent, status, DEPLOYMENT)
 
-    async def scrape(self, ip: str) -> Scrape:
+    async def scrape(self, ip: str, known: EngineReading | None = None) -> Scrape:
         self.scraped.append(ip)
         return self.answers[ip]
 
@@ -259,6 +259,58 @@ async def test_a_capacity_outlives_a_lost_answer_and_the_usage_does_not() -> Non
     seen = world.memory.observation(KEY)
     assert seen is not None
     assert len(seen.engines) == 1
+
+
+def changed(tokens: int) -> Scrape:
+    return Scrape(result=ScrapeResult.CHANGED, reading=read(tokens).reading, trouble="reports another capacity")
+
+
+def seen_tokens(world: World) -> list[int | None]:
+    seen = world.memory.observation(KEY)
+    return [] if seen is None else [engine.reading.kv_cache_size_tokens for engine in seen.engines]
+
+
+async def test_a_capacity_that_changes_all_the_time_is_one_trouble_and_the_first_one_stays() -> None:
+    world = World()
+    world.pods.put(a_pod(ip="a"))
+    world.answers["a"] = read()
+    await world.round()
+    enqueued = []
+    for round_ in range(3 * observing.SETTLED_AFTER):
+        world.answers["a"] = changed(tokens=3200 + round_)
+        enqueued += await world.round()
+    assert enqueued == [KEY], "a liar costs one reconcile"
+    assert seen_tokens(world) == [1600]
+    seen = world.memory.observation(KEY)
+    assert seen is not None
+    assert [each.reason for each in seen.troubles] == ["CapacityChanges"]
+
+
+async def test_a_capacity_that_changes_and_stays_is_believed_in_the_end() -> None:
+    world = World()
+    world.pods.put(a_pod(ip="a"))
+    world.answers["a"] = read()
+    await world.round()
+    world.answers["a"] = changed(tokens=3200)
+    for _ in range(observing.SETTLED_AFTER - 1):
+        await world.round()
+    assert seen_tokens(world) == [1600]
+    assert await world.round() == [KEY]
+    assert seen_tokens(world) == [3200]
+
+
+async def test_names_that_nobody_knows_are_told_beside_the_capacity() -> None:
+    world = World()
+    world.pods.put(a_pod(ip="a"))
+    world.answers["a"] = Scrape(
+        result=ScrapeResult.UNKNOWN_NAMES, reading=read().reading, trouble="has unknown metrics"
+    )
+    await world.round()
+    assert seen_tokens(world) == [1600]
+    assert await world.round() == [KEY]
+    seen = world.memory.observation(KEY)
+    assert seen is not None
+    assert [each.reason for each in seen.troubles] == ["ReleaseUnknown"]
 
 
 async def test_a_container_that_was_started_again_has_to_tell_anew() -> None:

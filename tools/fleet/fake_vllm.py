@@ -138,7 +138,9 @@ class EngineCollector:
         if not self.engine.is_vllm:
             return
         row = self.replay.row()
-        for metric in ENGINE_METRICS:
+        for metric in sorted(
+            ENGINE_METRICS, key=lambda metric: metric is CACHE_CONFIG_INFO
+        ):  # last, as vLLM registers it
             for name in names_in(metric, self.engine.vllm_version):
                 family = FAMILIES[metric.kind](name)
                 for labels in self._labels():

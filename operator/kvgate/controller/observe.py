@@ -30,7 +30,7 @@ from kvgate.metrics.samples import PodSample
 from kvgate.rendering.observation import Observation, PodTrouble, RunningEngine
 from kvgate.rendering.pod import PORT
 from kvgate.runtime.background import Troubles, repeat
-from kvgate.sources.engine_metrics import NotAnEngine, UnreadableMetrics, read_engine
+from kvgate.sources.engine_metrics import CutMetrics, NotAnEngine, UnknownNames, UnreadableMetrics, read_engine
 from kvgate.vllm.metric_names import EngineReading
 
 TIMEOUT_SECONDS = 2.0
@@ -45,7 +45,8 @@ _HEADERS = {
     "Accept-Encoding": "identity",  # and nothing is ever decompressed: a small answer stays small
     "User-Agent": USER_AGENT,
 }
-_TYPES = ("text/plain", "application/openmetrics-text")
+_OPEN_METRICS = "application/openmetrics-text"
+_TYPES = ("text/plain", _OPEN_METRICS)
 
 
 class ScrapeResult(StrEnum):
@@ -56,12 +57,15 @@ class ScrapeResult(StrEnum):
     UNREACHABLE = "unreachable"
     HTTP_ERROR = "http_error"
     TOO_LARGE = "too_large"
+    CUT = "cut"
     NOT_VLLM = "not_vllm"
+    UNKNOWN_NAMES = "unknown_names"
     UNREADABLE = "unreadable"
+    CHANGED = "changed"
 
 
 class Scrape(Struct, frozen=True, kw_only=True):
-    """A reading, or what was wrong."""
+    """A reading, or what was wrong; with unknown names and with a changed capacity, both."""
 
     result: ScrapeResult
     reading: EngineReading | None = None
@@ -109,23 +113,26 @@ class Scraper:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def __call__(self, ip: str) -> Scrape:
-        """Read one pod; whatever the server does becomes a result and never an exception."""
+    async def __call__(self, ip: str, known: EngineReading | None = None) -> Scrape:
+        """Read one pod, of which `known` was read before; whatever the server does becomes a result and never an exception."""
         async with self._turn:
             with self._instruments.durations.time():
-                scrape = await self._scrape(URL.build(scheme="http", host=ip, port=self._port, path="/metrics"))
+                scrape = await self._scrape(URL.build(scheme="http", host=ip, port=self._port, path="/metrics"), known)
         self._instruments.results.labels(scrape.result).inc()
         return scrape
 
-    async def _scrape(self, url: URL) -> Scrape:
+    async def _scrape(self, url: URL, known: EngineReading | None) -> Scrape:
         try:
-            return Scrape(result=ScrapeResult.READ, reading=read_engine(await self._get(url)))
+            reading = await self._get(url)
         except _Failed as failed:
             return Scrape(result=failed.result, trouble=str(failed))
         except NotAnEngine as error:
             return Scrape(result=ScrapeResult.NOT_VLLM, trouble=str(error))
         except UnreadableMetrics as error:
-            return Scrape(result=ScrapeResult.UNREADABLE, trouble=str(error))
+            result = {UnknownNames: ScrapeResult.UNKNOWN_NAMES, CutMetrics: ScrapeResult.CUT}
+            return Scrape(result=result.get(type(error), ScrapeResult.UNREADABLE), trouble=str(error))
+        except aiohttp.ClientPayloadError:
+            return Scrape(result=ScrapeResult.CUT, trouble="closes the connection inside the answer")
         except TimeoutError:
             return Scrape(result=ScrapeResult.TIMEOUT, trouble=f"does not answer within {TIMEOUT_SECONDS:g} s")
         except (aiohttp.ClientOSError, aiohttp.ServerConnectionError, OSError) as error:
@@ -134,9 +141,16 @@ class Scraper:
             return Scrape(result=ScrapeResult.UNREACHABLE, trouble=f"cannot be reached: {reason}")
         except (aiohttp.ClientError, ValueError) as error:
             return Scrape(result=ScrapeResult.HTTP_ERROR, trouble=f"does not answer in HTTP: {type(error).__name__}")
+        if known is not None and reading != known:
+            trouble = "reports another capacity than before, and its container did not restart"
+            return Scrape(result=ScrapeResult.CHANGED, reading=reading, trouble=trouble)
+        if reading.missing:
+            trouble = f"has unknown metrics of vLLM, and no known one for {', '.join(reading.missing)}"
+            return Scrape(result=ScrapeResult.UNKNOWN_NAMES, reading=reading, trouble=trouble)
+        return Scrape(result=ScrapeResult.READ, reading=reading)
 
-    async def _get(self, url: URL) -> bytes:
-        """Return the body. An answer that is too large is left at the first byte too many, which closes its connection."""
+    async def _get(self, url: URL) -> EngineReading:
+        """Return what the body says. An answer that is too large is left at the first byte too many, which closes its connection."""
         async with self._session.get(url, allow_redirects=False) as response:
             if response.status != 200:
                 raise _Failed(ScrapeResult.HTTP_ERROR, f"answers HTTP {response.status}")
@@ -149,11 +163,14 @@ class Scraper:
                 body += chunk
                 if len(body) > MAX_BYTES:
                     raise _Failed(ScrapeResult.TOO_LARGE, f"answers more than {MAX_BYTES >> 20} MiB")
-            return bytes(body)
+            is_open_metrics = response.content_type == _OPEN_METRICS
+            return read_engine(bytes(body), is_open_metrics=is_open_metrics)
 
 
 REPORT_AFTER = 2
 """Number of times that the same trouble must occur in a row before a condition reports it; one lost answer is normal."""
+SETTLED_AFTER = 20
+"""Number of times in a row that a container must report the same other capacity, before it replaces the first: five minutes."""
 RELIST_SECONDS = 300.0
 
 _log = logging.getLogger(__name__)
@@ -173,6 +190,18 @@ _WORDS = {
         Reason.NOT_VLLM,
         "remove --disable-log-stats, or set spec.vllm.image to an image that runs vLLM",
     ),
+    ScrapeResult.CUT: (
+        Reason.ANSWER_CUT,
+        f"check the proxy or service mesh in front of port {PORT}",
+    ),
+    ScrapeResult.UNKNOWN_NAMES: (
+        Reason.RELEASE_UNKNOWN,
+        "update kvgate, or run a release of vLLM that it knows: alerts and dashboards miss these figures",
+    ),
+    ScrapeResult.CHANGED: (
+        Reason.CAPACITY_CHANGES,
+        "kvgate goes on with the first one until the other has stayed for five minutes: check that spec.vllm.image runs vLLM",
+    ),
     ScrapeResult.UNREADABLE: (Reason.METRICS_UNREADABLE, "check that spec.vllm.version is the release in the image"),
 }
 """Reason of the condition for each result, and what to do."""
@@ -183,10 +212,25 @@ class _Asked:
     """Answers of one container so far; its capacity does not change while it runs."""
 
     reading: EngineReading | None = None
+    other: EngineReading | None = None
+    """A capacity that it reported later, as the last one of this kind."""
+    repeats: int = 0
+    """Number of times in a row that the other capacity was the same."""
     trouble: PodTrouble | None = None
     last: ScrapeResult | None = None
     streak: int = 0
     logged: set[ScrapeResult] = field(default_factory=set)
+
+    def settled(self, scrape: Scrape) -> Scrape:
+        """Return the scrape without its capacity, unless that has stayed long enough to take the place of the first one."""
+        if scrape.result is not ScrapeResult.CHANGED:
+            self.other = None
+            return scrape
+        self.repeats = self.repeats + 1 if scrape.reading == self.other else 1
+        self.other = scrape.reading
+        if self.repeats < SETTLED_AFTER:
+            return replace(scrape, reading=None)
+        return Scrape(result=ScrapeResult.READ, reading=scrape.reading)
 
 
 class Observer:
@@ -251,19 +295,23 @@ class Observer:
     async def _scraped(self, pod: Pod) -> Scrape | None:
         """Read one pod; None where its answer breaks the scraper, so that the others are read all the same."""
         try:
-            return await self._scrape(pod.ip)
+            asked = self._asked.get(_identity(pod))
+            return await self._scrape(pod.ip, asked.reading if asked else None)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is of this pod
             self._troubles.note("observe", error, about=f"pod {pod.namespace}/{pod.name}")
             return None
 
     def _note(self, pod: Pod, scrape: Scrape) -> None:
         asked = self._asked[_identity(pod)]
+        scrape = asked.settled(scrape)
         asked.streak = asked.streak + 1 if scrape.result is asked.last else 1
         asked.last = scrape.result
-        if scrape.reading is not None:
+        if scrape.result is ScrapeResult.READ:
             asked.reading, asked.trouble = scrape.reading, None
             return
-        if asked.reading is not None:
+        if scrape.reading is not None:
+            asked.reading = scrape.reading
+        elif asked.reading is not None:
             asked.reading = replace(asked.reading, usage_ratio=None)
         reason, remedy = _WORDS[scrape.result]
         if asked.streak >= REPORT_AFTER and (asked.trouble is None or asked.trouble.reason is not reason):

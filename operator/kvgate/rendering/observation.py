@@ -116,6 +116,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """Blocks that every engine of the current spec was given; None where vLLM measured."""
     unpinned: EngineReading | None = None
     """The first engine of the current spec that reports another size than it was given."""
+    most_tokens: int | None = None
+    """Tokens that all the memory of the GPU would hold; None where the layout of the cache is not known."""
 
     @property
     def error(self) -> Fraction | None:
@@ -150,7 +152,16 @@ def compared(
         expected_tokens=expected or None,
         pinned_blocks=pinned_blocks,
         unpinned=next(others, None),
+        most_tokens=_most_tokens(budget),
     )
+
+
+def _most_tokens(budget: Budget | None) -> int | None:
+    """Return the tokens of a GPU that holds nothing but KV cache."""
+    cache, stage = (budget.kv_cache, budget.tightest) if budget else (None, None)
+    if cache is None or stage is None or stage.ledger is None or not stage.bytes_per_block:
+        return None
+    return cache.num_tokens(stage.ledger.total_bytes // stage.bytes_per_block)
 
 
 def _has(reading: EngineReading, blocks: int, expected: int | None, budget: Budget | None) -> bool:
@@ -223,6 +234,9 @@ def _drift(figures: Comparison, remark: str) -> tuple[bool | None, Reason, str]:
         return None, Reason.NOT_OBSERVED, message
     text = f"vLLM reports {figures.current_tokens:,} tokens, kvgate expects {figures.expected_tokens:,}: {_percent(error):+.1f} %"
     text += f"; {remark}" if remark else ""
+    if figures.most_tokens and (figures.current_tokens or 0) > figures.most_tokens:
+        text += f"; its whole GPU would hold {figures.most_tokens:,} in the expected layout: is the image the one that the spec states?"
+        return True, Reason.CAPACITY_IMPOSSIBLE, text
     if abs(error) * 100 > DRIFT_PERCENT:
         return True, Reason.CAPACITY_DIFFERS, text
     return False, Reason.WITHIN_TOLERANCE, text

@@ -71,8 +71,17 @@ def read_engine(exposition: bytes, *, is_open_metrics: bool = False) -> EngineRe
         0 <= value <= 1 for _, value in usages
     ):  # no value in the text, so that it is logged once; NaN fails too
         raise UnreadableMetrics(f"{KV_CACHE_USAGE.names[0].name} is not between 0 and 1")
+    _expect_every_engine(by_engine, usages)
     reading = _capacity([labels for labels, _ in by_engine])
     return replace(reading, usage_ratio=max(map(_value, usages), default=None), missing=_missing(text))
+
+
+def _expect_every_engine(infos: list[_Sample], usages: list[_Sample]) -> None:
+    """Raise CutMetrics where an engine has no capacity: the blocks are the sum over all. Before 0.9 engines had no label."""
+    of_infos, of_usages = ({labels.get("engine") for labels, _ in samples} for samples in (infos, usages))
+    for engine in sorted(filter(None, of_usages - of_infos)):
+        if None not in of_infos:
+            raise CutMetrics(f"reports the usage of engine {_quoted(engine)} and not its capacity")
 
 
 def _value(sample: _Sample) -> float:
@@ -84,12 +93,14 @@ def _capacity_labels(sample: _Sample) -> object:
 
 
 def _without_capacity(exposition: bytes, text: bytes) -> ValueError:
-    names = sorted({name for start in (b"\nvllm:", b"\nvllm_", b'\n{"vllm:') for name in _names_after(text, start)})
+    names = {name for start in (b"\nvllm:", b"\nvllm_", b'\n{"vllm:') for name in _names_after(text, start)}
+    unknown = sorted(name for name in names if not is_known(name))
+    without = f"has metrics of vLLM, and no {CACHE_CONFIG_INFO.names[0].name} among them"
+    if names and not exposition.endswith(b"\n"):
+        return CutMetrics(f"{without}; the answer ends in the middle of a line")
     if names:
-        shown = ", ".join(names[:SHOWN_NAMES])
-        return UnknownNames(
-            f"has metrics of vLLM, and no {CACHE_CONFIG_INFO.names[0].name} among them; the first ones are {shown}"
-        )
+        shown = ", ".join(unknown[:SHOWN_NAMES])
+        return UnknownNames(f"{without}; kvgate does not know {shown}") if unknown else UnreadableMetrics(without)
     lines = exposition[:4096].decode(errors="replace").splitlines()
     first = (re.split(r"[ {]", line, maxsplit=1)[0] for line in lines if line.strip() and not line.startswith("#"))
     return NotAnEngine(f"has no metrics of vLLM; the first one is {_quoted(next(first, 'none at all'))}")

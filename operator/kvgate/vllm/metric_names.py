@@ -72,10 +72,13 @@ def _table() -> Mapping[str, tuple[str, ScrapedName]]:
     }
 
 
+_SUFFIXES = ("", "_created", "_bucket", "_sum", "_count")
+
+
 def is_known(name: str) -> bool:
-    """Return True for a name that a release gives a metric: a histogram's without a suffix, a counter's with or without its own."""
-    stem = name.removeprefix("vllm:").removesuffix("_created")
-    return stem in _table() or f"{stem}_total" in _table()
+    """Return True for the name of a series, or of a family, that some release has."""
+    stems = [name.removeprefix("vllm:").removesuffix(suffix) for suffix in _SUFFIXES]
+    return any(stem in _table() or f"{stem}_total" in _table() for stem in stems)
 
 
 def _named(key: str, *names: str) -> EngineMetric:

@@ -3,12 +3,14 @@
 import gzip
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from kvgate.controller import observe as scraping
 from kvgate.controller.observe import MAX_BYTES, Scrape, ScrapeInstruments, Scraper, ScrapeResult
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.exporter import counter, histogram
+from kvgate.vllm.metric_names import NEEDED, EngineReading
 from support.misbehaving import http, serving
 
 INFO = b'vllm:cache_config_info{engine="0",num_gpu_blocks="64",block_size="128",kv_cache_size_tokens="8192"} 1.0\n'
@@ -61,7 +63,18 @@ async def test_a_reading_is_counted_and_timed_and_asks_for_plain_text_without_co
         (http(gzip.compress(b"0" * (100 << 20), mtime=0), "Content-Encoding: gzip"), "unreadable", "sends a compressed answer"),
         (http(INFO + b"vllm:kv_cache_usage_perc NaN\n"), "unreadable", "is not between 0 and 1"),
         (http(INFO.replace(b'"64"', b'"0"')), "unreadable", "num_gpu_blocks is '0'"),
-        (http(INFO.replace(b"num_gpu_blocks", b"blocks")), "unreadable", "no label num_gpu_blocks"),
+        (http(INFO.replace(b"num_gpu_blocks", b"blocks")), "unknown_names", "no label num_gpu_blocks"),
+        (http(b"vllm:latent_cache_share 0.5\n"), "unknown_names", "kvgate does not know vllm:latent_cache_share"),
+        (http(INFO * 2 + INFO.replace(b'"64"', b'"65"')), "unreadable", "of engine '0' is there twice, with different values"),
+        (http(INFO.replace(b'engine="0"', b'engine="\xff"')), "unreadable", "is not UTF-8"),
+        (http(INFO.replace(b'engine="0"', b'engine="' + b"x" * 900_000 + b'"')), "unreadable", "takes more than 64 KiB"),
+        (http(b"# HELP vllm:x " + b"x" * 900_000 + b"\n"), "not_vllm", "the first one is 'none at all'"),
+        (http(b'x{a="' + b"x" * 900_000 + b'"} 1\n'), "not_vllm", "the first one is 'x'"),
+        (http(INFO, f"Content-Length: {len(INFO) + 100}"), "cut", "closes the connection inside the answer"),
+        (http(b"200\r\n" + INFO, "Transfer-Encoding: chunked"), "cut", "closes the connection inside the answer"),
+        (http(INFO[:-30]), "cut", "ends in the middle of vllm:cache_config_info"),
+        (http(INFO + b"vllm:kv_cache_usage_perc 0."), "cut", "ends in the middle of vllm:kv_cache_usage_perc"),
+        (http(INFO, content_type="application/openmetrics-text"), "cut", "without # EOF at the end"),
     ],
 )  # fmt: skip
 async def test_what_is_wrong_has_a_word_and_a_sentence(answer: bytes, result: str, trouble: str) -> None:
@@ -71,6 +84,45 @@ async def test_what_is_wrong_has_a_word_and_a_sentence(answer: bytes, result: st
     assert trouble in found.trouble
     assert into.get_sample_value("kvgate_pod_scrapes_total", {"result": result}) == 1
     assert len(served.requests) == 1 or not answer, "nothing is followed; aiohttp asks a silent server once more"
+
+
+async def test_no_text_of_a_server_is_repeated_without_an_end() -> None:
+    """Whatever it serves, a trouble is short: it reaches status, events and logs."""
+    long = b"x" * 500_000
+    answers = [
+        http(b"", status="200 " + "x" * 5_000, content_type="text/html" + "x" * 5_000),
+        http(long + b" 1\n"),
+        http(b"vllm:" + long + b" 1\n"),
+        http(INFO.replace(b'"64"', b'"' + long[:50_000] + b'"')),
+        http(INFO + b"vllm:kv_cache_usage_perc " + long[:50_000] + b"\n"),
+        http(INFO + b"vllm:kv_cache_usage_perc{" + long[:50_000] + b"} 1\n"),
+    ]
+    for answer in answers:
+        async with serving(answer) as served:
+            found, _ = await scraped(served.port)
+        assert found.reading is None
+        assert 0 < len(found.trouble) < 300
+
+
+async def test_a_capacity_that_changes_while_the_container_runs_is_told() -> None:
+    known = EngineReading(num_gpu_blocks=64, block_size=128, kv_cache_size_tokens=8192)
+    async with serving(http(INFO)) as served, Scraper(instruments(CollectorRegistry()), port=served.port) as scrape:
+        same, other = await scrape("127.0.0.1", known), await scrape("127.0.0.1", replace(known, num_gpu_blocks=65))
+    assert (same.result, other.result) == (ScrapeResult.READ, ScrapeResult.CHANGED)
+    assert other.trouble == "reports another capacity than before, and its container did not restart"
+
+
+async def test_a_release_with_new_names_is_read_as_far_as_it_is_known() -> None:
+    lines = [f"# TYPE {metric.names[0].name} {metric.kind}" for metric in NEEDED[2:]]
+    body = (
+        INFO + "\n".join([*lines, "# TYPE vllm:latent_cache_share gauge", "vllm:latent_cache_share 0.5", ""]).encode()
+    )
+    async with serving(http(body)) as served:
+        found, into = await scraped(served.port)
+    assert found.result is ScrapeResult.UNKNOWN_NAMES
+    assert found.reading is not None
+    assert found.trouble == "has unknown metrics of vLLM, and no known one for kv_cache_usage, requests_running"
+    assert into.get_sample_value("kvgate_pod_scrapes_total", {"result": "unknown_names"}) == 1
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n", http(INFO)])

@@ -201,9 +201,10 @@ def test_the_smallest_of_all_pods_is_told_with_the_error_of_the_prediction() -> 
 
 
 RIGHT, WRONG = ("False", "WithinTolerance"), ("True", "CapacityDiffers")
+LIE = ("True", "CapacityImpossible")
 
 
-@pytest.mark.parametrize(("percent", "drift"), [(-6, WRONG), (-5, RIGHT), (5, RIGHT), (6, WRONG), (900, WRONG)])
+@pytest.mark.parametrize(("percent", "drift"), [(-6, WRONG), (-5, RIGHT), (5, RIGHT), (6, WRONG), (900, LIE)])
 def test_beyond_five_percent_either_way_the_prediction_has_drifted(percent: int, drift: tuple[str, str]) -> None:
     expected = expected_tokens()
     rounded_up = percent < 0
@@ -211,6 +212,24 @@ def test_beyond_five_percent_either_way_the_prediction_has_drifted(percent: int,
     assert conditions(found)["PredictionDrift"] == drift
     (message,) = [c["message"] for c in found["conditions"] if c["type"] == "PredictionDrift"]
     assert f"kvgate expects {expected:,}: {percent:+d}.0 %" in message
+
+
+@pytest.mark.parametrize("model", ["Qwen/Qwen3-8B", "google/gemma-3-27b-it"])
+@pytest.mark.parametrize(("share", "drift"), [(0.9, WRONG), (1.1, LIE), (1e6, LIE)])
+def test_more_than_the_whole_gpu_would_hold_is_called_impossible(
+    model: str, share: float, drift: tuple[str, str]
+) -> None:
+    spec = {"model": {"name": model}, "vllm": {"maxNumSeqs": 1}}
+    budget = assess_owner(an_owner(**spec), "").assessment.effective
+    assert budget is not None
+    assert budget.kv_cache is not None
+    assert budget.tightest is not None
+    assert budget.tightest.ledger is not None
+    whole = budget.kv_cache.num_tokens(budget.tightest.ledger.total_bytes // budget.tightest.bytes_per_block)
+    found = seen(engine(int(whole * share)), **spec)
+    assert conditions(found)["PredictionDrift"] == drift
+    (message,) = [c["message"] for c in found["conditions"] if c["type"] == "PredictionDrift"]
+    assert (f"its whole GPU would hold {whole:,} in the expected layout" in message) == (drift == LIE)
 
 
 PINNED = {"admission": {"capacity": "Pinned"}}

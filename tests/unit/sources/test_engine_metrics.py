@@ -1,9 +1,14 @@
 """What vLLM's releases report of their KV cache, and what is not to be believed."""
 
-import pytest
+import contextlib
+import random
+import time
 
-from kvgate.sources.engine_metrics import NotAnEngine, UnreadableMetrics, read_engine
-from kvgate.vllm.metric_names import EngineReading
+import pytest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from kvgate.sources.engine_metrics import CutMetrics, NotAnEngine, UnknownNames, UnreadableMetrics, read_engine
+from kvgate.vllm.metric_names import ENGINE_METRICS, NEEDED, EngineReading
 
 INFO = "vllm:cache_config_info"
 USAGE = 'vllm:kv_cache_usage_perc{engine="0",model_name="a"} 0.25'
@@ -127,3 +132,148 @@ def test_a_usage_that_changes_is_one_trouble_in_one_wording() -> None:
         return str(caught.value)
 
     assert told(1.25) == told(1.5)
+
+
+def typed(*left_out: str) -> list[str]:
+    """The TYPE lines of an engine, without those of some quantities, and one of a name that no release has."""
+    names = [(metric.names[0].name, metric.kind) for metric in ENGINE_METRICS if metric.key not in left_out]
+    return [f"# TYPE {name} {kind}" for name, kind in (*names, ("vllm:latent_cache_share", "gauge"))]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(['{"vllm:cache_config_info",' + info()[len(INFO) + 1 :]], id="name in quotes, as Prometheus 3 writes it"),
+        pytest.param([info().replace('engine="0"', '"engine"="0"')], id="label in quotes"),
+        pytest.param([info(**{"model.name": "x"}).replace("model.name", '"model.name"')], id="label that must be in quotes"),
+        pytest.param([info() + " 1700000000000"], id="timestamp"),
+        pytest.param([info() + " 99999999999999999999"], id="timestamp in the far future"),
+        pytest.param([info() + ' 17.5 # {trace_id="a"} 1 17.5'], id="exemplar"),
+        pytest.param([info().replace(",", " , ").replace("{", "{ ").replace("}", " , }")], id="blanks and a last comma"),
+        pytest.param([info(note=r'a \"b\\ } c\n')], id="escapes"),
+        pytest.param([info() + "\r"], id="lines as Windows ends them"),
+        pytest.param([info(), info()], id="the same series twice"),
+        pytest.param(["vllm:cache_config_information 1", info()], id="a longer name"),
+    ],
+)  # fmt: skip
+def test_every_way_to_write_a_series_is_read(lines: list[str]) -> None:
+    found = read(*lines, USAGE)
+    assert (found, found.usage_ratio) == (
+        EngineReading(num_gpu_blocks=4096, block_size=128, kv_cache_size_tokens=524288),
+        0.25,
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        ([info(), info(num_gpu_blocks="8192")], "cache_config_info of engine '0' is there twice, with different values"),
+        ([info(), USAGE, USAGE.replace("0.25", "0.5")], "kv_cache_usage_perc of engine '0' is there twice"),
+        ([info(engine="x" * 500), info(engine="x" * 500, block_size="64")], "of engine 'x{60}' is there twice"),
+        ([info(num_gpu_blocks="999999999999")], "999,999,999,999 blocks of 128 tokens, which no memory holds"),
+        ([info(), USAGE.replace('engine="0"', 'engine="7"')], "the usage of engine '7' and not its capacity"),
+        ([info(), "vllm:kv_cache_usage_perc +Inf"], "is not between 0 and 1"),
+        ([info(), "vllm:kv_cache_usage_perc"], "ends|cannot be parsed|has the value"),
+        ([info(), "vllm:kv_cache_usage_perc 1 2 3"], "cannot be parsed"),
+        ([info().replace('"4096"', '"4096')], "cannot be parsed|labels that cannot be parsed"),
+        ([info().replace('block_size="128"', 'engine="1"')], "has labels that cannot be parsed"),
+        ([info().replace("block_size=", "block size=")], "has labels that cannot be parsed"),
+        ([info(), *["vllm:kv_cache_usage_percentage 1"] * 5000], "has more than 4096 lines that begin with"),
+    ],
+)  # fmt: skip
+def test_a_series_that_says_two_things_or_nothing_is_not_guessed(lines: list[str], complaint: str) -> None:
+    if lines[-1] == "vllm:kv_cache_usage_perc":  # a name alone is no series: nothing is reported
+        assert read(*lines).usage_ratio is None
+        return
+    with pytest.raises(UnreadableMetrics, match=complaint):
+        read(*lines)
+
+
+def test_known_names_without_the_capacity_are_no_unknown_release() -> None:
+    with pytest.raises(UnreadableMetrics, match=r"among them$") as caught:
+        read('vllm:num_requests_running{a="b"} 1', 'vllm:time_to_first_token_seconds_bucket{le="1"} 1')
+    assert type(caught.value) is UnreadableMetrics
+
+
+def test_usages_of_two_models_are_two_series() -> None:
+    assert read(info(), USAGE, USAGE.replace('"a"', '"b"').replace("0.25", "0.5")).usage_ratio == 0.5
+
+
+@pytest.mark.parametrize("length", [7, 40, 100, len(info()) - 1, len(info()), len(info()) + 30])
+def test_an_answer_that_is_cut_anywhere_gives_no_wrong_figure(length: int) -> None:
+    whole = f"{info()}\n{USAGE}\n".encode()
+    with pytest.raises((CutMetrics, NotAnEngine)):
+        read_engine(whole[:length])
+
+
+def test_an_answer_that_is_cut_between_two_engines_does_not_double_the_capacity() -> None:
+    usages = [USAGE, USAGE.replace('engine="0"', 'engine="1"')]
+    engines = [info(num_gpu_blocks="8192"), info(num_gpu_blocks="8192", engine="1")]
+    assert read(*usages, *engines).num_gpu_blocks == 4096
+    with pytest.raises(CutMetrics, match="the usage of engine '1' and not its capacity"):
+        read(*usages, engines[0])
+
+
+def test_open_metrics_without_its_end_are_cut() -> None:
+    whole = f"{info()}\n{USAGE}\n# EOF\n".encode()
+    assert read_engine(whole, is_open_metrics=True).usage_ratio == 0.25
+    with pytest.raises(CutMetrics, match="without # EOF"):
+        read_engine(whole.removesuffix(b"# EOF\n"), is_open_metrics=True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        (["vllm:zeta 1", "vllm:alpha 1", 'vllm:beta{a="b"} 1', "vllm:gamma 1"], "kvgate does not know vllm:alpha, vllm:beta, vllm:gamma$"),
+        (['{"vllm:alpha",a="b"} 1'], "kvgate does not know vllm:alpha$"),
+        (["vllm_alpha 1"], "kvgate does not know vllm:alpha$"),
+        (["vllm:" + "x" * 500 + " 1"], "kvgate does not know vllm:x{60}$"),
+        ([info().replace("num_gpu_blocks", "blocks_of_gpu")], "no label num_gpu_blocks; the first ones are block_size, blocks_of_gpu"),
+        ([info(num_gpu_blocks="", **{"x" * 500: "y"})], "the first ones are block_size, cache_dtype, engine$"),
+    ],
+)  # fmt: skip
+def test_names_that_nobody_knows_are_told_and_not_guessed(lines: list[str], complaint: str) -> None:
+    with pytest.raises(UnknownNames, match=complaint):
+        read(*lines)
+
+
+@pytest.mark.parametrize("key", [metric.key for metric in NEEDED])
+def test_a_quantity_under_a_name_that_nobody_knows_is_missing(key: str) -> None:
+    assert read(info(), *typed(key)).missing == (key,)
+
+
+def test_before_its_first_request_a_release_misses_nothing() -> None:
+    assert read(info(), USAGE, *typed()).missing == ()
+    assert read(info(), "# TYPE vllm:cache_config_info gauge").missing == (), "no unknown name is there"
+
+
+HOSTILE = {
+    "labels": ",".join(f'a{index}=""' for index in range(6000)),
+    "escapes": 'a="' + "\\\\" * 30_000 + '"',
+    "open escape": 'a="\\' + "\\" * 60_000,
+    "commas": "," * 60_000,
+    "braces": "{" * 60_000,
+    "quotes": '"' * 60_000,
+    "blanks": " " * 60_000,
+}
+
+
+@pytest.mark.parametrize("labels", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_line_is_left_in_time(labels: str) -> None:
+    """A pattern that goes back and forth would take minutes."""
+    started = time.process_time()
+    with contextlib.suppress(UnreadableMetrics):
+        read(info(), f"vllm:kv_cache_usage_perc{{{labels}}} 0.5", f"vllm:kv_cache_usage_perc 1{labels} x y")
+    assert time.process_time() - started < 1
+
+
+def test_the_parser_reads_what_prometheus_client_writes() -> None:
+    """A label may hold anything: quotes, braces, line ends, other alphabets."""
+    chance = random.Random(7)
+    for _ in range(300):
+        registry = CollectorRegistry()
+        text = "".join(chance.choice('ab"\\{}=,# \n\té日') for _ in range(chance.randrange(30)))
+        gauge = Gauge("vllm:cache_config_info", "", ["a", "block_size", "num_gpu_blocks", "z"], registry=registry)
+        gauge.labels(text, "16", "4096", text[::-1]).set(1)
+        found = read_engine(generate_latest(registry))
+        assert (found.num_gpu_blocks, found.block_size) == (4096, 16), text
