@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvgate.text.inert import inert_line
 
-if TYPE_CHECKING:  # the reasons are words for the command line too, which starts without pydantic
+if TYPE_CHECKING:
     from kvgate.api.status import Condition
 
 
@@ -35,6 +35,8 @@ class ConditionType(StrEnum):
     """The hub has published facts about a model that the catalogue lacks; present only where kvgate was told to ask the hub."""
     PREDICTION_DRIFT = "PredictionDrift"
     """The reported capacity differs from the prediction by more than 5 %."""
+    PREDICTION_OUTDATED = "PredictionOutdated"
+    """The spec would be judged otherwise today than when it was admitted; the verdict of the admission stands."""
 
 
 class Reason(StrEnum):
@@ -172,6 +174,12 @@ class Reason(StrEnum):
     """vLLM reports more KV cache than its GPU would hold in the layout that the spec gives."""
     WITHIN_TOLERANCE = "WithinTolerance"
     """The smallest KV cache is the expected one, within 5 %."""
+    VERDICT_MOVED = "VerdictMoved"
+    """Today the spec would get another verdict, or other values would be rendered; what was admitted keeps running."""
+    FIGURES_MOVED = "FiguresMoved"
+    """Today another size of the KV cache would be predicted, with the same verdict."""
+    AS_ADMITTED = "AsAdmitted"
+    """Today's prediction is the one that was admitted, within 1 % or a block."""
     NOT_OBSERVED = "NotObserved"
     """No pod of the current spec has reported yet, or there is no prediction to compare with."""
 

@@ -114,6 +114,9 @@ _COLUMNS = [
     _column("Policy", "string", ".spec.admission.policy", wide=True),
     _column("Capacity", "string", ".spec.admission.capacity", wide=True),
     _condition("Accepted", wide=True, part="reason"),
+    _column("Tokens", "integer", ".status.budget.capacityTokens", wide=True),
+    _column("TokensToday", "integer", ".status.recalibrated.capacityTokens", wide=True),
+    _column("VerdictToday", "string", ".status.recalibrated.verdict", wide=True),
 ]
 
 

@@ -27,7 +27,13 @@ class Condition(ApiModel):
     """Generation of the spec that the condition is about."""
 
 
-class Effective(ApiModel):
+class Recorded(ApiModel):
+    """A part of the record of an admission, which a later release may have written with more fields."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Effective(Recorded):
     """The values that the pods are rendered from."""
 
     max_model_len: int | None = None
@@ -44,7 +50,7 @@ class Effective(ApiModel):
     """Blocks that are pinned, in releases that take no bytes."""
 
 
-class Bytes(ApiModel):
+class Bytes(Recorded):
     """A prediction in bytes, as an interval."""
 
     low: int
@@ -55,7 +61,7 @@ class Bytes(ApiModel):
     """High end of the interval."""
 
 
-class LedgerStatus(ApiModel):
+class LedgerStatus(Recorded):
     """Memory of the tightest GPU in bytes, expected values."""
 
     total_bytes: int
@@ -74,7 +80,7 @@ class LedgerStatus(ApiModel):
     """Bytes of the slots for LoRA adapters; absent where none are served."""
 
 
-class PinnedStatus(ApiModel):
+class PinnedStatus(Recorded):
     """Size of the KV cache that admission.capacity Pinned gives to every start of every replica."""
 
     num_blocks: int
@@ -91,7 +97,7 @@ class PinnedStatus(ApiModel):
     """The same in tokens."""
 
 
-class HostMemoryStatus(ApiModel):
+class HostMemoryStatus(Recorded):
     """Memory of the host that one pod takes."""
 
     needs_bytes: Bytes
@@ -100,7 +106,7 @@ class HostMemoryStatus(ApiModel):
     """Bytes that are expected in /dev/shm."""
 
 
-class BudgetStatus(ApiModel):
+class BudgetStatus(Recorded):
     """Memory and demand of one GPU, that of the tightest rank."""
 
     verdict: Literal["Fits", "MayNotFit", "DoesNotFit", "Unknown"]
@@ -155,7 +161,7 @@ class ObservedStatus(ApiModel):
     """Time at which the size last changed."""
 
 
-class Placement(ApiModel):
+class Placement(Recorded):
     """Rules by which the pods find their GPU."""
 
     vendor: Annotated[str, Field(max_length=63)]
@@ -168,10 +174,33 @@ class Placement(ApiModel):
     """MiB of the GPU that the container requests as `nvidia.com/gpumem`; absent where it requests whole GPUs or replicas of them."""
 
 
-class Standing(ApiModel):
+class RecalibratedStatus(ApiModel):
+    """Prediction of today for the spec, beside the one that was admitted."""
+
+    verdict: Literal["Fits", "MayNotFit", "DoesNotFit", "Unknown"]
+    """Verdict that the spec would get today."""
+    accepted: Literal["True", "False", "Unknown"]
+    """Status that the condition Accepted would get today. What runs keeps running, whatever it is."""
+    capacity_tokens: int
+    """Expected size of the KV cache in tokens, as it would be predicted today."""
+    difference_percent: str | None = None
+    """Size of today / admitted size - 1 in percent, a decimal string; absent where none was admitted."""
+    available_kv_cache_bytes: Bytes
+    """Bytes that would be left for the KV cache."""
+    headroom_percent: int
+    """Expected headroom in percent of the expected KV cache."""
+    effective: Effective | None = None
+    """The values that would be rendered today; absent where they are those of status.effective, or where nothing would be rendered."""
+    message: Annotated[str, Field(max_length=2048)]
+    """Reason why it differs."""
+    kvgate_version: Annotated[str, Field(max_length=64)]
+    """Release of kvgate that predicts this."""
+
+
+class Standing(Recorded):
     """The spec that was admitted last: the pods are rendered from it until another spec is admitted."""
 
-    model_config = ConfigDict(extra="ignore")  # a later release may have written more
+    # Earlier releases sign every field that is here, and an older CRD drops new ones: what is new stands in Provenance.
 
     generation: Annotated[int, Field(ge=1)]
     """Newest generation of the object with which this spec was admitted."""
@@ -211,17 +240,27 @@ class Standing(ApiModel):
     """SHA-256 of all fields here and of the object's uid. If somebody else changes them, kvgate judges the spec anew."""
 
 
-class InferenceDeploymentStatus(ApiModel):
-    """Verdict, decision and observations of kvgate."""
+class Provenance(Recorded):
+    """More about the record in status.standing, which stands without it."""
 
-    model_config = ConfigDict(extra="ignore")  # later releases may write more
+    kvgate_version: Annotated[str, Field(max_length=64)] | None = None
+    """Release of kvgate that admitted the spec; absent where that release did not write it."""
+    template_digest: Annotated[str, Field(max_length=64)] | None = None
+    """SHA-256 of the pod template that was rendered. A later release that renders other pods leaves running ones as they are."""
+    recalibrations: Annotated[int, Field(ge=0)] = 0
+    """Number of times that admission.recalibrate has changed the pods of this spec."""
+
+
+class InferenceDeploymentStatus(Recorded):
+    """Verdict, decision and observations of kvgate."""
 
     observed_generation: int | None = None
     """Generation of the spec that the status is about."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra={
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
     })] | None = None  # fmt: skip
-    """Conditions: Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled, Drifted, Observed, PredictionDrift, ModelResolved."""
+    """Conditions: Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled, Drifted, Observed, PredictionDrift, PredictionOutdated,
+    ModelResolved."""
     effective: Effective | None = None
     """The values that the pods are rendered from."""
     budget: BudgetStatus | None = None
@@ -230,6 +269,9 @@ class InferenceDeploymentStatus(ApiModel):
     """Number of the newest observed start that was known when this generation was judged; absent where there was none."""
     alternatives: Annotated[tuple[AlternativeStatus, ...], Field(max_length=16)] | None = None
     """Single changes with which the deployment would fit, where it does not fit."""
+    recalibrated: RecalibratedStatus | None = None
+    """Prediction of today, where it differs from status.budget by more than 1 % and a block, or has another verdict. The next edit of the
+    spec is judged by it, and with admission.recalibrate it is used at once."""
     observed: ObservedStatus | None = None
     """KV cache that running pods report; absent while no pod reports."""
     replicas: int | None = None
@@ -240,3 +282,5 @@ class InferenceDeploymentStatus(ApiModel):
     """Label selector of the pods, for the scale subresource."""
     standing: Standing | None = None
     """The spec that was admitted last. The pods are rendered from it, even where a later spec is refused."""
+    provenance: Provenance | None = None
+    """More about the admission of that spec."""

@@ -261,6 +261,9 @@ class Admission(ApiModel):
     end of the prediction, so that all starts of all replicas have the same size; a start that takes more memory fails, out of memory."""
     adjust: Adjust = Adjust.model_construct()
     """Limits of the policy Adjust."""
+    recalibrate: Switch = False
+    """False: an admitted spec keeps its verdict and its values until the spec is edited. True: a better prediction, from observed starts or
+    from a later release of kvgate, takes their place at once; with policy Adjust that may replace pods. It never refuses what runs."""
 
 
 class InferenceDeploymentSpec(ApiModel):

@@ -104,12 +104,20 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return {near: tuple(found) for near, found in keys.items()}
 
     @cached_property
-    def _engines(self) -> frozenset[tuple[str, str]]:
-        return frozenset((start.key.architecture, start.key.accelerator) for start in self.starts)
+    def _engines(self) -> Mapping[tuple[str, str], tuple[ObservedStart, ...]]:
+        engines: dict[tuple[str, str], list[ObservedStart]] = {}
+        for start in self.starts:
+            engines.setdefault((start.key.architecture, start.key.accelerator), []).append(start)
+        return {engine: tuple(starts) for engine, starts in engines.items()}
 
     def may_correct(self, architecture: str, accelerator: str) -> bool:
         """False where no start of such an engine was seen: then no setting of it has a correction."""
         return (architecture, accelerator) in (self._whole or self)._engines
+
+    def about(self, architecture: str, accelerator: str) -> tuple[ObservedStart, ...]:
+        """Return the starts of such engines: with the same ones, two calibrations correct an engine alike for one reader."""
+        known = (self._whole or self)._engines.get((architecture, accelerator), ())
+        return known if self._whole is None else tuple(start for start in known if start.revision <= self.revision)
 
     @cached_property
     def _readers(self) -> frozenset[tuple[str, str]]:

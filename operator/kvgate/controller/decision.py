@@ -19,10 +19,12 @@ from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator
 from kvgate.rendering.drift import additions, differences
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by
 from kvgate.rendering.observation import Observation, Statement
+from kvgate.rendering.recalibration import recalibrated, recalibrated_from, taking_over
 from kvgate.rendering.rollout import Obstacle
 from kvgate.rendering.standing import Admitted, config_digest, renewed, standing_of, with_budget
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
-from kvgate.rendering.workload import NotRendered, figures_of_verdict, rendered
+from kvgate.rendering.witness import admission_copy, as_it_runs, template_digest
+from kvgate.rendering.workload import NotRendered, Rendered, figures_of_verdict, rendered
 
 NO_CONFIG = ConfigMissing(message="", remediation="")
 """Value for specs without configFrom."""
@@ -43,6 +45,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     service: Document | None = None
     standing: Admitted | None = None
     """The spec that was admitted last, if one is known."""
+    recalibrated: object = None
+    """Today's prediction as the status has it, or as this process wrote it last."""
     resolution: Resolution | None = None
     """The state of the models that the catalogue lacks; None where the hub is not asked for any."""
 
@@ -87,6 +91,13 @@ class Judged(Struct, frozen=True, kw_only=True):
     accelerator: Accelerator | None
     calibration_revision: int
     """Revision of the newest observed start that was known."""
+    newest: "Judged | None" = None
+    """The judgement with the newest observed starts, where this one is as of the admission and the newest starts may change it."""
+
+    @property
+    def today(self) -> "Judged":
+        """The judgement with all that is known."""
+        return self.newest or self
 
 
 class ChildChange(Struct, frozen=True, kw_only=True):
@@ -122,6 +133,8 @@ class Intent(Struct, frozen=True, kw_only=True):
     """The spec that is rendered: the present one, or the last one that was admitted."""
     is_kept: bool = False
     """True where the present spec was admitted before, and its verdict stands."""
+    recalibration: Document | None = None
+    """Today's prediction, where it differs from the admitted one: status.recalibrated."""
     obstacle: Obstacle | None = None
     resolved: Statement | None = None
     """The condition ModelResolved of the present spec."""
@@ -233,9 +246,8 @@ def decide(situation: Situation, judged: Judged | None) -> Intent:
     owner = _rendered_owner(situation, intent)
     if intent.admitted is None or owner is None:
         return intent
-    wanted = rendered(owner, intent.admitted.figures)
-    template = wanted.deployment["spec"]["template"]["metadata"]
-    intent = replace(intent, template_hash=template["annotations"][HASH_ANNOTATION])
+    admitted, wanted = _with_running_pods(situation, intent.admitted, owner)
+    intent = replace(intent, admitted=admitted, template_hash=_hash_of_pods(wanted.deployment))
     pairs = (situation.deployment, wanted.deployment), (situation.service, wanted.service)
     foreign = [str(child["kind"]) for live, child in pairs if live is not None and not is_owned_by(live, situation.uid)]
     if foreign:
@@ -254,7 +266,7 @@ def _verdict(situation: Situation, judged: Judged | None) -> Intent:
     if isinstance(owner, InvalidDocument) or judged is None:
         return Intent(owner=owner, admitted=with_budget(standing) if standing else None)
     if standing is not None and situation.stands:
-        return Intent(owner=owner, judged=judged, admitted=renewed(standing, situation.document), is_kept=True)
+        return _standing_verdict(situation, owner, standing, judged)
     state = situation.resolution
     resolved = state.statement if state else None
     figures = figures_of_verdict(owner, judged.assessment, judged.accelerator)
@@ -268,6 +280,45 @@ def _verdict(situation: Situation, judged: Judged | None) -> Intent:
         calibration_revision=judged.calibration_revision, config=situation.config, model_source=state.origin if state else "",
     )  # fmt: skip
     return Intent(owner=owner, judged=judged, admitted=admitted, resolved=resolved)
+
+
+def _standing_verdict(situation: Situation, owner: InferenceDeployment, standing: Admitted, judged: Judged) -> Intent:
+    """Keep what was admitted, and report today's prediction; where the spec wants that, a better prediction takes its place."""
+    today = judged.today
+    figures = figures_of_verdict(owner, today.assessment, today.accelerator)
+    better = None
+    if not isinstance(figures, NotRendered):
+        better = taking_over(owner, standing, today.assessment, figures, revision=today.calibration_revision)
+    if better is None:
+        shown = recalibrated(owner, standing, judged.assessment, today.assessment, situation.recalibrated)
+        admitted = renewed(standing, situation.document)
+        return Intent(owner=owner, judged=judged, admitted=admitted, is_kept=True, recalibration=shown)
+    admitted = standing_of(
+        situation.document, owner, today.assessment, better,
+        calibration_revision=today.calibration_revision, config=situation.config, model_source=standing.record.model_source or "",
+    )  # fmt: skip
+    return Intent(owner=owner, judged=today, admitted=recalibrated_from(admitted, standing))
+
+
+def _with_running_pods(
+    situation: Situation, admitted: Admitted, owner: InferenceDeployment
+) -> tuple[Admitted, Rendered]:
+    """Return what is rendered. Pods that another release rendered for the same verdict are left as they are."""
+    wanted = rendered(owner, admitted.figures, admission=admission_copy(admitted, owner))
+    live, digest = situation.own_deployment, admitted.provenance.template_digest
+    if digest is not None and live is not None:
+        if _hash_of_pods(live) == _hash_of_pods(wanted.deployment):
+            return admitted, wanted
+        running = as_it_runs(wanted, live, digest)
+        if running is not wanted:
+            return admitted, running
+    digest = template_digest(wanted.deployment["spec"]["template"])
+    return replace(admitted, provenance=admitted.provenance.model_copy(update={"template_digest": digest})), wanted
+
+
+def _hash_of_pods(deployment: Mapping[str, Any]) -> str:
+    metadata = deployment.get("spec", {}).get("template", {}).get("metadata") or {}
+    return str((metadata.get("annotations") or {}).get(HASH_ANNOTATION, ""))
 
 
 def _rendered_owner(situation: Situation, intent: Intent) -> InferenceDeployment | None:
@@ -311,6 +362,7 @@ def status_after(
         template_hash=intent.template_hash,
         admitted=intent.admitted,
         is_kept=intent.is_kept,
+        recalibration=intent.recalibration,
         drift=intent.drift,
         resolved=intent.resolved,
     )

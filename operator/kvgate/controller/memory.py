@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
@@ -105,6 +106,24 @@ Key = tuple[str, str]
 """(namespace, name)."""
 
 
+class _Judgement(Struct, frozen=True, kw_only=True):
+    """The last judgement of an object, and what it was made with."""
+
+    basis: object
+    then: Calibration
+    newest: Calibration
+    judged: Judged
+
+
+def _is_alike(judged: Judged, one: Calibration, other: Calibration) -> bool:
+    """Return True where two calibrations have the same starts of such an engine, so that both give this judgement."""
+    budget = judged.assessment.budget
+    if one is other or budget is None:
+        return True
+    engine = budget.request.shape.architecture, budget.request.accelerator.name
+    return one.about(*engine) == other.about(*engine)
+
+
 class Memory:
     """Filled by reconciles and observations; nothing is kept of a deleted object."""
 
@@ -113,7 +132,7 @@ class Memory:
         self._starts = starts
         self._judge = judge
         self._samples: dict[Key, DeploymentSample] = {}
-        self._judged: dict[Key, tuple[object, Judged]] = {}
+        self._judged: dict[Key, _Judgement] = {}
         self._deployments: dict[Key, str] = {}
         self._observations: dict[Key, Observation] = {}
         self._pods: dict[Key, tuple[PodSample, ...]] = {}
@@ -129,32 +148,49 @@ class Memory:
         self._is_dirty = False
 
     async def judge(self, key: Key, situation: Situation) -> Judged | None:
-        """Return the judgement of this spec and these facts. It is made once, because the catalogues do not change in a process."""
+        """Return the judgement of this spec and these facts. It is made once, because the catalogues do not change in a process.
+
+        A verdict that stands is judged a second time, with the newest starts, only where these say something about such an engine.
+        """
         if not isinstance(situation.owner, InferenceDeployment):
             return None
         if (known := self.judged(key, situation)) is not None:
             return known
-        basis, calibration = self._basis(key, situation)
-        judged = await self._judge(situation.owner, situation.config, calibration, situation.models)
-        self._judged[key] = (basis, judged)
+        basis, (then, newest) = self._basis(situation), self._calibrations(key, situation)
+        judged = await self._judge(situation.owner, situation.config, then, situation.models)
+        if not _is_alike(judged, then, newest):
+            today = await self._judge(situation.owner, situation.config, newest, situation.models)
+            judged = replace(judged, newest=today)
+        self._judged[key] = _Judgement(basis=basis, then=then, newest=newest, judged=judged)
         return judged
 
     def judged(self, key: Key, situation: Situation) -> Judged | None:
-        """Return the judgement if it was made already."""
-        basis, known = self._basis(key, situation)[0], self._judged.get(key)
-        return known[1] if known is not None and known[0] == basis else None
+        """Return the judgement if it was made already, and if no start was learnt since that could change it."""
+        known = self._judged.get(key)
+        if known is None or known.basis != self._basis(situation):
+            return None
+        then, newest = self._calibrations(key, situation)
+        if not (_is_alike(known.judged, known.then, then) and _is_alike(known.judged, known.newest, newest)):
+            return None
+        self._judged[key] = replace(known, then=then, newest=newest)
+        return known.judged
 
-    def _basis(self, key: Key, situation: Situation) -> tuple[object, Calibration]:
-        """Return everything that the judgement depends on, and its calibration; the text behind configFrom is kept as a digest."""
+    @staticmethod
+    def _basis(situation: Situation) -> object:
+        """Return all but the observed starts that the judgement depends on; the text behind configFrom is kept as a digest."""
         metadata, config = situation.document["metadata"], situation.config
-        revision, newest = situation.calibration_revision, self._starts.calibration
-        calibration = (newest if revision is None else newest.as_of(revision)).seen_from(*key)
         content = (
             config if isinstance(config, ConfigMissing) else sha256(config.encode(errors="surrogatepass")).digest()
         )
         skip = situation.owner.skip_reason if isinstance(situation.owner, InferenceDeployment) else None
         fetched = situation.resolution.content if situation.resolution else ()
-        return (metadata["uid"], metadata.get("generation"), skip, content, calibration, fetched), calibration
+        return metadata["uid"], metadata.get("generation"), skip, content, fetched
+
+    def _calibrations(self, key: Key, situation: Situation) -> tuple[Calibration, Calibration]:
+        """Return the observed starts as of the admission, and the newest ones; both are the newest where nothing was admitted."""
+        revision, newest = situation.calibration_revision, self._starts.calibration
+        then = newest if revision is None else newest.as_of(revision)
+        return then.seen_from(*key), (newest if situation.stands else then).seen_from(*key)
 
     def standing(self, key: Key, document: Document) -> Admitted | None:
         """Return the spec that was admitted last: the one that this process admitted, else the one in the object's status."""
@@ -199,6 +235,10 @@ class Memory:
             sample = sample_of(situation.owner, assessment, conditions, seen)
             if admitted is not None and intent.is_kept:
                 sample = as_admitted(sample, admitted.record.effective, admitted.budget)
+            today = intent.judged.today.assessment.effective
+            if intent.recalibration is not None and today is not None and today.num_tokens is not None:
+                low, expected, high = today.num_tokens.low, today.num_tokens.expected, today.num_tokens.high
+                sample = replace(sample, recalibrated_tokens=(low, expected, high))
         else:  # the spec cannot be read: its conditions alone, so that alerts see the object
             sample = DeploymentSample(
                 namespace=key[0], name=key[1], model="", accelerator="", kv_cache_dtype="", policy="",

@@ -34,6 +34,7 @@ from kvgate.rendering.status import (
     previous_status,
     status_patch,
 )
+from kvgate.rendering.witness import restored
 from kvgate.runtime.pool import TurnedAway
 
 _log = logging.getLogger(__name__)
@@ -139,9 +140,12 @@ class Reconciler:
         config: str | ConfigMissing = pure.NO_CONFIG
         if (reference := pure.config_reference(owner)) is not None:
             config = pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, key[0], reference.name))
+        standing = self._memory.standing(key, document)
+        if standing is None and isinstance(owner, InferenceDeployment):
+            standing = restored(document, owner, deployment)
         return Situation(
-            document=document, owner=owner, config=config, deployment=deployment, service=service,
-            standing=self._memory.standing(key, document),
+            document=document, owner=owner, config=config, deployment=deployment, service=service, standing=standing,
+            recalibrated=(self._memory.written(key, document) or document.get("status") or {}).get("recalibrated"),
             resolution=self._resolver.look(key, document, owner) if self._resolver else None,
         )  # fmt: skip
 
@@ -279,6 +283,7 @@ _REPORTED = {
     ConditionType.STALLED: "Apply",
     ConditionType.DRIFTED: "Apply",
     ConditionType.PREDICTION_DRIFT: "Observe",
+    ConditionType.PREDICTION_OUTDATED: "Assess",
 }
 """Conditions whose changes become events, each with kvgate's action; the others change with every pod."""
 
@@ -299,7 +304,7 @@ def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator
             kind is ConditionType.ACCEPTED
             and condition.status == "True"
             and condition.reason in (Reason.FITS, Reason.ADJUSTED)
-        ) or condition.reason == Reason.RESOLVING
+        ) or condition.reason in (Reason.RESOLVING, Reason.FIGURES_MOVED)
         yield Notice(
             kind="Normal" if good else "Warning",
             reason=condition.reason,

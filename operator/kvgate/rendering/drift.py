@@ -10,7 +10,7 @@ from typing import Any
 from kvgate.api import FIELD_MANAGER
 from kvgate.api.quantity import is_same_amount
 
-_AMOUNTS = frozenset({"resources", "sizeLimit"})
+AMOUNTS = frozenset({"resources", "sizeLimit"})
 """Fields whose values are quantities or contain them."""
 _RUNS = ("spec", "template", "spec")
 """The part of a Deployment that decides what a pod runs; anybody may add labels and annotations (`kubectl rollout restart`)."""
@@ -30,7 +30,7 @@ def differences(live: Any, wanted: Any, path: str = "", *, is_amount: bool = Fal
             return
         for key, value in wanted.items():
             inside = f"{path}.{key}" if path else str(key)
-            yield from differences(there.get(key), value, inside, is_amount=is_amount or key in _AMOUNTS)
+            yield from differences(there.get(key), value, inside, is_amount=is_amount or key in AMOUNTS)
     elif isinstance(wanted, Sequence) and not isinstance(wanted, str):
         if isinstance(live, Sequence) and not isinstance(live, str):
             yield from _item_differences(live, wanted, path, is_amount=is_amount)

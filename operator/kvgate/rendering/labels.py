@@ -16,6 +16,9 @@ HASH_ANNOTATION = f"{GROUP}/render-hash"
 PREDICTED_TOKENS_ANNOTATION = f"{GROUP}/predicted-kv-tokens"
 """Annotation of the Deployment. Its pods do not have it, because a better prediction must not restart an engine."""
 
+ADMISSION_ANNOTATION = f"{GROUP}/admission"
+"""Annotation of the Deployment with a copy of the record in status.standing, for the case that somebody deletes the status."""
+
 
 def selector(name: str) -> dict[str, str]:
     """Return the selector. A Deployment's selector can never change, so it depends on the name alone."""
@@ -61,7 +64,10 @@ def render_hash(manifest: Mapping[str, Any]) -> str:
 
 
 def hashed(manifest: Document) -> Document:
-    """Return the manifest with its own hash in its annotations."""
+    """Return the manifest with its own hash in its annotations, in the place of an earlier one."""
     inner = manifest.get("metadata", {})
-    annotations = {**inner.get("annotations", {}), HASH_ANNOTATION: render_hash(manifest)}
-    return {**manifest, "metadata": {**inner, "annotations": annotations}}
+    others = {name: text for name, text in inner.get("annotations", {}).items() if name != HASH_ANNOTATION}
+    bare = (
+        {**manifest, "metadata": {**inner, "annotations": others}} if others or inner.get("annotations") else manifest
+    )
+    return {**manifest, "metadata": {**inner, "annotations": {**others, HASH_ANNOTATION: render_hash(bare)}}}

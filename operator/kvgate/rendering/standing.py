@@ -7,7 +7,6 @@ where it is refused, the last admitted spec keeps running.
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import cache
 from math import floor
 from typing import Any
 
@@ -15,16 +14,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from kvgate import catalogue
+from kvgate import __version__
 from kvgate.api.base import Document
-from kvgate.api.status import BudgetStatus, Bytes, Effective, HostMemoryStatus, LedgerStatus, PinnedStatus, Standing
+from kvgate.api.status import (
+    BudgetStatus,
+    Bytes,
+    Effective,
+    HostMemoryStatus,
+    LedgerStatus,
+    PinnedStatus,
+    Provenance,
+    Standing,
+)
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import Capacity, Interval, Knob, PinnedCapacity
 from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.judge.assess import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text
-from kvgate.rendering.pod import MAX_LOAD_SECONDS, MIN_LOAD_SECONDS, SHARED_SUFFIX
 from kvgate.rendering.workload import Figures
 from kvgate.text.patterns import pattern
 
@@ -85,6 +92,8 @@ MAX_OBJECT_BYTES = 1344 << 10
 """Largest object together with the copy of its spec: etcd takes 1.5 MiB, and the rest of the status needs some of them."""
 _MARKUP = pattern("[<>&\u2028\u2029]")
 """Characters that take six bytes each in the API server's store: Go escapes them, so that JSON is safe in HTML."""
+_DEVICE = pattern(r"([a-z]+\.)?(nvidia|amd|intel|habana)\.(com|ai)/[A-Za-z0-9._-]+")
+"""Extended resources of GPUs, whether or not the catalogue of this release has them."""
 _UNSIGNED = ("digest", "budget")
 """Fields outside the digest. `budget` is added when another generation is refused, and removed when this one stands again."""
 
@@ -97,9 +106,14 @@ class Admitted(Struct, frozen=True, kw_only=True):
     """None where the spec was too large to be stored."""
     budget: Document | None
     """status.budget at the time of admission; None where it could not be computed."""
+    provenance: Provenance = Provenance()
+    """More about the admission. The record stands without it."""
 
     def is_of(self, owner: InferenceDeployment, generation: int, config_digest: str | None) -> bool:
-        """Return True where this very spec was admitted. Scaling needs no new verdict, and a deleted ConfigMap does not revoke one."""
+        """Return True where this very spec was admitted.
+
+        Scaling needs no new verdict, nor does the wish to follow later predictions, and a deleted ConfigMap does not revoke one.
+        """
         record = self.record
         if record.skip_reason != owner.skip_reason or (
             config_digest is not None and config_digest != record.config_digest
@@ -107,7 +121,7 @@ class Admitted(Struct, frozen=True, kw_only=True):
             return False
         if self.owner is None:
             return record.generation == generation
-        return _scaled(self.owner.spec, 0) == _scaled(owner.spec, 0)
+        return judged_part(self.owner.spec) == judged_part(owner.spec)
 
     @property
     def figures(self) -> Figures:
@@ -130,6 +144,14 @@ class Admitted(Struct, frozen=True, kw_only=True):
 
 def _scaled(spec: InferenceDeploymentSpec, replicas: int) -> InferenceDeploymentSpec:
     return spec.model_copy(update={"replicas": replicas})
+
+
+def judged_part(spec: InferenceDeploymentSpec) -> InferenceDeploymentSpec:
+    """Return the spec without what no verdict depends on."""
+    admission = spec.admission
+    if admission.recalibrate:
+        admission = admission.model_copy(update={"recalibrate": False})
+    return spec.model_copy(update={"replicas": 0, "admission": admission})
 
 
 def config_digest(config: object) -> str | None:
@@ -159,14 +181,15 @@ def standing_of(
         placement=figures.placement,
         load_seconds=figures.load_seconds,
         predicted_tokens=figures.predicted_tokens,
-        spec=document["spec"] if _has_room(document) else None,
+        spec=document["spec"] if has_room(document) else None,
         digest="",
     )
     budget = budget_status(assessment)
-    return Admitted(record=_signed(record, document, budget), owner=owner, budget=budget)
+    provenance = Provenance(kvgate_version=__version__)
+    return Admitted(record=_signed(record, document, budget), owner=owner, budget=budget, provenance=provenance)
 
 
-def _has_room(document: Mapping[str, Any]) -> bool:
+def has_room(document: Mapping[str, Any]) -> bool:
     """Return True where the object can hold its spec a second time; without that check no status at all could be written."""
     spec_bytes = _stored_bytes(document["spec"])
     written_bytes = _stored_bytes({key: value for key, value in document.items() if key != "status"})
@@ -196,6 +219,11 @@ def _signed(record: Standing, document: Mapping[str, Any], budget: Document | No
     return record.model_copy(update={"digest": _digest(dumped(record), document, budget)})
 
 
+def resigned(record: Document, document: Mapping[str, Any], budget: Document | None) -> Document:
+    """Return a record that was kept without its digest, with a digest for this object."""
+    return {**record, "digest": _digest(record, document, budget)}
+
+
 def dumped(record: Standing) -> Document:
     """Return the record as it is written."""
     written: Document = record.model_dump(by_alias=True, exclude_none=True, mode="json")
@@ -221,10 +249,24 @@ def read_standing(document: Mapping[str, Any], status: Mapping[str, Any]) -> Adm
         return None
     # Its budget is in the record, else in the status, or there is none and the status has another generation's.
     budgets = (written["budget"],) if "budget" in written else (status.get("budget"), None)
+    known = {
+        name: value for name, value in written.items() if name in _FIELDS
+    }  # a later release may not sign what it added
     for budget in budgets:
-        if record.digest == _digest(dict(written), document, budget) and _is_plausible(record, owner, document, budget):
-            return Admitted(record=record, owner=owner, budget=budget)
+        digests = (_digest(dict(written), document, budget), _digest(known, document, budget))
+        if record.digest in digests and _is_plausible(record, owner, document, budget):
+            return Admitted(record=record, owner=owner, budget=budget, provenance=_provenance(status))
     return None
+
+
+_FIELDS = frozenset(field.alias or name for name, field in Standing.model_fields.items())
+
+
+def _provenance(status: Mapping[str, Any]) -> Provenance:
+    try:
+        return Provenance.from_document(status.get("provenance") or {})
+    except ValidationError:
+        return Provenance()
 
 
 def _is_plausible(
@@ -233,8 +275,7 @@ def _is_plausible(
     """Return True where a verdict about this spec could have these figures."""
     return (
         record.generation <= document["metadata"].get("generation", 1)
-        and MIN_LOAD_SECONDS <= record.load_seconds <= MAX_LOAD_SECONDS
-        and record.placement.resource in _resources()
+        and _DEVICE.fullmatch(record.placement.resource) is not None
         and _may_be_pinned(record.effective, owner, budget)
         and (owner is None or _is_reachable(record.effective, owner.spec, is_adjusted=record.changes is not None))
     )
@@ -254,12 +295,6 @@ def _may_be_pinned(effective: Effective, owner: InferenceDeployment | None, budg
         and None in sizes
         and all(1 <= size <= total for size in sizes if size is not None)
     )
-
-
-@cache
-def _resources() -> frozenset[str]:
-    names = {accelerator.resource for accelerator in catalogue.accelerators()}
-    return frozenset(names | {f"{name}{SHARED_SUFFIX}" for name in names})
 
 
 def _is_reachable(effective: Effective, spec: InferenceDeploymentSpec, *, is_adjusted: bool) -> bool:

@@ -23,6 +23,7 @@ from kvgate.rendering.observation import (
     observed_statements,
     observed_status,
 )
+from kvgate.rendering.recalibration import outdated
 from kvgate.rendering.rollout import WAITING, Obstacle, Rollout, progress, rollout_of
 from kvgate.rendering.standing import Admitted, budget_status, dumped
 from kvgate.rendering.workload import NotRendered, predicted_tokens
@@ -46,6 +47,10 @@ class PreviousStatus(Struct, frozen=True, kw_only=True):
             return tuple(map(Condition.from_document, self.status.get("conditions", ())))
         except ValidationError:
             return ()
+
+    def has(self, kind: ConditionType) -> bool:
+        """Return True where the object has had this condition before."""
+        return any(condition.type == kind for condition in self.conditions)
 
     def renewed(self, statements: Iterable[Statement]) -> tuple[Condition, ...]:
         conditions = self.conditions
@@ -84,12 +89,14 @@ def status_of(
     is_kept: bool = False,
     drift: str = "",
     resolved: Statement | None = None,
+    recalibration: Document | None = None,
 ) -> Document:
     """Return the whole status of an object that could be read.
 
     `admitted` is the spec that is rendered, and `template_hash` the hash of its pods. `is_kept` means that it was admitted before, so that
     its verdict stands and the present assessment does not count. `drift` reports differences that kvgate does not correct any more.
-    `resolved` is the condition ModelResolved of the present spec, where the hub is asked for its model.
+    `resolved` is the condition ModelResolved of the present spec, where the hub is asked for its model. `recalibration` is
+    status.recalibrated of a spec whose verdict stands.
     """
     rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.replicas)
     budget = None if left_out and admitted else assessment.effective
@@ -108,6 +115,7 @@ def status_of(
         *progress(left_out, obstacle, rollout, (crash.reason, crash_text(crash, budget)) if crash else None, admitted),
         *_drifted(drift, before),
         *_resolved(resolved, admitted if is_kept else None, before),
+        *outdated(recalibration, owner, admitted, existed=before.has(ConditionType.PREDICTION_OUTDATED)),
         *about_pods,
     ]
     effective = before.status.get("effective") if left_out else _dumped(effective_values(owner.spec, assessment))
@@ -118,7 +126,8 @@ def status_of(
         effective=_dumped(admitted.record.effective) if admitted else effective,
         **figures,
         **_counts(owner.name, rollout),
-        standing=dumped(admitted.record) if admitted else None,
+        recalibrated=recalibration,
+        **_record(admitted),
     )
 
 
@@ -202,8 +211,20 @@ def invalid_status(
         observed=observed,
         effective=_dumped(admitted.record.effective) if admitted else before.status.get("effective"),
         **_counts(name, rollout),
-        standing=dumped(admitted.record) if admitted else None,
+        **(_record(admitted) or {key: before.status.get(key) for key in _RECORD}),
     )
+
+
+_RECORD = ("standing", "provenance")
+"""Fields with the record of an admission. Where neither the spec nor the record can be read, a later release may have written both: the
+record stays as it is."""
+
+
+def _record(admitted: Admitted | None) -> Document:
+    if admitted is None:
+        return {}
+    provenance = admitted.provenance.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
+    return {"standing": dumped(admitted.record), "provenance": provenance or None}
 
 
 def halted_status(obstacle: Obstacle, before: PreviousStatus) -> Document:
@@ -268,7 +289,7 @@ def _seen(
 ) -> tuple[list[Statement], Document | None]:
     """Return the conditions about the pods, and status.observed; until the pods were read, the previous ones stay."""
     previous = before.status.get("observed") or {}
-    if observation is None and any(condition.type == ConditionType.OBSERVED for condition in before.conditions):
+    if observation is None and before.has(ConditionType.OBSERVED):
         return [], previous or None
     figures = compared(observation, budget, template_hash, expected, pinned_blocks)
     return observed_statements(observation or Observation(), figures), observed_status(figures, previous, before.now)
@@ -299,7 +320,7 @@ def _drifted(drift: str, before: PreviousStatus) -> list[Statement]:
     """Return the condition Drifted, which exists from the first time that a difference stayed."""
     if drift:
         return [(ConditionType.DRIFTED, True, Reason.CORRECTION_UNDONE, drift)]
-    if any(condition.type == ConditionType.DRIFTED for condition in before.conditions):
+    if before.has(ConditionType.DRIFTED):
         return [(ConditionType.DRIFTED, False, Reason.AS_RENDERED, "Deployment and Service are as they were rendered")]
     return []
 

@@ -10,7 +10,7 @@ from kvgate.budget import Accelerator
 from kvgate.judge.assess import Assessment, Decision, effective_values
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR
 from kvgate.judge.summary import accepted
-from kvgate.rendering.labels import PREDICTED_TOKENS_ANNOTATION, hashed, metadata, selector
+from kvgate.rendering.labels import ADMISSION_ANNOTATION, PREDICTED_TOKENS_ANNOTATION, hashed, metadata, selector
 from kvgate.rendering.pod import PORT, image_of, load_budget_seconds, placement_of, pod_template
 
 
@@ -83,8 +83,8 @@ def figures_of_verdict(
     )
 
 
-def rendered(owner: InferenceDeployment, figures: Figures) -> Rendered:
-    """Return the manifests that run the spec with these figures."""
+def rendered(owner: InferenceDeployment, figures: Figures, *, admission: str = "") -> Rendered:
+    """Return the manifests that run the spec with these figures; `admission` is the record that the Deployment gets a copy of."""
     template = pod_template(
         owner,
         image=image_of(owner.spec, figures.placement.vendor) or "",
@@ -93,7 +93,8 @@ def rendered(owner: InferenceDeployment, figures: Figures) -> Rendered:
         load_seconds=figures.load_seconds,
     )
     tokens = figures.predicted_tokens
-    annotations = {"annotations": {PREDICTED_TOKENS_ANNOTATION: str(tokens)}} if tokens is not None else {}
+    noted = {PREDICTED_TOKENS_ANNOTATION: str(tokens) if tokens is not None else "", ADMISSION_ANNOTATION: admission}
+    annotations = {"annotations": kept} if (kept := {name: text for name, text in noted.items() if text}) else {}
     deployment = hashed({
         "apiVersion": "apps/v1",
         "kind": "Deployment",

@@ -119,7 +119,10 @@ def test_a_verdict_that_stands_is_not_changed_by_what_is_found_later() -> None:
     before = document["status"]
     intent, after = run(document, found(LARGE))
     assert intent.is_kept
-    assert after == before
+    assert (after["recalibrated"]["verdict"], after["recalibrated"]["accepted"]) == ("DoesNotFit", "False")
+    assert told(after).pop("PredictionOutdated") == ("True", "VerdictMoved")
+    conditions = [each for each in after["conditions"] if each["type"] != "PredictionOutdated"]
+    assert {**after, "conditions": conditions} == {**before, "recalibrated": after["recalibrated"]}
     edited(document, maxNumSeqs=8)
     intent, status = run(document, found(LARGE))
     assert told(status)["Accepted"] == ("False", "BudgetExceeded")

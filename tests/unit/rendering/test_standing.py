@@ -41,7 +41,12 @@ def admitted(document: dict[str, Any], config: object = None) -> Admitted:
 
 
 def status_with(found: Admitted) -> dict[str, Any]:
-    return {"standing": dumped(found.record), **({"budget": found.budget} if found.budget else {})}
+    provenance = found.provenance.model_dump(by_alias=True, exclude_none=True)
+    return {
+        "standing": dumped(found.record),
+        "provenance": provenance,
+        **({"budget": found.budget} if found.budget else {}),
+    }
 
 
 @pytest.mark.parametrize(

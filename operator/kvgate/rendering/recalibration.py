@@ -1,0 +1,234 @@
+"""Today's prediction beside the one that was admitted: whether it differs, why, and whether it takes its place. Pure.
+
+The figures that are shown change only when today's prediction moves by more than 1 % and a block, so that nothing flaps.
+"""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+from pydantic import ValidationError
+
+from kvgate import __version__
+from kvgate.api.base import Document
+from kvgate.api.conditions import ConditionType, Reason
+from kvgate.api.status import Effective, RecalibratedStatus
+from kvgate.api.v1alpha1 import InferenceDeployment
+from kvgate.judge.assess import Assessment, Decision, effective_values
+from kvgate.judge.summary import accepted, shortened
+from kvgate.rendering.observation import Statement
+from kvgate.rendering.standing import Admitted, budget_status
+from kvgate.rendering.workload import Figures
+
+SAME_PERCENT = 1
+"""Sizes that differ by no more than this, or by a block, are the same."""
+MAX_RECALIBRATIONS = 3
+"""Times that the pods of one spec are replaced because of better predictions: starts that contradict each other must not replace them for
+ever."""
+_MAX_REASON = 600
+"""Characters of a refusal that is quoted."""
+_AS_ADMITTED = "kvgate would judge the spec today as it did"
+
+
+class Figured(Struct, frozen=True, kw_only=True):
+    """A judgement that has a budget, in the words of the status."""
+
+    budget: Document
+    accepted: str
+    message: str
+    effective: Effective
+    block_tokens: int
+    """Tokens of a block; a difference of one block is none."""
+    has_neighbours: bool
+    """True where starts of near settings made the prediction wider."""
+
+    @classmethod
+    def of(cls, owner: InferenceDeployment, assessment: Assessment) -> "Figured | None":
+        """Return None where a part of the budget is unknown: that is no better prediction."""
+        budget, judged = budget_status(assessment), assessment.effective
+        if budget is None or judged is None or judged.num_blocks is None:
+            return None
+        status, _, message = accepted(assessment)
+        correction = judged.tightest.ledger.correction if judged.tightest and judged.tightest.ledger else None
+        return cls(
+            budget=budget,
+            accepted="Unknown" if status is None else str(status),
+            message=shortened(message, _MAX_REASON) if assessment.decision is Decision.REFUSE else "",
+            effective=effective_values(owner.spec, assessment),
+            block_tokens=ceil(budget["capacityTokens"] / max(1, judged.num_blocks.expected)),
+            has_neighbours=correction is not None and not correction.is_same_setting,
+        )
+
+
+def recalibrated(
+    owner: InferenceDeployment, admitted: Admitted, then: Assessment, today: Assessment, previous: object
+) -> Document | None:
+    """Return status.recalibrated; None where today's prediction is the one that was admitted.
+
+    `then` is judged with the observed starts of the admission and `today` with all of them, both with this release's catalogue.
+    `previous` is the present status.recalibrated, which stays as long as it is still right.
+    """
+    now = Figured.of(owner, today)
+    if now is None or not _differs(now, admitted):
+        return None
+    shown = _read(previous)
+    if shown is not None and _still_says(shown, now, admitted):
+        return shown.model_dump(by_alias=True, exclude_none=True)
+    tokens, was = now.budget["capacityTokens"], (admitted.budget or {}).get("capacityTokens")
+    status = RecalibratedStatus(
+        verdict=now.budget["verdict"],
+        accepted=now.accepted,
+        capacity_tokens=tokens,
+        difference_percent=f"{(tokens / was - 1) * 100:+.1f}" if was else None,
+        available_kv_cache_bytes=now.budget["availableKvCacheBytes"],
+        headroom_percent=now.budget["headroomPercent"],
+        effective=_other_values(now, admitted),
+        message="; ".join(filter(None, (_why(now, Figured.of(owner, then), admitted), now.message))),
+        kvgate_version=__version__,
+    )
+    return status.model_dump(by_alias=True, exclude_none=True)
+
+
+def outdated(
+    document: Document | None, owner: InferenceDeployment, admitted: Admitted | None, *, existed: bool
+) -> list[Statement]:
+    """Return the condition PredictionOutdated, which exists from the first time that today's prediction differed."""
+    if document is None or admitted is None:
+        return [(ConditionType.PREDICTION_OUTDATED, False, Reason.AS_ADMITTED, _AS_ADMITTED)] if existed else []
+    was = admitted.budget or {}
+    is_moved = (document["verdict"], document["accepted"]) != (was.get("verdict"), admitted.record.accepted)
+    size = f"{document['capacityTokens']:,} tokens of KV cache"
+    text = f"{document['verdict']} with {size} today"
+    if was:
+        text += f", {was['verdict']} with {was['capacityTokens']:,} when it was admitted ({document['differencePercent']} %)"
+    values = _values_text(document.get("effective") or {})
+    text += f", and {values} would be rendered" if values else ""
+    return [(
+        ConditionType.PREDICTION_OUTDATED, True,
+        Reason.VERDICT_MOVED if is_moved or values else Reason.FIGURES_MOVED,
+        f"{text}: {document['message']}; {_consequence(document, owner, admitted)}",
+    )]  # fmt: skip
+
+
+def _consequence(document: Document, owner: InferenceDeployment, admitted: Admitted) -> str:
+    if document["accepted"] == "False":
+        return "what runs keeps running, and the next edit of the spec would be refused"
+    if not owner.spec.admission.recalibrate:
+        return "what was admitted stands until the spec is edited, or spec.admission.recalibrate is set to true"
+    if admitted.provenance.recalibrations >= MAX_RECALIBRATIONS:
+        return f"the pods of this spec were replaced {admitted.provenance.recalibrations} times already, so it waits for the next edit"
+    return "it is not used at once, because it follows fewer observed starts than the admission did"
+
+
+def taking_over(
+    owner: InferenceDeployment, admitted: Admitted, today: Assessment, figures: Figures, *, revision: int
+) -> Figures | None:
+    """Return the figures that take the place of the admitted ones, where the spec wants that and today's prediction is a better one.
+
+    It is not where observed starts are gone, nor where nothing would be admitted. `revision` is that of the newest known start.
+    """
+    now = Figured.of(owner, today) if owner.spec.admission.recalibrate else None
+    if now is None or now.accepted == "False" or not _differs(now, admitted) or _is_lost(now, admitted, revision):
+        return None
+    record = admitted.record
+    if figures.effective == record.effective:  # only the prediction moves, and no pod
+        return replace(figures, placement=record.placement, load_seconds=record.load_seconds)
+    return figures if admitted.provenance.recalibrations < MAX_RECALIBRATIONS else None
+
+
+def recalibrated_from(admitted: Admitted, before: Admitted) -> Admitted:
+    """Return the admission that takes the place of an earlier one, with the number of times that pods were replaced for that."""
+    is_moved, provenance = admitted.figures.effective != before.figures.effective, before.provenance
+    update = {
+        "recalibrations": provenance.recalibrations + is_moved,
+        "template_digest": None if is_moved else provenance.template_digest,
+    }
+    return replace(admitted, provenance=admitted.provenance.model_copy(update=update))
+
+
+def _is_lost(now: Figured, admitted: Admitted, revision: int) -> bool:
+    """Return True where starts that the admission knew are not known any more."""
+    followed = (admitted.budget or {}).get("observedStarts")
+    return bool(followed and not now.budget.get("observedStarts")) or revision < (
+        admitted.record.calibration_revision or 0
+    )
+
+
+def _differs(now: Figured, admitted: Admitted) -> bool:
+    was = admitted.budget
+    return (
+        was is None
+        or now.budget["verdict"] != was["verdict"]
+        or now.accepted != admitted.record.accepted
+        or _other_values(now, admitted) is not None
+        or not _is_same(now.budget["capacityTokens"], was["capacityTokens"], now.block_tokens)
+    )
+
+
+def _still_says(shown: RecalibratedStatus, now: Figured, admitted: Admitted) -> bool:
+    """Return True where what is shown is still right, within the tolerance."""
+    values = _other_values(now, admitted)
+    return (
+        (shown.verdict, shown.accepted) == (now.budget["verdict"], now.accepted)
+        and (shown.effective is None) == (values is None)
+        and (values is None or shown.effective is None or _is_alike(values, shown.effective))
+        and _is_same(now.budget["capacityTokens"], shown.capacity_tokens, now.block_tokens)
+    )
+
+
+def _other_values(now: Figured, admitted: Admitted) -> Effective | None:
+    """Return the values that would be rendered today, where they are others."""
+    if now.accepted == "False" or _is_alike(now.effective, admitted.record.effective):
+        return None
+    return now.effective
+
+
+def _is_alike(one: Effective, other: Effective) -> bool:
+    """Compare all but the pinned size, which follows the capacity."""
+    return (one.kv_cache_dtype, one.gpu_memory_utilization) == (
+        other.kv_cache_dtype,
+        other.gpu_memory_utilization,
+    ) and all(
+        _is_same(a, b, 0) for a, b in ((one.max_model_len, other.max_model_len), (one.max_num_seqs, other.max_num_seqs))
+    )
+
+
+def _is_same(one: int | None, other: int | None, block: int) -> bool:
+    if one is None or other is None:
+        return one == other
+    return abs(one - other) <= max(other * SAME_PERCENT / 100, block)
+
+
+def _why(now: Figured, then: Figured | None, admitted: Admitted) -> str:
+    """Return which starts or which upgrade makes the difference."""
+    starts, followed = now.budget.get("observedStarts"), (admitted.budget or {}).get("observedStarts")
+    if followed and not starts:
+        return "the observed starts that the admission followed are not recorded any more, or are not believed"
+    causes = []
+    if then is None or _differs(then, admitted):
+        version = admitted.provenance.kvgate_version
+        causes.append(
+            f"kvgate {version} admitted the spec, and kvgate {__version__} computes other figures"
+            if version not in (None, __version__)
+            else "what is known about the model, the GPU, the release of vLLM or earlier starts has changed"
+        )
+    if then is not None and not _is_same(now.budget["capacityTokens"], then.budget["capacityTokens"], now.block_tokens):
+        causes.append(f"it follows {starts} observed starts of the same setting")
+    elif now.has_neighbours:
+        causes.append("observed starts of near settings make it less certain")
+    elif starts:
+        causes.append(f"it is certain by {starts} observed starts of the same setting")
+    return "; ".join(causes) or "the facts have changed"
+
+
+def _values_text(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _read(previous: object) -> RecalibratedStatus | None:
+    try:
+        return RecalibratedStatus.from_document(previous)
+    except ValidationError:
+        return None
