@@ -1,12 +1,10 @@
 """Gather, decide and act against a cluster in memory: what is asked of the API server, and what its refusals become."""
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from prometheus_client import CollectorRegistry
+from support.reconciling import KEY, Call, FakeCluster, message, new, told
 
 from kvgate import catalogue
 from kvgate.api.conditions import Reason
@@ -15,98 +13,17 @@ from kvgate.checkpoint.published import ModelName
 from kvgate.checkpoint.stored import StoredModels
 from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, EVENTS, INFERENCE_DEPLOYMENTS, SERVICES, Kind
 from kvgate.cluster.errors import ApiError, Conflict, Forbidden, NotFound, Rejected, Unavailable
-from kvgate.cluster.events import EventRecorder
 from kvgate.controller.decision import Awaited
 from kvgate.controller.fetches import Failure
 from kvgate.controller.memory import Memory
-from kvgate.controller.reconcile import ReconcileInstruments, Reconciler
 from kvgate.controller.resolution import Resolution, Waiting, resolution
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.assess import Assessment
-from kvgate.metrics import registry as metrics
-from kvgate.metrics.exporter import DeploymentSnapshot, counter, histogram
+from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.rendering.labels import HASH_ANNOTATION
 from kvgate.rendering.observation import Crash, Observation, RunningEngine
 from kvgate.vllm.metric_names import EngineReading
 from support.manifests import UID, a_document
-from support.status_patch import merged
-
-KEY = ("serving", "qwen")
-Call = tuple[str, str]
-
-
-class FakeCluster:
-    """Objects by kind; every write is remembered, and may be refused."""
-
-    def __init__(self, document: dict[str, Any] | None) -> None:
-        self.objects: dict[str, dict[str, Any] | None] = {INFERENCE_DEPLOYMENTS.plural: document}
-        self.writes: list[Call] = []
-        self.refusals: dict[Call, type[ApiError]] = {}
-        self.removed: list[str] = []
-
-    def _check(self, verb: str, resource: str) -> None:
-        if refusal := self.refusals.get((verb, resource)):
-            raise refusal(verb, resource, "as the test says")
-
-    async def find(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
-        self._check("get", kind.plural)
-        return self.objects.get(kind.plural)
-
-    async def apply(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
-        self._check("apply", kind.plural)
-        self.writes.append(("apply", kind.plural))
-        self.objects[kind.plural] = body
-        return body
-
-    async def patch_status(self, kind: Kind, metadata: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
-        self._check("apply", "status")
-        self.writes.append(("apply", "status"))
-        document = self.objects[kind.plural]
-        assert document is not None
-        assert metadata["uid"] == document["metadata"]["uid"]
-        json.dumps(status, ensure_ascii=False).encode()
-        document["status"] = merged(document.get("status", {}), status)
-        return document
-
-    async def remove(self, kind: Kind, metadata: dict[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-        self._check("remove", kind.plural)
-        self.writes.append(("remove", kind.plural))
-        self.removed += paths
-        found = self.objects[kind.plural]
-        assert found is not None
-        return found
-
-    async def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
-        self._check("create", kind.plural)
-        self.writes.append(("create", kind.plural))
-        return body
-
-
-def new(
-    cluster: FakeCluster, memory: Memory | None = None, **options: Any
-) -> tuple[Reconciler, Callable[[str], float]]:
-    """A reconciler, and how often it ended with a result."""
-    registry = CollectorRegistry()
-    results = counter(metrics.RECONCILES, registry)
-    instruments = ReconcileInstruments(results=results, durations=histogram(metrics.RECONCILE_DURATION, registry))
-    recorder = EventRecorder(cluster, instance="test")  # type: ignore[arg-type]
-    memory = memory or Memory(DeploymentSnapshot(), ObservedStarts(None))
-    options = {"on_start": AsyncMock(return_value=""), **options}
-    reconciler = Reconciler(cluster, recorder, memory, instruments, **options)  # type: ignore[arg-type]
-    return reconciler, lambda result: results.labels(result)._value.get()
-
-
-def message(cluster: FakeCluster, kind: str) -> str:
-    """Of one condition."""
-    document = cluster.objects[INFERENCE_DEPLOYMENTS.plural]
-    assert document is not None
-    return next(str(each["message"]) for each in document["status"]["conditions"] if each["type"] == kind)
-
-
-def told(cluster: FakeCluster) -> dict[str, tuple[str, str]]:
-    document = cluster.objects[INFERENCE_DEPLOYMENTS.plural]
-    assert document is not None
-    return {c["type"]: (c["status"], c["reason"]) for c in document["status"]["conditions"]}
 
 
 async def test_the_first_run_applies_the_second_writes_nothing() -> None:

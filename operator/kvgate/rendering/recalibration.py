@@ -3,9 +3,7 @@
 The figures that are shown change only when today's prediction moves by more than 1 % and a block, so that nothing flaps.
 """
 
-from collections.abc import Mapping
 from math import ceil
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -70,10 +68,9 @@ def recalibrated(
     `then` is judged with the observed starts of the admission and `today` with all of them, both with this release's catalogue.
     `previous` is the present status.recalibrated, which stays as long as it is still right.
     """
-    now = Figured.of(owner, today)
-    if now is None or not _differs(now, admitted):
+    now, shown = Figured.of(owner, today), _read(previous)
+    if now is None or not _differs(now, admitted, tolerance=0.5 if shown else 1.0):
         return None
-    shown = _read(previous)
     if shown is not None and _still_says(shown, now, admitted):
         return shown.model_dump(by_alias=True, exclude_none=True)
     tokens, was = now.budget["capacityTokens"], (admitted.budget or {}).get("capacityTokens")
@@ -103,7 +100,9 @@ def outdated(
     text = f"{document['verdict']} with {size} today"
     if was:
         text += f", {was['verdict']} with {was['capacityTokens']:,} when it was admitted ({document['differencePercent']} %)"
-    values = _values_text(document.get("effective") or {})
+    record = admitted.record.effective.model_dump(by_alias=True)
+    others = (document.get("effective") or {}).items()
+    values = ", ".join(f"{name} {value}" for name, value in others if record.get(name) != value)
     text += f", and {values} would be rendered" if values else ""
     return [(
         ConditionType.PREDICTION_OUTDATED, True,
@@ -156,14 +155,15 @@ def _is_lost(now: Figured, admitted: Admitted, revision: int) -> bool:
     )
 
 
-def _differs(now: Figured, admitted: Admitted) -> bool:
+def _differs(now: Figured, admitted: Admitted, *, tolerance: float = 1.0) -> bool:
+    """Return True where the prediction is another one; with a smaller tolerance what is shown does not vanish at the limit."""
     was = admitted.budget
     return (
         was is None
         or now.budget["verdict"] != was["verdict"]
         or now.accepted != admitted.record.accepted
         or _other_values(now, admitted) is not None
-        or not _is_same(now.budget["capacityTokens"], was["capacityTokens"], now.block_tokens)
+        or not _is_same(now.budget["capacityTokens"], was["capacityTokens"], now.block_tokens, tolerance)
     )
 
 
@@ -195,10 +195,10 @@ def _is_alike(one: Effective, other: Effective) -> bool:
     )
 
 
-def _is_same(one: int | None, other: int | None, block: int) -> bool:
+def _is_same(one: int | None, other: int | None, block: int, tolerance: float = 1.0) -> bool:
     if one is None or other is None:
         return one == other
-    return abs(one - other) <= max(other * SAME_PERCENT / 100, block)
+    return abs(one - other) <= tolerance * max(other * SAME_PERCENT / 100, block)
 
 
 def _why(now: Figured, then: Figured | None, admitted: Admitted) -> str:
@@ -221,10 +221,6 @@ def _why(now: Figured, then: Figured | None, admitted: Admitted) -> str:
     elif starts:
         causes.append(f"it is certain by {starts} observed starts of the same setting")
     return "; ".join(causes) or "the facts have changed"
-
-
-def _values_text(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _read(previous: object) -> RecalibratedStatus | None:
