@@ -4,7 +4,6 @@ import json
 from unittest.mock import AsyncMock
 
 import pytest
-from support.reconciling import KEY, Call, FakeCluster, message, new, told
 
 from kvgate import catalogue
 from kvgate.api.conditions import Reason
@@ -24,6 +23,7 @@ from kvgate.rendering.labels import HASH_ANNOTATION
 from kvgate.rendering.observation import Crash, Observation, RunningEngine
 from kvgate.vllm.metric_names import EngineReading
 from support.manifests import UID, a_document
+from support.reconciling import KEY, Call, FakeCluster, message, new, told
 
 
 async def test_the_first_run_applies_the_second_writes_nothing() -> None:
