@@ -18,6 +18,7 @@ PEM = "-----BEGIN CERTIFICATE-----"
 PROVIDED = {"mode": "provided", "secretName": "tls", "caBundle": PEM}
 HUB = {"models": {"resolve": "hub"}}
 MONITORED = {"monitoring": {"enabled": True}}
+PUSHED: dict[str, Any] = {"monitoring": {"otlp": {"endpoint": "http://collector:4318"}}}
 PARTS = {
     "serviceMonitor": True,
     "podMonitor": True,
@@ -33,6 +34,7 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "imagePullSecrets": ({}, {"imagePullSecrets": ["pull"]}),
     "nodeSelector": ({}, {"nodeSelector": {"pool": "system"}}),
     "tolerations": ({}, {"tolerations": [{"operator": "Exists"}]}),
+    "podAnnotations": ({}, {"podAnnotations": {"prometheus.io/scrape": "true"}}),
     "watchNamespaces": ({}, {"watchNamespaces": ["team-a"]}),
     "crds.enabled": ({}, {"crds": {"enabled": False}}),
     "crds.keep": ({}, {"crds": {"keep": False}}),
@@ -68,9 +70,42 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         MONITORED,
         {"monitoring": {"enabled": True, "prometheusRule": {"runbooks": "https://example.org/runbooks"}}},
     ),
-    "monitoring.dashboards.folder": (
-        MONITORED,
-        {"monitoring": {"enabled": True, "dashboards": {"folder": "other"}}},
+    "monitoring.podMonitor.inEachNamespace": (
+        {**MONITORED, "watchNamespaces": ["team-a"]},
+        {"watchNamespaces": ["team-a"], "monitoring": {"enabled": True, "podMonitor": {"inEachNamespace": True}}},
+    ),
+    **{
+        f"monitoring.dashboards.{path}": (MONITORED, {"monitoring": {"enabled": True, "dashboards": dashboards}})
+        for path, dashboards in {
+            "folder": {"folder": "other"},
+            "labels.grafana_dashboard": {"labels": {"grafana_dashboard": "yes"}},
+            "grafanaOperator.enabled": {"grafanaOperator": {"enabled": True}},
+            "openshiftConsole": {"openshiftConsole": True},
+        }.items()
+    },
+    "monitoring.dashboards.grafanaOperator.instanceSelector.dashboards": (
+        {"monitoring": {"enabled": True, "dashboards": {"grafanaOperator": {"enabled": True}}}},
+        {
+            "monitoring": {
+                "enabled": True,
+                "dashboards": {"grafanaOperator": {"enabled": True, "instanceSelector": {"dashboards": "other"}}},
+            }
+        },
+    ),
+    "monitoring.otlp.endpoint": ({}, PUSHED),
+    **{
+        f"monitoring.otlp.{path}": (PUSHED, {"monitoring": {"otlp": {**PUSHED["monitoring"]["otlp"], **otlp}}})
+        for path, otlp in {
+            "intervalSeconds": {"intervalSeconds": 15},
+            "headersSecret.name": {"headersSecret": {"name": "receiver"}},
+            "resourceAttributes": {"resourceAttributes": {"k8s.cluster.name": "eu-1"}},
+            "egress.cidrs": {"egress": {"cidrs": ["10.7.0.0/16"]}},
+            "egress.ports": {"egress": {"ports": [14318]}},
+        }.items()
+    },
+    "monitoring.otlp.headersSecret.key": (
+        {"monitoring": {"otlp": {**PUSHED["monitoring"]["otlp"], "headersSecret": {"name": "receiver"}}}},
+        {"monitoring": {"otlp": {**PUSHED["monitoring"]["otlp"], "headersSecret": {"name": "receiver", "key": "k"}}}},
     ),
     "webhook.replicas": ({}, {"webhook": {"replicas": 3}}),
     "webhook.port": ({}, {"webhook": {"port": 10250}}),
@@ -157,6 +192,14 @@ def test_the_schema_knows_every_value_and_helms_own_and_no_other() -> None:
         ({"calibration": {"scope": "All"}}, ["/calibration/scope", "'Namespace', 'Cluster'"]),
         ({"calibration": {"images": ["vllm/vllm-openai:v1"]}}, ["/calibration/images/0", "does not match"]),
         ({"monitoring": {"interval": "30"}}, ["/monitoring/interval", "'30' does not match"]),
+        ({"monitoring": {"otlp": {"endpoint": "collector:4318"}}}, ["/monitoring/otlp/endpoint", "does not match"]),
+        ({"monitoring": {"otlp": {"endpoint": "http://u:p@collector"}}}, ["/monitoring/otlp/endpoint"]),
+        ({"monitoring": {"otlp": {"resourceAttributes": {"a": "b,c"}}}}, ["/monitoring/otlp/resourceAttributes/a"]),
+        ({"monitoring": {"dashboards": {"grafanaOperator": {"instanceSelector": "x"}}}}, ["/instanceSelector"]),
+        (
+            {"monitoring": {"podMonitor": {"inEachNamespace": True}}},
+            ["monitoring.podMonitor.inEachNamespace is true, but watchNamespaces is empty: name the namespaces"],
+        ),
         ({"monitoring": {"prometheusRule": {"runbooks": "https://a/"}}}, ["/monitoring/prometheusRule/runbooks"]),
         ({"image": {"tag": "sha256:12"}}, ["/image/tag", "'sha256:12' does not match"]),
         (

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
+from kvgate.monitoring.openshift import console_json
+
 from generate import deployment_files, pages, reference, schemas
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition
@@ -29,6 +31,11 @@ def dashboard(uid: str) -> str:
     except ModuleNotFoundError as error:
         sys.exit(f"no module {error.name}: dashboards need it; `make init` installs it")
     return dashboard_json(uid)
+
+
+def console_dashboard(uid: str) -> str:
+    """Return the same dashboard for OpenShift's console."""
+    return console_json(dashboard(uid))
 
 
 GENERATED: tuple[Generated, ...] = (
@@ -63,5 +70,6 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/unknown.md", pages.unknown_reference),
     ("docs/reference/rules.md", reference.rules_reference),
     *((f"charts/kvgate/dashboards/{uid}.json", partial(dashboard, uid)) for uid in DASHBOARDS),
+    *((f"charts/kvgate/openshift/{uid}.json", partial(console_dashboard, uid)) for uid in DASHBOARDS),
 )
 """Every generated file, but for those that programs in tools/ and tests/ write (see the target `generate` of the Makefile)."""

@@ -145,6 +145,65 @@ readinessProbe:
 {{- end -}}
 {{- end }}
 
+{{/* What both processes push, and with which words. */}}
+{{- define "kvgate.otlpArguments" -}}
+{{- with .Values.monitoring.otlp }}
+{{- if .endpoint }}
+- --otlp-endpoint={{ .endpoint }}
+- --otlp-seconds={{ .intervalSeconds }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "kvgate.otlpVariables" -}}
+{{- $attributes := list (printf "k8s.namespace.name=%s" .Release.Namespace) -}}
+{{- range $name, $value := .Values.monitoring.otlp.resourceAttributes }}
+{{- $attributes = append $attributes (printf "%s=%s" $name $value) -}}
+{{- end }}
+{{- with .Values.monitoring.otlp }}
+{{- if .endpoint -}}
+- {name: OTEL_EXPORTER_OTLP_COMPRESSION, value: gzip}
+- {name: OTEL_RESOURCE_ATTRIBUTES, value: {{ join "," $attributes | quote }}}
+{{- if .headersSecret.name }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom:
+    secretKeyRef: {name: {{ .headersSecret.name }}, key: {{ .headersSecret.key }}}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Rules of a NetworkPolicy for DNS and for the receiver; a Service is replaced by its pods before a policy looks, so ports are theirs. */}}
+{{- define "kvgate.dnsEgress" -}}
+# DNS
+- ports:
+    - {port: 53, protocol: UDP}
+    - {port: 53, protocol: TCP}
+{{- end }}
+
+{{- define "kvgate.otlpEgress" -}}
+{{- with .Values.monitoring.otlp }}
+{{- $host := (urlParse .endpoint).host -}}
+{{- $usual := ternary "443" "80" (hasPrefix "https:" .endpoint) -}}
+{{- $port := regexFind ":[0-9]+$" $host | trimPrefix ":" | default $usual -}}
+# the OpenTelemetry receiver
+- ports:
+    {{- range .egress.ports | default (list $port) }}
+    - {port: {{ . }}, protocol: TCP}
+    {{- end }}
+  {{- with include "kvgate.destinations" .egress.cidrs }}
+  {{- . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Findings about the values of monitoring. */}}
+{{- define "kvgate.checkMonitoring" -}}
+{{- if and .Values.monitoring.podMonitor.inEachNamespace (not .Values.watchNamespaces) -}}
+  {{- fail "\nmonitoring.podMonitor.inEachNamespace is true, but watchNamespaces is empty: name the namespaces that get a PodMonitor" -}}
+{{- end -}}
+{{- end }}
+
 {{/* Labels of what the operator of Prometheus and Grafana's sidecar look for; the user's win, because a key may stand there once only. */}}
 {{- define "kvgate.monitoringLabels" -}}
 {{ merge (dict) .Values.monitoring.labels (include "kvgate.labels" (list . "monitoring") | fromYaml) | toYaml }}
