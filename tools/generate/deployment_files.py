@@ -10,12 +10,13 @@ from kvgate.api.crd import custom_resource_definition
 from kvgate.cluster.permissions import Permission
 from kvgate.monitoring.alert import THRESHOLD, Alert
 from kvgate.monitoring.alerts import ALERTS, alerting_rule, recording_rules, rule_groups, runbook
-from kvgate.monitoring.scraping import ENGINES, OTHER_ENGINES, in_kubernetes, scrape_configuration
+from kvgate.monitoring.scraping import ENGINES, OTHER_ENGINES, collector, in_kubernetes, scrape_configuration
 
 CRD_TEMPLATE = "charts/kvgate/templates/crds/inferencedeployments.yaml"
 RULES_TEMPLATE = "charts/kvgate/templates/_controller_rules.tpl"
 RULE_FILE = "deploy/prometheus/rules.yaml"
 SCRAPE_FILE = "deploy/prometheus/scrape.yaml"
+COLLECTOR_FILE = "docs/stacks/collector.yaml"
 RULE_TEMPLATE = "charts/kvgate/templates/prometheusrule.yaml"
 VALUES_FILE = "charts/kvgate/values.yaml"
 SCHEMA_FILE = "charts/kvgate/values.schema.json"
@@ -96,6 +97,10 @@ _ALERTS_HEAD = """\
           "additionalProperties": false,
           "properties": {
 """
+_COLLECTOR_HEAD = """\
+# The OpenTelemetry Collector, in the cluster: its ServiceAccount needs get, list and watch of pods. docs/stacks/opentelemetry.md
+# Put your own exporter and its name at the end. The jobs are those of deploy/prometheus/scrape.yaml.
+"""
 _RULE_HEAD = """\
 {{- if and .Values.monitoring.enabled .Values.monitoring.prometheusRule.enabled -}}
 apiVersion: monitoring.coreos.com/v1
@@ -116,6 +121,11 @@ def rules_yaml() -> str:
 def scrape_yaml() -> str:
     """Write the scrape configuration for a Prometheus without its operator."""
     return _HEAD + _SCRAPE_HEAD + _dumped(scrape_configuration(in_kubernetes, rule_files=("rules.yaml",)))
+
+
+def collector_yaml() -> str:
+    """Write a configuration of the OpenTelemetry Collector, which takes $1 for a variable of the environment unless it is $$1."""
+    return _HEAD + _COLLECTOR_HEAD + _dumped(collector(in_kubernetes)).replace("$", "$$")
 
 
 def relabeling_template() -> str:

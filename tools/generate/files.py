@@ -4,8 +4,6 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from kvgate.monitoring.openshift import console_json
-
 from generate import deployment_files, pages, reference, schemas
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition
@@ -14,6 +12,7 @@ from kvgate.catalogue.models import entries_jsonl
 from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, OWN_NAMESPACE_RULES, RULES
 from kvgate.manifests.platforms.readers import resources_in_cluster
 from kvgate.monitoring import DASHBOARDS
+from kvgate.monitoring.openshift import console_json
 
 Generated = tuple[str, Callable[[], str]]
 """A path below the root, and the function that returns the text of the file."""
@@ -53,6 +52,7 @@ GENERATED: tuple[Generated, ...] = (
     ),
     (deployment_files.RULE_FILE, deployment_files.rules_yaml),
     (deployment_files.SCRAPE_FILE, deployment_files.scrape_yaml),
+    (deployment_files.COLLECTOR_FILE, deployment_files.collector_yaml),
     (deployment_files.RULE_TEMPLATE, deployment_files.prometheus_rule_template),
     (deployment_files.VALUES_FILE, deployment_files.chart_values),
     (deployment_files.SCHEMA_FILE, deployment_files.chart_schema),

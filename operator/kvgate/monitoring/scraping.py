@@ -155,3 +155,13 @@ def _scrape(job: Job, discovery: Discovery) -> dict[str, Any]:
         **discovery(job.name),
         **{key: rules for key, rules in relabelings.items() if rules},
     }
+
+
+def collector(discovery: Discovery, *, endpoint: str = "http://backend:4318") -> dict[str, Any]:
+    """Return a whole configuration of the OpenTelemetry Collector, but for its $, which stands for a variable there."""
+    jobs = scrape_configuration(discovery)
+    return {
+        "receivers": {"prometheus": {"config": {key: jobs[key] for key in ("global", "scrape_configs")}}},
+        "exporters": {"otlphttp": {"endpoint": endpoint}},
+        "service": {"pipelines": {"metrics": {"receivers": ["prometheus"], "exporters": ["otlphttp"]}}},
+    }
