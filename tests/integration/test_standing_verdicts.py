@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import ObservedStart
 from kvgate.budget.units import gib
-from kvgate.calibration.records import MAX_STARTS, with_start, write_records
+from kvgate.calibration.keeping import with_start
+from kvgate.calibration.records import MAX_STARTS, write_records
 from kvgate.controller.memory import Memory
 from kvgate.controller.starts import KEY as STARTS
 from kvgate.controller.starts import ConfigMapName, ObservedStarts
@@ -91,7 +92,10 @@ def another_tenants(count: int) -> Iterable[ObservedStart]:
     start = a_pods_start(-9, "p", namespace="hostile", owner="evil", max_num_seqs=12)
     for number in range(count):
         yield replace(
-            start, pod=f"p{number}", key=replace(start.key, max_num_seqs=12 + number // 2), revision=number + 5
+            start,
+            pod=f"p{number}",
+            key=replace(start.key, max_num_batched_tokens=8192 + number // 2),
+            revision=number + 5,
         )
 
 
