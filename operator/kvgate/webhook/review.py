@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from kvgate.api import GROUP, KIND, PLURAL, VERSION
+from kvgate.api.status import Standing
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import NOTHING_OBSERVED, Calibration
@@ -18,6 +19,7 @@ from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import summary
 from kvgate.judge.assess import Assessment, Decision, assessments, undecided
 from kvgate.judge.facts import ConfigMissing, Facts, gather, names_to_fetch
+from kvgate.rendering.standing import read_standing
 from kvgate.text.inert import inert_line
 from kvgate.text.json_values import MAX_DEPTH, NOT_UNICODE, is_nested_beyond, parsed_has_lone_surrogate
 
@@ -125,6 +127,10 @@ def reviews(body: Any, known: Known) -> Iterator[Answer]:
         message = "; ".join(texts)
         yield _refused(request, INVALID, NO_POLICY, code=422, reason="Invalid", message=message)
         return
+    standing = _standing(body["request"].get("oldObject"), deployment)
+    if standing is not None:
+        yield _as_admitted(request, deployment, standing)
+        return
     spec, skip = deployment.spec, deployment.skip_reason
     yield _judged(request, deployment, undecided(spec, Facts(shape=None, accelerator=None), skip_reason=skip))
     calibration = known.calibration.seen_from(request.namespace, request.name)
@@ -149,6 +155,23 @@ def _judged(
     ]
     warnings = within_limit(lines)
     return _answer(request, decision, policy, {"allowed": True, **({"warnings": warnings} if warnings else {})})
+
+
+def _standing(old: Any, deployment: InferenceDeployment) -> Standing | None:
+    """Return the record of the admission where this spec was admitted before: as the controller, scaling judges nothing anew."""
+    status = old.get("status") if isinstance(old, Mapping) and isinstance(old.get("metadata"), Mapping) else None
+    admitted = read_standing(old, status) if isinstance(status, Mapping) else None
+    if admitted is None or admitted.owner is None or not admitted.is_of(deployment, 0, None):
+        return None
+    return admitted.record
+
+
+def _as_admitted(request: Request, deployment: InferenceDeployment, record: Standing) -> Answer:
+    """Answer as at the admission, whatever is known since."""
+    lines = [] if record.decision == Decision.ADMIT.value else [f"as admitted before: {record.message}"]
+    warnings = within_limit([summary.shortened(inert_line(line), summary.MAX_WARNING) for line in lines])
+    policy = deployment.spec.admission.policy
+    return _answer(request, record.decision, policy, {"allowed": True, **({"warnings": warnings} if warnings else {})})
 
 
 def within_limit(lines: Sequence[str]) -> list[str]:

@@ -1,0 +1,92 @@
+"""An UPDATE of an object that was admitted: the webhook says what the controller will do, whatever was learnt since."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kvgate.api.validation import parse_document
+from kvgate.budget import Calibration, CalibrationScope
+from kvgate.controller.decision import assess_owner
+from kvgate.rendering.standing import dumped, standing_of
+from kvgate.rendering.workload import Figures, figures_of_verdict
+from kvgate.webhook.review import Known, review
+from support.starts import a_start
+
+Json = dict[str, Any]
+NewReview = Callable[..., Json]
+NINE = {"vllm": {"maxNumSeqs": 9}}
+LESS_MEMORY = Known(calibration=Calibration(starts=(a_start(-8, max_num_seqs=9),), scope=CalibrationScope.NAMESPACE))
+"""After this start nine requests fit no more."""
+
+
+def admitted(document: Json) -> Json:
+    """The object as it is stored after its admission, before that start."""
+    owner = parse_document(document)
+    judged = assess_owner(owner, "")
+    figures = figures_of_verdict(owner, judged.assessment, judged.accelerator)
+    assert isinstance(figures, Figures)
+    found = standing_of(document, owner, judged.assessment, figures, calibration_revision=0, config=None)
+    return {**document, "status": {"standing": dumped(found.record), "budget": found.budget}}
+
+
+def updated(new_review: NewReview, old: Json, **spec: Any) -> Any:
+    new = {**old, "spec": {**old["spec"], **spec}}
+    body = new_review(request={"operation": "UPDATE", "object": new, "oldObject": old})
+    return review(body, LESS_MEMORY)
+
+
+def test_a_new_object_is_judged_by_what_is_known_today(new_review: NewReview) -> None:
+    assert review(new_review(NINE), LESS_MEMORY).body["response"]["allowed"] is False
+
+
+@pytest.mark.parametrize("spec", [{"replicas": 3}, {"replicas": 0}, {"admission": {"recalibrate": True}}])
+def test_what_needs_no_verdict_gets_none(new_review: NewReview, spec: Json) -> None:
+    old = admitted(new_review(NINE)["request"]["object"])
+    answer = updated(new_review, old, **spec)
+    assert (answer.decision, answer.body["response"]["allowed"]) == ("Admit", True)
+
+
+def test_the_way_back_to_what_was_admitted_is_open(new_review: NewReview) -> None:
+    old = admitted(new_review(NINE)["request"]["object"])
+    edited = {**old, "spec": {**old["spec"], "vllm": {"maxNumSeqs": 64}}}
+    assert updated(new_review, edited, **NINE).body["response"]["allowed"] is True
+
+
+def test_reservations_are_repeated(new_review: NewReview) -> None:
+    document = new_review({"model": {"name": "nobody/novel-7b"}})["request"]["object"]
+    answer = updated(new_review, admitted(document), replicas=2)
+    assert answer.decision == "AdmitWithWarning"
+    (warning,) = answer.body["response"]["warnings"]
+    assert warning.startswith("as admitted before: UnknownModel: model nobody/novel-7b")
+
+
+def forged(old: Json) -> None:
+    old["status"]["standing"]["effective"]["maxNumSeqs"] = 1
+
+
+def another_object(old: Json) -> None:
+    old["metadata"]["uid"] = "another"
+
+
+@pytest.mark.parametrize(
+    "change", [forged, another_object, lambda old: old.update(status=[]), lambda old: old.update(metadata=1)]
+)
+def test_a_record_that_is_not_this_objects_counts_for_nothing(
+    new_review: NewReview, change: Callable[[Json], None]
+) -> None:
+    stored = admitted(new_review(NINE)["request"]["object"])
+    new = {**stored, "spec": {**stored["spec"], "replicas": 2}}
+    old = copy.deepcopy(stored)
+    change(old)
+    body = new_review(request={"operation": "UPDATE", "object": new, "oldObject": old})
+    assert review(body, LESS_MEMORY).body["response"]["allowed"] is False
+
+
+def test_another_spec_is_judged(new_review: NewReview) -> None:
+    old = admitted(new_review(NINE)["request"]["object"])
+    assert updated(new_review, old, vllm={"maxNumSeqs": 9, "maxModelLen": 40000}).body["response"]["allowed"] is False
+    annotated = {**old, "metadata": {**old["metadata"], "annotations": {"kvgate.io/skip-budget": "x"}}}
+    body = new_review(request={"operation": "UPDATE", "object": annotated, "oldObject": old})
+    assert "it does not fit: x" in " ".join(review(body, LESS_MEMORY).body["response"]["warnings"])
