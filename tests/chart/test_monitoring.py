@@ -7,7 +7,7 @@ import pytest
 
 from kvgate.monitoring import DASHBOARDS
 from kvgate.monitoring.alerts import rule_groups
-from kvgate.monitoring.scraping import ENGINES, OTHER_ENGINES, OWNER_POD_LABEL
+from kvgate.monitoring.scraping import ENGINES, KEEP_USED, OTHER_ENGINES, OWNER_POD_LABEL
 from kvgate.rendering.labels import OWNER_LABEL, labels
 from support.assets import require_assets
 from support.chart import CHART, documents, one, render
@@ -89,6 +89,14 @@ def test_the_relabelings_are_those_of_the_plain_configuration(
     (endpoint,) = one(monitored, "PodMonitor", name)["spec"]["podMetricsEndpoints"]
     assert endpoint["relabelings"] == [rule.camel_case() for rule in job.relabelings]
     assert endpoint["metricRelabelings"] == [rule.camel_case() for rule in job.metric_relabelings]
+
+
+def test_only_what_rules_and_dashboards_read_of_vllm_is_stored_where_that_is_wanted(binary: Path) -> None:
+    values = "monitoring.enabled=true,monitoring.otherPodsMonitor.enabled=true,monitoring.engineMetrics=used"
+    found = documents(render(binary, "--set", values))
+    for name, job in (("kvgate-vllm", ENGINES), ("kvgate-vllm-others", OTHER_ENGINES)):
+        (endpoint,) = one(found, "PodMonitor", name)["spec"]["podMetricsEndpoints"]
+        assert endpoint["metricRelabelings"] == [rule.camel_case() for rule in (*job.metric_relabelings, KEEP_USED)]
 
 
 def test_where_the_controller_serves_some_namespaces_engines_are_looked_for_there(binary: Path) -> None:

@@ -62,6 +62,7 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "monitoring.enabled": ({}, MONITORED),
     "monitoring.labels": (MONITORED, {"monitoring": {"enabled": True, "labels": {"release": "prometheus"}}}),
     "monitoring.interval": (MONITORED, {"monitoring": {"enabled": True, "interval": "15s"}}),
+    "monitoring.engineMetrics": (MONITORED, {"monitoring": {"enabled": True, "engineMetrics": "used"}}),
     **{
         f"monitoring.{part}.enabled": (MONITORED, {"monitoring": {"enabled": True, part: {"enabled": not default}}})
         for part, default in PARTS.items()

@@ -10,13 +10,14 @@ from kvgate.api.crd import custom_resource_definition
 from kvgate.cluster.permissions import Permission
 from kvgate.monitoring.alert import THRESHOLD, Alert
 from kvgate.monitoring.alerts import ALERTS, alerting_rule, recording_rules, rule_groups, runbook
-from kvgate.monitoring.scraping import ENGINES, OTHER_ENGINES, collector, in_kubernetes, scrape_configuration
+from kvgate.monitoring.scraping import ENGINES, KEEP_USED, OTHER_ENGINES, collector, in_kubernetes, scrape_configuration
 
 CRD_TEMPLATE = "charts/kvgate/templates/crds/inferencedeployments.yaml"
 RULES_TEMPLATE = "charts/kvgate/templates/_controller_rules.tpl"
 RULE_FILE = "deploy/prometheus/rules.yaml"
 SCRAPE_FILE = "deploy/prometheus/scrape.yaml"
 COLLECTOR_FILE = "docs/stacks/collector.yaml"
+SCRAPE_USED_FILE = "deploy/prometheus/scrape-used.yaml"
 RULE_TEMPLATE = "charts/kvgate/templates/prometheusrule.yaml"
 VALUES_FILE = "charts/kvgate/values.yaml"
 SCHEMA_FILE = "charts/kvgate/values.schema.json"
@@ -91,6 +92,9 @@ _HEAD = "# Generated from operator/kvgate/monitoring by `make generate`.\n"
 _SCRAPE_HEAD = """\
 # Prometheus, 2 or 3, inside the cluster: its ServiceAccount needs get, list and watch of pods.
 """
+_USED_HEAD = """\
+# As scrape.yaml, but of vLLM it stores only the series that kvgate's rules and dashboards read.
+"""
 _TEMPLATE_HEAD = "{{- /* Generated from operator/kvgate/monitoring: change it there, then make generate. */ -}}\n"
 _ALERTS_HEAD = """\
           "type": "object",
@@ -118,9 +122,10 @@ def rules_yaml() -> str:
     return _HEAD + _dumped(rule_groups())
 
 
-def scrape_yaml() -> str:
-    """Write the scrape configuration for a Prometheus without its operator."""
-    return _HEAD + _SCRAPE_HEAD + _dumped(scrape_configuration(in_kubernetes, rule_files=("rules.yaml",)))
+def scrape_yaml(*, keeps_used: bool = False) -> str:
+    """Write the scrape configuration for a Prometheus without its operator; `keeps_used` leaves out what nothing of kvgate's reads."""
+    configuration = scrape_configuration(in_kubernetes, rule_files=("rules.yaml",), keeps_used=keeps_used)
+    return _HEAD + _SCRAPE_HEAD + (_USED_HEAD if keeps_used else "") + _dumped(configuration)
 
 
 def collector_yaml() -> str:
@@ -136,6 +141,10 @@ def relabeling_template() -> str:
         "engineMetricRelabelings": ENGINES.metric_relabelings,
     }
     bodies = {name: _dumped([rule.camel_case() for rule in rules]) for name, rules in parts.items()}
+    used = (
+        f'{{{{- if eq .Values.monitoring.engineMetrics "used" }}}}\n{_dumped([KEEP_USED.camel_case()])}{{{{- end }}}}\n'
+    )
+    bodies["engineMetricRelabelings"] += used
     return _TEMPLATE_HEAD + "".join(_defined(name, body) for name, body in bodies.items())
 
 

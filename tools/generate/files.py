@@ -53,6 +53,7 @@ GENERATED: tuple[Generated, ...] = (
     (deployment_files.RULE_FILE, deployment_files.rules_yaml),
     (deployment_files.SCRAPE_FILE, deployment_files.scrape_yaml),
     (deployment_files.COLLECTOR_FILE, deployment_files.collector_yaml),
+    (deployment_files.SCRAPE_USED_FILE, partial(deployment_files.scrape_yaml, keeps_used=True)),
     (deployment_files.RULE_TEMPLATE, deployment_files.prometheus_rule_template),
     (deployment_files.VALUES_FILE, deployment_files.chart_values),
     (deployment_files.SCHEMA_FILE, deployment_files.chart_schema),

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from kvgate.api import GROUP
 from kvgate.metrics.registry import OWNER_LABELS
+from kvgate.vllm.metric_names import ENGINE_METRICS, OPTIONAL_METRICS, EngineMetric
 
 Discovery = Callable[[str], Mapping[str, Any]]
 """Returns the discovery of a job's targets, in the form of the configuration file."""
@@ -88,6 +89,20 @@ _POD = (
 _WITH_COLONS = Relabeling(source=("__name__",), regex="vllm_(.+)", target="__name__", replacement="vllm:$1")
 """vLLM's names, where prometheus-client 0.23 and later answers OpenMetrics 1.0 with underscores (Prometheus 2, agents)."""
 
+
+def _series_names(metric: EngineMetric) -> str:
+    end = "_(bucket|sum|count)" if metric.kind == "histogram" else ""
+    return "|".join(name.name.removeprefix(_PREFIX) + end for name in metric.names)
+
+
+_PREFIX = "vllm:"
+KEEP_USED = Relabeling(
+    source=("__name__",),
+    regex=f"{_PREFIX}({'|'.join(_series_names(metric) for metric in (*ENGINE_METRICS, *OPTIONAL_METRICS))})",
+    action="keep",
+)
+"""Drops every series of an engine that no rule and no dashboard reads; a test holds the names against their queries."""
+
 KVGATE = Job(
     name="kvgate",
     chosen=(
@@ -134,20 +149,21 @@ def in_kubernetes(_job: str) -> Mapping[str, Any]:
 
 
 def scrape_configuration(
-    discovery: Discovery, *, interval: str = "30s", rule_files: tuple[str, ...] = ()
+    discovery: Discovery, *, interval: str = "30s", rule_files: tuple[str, ...] = (), keeps_used: bool = False
 ) -> dict[str, Any]:
-    """Return a whole configuration of Prometheus 2 or 3."""
+    """Return a whole configuration of Prometheus 2 or 3; with `keeps_used` it stores only what rules and dashboards read of vLLM."""
     return {
         "global": {"scrape_interval": interval, "evaluation_interval": interval},
         "rule_files": list(rule_files),
-        "scrape_configs": [_scrape(job, discovery) for job in JOBS],
+        "scrape_configs": [_scrape(job, discovery, keeps_used=keeps_used) for job in JOBS],
     }
 
 
-def _scrape(job: Job, discovery: Discovery) -> dict[str, Any]:
+def _scrape(job: Job, discovery: Discovery, *, keeps_used: bool) -> dict[str, Any]:
+    kept = (KEEP_USED,) if keeps_used and job is not KVGATE else ()
     relabelings = {
         "relabel_configs": [rule.fields() for rule in (*job.chosen, *job.relabelings)],
-        "metric_relabel_configs": [rule.fields() for rule in job.metric_relabelings],
+        "metric_relabel_configs": [rule.fields() for rule in (*job.metric_relabelings, *kept)],
     }
     return {
         "job_name": job.name,
