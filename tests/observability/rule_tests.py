@@ -18,7 +18,11 @@ def situation(series: Mapping[str, str]) -> Json:
 
 def run(assets: Path, folder: Path, tests: Sequence[Json], groups: Json | None = None) -> None:
     """The tests against the rules that are shipped, or others."""
-    (folder / "rules.yaml").write_text(yaml.safe_dump(groups or rule_groups()), encoding="utf-8")
-    whole = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": list(tests)}
+    shipped = groups or rule_groups()
+    (folder / "rules.yaml").write_text(yaml.safe_dump(shipped), encoding="utf-8")
+    order = [group["name"] for group in shipped["groups"]]
+    whole = {
+        "rule_files": ["rules.yaml"], "evaluation_interval": "1m", "group_eval_order": order, "tests": list(tests),
+    }  # fmt: skip
     (folder / "tests.yaml").write_text(yaml.safe_dump(whole), encoding="utf-8")
     run_rule_tests(assets, folder / "tests.yaml")

@@ -1,6 +1,6 @@
 """Generated files of deploy/, crds/ and charts/: the CRD, the rules of the controller's roles, and the files for Prometheus."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import yaml
 from kvgate.api.crd import custom_resource_definition
 from kvgate.cluster.permissions import Permission
 from kvgate.monitoring.alert import THRESHOLD, Alert
-from kvgate.monitoring.alerts import ALERTS, alerting_rule, recording_rules, rule_groups, runbook
+from kvgate.monitoring.alerts import ALERTS, alert_groups, alerting_rule, recording_groups, rule_groups, runbook
 from kvgate.monitoring.scraping import ENGINES, KEEP_USED, OTHER_ENGINES, collector, in_kubernetes, scrape_configuration
 
 CRD_TEMPLATE = "charts/kvgate/templates/crds/inferencedeployments.yaml"
@@ -150,10 +150,17 @@ def relabeling_template() -> str:
 
 def prometheus_rule_template() -> str:
     """Write the rules for the operator of Prometheus, each alert with its values; the braces of the annotations are not Helm's."""
-    rules = "".join(map(_alert_template, ALERTS))
-    head = _dumped({"groups": [{"name": "kvgate", "rules": recording_rules()}]})
+    groups = "".join(_group_template(name, alerts) for name, alerts in alert_groups())
+    head = _dumped({"groups": recording_groups()})
     body = "".join(f"  {line}\n" for line in _literal(head).splitlines())
-    return _TEMPLATE_HEAD + _RULE_HEAD + body + rules + _END
+    return _TEMPLATE_HEAD + _RULE_HEAD + body + groups + _END
+
+
+def _group_template(name: str, alerts: Sequence[Alert]) -> str:
+    """Write a group; without any alert it would be invalid."""
+    switches = " ".join(f".Values.monitoring.alerts.{alert.key}.enabled" for alert in alerts)
+    head = f"  {{{{- if or {switches} }}}}\n  - name: {name}\n    rules:\n"
+    return head + "".join(map(_alert_template, alerts)) + "  {{- end }}\n"
 
 
 def _alert_template(alert: Alert) -> str:

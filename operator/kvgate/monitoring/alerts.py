@@ -1,13 +1,23 @@
 """All alerts, each with a runbook that says what to do, and all rules in the form in which Prometheus and its operator read them."""
 
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, TypeVar
 
 from kvgate import DOCS_URL
 from kvgate.monitoring import alerts_budget, alerts_engines, alerts_pods, alerts_processes
 from kvgate.monitoring.alert import Alert
 from kvgate.monitoring.queries import RECORDING_RULES
 
-ALERTS = (*alerts_engines.ALERTS, *alerts_pods.ALERTS, *alerts_budget.ALERTS, *alerts_processes.ALERTS)
+MOST_RULES = 20
+"""Rules that Mimir and Grafana Cloud take in a group by default (`ruler_max_rules_per_rule_group`)."""
+_BY_ROOM = {
+    "kvgate-engines": alerts_engines.ALERTS,
+    "kvgate-pods": alerts_pods.ALERTS,
+    "kvgate-budget": alerts_budget.ALERTS,
+    "kvgate-processes": alerts_processes.ALERTS,
+}
+ALERTS = tuple(chain.from_iterable(_BY_ROOM.values()))
 
 RUNBOOK_FOLDER = "docs/runbooks"
 RUNBOOKS = f"{DOCS_URL}/runbooks" if DOCS_URL else ""
@@ -38,7 +48,29 @@ def recording_rules() -> list[dict[str, Any]]:
     return [{"record": rule.name, "expr": rule.expression} for rule in RECORDING_RULES]
 
 
+Rule = TypeVar("Rule")
+
+
+def grouped(rooms: Mapping[str, Sequence[Rule]]) -> Iterator[tuple[str, Sequence[Rule]]]:
+    """Yield the name and the rules of each group, none above MOST_RULES."""
+    for name, rules in rooms.items():
+        for start in range(0, len(rules), MOST_RULES):
+            yield f"{name}-{start // MOST_RULES + 1}" if start else name, rules[start : start + MOST_RULES]
+
+
+def recording_groups() -> list[dict[str, Any]]:
+    """Return the groups that come first, because the alerts read them."""
+    return [{"name": name, "rules": list(rules)} for name, rules in grouped({"kvgate": recording_rules()})]
+
+
+def alert_groups() -> list[tuple[str, Sequence[Alert]]]:
+    """Return the alerts of each group."""
+    return list(grouped(_BY_ROOM))
+
+
 def rule_groups(runbooks: str = RUNBOOKS) -> dict[str, Any]:
-    """Return the rules in one group. The recording rules come first, because the alerts read them."""
-    rules = [*recording_rules(), *(alerting_rule(alert, runbooks) for alert in ALERTS)]
-    return {"groups": [{"name": "kvgate", "rules": rules}]}
+    """Return all rules, in the order in which one reads another."""
+    alerting = [
+        {"name": name, "rules": [alerting_rule(alert, runbooks) for alert in alerts]} for name, alerts in alert_groups()
+    ]
+    return {"groups": [*recording_groups(), *alerting]}

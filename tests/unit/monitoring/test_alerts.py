@@ -10,7 +10,7 @@ import yaml
 from kvgate import DOCS_URL
 from kvgate.metrics.registry import METRICS
 from kvgate.monitoring.alert import SEVERITIES, THRESHOLD, Alert
-from kvgate.monitoring.alerts import ALERTS, RUNBOOKS, rule_groups
+from kvgate.monitoring.alerts import ALERTS, MOST_RULES, RUNBOOKS, grouped, rule_groups
 from kvgate.monitoring.queries import RECORDING_RULES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -67,8 +67,22 @@ def test_every_alert_is_shipped_with_an_address_or_a_path_that_leads_to_its_runb
 
 
 def alerting(base: str = RUNBOOKS) -> list[dict[str, Any]]:
-    (group,) = rule_groups(base)["groups"]
-    return [rule for rule in group["rules"] if "alert" in rule]
+    return [rule for group in rule_groups(base)["groups"] for rule in group["rules"] if "alert" in rule]
+
+
+def test_no_group_is_larger_than_mimir_and_grafana_cloud_take_it() -> None:
+    groups = rule_groups()["groups"]
+    assert max(len(group["rules"]) for group in groups) <= MOST_RULES
+    assert len({group["name"] for group in groups}) == len(groups) <= 70
+    assert ["record" in group["rules"][0] for group in groups] == sorted(
+        ("record" in group["rules"][0] for group in groups), reverse=True
+    )
+
+
+def test_a_large_room_is_cut() -> None:
+    assert [(name, len(rules)) for name, rules in grouped({"a": range(41), "b": range(20), "c": ()})] == [
+        ("a", 20), ("a-2", 20), ("a-3", 1), ("b", 20),
+    ]  # fmt: skip
 
 
 def test_an_address_of_a_runbook_is_absolute() -> None:
