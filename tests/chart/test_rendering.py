@@ -91,9 +91,13 @@ def rules(permissions: Iterable[Permission] = RULES, namespaces: Sequence[str] =
     return [
         {"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)}
         | (lease if rule.on_own_lease else {})
-        | ({"resourceNames": [f"kvgate-{rule.config_map}"]} if rule.config_map else {})
+        | ({"resourceNames": [f"kvgate-{name}" for name in config_maps(rule)]} if rule.config_map else {})
         for rule in permissions
     ]
+
+
+def config_maps(rule: Permission) -> list[str]:
+    return [rule.config_map, *(f"{rule.config_map}-{number}" for number in range(rule.shards))]
 
 
 def test_the_controller_may_do_what_the_permissions_say(defaults: list[dict[str, Any]]) -> None:

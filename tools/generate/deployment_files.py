@@ -42,7 +42,6 @@ metadata:
   {{{{- end }}}}
 """
 _OWN_LEASE = '  resourceNames: [{{ include "kvgate.leaseName" . }}]\n'
-_OWN_CONFIG_MAP = '  resourceNames: [{{{{ include "kvgate.fullname" . }}}}-{name}]\n'
 _RULES_HEAD = """\
 {{- /* Generated from operator/kvgate/cluster/permissions.py: change it there, then make generate. */ -}}
 """
@@ -72,7 +71,9 @@ def _rule(permission: Permission) -> str:
         "verbs": list(permission.verbs),
     }
     text = f"# {permission.why}\n" + _literal(yaml.safe_dump([rule], sort_keys=False, default_flow_style=None))
-    named = _OWN_CONFIG_MAP.format(name=permission.config_map) if permission.config_map else ""
+    names = [permission.config_map, *(f"{permission.config_map}-{number}" for number in range(permission.shards))]
+    prefixed = ", ".join(f'{{{{ include "kvgate.fullname" . }}}}-{name}' for name in names)
+    named = f"  resourceNames: [{prefixed}]\n" if permission.config_map else ""
     return text + (_OWN_LEASE if permission.on_own_lease else named)
 
 

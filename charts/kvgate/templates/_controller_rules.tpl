@@ -38,11 +38,11 @@
   verbs: [create, patch]
 {{- end }}
 {{- define "kvgate.ownNamespaceRules" -}}
-# observed starts, which correct predictions, in a ConfigMap; an apply that creates it states its name
+# observed starts, which correct predictions, in ConfigMaps; an apply that creates one states its name
 - apiGroups: ['']
   resources: [configmaps]
   verbs: [get, create, patch]
-  resourceNames: [{{ include "kvgate.fullname" . }}-calibration]
+  resourceNames: [{{ include "kvgate.fullname" . }}-calibration, {{ include "kvgate.fullname" . }}-calibration-0, {{ include "kvgate.fullname" . }}-calibration-1, {{ include "kvgate.fullname" . }}-calibration-2, {{ include "kvgate.fullname" . }}-calibration-3, {{ include "kvgate.fullname" . }}-calibration-4, {{ include "kvgate.fullname" . }}-calibration-5, {{ include "kvgate.fullname" . }}-calibration-6, {{ include "kvgate.fullname" . }}-calibration-7, {{ include "kvgate.fullname" . }}-calibration-8, {{ include "kvgate.fullname" . }}-calibration-9, {{ include "kvgate.fullname" . }}-calibration-10, {{ include "kvgate.fullname" . }}-calibration-11, {{ include "kvgate.fullname" . }}-calibration-12, {{ include "kvgate.fullname" . }}-calibration-13, {{ include "kvgate.fullname" . }}-calibration-14, {{ include "kvgate.fullname" . }}-calibration-15]
 {{- end }}
 {{- define "kvgate.modelRules" -}}
 # models that were fetched from the hub, in a ConfigMap

@@ -1,13 +1,16 @@
 """Which starts are kept: every new one is weighed against those that are known, and none is kept for ever but what somebody pinned."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from kvgate.budget import MIN_WITNESSES, Calibration, ObservedStart, Origin, StartState, disagree, outdated
-from kvgate.calibration.records import MAX_STARTS
+from kvgate.calibration.records import MAX_STARTS, write_records
 
 MAX_STARTS_OF_A_SETTING = 8
+MAX_TEXT_BYTES = 900 << 10
+"""Size of the text in a ConfigMap, which holds 1 MiB."""
 
 
 def with_start(
@@ -68,3 +71,16 @@ def _least_missed(starts: tuple[ObservedStart, ...], start: ObservedStart) -> Ob
         key=lambda known: (not known.is_dropped, counts[known.namespace], -known.revision),
         default=start,
     )
+
+
+def fitting(
+    starts: tuple[ObservedStart, ...], *, frozen: Iterable[str], highest: int, taken_over: str
+) -> tuple[tuple[ObservedStart, ...], str]:
+    """Return the starts, of which some make room where their names are so long that the ConfigMap could not hold them, and their text."""
+    while True:
+        text = write_records(starts, frozen=frozen, highest=highest, taken_over=taken_over)
+        if len(text.encode()) <= MAX_TEXT_BYTES or not starts:
+            return starts, text
+        for _ in range(max(1, len(starts) // 50)):
+            least = _least_missed(starts, starts[-1])
+            starts = tuple(start for start in starts if start is not least)

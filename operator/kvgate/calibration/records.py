@@ -66,6 +66,8 @@ class Records(Struct, frozen=True, kw_only=True):
     """Namespaces and settings of which nothing new is learnt."""
     highest: int = 0
     """The highest revision that was ever given: a start may have been removed, and its number is not given again."""
+    taken_over: str = ""
+    """Digest of the text of an older release whose starts are among these."""
 
     @property
     def calibration(self) -> Calibration:
@@ -94,14 +96,21 @@ def read_records(text: str) -> Records:
         problems.append(f"{len(starts)} starts; the newest {MAX_STARTS} are used")
     kept = tuple(starts[-MAX_STARTS:])
     highest = max(header.get("revision", 0), *(start.revision for start in kept), 0)
-    return Records(starts=kept, problems=tuple(problems), frozen=tuple(header.get("frozen", ())), highest=highest)
+    return Records(
+        starts=kept,
+        problems=tuple(problems),
+        frozen=tuple(header.get("frozen", ())),
+        highest=highest,
+        taken_over=str(header.get("taken_over", ""))[:MAX_LABEL],
+    )
 
 
-def write_records(starts: Iterable[ObservedStart], *, frozen: Iterable[str] = (), highest: int = 0) -> str:
+def write_records(
+    starts: Iterable[ObservedStart], *, frozen: Iterable[str] = (), highest: int = 0, taken_over: str = ""
+) -> str:
     """Return the starts as text; reading it back gives the same starts."""
-    names = sorted(frozen)
-    header = {**HEADER, **({"revision": highest} if highest else {}), **({"frozen": names} if names else {})}
-    lines = [json.dumps(header)]
+    about = {"revision": highest, "frozen": sorted(frozen), "taken_over": taken_over}
+    lines = [json.dumps({**HEADER, **{name: value for name, value in about.items() if value}})]
     for start in starts:
         bounds = start.predicted
         written = {

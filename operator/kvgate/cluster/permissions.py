@@ -19,6 +19,8 @@ class Permission(Struct, frozen=True, kw_only=True):
     """The rule is limited to the Lease of the namespaces that are served."""
     config_map: str = ""
     """Last part of the name of the ConfigMap that the rule is limited to; it begins with the name of the release."""
+    shards: int = 0
+    """Number of further ConfigMaps that the rule is limited to, with the same name and a number behind it."""
 
 
 RULES: tuple[Permission, ...] = (
@@ -78,8 +80,9 @@ OWN_NAMESPACE_RULES: tuple[Permission, ...] = (
         group="",
         resources=("configmaps",),
         verbs=("get", "create", "patch"),
-        why="observed starts, which correct predictions, in a ConfigMap; an apply that creates it states its name",
+        why="observed starts, which correct predictions, in ConfigMaps; an apply that creates one states its name",
         config_map="calibration",
+        shards=16,
     ),
 )
 """Permissions in the controller's own namespace."""

@@ -47,7 +47,8 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
     "calibration_map",
     metavar="NAMESPACE/NAME",
     callback=_config_map_name,
-    help="ConfigMap in which observed starts are stored. Without it they are lost when the process ends.",
+    help="Name of the 16 ConfigMaps in which observed starts are stored: NAME-0 to NAME-15. NAME itself, in which older releases stored"
+    " them, is read as well. Without it they are lost when the process ends.",
 )
 @calibration_options(IMAGES.values())
 @click.option(

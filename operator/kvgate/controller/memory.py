@@ -189,6 +189,7 @@ class Memory:
     def _calibrations(self, key: Key, situation: Situation) -> tuple[Calibration, Calibration]:
         """Return the observed starts as of the admission, and the newest ones; both are the newest where nothing was admitted."""
         revision, newest = situation.calibration_revision, self._starts.calibration
+        self._starts.note_revision(revision)
         then = newest if revision is None else newest.as_of(revision)
         return then.seen_from(*key), (newest if situation.stands else then).seen_from(*key)
 

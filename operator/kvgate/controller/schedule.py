@@ -265,6 +265,7 @@ class Resync:
                 async for document in cluster.list(INFERENCE_DEPLOYMENTS, namespace):
                     key = _key(document)
                     seen.add(key)
+                    self._starts.note_revision((document.get("status") or {}).get("calibrationRevision"))
                     await self._compare(key, document, *(found.get(key) for found in children))
                     await asyncio.sleep(0)  # others may run between two judgements
             if self._resolver is not None:

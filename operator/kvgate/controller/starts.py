@@ -1,8 +1,10 @@
-"""The observed starts that the controller stores in a ConfigMap; it reads the ConfigMap again before each write, so edits survive."""
+"""The observed starts that the controller stores in ConfigMaps; it reads a ConfigMap again before each write, so edits survive."""
 
 import asyncio
 import logging
+import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
@@ -12,12 +14,13 @@ from msgspec.structs import replace
 from kvgate.api.base import Document
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Budget, Calibration, ObservedStart, Origin, StartState
-from kvgate.calibration.keeping import with_start
+from kvgate.calibration.keeping import fitting, with_start
 from kvgate.calibration.observed import start_of_blocks, start_of_bytes, unused_text, unused_texts
-from kvgate.calibration.records import Records, read_records, write_records
+from kvgate.calibration.records import Records, read_records
+from kvgate.calibration.shards import MAX_TICKS, SALTS, SHARDS, Store, is_frozen, next_revision, shard_name, shard_of
 from kvgate.calibration.trust import Trust, image_repository
 from kvgate.cluster.client import CONFIG_MAPS, Cluster
-from kvgate.cluster.errors import ApiError
+from kvgate.cluster.errors import ApiError, Conflict
 from kvgate.judge.assess import Assessment
 from kvgate.rendering.observation import Crash, RunningEngine
 from kvgate.rendering.pod import VLLM_ALONE
@@ -25,6 +28,9 @@ from kvgate.runtime.background import Troubles
 
 KEY = "starts.jsonl"
 """Key in the ConfigMap's data."""
+MAX_ATTEMPTS = 3
+"""Writes of one start; each begins with a fresh read."""
+FROZEN_BY = "kvgate calibrate freeze"
 
 _log = logging.getLogger(__name__)
 
@@ -56,21 +62,26 @@ class ConfigMapName(Struct, frozen=True, kw_only=True):
 
 
 class ObservedStarts:
-    """The starts that this process knows and that its ConfigMap stores; without a ConfigMap they last until the process ends."""
+    """The starts that this process knows and that its ConfigMaps store; without a ConfigMap they last until the process ends."""
 
     def __init__(
-        self, config_map: ConfigMapName | None, trust: Trust = VLLM_ALONE, *, clock: Callable[[], float] = time.time
-    ) -> None:
-        self._config_map = config_map
+        self, config_map: ConfigMapName | None, trust: Trust = VLLM_ALONE, *, clock: Callable[[], float] = time.time,
+        salt: int | None = None,
+    ) -> None:  # fmt: skip
+        """`config_map` is the one of older releases; the names of the shards begin with its name."""
+        self._place = config_map
         self._trust = trust
         self._clock = clock
-        self._records = Records()
+        self._salt = secrets.randbelow(SALTS) if salt is None else salt
+        self._store = Store()
+        self._texts: dict[str, str] = {}
+        """Texts of the ConfigMaps by name, as they were read last."""
+        self._shown: tuple[object, object] = ((), ())
         self._logged: frozenset[str] = frozenset()
-        self._text = ""
         self._highest = 0
         """The highest revision that was ever seen. Somebody may delete or restore records, and no number may be used twice."""
         self._turn = asyncio.Lock()
-        """Held from the read of the ConfigMap to its write, because reconciles run side by side."""
+        """Held from the read of a ConfigMap to its write, because reconciles run side by side."""
         self.calibration: Calibration = trust.calibration(())
         self.states = self._count_states()
         """Number of starts in each state, the unreadable ones included; every scrape reads it."""
@@ -81,37 +92,60 @@ class ObservedStarts:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The lines of the ConfigMap that cannot be read, each with its problem."""
-        return self._records.problems
+        """The lines of the ConfigMaps that cannot be read, each with its problem and its place."""
+        places = (
+            (self._name_of(None), self._store.old),
+            *((self._name_of(n), r) for n, r in self._store.shards.items()),
+        )
+        return tuple(f"ConfigMap {name}, key {KEY}, {told}" for name, records in places for told in records.problems)
+
+    def note_revision(self, revision: object) -> None:
+        """Remember that a verdict names this revision: a number in a status is never given to another start."""
+        if type(revision) is int and revision <= MAX_TICKS * SALTS:
+            self._highest = max(self._highest, revision)
+
+    def _name_of(self, number: int | None) -> str:
+        if self._place is None:
+            return "of this process"
+        name = self._place.name if number is None else shard_name(self._place.name, number)
+        return f"{self._place.namespace}/{name}"
 
     def _count_states(self) -> dict[str, int]:
-        found = [self.calibration.state(start) for start in self.calibration.starts]
+        found = Counter(self.calibration.state(start) for start in self.calibration.starts)
         return {
-            **{state.value: found.count(state) for state in StartState},
-            "untrusted": len(self._records.starts) - len(found),
+            **{state.value: found[state] for state in StartState},
+            "untrusted": len(self._store.starts) - found.total(),
             "unreadable": len(self.problems),
         }
 
     async def load(self, cluster: Cluster) -> None:
-        """Read the ConfigMap. Raises ApiError."""
+        """Read all ConfigMaps. Raises ApiError."""
+        if self._place is None:
+            return
         async with self._turn:
-            await self._load(cluster)
+            await asyncio.gather(*(self._read(cluster, number) for number in (None, *range(SHARDS))))
+            self._show()
 
     async def try_load(self, cluster: Cluster, troubles: Troubles, *, loop: str) -> None:
-        """Read the ConfigMap; where that fails, note it and keep the starts as they were: every resync tries again."""
+        """Read the ConfigMaps; where that fails, note it and keep the starts as they were: every resync tries again."""
         try:
             await self.load(cluster)
         except Exception as error:  # noqa: BLE001 - verdicts that stand need no observed starts, so the work goes on
             troubles.note(loop, error, about="the observed starts", expected=ApiError)
 
-    async def _load(self, cluster: Cluster) -> None:
-        if self._config_map is None:
-            return
-        found = await cluster.find(CONFIG_MAPS, self._config_map.namespace, self._config_map.name)
+    async def _read(self, cluster: Cluster, number: int | None) -> str | None:
+        """Read one ConfigMap, the old one where there is no number, and return its version; None where it is missing."""
+        if self._place is None:
+            return None
+        namespace, _, name = self._name_of(number).partition("/")
+        found = await cluster.find(CONFIG_MAPS, namespace, name)
         text = ((found or {}).get("data") or {}).get(KEY, "")
-        if text != self._text:
-            self._text = text
-            self._show(read_records(text))
+        if text != self._texts.get(name, ""):
+            self._texts[name] = text
+            store = self._store
+            self._store = store.with_old(text) if number is None else store.with_shard(number, read_records(text))
+        version = (found or {}).get("metadata", {}).get("resourceVersion")
+        return str(version) if version else None
 
     async def learn(
         self, cluster: Cluster, owner: InferenceDeployment, assessment: Assessment, seen: RunningEngine | Crash
@@ -135,20 +169,45 @@ class ObservedStarts:
         return await self.add(cluster, start)
 
     async def add(self, cluster: Cluster, start: ObservedStart) -> str:
-        """Store a start, unless the same is known. Returns the reason why it is not used or not stored, or ""."""
+        """Store a start, unless the same is known. Returns the reason why it is not used or not stored, or "".
+
+        Another controller may write the same ConfigMap while leadership changes: then it is read again.
+        """
         async with self._turn:
-            await self._load(cluster)
-            revision = max(int(self._clock() * 1000), self._highest + 1)  # it grows even where the records are gone
-            starts = with_start(self._records.starts, start, revision=revision)
-            if self.problems:
-                return f"not stored: ConfigMap {self._config_map}, key {KEY}, {self.problems[0]}"
-            if starts is not self._records.starts:
-                text = write_records(starts)
-                if self._config_map is not None:
-                    await cluster.apply(CONFIG_MAPS, self._config_map.manifest(data={KEY: text}))
-                    self._text = text
-                self._show(Records(starts=starts))
-            return self.trouble_of(start)
+            for attempt in range(MAX_ATTEMPTS):
+                try:
+                    return await self._add(cluster, start)
+                except Conflict:
+                    if attempt == MAX_ATTEMPTS - 1:
+                        raise
+        return ""
+
+    async def _add(self, cluster: Cluster, start: ObservedStart) -> str:
+        number = shard_of(start.namespace)
+        await self._read(cluster, None)
+        version = await self._read(cluster, number)
+        self._show()
+        known, before = self._store.shards.get(number, Records()), self._store.starts_of(number)
+        if is_frozen(start, self._store.frozen):
+            return f"not stored: somebody has frozen what is learnt ({FROZEN_BY}); `kvgate calibrate thaw` ends that"
+        if known.problems:
+            return f"not stored: ConfigMap {self._name_of(number)}, key {KEY}, {known.problems[0]}"
+        revision = next_revision(max(self._highest, self._store.highest), self._clock(), self._salt)
+        starts = with_start(before, start, revision=revision)
+        if starts is not before:
+            self._highest = revision
+            taken_over = self._store.digest if not self._store.old.problems else known.taken_over
+            starts, text = fitting(starts, frozen=known.frozen, highest=revision, taken_over=taken_over)
+            if self._place is not None:
+                namespace, _, name = self._name_of(number).partition("/")
+                body = ConfigMapName(namespace=namespace, name=name).manifest(data={KEY: text})
+                if version:
+                    body["metadata"]["resourceVersion"] = version
+                await cluster.apply(CONFIG_MAPS, body)
+                self._texts[name] = text
+            self._store = self._store.with_shard(number, read_records(text))
+            self._show()
+        return self.trouble_of(start)
 
     def trouble_of(self, start: ObservedStart) -> str:
         """Return the reason why starts of the same setting in its namespace are not used; empty where they are."""
@@ -157,11 +216,16 @@ class ObservedStarts:
         )
         return next(filter(None, (unused_text(self.calibration, known) for known in alike)), "")
 
-    def _show(self, records: Records) -> None:
-        self._records, self.calibration = records, self._trust.calibration(records.starts)
-        self._highest = max(self._highest, *(start.revision for start in records.starts), 0)
+    def _show(self) -> None:
+        """Make what was read the calibration that verdicts use; the same object where nothing changed."""
+        starts = self._store.starts
+        self._highest = max(self._highest, self._store.highest)
+        if (starts, self.problems) == self._shown:
+            return
+        self._shown = (starts, self.problems)
+        self.calibration = self._trust.calibration(starts)
         self.states = self._count_states()
-        problems = frozenset((*records.problems, *unused_texts(self.calibration)))
+        problems = frozenset((*self.problems, *unused_texts(self.calibration)))
         for text in sorted(problems - self._logged):
             _log.warning("calibration: %s", text)
         self._logged = problems

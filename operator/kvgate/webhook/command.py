@@ -111,7 +111,7 @@ _FILE = click.Path(path_type=Path)
     "--calibration",
     "calibration_file",
     type=_FILE,
-    help="File of observed starts; read again when it changes. The file may be missing.",
+    help="Folder with the observed starts of every shard, or one file of them; read again when they change. They may be missing.",
 )
 @calibration_options(IMAGES.values())
 @click.option(

@@ -3,11 +3,12 @@
 import contextlib
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kvgate.budget import Calibration
 from kvgate.calibration.records import read_records
+from kvgate.calibration.shards import SHARDS, Store
 from kvgate.calibration.trust import Trust
 from kvgate.checkpoint.published import PublishedModels
 from kvgate.checkpoint.stored import MAX_ENTRY_BYTES, SUFFIX, StoredModels
@@ -28,6 +29,9 @@ _HEAD_BYTES = 4096
 
 _MAX_FILES = 1000
 """Files of fetched models that are read; the controller stores less than half as many."""
+
+OLD_FILE, SHARD_SUFFIX = "starts", ".jsonl"
+"""Names in the folder: starts.jsonl of the ConfigMap of older releases, and 0.jsonl to 15.jsonl."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,28 +70,44 @@ class ReviewWorkers:
 
 
 class StartsFile:
-    """The observed starts of a mounted file, which may be missing: without it nothing was observed."""
+    """The observed starts of a mounted file, or of a folder with the files of all shards. They may be missing."""
 
     def __init__(self, path: Path | None, trust: Trust = VLLM_ALONE) -> None:
         self._path = path
         self._trust = trust
-        self._text = ""
+        self._texts: dict[str, str] = {}
+        self._store = Store()
         self.calibration: Calibration = trust.calibration(())
         self.reload()
 
     def reload(self) -> None:
-        """Read the file again if it changed, and log the lines that cannot be read."""
-        try:
-            text = self._path.read_text(encoding="utf-8", errors="replace") if self._path else ""
-        except OSError:
-            text = ""
-        if text == self._text:
-            return
-        self._text, records = text, read_records(text)
-        for problem in records.problems:
-            _log.warning("calibration: %s: %s", self._path, problem)
-        self.calibration = self._trust.calibration(records.starts)
-        _log.info("observed starts read", extra={"fields": {"starts": len(records.starts)}})
+        """Read the files again if they changed, and log the lines that cannot be read."""
+        changed = False
+        for number, path in self._places():
+            try:
+                text = path.read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                text = ""
+            if text == self._texts.get(path.name, ""):
+                continue
+            self._texts[path.name], changed = text, True
+            store = self._store
+            self._store = store.with_old(text) if number is None else store.with_shard(number, read_records(text))
+            records = self._store.old if number is None else self._store.shards[number]
+            for problem in records.problems:
+                _log.warning("calibration: %s: %s", path, problem)
+        if changed:
+            starts = self._store.starts
+            self.calibration = self._trust.calibration(starts)
+            _log.info("observed starts read", extra={"fields": {"starts": len(starts)}})
+
+    def _places(self) -> Iterator[tuple[int | None, Path]]:
+        """Yield the number of each shard with its file, and None with the file of older releases."""
+        if self._path is not None and self._path.is_dir():
+            yield None, self._path / f"{OLD_FILE}{SHARD_SUFFIX}"
+            yield from ((number, self._path / f"{number}{SHARD_SUFFIX}") for number in range(SHARDS))
+        elif self._path is not None:
+            yield None, self._path
 
 
 class ModelsFolder:

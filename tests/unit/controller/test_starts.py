@@ -1,6 +1,7 @@
 """The ConfigMap of observed starts: people may edit it, and what they broke is never written over."""
 
 import asyncio
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.budget.observed_starts import ObservedStart
 from kvgate.budget.units import gib
-from kvgate.calibration.keeping import with_start
-from kvgate.calibration.records import read_records, write_records
+from kvgate.calibration.keeping import MAX_TEXT_BYTES, with_start
+from kvgate.calibration.records import MAX_STARTS, read_records, write_records
+from kvgate.calibration.shards import SALTS, SHARDS, setting_id, shard_of
 from kvgate.cluster.client import CONFIG_MAPS, Kind
+from kvgate.cluster.errors import Conflict
 from kvgate.controller.decision import assess_owner
 from kvgate.controller.pods import pod_of
 from kvgate.controller.starts import KEY, ConfigMapName, ObservedStarts
@@ -26,22 +29,46 @@ IMAGE = "docker.io/vllm/vllm-openai@sha256:12"
 PLACE = ConfigMapName(namespace="kvgate-system", name="kvgate-calibration")
 
 
-class FakeCluster:
-    """One ConfigMap."""
+SHARD = f"{PLACE.name}-{shard_of('')}"
 
-    def __init__(self, text: str | None = None) -> None:
-        self.text = text
+
+class FakeCluster:
+    """ConfigMaps by name, with versions as an API server gives them; `text` is the one in which starts of no namespace are stored."""
+
+    def __init__(self, text: str | None = None, old: str | None = None) -> None:
+        self.texts = {name: given for name, given in ((SHARD, text), (PLACE.name, old)) if given is not None}
         self.writes = 0
 
+    @property
+    def text(self) -> str | None:
+        return self.texts.get(SHARD)
+
+    @text.setter
+    def text(self, text: str | None) -> None:
+        self.texts = {**self.texts, SHARD: text} if text is not None else {}
+
     async def find(self, kind: Kind, namespace: str, name: str) -> Document | None:
-        assert (kind, namespace, name) == (CONFIG_MAPS, PLACE.namespace, PLACE.name)
-        return None if self.text is None else {"data": {KEY: self.text}}
+        assert (kind, namespace) == (CONFIG_MAPS, PLACE.namespace)
+        if name not in self.texts:
+            return None
+        return {"metadata": {"resourceVersion": self.version(name)}, "data": {KEY: self.texts[name]}}
+
+    def version(self, name: str) -> str:
+        return sha256(self.texts.get(name, "").encode()).hexdigest()
 
     async def apply(self, kind: Kind, body: Document) -> Document:
-        assert kind is CONFIG_MAPS
-        self.text = body["data"][KEY]
+        name = body["metadata"]["name"]
+        assert (kind, body["metadata"]["namespace"]) == (CONFIG_MAPS, PLACE.namespace)
+        assert name != PLACE.name, "the ConfigMap of older releases is never written"
+        if body["metadata"].get("resourceVersion", self.version(name)) != self.version(name):
+            raise Conflict("patch", "configmaps", "it changed")
+        self.texts[name] = body["data"][KEY]
         self.writes += 1
         return body
+
+
+def observed_starts(place: ConfigMapName | None = PLACE, clock: float = 0.0) -> ObservedStarts:
+    return ObservedStarts(place, clock=lambda: clock, salt=0)
 
 
 def a_crash(available_gib: float | None) -> Crash:
@@ -58,7 +85,7 @@ def a_crash(available_gib: float | None) -> Crash:
 
 
 async def learnt(crash: Crash | RunningEngine, capacity: str = "Profiled", **vllm: Any) -> tuple[ObservedStart, ...]:
-    starts = ObservedStarts(None, clock=lambda: 0.0)
+    starts = observed_starts(None)
     owner = an_owner(vllm={"maxNumSeqs": 4, **vllm}, admission={"capacity": capacity})
     assessment = assess_owner(owner, "").assessment
     await starts.learn(FakeCluster(), owner, assessment, crash)  # type: ignore[arg-type]
@@ -70,11 +97,11 @@ async def added(starts: ObservedStarts, cluster: FakeCluster, start: ObservedSta
 
 
 async def test_a_start_is_kept_once_and_survives_a_restart() -> None:
-    cluster, starts = FakeCluster(), ObservedStarts(PLACE, clock=lambda: 0.0)
+    cluster, starts = FakeCluster(), observed_starts()
     assert await added(starts, cluster, a_start()) == ""
     assert await added(starts, cluster, a_start()) == ""
     assert cluster.writes == 1
-    again = ObservedStarts(PLACE, clock=lambda: 0.0)
+    again = observed_starts()
     await again.load(cluster)  # type: ignore[arg-type]
     assert again.calibration.starts == starts.calibration.starts
     assert again.states == {
@@ -103,16 +130,20 @@ class SlowCluster(FakeCluster):
 
 
 async def test_starts_that_are_learnt_at_the_same_time_are_all_kept() -> None:
-    cluster, starts = SlowCluster(write_records(())), ObservedStarts(PLACE, clock=lambda: 0.0)
+    cluster, starts = SlowCluster(write_records(())), observed_starts()
     await asyncio.gather(*(added(starts, cluster, a_start(max_num_batched_tokens=n)) for n in (2048, 4096, 8192)))
     assert cluster.text is not None
     kept = read_records(cluster.text).starts
-    assert [(start.key.max_num_batched_tokens, start.revision) for start in kept] == [(2048, 1), (4096, 2), (8192, 3)]
+    assert [(start.key.max_num_batched_tokens, start.revision) for start in kept] == [
+        (2048, 1024),
+        (4096, 2048),
+        (8192, 3072),
+    ]
     assert starts.calibration.starts == kept
 
 
 async def test_what_somebody_took_out_stays_out() -> None:
-    cluster, starts = FakeCluster(), ObservedStarts(PLACE, clock=lambda: 0.0)
+    cluster, starts = FakeCluster(), observed_starts()
     await added(starts, cluster, a_start())
     cluster.text = write_records(())
     await added(starts, cluster, a_start(max_num_batched_tokens=2048))
@@ -122,18 +153,18 @@ async def test_what_somebody_took_out_stays_out() -> None:
 async def test_a_corrupt_config_map_is_told_once_and_never_written_over(caplog: pytest.LogCaptureFixture) -> None:
     header, line = write_records(with_start((), a_start())).splitlines()
     text = f"{header}\nbroken\n{line}\n"
-    cluster, starts = FakeCluster(text), ObservedStarts(PLACE, clock=lambda: 0.0)
+    cluster, starts = FakeCluster(text), observed_starts()
     told = [await added(starts, cluster, a_start(max_num_seqs=n)) for n in (128, 256)]
     assert (cluster.text, cluster.writes) == (text, 0)
     assert told[0] == told[1]
-    assert told[0].startswith("not stored: ConfigMap kvgate-system/kvgate-calibration, key starts.jsonl, line 2: ")
+    assert told[0].startswith(f"not stored: ConfigMap kvgate-system/{SHARD}, key starts.jsonl, line 2: ")
     assert [record.message for record in caplog.records if "line 2" in record.message] == [caplog.records[0].message]
     assert starts.states["unreadable"] == 1
     assert len(starts.calibration.starts) == 1
 
 
 async def test_contradictory_starts_are_told_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
-    cluster, starts = FakeCluster(), ObservedStarts(PLACE, clock=lambda: 0.0)
+    cluster, starts = FakeCluster(), observed_starts()
     await added(starts, cluster, a_start(-0.5))
     assert "remove those that are wrong" in await added(starts, cluster, a_start(-3.0))
     assert starts.states["contradictory"] == 2
@@ -141,7 +172,7 @@ async def test_contradictory_starts_are_told_with_what_to_do(caplog: pytest.LogC
 
 
 async def test_without_a_place_starts_are_known_until_the_process_ends() -> None:
-    cluster, starts = FakeCluster(), ObservedStarts(None, clock=lambda: 0.0)
+    cluster, starts = FakeCluster(), observed_starts(None)
     assert await added(starts, cluster, a_start()) == ""
     assert cluster.writes == 0
     assert len(starts.calibration.starts) == 1
@@ -251,6 +282,7 @@ async def test_what_another_image_reports_teaches_nothing_and_the_reason_is_told
 async def test_records_of_an_image_that_is_trusted_no_more_are_counted_and_kept() -> None:
     record = a_pods_start(-0.5, "a", image="ghcr.io/some/vllm@sha256:1")
     cluster, starts = FakeCluster(write_records((record,))), ObservedStarts(PLACE)
+    await starts.load(cluster)  # type: ignore[arg-type]
     assert await added(starts, cluster, a_pods_start(-0.5, "b")) == ""
     assert starts.states == {
         "used": 1,
@@ -262,13 +294,12 @@ async def test_records_of_an_image_that_is_trusted_no_more_are_counted_and_kept(
         "untrusted": 1,
         "unreadable": 0,
     }
-    assert cluster.text is not None
-    assert len(read_records(cluster.text).starts) == 2
+    assert sum(len(read_records(text).starts) for text in cluster.texts.values()) == 2
 
 
 async def test_no_revision_comes_again_whatever_becomes_of_the_records() -> None:
     now = 1_700_000_000.0
-    cluster, starts = FakeCluster(), ObservedStarts(PLACE, clock=lambda: now)
+    cluster, starts = FakeCluster(), observed_starts(clock=now)
     seen: list[int] = []
     early = ""
     for number, text in enumerate(["", None, write_records(()), "early"], start=1):
@@ -278,16 +309,16 @@ async def test_no_revision_comes_again_whatever_becomes_of_the_records() -> None
         assert cluster.text is not None
         early = early or cluster.text
         seen.append(read_records(cluster.text).starts[-1].revision)
-    assert seen == [1_700_000_000_000 + number for number in range(4)]
+    assert seen == [(1_700_000_000_000 + number) * SALTS for number in range(4)]
 
 
 async def test_after_a_restart_revisions_are_later_than_any_before() -> None:
     cluster = FakeCluster()
-    await added(ObservedStarts(PLACE, clock=lambda: 1000.0), cluster, a_start())
+    await added(observed_starts(clock=1000.0), cluster, a_start())
     cluster.text = None
-    await added(ObservedStarts(PLACE, clock=lambda: 1001.0), cluster, a_start())
+    await added(observed_starts(clock=1001.0), cluster, a_start())
     assert cluster.text is not None
-    assert [start.revision for start in read_records(cluster.text).starts] == [1_001_000]
+    assert [start.revision for start in read_records(cluster.text).starts] == [1_001_000 * SALTS]
 
 
 @pytest.mark.parametrize(
@@ -326,3 +357,143 @@ def test_the_images_of_a_pod_are_those_of_the_engines_container() -> None:
         }
     )
     assert (pod.declared_image, pod.image) == ("vllm/vllm-openai:v1", IMAGE)
+
+
+# ── shards, older releases, two controllers ───────────────────────────────────────────────────────────────────────
+
+
+async def loaded(starts: ObservedStarts, cluster: FakeCluster) -> ObservedStarts:
+    await starts.load(cluster)  # type: ignore[arg-type]
+    return starts
+
+
+def old_text(*starts: ObservedStart) -> str:
+    return write_records(starts)
+
+
+async def test_the_config_map_of_an_older_release_is_read_and_its_starts_move_with_the_first_write() -> None:
+    mine = [replace(a_pods_start(-0.5, pod), revision=number) for number, pod in enumerate("ab", start=1)]
+    other = replace(a_pods_start(-0.5, "c", namespace="elsewhere"), revision=3)
+    cluster = FakeCluster(old=old_text(*mine, other))
+    starts = await loaded(observed_starts(), cluster)
+    assert starts.calibration.starts == (*mine, other)
+    await added(starts, cluster, a_pods_start(-0.5, "d", max_num_batched_tokens=2048))
+    shard = read_records(cluster.texts[f"{PLACE.name}-{shard_of('serving')}"])
+    assert shard.starts[:2] == tuple(mine)
+    assert len(shard.starts) == 3
+    again = await loaded(observed_starts(), cluster)
+    assert again.calibration.starts == starts.calibration.starts
+    assert len(again.calibration.starts) == 4
+
+
+async def test_what_is_removed_from_a_shard_does_not_come_back_from_the_older_config_map() -> None:
+    name = f"{PLACE.name}-{shard_of('serving')}"
+    cluster = FakeCluster(old=old_text(replace(a_pods_start(-0.5, "a"), revision=1)))
+    starts = await loaded(observed_starts(), cluster)
+    await added(starts, cluster, a_pods_start(-0.5, "b"))
+    kept = read_records(cluster.texts[name])
+    cluster.texts[name] = write_records(kept.starts[1:], highest=kept.highest, taken_over=kept.taken_over)
+    assert [start.pod for start in (await loaded(observed_starts(), cluster)).calibration.starts] == ["b"]
+
+
+async def test_a_start_that_somebody_states_in_the_older_config_map_counts_from_the_next_read_on() -> None:
+    cluster = FakeCluster(old=old_text(replace(a_pods_start(-0.5, "a"), revision=1)))
+    starts = await loaded(observed_starts(), cluster)
+    await added(starts, cluster, a_pods_start(-0.5, "b"))
+    cluster.texts[PLACE.name] += write_records((replace(a_start(-3.0), revision=5),)).splitlines()[1] + "\n"
+    await loaded(starts, cluster)
+    assert [start.origin for start in starts.calibration.starts] == ["Pod", "Stated", "Pod"]
+
+
+async def test_two_controllers_lose_no_start_and_give_no_number_twice() -> None:
+    """A Lease is lost while its holder writes: for a moment two processes do."""
+    cluster = SlowCluster()
+    both = [ObservedStarts(PLACE, clock=lambda: 5.0, salt=salt) for salt in (1, 2)]
+    for each in both:
+        await loaded(each, cluster)
+    await added(both[0], cluster, a_start(max_num_batched_tokens=1024))
+    asked = enumerate((2048, 4096, 8192, 16384))
+    await asyncio.gather(*(added(both[n % 2], cluster, a_start(max_num_batched_tokens=tokens)) for n, tokens in asked))
+    assert cluster.text is not None
+    stored = read_records(cluster.text).starts
+    assert sorted(start.key.max_num_batched_tokens for start in stored) == [1024, 2048, 4096, 8192, 16384]
+    assert len({start.revision for start in stored}) == 5
+
+
+@pytest.mark.parametrize("clock", [0.0, -5.0, 10.0**12], ids=["a clock at 1970", "before it", "far ahead"])
+async def test_after_everything_is_deleted_a_number_in_a_status_is_not_given_again(clock: float) -> None:
+    starts, named = observed_starts(clock=clock), 1_800_000_000_000 * SALTS
+    starts.note_revision(named)
+    cluster = FakeCluster()
+    for tokens in (1024, 2048, 4096):
+        await added(starts, cluster, a_start(max_num_batched_tokens=tokens))
+    assert cluster.text is not None
+    records = read_records(cluster.text)
+    revisions = [start.revision for start in records.starts]
+    assert records.problems == ()
+    assert revisions == sorted(set(revisions))
+    assert revisions[0] > named
+
+
+@pytest.mark.parametrize("forged", [None, "7", 1 << 62, -1, 3.5])
+async def test_a_number_that_kvgate_did_not_write_into_a_status_changes_nothing(forged: object) -> None:
+    starts, cluster = observed_starts(clock=1.0), FakeCluster()
+    starts.note_revision(forged)
+    await added(starts, cluster, a_start())
+    assert starts.calibration.revision == 1000 * SALTS
+
+
+async def test_the_newest_start_is_removed_and_its_number_is_not_given_again() -> None:
+    cluster, starts = FakeCluster(), observed_starts()
+    await added(starts, cluster, a_start())
+    assert cluster.text is not None
+    cluster.text = cluster.text.splitlines()[0] + "\n"
+    fresh = await loaded(observed_starts(), cluster)
+    await added(fresh, cluster, a_start())
+    assert fresh.calibration.revision == 2 * SALTS
+
+
+@pytest.mark.parametrize("frozen", ["*", "serving", "setting"])
+async def test_where_somebody_has_frozen_it_nothing_new_is_learnt(frozen: str) -> None:
+    start = a_pods_start(-0.5, "a")
+    name = f"serving/{setting_id(start.key)}" if frozen == "setting" else frozen
+    cluster = FakeCluster(write_records((), frozen=[name]))
+    starts = await loaded(observed_starts(), cluster)
+    assert "frozen" in await added(starts, cluster, start)
+    assert starts.calibration.starts == ()
+    elsewhere = a_pods_start(-0.5, "a", namespace="elsewhere")
+    assert ("frozen" in await added(starts, cluster, elsewhere)) == (frozen == "*")
+
+
+async def test_names_of_any_length_leave_room_in_the_config_map() -> None:
+    cluster, starts = FakeCluster(), observed_starts()
+    long = {"owner": "o" * 253, "image": "docker.io/vllm/vllm-openai@sha256:" + "1" * 300}
+    base = replace(a_pods_start(-0.5, "p" * 253), **long, source="s" * 200)
+    many = tuple(
+        replace(base, key=replace(base.key, max_num_batched_tokens=number, cudagraphs="c" * 300), revision=number)
+        for number in range(1, MAX_STARTS + 1)
+    )
+    name = f"{PLACE.name}-{shard_of('serving')}"
+    cluster.texts[name] = write_records(many)
+    assert len(cluster.texts[name]) > 1 << 20
+    await added(starts, cluster, replace(base, key=replace(base.key, max_num_batched_tokens=9999)))
+    assert len(cluster.texts[name]) <= MAX_TEXT_BYTES
+    assert read_records(cluster.texts[name]).starts[-1].key.max_num_batched_tokens == 9999
+
+
+async def test_a_tenant_who_fills_its_shard_costs_no_namespace_of_another_one() -> None:
+    cluster, starts = FakeCluster(), observed_starts()
+    base = a_pods_start(-0.5, "a", namespace="flood")
+    flood = (
+        replace(base, key=replace(base.key, max_num_batched_tokens=n), revision=n) for n in range(1, MAX_STARTS + 1)
+    )
+    cluster.texts[f"{PLACE.name}-{shard_of('flood')}"] = write_records(flood)
+    await loaded(starts, cluster)
+    namespaces = [f"team-{number}" for number in range(32)]
+    for namespace in namespaces:
+        await added(starts, cluster, a_pods_start(-0.5, "a", namespace=namespace))
+    for number in range(20):
+        await added(starts, cluster, replace(base, key=replace(base.key, max_num_batched_tokens=5000 + number)))
+    kept = {start.namespace for start in starts.calibration.starts}
+    assert kept == {"flood", *namespaces}
+    assert len(cluster.texts) <= SHARDS

@@ -6,6 +6,7 @@ import pytest
 
 from kvgate.calibration.keeping import with_start
 from kvgate.calibration.records import write_records
+from kvgate.calibration.shards import Store, shard_of
 from kvgate.checkpoint.published import Published
 from kvgate.checkpoint.stored import MAX_ENTRY_BYTES, entry_key, packed
 from kvgate.webhook.judging import ModelsFolder, MountedFacts, StartsFile
@@ -153,3 +154,18 @@ def test_without_the_folder_nobody_is_told_of_a_hub() -> None:
     response = review(of_model("mine/large"), facts()).body["response"]
     assert response["allowed"]
     assert "hub" not in str(response["warnings"])
+
+
+def test_a_folder_of_shards_is_read_with_the_file_of_older_releases(tmp_path: Path) -> None:
+    old, fresh = a_pods_start(0.3, "pod-1"), a_pods_start(0.3, "pod-2")
+    (tmp_path / "starts.jsonl").write_text(write_records((old,)), encoding="utf-8")
+    starts = StartsFile(tmp_path)
+    assert starts.calibration.starts == (old,)
+    before = starts.calibration
+    starts.reload()
+    assert starts.calibration is before, "workers have it already"
+    shard = tmp_path / f"{shard_of('serving')}.jsonl"
+    digest = Store().with_old(write_records((old,))).digest
+    shard.write_text(write_records((fresh,), taken_over=digest), encoding="utf-8")
+    starts.reload()
+    assert starts.calibration.starts == (fresh,), "the old one was taken over, and removed since"
