@@ -1,6 +1,7 @@
 """Both lines of Prometheus with the shipped relabelings and rules, over the real exporter and a fake vLLM of two releases."""
 
 import math
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,15 +18,16 @@ from fleet.discovered_pods import PODS_FILE, Pod, engine_pod, in_a_file, kvgate_
 from fleet.fake_vllm import Engine
 from fleet.fake_vllm import serving as serving_vllm
 from fleet.monitored import judged_samples, kvgate_processes
+from kvgate.metrics import registry
 from kvgate.metrics.endpoint import metrics_answer
-from kvgate.metrics.exporter import DeploymentSnapshot, Samples, new_registry
+from kvgate.metrics.exporter import DeploymentSnapshot, Samples, histogram, new_registry, timed
 from kvgate.metrics.samples import ObservedSample
 from kvgate.monitoring.alert import Alert
 from kvgate.monitoring.alerts import ALERTS, rule_groups
 from kvgate.monitoring.queries import RECORDING_RULES, RecordingRule
 from kvgate.monitoring.scraping import in_kubernetes, scrape_configuration
 from support.chart import ROOT
-from support.prometheus import require_prometheus
+from support.prometheus import exporting, require_prometheus
 
 RELEASES = ("0.33.0", "0.8.5", "0.11.0")
 """Of vLLM: with the new names, the old ones, and both."""
@@ -176,6 +178,31 @@ def test_an_alert_begins_with_what_is_seen(prometheus: Prometheus) -> None:
     prometheus.until('ALERTS{alertname="KvgatePredictionWrong",alertstate="pending"}')
     (alert,) = (each for each in prometheus.alerts() if each["labels"]["alertname"] == "KvgatePredictionWrong")
     assert {name: alert["labels"][name] for name in SERVING} == SERVING
+
+
+def test_prometheus_stores_which_object_a_slow_run_was_about(prometheus_assets: Path) -> None:
+    into = new_registry()
+    with timed(histogram(registry.RECONCILE_DURATION, into), {**SERVING}):
+        pass
+    body, content_type = metrics_answer("application/openmetrics-text;version=1.0.0", into, None)
+    with (
+        exporting(body.decode(), content_type=content_type) as port,
+        serving(
+            prometheus_assets,
+            yaml.safe_dump(
+                {
+                    "global": {"scrape_interval": "250ms"},
+                    "scrape_configs": [{"job_name": "kvgate", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}],
+                }
+            ),
+            flags=["--enable-feature=exemplar-storage"],
+        ) as server,
+    ):
+        server.until("kvgate_reconcile_duration_seconds_count == 1")
+        now = time.time()
+        asked = {"query": f"{registry.RECONCILE_DURATION.name}_bucket", "start": now - 3600, "end": now + 60}
+        (found,) = server.get("query_exemplars", **asked)
+    assert found["exemplars"][0]["labels"] == SERVING
 
 
 def test_promtool_finds_nothing_wrong_with_our_metrics(prometheus_assets: Path) -> None:

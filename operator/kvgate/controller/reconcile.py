@@ -85,7 +85,7 @@ class Reconciler:
     async def __call__(self, key: Key) -> Awaited | None:
         """Run once, measured, and return what the object waits for if no watch reports that."""
         result = "failed"
-        with self._instruments.durations.time():
+        with exporter.timed(self._instruments.durations, dict(zip(registry.OWNER_LABELS, key, strict=True))):
             try:
                 outcome = await self._run(key)
                 result = outcome.result

@@ -4,7 +4,10 @@ That text is written here, because prometheus_client takes three times as long, 
 The names can be carried by every format, so the formats differ by the line with the unit, and by the name of a counter's family.
 """
 
-from collections.abc import Mapping
+import contextlib
+import re
+import time
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from math import isfinite
 from types import MappingProxyType
@@ -18,6 +21,11 @@ from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS, Metric, MetricType
 from kvgate.metrics.samples import DeploymentSample
 from kvgate.metrics.series import PARTS, Part, label
+
+_MAX_EXEMPLAR_CHARACTERS = 128
+"""All names and values of an exemplar's labels together: OpenMetrics 1.0."""
+_PLAIN = re.compile("[A-Za-z0-9._:-]*")
+"""Texts that need no escape: not every reader of exemplars takes one."""
 
 
 def new_registry() -> CollectorRegistry:
@@ -45,6 +53,21 @@ def gauge(metric: Metric, into: CollectorRegistry) -> Gauge:
 def histogram(metric: Metric, into: CollectorRegistry) -> Histogram:
     """Register a histogram."""
     return Histogram(metric.name, metric.help, metric.labels, unit=metric.unit, buckets=metric.buckets, registry=into)
+
+
+@contextlib.contextmanager
+def timed(durations: Histogram, about: dict[str, str]) -> Iterator[None]:
+    """Record how long the block takes, with an exemplar that says which run it was; the block may add to `about`.
+
+    Only OpenMetrics shows exemplars. One that OpenMetrics does not allow, or whose text is not plain, is left out.
+    """
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        texts = [*about, *about.values()]
+        fits = sum(map(len, texts)) <= _MAX_EXEMPLAR_CHARACTERS and all(map(_PLAIN.fullmatch, texts))
+        durations.observe(time.perf_counter() - began, about if about and fits else None)
 
 
 Samples = Mapping[tuple[str, str], DeploymentSample]

@@ -170,10 +170,11 @@ def validation_app(instruments: ReviewInstruments, traffic: Traffic, decide: Dec
     """Return the application; `decide` judges the bodies."""
 
     async def validate(request: web.Request) -> web.Response:
-        with instruments.duration.time():
+        about: dict[str, str] = {}
+        with exporter.timed(instruments.duration, about):
             try:
                 async with bodies.read(request) as text:
-                    return await _decided(text, instruments, decide)
+                    return await _decided(text, instruments, decide, about)
             except BodyError as error:
                 if error.status == web.HTTPServiceUnavailable.status_code:
                     instruments.errors.inc()
@@ -184,8 +185,8 @@ def validation_app(instruments: ReviewInstruments, traffic: Traffic, decide: Dec
     return app
 
 
-async def _decided(text: bytes, instruments: ReviewInstruments, decide: Decide) -> web.Response:
-    """Judge a body, count, log, and translate the outcome into a response."""
+async def _decided(text: bytes, instruments: ReviewInstruments, decide: Decide, about: dict[str, str]) -> web.Response:
+    """Judge a body, count, log, and translate the outcome into a response; the review's uid, by which the log has it, goes to `about`."""
     try:
         answer = await decide(text)
     except TaskFailed as error:
@@ -203,6 +204,7 @@ async def _decided(text: bytes, instruments: ReviewInstruments, decide: Decide) 
         return _problem(400, answer.message)
     instruments.count(answer)
     request, response = answer.request, answer.body["response"]
+    about["uid"] = request.uid
     fields = {  # enough to find the object and the entry in the audit log
         "uid": request.uid,
         "operation": request.operation,

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
@@ -26,6 +27,7 @@ from kvgate.metrics.exporter import (
     gauge,
     histogram,
     new_registry,
+    timed,
 )
 from kvgate.metrics.registry import MAX_PODS, METRICS, PER_DEPLOYMENT, MetricType
 from kvgate.metrics.samples import (
@@ -421,6 +423,36 @@ def test_text_of_a_user_cannot_break_out_of_a_label() -> None:
     }
     assert families["kvgate_deployment_info"].samples[0].labels["model"] == evil
     assert "kvgate_leader" not in families
+
+
+@pytest.mark.parametrize(
+    ("about", "is_shown"),
+    [
+        ({"namespace": "serving", "inferencedeployment": "chat"}, True),
+        ({"uid": 'a"\\b'}, False),
+        ({}, False),
+        ({"uid": "x" * 125}, True),
+        ({"uid": "x" * 126}, False),
+        ({"uid": "a\nb"}, False),
+        ({"uid": "\ud800"}, False),
+    ],
+    ids=["an object", "marks", "nobody", "just short enough", "too long", "two lines", "half a character"],
+)
+def test_a_duration_says_which_run_it_was_where_openmetrics_is_asked_for(
+    about: dict[str, str],
+    *,
+    is_shown: bool,
+) -> None:
+    into = CollectorRegistry()
+    durations = histogram(registry.RECONCILE_DURATION, into)
+    with pytest.raises(KeyError), timed(durations, about):
+        raise KeyError
+    text = generate_openmetrics(into).decode()
+    families = read_openmetrics(text)
+    found = [sample.exemplar.labels for family in families for sample in family.samples if sample.exemplar]
+    assert found == ([about] if is_shown else [])
+    assert into.get_sample_value("kvgate_reconcile_duration_seconds_count") == 1
+    assert " # {" not in generate_latest(into).decode()
 
 
 def test_every_metric_of_a_process_can_be_served() -> None:

@@ -45,8 +45,8 @@ class Door:
         async with self.client.post(self.reviews, data=data) as response:
             return response.status, await response.json()
 
-    async def get(self, path: str) -> tuple[int, str]:
-        async with self.client.get(f"{self.plain}{path}") as response:
+    async def get(self, path: str, accept: str = "*/*") -> tuple[int, str]:
+        async with self.client.get(f"{self.plain}{path}", headers={"Accept": accept}) as response:
             return response.status, await response.text()
 
 
@@ -101,6 +101,10 @@ async def test_reviews_are_answered_counted_and_timed(secret: Path, new_review: 
         status, answer = await door.ask(new_review())
         assert (status, answer["response"]["allowed"]) == (200, True)
         _, text = await door.get("/metrics")
+        _, openmetrics = await door.get("/metrics", "application/openmetrics-text;version=1.0.0")
+    exemplar = f' # {{uid="{answer["response"]["uid"]}"}} '
+    assert exemplar in openmetrics, "by it the log has the review"
+    assert exemplar not in text
     counted = 'kvgate_admission_reviews_total{decision="Admit",operation="CREATE",policy="Reject"} 1.0'
     assert counted in text
     assert "kvgate_admission_errors_total 0.0" in text
