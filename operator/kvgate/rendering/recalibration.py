@@ -116,7 +116,7 @@ def _consequence(document: Document, owner: InferenceDeployment, admitted: Admit
         return "what runs keeps running, and the next edit of the spec would be refused"
     if not owner.spec.admission.recalibrate:
         return "what was admitted stands until the spec is edited, or spec.admission.recalibrate is set to true"
-    if admitted.provenance.recalibrations >= MAX_RECALIBRATIONS:
+    if (admitted.provenance.recalibrations or 0) >= MAX_RECALIBRATIONS:
         return f"the pods of this spec were replaced {admitted.provenance.recalibrations} times already, so it waits for the next edit"
     return "it is not used at once, because it follows fewer observed starts than the admission did"
 
@@ -134,14 +134,14 @@ def taking_over(
     record = admitted.record
     if figures.effective == record.effective:  # only the prediction moves, and no pod
         return replace(figures, placement=record.placement, load_seconds=record.load_seconds)
-    return figures if admitted.provenance.recalibrations < MAX_RECALIBRATIONS else None
+    return figures if (admitted.provenance.recalibrations or 0) < MAX_RECALIBRATIONS else None
 
 
 def recalibrated_from(admitted: Admitted, before: Admitted) -> Admitted:
     """Return the admission that takes the place of an earlier one, with the number of times that pods were replaced for that."""
     is_moved, provenance = admitted.figures.effective != before.figures.effective, before.provenance
     update = {
-        "recalibrations": provenance.recalibrations + is_moved,
+        "recalibrations": (provenance.recalibrations or 0) + is_moved or None,
         "template_digest": None if is_moved else provenance.template_digest,
     }
     return replace(admitted, provenance=admitted.provenance.model_copy(update=update))

@@ -223,7 +223,7 @@ record stays as it is."""
 def _record(admitted: Admitted | None) -> Document:
     if admitted is None:
         return {}
-    provenance = admitted.provenance.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
+    provenance = _dumped(admitted.provenance)
     return {"standing": dumped(admitted.record), "provenance": provenance or None}
 
 

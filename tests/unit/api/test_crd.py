@@ -169,3 +169,18 @@ def test_columns_and_selectors_point_at_fields_that_exist() -> None:
     plain = [path for path in paths if "conditions" not in path and not path.startswith(".metadata")]
     assert plain
     assert [path for path in plain if path not in ALL] == []
+
+
+def test_no_field_of_the_status_has_a_default() -> None:
+    """The API server would add it to what kvgate writes, and kvgate would write for ever."""
+    schema = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    found = [path for path, node in nodes(schema["properties"]["status"]) if "default" in node and "type" in node]
+    assert found == []
+
+
+def nodes(node: Any, path: str = "status") -> Iterator[tuple[str, Any]]:
+    yield path, node
+    for name, child in (node.get("properties") or {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    if isinstance(node.get("items"), dict):
+        yield from nodes(node["items"], f"{path}[]")

@@ -1,0 +1,225 @@
+"""Every way in which a verdict could move by itself, on a real control plane: no pod, no value and no promised figure moves."""
+
+import copy
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from controlplane.plane import ControlPlane
+from controlplane.programs import wait_until
+from kvgate.budget import ObservedStart
+from kvgate.calibration.records import MAX_STARTS, write_records
+from support.doors import running
+from support.inference import CRD, Objects, inference_deployment
+from support.starts import a_pods_start, a_start
+
+pytestmark = pytest.mark.cluster
+
+CONFIG_MAP = "kvgate-calibration"
+OPTIONS = ("--resync-seconds=1", "--observe-seconds=1", f"--calibration=default/{CONFIG_MAP}")
+SEQS, ADJUST = {"maxNumSeqs": 12}, {"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen"]}}
+LESS, MORE = (a_start(error, max_num_seqs=12, vllm_version="0.33.0") for error in (-6, 2))
+"""Starts after which kvgate renders a shorter, or a longer, maxModelLen for the objects here."""
+NAMES = ("adjusted", "follows")
+
+
+@pytest.fixture(scope="module")
+def objects(plane: ControlPlane) -> Objects:
+    """Two objects that were admitted after LESS; the second one follows better predictions at once."""
+    found = Objects(plane=plane)
+    write(found, write_records((LESS,)))
+    with controller(found):
+        plane.apply(
+            inference_deployment("adjusted", vllm=SEQS, admission=ADJUST),
+            inference_deployment("follows", vllm=SEQS, admission={**ADJUST, "recalibrate": True}),
+        )
+        for name in NAMES:
+            found.wait_for(name, "Ready", "True")
+            found.wait_for(name, "Observed", "False", "PodUnreachable")  # nothing changes by itself any more
+    return found
+
+
+def controller(objects: Objects, **variables: str) -> Any:
+
+    return running("controller", *OPTIONS, kubeconfig=objects.plane.kubeconfig, variables={**os.environ, **variables})
+
+
+def write(objects: Objects, text: str | None) -> None:
+    objects.plane.kubectl("delete", "configmap", CONFIG_MAP, "--ignore-not-found")
+    if text is not None:
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP, "namespace": "default"}}
+        objects.plane.kubectl("create", "-f", "-", input=json.dumps({**document, "data": {"starts.jsonl": text}}))
+
+
+def stands(objects: Objects, name: str = "adjusted") -> Any:
+    """What must not move: the verdict, its figures, the Deployment's spec, and the pods themselves."""
+    status, deployment = objects.get("infd", name)["status"], objects.get("deployment", name)
+    conditions = {each["type"]: each for each in status["conditions"]}
+    return {
+        **{part: status.get(part) for part in ("effective", "budget", "calibrationRevision", "standing")},
+        **{kind: conditions[kind] for kind in ("Accepted", "Adjusted", "Predicted")},
+        "spec": deployment["spec"],
+        "generation": deployment["metadata"]["generation"],
+        "pods": sorted((pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in objects.pods(name)),
+    }
+
+
+def today(objects: Objects, name: str = "adjusted") -> int | None:
+    """Tokens that would be predicted now, where that differs."""
+    shown = objects.get("infd", name)["status"].get("recalibrated")
+    return None if shown is None else int(shown["capacityTokens"])
+
+
+def another_tenants() -> Iterator[ObservedStart]:
+    start = a_pods_start(-9, "p", namespace="hostile", owner="evil", max_num_seqs=12)
+    for number in range(MAX_STARTS):
+        key = replace(start.key, max_num_batched_tokens=8192 + number // 2)
+        yield replace(start, pod=f"p{number}", key=key, revision=number + 5)
+
+
+def test_whatever_becomes_of_the_starts_nothing_moves(plane: ControlPlane, objects: Objects) -> None:
+    before = {name: stands(objects, name) for name in NAMES}
+    series = 'kvgate_recalibrated_kv_cache_capacity_tokens{namespace="default",inferencedeployment="adjusted",bound="expected"}'
+    losses = {
+        "deleted": None,
+        "truncated": write_records((LESS,))[:-80],
+        "rewound": write_records(()),
+        "filled by another tenant": write_records(another_tenants()),
+    }
+    for name, text in losses.items():
+        write(objects, write_records((LESS,)))
+        with controller(objects) as door:
+            wait_until(lambda: today(objects) is None, f"before it is {name}: today's prediction is the admitted one")
+            write(objects, text)
+            wait_until(lambda: today(objects) is not None, f"{name}: today's prediction is shown")
+            assert {each: stands(objects, each) for each in NAMES} == before, name
+            assert "are not recorded any more" in objects.condition("adjusted", "PredictionOutdated")[2]
+            wait_until(lambda: door.count_of(series) == today(objects), "and it is a metric")
+            settled = objects.settle(2.0)
+        with controller(objects):
+            objects.settle(2.0)
+            assert {each: stands(objects, each) for each in NAMES} == before, f"{name}, and restarted"
+            assert len(objects.writes()) == settled, "a restart writes nothing"
+    wide = plane.kubectl("get", "infd", "adjusted", "-o", "wide").stdout.splitlines()
+    row = dict(zip(wide[0].split(), wide[1].split(), strict=False))
+    assert (int(row["TOKENSTODAY"]), row["VERDICTTODAY"]) == (today(objects), "Fits")
+    assert int(row["TOKENS"]) == before["adjusted"]["budget"]["capacityTokens"]
+
+
+def wiped(objects: Objects) -> None:
+    patch = [{"op": "remove", "path": "/status"}]
+    objects.plane.kubectl("patch", "infd", "adjusted", "--subresource=status", "--type=json", "-p", json.dumps(patch))
+
+
+def edited(objects: Objects) -> None:
+    forged = {"standing": {"effective": {"maxModelLen": 40960}}, "budget": {"capacityTokens": 1}, "conditions": []}
+    written = json.dumps({"status": forged})
+    objects.plane.kubectl("patch", "infd", "adjusted", "--subresource=status", "--type=merge", "-p", written)
+
+
+def as_an_older_release_leaves_it(objects: Objects) -> None:
+    written = json.dumps({"status": {"provenance": None, "recalibrated": None}})
+    objects.plane.kubectl("patch", "infd", "adjusted", "--subresource=status", "--type=merge", "-p", written)
+
+
+@pytest.mark.parametrize("change", [wiped, edited, as_an_older_release_leaves_it])
+def test_what_others_make_of_a_status_restarts_no_engine(objects: Objects, change: Any) -> None:
+    """The next replica knows other starts; where the record is gone, the running Deployment is the witness."""
+    before = stands(objects)
+    write(objects, write_records((MORE,)))
+    change(objects)
+    assert objects.get("infd", "adjusted").get("status", {}).get("provenance") is None or change is edited
+    with controller(objects):
+        wait_until(lambda: "standing" in objects.get("infd", "adjusted").get("status", {}), "there is a record again")
+        objects.wait_for("adjusted", "Ready", "True")
+        objects.settle(2.0)
+        after = stands(objects)
+    for kind in ("Accepted", "Adjusted", "Predicted"):
+        after[kind].pop("lastTransitionTime"), before[kind].pop("lastTransitionTime")
+    assert after == before
+
+
+UPGRADE = """
+from msgspec.structs import replace
+from kvgate import catalogue
+from kvgate.rendering import pod, recalibration
+known, tables = catalogue.find_accelerator, pod.accounting_of
+def smaller(name):
+    found = known(name)
+    return found and replace(found, memory_bytes=found.memory_bytes - (2 << 30), gpu_labels=("ANOTHER-LABEL",))
+def other(version):
+    found = tables(version)
+    return replace(found, shutdown_timeout=not found.shutdown_timeout)
+catalogue.find_accelerator, pod.accounting_of = smaller, other
+pod.PRE_STOP_SECONDS, pod.GRACE_SECONDS, pod.MAX_LOAD_SECONDS = 5, 300, 300
+recalibration.__version__ = "9.9.9"
+"""
+"""Another size of the GPU, another table of releases, and other pods for the same figures."""
+
+
+def test_an_upgrade_replaces_no_pod_and_is_named(objects: Objects, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(UPGRADE)
+    write(objects, write_records((LESS,)))
+    with controller(objects):
+        wait_until(lambda: today(objects) is None, "today's prediction is the admitted one")
+    before = stands(objects)
+    with controller(objects, PYTHONPATH=str(tmp_path)):
+        wait_until(lambda: today(objects) is not None, "today's prediction is shown")
+        assert "and kvgate 9.9.9 computes other figures" in objects.condition("adjusted", "PredictionOutdated")[2]
+        objects.plane.kubectl("scale", "infd", "adjusted", "--replicas=2")
+        wait_until(lambda: objects.get("infd", "adjusted")["status"].get("readyReplicas") == 2, "two pods are ready")
+        after = stands(objects)
+        assert {each: after[each] for each in ("effective", "budget")} == {
+            each: before[each] for each in ("effective", "budget")
+        }
+        assert after["spec"]["template"] == before["spec"]["template"]
+        assert set(after["pods"]) >= set(before["pods"])
+        settled = objects.settle(2.0)
+        assert objects.settle(2.0) == settled, "it settles"
+    with controller(objects):  # and back again
+        objects.plane.kubectl("scale", "infd", "adjusted", "--replicas=1")
+        wait_until(lambda: objects.get("infd", "adjusted")["status"].get("replicas") == 1, "one pod is left")
+        objects.settle(2.0)
+        assert stands(objects)["spec"]["template"] == before["spec"]["template"]
+
+
+def test_an_older_crd_drops_fields_and_moves_nothing(plane: ControlPlane, objects: Objects) -> None:
+    before = stands(objects)
+    crd = yaml.safe_load(CRD.read_text(encoding="utf-8"))
+    older = copy.deepcopy(crd)
+    status = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    for name in ("provenance", "recalibrated"):
+        del status[name]
+    plane.apply(older)
+    try:
+        write(objects, write_records((MORE,)))
+        with controller(objects):
+            objects.wait_for("adjusted", "PredictionOutdated", "True")
+            settled = objects.settle(3.0)
+            assert objects.settle(3.0) == settled, "what the API server drops is not written for ever"
+            assert stands(objects) == before
+    finally:
+        plane.apply(crd)
+
+
+def test_a_better_prediction_is_used_at_once_where_the_spec_wants_it(objects: Objects) -> None:
+    before = {name: stands(objects, name) for name in NAMES}
+    write(objects, write_records((replace(MORE, revision=10),)))
+    with controller(objects):
+        wait_until(
+            lambda: objects.get("infd", "follows")["status"]["effective"] != before["follows"]["effective"],
+            "it follows",
+        )
+        objects.wait_for("follows", "Ready", "True")
+        after = stands(objects, "follows")
+        assert after["effective"]["maxModelLen"] > before["follows"]["effective"]["maxModelLen"]
+        assert not set(after["pods"]) & set(before["follows"]["pods"]), "its pods are replaced"
+        assert objects.get("infd", "follows")["status"]["provenance"]["recalibrations"] == 1
+        assert stands(objects) == before["adjusted"], "the other one stands"
+        assert ("Normal", "Adjusted") in objects.events("follows")
