@@ -14,10 +14,12 @@ from typing import Any
 
 from controlplane.prometheus import LINES, ensure_prometheus
 from fleet.monitored import Fleet, monitored
-from kvgate.monitoring import DASHBOARDS, board_deployment
+from kvgate.metrics import registry
+from kvgate.monitoring import DASHBOARDS
 from kvgate.monitoring.dashboards import dashboard_json
-from kvgate.monitoring.queries import RECORDING_RULES
-from pictures.grafana import everything_chosen, panels, variable_queries
+from kvgate.monitoring.expressions import bound, chosen, share_of_expected
+from kvgate.monitoring.queries import LOADING, RECORDING_RULES, equals
+from pictures.grafana import annotation_expressions, everything_chosen, panels, variable_queries
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference" / "queries.md"
 HEAD = """\
@@ -25,18 +27,31 @@ HEAD = """\
 
 # Queries
 
-What the dashboards and the recording rules ask, and how many series Prometheus answers with: each line of it over the same fleet,
-the [samples](../../deploy/samples) beside fake vLLMs of 0.8.5, 0.10.2 and 0.33.0 under pressure, scraped through the
-[shipped configuration](../../deploy/prometheus/scrape.yaml). Every value is finite. Chosen are all namespaces and all
-InferenceDeployments.
+What the dashboards (panels, variables and annotations) and the recording rules ask, and how many series Prometheus answers with: each
+line of it over the same fleet, the [samples](../../deploy/samples) beside fake vLLMs of 0.8.5, 0.10.2 and 0.33.0 and a fake DCGM
+exporter, scraped through the [shipped configuration](../../deploy/prometheus/scrape.yaml): once under pressure, once while nobody asks
+for anything (quiet). No answer has a value that is not a finite number. Chosen are all namespaces and all InferenceDeployments.
 """
 RULES = "Recording rules"
-EMPTY_BY_DESIGN: dict[str, str] = {
-    query.expr: "no deployment of the fleet serves adapters"
-    for query in board_deployment.term_queries()
-    if query.legend == "LoRA adapters"
+_RECALIBRATED = bound(registry.RECALIBRATED_KV_CACHE_CAPACITY_TOKENS, "expected")
+_TERMS = {
+    "lora": "no deployment of the fleet requests adapters",
+    "correction": "no prediction of the fleet was corrected by observed starts",
 }
-"""Expressions that find nothing where all is well, each with the reason."""
+EMPTY_BY_DESIGN: dict[str, str] = {
+    **{chosen(registry.GPU_MEMORY_BYTES, equals("term", term)): reason for term, reason in _TERMS.items()},
+    share_of_expected(_RECALIBRATED): "every deployment of the fleet was admitted with what is known now",
+    LOADING.expression: "every pod of the fleet is ready",
+    registry.BUILD_INFO.name: "a single Prometheus has no label `cluster`",
+    registry.DEPLOYMENT_INFO.name: "a single Prometheus has no label `cluster`",
+}
+"""Queries that find nothing in a fleet under pressure, each with the reason."""
+EMPTY_WHILE_QUIET = frozenset({
+    "no alert of kvgate fires", "no request in this time", "no request looked for a prefix", "no request was computed",
+    "no KV cache was transferred", "no adapter was used", "no review in this time", "no reconcile in this time",
+    "no request to the API in this time", "no pod is scraped",
+})  # fmt: skip
+"""Texts of the panels that have nothing to show while nobody asks for anything. Every other panel shows a number then."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,28 +67,39 @@ class Asked:
     """Label whose values are requested, for a variable."""
     is_range: bool = False
     """True for a query over the whole window, not at its end only."""
+    is_mark: bool = False
+    """True for an annotation, which is over at the end of the window."""
+
+    @property
+    def is_counted(self) -> bool:
+        """False where the number of series depends on the moment: alerts fire and end."""
+        return "ALERTS" not in self.expression
 
 
 def everything() -> Iterator[Asked]:
-    """Queries of panels, of variables, of recording rules."""
+    """Queries of panels, of variables, of annotations, of recording rules."""
     for uid in DASHBOARDS:
         board = json.loads(dashboard_json(uid))
         everything = everything_chosen(board)
         for label, selector in variable_queries(board):
             yield Asked(where=uid, what=f"variable `{label}`", expression=selector, chosen=everything, label=label)
-        yield from (asked for panel in panels(board) for asked in _of_panel(uid, panel, everything))
+        for name, expression in annotation_expressions(board):
+            what = f"annotation `{name}`"
+            yield Asked(where=uid, what=what, expression=expression, chosen=everything, is_range=True, is_mark=True)
+        yield from (asked for panel in panels(board) for asked in of_panel(uid, panel, everything))
     for rule in RECORDING_RULES:
         yield Asked(where=RULES, what=f"`{rule.name}`", expression=rule.expression)
 
 
-def _of_panel(uid: str, panel: dict[str, Any], chosen: Mapping[str, str]) -> Iterator[Asked]:
+def of_panel(uid: str, panel: dict[str, Any], variables: Mapping[str, str]) -> Iterator[Asked]:
+    """Queries of one panel."""
     title = panel["title"] or "the heading"
     for target in panel["targets"]:
         legend = target["legendFormat"]
         several = len(panel["targets"]) > 1
         name = "series " + target["refId"] if legend == "__auto" else legend
         what = f"{title}: {name}" if several else title
-        yield Asked(where=uid, what=what, expression=target["expr"], chosen=chosen, is_range=target["range"])
+        yield Asked(where=uid, what=what, expression=target["expr"], chosen=variables, is_range=target["range"])
 
 
 class NotFinite(Exception):
@@ -88,28 +114,22 @@ def series_count(asked: Asked, fleet: Fleet) -> int:
         return _values(asked.label, expression, fleet)
     samples = fleet.prometheus.query(expression, at_seconds=window.end_seconds)
     values = [sample.value for sample in samples]
-    if asked.is_range:
-        values += _infinite(expression, fleet)
+    found = fleet.prometheus.query_range(
+        expression, start_seconds=window.start_seconds, end_seconds=window.end_seconds, step_seconds=1
+    ) if asked.is_range else []  # fmt: skip
+    values += [value for series in found for _, value in series.points]
     if not all(map(math.isfinite, values)):
         raise NotFinite(f"{asked.where}, {asked.what}: {values}\n{expression}")
-    return len(samples)
+    return len(found) if asked.is_mark else len(samples)
 
 
 def _values(label: str, selector: str, fleet: Fleet) -> int:
     """Both ways in which Grafana asks for the values of a label."""
     found = fleet.prometheus.get(f"label/{label}/values", **{"match[]": selector})
     series = fleet.prometheus.get("series", **{"match[]": selector})
-    if {each[label] for each in series} != set(found):
+    if {each[label] for each in series if label in each} != set(found):
         raise NotFinite(f"{label}: {found} are its values, but there are {series}")
     return len(found)
-
-
-def _infinite(expression: str, fleet: Fleet) -> list[float]:
-    """Return the infinite values over the window. NaN, such as a quantile of nothing, is a gap in Grafana and no mistake."""
-    found = fleet.prometheus.query_range(
-        expression, start_seconds=fleet.window.start_seconds, end_seconds=fleet.window.end_seconds, step_seconds=1
-    )
-    return [value for series in found for _, value in series.points if math.isinf(value)]
 
 
 def version(fleet: Fleet) -> str:
@@ -118,24 +138,34 @@ def version(fleet: Fleet) -> str:
 
 
 def table(counts: Mapping[str, list[int]]) -> str:
-    """The page, from the counts by version of Prometheus."""
+    """The page, from the counts by column."""
     lines, heading = [HEAD], ""
     for asked, *found in zip(everything(), *counts.values(), strict=True):
         if asked.where != heading:
             heading = asked.where
-            versions = " | ".join(f"Prometheus {each}" for each in counts)
-            lines += [f"## {heading}\n", f"| what | {versions} | query |", "|---|" + "---:|" * len(counts) + "---|"]
+            lines += [
+                f"## {heading}\n",
+                f"| what | {' | '.join(counts)} | query |",
+                "|---|" + "---:|" * len(counts) + "---|",
+            ]
         query = asked.expression.replace("|", "\\|")
-        lines.append(f"| {asked.what} | {' | '.join(map(str, found))} | `{query}` |")
+        numbers = (str(number) if asked.is_counted else "varies" for number in found)
+        lines.append(f"| {asked.what} | {' | '.join(numbers)} | `{query}` |")
     return "\n".join(lines) + "\n"
 
 
+def column(fleet: Fleet, *, is_busy: bool) -> str:
+    """Return the title of a column."""
+    return f"Prometheus {version(fleet)}{'' if is_busy else ', quiet'}"
+
+
 def main() -> None:
-    """One run on each line."""
+    """A busy and a quiet run on each line."""
     counts = {}
     for line in LINES:
-        with monitored(ensure_prometheus(line)) as fleet:
-            counts[version(fleet)] = [series_count(asked, fleet) for asked in everything()]
+        for is_busy in (True, False):
+            with monitored(ensure_prometheus(line), is_busy=is_busy) as fleet:
+                counts[column(fleet, is_busy=is_busy)] = [series_count(asked, fleet) for asked in everything()]
     TARGET.write_text(table(counts), encoding="utf-8")
     print(TARGET)
 

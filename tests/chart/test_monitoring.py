@@ -1,5 +1,6 @@
 """What the chart gives to the operator of Prometheus and to Grafana: the very rules and dashboards that are tested elsewhere."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,10 @@ def test_runbooks_are_where_the_values_say(binary: Path) -> None:
     there = "https://runbooks.example.org"
     found = documents(render(binary, "--set", f"monitoring.enabled=true,monitoring.prometheusRule.runbooks={there}"))
     assert one(found, "PrometheusRule", "kvgate")["spec"] == rule_groups(there)
+    for uid in DASHBOARDS:
+        board = json.loads(one(found, "ConfigMap", f"{uid}-dashboard")["data"][f"{uid}.json"])
+        (runbooks,) = (variable for variable in board["templating"]["list"] if variable["name"] == "runbooks")
+        assert runbooks["query"] == there
 
 
 @pytest.mark.parametrize("uid", DASHBOARDS)

@@ -14,7 +14,8 @@ from kvgate.monitoring import DASHBOARDS, DEPLOYMENT
 from kvgate.monitoring.alerts import rule_groups
 from kvgate.monitoring.dashboards import dashboard_json
 from pictures.dashboard import draw
-from query_table import EMPTY_BY_DESIGN, TARGET, Asked, everything, series_count, version
+from pictures.grafana import panels
+from query_table import EMPTY_BY_DESIGN, EMPTY_WHILE_QUIET, TARGET, Asked, column, everything, series_count
 from support.pictures import require_matplotlib
 
 ONE = "llama-3-1-8b"
@@ -27,22 +28,50 @@ def fleet(prometheus_assets: Path) -> Iterator[Fleet]:
         yield found
 
 
-def documented(prometheus_version: str) -> list[int]:
-    """The column of this version in the committed page."""
-    counts = []
+@pytest.fixture(scope="module")
+def quiet_fleet(prometheus_assets: Path) -> Iterator[Fleet]:
+    with monitored(prometheus_assets, is_busy=False) as found:
+        yield found
+
+
+def documented(title: str) -> list[str]:
+    """This column of the committed page."""
+    found = []
     for line in TARGET.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if line.startswith("| what"):
-            column = cells.index(f"Prometheus {prometheus_version}")
-        elif line.startswith("| ") and cells[column].isdigit():
-            counts.append(int(cells[column]))
-    return counts
+            at = cells.index(title)
+        elif line.startswith("| "):
+            found.append(cells[at])
+    return found
+
+
+def counted(fleet: Fleet) -> list[tuple[Asked, int]]:
+    """The answers, all of them finite, at the end of the window and over it."""
+    return [(asked, series_count(asked, fleet)) for asked in everything()]
+
+
+def as_documented(counts: list[tuple[Asked, int]]) -> list[str]:
+    return [str(count) if asked.is_counted else "varies" for asked, count in counts]
 
 
 def test_everything_that_is_asked_finds_finite_values_as_the_page_says(fleet: Fleet) -> None:
-    counts = [(asked.expression, series_count(asked, fleet)) for asked in everything()]
-    assert {expression for expression, count in counts if count == 0} == set(EMPTY_BY_DESIGN)
-    assert [count for _, count in counts] == documented(version(fleet)), "run tools/query_table.py and commit"
+    counts = counted(fleet)
+    assert {asked.expression for asked, count in counts if count == 0 and asked.is_counted} == set(EMPTY_BY_DESIGN)
+    assert any(count for asked, count in counts if not asked.is_counted), "an alert fires"
+    assert as_documented(counts) == documented(column(fleet, is_busy=True)), "run tools/query_table.py and commit"
+
+
+def test_while_nobody_asks_for_anything_there_are_zeros_or_the_text_of_the_panel(quiet_fleet: Fleet) -> None:
+    counts = counted(quiet_fleet)
+    assert as_documented(counts) == documented(column(quiet_fleet, is_busy=False)), (
+        "run tools/query_table.py and commit"
+    )
+    found = {(asked.where, asked.expression) for asked, count in counts if count}
+    for uid in DASHBOARDS:
+        for panel in panels(json.loads(dashboard_json(uid))):
+            if not any((uid, target["expr"]) in found for target in panel["targets"]):
+                assert panel["fieldConfig"]["defaults"]["noValue"] in EMPTY_WHILE_QUIET, panel["title"]
 
 
 def test_every_rule_is_evaluated(fleet: Fleet) -> None:
@@ -57,14 +86,14 @@ def asked_for(where: str, what: str) -> str:
 
 
 def labels(fleet: Fleet, expression: str, name: str) -> set[str]:
-    filled = re.sub(r"\$\w+", ".+", expression)
+    filled = re.sub(r"\$\w+", ".*", expression)
     return {sample.labels[name] for sample in fleet.prometheus.query(filled, at_seconds=fleet.window.end_seconds)}
 
 
 def test_an_old_release_is_seen_under_the_names_of_its_time(fleet: Fleet) -> None:
     assert labels(fleet, 'vllm:gpu_cache_usage_perc{inferencedeployment="qwen3-8b"}', "pod")
     assert not labels(fleet, 'vllm:kv_cache_usage_perc{inferencedeployment="qwen3-8b"}', "pod")
-    pods = labels(fleet, asked_for("kvgate-deployment", "KV cache in use, and demand: {{pod}}"), "pod")
+    pods = labels(fleet, "vllm:kv_cache_usage_perc or vllm:gpu_cache_usage_perc", "pod")
     assert {"qwen3-8b-0", "qwen3-32b-0"} <= pods
 
 

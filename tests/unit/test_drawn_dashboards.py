@@ -10,7 +10,7 @@ from controlplane.prometheus import Sample, Series
 from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET
 from kvgate.monitoring.dashboards import dashboard_json
 from pictures.dashboard import figure
-from pictures.grafana import Window, everything_chosen, panels, series_name, threshold_colour, variable_queries
+from pictures.grafana import Window, everything_chosen, marks, panels, series_name, threshold_colour, variable_queries
 from pictures.panels import table_rows
 from pictures.units import scale, text_of
 from support.pictures import require_matplotlib
@@ -53,28 +53,68 @@ def test_without_data_every_panel_says_what_is_missing(uid: str, pytestconfig: p
 
 def test_a_figure_stands_under_its_title_in_its_unit(pytestconfig: pytest.Config) -> None:
     require_matplotlib(pytestconfig)
-    known = {"kvgate_kv_cache_headroom_ratio": [Sample(labels={}, value=-0.086)]}
+    known = {"kvgate_prediction_error_ratio": [Sample(labels={}, value=-0.086)]}
     texts = [text.get_text() for text in figure(board(DEPLOYMENT), Answers(known), WINDOW).texts]
-    assert texts[texts.index("Headroom") + 1] == "−8.6 %"
+    assert texts[texts.index("Prediction error") + 1] == "−8.6 %"
 
 
 def test_rows_of_a_table_are_one_where_the_labels_that_they_share_are_the_same() -> None:
-    (table,) = (panel for panel in panels(board(FLEET)) if panel["type"] == "table")
+    _, table = (panel for panel in panels(board(FLEET)) if panel["type"] == "table")
     a, b = ({"namespace": "serving", "inferencedeployment": name} for name in "ab")
     known = {
         "deployment_info": [Sample(labels={**each, "model": "m"}, value=1) for each in (a, b)],
-        "kvgate_gpus": [Sample(labels=b, value=8)],
+        "kvgate_prediction_error_ratio": [Sample(labels=b, value=0.25)],
     }
     window = Window(start_seconds=0, end_seconds=60, chosen=everything_chosen(board(FLEET)))
     rows = table_rows(table, Answers(known), window)
-    assert rows == [{**a, "model": "m", "Value #A": 1}, {**b, "model": "m", "Value #A": 1, "Value #F": 8}]
+    assert rows == [{**a, "model": "m", "Value #A": 1}, {**b, "model": "m", "Value #A": 1, "Value #J": 0.25}]
+
+
+def alerts_table() -> dict[str, Any]:
+    table, _ = (panel for panel in panels(board(FLEET)) if panel["type"] == "table")
+    return table
+
+
+def drawn_texts(panel: dict[str, Any], source: Answers) -> list[str]:
+    one = {"title": "", "description": "", "templating": {"list": []}, "panels": [panel]}
+    return [text.get_text() for text in figure(one, source, WINDOW).texts]
+
+
+def test_the_newest_alert_stands_first_with_the_time_since_which_it_holds(pytestconfig: pytest.Config) -> None:
+    require_matplotlib(pytestconfig)
+    since = {"KvgateOld": WINDOW.end_seconds - 5400, "KvgateNew": WINDOW.end_seconds - 90}
+    known = [Sample(labels={"alertname": name, "severity": "critical"}, value=1000 * at) for name, at in since.items()]
+    texts = drawn_texts(alerts_table(), Answers({"ALERTS": known}))
+    assert texts.index("KvgateNew") < texts.index("KvgateOld")
+    assert {"13:55:10", "12:26:40"} <= set(texts)
+    assert "cluster" not in texts, "no row has one"
+
+
+def test_the_ends_of_a_band_are_not_in_the_legend(pytestconfig: pytest.Config) -> None:
+    require_matplotlib(pytestconfig)
+    (panel,) = (each for each in panels(board(DEPLOYMENT)) if each["title"].startswith("KV cache of each pod"))
+    known = {"kvgate_kv_cache_capacity_tokens": [Sample(labels={"pod": "a-0"}, value=1)]}
+    texts = drawn_texts(panel, Answers(known))
+    assert "predicted" in texts
+    assert not {"predicted, low end", "predicted, high end"} & set(texts)
+
+
+def test_a_start_is_marked_at_its_time_and_a_rollout_where_it_is_seen() -> None:
+    started = WINDOW.start_seconds + 60
+    known = {
+        "pod_start_time": [Sample(labels={"pod": "a-0"}, value=1000 * started)],
+        "updated_replicas": [Sample(labels={}, value=1)],
+    }
+    found = {(mark.name, mark.start_seconds) for mark in marks(board(DEPLOYMENT), Answers(known), WINDOW)}
+    times = (WINDOW.start_seconds, WINDOW.end_seconds)
+    assert found == {("Start of an engine", started), *(("Rollout", at) for at in times)}
 
 
 def test_what_is_chosen_stands_in_the_queries_and_nothing_of_grafana_is_left() -> None:
     source = Answers()
     figure(board(FLEET), source, WINDOW)
     assert any('namespace=~"serving",inferencedeployment=~".+"' in expression for expression in source.asked)
-    assert [expression for expression in source.asked if "$" in expression] == []
+    assert [expression for expression in source.asked if "$" in expression.replace('"$1"', "")] == []
     assert any("[60s]" in expression for expression in source.asked)
     assert any("[600s]" in expression for expression in source.asked)
 
@@ -91,8 +131,8 @@ def test_what_is_chosen_stands_in_the_queries_and_nothing_of_grafana_is_left() -
         ("s", 0.0235, None, "23.5 ms"),
         ("none", 4.832, None, "4.83"),
         ("none", 100, 1, "100"),
-        ("suffix: days", 61.2, 0, "61 days"),
-        ("suffix: / min", 290.51, 1, "290.5 / min"),
+        ("suffix:days", 61.2, 0, "61 days"),
+        ("suffix:/ min", 290.51, 1, "290.5 / min"),
     ],
 )
 def test_a_number_has_three_digits_that_matter_and_its_unit(

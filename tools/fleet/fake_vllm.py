@@ -85,17 +85,18 @@ class Replay:
     rows: Sequence[Mapping[str, float]] = field(default_factory=recorded_run)
     now: Callable[[], float] = time.monotonic
     _began_at: float | None = None
-    _speed: float = 1.0
+    speed: float = 1.0
+    """Seconds of the recording in one second of the clock."""
     _loops: bool = False
 
     def begin(self, *, speed: float = 1.0, loops: bool = False) -> None:
         """Start the run at its first row."""
-        self._speed, self._loops, self._began_at = speed, loops, self.now()
+        self.speed, self._loops, self._began_at = speed, loops, self.now()
 
     @property
     def seconds(self) -> float:
         """Seconds of the recording, not of the clock."""
-        return 0.0 if self._began_at is None else (self.now() - self._began_at) * self._speed
+        return 0.0 if self._began_at is None else (self.now() - self._began_at) * self.speed
 
     @property
     def length_seconds(self) -> float:
@@ -226,9 +227,9 @@ def _transfers(row: Mapping[str, float]) -> Part:
     yield metric_names.KV_TRANSFER_EXPIRED, {}, min(requests, 2)
 
 
-def _adapters(row: Mapping[str, float]) -> Part:
+def _adapters(_: Mapping[str, float]) -> Part:
     names = {"max_lora": "2", "running_lora_adapters": "legal,support", "waiting_lora_adapters": "french"}
-    yield metric_names.LORA_INFO, names, row["t_seconds"]
+    yield metric_names.LORA_INFO, names, time.time()
 
 
 PARTS: Mapping[str, Callable[[Mapping[str, float]], Part]] = {

@@ -14,7 +14,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,9 @@ from controlplane.programs import free_ports, wait_until
 from controlplane.prometheus import Prometheus
 from fleet import discovered_pods
 from fleet.discovered_pods import engine_pod, kvgate_pod
+from fleet.fake_dcgm import Gpu, serving_gpus
 from fleet.fake_vllm import Engine, Replay, serving
+from fleet.pace import faster
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.validation import parse_document
 from kvgate.cluster import leases
@@ -63,6 +65,13 @@ SCRAPE_SECONDS = 0.5
 PAST_THE_WORST = 45.0
 """Second of the recording: preemptions have been going on for a while."""
 TICK_SECONDS = 0.1
+QUIET_SECONDS = 8
+PACE = 60
+"""A minute of a rule is a second here."""
+PARTS = {"llama-3-1-8b": frozenset({"adapters", "offloading", "transfers"})}
+"""Optional parts of engines that the metrics of a deployment show."""
+RESTARTED_SECONDS = 15
+"""Second of the recording in which the last pod of each deployment of several has restarted, with a new template."""
 STARTED_SECONDS = 1_795_000_000.0
 """Start of every pod, in seconds since 1970."""
 
@@ -86,24 +95,39 @@ class Pod:
 
 
 @contextmanager
-def monitored(assets: Path, *, speed: float = 3, until_second: float = PAST_THE_WORST) -> Iterator[Fleet]:
-    """The block begins at this second of the recorded run."""
+def monitored(
+    assets: Path, *, speed: float = 3, until_second: float = PAST_THE_WORST, is_busy: bool = True
+) -> Iterator[Fleet]:
+    """The block begins at this second of the recorded run; in a fleet that is not busy everything is ready, and nobody asks for "
+    "anything."""
     samples = tuple(judged_samples())
-    running = [sample.name for sample in samples if dict(sample.conditions)[ConditionType.READY] == "True"]
+    is_ready = (ConditionType.READY, "True")
+    running = [sample.name for sample in samples if is_ready in {condition[:2] for condition in sample.conditions}]
     with ExitStack() as stack:
         pods = {
             name: [stack.enter_context(_pod_of(name)) for _ in range(REPLICAS.get(name, 1))]
             for name in (*running, OTHER)
         }
-        ports = stack.enter_context(kvgate_processes(lambda: _published(samples, pods)))
+        ports = stack.enter_context(kvgate_processes(lambda: _published(samples, pods), is_busy=is_busy))
+        dcgm = stack.enter_context(serving_gpus(lambda: _gpus(samples, pods)))
         targets = {
             KVGATE.name: [kvgate_pod(name, _address(port)).target() for name, port in ports.items()],
             ENGINES.name: [target for name in running for target in _targets(name, pods[name])],
             OTHER_ENGINES.name: [_other(pod.port) for pod in pods[OTHER]],
         }
-        server = stack.enter_context(_prometheus(assets, targets, twice=_twice(running[0], pods[running[0]])))
-        server.until(f"count(up == 1) == {sum(map(len, targets.values())) + len(pods[running[0]])}")
+        more = (
+            _twice(running[0], pods[running[0]]),
+            {"job_name": "dcgm", "static_configs": [{"targets": [_address(dcgm)]}]},
+        )
+        server = stack.enter_context(_prometheus(assets, targets, more))
+        server.until(f"count(up == 1) == {sum(map(len, targets.values())) + len(pods[running[0]]) + 1}")
         start = time.time()
+        if not is_busy:
+            wait_until(lambda: time.time() > start + QUIET_SECONDS, "some quiet seconds are over", within_seconds=60)
+            yield Fleet(
+                prometheus=server, window=Window(start_seconds=start, end_seconds=time.time() - 2 * SCRAPE_SECONDS)
+            )
+            return
         _begin(pods, speed)
         wait_until(lambda: pods[OTHER][0].replay.seconds >= until_second, "the run is so far", within_seconds=120)
         yield Fleet(prometheus=server, window=Window(start_seconds=start, end_seconds=time.time() - 2 * SCRAPE_SECONDS))
@@ -116,14 +140,14 @@ def _begin(pods: Mapping[str, list[Pod]], speed: float) -> None:
             pod.replay.begin(speed=speed * PACES.get(name, 1) * (1 - 0.08 * index))
 
 
-def _prometheus(assets: Path, targets: Mapping[str, list[_Target]], *, twice: Mapping[str, Any]) -> Any:
-    """Run a Prometheus with the shipped configuration and rules, at shorter intervals."""
+def _prometheus(assets: Path, targets: Mapping[str, list[_Target]], more: Iterable[Mapping[str, Any]]) -> Any:
+    """Run a Prometheus with the shipped configuration and rules, at shorter intervals; alerts need seconds and not minutes."""
     often = f"{SCRAPE_SECONDS * 1000:g}ms"
     configuration = scrape_configuration(
         lambda job: {"static_configs": targets[job]}, interval=often, rule_files=("rules.yaml",)
     )
-    configuration["scrape_configs"].append(twice)
-    groups = [{**group, "interval": often} for group in rule_groups()["groups"]]
+    configuration["scrape_configs"] += more
+    groups = [{**group, "interval": often} for group in faster(rule_groups(), PACE)["groups"]]
     return prometheus.serving(
         assets, yaml.safe_dump(configuration), files={"rules.yaml": yaml.safe_dump({"groups": groups})}
     )
@@ -180,7 +204,7 @@ def _conditions(name: str, assessment: Assessment) -> Iterator[tuple[str, str, s
 @contextmanager
 def _pod_of(name: str) -> Iterator[Pod]:
     (port,) = free_ports(1)
-    engine = Engine(vllm_version=RELEASES.get(name, "0.33.0"), model_name=name)
+    engine = Engine(vllm_version=RELEASES.get(name, "0.33.0"), model_name=name, parts=PARTS.get(name, frozenset()))
     with serving(engine, ("127.0.0.1", port)) as replay:
         yield Pod(port=port, replay=replay)
 
@@ -201,8 +225,8 @@ def _other(port: int) -> _Target:
 
 
 @contextmanager
-def kvgate_processes(published: Callable[[], Samples]) -> Iterator[dict[str, int]]:
-    """kvgate's two processes: the real exporter and endpoint, busy with nothing real. Yields their ports."""
+def kvgate_processes(published: Callable[[], Samples], *, is_busy: bool = True) -> Iterator[dict[str, int]]:
+    """kvgate's two processes: the real exporter and endpoint, busy with nothing real, or idle. Yields their ports."""
     loop, stop, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
     ports: dict[str, int] = {}
 
@@ -217,7 +241,7 @@ def kvgate_processes(published: Callable[[], Samples]) -> Iterator[dict[str, int
         ready.set()
         while not stop.is_set():
             snapshot.publish(published())
-            for tick in ticks:
+            for tick in ticks if is_busy else ():
                 tick()
             await asyncio.sleep(TICK_SECONDS)
         for runner in runners:
@@ -253,7 +277,8 @@ def _controller(into: CollectorRegistry) -> Callable[[], None]:
 
     def tick() -> None:
         lag.set(chance.random() * 0.01)
-        reconciles.labels("accepted").inc(chance.randint(0, 2))
+        reconciles.labels("unchanged").inc(chance.randint(0, 2))
+        reconciles.labels("written").inc(chance.randint(0, 1))
         durations.observe(chance.lognormvariate(-4, 0.8))
         requests.labels("get", "200").inc(chance.randint(0, 3))
         requests.labels("patch", "200").inc(chance.randint(0, 2))
@@ -288,16 +313,45 @@ def _published(samples: tuple[DeploymentSample, ...], pods: Mapping[str, list[Po
     }
 
 
-def _rollout(pods: Sequence[Pod]) -> RolloutSample:
-    return RolloutSample(wanted=max(1, len(pods)), ready=len(pods), updated=len(pods))
+def _rollout(pods: Sequence[Pod]) -> RolloutSample | None:
+    """Return the replicas; an InferenceDeployment whose spec is not rendered has no Deployment."""
+    if not pods:
+        return None
+    is_under_way = _restarted_at(pods) > time.time()
+    return RolloutSample(wanted=len(pods), ready=len(pods), updated=len(pods) - is_under_way)
+
+
+def _restarted_at(pods: Sequence[Pod]) -> float:
+    """Return the time at which the last pod restarts; 0 for a single pod, and where nothing has begun."""
+    if len(pods) < 2 or not pods[-1].replay.seconds:
+        return 0
+    replay = pods[-1].replay
+    return time.time() + (RESTARTED_SECONDS - replay.seconds) / replay.speed
 
 
 def _pods(sample: DeploymentSample, pods: Sequence[Pod]) -> Iterator[PodSample]:
+    """Return the pods; the first has one percent more KV cache than the others."""
+    smallest, restarted_at = _observed(sample, pods).capacity_tokens, _restarted_at(pods)
     for index, pod in enumerate(pods):
+        is_new = index == len(pods) - 1 and 0 < restarted_at <= time.time()
         yield PodSample(
-            name=f"{sample.name}-{index}", node=f"gpu-{index}", is_ready=True, started_seconds=STARTED_SECONDS,
-            capacity_tokens=_observed(sample, pods).capacity_tokens, usage_ratio=pod.replay.row()["kv_cache_usage"],
+            name=f"{sample.name}-{index}", node=f"gpu-{index}", is_ready=True, restarts=int(is_new),
+            started_seconds=round(restarted_at) if is_new else STARTED_SECONDS,
+            capacity_tokens=smallest and round(smallest * (1 + 0.01 * (not index and len(pods) > 1))),
+            usage_ratio=pod.replay.row()["kv_cache_usage"],
         )  # fmt: skip
+
+
+def _gpus(samples: Iterable[DeploymentSample], pods: Mapping[str, list[Pod]]) -> Iterator[Gpu]:
+    """Return the GPUs of the pods that run: they use what was requested, and one pod has a stranger beside it."""
+    for sample in samples:
+        for index, pod in enumerate(pods.get(sample.name, ())):
+            requested = sample.memory.requested_bytes if sample.memory else 0
+            stranger = 6 * 2**30 * (sample.name == DRIFTING)
+            busy = 100 * min(1.0, pod.replay.row()["requests_running"] / 5)
+            yield Gpu(
+                namespace=NAMESPACE, pod=f"{sample.name}-{index}", index=index, used_bytes=requested + stranger, busy_percent=busy
+            )  # fmt: skip
 
 
 def _observed(sample: DeploymentSample, pods: Sequence[Pod]) -> ObservedSample:

@@ -25,7 +25,7 @@ from PIL import Image
 
 from controlplane.prometheus import Sample, Series
 from pictures.drawing import CANVAS, FAINT, STYLE, TEXT, Box
-from pictures.grafana import Json, Source, Window, everything_chosen
+from pictures.grafana import Json, Source, Window, everything_chosen, marks
 from pictures.panels import draw_panel
 
 WIDTH, MARGIN, HEADER = 1600, 16, 76
@@ -48,6 +48,7 @@ def draw(board: Json, source: Source, window: Window, target: Path) -> None:
 def figure(board: Json, source: Source, window: Window) -> Figure:
     """Draw all panels."""
     window = replace(window, chosen={**everything_chosen(board), **window.chosen})
+    window = replace(window, marks=marks(board, source, window))
     grid_rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
     height = HEADER + grid_rows * ROW + MARGIN
     with mpl.rc_context(STYLE):
@@ -87,6 +88,12 @@ def _head(page: Box, board: Json, window: Window) -> None:
     chosen = "   ".join(f"{name}: {value}" for name, value in window.chosen.items() if value != everything.get(name))
     page.text(2, 26, board["title"], size=16, weight="bold")
     page.text(2, 54, chosen or board["description"], size=9.5, color=FAINT)
+    x = page.width - 2.0
+    for name, colour in sorted({(mark.name, mark.colour) for mark in window.marks}, reverse=True):
+        page.text(x, 54, name, size=9, color=TEXT, align="right")
+        x -= page.width_of(name, size=9) + 10
+        page.inner(x, 47, page.width - x - 3, page.height - 61).fill(colour)
+        x -= 18
     start, end = (datetime.fromtimestamp(at, UTC) for at in (window.start_seconds, window.end_seconds))
     page.text(
         page.width - 2, 26, f"{start:%Y-%m-%d %H:%M:%S} to {end:%H:%M:%S} UTC", size=9.5, color=TEXT, align="right"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,6 +12,8 @@ from controlplane.prometheus import Sample, Series
 Json = dict[str, Any]
 RATE_SCRAPES = 4
 """Scrapes that Grafana has in $__rate_interval, at least."""
+MARK_STEPS = 60
+"""Steps in which the annotations of a window are looked up."""
 _LABEL_VALUES = re.compile(r"label_values\((?:(?P<selector>.+), *)?(?P<label>\w+)\)")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)[^}]*\}|(\w+))")
 _LEGEND_LABEL = re.compile(r"\{\{\s*(\w+)\s*\}\}")
@@ -28,6 +30,16 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """A moment, or a piece of time, that an annotation marks."""
+
+    name: str
+    colour: str
+    start_seconds: float
+    end_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
     """Choice of a user: the time range in Unix seconds, and the variables."""
 
@@ -36,13 +48,15 @@ class Window:
     scrape_seconds: float = 15.0
     chosen: Mapping[str, str] = field(default_factory=dict)
     """Variable → a value or a regular expression."""
+    marks: Sequence[Mark] = ()
+    """Annotations, which every graph shows."""
 
     @property
     def seconds(self) -> float:
         return self.end_seconds - self.start_seconds
 
     def fill(self, text: str, *, step_seconds: float = 0) -> str:
-        """The text with the values of its variables."""
+        """The text with the values of its variables; Grafana leaves what is none, such as the `$1` of label_replace."""
         built_in = {
             "__range": f"{max(1, round(self.seconds))}s",
             "__rate_interval": f"{max(1, round(max(step_seconds, RATE_SCRAPES * self.scrape_seconds)))}s",
@@ -50,7 +64,7 @@ class Window:
 
         def value(found: re.Match[str]) -> str:
             name = found[1] or found[2]
-            return built_in.get(name) or self.chosen[name]
+            return built_in.get(name) or self.chosen.get(name, found[0])
 
         return _VARIABLE.sub(value, text)
 
@@ -63,6 +77,48 @@ def panels(board: Json) -> Iterator[Json]:
 def target_expressions(board: Json) -> Iterator[str]:
     """Return the expressions of every query of every panel."""
     return (target["expr"] for panel in panels(board) for target in panel["targets"])
+
+
+def annotation_expressions(board: Json) -> Iterator[tuple[str, str]]:
+    """(name, expression) of every annotation that Prometheus answers."""
+    return ((each["name"], each["expr"]) for each in _annotations(board))
+
+
+def _annotations(board: Json) -> list[Json]:
+    return [each for each in board.get("annotations", {}).get("list", []) if "expr" in each]
+
+
+def marks(board: Json, source: Source, window: Window) -> list[Mark]:
+    """Annotations in the window: points of time where the value says them, else the times at which the query finds something."""
+    found: list[Mark] = []
+    step = max(1.0, window.seconds / MARK_STEPS)
+    for annotation in _annotations(board):
+        expression, look = (
+            window.fill(annotation["expr"]),
+            {"name": annotation["name"], "colour": annotation["iconColor"]},
+        )
+        for series in source.query_range(
+            expression, start_seconds=window.start_seconds, end_seconds=window.end_seconds, step_seconds=step
+        ):
+            if annotation["useValueForTime"]:
+                times = [(value / 1000, value / 1000) for value in dict.fromkeys(value for _, value in series.points)]
+            else:
+                times = _spans([at for at, _ in series.points], step)
+            found += [Mark(start_seconds=start, end_seconds=end, **look) for start, end in times]
+    return [
+        mark for mark in found if window.start_seconds <= mark.end_seconds and mark.start_seconds <= window.end_seconds
+    ]
+
+
+def _spans(times: Iterable[float], step: float) -> list[tuple[float, float]]:
+    """Neighbours are one piece of time."""
+    found: list[tuple[float, float]] = []
+    for at in times:
+        if found and at - found[-1][1] <= 1.5 * step:
+            found[-1] = (found[-1][0], at)
+        else:
+            found.append((at, at))
+    return found
 
 
 def variable_queries(board: Json) -> Iterator[tuple[str, str]]:

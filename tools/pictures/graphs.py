@@ -32,6 +32,7 @@ class Drawn:
     bars: bool
     width: float
     down_to: str
+    in_legend: bool = True
 
     @property
     def last(self) -> float:
@@ -51,7 +52,8 @@ def read(panel: Json, source: Source, window: Window) -> tuple[list[Drawn], floa
         )
         named = sorted(((series_name(target, one.labels), one.points) for one in series), key=lambda pair: pair[0])
         for name, points in named:
-            found.append(_drawn(panel, name, _with_gaps(points, step), PALETTE[len(found) % len(PALETTE)]))
+            of_palette = sum("color" not in overrides(panel, each.name) for each in found)
+            found.append(_drawn(panel, name, _with_gaps(points, step), PALETTE[of_palette % len(PALETTE)]))
     return found, step
 
 
@@ -66,6 +68,7 @@ def _drawn(panel: Json, name: str, points: Sequence[tuple[float, float]], colour
         bars=own.get("custom.drawStyle", usual.get("drawStyle")) == "bars",
         width=own.get("custom.lineWidth", usual.get("lineWidth") or 2),
         down_to=own.get("custom.fillBelowTo", ""),
+        in_legend=not own.get("custom.hideFrom", {}).get("legend"),
     )
 
 
@@ -85,10 +88,12 @@ def draw_graph(box: Box, panel: Json, source: Source, window: Window) -> bool:
         return False
     defaults = panel["fieldConfig"]["defaults"]
     finite = [abs(value) for one in found for value in one.values if isfinite(value)]
+    finite.append(defaults.get("custom", {}).get("axisSoftMax", 0))
     measure = scale(defaults.get("unit", ""), max(finite, default=0))
     left = 22 + box.width_of(f"1000{measure.suffix}", size=8)
-    axes = _legend(box, panel, found, measure).inner(left, 4, 12, 28).axes()
+    axes = _legend(box, panel, [one for one in found if one.in_legend], measure).inner(left, 4, 12, 28).axes()
     _style(axes, window, measure)
+    _marks(axes, window)
     if any(one.bars for one in found):
         axes.set_xlim(window.start_seconds - step / 2, window.end_seconds + step / 2)
     tops = _bars(axes, [one for one in found if one.bars], measure, step)
@@ -97,6 +102,14 @@ def draw_graph(box: Box, panel: Json, source: Source, window: Window) -> bool:
             _line(axes, one, measure, {other.name: other for other in found})
     _limits(axes, panel, found, measure, tops)
     return True
+
+
+def _marks(axes: Axes, window: Window) -> None:
+    """Draw a dashed line for a moment; a piece of time is shaded too."""
+    for mark in window.marks:
+        axes.axvline(mark.start_seconds, color=mark.colour, linewidth=0.9, linestyle=(0, (4, 3)), zorder=2)
+        if mark.end_seconds > mark.start_seconds:
+            axes.axvspan(mark.start_seconds, mark.end_seconds, color=mark.colour, alpha=0.05, linewidth=0, zorder=0)
 
 
 def _line(axes: Axes, one: Drawn, measure: Scale, others: dict[str, Drawn]) -> None:
@@ -136,7 +149,7 @@ def _limits(axes: Axes, panel: Json, found: list[Drawn], measure: Scale, tops: l
     values += tops
     steps = [step["value"] / measure.divisor for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"][1:]]
     dashed = custom.get("thresholdsStyle", {}).get("mode") == "dashed"
-    softly = [custom["axisSoftMin"]] if "axisSoftMin" in custom else []
+    softly = [custom[end] / measure.divisor for end in ("axisSoftMin", "axisSoftMax") if end in custom]
     low, high = min([*values, *softly], default=0), max([*values, *softly], default=1)
     if dashed:  # as much of them as lies near
         reach = (high - low) or abs(high) or 1
@@ -147,7 +160,7 @@ def _limits(axes: Axes, panel: Json, found: list[Drawn], measure: Scale, tops: l
     if low == high:
         high += abs(high) or 1
     spread = high - low
-    below = 0.01 if softly and low >= softly[0] else 0.06
+    below = 0.01 if softly and low >= min(softly) else 0.06
     axes.set_ylim(low - below * spread, high + 0.06 * spread)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 from pictures.drawing import CARD, EDGE, FAINT, GRID, TEXT, Box
@@ -80,9 +82,10 @@ def _bars(box: Box, panel: Json, source: Source, window: Window) -> bool:
 def table_rows(panel: Json, source: Source, window: Window) -> list[Row]:
     """Merge rows as Grafana does: two rows are one where the labels that they share are equal."""
     rows: list[Row] = []
+    is_alone = len(panel["targets"]) == 1
     for target in panel["targets"]:
         for sample in source.query(window.fill(target["expr"]), at_seconds=window.end_seconds):
-            cells = {**sample.labels, f"Value #{target['refId']}": sample.value}
+            cells = {**sample.labels, "Value" if is_alone else f"Value #{target['refId']}": sample.value}
             fitting = [row for row in rows if _agree(row, sample.labels)]
             if not fitting:
                 rows.append(cells)
@@ -101,8 +104,12 @@ def _table(box: Box, panel: Json, source: Source, window: Window) -> bool:
     if not rows:
         return False
     order = next(step["options"]["indexByName"] for step in panel["transformations"] if step["id"] == "organize")
-    columns = [(name, overrides(panel, name)) for name in sorted(order, key=order.__getitem__)]
+    there = {name for row in rows for name in row}
+    columns = [(name, overrides(panel, name)) for name in sorted(order, key=order.__getitem__) if name in there]
     rows.sort(key=lambda row: [str(row.get(name, "")) for name, _ in columns])
+    for by in panel["options"].get("sortBy", []):
+        name = next(name for name, look in columns if look["displayName"] == by["displayName"])
+        rows.sort(key=lambda row, name=name: row.get(name, -inf), reverse=by["desc"])  # type: ignore[misc]
     places = _places(box, [look.get("custom.width") for _, look in columns])
     for (_, look), (x, width, align) in zip(columns, places, strict=True):
         box.text(
@@ -113,7 +120,7 @@ def _table(box: Box, panel: Json, source: Source, window: Window) -> bool:
         y = 26 + (index + 0.5) * ROW_HEIGHT
         box.inner(12, y - ROW_HEIGHT / 2, 12, box.height - y + ROW_HEIGHT / 2 - 1).fill(GRID)
         for (name, look), (x, width, align) in zip(columns, places, strict=True):
-            text, colour = _cell(row.get(name), look)
+            text, colour = _cell(row.get(name), look, window)
             box.text(x, y, box.shortened(text, width), align=align, color=colour)
     if len(rows) > len(shown):
         box.text(box.width - 14, box.height - 4, f"and {len(rows) - len(shown)} more", align="right", color=FAINT)
@@ -131,13 +138,16 @@ def _places(box: Box, widths: list[float | None]) -> list[tuple[float, float, st
     return places
 
 
-def _cell(value: Any, look: dict[str, Any]) -> tuple[str, str]:
+def _cell(value: Any, look: dict[str, Any], window: Window) -> tuple[str, str]:
     if value is None:
         return "–", FAINT
     if isinstance(value, str):
         return mapped(look.get("mappings", []), value) or (value, TEXT)
+    if look.get("unit") == "dateTimeAsIsoNoDateIfToday":
+        at, now = (datetime.fromtimestamp(seconds, UTC) for seconds in (value / 1000, window.end_seconds))
+        return f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}", TEXT
     colour = threshold_colour(look["thresholds"], value) if "thresholds" in look else TEXT
-    return text_of(look.get("unit", ""), value), colour
+    return text_of(look.get("unit", ""), value, look.get("decimals")), colour
 
 
 _KINDS = {

@@ -17,6 +17,7 @@ _SCALES: dict[str, Steps] = {
     "percentunit": ((0.01, " %"),),
     "reqps": ((1, " /s"),),
     "ops": ((1, " /s"),),
+    "binBps": tuple((size, f"{suffix}/s") for size, suffix in _BINARY),
 }
 _SUFFIX = "suffix:"
 
@@ -40,7 +41,7 @@ class Scale:
 def scale(unit: str, largest: float) -> Scale:
     """Return the scale for numbers up to this one; a unit without steps has one scale."""
     if unit.startswith(_SUFFIX):
-        return Scale(divisor=1, suffix=unit.removeprefix(_SUFFIX))
+        return Scale(divisor=1, suffix=f" {unit.removeprefix(_SUFFIX)}")
     steps = _SCALES.get(unit, ((1, ""),))
     divisor, suffix = next((step for step in steps if abs(largest) >= step[0]), steps[-1])
     return Scale(divisor=divisor, suffix=suffix)

@@ -7,8 +7,18 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as models
 
-from kvgate.monitoring import DEPLOYMENT, FLEET, PROCESSES, board_deployment, board_fleet, board_processes
-from kvgate.monitoring.panels import TITLES, datasource, links, owner_variables
+from kvgate.monitoring import (
+    DEPLOYMENT,
+    FLEET,
+    PROCESSES,
+    board_deployment,
+    board_fleet,
+    board_parts,
+    board_processes,
+)
+from kvgate.monitoring.expressions import CHOSEN, CLUSTER, NAMESPACE
+from kvgate.monitoring.frames import MARKS, TITLES, links, variables
+from kvgate.monitoring.queries import equals
 
 Rows = Mapping[str, Iterable[Builder[models.Panel]]]
 """Title of a row and its panels; without a title the row has no heading."""
@@ -21,18 +31,18 @@ def dashboard_json(uid: str) -> str:
 
 def fleet() -> Dashboard:
     """Return the dashboard of all deployments."""
-    board = _board(
-        FLEET,
-        "All InferenceDeployments: which have little KV cache left, a wrong prediction, a refused spec or unused GPUs; and vLLM pods "
-        "without one.",
-    )
+    about = "All InferenceDeployments in the order of a person on call: who suffers, since when, why, and the runbook that says what to do."
     return _filled(
-        _with_variables(board, many=True),
+        _board(FLEET, about, owners=True, many=True),
         {
-            "": board_fleet.overview(),
-            "Deployments": [board_fleet.every_deployment()],
-            "Predictions": board_fleet.predictions(),
-            "Under load": board_fleet.pressure(),
+            "": board_fleet.now(),
+            "Who suffers, and what to do": [
+                board_fleet.alerts(24, 6, CLUSTER, NAMESPACE),
+                board_fleet.every_deployment(),
+            ],
+            "Since when": board_fleet.since_when(),
+            "Why": board_fleet.why(),
+            "GPUs that memory does not need": board_fleet.capacity(),
             "vLLM without an InferenceDeployment": board_fleet.without_owner(),
         },
     )
@@ -40,30 +50,35 @@ def fleet() -> Dashboard:
 
 def deployment() -> Dashboard:
     """Return the dashboard of one deployment."""
-    board = _board(DEPLOYMENT, "One InferenceDeployment: its predicted and observed KV cache, and its load.")
+    board = _board(
+        DEPLOYMENT, "One InferenceDeployment: what its users feel, since when, why, and what to do.", owners=True
+    )
+    for mark in MARKS:
+        board.annotation(mark)
     return _filled(
-        _with_variables(board, many=False),
+        board,
         {
-            "": [board_deployment.header(), *board_deployment.numbers()],
-            "Predicted against observed": [
-                board_deployment.ledger(),
-                board_deployment.capacity(),
-                board_deployment.usage(),
-                board_deployment.headroom(),
-            ],
-            "Under load": board_deployment.load(),
-            "What users feel, and what the status says": [*board_deployment.users(), board_deployment.conditions()],
+            "": [board_deployment.header(), *board_deployment.now()],
+            "What to do": [board_fleet.alerts(12, 8, *CHOSEN, is_fleet=False), board_deployment.conditions()],
+            "What users feel, since when": board_deployment.users(),
+            "Why: the KV cache (100 % is the expected capacity)": board_deployment.kv_cache(),
+            "Why: the pods": board_deployment.pods(),
+            "Why: prefix cache and offloading": board_parts.caches(),
+            "Why: prefill and decode": board_parts.roles(),
+            "Why: adapters": [board_parts.adapters()],
+            "Why: the GPUs, as DCGM measures them": board_parts.measured_gpus(),
+            "What fits": board_deployment.fits(),
         },
     )
 
 
 def processes() -> Dashboard:
     """Return the dashboard of kvgate itself."""
-    board = _board(PROCESSES, "kvgate's own processes: admission, reconciling, observing, and their resources.")
     return _filled(
-        board.with_variable(datasource()),
+        _board(PROCESSES, "kvgate's own processes: do they run, answer, keep up and learn.", owners=False),
         {
             "": board_processes.numbers(),
+            "Alerts": [board_fleet.alerts(24, 5, equals("inferencedeployment", ""))],
             "Admission": board_processes.admission(),
             "Reconciling": board_processes.reconciling(),
             "Observing": board_processes.observing(),
@@ -72,14 +87,10 @@ def processes() -> Dashboard:
     )
 
 
-def _board(uid: str, description: str) -> Dashboard:
+def _board(uid: str, description: str, *, owners: bool, many: bool = False) -> Dashboard:
     board = Dashboard(TITLES[uid]).uid(uid).description(description).tags(["kvgate"]).timezone("browser")
-    return board.refresh("30s").time("now-3h", "now").tooltip(models.DashboardCursorSync.CROSSHAIR).links(links(uid))
-
-
-def _with_variables(board: Dashboard, *, many: bool) -> Dashboard:
-    board.with_variable(datasource())
-    for variable in owner_variables(many=many):
+    board.refresh("30s").time("now-3h", "now").tooltip(models.DashboardCursorSync.CROSSHAIR).links(links(uid))
+    for variable in variables(owners=owners, many=many):
         board.with_variable(variable)
     return board
 

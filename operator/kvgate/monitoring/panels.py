@@ -1,4 +1,4 @@
-"""The kinds of panels, and the variables and links of the dashboards; grafana-foundation-sdk writes Grafana's JSON."""
+"""The kinds of panels; grafana-foundation-sdk writes Grafana's JSON."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -13,7 +13,6 @@ from grafana_foundation_sdk.builders import (
     table,
     timeseries,
 )
-from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.common import (
     BarGaugeDisplayMode,
     BigValueColorMode,
@@ -30,8 +29,6 @@ from grafana_foundation_sdk.models.common import (
     VizOrientation,
 )
 from grafana_foundation_sdk.models.dashboard import (
-    DashboardLink,
-    DashboardLinkType,
     DataSourceRef,
     DataTransformerConfig,
     DynamicConfigValue,
@@ -41,39 +38,15 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMap,
     ValueMapping,
     ValueMappingResult,
-    VariableOption,
-    VariableRefresh,
-    VariableSort,
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from msgspec import Struct
 
-from kvgate.metrics import registry
-from kvgate.metrics.registry import OWNER_LABELS
-from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET, PROCESSES, queries
-from kvgate.monitoring.expressions import NAMESPACE
-from kvgate.monitoring.queries import select
+from kvgate.monitoring.looks import FROM_ZERO, PLAIN, Axis, Thresholds
 
-GREEN, ORANGE, RED, BLUE, GREY, PURPLE, YELLOW = (
-    "#2f9e44", "#e8890c", "#d6336c", "#4269d0", "#8c959f", "#9467bd", "#d9b310",
-)  # fmt: skip
-A_MINUTE, DAYS = "suffix: / min", "suffix: days"
-"""Units of our own, because Grafana's would turn a hundred of them into hours or weeks."""
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 AnyPanel = TypeVar("AnyPanel", timeseries.Panel, stat.Panel, bargauge.Panel, table.Panel, statetimeline.Panel)
-Thresholds = tuple[tuple[float | None, str], ...]
-"""(lower bound, colour) of each step; the lowest bound is None."""
-
-
-TIGHT: Thresholds = ((None, RED), (0, ORANGE), (queries.HEADROOM_LOW, GREEN))
-WRONG: Thresholds = (
-    (None, ORANGE),
-    (-queries.PREDICTION_ERROR_MAX, GREEN),
-    (queries.PREDICTION_ERROR_MAX, ORANGE),
-)
-FULL: Thresholds = ((None, GREEN), (0.8, ORANGE), (0.95, RED))
-"""Thresholds of headroom, of the prediction's error, and of the KV cache in use."""
 
 
 class About(Struct, frozen=True, kw_only=True):
@@ -87,7 +60,9 @@ class About(Struct, frozen=True, kw_only=True):
     height: int
     no_value: str = "no data"
     decimals: int | None = None
-    thresholds: Thresholds = ((None, BLUE),)
+    thresholds: Thresholds = PLAIN
+    axis: Axis = FROM_ZERO
+    """Of a graph."""
 
 
 class Query(Struct, frozen=True, kw_only=True):
@@ -108,6 +83,7 @@ class Look(Struct, frozen=True, kw_only=True):
     width: int | None = None
     fill_down_to: str = ""
     """The series at which its area ends."""
+    in_legend: bool = True
 
 
 class Column(Struct, frozen=True, kw_only=True):
@@ -118,9 +94,11 @@ class Column(Struct, frozen=True, kw_only=True):
     title: str
     unit: str = ""
     thresholds: Thresholds = ()
-    colours: tuple[tuple[str, str], ...] = ()
-    """(text, its colour)."""
+    colours: tuple[tuple[str, str, str], ...] = ()
+    """(value, the text that stands for it, its colour)."""
+    decimals: int | None = None
     link: str = ""
+    link_title: str = "Open the deployment"
     width: int | None = None
 
 
@@ -159,7 +137,7 @@ class Figure(Struct, frozen=True, kw_only=True):
     expr: str
     description: str
     no_value: str
-    thresholds: Thresholds = ((None, BLUE),)
+    thresholds: Thresholds = PLAIN
     decimals: int | None = None
 
 
@@ -191,11 +169,12 @@ def bars(about: About, query: Query, *, link: str = "") -> bargauge.Panel:
 
 
 def graph(
-    about: About, queries: Iterable[Query], *looks: Look, legend: bool = True, link: str = "", least: float | None = 0
+    about: About, queries: Iterable[Query], *looks: Look, legend: bool = True, link: str = ""
 ) -> timeseries.Panel:
-    """Return a panel of lines over time; thresholds other than the lowest are dashed lines."""
+    """Return a panel of lines over time; thresholds other than the lowest are dashed lines. A name has one colour in all graphs."""
     panel = asking(described(timeseries.Panel(), about), queries)
-    panel.line_width(2).fill_opacity(6).show_points(VisibilityMode.NEVER).span_nulls(span_nulls=False)
+    panel.line_width(2).fill_opacity(6).show_points(VisibilityMode.AUTO).span_nulls(span_nulls=False)
+    panel.color_scheme(dashboard.FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
     panel.tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING))
     panel.legend(
         common.VizLegendOptions()
@@ -206,11 +185,32 @@ def graph(
     if len(about.thresholds) > 1:
         style = common.GraphThresholdsStyleConfig().mode(GraphTresholdsStyleMode.DASHED)
         panel.thresholds_style(style)
-    if least is not None:
-        panel.axis_soft_min(least)
+    if about.axis.low is not None:
+        panel.axis_soft_min(about.axis.low)
+    if about.axis.high is not None:
+        panel.axis_soft_max(about.axis.high)
     for look in looks:
         panel.override_by_name(look.series, _properties(look))
     return panel.data_links([_link(link)]) if link else panel
+
+
+def lines(
+    title: str, unit: str, none: str, description: str, axis: Axis, *series: tuple[str, str, str | Look],
+    width: int = 8, height: int = 8, limits: Thresholds = PLAIN,
+) -> timeseries.Panel:  # fmt: skip
+    """Return a graph of (name, query, its colour or look); an empty colour is one of the palette."""
+    about = About(
+        title=title,
+        unit=unit,
+        no_value=none,
+        description=description,
+        axis=axis,
+        width=width,
+        height=height,
+        thresholds=limits,
+    )
+    looks = [look if isinstance(look, Look) else Look(series=name, colour=look) for name, _, look in series if look]
+    return graph(about, [Query(expr=expression, legend=name) for name, expression, _ in series], *looks)
 
 
 def stacked(about: About, queries: Iterable[Query], *looks: Look, most_bars: int) -> timeseries.Panel:
@@ -240,8 +240,10 @@ def states(
     return panel
 
 
-def rows(about: About, queries: Iterable[Query], columns: tuple[Column, ...], *, hidden: Iterable[str]) -> table.Panel:
-    """Return a table with one row per set of labels that the queries share."""
+def rows(
+    about: About, queries: Iterable[Query], columns: tuple[Column, ...], *, hidden: Iterable[str] = (), worst: str = ""
+) -> table.Panel:
+    """Return a table with one row per set of labels that the queries share; `worst` is the title of the column that sorts it, downwards."""
     panel = asking(described(table.Panel(), about), queries, instant=True).show_header(show_header=True)
     for target in panel.build().targets or []:
         target.format_val = PromQueryFormat.TABLE  # type: ignore[attr-defined]
@@ -255,6 +257,8 @@ def rows(about: About, queries: Iterable[Query], columns: tuple[Column, ...], *,
     )
     for column in columns:
         panel.override_by_name(column.name, list(_column(column)))
+    if worst:
+        panel.sort_by([common.TableSortByFieldState().display_name(worst).desc(desc=True)])
     return panel
 
 
@@ -272,22 +276,26 @@ def _column(column: Column) -> Iterable[DynamicConfigValue]:
     yield DynamicConfigValue("displayName", column.title)
     if column.unit:
         yield DynamicConfigValue("unit", column.unit)
+    if column.decimals is not None:
+        yield DynamicConfigValue("decimals", column.decimals)
     if column.width:
         yield DynamicConfigValue("custom.width", column.width)
     if column.thresholds:
         yield DynamicConfigValue("thresholds", _thresholds(column.thresholds).build())
     if column.colours:
-        yield DynamicConfigValue("mappings", [texts({text: (text, colour) for text, colour in column.colours})])
+        yield DynamicConfigValue("mappings", [texts({value: (text, colour) for value, text, colour in column.colours})])
     if column.thresholds or column.colours:
         yield DynamicConfigValue("custom.cellOptions", {"type": "color-text"})
     if column.link:
-        yield DynamicConfigValue("links", [_link(column.link).build()])
+        yield DynamicConfigValue("links", [_link(column.link, column.link_title).build()])
 
 
 def _properties(look: Look) -> list[DynamicConfigValue]:
     found = [DynamicConfigValue("color", {"mode": FieldColorModeId.FIXED, "fixedColor": look.colour})]
     if look.dashed:
         found.append(DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [8, 6]}))
+    if not look.in_legend:
+        found.append(DynamicConfigValue("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False}))
     if look.width is not None:
         found.append(DynamicConfigValue("custom.lineWidth", look.width))
     if look.line:
@@ -313,49 +321,5 @@ def _last() -> common.ReduceDataOptions:
     return common.ReduceDataOptions().calcs(["lastNotNull"]).values(values=False)
 
 
-def _link(url: str) -> dashboard.DashboardLink:
-    return dashboard.DashboardLink("Open the deployment").url(url)
-
-
-TITLES = {FLEET: "kvgate / Fleet", DEPLOYMENT: "kvgate / Deployment", PROCESSES: "kvgate / kvgate itself"}
-EVERYTHING = dict(zip(OWNER_LABELS, (".*", ".+"), strict=True))
-"""Patterns for all values. Engines without a namespace are included; those without an InferenceDeployment have queries of their own."""
-OF_ROW = "${{__data.fields.{}}}"
-OF_SERIES = "${{__field.labels.{}}}"
-
-
-def datasource() -> dashboard.DatasourceVariable:
-    """Return the variable that chooses the Prometheus."""
-    return dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
-
-
-def owner_variables(*, many: bool) -> tuple[dashboard.QueryVariable, dashboard.QueryVariable]:
-    """Return the variables for the namespace and for an InferenceDeployment in it; with `many`, several or all may be chosen."""
-    first, second = OWNER_LABELS
-    return _values(first, many=many), _values(second, NAMESPACE, many=many)
-
-
-def _values(label: str, *matchers: str, many: bool) -> dashboard.QueryVariable:
-    values = f"label_values({select(registry.DEPLOYMENT_INFO.name, *matchers)}, {label})"
-    variable = dashboard.QueryVariable(label).label(label).query(values).datasource(DATASOURCE)
-    variable.refresh(VariableRefresh.ON_TIME_RANGE_CHANGED).sort(VariableSort.ALPHABETICAL_ASC)
-    if many:
-        variable.multi(multi=True).include_all(include_all=True).all_value(EVERYTHING[label])
-        variable.current(VariableOption(selected=True, text=["All"], value=["$__all"]))
-    return variable
-
-
-def deployment_url(form: str) -> str:
-    """Return the link to the dashboard of one InferenceDeployment; `form` is Grafana's syntax for a label of the row or series."""
-    chosen = "&".join(f"var-{label}={form.format(label)}" for label in OWNER_LABELS)
-    return f"/d/{DEPLOYMENT}?${{datasource:queryparam}}&{chosen}&${{__url_time_range}}"
-
-
-def links(uid: str) -> list[Builder[DashboardLink]]:
-    """Return the links to the other dashboards, with the data source and the time range; `All` of one is no value of another."""
-    return [
-        dashboard.DashboardLink(TITLES[other].removeprefix("kvgate / "))
-        .type(DashboardLinkType.LINK).icon("dashboard").url(f"/d/{other}?${{datasource:queryparam}}")
-        .keep_time(keep_time=True)
-        for other in DASHBOARDS if other != uid
-    ]  # fmt: skip
+def _link(url: str, title: str = "Open the deployment") -> dashboard.DashboardLink:
+    return dashboard.DashboardLink(title).url(url)

@@ -21,6 +21,11 @@ def equals(label: str, value: str) -> str:
     return f'{label}="{value}"'
 
 
+def unlike(label: str, value: str) -> str:
+    """Return a matcher: the label has another value, or none."""
+    return f'{label}!="{value}"'
+
+
 def present(label: str) -> str:
     """Return a matcher: the series has this label."""
     return f'{label}!=""'

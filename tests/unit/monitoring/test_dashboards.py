@@ -1,5 +1,6 @@
 """The dashboards as Grafana reads them: names, links, units and places."""
 
+import ast
 import builtins
 import json
 import re
@@ -10,42 +11,40 @@ from typing import Any
 
 import pytest
 
+from fleet.monitored import judged_samples
 from generate.files import dashboard
+from kvgate.controller.observe import ScrapeResult
+from kvgate.controller.starts import ObservedStarts
+from kvgate.judge.assess import Decision
 from kvgate.metrics import registry
-from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET
+from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET, board_deployment, board_processes
+from kvgate.monitoring.alerts import ALERTS
 from kvgate.monitoring.dashboards import dashboard_json
-from kvgate.monitoring.panels import GREEN, ORANGE, RED
+from kvgate.monitoring.expressions import DCGM
+from kvgate.monitoring.looks import GREEN, ORANGE, RED
+from kvgate.monitoring.queries import RECORDING_RULES
 from kvgate.vllm.metric_names import SCRAPED_NAMES
-from pictures.grafana import panels, target_expressions, variable_queries
+from kvgate.webhook.review import INVALID
+from pictures.grafana import annotation_expressions, panels, target_expressions, variable_queries
+from support.chart import ROOT
 
 NOT_ON_A_DASHBOARD: dict[str, str] = {
+    "kvgate_kv_cache_capacity_bytes": "the term kv_cache of the ledger shows the expected one, and the graph in tokens the interval",
+    "kvgate_kv_cache_demand_bytes": "the demand in tokens is shown, with the denominator of the capacity",
+    "kvgate_observed_kv_cache_headroom_tokens": "the ratio is shown, with the denominator of the predicted headroom",
+    "kvgate_pod_ready": "the graph of the replicas shows how many are ready",
     "kvgate_background_errors_total": "0 for ever unless kvgate has a defect or the API server is away; the log says which",
     "kvgate_model_resolutions_total": "0 for ever unless models.resolve is hub, which is off by default",
     "kvgate_models_waiting": "0 for ever unless models.resolve is hub, which is off by default",
     "kvgate_pinned_kv_cache_tokens": "the band of the predicted interval, which has no width then, shows it",
     "kvgate_forgone_kv_cache_bytes": "it never changes while a verdict stands; it is for reports about a fleet",
     "kvgate_host_memory_bytes": "it never changes while a verdict stands; alerts about pods compare it with cAdvisor's figures",
-    "kvgate_kv_cache_demand_tokens": "alerts compare it with the observed capacity; panels show the demand in bytes",
-    "kvgate_load_budget_seconds": "alerts about starts compare with it",
-    "kvgate_observed_kv_cache_headroom_ratio": "the recording rule of that name has it",
-    "kvgate_observed_kv_cache_headroom_tokens": "panels show the ratio",
-    "kvgate_pod_info": "it joins other series with their owner",
-    "kvgate_pod_kv_cache_capacity_tokens": "panels show the smallest of all pods",
-    "kvgate_pod_kv_cache_headroom_tokens": "panels show the smallest of all pods",
-    "kvgate_pod_ready": "alerts about starts need it",
-    "kvgate_pod_restarts_total": "alerts about starts need it",
-    "kvgate_pod_start_time_seconds": "alerts about starts need it",
-    "kvgate_queue_depth": "alerts about kvgate itself need it",
-    "kvgate_ready_replicas": "alerts about replicas need it",
-    "kvgate_recalibrated_kv_cache_capacity_tokens": "absent unless a verdict stands that would be another one now",
-    "kvgate_replicas": "alerts about replicas need it",
-    "kvgate_updated_replicas": "alerts about replicas need it",
     "kvgate_models_stored": "0 for ever unless models.resolve is hub, which is off by default",
 }
 """Metrics of ours that no panel shows, each with the reason."""
 OF_THE_PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
 """What prometheus_client exports of every process; kvgate's targets serve them."""
-NAME = re.compile(r"\b(?:vllm:|kvgate[_:]|process_)[a-z_:]+")
+NAME = re.compile(r"\b(?:vllm:|kvgate[_:]|process_|DCGM_)[A-Za-z0-9_:]+")
 SUFFIXES = ("_bucket", "_sum", "_count")
 
 
@@ -60,8 +59,9 @@ def load(uid: str) -> dict[str, Any]:
 
 
 def expressions(board: dict[str, Any]) -> Iterator[str]:
-    """Of panels and of variables."""
+    """Of panels, of annotations and of variables."""
     yield from target_expressions(board)
+    yield from (expression for _, expression in annotation_expressions(board))
     yield from (selector for _, selector in variable_queries(board))
 
 
@@ -83,7 +83,8 @@ def test_a_dashboard_has_its_uid_and_no_id(board: dict[str, Any]) -> None:
 
 
 def test_every_metric_that_is_asked_for_exists(board: dict[str, Any]) -> None:
-    known = {metric.name for metric in registry.METRICS} | SCRAPED_NAMES | OF_THE_PROCESS
+    recorded = {rule.name for rule in RECORDING_RULES}
+    known = {metric.name for metric in registry.METRICS} | SCRAPED_NAMES | OF_THE_PROCESS | recorded | {*DCGM}
     asked = {name for expression in expressions(board) for name in metric_names(expression)}
     assert asked
     assert asked - known == set()
@@ -129,15 +130,113 @@ def test_all_of_the_fleet_is_not_handed_to_a_dashboard_of_one(board: dict[str, A
     assert all(link["keepTime"] for link in board["links"])
 
 
+def links_of(uid: str, column: str) -> list[str]:
+    """Addresses behind a column of the tables."""
+    return [
+        found["value"][0]["url"]
+        for panel in panels(load(uid)) if panel["type"] == "table"
+        for override in panel["fieldConfig"]["overrides"] if override["matcher"]["options"] == column
+        for found in override["properties"] if found["id"] == "links"
+    ]  # fmt: skip
+
+
 def test_a_row_of_the_fleet_leads_to_its_deployment() -> None:
-    (table,) = (panel for panel in panels(load(FLEET)) if panel["type"] == "table")
-    links = [found["value"][0]["url"] for override in table["fieldConfig"]["overrides"]
-             for found in override["properties"] if found["id"] == "links"]  # fmt: skip
     variables = {variable["name"] for variable in load(DEPLOYMENT)["templating"]["list"]}
-    (url,) = links
-    assert set(re.findall(r"var-(\w+)=", url)) <= variables
-    assert "${__data.fields.namespace}" in url
-    assert "${__data.fields.inferencedeployment}" in url
+    for url in links_of(FLEET, "inferencedeployment"):
+        assert re.findall(r"var-(\w+)=", url) == ["cluster", "namespace", "inferencedeployment"]
+        assert set(re.findall(r"var-(\w+)=", url)) <= variables
+        assert "${__data.fields.inferencedeployment}" in url
+
+
+def test_an_alert_leads_to_its_runbook(board: dict[str, Any]) -> None:
+    assert links_of(board["uid"], "alertname") == ["${runbooks}/${__data.fields.alertname}.md"]
+    (runbooks,) = (variable for variable in board["templating"]["list"] if variable["name"] == "runbooks")
+    for alert in ALERTS:
+        assert (ROOT / runbooks["query"] / f"{alert.name}.md").is_file()
+
+
+def test_cluster_and_filters_can_be_chosen_everywhere(board: dict[str, Any]) -> None:
+    types = {variable["name"]: variable["type"] for variable in board["templating"]["list"]}
+    assert (types["cluster"], types["filters"]) == ("query", "adhoc")
+    for expression in target_expressions(board):
+        for selector in re.findall(r"((?:kvgate_|vllm:)\w+)(\{[^}]*\})?", expression):
+            assert 'cluster=~"$cluster"' in selector[1] or selector[0] == registry.BUILD_INFO.name, selector
+
+
+def test_axes_do_not_exaggerate(board: dict[str, Any]) -> None:
+    """An axis begins at 0, or shows at least a fifth on both sides of what it compares; a ratio is seen up to 1."""
+    for panel in panels(board):
+        if panel["type"] != "timeseries":
+            continue
+        defaults = panel["fieldConfig"]["defaults"]
+        low, high = defaults["custom"]["axisSoftMin"], defaults["custom"].get("axisSoftMax")
+        assert low == 0 or (low, high) in {(0.8, 1.2), (-0.2, 0.2)}, panel["title"]
+        assert defaults["unit"] != "percentunit" or high is not None, panel["title"]
+
+
+def test_the_denominator_of_the_kv_cache_is_the_expected_capacity_everywhere() -> None:
+    row = [
+        panel
+        for panel in panels(load(DEPLOYMENT))
+        if "100 % is the expected predicted capacity" in panel["description"]
+    ]
+    assert len(row) == 3
+    for panel in row:
+        for target in panel["targets"]:
+            assert target["expr"].count("kvgate_kv_cache_capacity_tokens") or "headroom_ratio" in target["expr"], (
+                target["expr"]
+            )
+
+
+def test_a_band_has_one_entry_in_the_legend() -> None:
+    for panel in panels(load(DEPLOYMENT)):
+        names = {target["legendFormat"] for target in panel["targets"]}
+        hidden = {
+            override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]
+            for found in override["properties"] if found["id"] == "custom.hideFrom"
+        }  # fmt: skip
+        assert hidden == {name for name in names if name.startswith("predicted, ")}, panel["title"]
+
+
+def test_starts_rollouts_and_alerts_are_marked_on_the_graphs() -> None:
+    marks = {mark["name"]: mark for mark in load(DEPLOYMENT)["annotations"]["list"]}
+    assert list(marks) == ["Start of an engine", "Rollout", "Alert"]
+    assert marks["Start of an engine"]["useValueForTime"]
+    assert marks["Start of an engine"]["expr"].startswith("1000 * ")
+
+
+def literals(path: str, called: str) -> set[str]:
+    """Texts that are assigned to a variable, or given as an argument, of this name in a file of the package."""
+    tree = ast.parse((ROOT / "operator/kvgate" / path).read_text(encoding="utf-8"))
+    values: list[ast.AST] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == called:
+            values.append(node.value)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == called:
+            values.append(node.value)
+    constants = (each for value in values for each in ast.walk(value) if isinstance(each, ast.Constant))
+    return {each.value for each in constants if isinstance(each.value, str)}
+
+
+@pytest.mark.parametrize(
+    ("shown", "emitted"),
+    [
+        pytest.param(board_processes.DECISIONS, {*Decision, INVALID}, id="admission"),
+        pytest.param(board_processes.RECONCILE_RESULTS, literals("controller/reconcile.py", "result"), id="reconcile"),
+        pytest.param(board_processes.SCRAPE_RESULTS, {*ScrapeResult}, id="scrape"),
+        pytest.param(board_processes.START_STATES, {*ObservedStarts(None).states}, id="starts"),
+    ],
+)
+def test_the_values_that_are_shown_are_those_that_the_code_emits(
+    shown: tuple[tuple[str, str], ...], emitted: set[str]
+) -> None:
+    assert {value for value, _ in shown} == emitted
+    assert len({colour for _, colour in shown}) == len(shown), "told apart"
+
+
+def test_the_terms_of_the_ledger_are_those_that_are_exported() -> None:
+    exported = {term for sample in judged_samples() if sample.memory for term, _ in sample.memory.terms}
+    assert exported | {"lora", "correction"} == {term for term, _, _ in board_deployment.TERMS}
 
 
 def test_no_two_panels_overlap_and_none_leaves_the_grid(board: dict[str, Any]) -> None:
