@@ -40,6 +40,7 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "crds.keep": ({}, {"crds": {"keep": False}}),
     "crds.userRoles": ({}, {"crds": {"userRoles": False}}),
     "calibration.images": ({}, {"calibration": {"images": ["registry.example/team/*"]}}),
+    "calibration.readNodes": ({}, {"calibration": {"readNodes": True}}),
     "calibration.scope": ({}, {"calibration": {"scope": "Cluster"}}),
     "models.resolve": ({}, HUB),
     "models.resolveSeconds": (HUB, {"models": {"resolve": "hub", "resolveSeconds": 30}}),

@@ -9,7 +9,7 @@ from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition
 from kvgate.catalogue.lookup import accelerators_json
 from kvgate.catalogue.models import entries_jsonl
-from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, OWN_NAMESPACE_RULES, RULES
+from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, NODE_RULES, OWN_NAMESPACE_RULES, RULES
 from kvgate.manifests.platforms.readers import resources_in_cluster
 from kvgate.monitoring import DASHBOARDS
 from kvgate.monitoring.openshift import console_json
@@ -47,7 +47,11 @@ GENERATED: tuple[Generated, ...] = (
     (
         deployment_files.RULES_TEMPLATE,
         lambda: deployment_files.rules_template(
-            controllerRules=RULES, ownNamespaceRules=OWN_NAMESPACE_RULES, modelRules=MODEL_RULES, leaseRules=LEASE_RULES
+            controllerRules=RULES,
+            ownNamespaceRules=OWN_NAMESPACE_RULES,
+            modelRules=MODEL_RULES,
+            nodeRules=NODE_RULES,
+            leaseRules=LEASE_RULES,
         ),
     ),
     (deployment_files.RULE_FILE, deployment_files.rules_yaml),

@@ -51,6 +51,12 @@
   verbs: [get, create, patch]
   resourceNames: [{{ include "kvgate.fullname" . }}-models]
 {{- end }}
+{{- define "kvgate.nodeRules" -}}
+# labels with the driver and the product of the GPUs that an engine ran on
+- apiGroups: ['']
+  resources: [nodes]
+  verbs: [get]
+{{- end }}
 {{- define "kvgate.leaseRules" -}}
 # the other controllers of the same namespaces; create cannot be limited to a name
 - apiGroups: [coordination.k8s.io]

@@ -1,10 +1,15 @@
 """Starts as they are made of what an engine reports, and why one corrects nothing, in words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kvgate.budget import Budget, Calibration, GpuAtStart, ObservedStart, StartState, observed_start
+from kvgate.budget.non_torch import startup_slack
 from kvgate.budget.units import format_gib, gib
 
+NEIGHBOUR_BYTES = gib(0.5)
+"""Memory in use before the start, beyond the most that the engine itself takes, from which another process is the explanation."""
+SAME_GPU_PERCENT = 5
+"""Cards of one name report memory that differs by less: with and without ECC, under Windows, by driver."""
 LOG_ROUNDING_BYTES = gib(0.005)
 """Logs print GiB with two decimals."""
 
@@ -36,6 +41,20 @@ def start_of_bytes(
         available_kv_cache_bytes=available_kv_cache_bytes, resolution_bytes=resolution_bytes, source=source,
         compile_cache=compile_cache,
     )  # fmt: skip
+
+
+def gpu_at_start(budget: Budget, memory: Iterable[tuple[int | None, int | None]]) -> GpuAtStart:
+    """Return what a log shows about the GPUs before the start: vLLM prints (total, free) bytes of each since 0.11.
+
+    A GPU with less memory than its type has is a slice, whose other parts somebody else may use.
+    """
+    request = budget.request
+    own = startup_slack(request.accelerator, budget.accounting, request.settings.parallelism).high + NEIGHBOUR_BYTES
+    least = request.accelerator.memory_bytes * (100 - SAME_GPU_PERCENT) // 100
+    held = [max(least - total, total - free - own) for total, free in memory if total is not None and free is not None]
+    if not held:
+        return GpuAtStart.UNKNOWN
+    return GpuAtStart.SHARED if max(held) > 0 else GpuAtStart.EMPTY
 
 
 def unused_text(calibration: Calibration, start: ObservedStart) -> str | None:

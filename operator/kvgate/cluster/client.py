@@ -1,7 +1,7 @@
 """The few requests that the controller makes, each with a time limit and kvgate's own errors."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from operator import methodcaller
 from typing import Any, Self
 
@@ -55,6 +55,7 @@ PODS = Kind(group="", version="v1", kind="Pod", plural="pods")
 REPLICA_SETS = Kind(group="apps", version="v1", kind="ReplicaSet", plural="replicasets")
 CONFIG_MAPS = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
 LEASES = Kind(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
+NODES = Kind(group="", version="v1", kind="Node", plural="nodes")
 EVENTS = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
 
 
@@ -78,7 +79,7 @@ class Cluster:
     async def close(self) -> None:
         await self._client.close()
 
-    async def find(self, kind: Kind, namespace: str, name: str) -> Document | None:
+    async def find(self, kind: Kind, namespace: str | None, name: str) -> Document | None:
         """Return the object, or None where there is none."""
         try:
             return await self._send("get", kind.resource, "get", kind.path(namespace, name))
@@ -148,13 +149,18 @@ class Cluster:
 
     async def log(self, namespace: str, pod: str, container: str, *, of_previous: bool) -> str:
         """Return the last lines of a container's log, or of the log before its last restart."""
-        query = {"container": container, "previous": str(of_previous).lower()}
-        limits = {"tailLines": LOG_LINES, "limitBytes": LOG_BYTES}
+        limits = {"previous": str(of_previous).lower(), "tailLines": LOG_LINES, "limitBytes": LOG_BYTES}
+        return await self._log(namespace, pod, {"container": container, **limits})
+
+    async def log_of_start(self, namespace: str, pod: str, container: str) -> str:
+        """Return the first lines of a container's log."""
+        return await self._log(namespace, pod, {"container": container, "limitBytes": LOG_BYTES})
+
+    async def _log(self, namespace: str, pod: str, query: Mapping[str, object]) -> str:
         return str(
             await self._receive(
                 "get", "pods/log", "get", f"{PODS.path(namespace, pod)}/log", _log_text,
-                timeout_seconds=LOG_TIMEOUT_SECONDS, query_params=[*query.items(), *limits.items()],
-                header_params={"Accept": "*/*"},
+                timeout_seconds=LOG_TIMEOUT_SECONDS, query_params=[*query.items()], header_params={"Accept": "*/*"},
             )
         )  # fmt: skip
 

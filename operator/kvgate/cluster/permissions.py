@@ -1,6 +1,7 @@
 """Permissions of the controller, each with its reason. The chart's roles are made from them, and a test compares them with the audit log.
 
-The controller reads no Secrets, because pods, its own one too, get tokens by reference, and no nodes. It reads pods and never changes
+The controller reads no Secrets, because pods, its own one too, get tokens by reference, and nodes only
+where `calibration.readNodes` is set. It reads pods and never changes
 them; of a log, which may hold prompts, it keeps vLLM's message alone. It deletes nothing: children are deleted with their owner.
 """
 
@@ -86,6 +87,16 @@ OWN_NAMESPACE_RULES: tuple[Permission, ...] = (
     ),
 )
 """Permissions in the controller's own namespace."""
+
+NODE_RULES: tuple[Permission, ...] = (
+    Permission(
+        group="",
+        resources=("nodes",),
+        verbs=("get",),
+        why="labels with the driver and the product of the GPUs that an engine ran on",
+    ),
+)
+"""Permissions in the whole cluster where `calibration.readNodes` is set."""
 
 MODEL_RULES: tuple[Permission, ...] = (
     Permission(

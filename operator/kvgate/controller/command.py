@@ -50,6 +50,11 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
     help="Name of the 16 ConfigMaps in which observed starts are stored: NAME-0 to NAME-15. NAME itself, in which older releases stored"
     " them, is read as well. Without it they are lost when the process ends.",
 )
+@click.option(
+    "--read-nodes",
+    is_flag=True,
+    help="Read the labels of nodes: starts under another driver or GPU product then count as starts of a neighbour.",
+)
 @calibration_options(IMAGES.values())
 @click.option(
     "--models",

@@ -59,6 +59,7 @@ def crash_of(pod: Pod, logged: StartFailure | None = None) -> Crash | None:
             available_kv_cache_bytes=failure.available_bytes if failure.kind in _OF_KV_CACHE else None,
             declared_image=pod.declared_image,
             image=pod.image,
+            node=pod.node,
         )
     if pod.restarts < UNKNOWN_RESTARTS:
         return None

@@ -334,6 +334,7 @@ class Observer:
                     reading=found.reading,
                     declared_image=pod.declared_image,
                     image=pod.image,
+                    node=pod.node,
                 )
                 for pod, found in asked
                 if found.reading is not None

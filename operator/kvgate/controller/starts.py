@@ -11,20 +11,30 @@ from datetime import UTC, datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate import catalogue
 from kvgate.api.base import Document
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget import Budget, Calibration, ObservedStart, Origin, StartState
+from kvgate.budget import Budget, Calibration, GpuAtStart, ObservedStart, Origin, StartState
 from kvgate.calibration.keeping import fitting, with_start
-from kvgate.calibration.observed import start_of_blocks, start_of_bytes, unused_text, unused_texts
+from kvgate.calibration.observed import (
+    SAME_GPU_PERCENT,
+    gpu_at_start,
+    start_of_blocks,
+    start_of_bytes,
+    unused_text,
+    unused_texts,
+)
 from kvgate.calibration.records import Records, read_records
 from kvgate.calibration.shards import MAX_TICKS, SALTS, SHARDS, Store, is_frozen, next_revision, shard_name, shard_of
 from kvgate.calibration.trust import Trust, image_repository
 from kvgate.cluster.client import CONFIG_MAPS, Cluster
 from kvgate.cluster.errors import ApiError, Conflict
+from kvgate.controller.nodes import NodeFacts, Nodes
 from kvgate.judge.assess import Assessment
 from kvgate.rendering.observation import Crash, RunningEngine
-from kvgate.rendering.pod import VLLM_ALONE
+from kvgate.rendering.pod import CONTAINER, VLLM_ALONE
 from kvgate.runtime.background import Troubles
+from kvgate.sources.startup_log import UnusableLog, read_startup_log
 
 KEY = "starts.jsonl"
 """Key in the ConfigMap's data."""
@@ -66,9 +76,10 @@ class ObservedStarts:
 
     def __init__(
         self, config_map: ConfigMapName | None, trust: Trust = VLLM_ALONE, *, clock: Callable[[], float] = time.time,
-        salt: int | None = None,
+        salt: int | None = None, nodes: "Nodes | None" = None,
     ) -> None:  # fmt: skip
-        """`config_map` is the one of older releases; the names of the shards begin with its name."""
+        """`config_map` is the one of older releases; the names of the shards begin with its name. Without `nodes` no node is read."""
+        self._nodes = nodes
         self._place = config_map
         self._trust = trust
         self._clock = clock
@@ -163,10 +174,26 @@ class ObservedStarts:
         if distrust:
             return distrust
         image = image_repository(seen.image) + "@" + seen.image.rpartition("@")[2]
+        node = await self._nodes.of(cluster, seen.node) if self._nodes else NodeFacts()
+        known = catalogue.find_accelerator(node.product) if node.product else None
+        judged_bytes = budget.request.accelerator.memory_bytes if budget else 0
+        is_slice = known is not None and judged_bytes * 100 < known.memory_bytes * (100 - SAME_GPU_PERCENT)
+        if known is not None and known.name != start.key.accelerator and not is_slice:
+            return (
+                f"node {seen.node} has {node.product}, which is no {start.key.accelerator}: the start teaches nothing"
+            )
         start = replace(
-            start, origin=Origin.POD, namespace=owner.namespace, owner=owner.name, pod=seen.pod, image=image
-        )
+            start, origin=Origin.POD, namespace=owner.namespace, owner=owner.name, pod=seen.pod, image=image,
+            driver=node.driver, product=node.product, gpu_at_start=GpuAtStart.SHARED if node.is_shared else GpuAtStart.UNKNOWN,
+        )  # fmt: skip
+        if budget and isinstance(seen, RunningEngine) and self._is_news(start):
+            start = await _with_log(cluster, budget, start)
         return await self.add(cluster, start)
+
+    def _is_news(self, start: ObservedStart) -> bool:
+        """True where the start adds something to what is known, so that its log is worth a request."""
+        known = self._store.starts_of(shard_of(start.namespace))
+        return with_start(known, start) is not known
 
     async def add(self, cluster: Cluster, start: ObservedStart) -> str:
         """Store a start, unless the same is known. Returns the reason why it is not used or not stored, or "".
@@ -241,3 +268,21 @@ def _start(budget: Budget, seen: RunningEngine | Crash, source: str) -> Observed
     if seen.available_kv_cache_bytes is None or budget.request.settings.parallelism.pipeline > 1:
         return None
     return start_of_bytes(budget, seen.available_kv_cache_bytes, source=f"{source} (refused to start)")
+
+
+async def _with_log(cluster: Cluster, budget: Budget, start: ObservedStart) -> ObservedStart:
+    """Add what the beginning of the engine's log shows about the GPU and the compile cache; nothing where it cannot be read.
+
+    A log may hold prompts: nothing else of it is kept.
+    """
+    try:
+        text = await cluster.log_of_start(start.namespace, start.pod, CONTAINER)
+        log = await asyncio.to_thread(read_startup_log, text)
+    except (ApiError, UnusableLog):
+        return start
+    occupied = gpu_at_start(budget, ((rank.total_bytes, rank.free_bytes) for rank in log.ranks))
+    return replace(
+        start,
+        gpu_at_start=GpuAtStart.SHARED if start.gpu_at_start is GpuAtStart.SHARED else occupied,
+        compile_cache=log.circumstances.get("compile_cache", ""),
+    )

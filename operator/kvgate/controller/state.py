@@ -13,6 +13,7 @@ from kvgate.calibration.trust import Trust
 from kvgate.cluster import leases
 from kvgate.controller.leadership import Gate
 from kvgate.controller.model_store import ModelStore
+from kvgate.controller.nodes import Nodes
 from kvgate.controller.observe import ScrapeInstruments
 from kvgate.controller.reconcile import ReconcileInstruments
 from kvgate.controller.resolving import ResolvingInstruments
@@ -45,6 +46,8 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     """ConfigMap of the observed starts."""
     trust: Trust = VLLM_ALONE
     """Rule about whose starts correct predictions."""
+    read_nodes: bool = False
+    """True where the labels of nodes may be read, for driver and product of the GPUs."""
     models_map: ConfigMapName | None = None
     """ConfigMap of the fetched models; None where the hub is asked for nothing."""
     resolve_seconds: float = RESOLVE_SECONDS
@@ -132,7 +135,9 @@ class Process:
         self.gate = Gate()
         self.health = Health(resync_seconds=self.options.resync_seconds)
         self.deployments = DeploymentSnapshot()
-        self.starts = ObservedStarts(self.options.calibration_map, self.options.trust)
+        self.starts = ObservedStarts(
+            self.options.calibration_map, self.options.trust, nodes=Nodes() if self.options.read_nodes else None
+        )
         self.models = ModelStore(self.options.models_map)
         known = gauge(metrics.CALIBRATION_STARTS, self.registry)
         for state in self.starts.states:

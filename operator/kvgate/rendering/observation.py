@@ -31,6 +31,7 @@ class RunningEngine(Struct, frozen=True, kw_only=True):
     """Image as the pod's spec names it."""
     image: str = ""
     """Image that ran, as the container runtime reports it."""
+    node: str = ""
 
 
 class PodTrouble(Struct, frozen=True, kw_only=True):
@@ -53,6 +54,7 @@ class Crash(Struct, frozen=True, kw_only=True):
     declared_image: str = ""
     image: str = ""
     """Image that ran, as for a RunningEngine."""
+    node: str = ""
 
     @property
     def is_of_memory(self) -> bool:

@@ -14,9 +14,10 @@ from kvgate.budget.units import gib
 from kvgate.calibration.keeping import MAX_TEXT_BYTES, with_start
 from kvgate.calibration.records import MAX_STARTS, read_records, write_records
 from kvgate.calibration.shards import SALTS, SHARDS, setting_id, shard_of
-from kvgate.cluster.client import CONFIG_MAPS, Kind
-from kvgate.cluster.errors import Conflict
+from kvgate.cluster.client import CONFIG_MAPS, NODES, Kind
+from kvgate.cluster.errors import Conflict, Unavailable
 from kvgate.controller.decision import assess_owner
+from kvgate.controller.nodes import Nodes
 from kvgate.controller.pods import pod_of
 from kvgate.controller.starts import KEY, ConfigMapName, ObservedStarts
 from kvgate.rendering.observation import Crash, RunningEngine
@@ -38,6 +39,14 @@ class FakeCluster:
     def __init__(self, text: str | None = None, old: str | None = None) -> None:
         self.texts = {name: given for name, given in ((SHARD, text), (PLACE.name, old)) if given is not None}
         self.writes = 0
+        self.logs: dict[str, str] = {}
+        self.labels: dict[str, dict[str, str]] = {}
+
+    async def log_of_start(self, namespace: str, pod: str, container: str) -> str:
+        assert container == "vllm"
+        if pod not in self.logs:
+            raise Unavailable("get", "pods/log", "no such log")
+        return self.logs[pod]
 
     @property
     def text(self) -> str | None:
@@ -47,7 +56,9 @@ class FakeCluster:
     def text(self, text: str | None) -> None:
         self.texts = {**self.texts, SHARD: text} if text is not None else {}
 
-    async def find(self, kind: Kind, namespace: str, name: str) -> Document | None:
+    async def find(self, kind: Kind, namespace: str | None, name: str) -> Document | None:
+        if kind is NODES:
+            return {"metadata": {"labels": self.labels[name]}} if name in self.labels else None
         assert (kind, namespace) == (CONFIG_MAPS, PLACE.namespace)
         if name not in self.texts:
             return None
@@ -119,7 +130,7 @@ async def test_a_start_is_kept_once_and_survives_a_restart() -> None:
 class SlowCluster(FakeCluster):
     """Lets others run between a question and its answer."""
 
-    async def find(self, kind: Kind, namespace: str, name: str) -> Document | None:
+    async def find(self, kind: Kind, namespace: str | None, name: str) -> Document | None:
         found = await super().find(kind, namespace, name)
         await turns()
         return found
@@ -336,7 +347,7 @@ async def test_a_truncated_or_foreign_config_map_is_told_once_and_teaches_nothin
 
 async def test_a_config_map_without_data_is_an_empty_one() -> None:
     class Bare(FakeCluster):
-        async def find(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        async def find(self, kind: Kind, namespace: str | None, name: str) -> Document | None:
             return {"data": None}
 
     starts = ObservedStarts(PLACE)
@@ -497,3 +508,87 @@ async def test_a_tenant_who_fills_its_shard_costs_no_namespace_of_another_one() 
     kept = {start.namespace for start in starts.calibration.starts}
     assert kept == {"flood", *namespaces}
     assert len(cluster.texts) <= SHARDS
+
+
+# ── what the log and the node show ────────────────────────────────────────────────────────────────────────────────
+
+
+def a_log(free: str, total: str = "79.19", pod: str = "a") -> dict[str, str]:
+    lines = (
+        "(EngineCore pid=7) INFO 11-23 10:00:00 [gpu_worker.py:9] Available KV cache memory: 50.00 GiB",
+        f"(EngineCore pid=7) INFO 11-23 10:00:09 [gpu_worker.py:9] Free memory on device ({free}/{total} GiB) on startup. Desired GPU",
+    )
+    return {pod: "\n".join(("(APIServer pid=1) INFO [api_server.py:1] vLLM API server version 0.33.0", *lines))}
+
+
+async def of_engine(
+    cluster: FakeCluster, starts: ObservedStarts, *, percent: int = 92, pod: str = "a", node: str = ""
+) -> ObservedStart | str:
+    owner = an_owner(vllm={"maxNumSeqs": 4})
+    assessment = assess_owner(owner, "").assessment
+    assert assessment.effective is not None
+    assert assessment.effective.num_blocks is not None
+    blocks = assessment.effective.num_blocks.expected * percent // 100
+    engine = RunningEngine(
+        pod=pod, template_hash="", reading=EngineReading(num_gpu_blocks=blocks, block_size=16), node=node,
+        declared_image="vllm/vllm-openai:v0.33.0", image=IMAGE,
+    )  # fmt: skip
+    told = await starts.learn(cluster, owner, assessment, engine)  # type: ignore[arg-type]
+    return next((start for start in starts.calibration.starts if start.pod == pod), told)
+
+
+@pytest.mark.parametrize(
+    ("logs", "shown", "state"),
+    [
+        (a_log("78.60"), "Empty", "used"), (a_log("60.00"), "Shared", "shared"), ({}, "Unknown", "shared"),
+        ({"a": "nothing of vLLM"}, "Unknown", "shared"), (a_log("30.00", "39.00"), "Shared", "shared"),
+    ],
+    ids=["an empty GPU", "a neighbour", "no log", "no figures", "a slice"],
+)  # fmt: skip
+async def test_the_log_of_the_start_shows_whether_the_gpu_was_empty(
+    logs: dict[str, str], shown: str, state: str
+) -> None:
+    cluster, starts = FakeCluster(), observed_starts()
+    cluster.logs = logs
+    start = await of_engine(cluster, starts)
+    assert isinstance(start, ObservedStart)
+    assert (start.gpu_at_start, starts.calibration.state(start)) == (shown, state)
+
+
+LABELS = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/cuda.driver-version.full": "580.95.05"}
+
+
+async def test_driver_and_product_come_from_the_nodes_labels_where_they_may_be_read() -> None:
+    cluster = FakeCluster()
+    cluster.labels = {"n": LABELS}
+    start = await of_engine(cluster, ObservedStarts(PLACE, nodes=Nodes()), node="n")
+    assert isinstance(start, ObservedStart)
+    assert start.environment == (IMAGE.rpartition("@")[2], "580.95.05", "NVIDIA-H100-80GB-HBM3")
+    without = await of_engine(FakeCluster(), ObservedStarts(PLACE, nodes=Nodes()), node="n")
+    assert isinstance(without, ObservedStart)
+    assert (without.driver, without.product) == ("", "")
+
+
+async def test_on_a_node_that_shares_its_gpus_a_start_moves_nothing() -> None:
+    cluster = FakeCluster()
+    cluster.labels, cluster.logs = {"n": {**LABELS, "nvidia.com/gpu.sharing-strategy": "time-slicing"}}, a_log("78.60")
+    start = await of_engine(cluster, ObservedStarts(PLACE, nodes=Nodes()), node="n")
+    assert isinstance(start, ObservedStart)
+    assert start.gpu_at_start == "Shared"
+
+
+async def test_a_start_on_another_gpu_than_the_judged_one_teaches_nothing() -> None:
+    cluster, starts = FakeCluster(), ObservedStarts(PLACE, nodes=Nodes())
+    cluster.labels = {"n": {"nvidia.com/gpu.product": "NVIDIA-L4"}}
+    assert "node n has NVIDIA-L4, which is no H100" in str(await of_engine(cluster, starts, node="n"))
+    assert starts.calibration.starts == ()
+
+
+async def test_the_log_of_a_known_start_is_not_read_again() -> None:
+    cluster, starts = FakeCluster(), observed_starts()
+    cluster.logs = a_log("78.60")
+    await of_engine(cluster, starts)
+    cluster.logs = {}
+    again = await loaded(observed_starts(), cluster)
+    assert isinstance(start := await of_engine(cluster, again), ObservedStart)
+    assert start.gpu_at_start == "Empty"

@@ -6,16 +6,13 @@ from kvgate import catalogue
 from kvgate.budget import Budget
 from kvgate.budget.non_torch import startup_slack
 from kvgate.budget.units import format_gib, gib
+from kvgate.calibration.observed import NEIGHBOUR_BYTES, SAME_GPU_PERCENT
 from kvgate.sources.startup_log import RankMemory
 
 ROUNDING_BYTES = gib(0.05)
 """A log rounds each of up to five figures to 0.01 GiB, and the memory of the GPU, of which a share is requested."""
-SAME_GPU_PERCENT = 5
-"""Cards of one name report memory that differs by less: with and without ECC, under Windows, by driver."""
 SAME_WEIGHTS_PERCENT = 25
 """Repacked and padded weights differ by less from the computed ones: at most 10 % in the logged starts of known checkpoints."""
-NEIGHBOUR_BYTES = gib(0.5)
-"""Memory in use before the start, beyond the most that the engine itself takes, from which another process is the explanation."""
 
 
 def contradictions(rank: RankMemory, budget: Budget) -> Iterator[str]:

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvgate.budget import Budget, ObservedStart, plan
-from kvgate.calibration.observed import start_of_blocks, start_of_bytes
+from kvgate.calibration.observed import gpu_at_start, start_of_blocks, start_of_bytes
 from kvgate.cli.calibrate.log_checks import contradictions, neighbour
 from kvgate.documents.bounded_files import Refused, read_file
 from kvgate.judge.what_if import BadRequest, read_request
@@ -93,6 +95,10 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
         start = start_of_blocks(budget, log.num_gpu_blocks, source=source)
     else:
         raise UnusableFile("it says neither the memory nor the blocks of the KV cache; give a log at level INFO")
+    if start is not None:
+        start = replace(
+            start, gpu_at_start=gpu_at_start(budget, ((rank.total_bytes, rank.free_bytes) for rank in log.ranks))
+        )
     last = f"the last of {log.starts} starts in it counts" if log.starts > 1 else ""
     return _kept(start, budget), "; ".join(filter(None, (last, shared)))
 
