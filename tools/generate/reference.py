@@ -13,7 +13,8 @@ from kvgate.cli.help import Command, examples_of, grouped
 from kvgate.cli.main import main
 from kvgate.cli.rule_catalogue import RULES
 from kvgate.cli.rule_examples import example_of
-from kvgate.metrics.registry import METRICS
+from kvgate.metrics.registry import GPU_MEMORY_TERMS, MAX_PODS, MAX_SERIES, MAX_SERIES_OF_A_POD, METRICS
+from kvgate.metrics.series import MAX_LABEL_CHARACTERS
 from kvgate.monitoring.alert import SEVERITIES, Alert
 from kvgate.monitoring.alerts import ALERTS
 from kvgate.monitoring.queries import RECORDING_RULES
@@ -124,13 +125,40 @@ def command_section(command: click.Command, parent: click.Context | None = None,
     return "\n".join(lines if lines[-1] == "" else [*lines, ""])
 
 
+_METRICS = """\
+# Metrics
+
+A figure that is not known has no series: there is no -1 and no 0 in its place. `kvgate_condition` then has the reason, for example
+`type="Predicted",status="False",reason="UnknownModel"`. Predicted figures are those of the admission as long as its verdict stands.
+
+| label | values |
+|---|---|
+| `bound` | `low`, `expected` and `high`: the ends of a prediction and its expected value |
+| `type`, `status`, `reason` | those of a [condition](../concepts/operation.md); a series exists for the present status alone |
+| `pod`, `node` | the names in Kubernetes; with `namespace` they are the labels of kube-state-metrics, cAdvisor and dcgm-exporter |
+| `lease` | the name of the controllers' Lease; each set of watched namespaces has its own |
+"""
+_SERIES = f"""\
+An InferenceDeployment has at most {MAX_SERIES} series, and each of its pods {MAX_SERIES_OF_A_POD}, for at most {MAX_PODS} pods, the
+first ones by name. The figures over all pods count every pod. The value of a label has at most {MAX_LABEL_CHARACTERS}
+characters; a longer one is cut. Only the controller that holds the Lease knows InferenceDeployments, and the series of a deleted one
+are gone at the next scrape."""
+_TERMS = "Expected bytes of the tightest GPU. The terms sum to `kvgate_gpu_memory_total_bytes`, also where one is negative.\n"
+
+
 def metrics_reference() -> str:
     """Write every metric that the operator exports."""
     rows = []
     for metric in METRICS:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         rows.append(f"| `{metric.name}` | {metric.kind.value} | {labels} | {_cell(metric.help)} |")
-    return "\n".join([HEAD, "# Metrics\n", "| metric | type | labels | meaning |", "|---|---|---|---|", *rows, ""])
+    terms = [f"| `{term}` | {meaning} |" for term, meaning in GPU_MEMORY_TERMS.items()]
+    return "\n".join([
+        HEAD, _METRICS, "| metric | type | labels | meaning |", "|---|---|---|---|", *rows,
+        "\n## Terms of kvgate_gpu_memory_bytes\n", _TERMS, "| term | bytes |", "|---|---|", *terms,
+        "\n## How many series\n",
+        _SERIES, "",
+    ])  # fmt: skip
 
 
 def rules_reference() -> str:

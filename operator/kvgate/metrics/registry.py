@@ -33,6 +33,9 @@ OWNER_LABELS = ("namespace", "inferencedeployment")
 """Labels of every metric of one InferenceDeployment; a uid is never a label."""
 MAX_PODS = 256
 """Pods of one InferenceDeployment that have series of their own, the first ones by name; the figures over all pods count every pod."""
+MAX_SERIES, MAX_SERIES_OF_A_POD = 60, 6
+"""Budget of series of one InferenceDeployment, and of each pod. A figure on which an alert or a panel rests is worth one; what changes
+with every spec or every request (a message, a uid, an image) never is a label."""
 _PER_GPU = "per GPU of the tightest rank, as rendered, or as written where nothing is rendered"
 
 
@@ -98,6 +101,17 @@ GPU_MEMORY_BYTES = _owned(
     "term",
     unit="bytes",
 )
+GPU_MEMORY_TERMS = {
+    "weights": "the model, as vLLM loads it",
+    "peak_activation": "the peak of the profile run above the weights",
+    "non_torch": "what the driver and NCCL take outside of torch",
+    "cuda_graph": "the reserve for CUDA graphs",
+    "lora": "the slots of LoRA adapters; absent where none are served",
+    "correction": "what starts that were observed before took more or less than the terms above; absent where there were none",
+    "kv_cache": "the KV cache, or what is pinned of it; negative where the terms above take more than is requested",
+    "not_requested": "the rest of the GPU, which vLLM leaves to others",
+}
+"""Values of the label `term`, in their order from the bottom of a GPU to its top."""
 GPU_MEMORY_TOTAL_BYTES = _owned(
     "kvgate_gpu_memory_total_bytes", "Memory of the GPU, as the catalogue has it.", unit="bytes"
 )
@@ -229,7 +243,7 @@ PER_DEPLOYMENT = (
     POD_KV_CACHE_CAPACITY_TOKENS,
     POD_KV_CACHE_HEADROOM_TOKENS,
 )
-"""Served by the controller; at most 59 series per InferenceDeployment, and 6 per pod."""
+"""Served by the controller; at most MAX_SERIES per InferenceDeployment, and MAX_SERIES_OF_A_POD for each of MAX_PODS pods."""
 
 BUILD_INFO = Metric(
     name="kvgate_build_info",

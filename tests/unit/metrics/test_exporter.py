@@ -29,7 +29,15 @@ from kvgate.metrics.exporter import (
     new_registry,
     timed,
 )
-from kvgate.metrics.registry import MAX_PODS, METRICS, PER_DEPLOYMENT, MetricType
+from kvgate.metrics.registry import (
+    GPU_MEMORY_TERMS,
+    MAX_PODS,
+    MAX_SERIES,
+    MAX_SERIES_OF_A_POD,
+    METRICS,
+    PER_DEPLOYMENT,
+    MetricType,
+)
 from kvgate.metrics.samples import (
     DeploymentSample,
     MemorySample,
@@ -43,7 +51,6 @@ from kvgate.metrics.samples import (
 from kvgate.metrics.series import MAX_LABEL_CHARACTERS, PARTS, series_of
 from kvgate.rendering.standing import budget_status
 
-MAX_SERIES, MAX_SERIES_OF_A_POD = 59, 6
 LEDGER_TERMS = ("weights", "peak_activation", "non_torch", "cuda_graph")
 KEY = ("serving", "chat")
 OWNER = {"namespace": "serving", "inferencedeployment": "chat"}
@@ -250,8 +257,9 @@ def test_a_deployment_has_few_series() -> None:
     pinned = PinnedSample(tokens=1600, forgone_bytes=1 << 30)
     shown = sample(*map(condition, ConditionType))
     memory = MemorySample.of(
-        9, 8, (*((name, 1) for name in LEDGER_TERMS), ("lora", 1)), kv_cache_bytes=1, found_bytes=1
+        9, 8, (*((name, 1) for name in LEDGER_TERMS), ("lora", 1)), kv_cache_bytes=1, found_bytes=2
     )
+    assert [name for name, _ in memory.terms] == list(GPU_MEMORY_TERMS)
     full = replace(
         shown, observed=SEEN, pinned=pinned, memory=memory, load_seconds=600, recalibrated_tokens=(1, 2, 3),
         rollout=RolloutSample(wanted=2, ready=1, updated=2),
