@@ -61,9 +61,10 @@ class FakeCluster:
         self.objects[kind.plural, body["metadata"]["name"]] = copy.deepcopy(body)
         return body
 
-    async def patch_status(self, kind: Kind, metadata: dict[str, Any], status: dict[str, Any]) -> None:
+    async def patch_status(self, kind: Kind, metadata: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
         document = self.objects[kind.plural, metadata["name"]]
         document["status"] = merged(document.get("status", {}), status)
+        return document
 
     async def create(self, kind: Kind, body: dict[str, Any]) -> None:
         return None

@@ -26,6 +26,7 @@ from support.starts import a_pods_start, a_start
 
 SEQS = {"maxNumSeqs": 12}
 ADJUST = {"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen"]}}
+MAP = ConfigMapName(namespace="kvgate-system", name="kvgate-calibration")
 LESS, MORE = a_start(-6, max_num_seqs=12), a_start(2, max_num_seqs=12)
 """Starts of the object's setting after which kvgate renders 30,416 or 35,072 tokens; without one it renders 33,952."""
 
@@ -44,11 +45,13 @@ class World:
         self.write(write_records(known))
 
     def write(self, text: str | None) -> None:
-        self.cluster.objects["configmaps"] = None if text is None else {"data": {STARTS: text}}
+        self.cluster.objects["configmaps"] = None
+        if text is not None:
+            self.cluster.objects["configmaps"] = {"metadata": {"name": MAP.name}, "data": {STARTS: text}}
 
     async def start(self) -> "World":
         """A new process: another replica, or the same one again."""
-        self.starts = ObservedStarts(ConfigMapName(namespace="kvgate-system", name="kvgate-calibration"))
+        self.starts = ObservedStarts(MAP)
         self.memory = Memory(DeploymentSnapshot(), self.starts)
         self.reconcile, _ = new(self.cluster, self.memory)
         await self.resync()
@@ -467,6 +470,36 @@ async def test_a_downgrade_and_an_upgrade_move_nothing(release: Callable[[dict[s
     await world.start()
     assert world.stands() == before
     assert world.status.get("forecast") == forecast, "a field that this release does not know is left alone"
+
+
+async def test_what_an_older_crd_drops_is_not_written_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(LESS)
+    patch_status = world.cluster.patch_status
+
+    async def pruned(*request: Any) -> dict[str, Any]:
+        stored = await patch_status(*request)
+        as_an_older_release(stored["status"])
+        return stored
+
+    monkeypatch.setattr(world.cluster, "patch_status", pruned)
+    await world.start()
+    before = world.stands()
+    world.keep(MORE)
+    await world.resync()
+    assert outdated(world) == ("True", "VerdictMoved")
+    world.cluster.writes.clear()
+    for _ in range(3):
+        await world.resync()
+    assert world.cluster.writes == []
+    await world.start()
+    await world.resync()
+    assert world.stands() == before
+    assert world.cluster.writes == [("apply", "status")], "once, by the next process"
+    monkeypatch.undo()
+    world.edit(replicas=2)
+    await world.resync()
+    await world.resync()
+    assert {"provenance", "recalibrated"} <= set(world.status), "with a newer CRD they are back"
 
 
 async def test_a_record_that_this_release_cannot_read_is_left_for_one_that_can() -> None:

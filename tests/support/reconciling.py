@@ -46,7 +46,8 @@ class FakeCluster:
 
     async def find(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
         self._check("get", kind.plural)
-        return self.objects.get(kind.plural)
+        found = self.objects.get(kind.plural)
+        return found if found is None or found.get("metadata", {}).get("name", name) == name else None
 
     async def apply(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
         self._check("apply", kind.plural)

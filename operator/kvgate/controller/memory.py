@@ -146,6 +146,8 @@ class Memory:
         self._corrections: dict[Key, Corrections] = {}
         self._remarks: dict[Key, str] = {}
         self._is_dirty = False
+        self.dropped: frozenset[str] = frozenset()
+        """Fields of the last status that the API server dropped, because its CRD is older than kvgate."""
 
     async def judge(self, key: Key, situation: Situation) -> Judged | None:
         """Return the judgement of this spec and these facts. It is made once, because the catalogues do not change in a process.
@@ -209,7 +211,7 @@ class Memory:
     def is_news(self, key: Key, document: Document) -> bool:
         """Return True where an event tells something that no run has seen; False for the echo of our own write."""
         state, status = self._settled.get(key, (None, {}))
-        return state != _state(document) or is_changed(previous_status(document, ""), status)
+        return state != _state(document) or is_changed(previous_status(document, "", dropped=self.dropped), status)
 
     def corrections(self, key: Key) -> Corrections:
         return self._corrections.setdefault(key, Corrections())

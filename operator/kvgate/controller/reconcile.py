@@ -196,7 +196,7 @@ class Reconciler:
 
     def _before(self, key: Key, document: Document) -> PreviousStatus:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # the format of metav1.Time
-        return previous_status(document, now, self._memory.written(key, document))
+        return previous_status(document, now, self._memory.written(key, document), self._memory.dropped)
 
     def _decide(self, key: Key, situation: Situation, judged: Judged | None) -> Intent:
         """Decide, and leave out changes that were made too often or refused; the status reports those."""
@@ -267,9 +267,11 @@ class Reconciler:
         if not is_changed(state, status):
             return False
         try:
-            await self._cluster.patch_status(INFERENCE_DEPLOYMENTS, document["metadata"], status_patch(state, status))
+            patch = status_patch(state, status)
+            stored = await self._cluster.patch_status(INFERENCE_DEPLOYMENTS, document["metadata"], patch)
         except NotFound:
             return False
+        self._memory.dropped = frozenset(status) - frozenset(stored.get("status") or status)
         for notice in notices(state.conditions, map(Condition.from_document, status["conditions"])):
             try:
                 await self._recorder.record(document, notice)

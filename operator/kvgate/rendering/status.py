@@ -39,6 +39,8 @@ class PreviousStatus(Struct, frozen=True, kw_only=True):
     now: str
     live: Mapping[str, Any] | None = None
     """The status in the object, which somebody may have edited; None where it is the same."""
+    dropped: frozenset[str] = frozenset()
+    """Fields that the CRD in the cluster does not know: the API server drops them, and to write them again would change nothing."""
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -62,7 +64,12 @@ class PreviousStatus(Struct, frozen=True, kw_only=True):
         return conditions
 
 
-def previous_status(document: Mapping[str, Any], now: str, written: Mapping[str, Any] | None = None) -> PreviousStatus:
+def previous_status(
+    document: Mapping[str, Any],
+    now: str,
+    written: Mapping[str, Any] | None = None,
+    dropped: frozenset[str] = frozenset(),
+) -> PreviousStatus:
     """Return the previous status of an object as the API server has it; `written` is the status that this process wrote last."""
     status = document.get("status")
     live = status if isinstance(status, Mapping) else {}
@@ -71,6 +78,7 @@ def previous_status(document: Mapping[str, Any], now: str, written: Mapping[str,
         generation=document["metadata"].get("generation", 1),
         now=now,
         live=live,
+        dropped=dropped,
     )
 
 
@@ -255,7 +263,8 @@ def failed_status(before: PreviousStatus, error: Exception) -> Document:
 def is_changed(before: PreviousStatus, status: Document) -> bool:
     """Return True where the status must be written; fields that kvgate does not write do not count."""
     live = before.status if before.live is None else before.live
-    return {key: value for key, value in live.items() if key in _OURS} != status
+    wanted = {key: value for key, value in status.items() if key not in before.dropped}
+    return {key: value for key, value in live.items() if key in _OURS} != wanted
 
 
 _OURS = frozenset(field.alias or name for name, field in InferenceDeploymentStatus.model_fields.items())

@@ -27,12 +27,7 @@ _MAX_COPY = 64 << 10
 def admission_copy(admitted: Admitted, owner: InferenceDeployment) -> str:
     """Return the copy of the record for the Deployment of this spec."""
     record = {name: value for name, value in dumped(admitted.record).items() if name not in _LEFT_OUT}
-    copy = {
-        "standing": record,
-        "budget": admitted.budget,
-        "spec": _spec_digest(owner.spec),
-        "kvgateVersion": admitted.provenance.kvgate_version,
-    }
+    copy = {"standing": record, "budget": admitted.budget, "spec": _spec_digest(owner.spec)}
     return json.dumps(copy, sort_keys=True, separators=(",", ":"))
 
 
@@ -51,22 +46,14 @@ def restored(
         return None
     try:
         copy = json.loads(text)
-        record, budget, spec, version = (
-            {**copy["standing"]},
-            *(copy[key] for key in ("budget", "spec", "kvgateVersion")),
-        )
+        record, budget, spec = {**copy["standing"]}, copy["budget"], copy["spec"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     if spec != _spec_digest(owner.spec):
         return None
     record |= {"generation": document["metadata"].get("generation", 1)}
     record |= {"spec": document["spec"]} if has_room(document) else {}
-    status = {
-        "standing": resigned(record, document, budget),
-        "budget": budget,
-        "provenance": {"kvgateVersion": version},
-    }
-    found = read_standing(document, status)
+    found = read_standing(document, {"standing": resigned(record, document, budget), "budget": budget})
     if found is None:
         return None
     template = rendered(owner, found.figures).deployment["spec"]["template"]
