@@ -1,9 +1,12 @@
 """Run `make observe`: predicted against observed, on a real Kubernetes API server and a real Prometheus on this machine.
 
-kvgate predicts the KV cache of an InferenceDeployment; its pods are fake vLLMs which report less, and replay a recorded run
-that passes the KV cache. The shipped scrape configuration finds them, the shipped rules fire, the dashboard is drawn.
+kvgate predicts the KV cache of four InferenceDeployments; their pods are fake vLLMs that report what a real vLLM had in a recorded
+start (tools/fleet/data/recorded_starts.csv): one runs what the spec states, one an older image, one is started again beside a
+process that takes its GPU's memory, and one is rendered under the policy Adjust. The second one replays a recorded load that passes
+its KV cache. The shipped scrape configuration finds the pods, the shipped rules fire, and a dashboard is drawn.
 
 A second here stands for a minute there: intervals, `for:` and the windows of rates are those that ship, divided by PACE.
+The run ends with 0 only if every line of CLAIMS holds.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,8 +32,10 @@ from controlplane.plane import PROGRAMS, ControlPlane
 from controlplane.programs import wait_until
 from controlplane.prometheus import Prometheus, ensure_prometheus
 from demo import ROOT, controller, expect, install, say, succeeds, title, webhook
-from fleet.fake_vllm import Engine, Replay, serving
+from fleet.fake_gpus import fake_gpu_node
+from fleet.fake_vllm import Replay, serving
 from fleet.pace import faster
+from fleet.recorded_starts import RecordedStart, recorded_starts
 from pictures.dashboard import draw
 from pictures.grafana import Window
 
@@ -37,17 +43,67 @@ PACE = 60
 SPEED = 2
 """Speed of the recorded run; it keeps its shape in the shorter windows."""
 WATCHED = Path("tools/fleet/data/observed.yaml")
-NAME, AGAIN = "chat", "chat-again"
-REPLICAS = 2
-ERROR = -0.12
-"""Relative error of the prediction that the fake engines report; the alert KvgatePredictionWrong allows less."""
-BLOCK_SIZE = 16
+LOADED = "other-image"
+"""The InferenceDeployment whose pod replays the load, and whose dashboard is drawn."""
+SHARED = "shared-gpu"
+AGAIN = "-again"
 SHIPPED = Path("deploy/prometheus")
 BOARD = Path("charts/kvgate/dashboards/kvgate-deployment.json")
 PICTURE = Path("observed.png")
-METRICS_PORT = 8080
-EXPECTED_ALERTS = frozenset({"KvgatePredictionWrong", "KvgateUnexpectedPreemptions"})
-OURS = f'{{namespace="default",inferencedeployment="{NAME}"}}'
+METRICS_PORT, ENGINE_PORT = 8080, 8000
+SLACK_TOKENS = 16
+"""A log rounds its gibibytes, and vLLM its tokens to blocks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What has to be so at the end."""
+
+    is_inside: bool
+    """True where the observed capacity lies inside the predicted band."""
+    percent: tuple[float, float]
+    """Smallest and largest error of the prediction."""
+    alerts: frozenset[str] = frozenset()
+    """Alerts that fire, and no other one does."""
+
+
+CLAIMS = {
+    "as-logged": Claim(is_inside=True, percent=(-1, 1)),
+    LOADED: Claim(
+        is_inside=False, percent=(-12.5, -11),
+        alerts=frozenset({"KvgatePredictionWrong", "KvgateUnexpectedPreemptions", "KvgatePreemptionStorm"}),
+    ),
+    SHARED: Claim(
+        is_inside=False, percent=(-52, -49), alerts=frozenset({"KvgatePredictionWrong", "KvgateCapacityDropped"})
+    ),
+    "adjusted": Claim(is_inside=True, percent=(-2, 2)),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """One InferenceDeployment as Prometheus has it, in tokens of one engine."""
+
+    low: float
+    expected: float
+    high: float
+    observed: float
+
+    @property
+    def is_inside(self) -> bool:
+        return self.low - SLACK_TOKENS <= self.observed <= self.high + SLACK_TOKENS
+
+    @property
+    def percent(self) -> float:
+        return 100 * (self.observed / self.expected - 1)
+
+    @classmethod
+    def of(cls, server: Prometheus, name: str) -> Figures:
+        """Return what the newest scrape has."""
+        owner = f'namespace="default",inferencedeployment="{name}"'
+        bounds = server.query(f"max by (bound) (kvgate_kv_cache_capacity_tokens{{{owner}}})")
+        (observed,) = server.query(f"max(kvgate_observed_kv_cache_capacity_tokens{{{owner}}})")
+        return cls(**{bound.labels["bound"]: bound.value for bound in bounds}, observed=observed.value)
 
 
 def main() -> int:
@@ -58,7 +114,7 @@ def main() -> int:
     os.chdir(ROOT)
     if not succeeds("observe", lambda: run(picture)):
         return 1
-    print("\nobserve: the prediction was held against vLLM's own figures; nothing is left running")
+    print("\nobserve: the predictions were held against starts of real vLLM servers; nothing is left running")
     return 0
 
 
@@ -68,21 +124,24 @@ def run(picture: Path) -> None:
     assets, prometheus_3 = ensure_assets([*PROGRAMS, "helm"]), ensure_prometheus("3")
     with ControlPlane(assets) as plane, tempfile.TemporaryDirectory(prefix="kvgate-observe-") as folder:
         install(plane)
+        plane.apply(fake_gpu_node("gpu-rtx-5090", product="NVIDIA-GeForce-RTX-5090", memory_mib=32607, gpus=1))
         hosts = {name: process_pod(plane, name) for name in ("webhook", "controller")}
         with (
             webhook(plane, assets, Path(folder), metrics=(hosts["webhook"], METRICS_PORT)),
             controller(plane, Path(folder), "--observe-seconds", "1", metrics=(hosts["controller"], METRICS_PORT)),
         ):
-            predicted_tokens = apply(plane)
+            apply(plane)
             with (
-                engines(plane, round(predicted_tokens * (1 + ERROR))) as replay,
+                engines(plane) as running,
                 prometheus.serving(prometheus_3, **configuration(plane.kubeconfig)) as server,
             ):
                 wait_for_figures(server)
-                report(server, replay, watch(server, replay))
-                show_status(plane)
-                show_next_verdict(plane)
-                paint(server, replay, picture)
+                expect(Figures.of(server, SHARED).is_inside, f"{SHARED} is outside its band before it is started again")
+                start_again(plane, running)
+                fired = watch(server, running.replays[LOADED])
+                problems = [*report(server, fired), *next_verdicts(plane, server)]
+                paint(server, running.replays[LOADED], picture)
+    expect(not problems, "; ".join(problems))
 
 
 def process_pod(plane: ControlPlane, component: str) -> str:
@@ -95,38 +154,77 @@ def process_pod(plane: ControlPlane, component: str) -> str:
     }
     name = f"kvgate-{component}"
     plane.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec})
-    wait_until(lambda: addresses(plane, "pod", name), f"{name} has an address")
-    return addresses(plane, "pod", name)[0]
+    wait_until(lambda: found(plane, "pod", name), f"{name} has an address")
+    (pod,) = found(plane, "pod", name)
+    return str(pod["status"]["podIP"])
 
 
-def addresses(plane: ControlPlane, *which: str) -> list[str]:
-    """Return the addresses of pods; a pod that is not running has none."""
-    found = json.loads(plane.kubectl("get", *which, "-o", "json").stdout)
-    return [pod["status"]["podIP"] for pod in found.get("items", [found]) if pod["status"].get("podIP")]
+def found(plane: ControlPlane, *which: str) -> list[dict[str, Any]]:
+    """Return pods that have an address; a pod that is not running has none."""
+    answer = json.loads(plane.kubectl("get", *which, "-o", "json").stdout)
+    return [pod for pod in answer.get("items", [answer]) if pod["status"].get("podIP")]
 
 
-def apply(plane: ControlPlane) -> int:
-    """The predicted capacity of one engine, in tokens."""
+def pods(plane: ControlPlane, name: str) -> list[dict[str, Any]]:
+    return found(plane, "pods", "-l", f"kvgate.io/inferencedeployment={name}")
+
+
+def apply(plane: ControlPlane) -> None:
     title(f"kubectl apply -f {WATCHED}")
-    say(plane.kubectl("apply", "-f", str(WATCHED)).stdout)
-    wait_until(lambda: len(pods(plane)) == REPLICAS, "its pods have addresses")
+    done = plane.kubectl("apply", "-f", str(WATCHED))
+    say(done.stderr + done.stdout)
+    wait_until(lambda: all(len(pods(plane, name)) == 1 for name in CLAIMS), "each has a pod with an address")
     say(plane.kubectl("get", "infd,pods", "-o", "wide").stdout)
-    return int(status_of(plane, NAME)["budget"]["capacityTokens"])
 
 
-def pods(plane: ControlPlane) -> list[str]:
-    return addresses(plane, "pods", "-l", f"kvgate.io/inferencedeployment={NAME}")
+@dataclass(kw_only=True)
+class Running:
+    """The fake vLLMs, by InferenceDeployment."""
+
+    replays: dict[str, Replay] = field(default_factory=dict)
+    _stacks: dict[str, ExitStack] = field(default_factory=dict)
+
+    def serve(self, start: RecordedStart, host: str) -> None:
+        """Let a pod report this start in place of what it reported."""
+        self.stop(start.deployment)
+        stack = self._stacks[start.deployment] = ExitStack()
+        self.replays[start.deployment] = stack.enter_context(serving(start.engine(), (host, ENGINE_PORT)))
+        say(f"{start.deployment:12} {start.available_kv_gib:6.2f} GiB logged, {start.ran}: {start.source}")
+
+    def stop(self, name: str) -> None:
+        if name in self._stacks:
+            self._stacks.pop(name).close()
+
+    def close(self) -> None:
+        for name in list(self._stacks):
+            self.stop(name)
 
 
 @contextmanager
-def engines(plane: ControlPlane, capacity_tokens: int) -> Iterator[Replay]:
-    title(
-        f"Fake vLLMs at the addresses of the pods: each reports {capacity_tokens:,} tokens, {ERROR:+.0%} of the prediction"
-    )
-    blocks = capacity_tokens // BLOCK_SIZE
-    engine = Engine(vllm_version="0.33.0", model_name=NAME, num_gpu_blocks=blocks, block_size=BLOCK_SIZE)
-    with serving(engine, *((host, 8000) for host in pods(plane))) as replay:
-        yield replay
+def engines(plane: ControlPlane) -> Iterator[Running]:
+    """The first start of each, at the address of its pod."""
+    title("Fake vLLMs at the addresses of the pods: each reports the KV cache of a recorded start")
+    running = Running()
+    try:
+        for name, starts in recorded_starts().items():
+            (pod,) = pods(plane, name)
+            running.serve(starts[0], pod["status"]["podIP"])
+        yield running
+    finally:
+        running.close()
+
+
+def start_again(plane: ControlPlane, running: Running) -> None:
+    """Start the container again, as the kubelet reports it."""
+    title(f"The container of {SHARED} is started again, and another process takes memory while vLLM measures")
+    (pod,) = pods(plane, SHARED)
+    statuses = pod["status"]["containerStatuses"]
+    state = {"running": {"startedAt": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}}
+    changed = [{**each, "restartCount": 1, "state": state} for each in statuses]
+    running.stop(SHARED)
+    patch = json.dumps({"status": {"containerStatuses": changed}})
+    plane.kubectl("patch", "pod", pod["metadata"]["name"], "--subresource=status", "--type=merge", "-p", patch)
+    running.serve(recorded_starts()[SHARED][1], pod["status"]["podIP"])
 
 
 def configuration(kubeconfig: Path) -> dict[str, Any]:
@@ -144,100 +242,105 @@ def configuration(kubeconfig: Path) -> dict[str, Any]:
 
 def wait_for_figures(server: Prometheus) -> None:
     title(f"Prometheus: the shipped scrape configuration and rules, {PACE} times as fast")
-    server.until(f'count(up{{job="vllm"}} == 1) == {REPLICAS} and on () count(up{{job=~"kvgate-.+"}} == 1) == 2')
+    server.until(f'count(up{{job="vllm"}} == 1) == {len(CLAIMS)} and on () count(up{{job=~"kvgate-.+"}} == 1) == 2')
     nobody_missing = 'absent(ALERTS{alertname=~"KvgateNo(Leader|Webhook)"})'
-    server.until(f"kvgate_observed_pods{OURS} == {REPLICAS} and on () {nobody_missing}")
-    say(
-        "\n".join(
-            f"{target['health']}  {target['labels']['job']}  {target['scrapeUrl']}" for target in server.targets()
-        )
-    )
+    server.until(f"count(kvgate_observed_pods == 1) == {len(CLAIMS)} and on () {nobody_missing}")
+    targets = sorted(server.targets(), key=lambda target: (target["labels"]["job"], target["scrapeUrl"]))
+    say("\n".join(f"{target['health']}  {target['labels']['job']}  {target['scrapeUrl']}" for target in targets))
 
 
-def watch(server: Prometheus, replay: Replay) -> set[str]:
-    """The alerts that fired meanwhile."""
-    title(f"The recorded run: {replay.length_seconds:.0f} s, {SPEED} times as fast")
+def watch(server: Prometheus, replay: Replay) -> dict[str, set[str]]:
+    """The alerts that fired meanwhile, by InferenceDeployment; those of kvgate itself are under an empty name."""
+    title(f"The recorded load on {LOADED}: {replay.length_seconds:.0f} s, {SPEED} times as fast")
     replay.begin(speed=SPEED)
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str, str]] = set()
     while not replay.is_over:
         for alert in server.alerts():
-            state, name = alert["state"], alert["labels"]["alertname"]
-            if (state, name) not in seen:
-                say(f"{replay.seconds:3.0f} s  {state:8} {name}: {alert['annotations']['summary']}")
-                seen.add((state, name))
+            state, labels = alert["state"], alert["labels"]
+            key = (state, labels["alertname"], labels.get("inferencedeployment", ""))
+            if key not in seen:
+                say(f"{replay.seconds:3.0f} s  {state:8} {labels['alertname']}: {alert['annotations']['summary']}")
+                seen.add(key)
         time.sleep(0.5)
-    return {name for state, name in seen if state == "firing"}
+    fired: dict[str, set[str]] = {}
+    for state, name, owner in seen:
+        if state == "firing":
+            fired.setdefault(owner, set()).add(name)
+    return fired
 
 
-FIGURES = (
-    (
-        "predicted KV cache, tokens per engine",
-        f'kvgate_kv_cache_capacity_tokens{OURS[:-1]},bound="expected"}}',
-        "{:,.0f}",
-    ),
-    ("observed KV cache, tokens per engine", f"kvgate_observed_kv_cache_capacity_tokens{OURS}", "{:,.0f}"),
-    ("prediction error", f"kvgate_prediction_error_ratio{OURS}", "{:+.1%}"),
-    ("predicted headroom", f'kvgate_kv_cache_headroom_ratio{OURS[:-1]},bound="expected"}}', "{:.0%}"),
-    ("peak usage of the KV cache", f"max(max_over_time(vllm:kv_cache_usage_perc{OURS}[RUN]))", "{:.0%}"),
-    ("peak of running requests, per engine", f"max(max_over_time(vllm:num_requests_running{OURS}[RUN]))", "{:.0f}"),
-    ("peak of waiting requests, per engine", f"max(max_over_time(vllm:num_requests_waiting{OURS}[RUN]))", "{:.0f}"),
-    ("preemptions, per engine", f"max(max_over_time(vllm:num_preemptions_total{OURS}[RUN]))", "{:.0f}"),
-)
+def report(server: Prometheus, fired: dict[str, set[str]]) -> Iterator[str]:
+    """Print the table, and yield the claims that do not hold."""
+    title("Predicted against observed, tokens of one engine, as Prometheus has them")
+    say(f"{'':12} {'predicted band':>29} {'observed':>11} {'error':>8}  inside?  alerts that fired")
+    for name, claim in CLAIMS.items():
+        figures, alerts = Figures.of(server, name), fired.get(name, set())
+        band, is_inside = f"{figures.low:,.0f} to {figures.high:,.0f}", "yes" if figures.is_inside else "no"
+        say(f"{name:12} {band:>29} {figures.observed:11,.0f} {figures.percent:+7.1f}%  {is_inside:7}  {listed(alerts)}")
+        if figures.is_inside is not claim.is_inside:
+            yield f"{name} is {'inside' if figures.is_inside else 'outside'} its band"
+        if not claim.percent[0] <= figures.percent <= claim.percent[1]:
+            yield f"the prediction for {name} is off by {figures.percent:+.1f} %"
+        if alerts != claim.alerts:
+            yield f"of {name} fired {listed(alerts)}, and {listed(claim.alerts)} were due"
+    say(f"{'of kvgate':12} {'':29} {'':11} {'':8}  {'':7}  {listed(fired.get('', set()))}")
 
 
-def run_seconds(replay: Replay) -> float:
-    """Return the time from the first row of the run until now."""
-    return replay.length_seconds / SPEED + 1
+def listed(names: set[str] | frozenset[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
 
 
-def report(server: Prometheus, replay: Replay, fired: set[str]) -> None:
-    title("Predicted against observed, as Prometheus has it")
-    window = f"{run_seconds(replay):.0f}s"
-    for name, expression, form in FIGURES:
-        found = server.query(expression.replace("RUN", window))
-        expect(len(found) == 1, f"{name}: {expression} finds {len(found)} series; one was due")
-        say(f"{name:40} {form.format(found[0].value)}")
-    say(f"{'alerts that fired':40} {', '.join(sorted(fired))}")
-    missing = EXPECTED_ALERTS - fired
-    expect(not missing, f"{', '.join(sorted(missing))} did not fire")
+def next_verdicts(plane: ControlPlane, server: Prometheus) -> Iterator[str]:
+    """Print what was learnt and the verdict about the same spec under another name, and yield the claims that do not hold."""
+    title("The same specs once more, without replicas: what kvgate learnt, and what it predicts now")
+    documents = list(yaml.safe_load_all(WATCHED.read_text(encoding="utf-8")))
+    for document in documents:
+        document["metadata"] = {"name": document["metadata"]["name"] + AGAIN, "namespace": "default"}
+        document["spec"]["replicas"] = 0
+    plane.apply(*documents)
+    for name, claim in CLAIMS.items():
+        wait_until(lambda name=name: budget_of(plane, name + AGAIN), f"{name}{AGAIN} has its verdict")
+        before, after = budget_of(plane, name), budget_of(plane, name + AGAIN)
+        figures, (low, high) = Figures.of(server, name), (tokens_of(after, bound) for bound in ("low", "high"))
+        starts = after.get("observedStarts", 0)
+        say(
+            f"{name:12} {low:,.0f} to {high:,.0f} tokens, {after['capacityTokens']:,} expected, from {starts} observed starts"
+        )
+        say(f"{'':12} {drift_of(plane, name)}")
+        if after["capacityTokens"] != before["capacityTokens"] and not claim.is_inside:
+            yield f"a start outside its band moved the prediction for {name}{AGAIN}"
+        if claim.is_inside and not low - SLACK_TOKENS <= figures.observed <= high + SLACK_TOKENS:
+            yield f"the next prediction for {name} does not hold what was observed"
 
 
-def show_status(plane: ControlPlane) -> None:
-    """Print the conditions in kvgate's own words."""
-    title(f"kubectl get infd {NAME}: what the controller says")
-    status = status_of(plane, NAME)
-    say(f"status.observed: {json.dumps(status['observed'])}")
-    conditions = {condition["type"]: condition for condition in status["conditions"]}
-    for kind in ("Observed", "PredictionDrift"):
-        say(f"{kind} {conditions[kind]['status']}, {conditions[kind]['reason']}: {conditions[kind]['message']}")
-
-
-def show_next_verdict(plane: ControlPlane) -> None:
-    """Print the verdict about another InferenceDeployment with the same setting."""
-    title("The same setting once more: what was observed corrects the next verdict")
-    again = yaml.safe_load(WATCHED.read_text(encoding="utf-8")) | {"metadata": {"name": AGAIN, "namespace": "default"}}
-    plane.apply(again)
-    wait_until(lambda: status_of(plane, AGAIN).get("budget"), f"{AGAIN} has its verdict")
-    observed, budget = status_of(plane, NAME)["observed"], status_of(plane, AGAIN)["budget"]
-    say(
-        f"{AGAIN}: {budget['capacityTokens']:,} tokens expected, from {budget.get('observedStarts', 0)} observed starts"
-    )
-    off = abs(budget["capacityTokens"] - observed["kvCacheCapacityTokens"])
-    expect(off <= BLOCK_SIZE, f"{off} tokens beside what {NAME} reports")
+def tokens_of(budget: dict[str, Any], bound: str) -> float:
+    """The end of the band in tokens; of one layout, bytes and tokens are in proportion."""
+    sizes = budget["availableKvCacheBytes"]
+    return float(budget["capacityTokens"] * sizes[bound] / sizes["expected"])
 
 
 def status_of(plane: ControlPlane, name: str) -> dict[str, Any]:
     return dict(json.loads(plane.kubectl("get", "infd", name, "-o", "json").stdout).get("status", {}))
 
 
+def budget_of(plane: ControlPlane, name: str) -> dict[str, Any]:
+    return dict(status_of(plane, name).get("budget", {}))
+
+
+def drift_of(plane: ControlPlane, name: str) -> str:
+    """The condition PredictionDrift in kvgate's own words."""
+    conditions = {condition["type"]: condition for condition in status_of(plane, name)["conditions"]}
+    return str(conditions["PredictionDrift"]["message"])
+
+
 def paint(server: Prometheus, replay: Replay, picture: Path) -> None:
-    title("The dashboard Deployment, drawn from the same Prometheus")
+    title(f"The dashboard Deployment of {LOADED}, drawn from the same Prometheus")
     end = datetime.now(UTC).timestamp()
     window = Window(
-        start_seconds=end - run_seconds(replay),
+        start_seconds=end - replay.length_seconds / SPEED - 1,
         end_seconds=end,
         scrape_seconds=30 / PACE,
-        chosen={"namespace": "default", "inferencedeployment": NAME},
+        chosen={"namespace": "default", "inferencedeployment": LOADED},
     )
     draw(json.loads(BOARD.read_text(encoding="utf-8")), server, window, picture)
     say(str(picture))
