@@ -8,7 +8,7 @@ import pytest
 
 from kvgate.monitoring import DASHBOARDS
 from kvgate.monitoring.alerts import rule_groups
-from kvgate.monitoring.scraping import ENGINES, KEEP_USED, OTHER_ENGINES, OWNER_POD_LABEL
+from kvgate.monitoring.scraping import ENGINES, KEEP_USED, LIMITS, OTHER_ENGINES, OWNER_POD_LABEL, camel_case
 from kvgate.rendering.labels import OWNER_LABEL, labels
 from support.assets import require_assets
 from support.chart import CHART, documents, one, render
@@ -94,6 +94,17 @@ def test_the_relabelings_are_those_of_the_plain_configuration(
     (endpoint,) = one(monitored, "PodMonitor", name)["spec"]["podMetricsEndpoints"]
     assert endpoint["relabelings"] == [rule.camel_case() for rule in job.relabelings]
     assert endpoint["metricRelabelings"] == [rule.camel_case() for rule in job.metric_relabelings]
+
+
+@pytest.mark.parametrize("name", ["kvgate-vllm", "kvgate-vllm-others"])
+def test_the_bounds_of_what_a_pod_may_serve_are_those_of_the_plain_configuration(
+    monitored: list[dict[str, Any]], name: str
+) -> None:
+    spec = one(monitored, "PodMonitor", name)["spec"]
+    (endpoint,) = spec["podMetricsEndpoints"]
+    bounds = {name: value for name, value in LIMITS.items() if name != "honor_timestamps"}
+    assert {camel_case(name): bound for name, bound in bounds.items()}.items() <= spec.items()
+    assert endpoint["honorTimestamps"] is LIMITS["honor_timestamps"] is False
 
 
 def test_only_what_rules_and_dashboards_read_of_vllm_is_stored_where_that_is_wanted(binary: Path) -> None:

@@ -29,13 +29,14 @@ def test_predicted_and_observed_stand_side_by_side_and_the_alerts_fire(
     environment = {**os.environ, "TMPDIR": str(temporary)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
-    for figure in (
-        "prediction error +-12.0%",
-        "peak usage of the KV cache +100%",
-        "preemptions, per engine +32",
-        "alerts that fired +KvgatePredictionWrong, KvgateUnexpectedPreemptions",
-        r"chat-again: [\d,]+ tokens expected, from 2 observed starts",
+    for line in (
+        r"as-logged +[\d,]+ to [\d,]+ +418,688 +\+0.0%  yes      none",
+        r"other-image +[\d,]+ to [\d,]+ +420,896 +-11.6%  no       KvgatePredictionWrong, KvgatePreemptionStorm, KvgateUnexpectedPreemptions",
+        r"shared-gpu +[\d,]+ to [\d,]+ +829,680 +-50.6%  no       KvgateCapacityDropped, KvgatePredictionWrong",
+        r"adjusted +[\d,]+ to [\d,]+ +117,216 +-0.4%  yes      KvgateHeadroomLow",
+        r"as-logged +[\d,]+ to [\d,]+ tokens, 418,688 expected, from 2 observed starts",
+        r"shared-gpu +[\d,]+ to [\d,]+ tokens, 1,678,928 expected, from 0 observed starts",
     ):
-        assert re.search(rf"^ +{figure}$", done.stdout, re.MULTILINE), done.stdout
+        assert re.search(rf"^ +{line}$", done.stdout, re.MULTILINE), done.stdout
     assert picture.read_bytes().startswith(PNG)
     assert list(temporary.iterdir()) == []

@@ -10,7 +10,16 @@ from kvgate.api.crd import custom_resource_definition
 from kvgate.cluster.permissions import Permission
 from kvgate.monitoring.alert import THRESHOLD, Alert
 from kvgate.monitoring.alerts import ALERTS, alert_groups, alerting_rule, recording_groups, rule_groups, runbook
-from kvgate.monitoring.scraping import ENGINES, KEEP_USED, OTHER_ENGINES, collector, in_kubernetes, scrape_configuration
+from kvgate.monitoring.scraping import (
+    ENGINES,
+    KEEP_USED,
+    LIMITS,
+    OTHER_ENGINES,
+    camel_case,
+    collector,
+    in_kubernetes,
+    scrape_configuration,
+)
 
 CRD_TEMPLATE = "charts/kvgate/templates/crds/inferencedeployments.yaml"
 RULES_TEMPLATE = "charts/kvgate/templates/_controller_rules.tpl"
@@ -135,7 +144,7 @@ def collector_yaml() -> str:
 
 
 def relabeling_template() -> str:
-    """Write the relabelings that the PodMonitors of the chart include."""
+    """Write the relabelings and the bounds that the PodMonitors of the chart include."""
     parts = {
         "engineRelabelings": ENGINES.relabelings,
         "otherEngineRelabelings": OTHER_ENGINES.relabelings,
@@ -146,6 +155,7 @@ def relabeling_template() -> str:
         f'{{{{- if eq .Values.monitoring.engineMetrics "used" }}}}\n{_dumped([KEEP_USED.camel_case()])}{{{{- end }}}}\n'
     )
     bodies["engineMetricRelabelings"] += used
+    bodies["engineLimits"] = "".join(f"{camel_case(name)}: {bound}\n" for name, bound in LIMITS.items() if bound)
     return _TEMPLATE_HEAD + "".join(_defined(name, body) for name, body in bodies.items())
 
 

@@ -26,3 +26,9 @@
   action: keep
 {{- end }}
 {{- end }}
+{{- define "kvgate.engineLimits" -}}
+sampleLimit: 200000
+labelLimit: 128
+labelNameLengthLimit: 1024
+labelValueLengthLimit: 65536
+{{- end }}

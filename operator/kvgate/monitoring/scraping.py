@@ -49,7 +49,12 @@ class Relabeling(Struct, frozen=True, kw_only=True):
 
     def camel_case(self) -> dict[str, Any]:
         """Return the fields in the spelling of the operator's resources."""
-        return {re.sub("_(.)", lambda letter: letter[1].upper(), name): value for name, value in self.fields().items()}
+        return {camel_case(name): value for name, value in self.fields().items()}
+
+
+def camel_case(name: str) -> str:
+    """Return a field of Prometheus's configuration as the operator's resources spell it."""
+    return re.sub("_(.)", lambda letter: letter[1].upper(), name)
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -60,6 +65,21 @@ class Job(Struct, frozen=True, kw_only=True):
     relabelings: tuple[Relabeling, ...] = ()
     metric_relabelings: tuple[Relabeling, ...] = ()
     honor_labels: bool = False
+    is_bounded: bool = False
+    """True where anybody may answer: LIMITS hold."""
+
+
+LIMITS: Mapping[str, int | bool] = {
+    "honor_timestamps": False,
+    "sample_limit": 200_000,
+    "label_limit": 128,
+    "label_name_length_limit": 1024,
+    "label_value_length_limit": 1 << 16,
+}
+"""Bounds of what a pod may serve. vLLM has 1,500 samples of an engine with up to 45 labels, and its clock counts for nothing.
+
+A scrape beyond a bound is no scrape: the pod counts as down, and Prometheus names the bound among its targets.
+"""
 
 
 def _meta(name: str) -> str:
@@ -119,6 +139,7 @@ ENGINES = Job(
     chosen=(_keep(_OWNER_PRESENT, "true"), _keep(_PORT_NAME, "http"), *_POD),
     relabelings=(Relabeling(source=(_pod_label(OWNER_POD_LABEL),), target=OWNER_LABELS[1]),),
     metric_relabelings=(_WITH_COLONS,),
+    is_bounded=True,
 )
 """The pods of InferenceDeployments."""
 OTHER_ENGINES = Job(
@@ -137,6 +158,7 @@ OTHER_ENGINES = Job(
         ),
     ),
     metric_relabelings=(_WITH_COLONS,),
+    is_bounded=True,
 )
 """Pods of vLLM without an InferenceDeployment. Their workload is the first of these labels that they have, else the name of the pod."""
 
@@ -168,6 +190,7 @@ def _scrape(job: Job, discovery: Discovery, *, keeps_used: bool) -> dict[str, An
     return {
         "job_name": job.name,
         **({"honor_labels": True} if job.honor_labels else {}),
+        **(LIMITS if job.is_bounded else {}),
         **discovery(job.name),
         **{key: rules for key, rules in relabelings.items() if rules},
     }
