@@ -54,6 +54,15 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("Show what a start left for the KV cache.", "kvgate calibrate start.log --gpu H100-SXM-80GB"),
         ("Remember it for the next verdict.", "kvgate calibrate start.log --gpu H100-SXM-80GB --into observed.jsonl"),
     ),
+    "calibrate logs": (("Show what a start left.", "kvgate calibrate logs start.log --gpu H100-SXM-80GB"),),
+    "calibrate show": (
+        ("Show what was learnt, and why.", "kvgate calibrate show calibration.jsonl"),
+        ("Show it for a program.", "kvgate calibrate show calibration.jsonl -o json"),
+    ),
+    "calibrate pin": (("Let predictions follow a start.", "kvgate calibrate pin 1 --file calibration.jsonl"),),
+    "calibrate drop": (("Let it count for nothing.", "kvgate calibrate drop 1 --file calibration.jsonl"),),
+    "calibrate freeze": (("Learn nothing new.", "kvgate calibrate freeze '*' --file calibration.jsonl"),),
+    "calibrate thaw": (("Learn again.", "kvgate calibrate thaw '*' --file calibration.jsonl"),),
     "gpus": (
         ("List the GPUs with a word in their names.", "kvgate gpus h100"),
         ("List all of them for a program.", "kvgate gpus -o json"),

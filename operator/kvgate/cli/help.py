@@ -18,6 +18,7 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("peak_concurrency", "prompt_tokens", "output_tokens", "shared_prefix_tokens", "guarantee", "max_model_len", "max_num_seqs",
          "max_num_batched_tokens"),
     ),
+    ("The observed starts", ("path", "place", "context", "namespace", "setting", "scope")),
     (
         "Facts from files",
         ("config", "calibration", "root", "path_map"),

@@ -39,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if {"-h", "--help"} & set(flags):
         show_lines(USAGE)
         sys.exit(0)
-    known = frozenset(_kubectl("api-resources", "--output=name", *_connection(flags)).decode().split())
+    known = frozenset(kubectl("api-resources", "--output=name", *_connection(flags)).decode().split())
     resources = ",".join(name for name in _RESOURCES.read_text(encoding="utf-8").split() if name in known)
-    listed = _kubectl("get", resources, "--output=json", "--ignore-not-found", *flags)
+    listed = kubectl("get", resources, "--output=json", "--ignore-not-found", *flags)
     # -I: modules come neither from the current folder nor from PYTHONPATH
     command = [sys.executable, "-I", "-m", "kvgate", "check", "-", *check_flags]
     sys.exit(subprocess.run(command, input=_without_owned(listed), check=False).returncode)  # noqa: S603 - ourselves
@@ -79,8 +79,15 @@ def _metadata(item: Json) -> Json:
     return item.get("metadata") or {}
 
 
-def _kubectl(*arguments: str) -> bytes:
-    """Return what kubectl lists; errors beside a list (a missing right or API server) are printed."""
+def apply_object(body: Json, context: str) -> None:
+    """Apply one object on the server side; where it changed since it was read, the command ends."""
+    connection = [f"--context={context}"] if context else []
+    how = ("--server-side", "--force-conflicts", "--field-manager=kvgate-calibrate", "-f", "-")
+    kubectl("apply", *how, *connection, given=json.dumps(body).encode())
+
+
+def kubectl(*arguments: str, given: bytes | None = None) -> bytes:
+    """Return what kubectl prints; errors beside a list (a missing right or API server) are printed."""
     # only absolute folders of PATH: a relative one would mean the current folder
     folders = os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep)))
     program = os.environ.get("KUBECTL") or shutil.which("kubectl", path=folders)
@@ -88,7 +95,7 @@ def _kubectl(*arguments: str) -> bytes:
         sys.exit(_failed("kubectl kvgate: there is no kubectl on PATH\ninstall it, or set KUBECTL"))
     try:
         done = subprocess.run(  # noqa: S603 - the user's own kubectl with the user's own flags
-            [program, *arguments], capture_output=True, check=False, timeout=_TIMEOUT_SECONDS
+            [program, *arguments], input=given, capture_output=True, check=False, timeout=_TIMEOUT_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         sys.exit(_failed(f"kubectl kvgate: {program} did not answer: {error}"))

@@ -1,33 +1,54 @@
 """`kvgate calibrate`: write the starts in logs and `/metrics` files for `--calibration`, `.kvgate.yaml` and the cluster's ConfigMap."""
 
+import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from kvgate.budget import Calibration, ObservedStart
+from kvgate.budget import Calibration, CalibrationScope
 from kvgate.budget.units import format_gib
 from kvgate.calibration.keeping import with_start
 from kvgate.calibration.observed import unused_texts
-from kvgate.calibration.records import MAX_TEXT_BYTES, Records, read_records, write_records
+from kvgate.calibration.records import EVERYTHING, MAX_TEXT_BYTES, Records, read_records, write_records
+from kvgate.calibration.shards import is_frozen
+from kvgate.cli.calibrate.learnt import learnt, lines_of
 from kvgate.cli.calibrate.observed_files import UnusableFile, observed_in
+from kvgate.cli.calibrate.places import DEFAULT_PLACE, MAX_LIST_BYTES, FileStarts, Starts, in_cluster, of_text
 from kvgate.cli.exits import Exit
-from kvgate.cli.help import Command
+from kvgate.cli.help import Command, Group
 from kvgate.cli.shared_options import given_settings, with_settings
-from kvgate.cli.terminal import show, show_error
+from kvgate.cli.terminal import show, show_error, show_lines
 from kvgate.documents.bounded_files import read_text
 
 _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
 
 
-@click.command(cls=Command)
+class _LogsByDefault(Group):
+    """A group whose command `logs` may be left out: `kvgate calibrate serve.log`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if is_named else ["logs", *args])
+
+
+@click.group(cls=_LogsByDefault)
+def calibrate() -> None:
+    """Remember what vLLM's starts really left for the KV cache, show what was learnt, and decide about it.
+
+    `kvgate calibrate LOG...` is `kvgate calibrate logs LOG...`. The other commands work on a file, or on the cluster through kubectl.
+    """
+
+
+@calibrate.command("logs", cls=Command, short_help="Read starts from logs; the word may be left out.")
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...", type=_FILE)
 @click.option(
     "--into", metavar="FILE", type=_FILE, help="Add the starts to FILE, and create it if it is missing; else print."
 )
 @with_settings()
-def calibrate(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> None:
+def of_logs(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> None:
     """Remember what vLLM's starts really left for the KV cache, so that the next verdict for the same setting is exact.
 
     LOG is a start-up log, or the text of an engine's /metrics. A log holds the arguments of vLLM; options add what it does not hold:
@@ -45,13 +66,13 @@ def calibrate(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> Non
             show_error(f"{path}: {error}")
             failed = True
             continue
-        kept = with_start(starts, start)
+        kept = starts if is_frozen(start, records.frozen) else with_start(starts, start)
         key, predicted = start.key, start.predicted
         observed = (
             f"{key.architecture} on {key.accelerator}, vLLM {key.vllm_version}: {format_gib(start.available_kv_cache_bytes)} for the "
             f"KV cache, {format_gib(predicted.expected)} predicted ({format_gib(predicted.low)} to {format_gib(predicted.high)})"
         )
-        known = "" if kept is not starts else "known already"
+        known = "" if kept is not starts else "frozen" if is_frozen(start, records.frozen) else "known already"
         show_error(f"{path}: {'; '.join(filter(None, (observed, remark, known)))}")
         starts = kept
     for text in unused_texts(Calibration(starts=starts)):
@@ -59,8 +80,128 @@ def calibrate(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> Non
     if into is None:
         show(write_records(starts).rstrip("\n"))
     elif starts is not records.starts:
-        _write(into, starts)
+        write_text(into, write_records(starts, frozen=records.frozen, highest=records.highest if records.frozen else 0))
     sys.exit(Exit.UNDECIDED if failed else Exit.FITS)
+
+
+_PLACE = click.option(
+    "--place",
+    metavar="NAMESPACE/NAME",
+    default=DEFAULT_PLACE,
+    show_default=True,
+    help="ConfigMaps of the installation, as the controller names them.",
+)
+_CONTEXT = click.option("--context", metavar="NAME", default="", help="Context of kubectl; else the current one.")
+_RECORDS = click.option(
+    "--file", "path", metavar="FILE", type=_FILE, help="Work on this file instead of on the cluster."
+)
+
+
+@calibrate.command("show", cls=Command, short_help="Show what was learnt, from which starts, and why.")
+@click.argument("source", required=False, metavar="[FILE|-]", type=click.Path(dir_okay=False, allow_dash=True))
+@_PLACE
+@_CONTEXT
+@click.option("--namespace", metavar="NAME", help="Show the starts of this namespace alone.")
+@click.option("--setting", metavar="ID", help="Show this setting alone.")
+@click.option(
+    "--scope",
+    type=click.Choice([scope.value for scope in CalibrationScope]),
+    default=CalibrationScope.NAMESPACE.value,
+    show_default=True,
+    help="The scope that the controller has; in a file every start counts for every object.",
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format.")
+def show_learnt(
+    source: str | None, place: str, context: str, namespace: str | None, setting: str | None, scope: str, output: str
+) -> None:  # fmt: skip
+    """Show what was learnt: for each setting its starts, whether each is used and why, and what they do to a prediction.
+
+    Without FILE the ConfigMaps of the cluster are read through kubectl. `-` reads standard input: a file of starts, or what `kubectl get
+    configmap -o json` lists.
+
+    Exit code: 0 all was read, 2 some lines could not be read.
+    """
+    places = in_cluster(place, context, scope) if source is None else of_text(_text_of(source), scope)
+    settings = learnt(places, namespace=namespace, setting=setting)
+    if output == "json":
+        show(json.dumps({"frozen": sorted(places.store.frozen), "settings": settings}, indent=2))
+    else:
+        show_lines(*lines_of(settings, places.store.frozen))
+    for problem in places.problems:
+        show_error(problem)
+    sys.exit(Exit.UNDECIDED if places.problems else Exit.FITS)
+
+
+def _text_of(source: str) -> str:
+    if source == "-":
+        return sys.stdin.buffer.read(MAX_LIST_BYTES).decode(errors="replace")
+    try:
+        return read_text(Path(source), max_bytes=MAX_LIST_BYTES, inside=None)
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{source} cannot be read: {error}") from None
+
+
+@calibrate.command("pin", cls=Command, short_help="Let predictions follow a start, whatever others report.")
+@click.argument("starts", nargs=-1, required=True, metavar="START...", type=click.IntRange(0))
+@click.option("--undo", is_flag=True, help="Let the start count like any other again.")
+@_RECORDS
+@_PLACE
+@_CONTEXT
+def pin(starts: tuple[int, ...], path: Path | None, place: str, context: str, *, undo: bool) -> None:
+    """Pin starts: predictions of the same setting follow them, and they are never removed to make room.
+
+    START is the number that `kvgate calibrate show` lists.
+    """
+    _places(path, place, context).mark(starts, is_pinned=not undo, **({} if undo else {"is_dropped": False}))
+
+
+@calibrate.command("drop", cls=Command, short_help="Let a start count for nothing, and do not learn it again.")
+@click.argument("starts", nargs=-1, required=True, metavar="START...", type=click.IntRange(0))
+@click.option("--undo", is_flag=True, help="Let the start count again.")
+@_RECORDS
+@_PLACE
+@_CONTEXT
+def drop(starts: tuple[int, ...], path: Path | None, place: str, context: str, *, undo: bool) -> None:
+    """Drop starts: they count for nothing, and nothing like them is learnt again in their namespace.
+
+    START is the number that `kvgate calibrate show` lists.
+    """
+    _places(path, place, context).mark(starts, is_dropped=not undo, **({} if undo else {"is_pinned": False}))
+
+
+def _frozen_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+    if name != EVERYTHING and not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}(/[0-9a-f]{10})?", name):
+        raise click.BadParameter(
+            f"{name!r} is not a namespace, NAMESPACE/SETTING or '*'; `kvgate calibrate show` lists the settings"
+        )
+    return name
+
+
+_FROZEN_NAME = click.argument("name", metavar="NAMESPACE[/SETTING]|'*'", callback=_frozen_name)
+
+
+@calibrate.command("freeze", cls=Command, short_help="Learn nothing new: of a namespace, of a setting, or at all.")
+@_FROZEN_NAME
+@_RECORDS
+@_PLACE
+@_CONTEXT
+def freeze(name: str, path: Path | None, place: str, context: str) -> None:
+    """Freeze what was learnt: the controller stores nothing new of this namespace, of this setting in it, or with '*' of anything."""
+    _places(path, place, context).freeze(name, is_thawed=False)
+
+
+@calibrate.command("thaw", cls=Command, short_help="End a freeze.")
+@_FROZEN_NAME
+@_RECORDS
+@_PLACE
+@_CONTEXT
+def thaw(name: str, path: Path | None, place: str, context: str) -> None:
+    """End a freeze: give the same name as to `kvgate calibrate freeze`."""
+    _places(path, place, context).freeze(name, is_thawed=True)
+
+
+def _places(path: Path | None, place: str, context: str) -> Starts:
+    return in_cluster(place, context, CalibrationScope.NAMESPACE) if path is None else FileStarts(path, write_text)
 
 
 def _known(into: Path | None) -> Records:
@@ -76,13 +217,13 @@ def _known(into: Path | None) -> Records:
     return records
 
 
-def _write(into: Path, starts: tuple[ObservedStart, ...]) -> None:
+def write_text(into: Path, text: str) -> None:
     """Write a new file beside the old one, then rename it: no reader meets half a file."""
     fresh = into.with_name(f".{into.name}.new")
     try:
         fresh.unlink(missing_ok=True)  # left by a run that was killed; it may be a link, so it is never written to
         with fresh.open("x", encoding="utf-8") as file:
-            file.write(write_records(starts))
+            file.write(text)
         fresh.replace(into)
     except OSError as error:
         raise click.UsageError(f"--into {into} cannot be written: {error.strerror or error}") from None

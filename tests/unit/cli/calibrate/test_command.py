@@ -111,7 +111,7 @@ UNUSABLE = [
         "the size of the KV cache was set",
     ),
     (
-        'vllm:cache_config_info{num_gpu_blocks="9000",block_size="16",kv_cache_memory_bytes="40000000000"} 1',
+        'vllm:cache_config_info{num_gpu_blocks="9000",block_size="16",kv_cache_memory_bytes="40000000000"} 1\n',
         ["--gpu", "H100-SXM-80GB", "--model", "Qwen/Qwen3-32B-FP8"],
         "the size of the KV cache was set",
     ),
