@@ -92,57 +92,41 @@ def test_whatever_becomes_of_the_starts_nothing_moves(plane: ControlPlane, objec
         "rewound": write_records(()),
         "filled by another tenant": write_records(another_tenants()),
     }
-    for name, text in losses.items():
-        write(objects, write_records((LESS,)))
-        with controller(objects) as door:
+    with controller(objects) as door:
+        for name, text in losses.items():
+            write(objects, write_records((LESS,)))
             wait_until(lambda: today(objects) is None, f"before it is {name}: today's prediction is the admitted one")
             write(objects, text)
             wait_until(lambda: today(objects) is not None, f"{name}: today's prediction is shown")
             assert {each: stands(objects, each) for each in NAMES} == before, name
             assert "are not recorded any more" in objects.condition("adjusted", "PredictionOutdated")[2]
-            wait_until(lambda: door.count_of(series) == today(objects), "and it is a metric")
-            settled = objects.settle(2.0)
-        with controller(objects):
-            objects.settle(2.0)
-            assert {each: stands(objects, each) for each in NAMES} == before, f"{name}, and restarted"
-            assert len(objects.writes()) == settled, "a restart writes nothing"
+        wait_until(lambda: door.count_of(series) == today(objects), "and it is a metric")
+        settled = objects.settle(2.0)
+    with controller(objects):
+        objects.settle(2.0)
+        assert {each: stands(objects, each) for each in NAMES} == before, "restarted"
+        assert len(objects.writes()) == settled, "a restart writes nothing"
     wide = plane.kubectl("get", "infd", "adjusted", "-o", "wide").stdout.splitlines()
     row = dict(zip(wide[0].split(), wide[1].split(), strict=False))
     assert (int(row["TOKENSTODAY"]), row["VERDICTTODAY"]) == (today(objects), "Fits")
     assert int(row["TOKENS"]) == before["adjusted"]["budget"]["capacityTokens"]
 
 
-def wiped(objects: Objects) -> None:
-    patch = [{"op": "remove", "path": "/status"}]
-    objects.plane.kubectl("patch", "infd", "adjusted", "--subresource=status", "--type=json", "-p", json.dumps(patch))
-
-
-def edited(objects: Objects) -> None:
-    forged = {"standing": {"effective": {"maxModelLen": 40960}}, "budget": {"capacityTokens": 1}, "conditions": []}
-    written = json.dumps({"status": forged})
-    objects.plane.kubectl("patch", "infd", "adjusted", "--subresource=status", "--type=merge", "-p", written)
-
-
-def as_an_older_release_leaves_it(objects: Objects) -> None:
-    written = json.dumps({"status": {"provenance": None, "recalibrated": None}})
-    objects.plane.kubectl("patch", "infd", "adjusted", "--subresource=status", "--type=merge", "-p", written)
-
-
-@pytest.mark.parametrize("change", [wiped, edited, as_an_older_release_leaves_it])
-def test_what_others_make_of_a_status_restarts_no_engine(objects: Objects, change: Any) -> None:
-    """The next replica knows other starts; where the record is gone, the running Deployment is the witness."""
-    before = stands(objects)
-    write(objects, write_records((MORE,)))
-    change(objects)
-    assert objects.get("infd", "adjusted").get("status", {}).get("provenance") is None or change is edited
+def test_a_better_prediction_is_used_at_once_where_the_spec_wants_it(objects: Objects) -> None:
+    before = {name: stands(objects, name) for name in NAMES}
+    write(objects, write_records((replace(MORE, revision=10),)))
     with controller(objects):
-        wait_until(lambda: "standing" in objects.get("infd", "adjusted").get("status", {}), "there is a record again")
-        objects.wait_for("adjusted", "Ready", "True")
-        objects.settle(2.0)
-        after = stands(objects)
-    for kind in ("Accepted", "Adjusted", "Predicted"):
-        after[kind].pop("lastTransitionTime"), before[kind].pop("lastTransitionTime")
-    assert after == before
+        wait_until(
+            lambda: objects.get("infd", "follows")["status"]["effective"] != before["follows"]["effective"],
+            "it follows",
+        )
+        objects.wait_for("follows", "Ready", "True")
+        after = stands(objects, "follows")
+        assert after["effective"]["maxModelLen"] > before["follows"]["effective"]["maxModelLen"]
+        assert not set(after["pods"]) & set(before["follows"]["pods"]), "its pods are replaced"
+        assert objects.get("infd", "follows")["status"]["provenance"]["recalibrations"] == 1
+        assert stands(objects) == before["adjusted"], "the other one stands"
+        assert ("Normal", "Adjusted") in objects.events("follows")
 
 
 UPGRADE = """
@@ -189,6 +173,39 @@ def test_an_upgrade_replaces_no_pod_and_is_named(objects: Objects, tmp_path: Pat
         assert stands(objects)["spec"]["template"] == before["spec"]["template"]
 
 
+def wiped(objects: Objects) -> None:
+    patch = [{"op": "remove", "path": "/status"}]
+    objects.plane.kubectl("patch", "infd", "adjusted", "--subresource=status", "--type=json", "-p", json.dumps(patch))
+
+
+def edited(objects: Objects) -> None:
+    forged = {"standing": {"effective": {"maxModelLen": 40960}}, "budget": {"capacityTokens": 1}, "conditions": []}
+    written = json.dumps({"status": forged})
+    objects.plane.kubectl("patch", "infd", "adjusted", "--subresource=status", "--type=merge", "-p", written)
+
+
+def as_an_older_release_leaves_it(objects: Objects) -> None:
+    written = json.dumps({"status": {"provenance": None, "recalibrated": None}})
+    objects.plane.kubectl("patch", "infd", "adjusted", "--subresource=status", "--type=merge", "-p", written)
+
+
+@pytest.mark.parametrize("change", [wiped, edited, as_an_older_release_leaves_it])
+def test_what_others_make_of_a_status_restarts_no_engine(objects: Objects, change: Any) -> None:
+    """The next replica knows other starts; where the record is gone, the running Deployment is the witness."""
+    before = stands(objects)
+    write(objects, write_records((MORE,)))
+    change(objects)
+    assert objects.get("infd", "adjusted").get("status", {}).get("provenance") is None or change is edited
+    with controller(objects):
+        wait_until(lambda: "standing" in objects.get("infd", "adjusted").get("status", {}), "there is a record again")
+        objects.wait_for("adjusted", "Ready", "True")
+        objects.settle(2.0)
+        after = stands(objects)
+    for kind in ("Accepted", "Adjusted", "Predicted"):
+        after[kind].pop("lastTransitionTime"), before[kind].pop("lastTransitionTime")
+    assert after == before
+
+
 def test_an_older_crd_drops_fields_and_moves_nothing(plane: ControlPlane, objects: Objects) -> None:
     before = stands(objects)
     crd = yaml.safe_load(CRD.read_text(encoding="utf-8"))
@@ -206,20 +223,3 @@ def test_an_older_crd_drops_fields_and_moves_nothing(plane: ControlPlane, object
             assert stands(objects) == before
     finally:
         plane.apply(crd)
-
-
-def test_a_better_prediction_is_used_at_once_where_the_spec_wants_it(objects: Objects) -> None:
-    before = {name: stands(objects, name) for name in NAMES}
-    write(objects, write_records((replace(MORE, revision=10),)))
-    with controller(objects):
-        wait_until(
-            lambda: objects.get("infd", "follows")["status"]["effective"] != before["follows"]["effective"],
-            "it follows",
-        )
-        objects.wait_for("follows", "Ready", "True")
-        after = stands(objects, "follows")
-        assert after["effective"]["maxModelLen"] > before["follows"]["effective"]["maxModelLen"]
-        assert not set(after["pods"]) & set(before["follows"]["pods"]), "its pods are replaced"
-        assert objects.get("infd", "follows")["status"]["provenance"]["recalibrations"] == 1
-        assert stands(objects) == before["adjusted"], "the other one stands"
-        assert ("Normal", "Adjusted") in objects.events("follows")

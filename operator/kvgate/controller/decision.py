@@ -285,10 +285,11 @@ def _verdict(situation: Situation, judged: Judged | None) -> Intent:
 def _standing_verdict(situation: Situation, owner: InferenceDeployment, standing: Admitted, judged: Judged) -> Intent:
     """Keep what was admitted, and report today's prediction; where the spec wants that, a better prediction takes its place."""
     today = judged.today
-    figures = figures_of_verdict(owner, today.assessment, today.accelerator)
     better = None
-    if not isinstance(figures, NotRendered):
-        better = taking_over(owner, standing, today.assessment, figures, revision=today.calibration_revision)
+    if owner.spec.admission.recalibrate:
+        figures = figures_of_verdict(owner, today.assessment, today.accelerator)
+        if not isinstance(figures, NotRendered):
+            better = taking_over(owner, standing, today.assessment, figures, revision=today.calibration_revision)
     if better is None:
         shown = recalibrated(owner, standing, judged.assessment, today.assessment, situation.recalibrated)
         admitted = renewed(standing, situation.document)

@@ -124,11 +124,11 @@ def _consequence(document: Document, owner: InferenceDeployment, admitted: Admit
 def taking_over(
     owner: InferenceDeployment, admitted: Admitted, today: Assessment, figures: Figures, *, revision: int
 ) -> Figures | None:
-    """Return the figures that take the place of the admitted ones, where the spec wants that and today's prediction is a better one.
+    """Return the figures that take the place of the admitted ones, where today's prediction is a better one.
 
     It is not where observed starts are gone, nor where nothing would be admitted. `revision` is that of the newest known start.
     """
-    now = Figured.of(owner, today) if owner.spec.admission.recalibrate else None
+    now = Figured.of(owner, today)
     if now is None or now.accepted == "False" or not _differs(now, admitted) or _is_lost(now, admitted, revision):
         return None
     record = admitted.record
