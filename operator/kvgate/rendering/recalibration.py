@@ -68,6 +68,8 @@ def recalibrated(
     `then` is judged with the observed starts of the admission and `today` with all of them, both with this release's catalogue.
     `previous` is the present status.recalibrated, which stays as long as it is still right.
     """
+    if _is_as_admitted(owner, today, admitted):
+        return None
     now, shown = Figured.of(owner, today), _read(previous)
     if now is None or not _differs(now, admitted, tolerance=0.5 if shown else 1.0):
         return None
@@ -86,6 +88,19 @@ def recalibrated(
         kvgate_version=__version__,
     )
     return status.model_dump(by_alias=True, exclude_none=True)
+
+
+def _is_as_admitted(owner: InferenceDeployment, today: Assessment, admitted: Admitted) -> bool:
+    """Return True where no figure has changed: so it is for nearly all objects, and costs the least."""
+    budget, was, record = today.effective, admitted.budget, admitted.record
+    if budget is None or was is None or today.decision.value != record.decision or budget.num_tokens is None:
+        return False
+    verdict = budget.verdict if today.decision is Decision.ADMIT_ADJUSTED else today.verdict
+    return (
+        budget.num_tokens.expected == record.predicted_tokens
+        and verdict.value == was["verdict"]
+        and effective_values(owner.spec, today) == record.effective
+    )
 
 
 def outdated(
@@ -169,11 +184,9 @@ def _differs(now: Figured, admitted: Admitted, *, tolerance: float = 1.0) -> boo
 
 def _still_says(shown: RecalibratedStatus, now: Figured, admitted: Admitted) -> bool:
     """Return True where what is shown is still right, within the tolerance."""
-    values = _other_values(now, admitted)
     return (
         (shown.verdict, shown.accepted) == (now.budget["verdict"], now.accepted)
-        and (shown.effective is None) == (values is None)
-        and (values is None or shown.effective is None or _is_alike(values, shown.effective))
+        and (now.accepted == "False" or _is_alike(now.effective, shown.effective or admitted.record.effective))
         and _is_same(now.budget["capacityTokens"], shown.capacity_tokens, now.block_tokens)
     )
 

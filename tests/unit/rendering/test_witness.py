@@ -1,0 +1,128 @@
+"""The running Deployment as a witness: what the API server made of a rendered template is recognised, and nothing else is."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kvgate.api.status import Effective, Placement
+from kvgate.rendering.witness import as_it_runs, template_digest
+from kvgate.rendering.workload import Figures, Rendered, rendered
+from support.manifests import an_owner
+
+FIGURES = Figures(
+    effective=Effective(max_model_len=4096, max_num_seqs=4, kv_cache_dtype="auto"),
+    placement=Placement(vendor="nvidia", resource="nvidia.com/gpu", gpu_labels=("NVIDIA-H100-80GB-HBM3",)),
+    load_seconds=600,
+    predicted_tokens=1000,
+)
+TEMPLATE = {
+    "env": [{"name": "EMPTY", "value": ""}, {"name": "A", "value": "b"}],
+    "resources": {"requests": {"cpu": "0.0001", "memory": "1000Mi"}},
+}
+
+
+def a_rendering() -> Rendered:
+    return rendered(an_owner(template=TEMPLATE), FIGURES)
+
+
+def fields(value: Any) -> dict[str, Any]:
+    """As the API server notes what was applied: lists by their keys, tolerations and arguments whole."""
+    if isinstance(value, dict):
+        return {f"f:{name}": fields(item) for name, item in value.items() if item != ""}
+    if isinstance(value, list) and value and all(isinstance(item, dict) and "name" in item for item in value):
+        keys = (
+            'k:{"name":"%s"}' if "containerPort" not in item else 'k:{"containerPort":8000,"protocol":"TCP"}'
+            for item in value
+        )
+        return {
+            key % item["name"] if "%" in key else key: {".": {}, **fields(item)}
+            for key, item in zip(keys, value, strict=True)
+        }
+    return {}
+
+
+def stored(deployment: dict[str, Any]) -> dict[str, Any]:
+    """As the API server keeps a Deployment: with defaults, without empty texts, and with amounts in its own words."""
+    live = copy.deepcopy(deployment)
+    live["metadata"]["managedFields"] = [
+        {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {"f:paused": {}}}},
+        {"manager": "kvgate", "operation": "Apply", "fieldsV1": fields({"spec": deployment["spec"]})},
+        {"manager": "kvgate", "operation": "Apply", "subresource": "status", "fieldsV1": {}},
+    ]
+    pod = live["spec"]["template"]["spec"]
+    pod |= {"dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler"}
+    (container,) = pod["containers"]
+    container["env"] = [{k: v for k, v in each.items() if v != ""} for each in container["env"]]
+    container["resources"]["requests"]["cpu"] = "1m"
+    container["terminationMessagePath"] = "/dev/termination-log"
+    for port in container["ports"]:
+        port["protocol"] = "TCP"
+    return live
+
+
+def newer(wanted: Rendered) -> Rendered:
+    """As a later release renders the same figures."""
+    deployment = copy.deepcopy(wanted.deployment)
+    deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 777
+    deployment["spec"]["progressDeadlineSeconds"] = 888
+    return Rendered(deployment=deployment, service=wanted.service)
+
+
+def test_pods_that_run_stay_as_another_release_rendered_them() -> None:
+    wanted = a_rendering()
+    template = wanted.deployment["spec"]["template"]
+    kept = as_it_runs(newer(wanted), stored(wanted.deployment), template_digest(template)).deployment
+    assert template_digest(kept["spec"]["template"]) == template_digest(template)
+    assert "dnsPolicy" not in kept["spec"]["template"]["spec"], "what others own is not taken over"
+    assert kept["spec"]["progressDeadlineSeconds"] == 888, "around the pods this release renders"
+
+
+def env_of_others(live: dict[str, Any]) -> None:
+    live["spec"]["template"]["spec"]["containers"][0]["env"].append({"name": "B", "value": "c"})
+
+
+def test_what_others_added_does_not_hide_that_the_pods_are_ours() -> None:
+    wanted = a_rendering()
+    live = stored(wanted.deployment)
+    env_of_others(live)
+    digest = template_digest(wanted.deployment["spec"]["template"])
+    kept = as_it_runs(newer(wanted), live, digest).deployment["spec"]["template"]["spec"]["containers"][0]
+    assert [each["name"] for each in kept["env"]][-1] == "A", "and is not taken over: it is removed as before"
+
+
+def other_arguments(live: dict[str, Any]) -> None:
+    live["spec"]["template"]["spec"]["containers"][0]["args"][0] = "--evil"
+
+
+def other_image(live: dict[str, Any]) -> None:
+    live["spec"]["template"]["spec"]["containers"][0]["image"] = "evil"
+
+
+def taken_field(live: dict[str, Any]) -> None:
+    del live["metadata"]["managedFields"][1]["fieldsV1"]["f:spec"]["f:template"]["f:spec"][
+        "f:automountServiceAccountToken"
+    ]
+
+
+def no_notes(live: dict[str, Any]) -> None:
+    del live["metadata"]["managedFields"]
+
+
+def no_template(live: dict[str, Any]) -> None:
+    live["spec"]["template"] = None
+
+
+@pytest.mark.parametrize("change", [other_arguments, other_image, taken_field, no_notes, no_template])
+def test_pods_that_somebody_changed_are_rendered_anew(change: Callable[[dict[str, Any]], None]) -> None:
+    wanted = a_rendering()
+    live, later = stored(wanted.deployment), newer(wanted)
+    digest = template_digest(wanted.deployment["spec"]["template"])
+    change(live)
+    assert as_it_runs(later, live, digest) is later
+
+
+def test_without_a_digest_nothing_is_believed() -> None:
+    wanted = a_rendering()
+    assert as_it_runs(wanted, stored(wanted.deployment), None) is wanted
