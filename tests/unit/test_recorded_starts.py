@@ -30,8 +30,13 @@ def test_a_figure_is_the_one_that_a_public_log_has(start: RecordedStart) -> None
     assert start.source.startswith("https://github.com/")
     if start.start:
         row = logged()[start.start]
-        found = (float(row["available_kv_gib"]), row["vllm_version"], row["source"])
-        assert found == (start.available_kv_gib, start.vllm_version, start.source)
+        shares = (float(row["available_kv_gib"]), float(row["gpu_memory_utilization"]))
+        assert (*shares, row["vllm_version"]) == (
+            start.available_kv_gib,
+            start.gpu_memory_utilization,
+            start.vllm_version,
+        )
+        assert row["source"] == start.source
 
 
 def test_every_deployment_that_is_watched_has_a_start() -> None:

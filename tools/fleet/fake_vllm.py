@@ -56,6 +56,8 @@ class Engine:
     kv_cache_size_tokens: int | None = None
     """Tokens of each engine; None stands for blocks × block_size."""
     data_parallel_size: int = 1
+    gpu_memory_utilization: float | None = None
+    """Share of the GPU that it reports; none where it is None."""
     kv_cache_usage: float | None = None
     """Usage that replaces the recorded one."""
     is_vllm: bool = True
@@ -171,7 +173,9 @@ class EngineCollector:
         """Return those of the forty labels that a reader may need; num_gpu_blocks is the sum over all engines."""
         engine = self.engine
         blocks = None if engine.num_gpu_blocks is None else engine.num_gpu_blocks * engine.data_parallel_size
-        labels = {"block_size": engine.block_size, "num_gpu_blocks": blocks, "gpu_memory_utilization": 0.92}
+        labels = {"block_size": engine.block_size, "num_gpu_blocks": blocks}
+        if engine.gpu_memory_utilization is not None:
+            labels["gpu_memory_utilization"] = engine.gpu_memory_utilization
         if parse_patch(engine.vllm_version) >= (0, 24, 0):
             labels["kv_cache_size_tokens"] = engine.size_tokens
         return {name: str(value) for name, value in labels.items()}

@@ -28,6 +28,7 @@ class RecordedStart:
     kv_heads: int
     head_size: int
     vllm_version: str
+    gpu_memory_utilization: float
     ran: str
     """Settings of this start, in words."""
     source: str
@@ -42,7 +43,7 @@ class RecordedStart:
         """Return the engine that reports it."""
         return Engine(
             vllm_version=self.vllm_version, model_name=self.deployment, num_gpu_blocks=self.num_gpu_blocks,
-            block_size=BLOCK_SIZE,
+            block_size=BLOCK_SIZE, gpu_memory_utilization=self.gpu_memory_utilization,
         )  # fmt: skip
 
 
@@ -53,7 +54,7 @@ def recorded_starts() -> dict[str, list[RecordedStart]]:
     with TABLE.open(encoding="utf-8") as lines:
         for row in csv.DictReader(line for line in lines if not line.startswith("#")):
             numbers = {name: int(row.pop(name)) for name in ("layers", "kv_heads", "head_size")}
-            size = float(row.pop("available_kv_gib"))
-            start = RecordedStart(**row, **numbers, available_kv_gib=size)
+            shares = {name: float(row.pop(name)) for name in ("available_kv_gib", "gpu_memory_utilization")}
+            start = RecordedStart(**row, **numbers, **shares)
             found.setdefault(start.deployment, []).append(start)
     return found

@@ -42,6 +42,9 @@ MAX_ATTEMPTS = 3
 """Writes of one start; each begins with a fresh read."""
 FROZEN_BY = "kvgate calibrate freeze"
 
+SAME_SHARE = 0.0005
+"""Difference of two gpu_memory_utilization that counts as none."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -170,7 +173,7 @@ class ObservedStarts:
         start = _start(budget, seen, source) if budget else None
         if start is None:
             return ""
-        distrust = self._trust.distrust(seen.declared_image, seen.image)
+        distrust = self._trust.distrust(seen.declared_image, seen.image) or _other_share(budget, seen)
         if distrust:
             return distrust
         image = image_repository(seen.image) + "@" + seen.image.rpartition("@")[2]
@@ -256,6 +259,15 @@ class ObservedStarts:
         for text in sorted(problems - self._logged):
             _log.warning("calibration: %s", text)
         self._logged = problems
+
+
+def _other_share(budget: Budget | None, seen: RunningEngine | Crash) -> str:
+    """Return why a start is not one of the setting that was predicted; empty where nothing shows that."""
+    runs = seen.reading.gpu_memory_utilization if isinstance(seen, RunningEngine) else None
+    predicted = float(budget.resolved.gpu_memory_utilization) if budget else None
+    if runs is None or predicted is None or abs(runs - predicted) < SAME_SHARE:
+        return ""
+    return f"vLLM runs with gpu_memory_utilization {runs:g}, and {predicted:g} was predicted: the start teaches nothing"
 
 
 def _start(budget: Budget, seen: RunningEngine | Crash, source: str) -> ObservedStart | None:

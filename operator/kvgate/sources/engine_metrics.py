@@ -52,6 +52,7 @@ _LINE = pattern(
 _PART = pattern(r'\s*(?:([A-Za-z_]\w*)|"((?:[^"\\]++|\\.)*+)")\s*(?:=\s*"((?:[^"\\]++|\\.)*+)"\s*)?(?:,|\Z)', re.ASCII)
 """A label, or the name of the metric in quotes."""
 _ESCAPED = pattern(r"\\(.)")
+_SHARE = pattern(r"[01]\.[0-9]{1,20}")
 _NAME = pattern(r"[A-Za-z0-9_:]{1,60}")
 
 
@@ -112,7 +113,7 @@ def _capacity(infos: list[Mapping[str, str]]) -> EngineReading:
     blocks = min(_count(labels, "num_gpu_blocks") for labels in infos) // len(infos)
     if not blocks:
         raise UnreadableMetrics("reports fewer blocks than engines")
-    size = _count(infos[0], "block_size")
+    size, share = _count(infos[0], "block_size"), infos[0].get("gpu_memory_utilization", "")
     if blocks * size > MAX_TOKENS:
         raise UnreadableMetrics(f"reports {blocks:,} blocks of {size:,} tokens, which no memory holds")
     return EngineReading(
@@ -120,6 +121,7 @@ def _capacity(infos: list[Mapping[str, str]]) -> EngineReading:
         block_size=size,
         kv_cache_size_tokens=min(sizes, default=None),
         is_size_given=any(labels.get(name, "None") != "None" for labels in infos for name in _GIVEN),
+        gpu_memory_utilization=float(share) if _SHARE.fullmatch(share) else None,
     )
 
 

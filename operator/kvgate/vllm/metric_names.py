@@ -42,6 +42,8 @@ class EngineReading(Struct, frozen=True, kw_only=True, eq=False):
     """Tokens as the start-up log has them, since 0.24. With several KV cache groups they are not blocks × size."""
     is_size_given: bool = False
     """True where vLLM was given the size, and did not measure it."""
+    gpu_memory_utilization: float | None = None
+    """Share of the GPU's memory that vLLM may take, as it runs; None where it is not reported."""
     usage_ratio: float | None = None
     """Share from 0 to 1; None where it is not reported. It does not count when two readings are compared."""
     missing: tuple[str, ...] = ()

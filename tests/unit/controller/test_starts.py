@@ -253,6 +253,17 @@ async def test_an_engine_that_was_given_its_size_teaches_nothing(
     assert await learnt(a_crash(50.0), "Pinned") == ()
 
 
+@pytest.mark.parametrize(("share", "count"), [(None, 1), (0.9, 1), (0.9000000001, 1), (0.85, 0), (1.0, 0)])
+async def test_an_engine_with_another_share_of_the_gpu_than_was_predicted_teaches_nothing(
+    share: float | None, count: int
+) -> None:
+    reading = EngineReading(num_gpu_blocks=25_000, block_size=16, gpu_memory_utilization=share)
+    engine = RunningEngine(
+        pod="a", template_hash="", reading=reading, declared_image="vllm/vllm-openai:v0.33.0", image=IMAGE
+    )
+    assert len(await learnt(engine, gpuMemoryUtilization="0.9")) == count
+
+
 # ── trust, and records that were deleted or rewound ───────────────────────────────────────────────────────────────
 
 

@@ -76,6 +76,14 @@ def test_a_size_that_was_given_is_told_from_one_that_was_measured(labels: dict[s
     assert read(info(**labels)).is_size_given is is_given
 
 
+@pytest.mark.parametrize(
+    ("label", "share"),
+    [("0.92", 0.92), ("1.0", 1.0), ("", None), ("None", None), ("nan", None), ("-0.5", None), ("9e9", None)],
+)
+def test_the_share_of_the_gpu_is_as_the_engine_runs(label: str, share: float | None) -> None:
+    assert read(info(gpu_memory_utilization=label)).gpu_memory_utilization == share
+
+
 def test_two_readings_of_the_same_cache_are_equal_whatever_its_usage() -> None:
     assert read(info(), USAGE) == read(info(), USAGE.replace("0.25", "0.75"))
 
