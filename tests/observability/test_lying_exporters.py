@@ -150,7 +150,10 @@ def watched(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iter
 
 
 def test_what_cannot_be_taken_is_no_scrape_and_the_others_are_taken(watched: Watched) -> None:
-    up = {each.labels["inferencedeployment"]: each.value for each in watched.prometheus.query('max_over_time(up{job="vllm"}[5s])')}
+    up = {
+        each.labels["inferencedeployment"]: each.value
+        for each in watched.prometheus.query('max_over_time(up{job="vllm"}[5s])')
+    }
     assert {name for name, value in up.items() if value == 0} == {"cut", "long", "countless"}
     assert set(up) == set(LIARS)
 

@@ -1,0 +1,51 @@
+"""What is kept of a pod, and clocks that differ from ours."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kvgate.controller.observe import _figures
+from kvgate.controller.pods import Pod, pod_of
+from support.manifests import a_pod
+
+
+def body(**status: Any) -> dict[str, Any]:
+    found = a_pod(restarts=2)
+    found["spec"] = {"nodeName": "gpu-1", "containers": [{"name": "vllm", "image": "vllm/vllm-openai:v0.33.0"}]}
+    found["status"] |= status
+    return found
+
+
+def running(started: str | None) -> list[dict[str, Any]]:
+    return [{"name": "vllm", "restartCount": 2, "state": {"running": {"startedAt": started}}}]
+
+
+def test_node_start_restarts_and_images_are_kept() -> None:
+    pod = pod_of(body(containerStatuses=running("2026-11-23T10:00:00Z")))
+    assert (pod.node, pod.started_at, pod.restarts) == ("gpu-1", "2026-11-23T10:00:00Z", 2)
+    assert pod.declared_image == "vllm/vllm-openai:v0.33.0"
+
+
+@pytest.mark.parametrize(
+    ("started", "expected"),
+    [
+        ("2026-11-23T10:00:00Z", datetime(2026, 11, 23, 10, tzinfo=UTC).timestamp()),
+        ("2026-11-23T12:00:00+02:00", datetime(2026, 11, 23, 10, tzinfo=UTC).timestamp()),
+        ("9999-12-31T23:59:59Z", datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()),  # a node's clock is off
+        ("yesterday", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_time_of_a_node_is_as_it_says_and_one_that_is_none_is_left_out(started: str | None, expected: float) -> None:
+    assert _figures(pod_of(body(containerStatuses=running(started)))).started_seconds == expected
+
+
+def test_a_pod_takes_little_memory_whatever_its_manifest_holds() -> None:
+    """Annotations, variables and managed fields are not kept; two thousand pods are two thousand of these."""
+    large = body(containerStatuses=running("2026-11-23T10:00:00Z"))
+    large["metadata"]["annotations"]["note"] = "x" * 200_000
+    large["spec"]["containers"][0]["env"] = [{"name": "A", "value": "x" * 200_000}]
+    pod = pod_of(large)
+    assert sum(len(str(getattr(pod, name))) for name in Pod.__struct_fields__) < 500
