@@ -1,6 +1,8 @@
 """Rule tests in promtool's own format, run against the rules that are shipped."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,38 @@ Json = dict[str, Any]
 
 def situation(series: Mapping[str, str]) -> Json:
     return {"interval": "1m", "input_series": [{"series": name, "values": values} for name, values in series.items()]}
+
+
+def spelled(values: Sequence[float | None]) -> str:
+    """One value a minute in promtool's words: a scrape that fails ends a series, as Prometheus does it."""
+    words = ["_" if value is None else f"{value:.10g}" for value in values]
+    ends = [now for now in range(1, len(words)) if words[now] == "_" != words[now - 1]]
+    for now in ends:
+        words[now] = "stale"
+    return " ".join([*words, "stale"])
+
+
+def only(alert: str) -> Json:
+    """The rules of one alert, with the recorded series that it reads: promtool evaluates all rules of a file in every minute."""
+    (group,) = rule_groups()["groups"]
+    (rule,) = (each for each in group["rules"] if each.get("alert") == alert)
+    recorded = [each for each in group["rules"] if "record" in each and each["record"] in rule["expr"]]
+    return {"groups": [group | {"rules": [*recorded, rule]}]}
+
+
+def run_each(assets: Path, folder: Path, tests: Iterable[tuple[str, Json]]) -> None:
+    """Tests of alerts by name, each against the rules of its alert."""
+    files = []
+    for alert, of_alert in groupby(sorted(tests, key=itemgetter(0)), key=itemgetter(0)):
+        (folder / f"{alert}.rules.yaml").write_text(yaml.safe_dump(only(alert)), encoding="utf-8")
+        whole = {
+            "rule_files": [f"{alert}.rules.yaml"],
+            "evaluation_interval": "1m",
+            "tests": [test for _, test in of_alert],
+        }
+        files.append(folder / f"{alert}.tests.yaml")
+        files[-1].write_text(yaml.safe_dump(whole), encoding="utf-8")
+    run_rule_tests(assets, *files)
 
 
 def run(assets: Path, folder: Path, tests: Sequence[Json], groups: Json | None = None) -> None:

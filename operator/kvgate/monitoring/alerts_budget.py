@@ -39,13 +39,14 @@ def _headroom(bound: str) -> str:
     return owned(registry.KV_CACHE_HEADROOM_BYTES, equals("bound", bound))
 
 
-def _never_moved(metric: registry.Metric, window: str) -> str:
-    """Return what was the same in the whole window: a verdict stands for its generation, so this is one generation."""
-    return f"{owned_over('max_over_time', metric, window)} == {owned_over('min_over_time', metric, window, pick='min')}"
-
-
 _CAPACITY, _DAY = owned(registry.OBSERVED_KV_CACHE_CAPACITY_TOKENS), "1d"
 _CAPACITY_BEFORE = owned_over("max_over_time", registry.OBSERVED_KV_CACHE_CAPACITY_TOKENS, _DAY)
+_EXPECTED = equals("bound", "expected")
+_SAME_GENERATION = (
+    f"{owned_over('max_over_time', registry.KV_CACHE_CAPACITY_TOKENS, _DAY, _EXPECTED)}"
+    f" == {owned_over('min_over_time', registry.KV_CACHE_CAPACITY_TOKENS, _DAY, _EXPECTED, pick='min')}"
+)
+"""A verdict stands for its generation, so a prediction that never moved is one generation."""
 _REQUESTED, _TOTAL = owned(registry.GPU_MEMORY_REQUESTED_BYTES), owned(registry.GPU_MEMORY_TOTAL_BYTES)
 _POD_OF_OWNER = aggregate("max", (*OWNED_BY, "pod"), registry.POD_INFO.name)
 
@@ -112,10 +113,7 @@ PREDICTION_FAR_OFF = Alert(
 CAPACITY_DROPPED = Alert(
     name="KvgateCapacityDropped",
     when="the same generation had a larger KV cache within the last day",
-    query=(
-        f"1 - {_CAPACITY} / {_CAPACITY_BEFORE} > {THRESHOLD}"
-        f" and {SAME_OWNER} {_never_moved(registry.KV_CACHE_CAPACITY_TOKENS, _DAY)}"
-    ),
+    query=f"1 - {_CAPACITY} / {_CAPACITY_BEFORE} > {THRESHOLD} and {SAME_OWNER} {_SAME_GENERATION}",
     threshold=0.05,
     unit="share of the earlier capacity",
     holds_for="10m",

@@ -146,7 +146,7 @@ ENGINE_STUCK = Alert(
     holds_for="2m",
     severity="critical",
     summary=f"Engines of {SERVER} hold requests and generate nothing",
-    description=f"Requests arrive, but {COUNT} pods of {SERVER} have read no prompt and generated no token for 10 minutes.",
+    description=f"Requests arrive, but {COUNT} of its pods read no prompt and generated no token for 10 minutes.",
 )
 PREFIX_HITS_COLLAPSED = Alert(
     name="KvgatePrefixHitsCollapsed",

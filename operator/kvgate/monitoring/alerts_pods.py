@@ -82,7 +82,7 @@ LOADING_TOO_LONG = Alert(
     keeps_firing_for="15m",
     severity="warning",
     summary=f"Pods of {OWNER} take long to load",
-    description=f"{COUNT} pods have used most of the time that a start may take. After all of it the kubelet begins their start anew.",
+    description=f"{COUNT} of its pods used most of the time that a start may take. After all of it the kubelet begins their start anew.",
 )
 STALLED = Alert(
     name="KvgateStalled",
@@ -130,8 +130,8 @@ PODS_NOT_SCRAPED = Alert(
     holds_for="15m",
     severity="warning",
     summary=f"Prometheus cannot scrape pods of {OWNER}",
-    description=f"{COUNT} pods do not answer Prometheus although all replicas are ready. Their usage, waiting requests and preemptions are"
-    " unknown.",
+    description=f"{COUNT} of its pods did not answer Prometheus although all replicas are ready. Their usage, waiting requests and"
+    " preemptions are unknown.",
 )
 PODS_NOT_OBSERVED = Alert(
     name="KvgatePodsNotObserved",

@@ -10,6 +10,8 @@ _MEMORY = "6h"
 """Time after which a kvgate that was there counts as removed."""
 _ITS_PROCESS = on((CLUSTER, "namespace", "pod", "instance", "job"))
 SECONDS_PER_DAY = 86400
+_ROUNDED = '{{ printf "%.0f" $value }}'
+"""A count of `increase`, which extrapolates."""
 _EXPIRES = f"{aggregate('min', INSTALLED, registry.CERTIFICATE_EXPIRY.name)} - time()"
 _FAILED = select(registry.RECONCILES.name, 'result=~"failed|forbidden|unavailable"')
 _SAYS = over("last_over_time", select(registry.LEADER.name, present("lease")), "2m")
@@ -108,7 +110,7 @@ REVIEW_ERRORS = Alert(
     keeps_firing_for="15m",
     severity="warning",
     summary="The kvgate webhook fails to judge InferenceDeployments",
-    description=f"{COUNT} reviews of the last hour ended without a verdict (HTTP 429, 500 or 503), so the API server refused objects.",
+    description=f"{_ROUNDED} reviews of the last hour ended without a verdict (HTTP 429, 500 or 503), so the API server refused objects.",
 )
 RECONCILE_ERRORS = Alert(
     name="KvgateReconcileErrors",
@@ -120,7 +122,7 @@ RECONCILE_ERRORS = Alert(
     keeps_firing_for="15m",
     severity="warning",
     summary="The kvgate controller fails to reconcile InferenceDeployments",
-    description=f"{COUNT} reconciles of the last hour ended with the result {{{{ $labels.result }}}}.",
+    description=f"{_ROUNDED} reconciles of the last hour ended with the result {{{{ $labels.result }}}}.",
 )
 WEBHOOK_SLOW = Alert(
     name="KvgateWebhookSlow",

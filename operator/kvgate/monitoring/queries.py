@@ -121,9 +121,9 @@ def summed_over(
     return aggregate("sum", by, any_name(metric, lambda name: over(function, name + suffix, window, offset=offset)))
 
 
-def owned_over(function: str, metric: Metric, window: str, *, pick: str = "max") -> str:
+def owned_over(function: str, metric: Metric, window: str, *matchers: str, pick: str = "max") -> str:
     """Return a function over a range of kvgate's own figure, one series per InferenceDeployment."""
-    return aggregate(pick, OWNED_BY, over(function, metric.name, window))
+    return aggregate(pick, OWNED_BY, over(function, select(metric.name, *matchers), window))
 
 
 def _process_rate(name: str) -> str:
