@@ -29,10 +29,10 @@ def spelled(values: Sequence[float | None]) -> str:
 
 def only(alert: str) -> Json:
     """The rules of one alert, with the recorded series that it reads: promtool evaluates all rules of a file in every minute."""
-    (group,) = rule_groups()["groups"]
-    (rule,) = (each for each in group["rules"] if each.get("alert") == alert)
-    recorded = [each for each in group["rules"] if "record" in each and each["record"] in rule["expr"]]
-    return {"groups": [group | {"rules": [*recorded, rule]}]}
+    rules = [rule for group in rule_groups()["groups"] for rule in group["rules"]]
+    (asked,) = (rule for rule in rules if rule.get("alert") == alert)
+    recorded = [rule for rule in rules if "record" in rule and rule["record"] in asked["expr"]]
+    return {"groups": [{"name": "kvgate", "rules": [*recorded, asked]}]}
 
 
 def run_each(assets: Path, folder: Path, tests: Iterable[tuple[str, Json]]) -> None:
