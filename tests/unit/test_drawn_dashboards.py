@@ -80,12 +80,15 @@ def drawn_texts(panel: dict[str, Any], source: Answers) -> list[str]:
     return [text.get_text() for text in figure(one, source, WINDOW).texts]
 
 
-def test_the_newest_alert_stands_first_with_the_time_since_which_it_holds(pytestconfig: pytest.Config) -> None:
+def test_a_critical_alert_stands_first_and_then_the_newest_with_its_time(pytestconfig: pytest.Config) -> None:
     require_matplotlib(pytestconfig)
-    since = {"KvgateOld": WINDOW.end_seconds - 5400, "KvgateNew": WINDOW.end_seconds - 90}
-    known = [Sample(labels={"alertname": name, "severity": "critical"}, value=1000 * at) for name, at in since.items()]
+    since = {("KvgateOld", "warning"): 5400, ("KvgateNew", "warning"): 90, ("KvgateBad", "critical"): 7200}
+    known = [
+        Sample(labels={"alertname": name, "severity": severity}, value=1000 * (WINDOW.end_seconds - ago))
+        for (name, severity), ago in since.items()
+    ]
     texts = drawn_texts(alerts_table(), Answers({"ALERTS": known}))
-    assert texts.index("KvgateNew") < texts.index("KvgateOld")
+    assert [text for text in texts if text.startswith("Kvgate")] == ["KvgateBad", "KvgateNew", "KvgateOld"]
     assert {"13:55:10", "12:26:40"} <= set(texts)
     assert "cluster" not in texts, "no row has one"
 

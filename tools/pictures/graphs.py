@@ -43,6 +43,11 @@ def read(panel: Json, source: Source, window: Window) -> tuple[list[Drawn], floa
     """All series of the panel's queries, and the step between their points."""
     step = max(1.0, ceil(window.seconds / (panel.get("maxDataPoints") or POINTS)))
     found: list[Drawn] = []
+    taken = {
+        overrides(panel, target.get("legendFormat", "")).get("color", {}).get("fixedColor")
+        for target in panel["targets"]
+    }
+    free = [colour for colour in PALETTE if colour not in taken]
     for target in panel["targets"]:
         series = source.query_range(
             window.fill(target["expr"], step_seconds=step),
@@ -53,7 +58,7 @@ def read(panel: Json, source: Source, window: Window) -> tuple[list[Drawn], floa
         named = sorted(((series_name(target, one.labels), one.points) for one in series), key=lambda pair: pair[0])
         for name, points in named:
             of_palette = sum("color" not in overrides(panel, each.name) for each in found)
-            found.append(_drawn(panel, name, _with_gaps(points, step), PALETTE[of_palette % len(PALETTE)]))
+            found.append(_drawn(panel, name, _with_gaps(points, step), free[of_palette % len(free)]))
     return found, step
 
 

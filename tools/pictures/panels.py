@@ -107,7 +107,7 @@ def _table(box: Box, panel: Json, source: Source, window: Window) -> bool:
     there = {name for row in rows for name in row}
     columns = [(name, overrides(panel, name)) for name in sorted(order, key=order.__getitem__) if name in there]
     rows.sort(key=lambda row: [str(row.get(name, "")) for name, _ in columns])
-    for by in panel["options"].get("sortBy", []):
+    for by in reversed(panel["options"].get("sortBy", [])):
         name = next(name for name, look in columns if look["displayName"] == by["displayName"])
         rows.sort(key=lambda row, name=name: row.get(name, -inf), reverse=by["desc"])  # type: ignore[misc]
     places = _places(box, [look.get("custom.width") for _, look in columns])

@@ -103,6 +103,7 @@ def alerts(width: int, height: int, *matchers: str, is_fleet: bool = True) -> ta
         Column(name=_CLUSTER, title="cluster", width=110),
         Column(name=_NAMESPACE, title="namespace", width=150),
         Column(name=_NAME, title="InferenceDeployment", link=deployment_url(OF_ROW)),
+        Column(name="workload", title="workload of others"),
     )
     columns = (
         Column(name="Value", title="since", unit=SINCE, width=160),
@@ -112,10 +113,18 @@ def alerts(width: int, height: int, *matchers: str, is_fleet: bool = True) -> ta
     )  # fmt: skip
     about = About(
         title="Alerts that fire: open the runbook", unit="", width=width, height=height, no_value="no alert of kvgate fires",
-        description="Alerts of kvgate that fire now, and since when their condition holds. The name of an alert opens its runbook.",
+        description="Alerts of kvgate that fire now, critical ones first, and since when their condition holds. The name of an "
+            "alert opens its "
+        "runbook. Alerts of severity info, which nobody has to act on, are left out.",
     )  # fmt: skip
-    hidden = () if is_fleet else OWNER
-    return rows(about, [Query(expr=ask.alerts_since(*matchers))], columns, hidden=hidden, worst="since")
+    hidden = () if is_fleet else (*OWNER, "workload")
+    return rows(
+        about,
+        [Query(expr=ask.alerts_since(*matchers))],
+        columns,
+        hidden=hidden,
+        order=(("severity", False), ("since", True)),
+    )
 
 
 def every_deployment() -> table.Panel:
@@ -157,7 +166,7 @@ def every_deployment() -> table.Panel:
         " where nothing was measured.",
     )  # fmt: skip
     queries = [Query(expr=expression) for expression, _ in cells]
-    return rows(about, queries, columns, hidden=("Value #A", "Value #B"), worst="waiting")
+    return rows(about, queries, columns, hidden=("Value #A", "Value #B"), order=(("waiting", True),))
 
 
 def _worst(

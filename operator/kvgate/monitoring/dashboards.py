@@ -37,7 +37,7 @@ def fleet() -> Dashboard:
         {
             "": board_fleet.now(),
             "Who suffers, and what to do": [
-                board_fleet.alerts(24, 6, CLUSTER, NAMESPACE),
+                board_fleet.alerts(24, 9, CLUSTER, NAMESPACE),
                 board_fleet.every_deployment(),
             ],
             "Since when": board_fleet.since_when(),

@@ -9,6 +9,7 @@ from kvgate.monitoring.queries import (
     MEBIBYTE,
     OWNED_POD,
     POD,
+    SERVED_BY,
     aggregate,
     any_name,
     equals,
@@ -17,6 +18,7 @@ from kvgate.monitoring.queries import (
     quantile,
     rate,
     select,
+    unlike,
 )
 from kvgate.vllm import metric_names
 from kvgate.vllm.metric_names import EngineMetric
@@ -136,8 +138,9 @@ OWNERLESS_PODS = f"count({aggregate('max', POD, _OWNERLESS_USAGE)})"
 
 # Alerts
 
-ALERT = (*OWNER, "alertname", "severity")
-_OURS = 'alertname=~"Kvgate.+"'
+ALERT = (*SERVED_BY, "alertname", "severity")
+_OURS = f'alertname=~"Kvgate.+",{unlike("severity", "info")}'
+"""Alerts of kvgate that somebody has to act on; those of severity info are for whoever plans next."""
 _FIRING = equals("alertstate", "firing")
 RULES_EVALUATED = f"count({queries.PREDICTION_ERROR.name} or {queries.HEADROOM.name})"
 

@@ -241,24 +241,34 @@ def states(
 
 
 def rows(
-    about: About, queries: Iterable[Query], columns: tuple[Column, ...], *, hidden: Iterable[str] = (), worst: str = ""
+    about: About,
+    queries: Iterable[Query],
+    columns: tuple[Column, ...],
+    *,
+    hidden: Iterable[str] = (),
+    order: Iterable[tuple[str, bool]] = (),
 ) -> table.Panel:
-    """Return a table with one row per set of labels that the queries share; `worst` is the title of the column that sorts it, downwards."""
+    """Return a table with one row per set of labels that the queries share, in the order of these columns: (title, True for downwards)."""
     panel = asking(described(table.Panel(), about), queries, instant=True).show_header(show_header=True)
     for target in panel.build().targets or []:
         target.format_val = PromQueryFormat.TABLE  # type: ignore[attr-defined]
-    order = {column.name: index for index, column in enumerate(columns)}
+    places = {column.name: index for index, column in enumerate(columns)}
     panel.with_transformation(DataTransformerConfig(id_val="merge", options={}))
     panel.with_transformation(
         DataTransformerConfig(
             id_val="organize",
-            options={"excludeByName": dict.fromkeys(("Time", *hidden), True), "indexByName": order, "renameByName": {}},
+            options={
+                "excludeByName": dict.fromkeys(("Time", *hidden), True),
+                "indexByName": places,
+                "renameByName": {},
+            },
         )
     )
     for column in columns:
         panel.override_by_name(column.name, list(_column(column)))
-    if worst:
-        panel.sort_by([common.TableSortByFieldState().display_name(worst).desc(desc=True)])
+    panel.sort_by(
+        [common.TableSortByFieldState().display_name(title).desc(is_downwards) for title, is_downwards in order]
+    )
     return panel
 
 

@@ -10,6 +10,8 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import dashboard as models
 
 from fleet.monitored import judged_samples
 from generate.files import dashboard
@@ -74,6 +76,14 @@ def metric_names(expression: str) -> Iterator[str]:
 
 def test_the_uids_are_those_that_bookmarks_have() -> None:
     assert DASHBOARDS == ("kvgate-fleet", "kvgate-deployment", "kvgate-self")
+
+
+def test_grafanas_own_types_read_the_dashboard_and_lose_nothing(board: dict[str, Any]) -> None:
+    """The types are those of Grafana's SDK, which is made from its schema; of an annotation it does not know what is Prometheus' own."""
+    read = json.loads(JSONEncoder().encode(models.Dashboard.from_json(board)))
+    for mark in board.get("annotations", {}).get("list", []):
+        assert {mark.pop(key) is not None for key in ("titleFormat", "textFormat", "useValueForTime", "step")} == {True}
+    assert read == board
 
 
 def test_a_dashboard_has_its_uid_and_no_id(board: dict[str, Any]) -> None:
