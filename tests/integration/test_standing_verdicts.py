@@ -153,7 +153,7 @@ async def test_todays_prediction_is_shown_and_the_next_edit_is_judged_by_it() ->
     shown = world.status["recalibrated"]
     assert (shown["verdict"], shown["accepted"], shown["differencePercent"]) == ("Fits", "True", "-10.7")
     assert shown["effective"]["maxModelLen"] == 30416
-    assert shown["message"] == "it follows 1 observed starts of the same setting"
+    assert shown["message"] == "it follows 1 observed start of the same setting"
     assert outdated(world) == ("True", "VerdictMoved")
     told_today = message(world.cluster, "PredictionOutdated")
     assert "365,648 tokens of KV cache today" in told_today

@@ -3,6 +3,7 @@
 The figures that are shown change only when today's prediction moves by more than 1 % and a block, so that nothing flaps.
 """
 
+from contextlib import suppress
 from math import ceil
 
 from msgspec import Struct
@@ -70,7 +71,9 @@ def recalibrated(
     """
     if _is_as_admitted(owner, today, admitted):
         return None
-    now, shown = Figured.of(owner, today), _read(previous)
+    now, shown = Figured.of(owner, today), None
+    with suppress(ValidationError):
+        shown = RecalibratedStatus.from_document(previous)
     if now is None or not _differs(now, admitted, tolerance=0.5 if shown else 1.0):
         return None
     if shown is not None and _still_says(shown, now, admitted):
@@ -228,16 +231,15 @@ def _why(now: Figured, then: Figured | None, admitted: Admitted) -> str:
             else "what is known about the model, the GPU, the release of vLLM or earlier starts has changed"
         )
     if then is not None and not _is_same(now.budget["capacityTokens"], then.budget["capacityTokens"], now.block_tokens):
-        causes.append(f"it follows {starts} observed starts of the same setting")
+        causes.append(f"it follows {_starts_text(starts)}")
     elif now.has_neighbours:
         causes.append("observed starts of near settings make it less certain")
     elif starts:
-        causes.append(f"it is certain by {starts} observed starts of the same setting")
+        causes.append(f"it is certain by {_starts_text(starts)}")
     return "; ".join(causes) or "the facts have changed"
 
 
-def _read(previous: object) -> RecalibratedStatus | None:
-    try:
-        return RecalibratedStatus.from_document(previous)
-    except ValidationError:
-        return None
+def _starts_text(count: int | None) -> str:
+    return (
+        "1 observed start of the same setting" if count == 1 else f"{count or 'no'} observed starts of the same setting"
+    )

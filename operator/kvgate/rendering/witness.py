@@ -42,7 +42,9 @@ def restored(
     text = (metadata.get("annotations") or {}).get(ADMISSION_ANNOTATION, "")
     if live is None or not is_owned_by(live, str(document["metadata"].get("uid"))) or not 0 < len(text) <= _MAX_COPY:
         return None
-    if _is_refused(document):
+    conditions = (document.get("status") or {}).get("conditions") or ()
+    refused = {"type": ConditionType.ACCEPTED.value, "status": "False"}
+    if any(isinstance(each, Mapping) and refused.items() <= each.items() for each in conditions):
         return None
     try:
         copy = json.loads(text)
@@ -58,12 +60,6 @@ def restored(
         return None
     template = rendered(owner, found.figures).deployment["spec"]["template"]
     return found if carries(live["spec"].get("template"), template) else None
-
-
-def _is_refused(document: Mapping[str, Any]) -> bool:
-    conditions = (document.get("status") or {}).get("conditions") or ()
-    refused = {"type": ConditionType.ACCEPTED.value, "status": "False"}
-    return any(isinstance(each, Mapping) and refused.items() <= each.items() for each in conditions)
 
 
 def _spec_digest(spec: InferenceDeploymentSpec) -> str:
