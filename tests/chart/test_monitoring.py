@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvgate.monitoring import DASHBOARDS
-from kvgate.monitoring.alerts import rule_groups
+from kvgate.monitoring.alerts import ALERTS, rule_groups
 from kvgate.monitoring.scraping import ENGINES, KEEP_USED, LIMITS, OTHER_ENGINES, OWNER_POD_LABEL, camel_case
 from kvgate.rendering.labels import OWNER_LABEL, labels
 from support.assets import require_assets
@@ -56,6 +56,35 @@ def test_every_object_has_the_labels_that_the_operator_looks_for(monitored: list
 
 def test_the_rules_are_those_that_are_tested(monitored: list[dict[str, Any]]) -> None:
     assert one(monitored, "PrometheusRule", "kvgate")["spec"] == rule_groups()
+
+
+def alerts_with(binary: Path, folder: Path, alerts: dict[str, Any]) -> list[dict[str, Any]]:
+    values = {"monitoring": {"enabled": True, "alerts": alerts}}
+    (folder / "values.json").write_text(json.dumps(values), encoding="utf-8")
+    found = documents(render(binary, "--values", folder / "values.json"))
+    groups = one(found, "PrometheusRule", "kvgate")["spec"]["groups"]
+    assert all(group["rules"] for group in groups), "an empty group is invalid"
+    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
+
+
+def test_every_alert_has_the_severity_the_time_and_the_threshold_of_its_values(binary: Path, tmp_path: Path) -> None:
+    changed = {
+        alert.key: {"severity": "page", "for": "42m", **({} if alert.threshold is None else {"threshold": 0.75})}
+        for alert in ALERTS
+    }
+    rules = {rule["alert"]: rule for rule in alerts_with(binary, tmp_path, changed)}
+    assert set(rules) == {alert.name for alert in ALERTS}
+    for alert in ALERTS:
+        rule = rules[alert.name]
+        assert (rule["labels"], rule["for"]) == ({"severity": "page"}, "42m")
+        assert rule["expr"] == alert.query_with("0.75")
+
+
+@pytest.mark.parametrize("kept", [None, *(alert.key for alert in ALERTS)])
+def test_every_alert_can_be_switched_off(binary: Path, tmp_path: Path, kept: str | None) -> None:
+    others_off = {alert.key: {"enabled": alert.key == kept} for alert in ALERTS}
+    found = [rule["alert"] for rule in alerts_with(binary, tmp_path, others_off)]
+    assert found == [alert.name for alert in ALERTS if alert.key == kept]
 
 
 def test_runbooks_are_where_the_values_say(binary: Path) -> None:

@@ -27,6 +27,7 @@ PARTS = {
     "dashboards": True,
 }
 """What monitoring consists of, and whether it is on by default."""
+ALERTS_PATH = "monitoring.alerts."
 
 ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "image.repository": ({}, {"image": {"repository": "other/kvgate"}}),
@@ -137,9 +138,9 @@ def binary(pytestconfig: pytest.Config) -> Path:
 
 
 def leaves(values: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value that a user may set, by its path; what is empty or `resources` is one value."""
+    """Every value that a user may set, by its path; what is empty, `resources` or an alert is one value."""
     for key, value in values.items():
-        if isinstance(value, dict) and value and key != "resources":
+        if isinstance(value, dict) and value and key != "resources" and path != ALERTS_PATH:
             yield from leaves(value, f"{path}{key}.")
         else:
             yield f"{path}{key}", value
@@ -151,7 +152,8 @@ def rendered(binary: Path, folder: Path, values: dict[str, Any]) -> str:
 
 
 def test_the_table_above_has_every_value() -> None:
-    assert set(ANOTHER) == {path for path, _ in leaves(VALUES)}
+    """But for the alerts, of which tests/chart/test_monitoring.py changes each."""
+    assert set(ANOTHER) == {path for path, _ in leaves(VALUES) if not path.startswith(ALERTS_PATH)}
 
 
 @pytest.mark.parametrize("path", ANOTHER)
@@ -162,7 +164,14 @@ def test_a_value_changes_what_is_rendered(binary: Path, tmp_path: Path, path: st
 
 def test_the_readme_names_every_value_with_its_default() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", (CHART / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert {path: yaml.safe_load(default) for path, default in rows} == dict(leaves(VALUES))
+    documented = {path: yaml.safe_load(default) for path, default in rows}
+    assert documented == {path: default for path, default in leaves(VALUES) if not path.startswith(ALERTS_PATH)}
+
+
+def test_the_readme_leads_to_the_table_of_alerts_which_names_every_value_of_them() -> None:
+    assert "| `monitoring.alerts.*` |" in (CHART / "README.md").read_text(encoding="utf-8")
+    table = (CHART.parents[1] / "docs" / "reference" / "alerts.md").read_text(encoding="utf-8")
+    assert [key for key in VALUES["monitoring"]["alerts"] if f"| `{key}` |" not in table] == []
 
 
 def schema_leaves(schema: dict[str, Any], path: str = "") -> Iterator[str]:
@@ -202,6 +211,14 @@ def test_the_schema_knows_every_value_and_helms_own_and_no_other() -> None:
             {"monitoring": {"podMonitor": {"inEachNamespace": True}}},
             ["monitoring.podMonitor.inEachNamespace is true, but watchNamespaces is empty: name the namespaces"],
         ),
+        (
+            {"monitoring": {"alerts": {"engineFul": {"enabled": False}}}},
+            ["additional properties 'engineFul' not allowed"],
+        ),
+        ({"monitoring": {"alerts": {"engineFull": {"for": "10 minutes"}}}}, ["/monitoring/alerts/engineFull/for"]),
+        ({"monitoring": {"alerts": {"engineFull": {"threshold": "95%"}}}}, ["/monitoring/alerts/engineFull/threshold"]),
+        ({"monitoring": {"alerts": {"engineStuck": {"threshold": 1}}}}, ["/monitoring/alerts/engineStuck"]),
+        ({"monitoring": {"prometheusRule": {"runbooks": "docs/runbooks"}}}, ["/monitoring/prometheusRule/runbooks"]),
         ({"monitoring": {"prometheusRule": {"runbooks": "https://a/"}}}, ["/monitoring/prometheusRule/runbooks"]),
         ({"image": {"tag": "sha256:12"}}, ["/image/tag", "'sha256:12' does not match"]),
         (
