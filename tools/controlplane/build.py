@@ -4,6 +4,7 @@
     python tools/controlplane/build.py                      # the release that kvgate is tested against
     python tools/controlplane/build.py --kubernetes 1.37    # another one, after `gen_kube.py 1.37.1`
     python tools/controlplane/build.py etcd kube-apiserver  # only these
+    python tools/controlplane/build.py otelcol              # the OpenTelemetry Collector, which is built only where it is named
 
 The last line printed is KUBEBUILDER_ASSETS=<folder>, one folder which holds them all. Sources, in this order:
 
@@ -57,6 +58,8 @@ class Tool:
     """Go string variables to set; {version}, {major}, {minor} and {release} are filled in from go.mod."""
     tags: tuple[str, ...] = ()
     """Build tags of Go."""
+    version_of: str = ""
+    """Package whose version the binary has, where `package` is ours."""
     usual_seconds: int
     """Measured on two cores, with an empty Go cache, in the order of the list."""
     folder: Path = field(default=MODULES, compare=False)
@@ -69,9 +72,10 @@ class Tool:
     def version(self) -> str:
         """Version of the module with the package that go.mod requires, such as v1.36.3."""
         required: list[tuple[str, str]] = re.findall(r"^(?:require)?\s*(\S+) (v\S+)", self.go_mod, re.MULTILINE)
-        holders = [(path, version) for path, version in required if f"{self.package}/".startswith(f"{path}/")]
+        package = self.version_of or self.package
+        holders = [(path, version) for path, version in required if f"{package}/".startswith(f"{path}/")]
         if not holders:
-            raise BuildError(f"{self.module}/go.mod requires no module for {self.package}: add it, go mod tidy")
+            raise BuildError(f"{self.module}/go.mod requires no module for {package}: add it, go mod tidy")
         return max(holders, key=lambda holder: len(holder[0]))[1]
 
     @property
@@ -94,6 +98,7 @@ class Tool:
     def content_hash(self) -> str:
         """Equal for equal sources, flags and platform; the Go release is left out, an update of it rebuilds nothing."""
         parts = [self.go_mod, (self.folder / self.module / "go.sum").read_text(encoding="utf-8")]
+        parts += [path.read_text(encoding="utf-8") for path in sorted((self.folder / self.module).glob("*.go"))]
         parts += [self.package, *self.build_flags, *map("=".join, sorted(BUILD_ENVIRONMENT.items()))]
         return short_hash([*parts, platform.system(), platform.machine()])
 
@@ -158,6 +163,19 @@ def tools(kubernetes: str = KUBERNETES) -> tuple[Tool, ...]:
     )
 
 
+OPTIONAL = (
+    Tool(
+        name="otelcol",
+        module="otelcol",
+        package="kvgate.io/tools/otelcol",
+        version_of="go.opentelemetry.io/collector/otelcol",
+        tags=("remove_all_sd", "enable_kubernetes_sd"),
+        usual_seconds=360,
+    ),
+)
+"""Tools that are built only where they are named."""
+
+
 def short_hash(parts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
@@ -217,8 +235,8 @@ def assemble(places: Mapping[str, Path]) -> Path:
 
 def choose(names: Iterable[str] = (), kubernetes: str = KUBERNETES) -> tuple[Tool, ...]:
     """The tools of these names; all of them when none is named."""
-    every = tools(kubernetes)
-    wanted = list(names)
+    usual, wanted = tools(kubernetes), list(names)
+    every = (*usual, *OPTIONAL) if wanted else usual
     unknown = sorted(set(wanted) - {tool.name for tool in every})
     if unknown:
         raise BuildError(f"unknown tools {unknown}: choose from {[tool.name for tool in every]}")
