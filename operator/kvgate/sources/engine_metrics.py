@@ -64,7 +64,10 @@ def read_engine(exposition: bytes, *, is_open_metrics: bool = False) -> EngineRe
     info = _samples(text, CACHE_CONFIG_INFO)
     if not info:
         raise _without_capacity(exposition, text)
-    by_engine = _unique(info, CACHE_CONFIG_INFO, lambda sample: sample[0].get("engine", "0"), _capacity_labels)
+    by_engine = _unique(
+        info, CACHE_CONFIG_INFO, lambda sample: sample[0].get("engine", "0"),
+        lambda sample: [sample[0].get(name) for name in ("num_gpu_blocks", "block_size", _SIZE)],
+    )  # fmt: skip
     usages = _unique(
         _samples(text, KV_CACHE_USAGE), KV_CACHE_USAGE, lambda sample: frozenset(sample[0].items()), _value
     )
@@ -87,10 +90,6 @@ def _expect_every_engine(infos: list[_Sample], usages: list[_Sample]) -> None:
 
 def _value(sample: _Sample) -> float:
     return sample[1]
-
-
-def _capacity_labels(sample: _Sample) -> object:
-    return tuple(sample[0].get(name) for name in ("num_gpu_blocks", "block_size", _SIZE))
 
 
 def _without_capacity(exposition: bytes, text: bytes) -> ValueError:
@@ -183,16 +182,12 @@ def _sample(line: bytes, metric: EngineMetric) -> _Sample:
         if not part or (part[3] is None and (part[1] or at)) or (part[1] or part[2]) in labels:
             raise UnreadableMetrics(f"{metric.names[0].name} has labels that cannot be parsed: {_quoted(inside[at:])}")
         if part[3] is not None:
-            labels[part[1] or part[2]] = _ESCAPED.sub(_unescaped, part[3]) if "\\" in part[3] else part[3]
+            labels[part[1] or part[2]] = _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], part[3])
         at = part.end()
     try:
         return labels, float(found[2])
     except ValueError:
         raise UnreadableMetrics(f"{metric.names[0].name} has the value {_quoted(found[2])}") from None
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    return "\n" if found[1] == "n" else found[1]
 
 
 def _lines_of(text: bytes, metric: EngineMetric) -> Iterator[bytes]:
