@@ -86,6 +86,42 @@ USAGE, PREEMPTIONS = queries.USAGE.name, queries.PREEMPTIONS.name
             {f"{{{OWNER}}}": 0.25},
             id="of two controllers the one that sees less counts",
         ),
+        pytest.param(
+            queries.PREEMPTED_LONG.name,
+            {
+                f'vllm:num_preemptions_total{{{OWNER},pod="a"}}': "7x30",
+                f'vllm:request_success_total{{{OWNER},pod="a"}}': "9x30",
+                f'vllm:num_requests_running{{{OWNER},pod="a"}}': "0x30",
+            },
+            {},
+            id="no share of no requests",
+        ),
+        pytest.param(
+            queries.PREEMPTED_SHORT.name,
+            {
+                f'vllm:num_preemptions_total{{{OWNER},pod="a"}}': "0 0 64 4+4x30",  # the container began anew
+                f'vllm:request_success_total{{{OWNER},pod="a"}}': "0 0 64 4+4x30",
+                f'vllm:num_requests_running{{{OWNER},pod="a"}}': "0x30",
+            },
+            {f"{{{OWNER}}}": 1},
+            id="a counter that begins anew",
+        ),
+        pytest.param(
+            queries.FIRST_TOKEN_LONG.name,
+            {f'vllm:time_to_first_token_seconds_bucket{{{OWNER},pod="a",le="{le}"}}': "7x30" for le in ("1.0", "+Inf")},
+            {},
+            id="first tokens of nobody",
+        ),
+        pytest.param(
+            queries.GPU_MEMORY_USED.name,
+            {
+                'DCGM_FI_DEV_FB_USED{namespace="serving",pod="chat-0",gpu="0"}': "1024x20",
+                'DCGM_FI_DEV_FB_USED{namespace="serving",pod="chat-0",gpu="1"}': "2048x20",
+                'DCGM_FI_DEV_FB_USED{namespace="dcgm",pod="dcgm-x",exported_namespace="legacy",exported_pod="qwen-0",gpu="2"}': "4x20",
+            },
+            {'{namespace="serving",pod="chat-0"}': 2 << 30, '{namespace="legacy",pod="qwen-0"}': 4 << 20},
+            id="the fullest GPU of a pod, whichever labels name it",
+        ),
         pytest.param(queries.ADMISSION_ERRORS.name, {ERRORS: "0x20"}, {}, id="nobody asked"),
         pytest.param(queries.ADMISSION_ERRORS.name, {ERRORS: "0+60x20"}, {"{}": 1}, id="nothing but errors"),
         pytest.param(
