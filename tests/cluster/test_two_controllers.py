@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -47,7 +48,7 @@ class Controller:
     @property
     def is_active(self) -> bool:
         with contextlib.suppress(OSError):
-            return 'kvgate_leader{lease="kvgate-controller"} 1.0' in scrape(self.port)
+            return re.search(r'kvgate_leader\{lease="[^"]+"\} 1\.0', scrape(self.port)) is not None
         return False
 
     def readyz(self) -> tuple[int, str]:
