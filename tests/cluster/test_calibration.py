@@ -11,14 +11,16 @@ from controlplane.programs import wait_until
 from fleet.fake_vllm import Engine, serving
 from kvgate.budget.observed_starts import ObservedStart
 from kvgate.calibration.records import read_records
+from kvgate.calibration.shards import shard_name, shard_of
 from kvgate.rendering.pod import PORT
 from support.doors import running
 from support.inference import Objects, inference_deployment
 
 pytestmark = pytest.mark.cluster
 
-CONFIG_MAP = "kvgate-calibration"
-OPTIONS = ("--observe-seconds=1", f"--calibration=default/{CONFIG_MAP}")
+PLACE = "kvgate-calibration"
+CONFIG_MAP = shard_name(PLACE, shard_of("default"))
+OPTIONS = ("--observe-seconds=1", f"--calibration=default/{PLACE}")
 BLOCK_SIZE = 16
 
 
@@ -46,8 +48,9 @@ def reporting(objects: Objects, name: str, num_gpu_blocks: int, namespace: str =
     return serving(engine, *((ip, PORT) for ip in pods(objects, name, namespace).values()))
 
 
-def kept(objects: Objects) -> str:
-    found = objects.plane.kubectl("get", "configmap", CONFIG_MAP, "-o", "json", check=False)
+def kept(objects: Objects, namespace: str = "default") -> str:
+    name = shard_name(PLACE, shard_of(namespace))
+    found = objects.plane.kubectl("get", "configmap", name, "-o", "json", check=False)
     return str(json.loads(found.stdout)["data"]["starts.jsonl"]) if found.returncode == 0 else ""
 
 
@@ -55,9 +58,9 @@ def test_two_pods_that_agree_make_the_next_prediction_exact_and_leave_their_own_
     objects = Objects(plane=plane)
     with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig) as door:
         blocks = expected_blocks(objects, "first", replicas=2)
-        observed, first_pods = blocks * 92 // 100, pods(objects, "first")
+        observed, first_pods = blocks * 108 // 100, pods(objects, "first")
         with reporting(objects, "first", observed):
-            assert "-8.0 %" in objects.wait_for("first", "PredictionDrift", "True")
+            assert "+8.0 %" in objects.wait_for("first", "PredictionDrift", "True")
             wait_until(lambda: len(read_records(kept(objects)).starts) == 2, "both starts are in the ConfigMap")
             starts = read_records(kept(objects)).starts
             assert {(start.namespace, start.owner, start.pod) for start in starts} == {
@@ -75,7 +78,7 @@ def test_two_pods_that_agree_make_the_next_prediction_exact_and_leave_their_own_
         narrow, wide = (each["high"] - each["low"] for each in (width, before["availableKvCacheBytes"]))
         assert narrow < wide
     with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig), reporting(objects, "first", observed):
-        assert "-8.0 %" in objects.wait_for("first", "PredictionDrift", "True")
+        assert "+8.0 %" in objects.wait_for("first", "PredictionDrift", "True")
         assert objects.get("infd", "first")["status"]["budget"] == before, "a verdict stands for its generation"
         assert pods(objects, "first") == first_pods, "and no engine is restarted"
         assert expected_blocks(objects, "third") == observed, "the ConfigMap survives a restart"
@@ -115,12 +118,13 @@ def test_no_tenant_moves_the_verdicts_of_others(plane: ControlPlane, percent: in
         assert now["expected"] == was["expected"]
         assert less_certain["verdict"] in (before["verdict"], "MayNotFit")
         taught = expected_blocks(objects, "learns", tenant, **sizes)
-        assert taught == wrong, "within its namespace the tenant teaches"
+        # the plane has no logs: less than the formulas allow may be the work of a neighbour on the GPU
+        assert (taught == wrong) == (percent > 100), "within its namespace the tenant teaches"
         assert door.count_of('kvgate_calibration_starts{state="contradictory"}') == 0
 
 
 def of_namespace(objects: Objects, namespace: str) -> list[ObservedStart]:
-    return [start for start in read_records(kept(objects)).starts if start.namespace == namespace]
+    return [start for start in read_records(kept(objects, namespace)).starts if start.namespace == namespace]
 
 
 def test_after_the_config_map_is_deleted_no_revision_comes_again(plane: ControlPlane) -> None:
@@ -171,14 +175,14 @@ def test_a_deleted_config_map_rolls_no_pod_that_it_had_corrected(plane: ControlP
         plane.apply(inference_deployment("untaught", admission=adjust, **sizes))
         objects.wait_for("untaught", "Ready", "True")
         blocks = expected_blocks(objects, "teacher", replicas=2, admission={"guarantee": "Startup"}, **sizes)
-        with reporting(objects, "teacher", blocks * 84 // 100):
+        with reporting(objects, "teacher", blocks * 116 // 100):
             objects.wait_for("teacher", "PredictionDrift", "True")
             wait_until(lambda: len(of_setting(objects, 12)) == 2, "both pods have taught")
             plane.apply(inference_deployment("taught", admission=adjust, **sizes))
             objects.wait_for("taught", "Ready", "True")
         status = objects.get("infd", "taught")["status"]
         untaught = objects.get("infd", "untaught")["status"]
-        assert status["effective"]["maxModelLen"] < untaught["effective"]["maxModelLen"]
+        assert status["effective"]["maxModelLen"] > untaught["effective"]["maxModelLen"]
         template = objects.get("deployment", "taught")["spec"]["template"]
         plane.kubectl("delete", "configmap", CONFIG_MAP)
         objects.settle(3.0)  # some resyncs
