@@ -9,6 +9,7 @@ import yaml
 from controlplane.plane import AuditEvent, ControlPlane
 from controlplane.programs import wait_until
 from fleet.doors import door
+from kvgate.calibration.shards import shard_name, shard_of
 from support.assets import require_assets
 from support.crash_log import LOG, PROMPT, SENTENCE, crashed
 from support.doors import running
@@ -71,9 +72,11 @@ def test_a_refused_start_widens_the_next_verdict_and_leaves_its_own_alone(plane:
         predicted = available(objects, "first")
         crash(plane, pod, crashed())
         objects.wait_for("first", "Stalled", "True", "KVCacheTooSmall")
-        wait_until(lambda: objects.find("configmap", "starts"), "the start is remembered")
-        assert "default/first, " in str(objects.get("configmap", "starts")["data"])
-        assert "(refused to start)" in str(objects.get("configmap", "starts")["data"])
+        wait_until(
+            lambda: objects.find("configmap", shard_name("starts", shard_of("default"))), "the start is remembered"
+        )
+        assert "default/first, " in str(objects.get("configmap", shard_name("starts", shard_of("default")))["data"])
+        assert "(refused to start)" in str(objects.get("configmap", shard_name("starts", shard_of("default")))["data"])
         ready(objects, "second")
         assert available(objects, "second") == {**predicted, "low": pytest.approx(50 << 30, rel=0.01)}
         assert predicted["low"] > 51 << 30

@@ -7,6 +7,7 @@ import pytest
 from controlplane.plane import ControlPlane
 from controlplane.programs import ControlPlaneError, wait_until
 from fleet.fake_vllm import Engine, serving
+from kvgate.calibration.shards import shard_name, shard_of
 from kvgate.rendering.pod import PORT
 from support.doors import Door, running
 from support.inference import Objects, inference_deployment, without_times
@@ -57,7 +58,10 @@ def test_a_pinned_size_moves_with_its_spec_alone(plane: ControlPlane) -> None:
         objects.wait_for("teacher", "Ready", "True")
         expected = objects.get("infd", "teacher")["status"]["budget"]["capacityTokens"] // BLOCK_SIZE
         with reporting(objects, "teacher", expected * 90 // 100):
-            wait_until(lambda: objects.find("configmap", "starts") is not None, "a profiled start is learnt")
+            wait_until(
+                lambda: objects.find("configmap", shard_name("starts", shard_of("default"))) is not None,
+                "a profiled start is learnt",
+            )
     with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig):
         plane.kubectl("scale", "infd", "still", "--replicas=2")
         wait_until(lambda: objects.get("deployment", "still")["spec"]["replicas"] == 2, "scaling works")
@@ -105,7 +109,7 @@ def test_every_replica_gets_the_size_that_the_status_and_the_metrics_say(objects
     told = f"{found['numBlocks'] - 1:,} blocks of 16 tokens, and {found['numBlocks']:,} are pinned"
     assert told in objects.condition("chat", "PredictionDrift")[2]
     assert ("Warning", "CapacityDiffers") in objects.events("chat")
-    starts = objects.find("configmap", "starts")
+    starts = objects.find("configmap", shard_name("starts", shard_of("default")))
     assert starts is None or "default/chat" not in starts["data"]["starts.jsonl"], (
         "nothing is learnt from a pinned start"
     )
