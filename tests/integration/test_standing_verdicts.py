@@ -397,10 +397,13 @@ async def test_a_status_that_somebody_changes_comes_back(edit: str, *, is_restar
     world = await World(LESS).start()
     before = world.stands()
     world.keep(MORE)  # it would be judged otherwise today
+    provenance = copy.deepcopy(world.status["provenance"])
     EDITS[edit](world)
     world.cluster.writes.clear()
     await (world.start() if is_restarted else world.resync())
     assert world.stands() == before
+    if edit in ("edited", "without its record"):
+        assert world.status["provenance"] == provenance
     assert ("apply", "deployments") not in world.cluster.writes
     world.edit(replicas=2)
     await world.start()

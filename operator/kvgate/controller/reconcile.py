@@ -271,7 +271,10 @@ class Reconciler:
             stored = await self._cluster.patch_status(INFERENCE_DEPLOYMENTS, document["metadata"], patch)
         except NotFound:
             return False
-        self._memory.dropped = frozenset(status) - frozenset(stored.get("status") or status)
+        sent, kept = frozenset(status), frozenset(stored.get("status") or status)
+        self._memory.dropped = (self._memory.dropped - sent) | (
+            sent - kept
+        )  # one object may lack a field that others have
         for notice in notices(state.conditions, map(Condition.from_document, status["conditions"])):
             try:
                 await self._recorder.record(document, notice)

@@ -55,7 +55,9 @@ def restored(
         return None
     record |= {"generation": document["metadata"].get("generation", 1)}
     record |= {"spec": document["spec"]} if has_room(document) else {}
-    found = read_standing(document, {"standing": resigned(record, document, budget), "budget": budget})
+    more = (document.get("status") or {}).get("provenance")
+    signed = resigned(record, document, budget)
+    found = read_standing(document, {"standing": signed, "budget": budget, "provenance": more})
     if found is None:
         return None
     template = rendered(owner, found.figures).deployment["spec"]["template"]
