@@ -178,10 +178,10 @@ def _command_line(folder: Path, port: int) -> list[str]:
     ]
 
 
-def promtool(assets: Path, *arguments: str | Path, text: str = "") -> str:
+def promtool(assets: Path, *arguments: str | Path, text: str = "", limit_seconds: float = 60) -> str:
     """Run promtool with this text on standard input and return its output. Raises PrometheusError for a failure."""
     command = [str(assets / "promtool"), *map(str, arguments)]
-    run = subprocess.run(command, input=text, text=True, capture_output=True, check=False, timeout=60)
+    run = subprocess.run(command, input=text, text=True, capture_output=True, check=False, timeout=limit_seconds)
     said = run.stdout + run.stderr
     if run.returncode:
         raise PrometheusError(f"promtool {' '.join(command[1:])} ended with {run.returncode}:\n{said}")
@@ -203,6 +203,6 @@ def check_metrics(assets: Path, exposition: str) -> str:
     return promtool(assets, "check", "metrics", text=exposition)
 
 
-def run_rule_tests(assets: Path, *paths: Path) -> str:
+def run_rule_tests(assets: Path, *paths: Path, limit_seconds: float = 60) -> str:
     """Unit tests of rules, in promtool's own format; they name their rule files beside themselves."""
-    return promtool(assets, "test", "rules", *paths)
+    return promtool(assets, "test", "rules", *paths, limit_seconds=limit_seconds)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from generate import deployment_files, pages, reference, schemas
+from generate import deployment_files, incident_page, pages, reference, schemas
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition
 from kvgate.catalogue.lookup import accelerators_json
@@ -62,6 +62,7 @@ GENERATED: tuple[Generated, ...] = (
     (deployment_files.VALUES_FILE, deployment_files.chart_values),
     (deployment_files.SCHEMA_FILE, deployment_files.chart_schema),
     (deployment_files.RELABELING_TEMPLATE, deployment_files.relabeling_template),
+    ("docs/incidents.md", incident_page.incident_page),
     ("docs/reference/alerts.md", reference.alerts_reference),
     ("docs/reference/api.md", reference.api_reference),
     ("docs/reference/check.schema.json", schemas.check_schema),

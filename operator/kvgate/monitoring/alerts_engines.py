@@ -25,11 +25,15 @@ _SERVED_POD = (*SERVED_BY, "pod")
 _TOKENS = (metric_names.GENERATION_TOKENS, metric_names.PROMPT_TOKENS)
 """An engine for embeddings generates nothing, and a prefill engine next to nothing."""
 _LONG_ENOUGH = "10m"
+_SINCE_THEN = "8m"
+"""It begins after the tokens have stopped: clients that abort all at once count when they leave, and not as arrivals after that."""
 _PREEMPTIONS_MIN = 10
 """Preemptions in LONG_WINDOW below which no share counts."""
 _REQUESTS_MIN = 20
 """Requests in LONG_WINDOW below which no quantile counts."""
 _QUERIED_TOKENS_MIN = 100_000
+_SAME_TRAFFIC = 0.25
+"""Share of the earlier traffic below which it may be another one, as at night, with prompts of its own."""
 _HITS_MIN = 0.2
 """Share of hits in the past below which nobody relies on the prefix cache."""
 _JUDGED = (
@@ -63,7 +67,7 @@ _HELD = (
     f" + {_gauge('max_over_time', metric_names.REQUESTS_RUNNING, WINDOW, _SERVED_POD)} > 0"
 )
 _ARRIVES = (
-    f"(sum by ({', '.join(POD)}) (increase(http_requests_total{{{_JUDGED}}}[{LONG_WINDOW}])) > 0"
+    f"(sum by ({', '.join(POD)}) (increase(http_requests_total{{{_JUDGED}}}[{_SINCE_THEN}])) > 0"
     f" or {summed_over('changes', metric_names.REQUESTS_WAITING, _LONG_ENOUGH, POD)} > 0)"
 )
 _STUCK_POD = (
@@ -75,6 +79,8 @@ _MANY_PREEMPTED = f"{summed_over('increase', metric_names.PREEMPTIONS, LONG_WIND
 _PREEMPTED = f"{_lasting(queries.PREEMPTED_LONG.name, queries.PREEMPTED_SHORT.name)} and {_MANY_PREEMPTED}"
 _HITS = queries.PREFIX_HITS.name
 _HITS_BEFORE = over("avg_over_time", _HITS, "6h", offset="1h")
+_QUERIED = summed_over("rate", metric_names.PREFIX_CACHE_QUERIES, "1h", SERVED_BY)
+_QUERIED_BEFORE = summed_over("rate", metric_names.PREFIX_CACHE_QUERIES, "6h", SERVED_BY, offset="1h")
 
 ENGINE_FULL = Alert(
     name="KvgateEngineFull",
@@ -150,10 +156,11 @@ ENGINE_STUCK = Alert(
 )
 PREFIX_HITS_COLLAPSED = Alert(
     name="KvgatePrefixHitsCollapsed",
-    when="the prefix cache finds much less than in the six hours before, and than a day ago",
+    when="the prefix cache finds much less than in the six hours before, and than a day ago, at a quarter of their traffic or more",
     query=(
         f"{_HITS} < {THRESHOLD} * {_HITS_BEFORE} and {_HITS_BEFORE} > {_HITS_MIN}"
         f" and {summed_over('increase', metric_names.PREFIX_CACHE_QUERIES, '1h', SERVED_BY)} > {_QUERIED_TOKENS_MIN}"
+        f" and {_QUERIED} > {_SAME_TRAFFIC} * {_QUERIED_BEFORE}"
         f" unless {_HITS} >= {THRESHOLD} * {over('avg_over_time', _HITS, '2h', offset='23h')}"
     ),
     threshold=0.5,
