@@ -11,7 +11,7 @@ from kvgate.monitoring.alerts import ALERTS, rule_groups
 from kvgate.monitoring.scraping import ENGINES, KEEP_USED, LIMITS, OTHER_ENGINES, OWNER_POD_LABEL, camel_case
 from kvgate.rendering.labels import OWNER_LABEL, labels
 from support.assets import require_assets
-from support.chart import CHART, documents, one, render
+from support.chart import CHART, documents, helm, one, render
 
 MEBIBYTE = 1 << 20
 LABELS = "monitoring.labels.release=prometheus"
@@ -85,6 +85,16 @@ def test_every_alert_can_be_switched_off(binary: Path, tmp_path: Path, kept: str
     others_off = {alert.key: {"enabled": alert.key == kept} for alert in ALERTS}
     found = [rule["alert"] for rule in alerts_with(binary, tmp_path, others_off)]
     assert found == [alert.name for alert in ALERTS if alert.key == kept]
+
+
+def test_without_an_address_of_its_own_an_alert_leads_to_the_webhook_of_its_release(binary: Path) -> None:
+    found = documents(
+        helm(binary, "template", "budget", CHART, "--namespace", "ops", "--set", "monitoring.enabled=true")
+    )
+    service = one(found, "Service", "budget-kvgate-webhook-metrics")
+    (port,) = service["spec"]["ports"]
+    there = f"http://{service['metadata']['name']}.{service['metadata']['namespace']}.svc:{port['port']}/runbooks"
+    assert one(found, "PrometheusRule", "budget-kvgate")["spec"] == rule_groups(there)
 
 
 def test_runbooks_are_where_the_values_say(binary: Path) -> None:

@@ -3,6 +3,9 @@
 import base64
 import re
 import shutil
+import subprocess
+import sys
+import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -195,6 +198,30 @@ def test_the_image_runs_as_the_user_that_the_pods_ask_for(defaults: list[dict[st
     for door in ("controller", "webhook"):
         context = one(defaults, "Deployment", f"kvgate-{door}")["spec"]["template"]["spec"]["securityContext"]
         assert (str(context["runAsUser"]), str(context["runAsGroup"])) == user
+
+
+def test_what_the_image_copies_is_enough_to_build_the_package(tmp_path: Path) -> None:
+    """Also where the context leaves files out; the requirements are installed by other steps."""
+    dockerfile = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+    ignored = (ROOT / "deploy" / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    copied = [
+        name for names in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE) for name in names.split()
+    ]
+    assert all(
+        any(f"{name}/".startswith(f"{kept[1:]}/") for kept in ignored if kept.startswith("!")) for name in copied
+    )
+    for name in copied:
+        target = tmp_path / "src" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, target)
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = subprocess.run(
+        [*command, "--wheel-dir", tmp_path, tmp_path / "src"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        assert {"kvgate/docs/runbooks/KvgateEngineFull.md", "kvgate/docs/reference/rules.md"} <= set(packed.namelist())
 
 
 def released(binary: Path, release: str, namespace: str, *options: str) -> list[dict[str, Any]]:

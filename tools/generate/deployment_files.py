@@ -9,7 +9,7 @@ import yaml
 from kvgate.api.crd import custom_resource_definition
 from kvgate.cluster.permissions import Permission
 from kvgate.monitoring.alert import THRESHOLD, Alert
-from kvgate.monitoring.alerts import ALERTS, alert_groups, alerting_rule, recording_groups, rule_groups, runbook
+from kvgate.monitoring.alerts import ALERTS, alert_groups, alerting_rule, recording_groups, rule_groups
 from kvgate.monitoring.scraping import (
     ENGINES,
     KEEP_USED,
@@ -175,18 +175,13 @@ def _group_template(name: str, alerts: Sequence[Alert]) -> str:
 
 
 def _alert_template(alert: Alert) -> str:
-    """Write one alert; where no address of the runbooks is given, it has the path of its runbook."""
+    """Write one alert."""
     rule = alerting_rule(alert, "RUNBOOKS")
-    rule["annotations"]["runbook_url"] = "RUNBOOK"
     rule |= {"expr": alert.query, "for": "HOLDS", "labels": {"severity": "SEVERITY"}}
     text = _literal(_dumped([rule]))
     for name, value in (("HOLDS", "for"), ("SEVERITY", "severity"), (THRESHOLD, "threshold")):
         text = text.replace(name, f"{{{{ $alert.{value} }}}}")
-    (found, address) = runbook(alert, "BASE").popitem()
-    (path_key, path) = runbook(alert, "").popitem()
-    base = "$.Values.monitoring.prometheusRule.runbooks"
-    where = f"{{{{ with {base} }}}}{found}: {address.replace('BASE', '{{ . }}')}{{{{ else }}}}{path_key}: {path}{{{{ end }}}}"
-    text = text.replace("runbook_url: RUNBOOK", where)
+    text = text.replace("RUNBOOKS", '{{ include "kvgate.runbooks" $ }}')
     lines = "".join(f"    {line}\n" for line in text.splitlines())
     open_ = f"    {{{{- with $alert := .Values.monitoring.alerts.{alert.key} }}}}\n    {{{{- if $alert.enabled }}}}\n"
     return open_ + lines + "    {{- end }}\n    {{- end }}\n"

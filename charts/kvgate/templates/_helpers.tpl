@@ -209,6 +209,11 @@ readinessProbe:
 {{ merge (dict) .Values.monitoring.labels (include "kvgate.labels" (list . "monitoring") | fromYaml) | toYaml }}
 {{- end }}
 
+{{/* Beginning of each runbook's address: the user's, or that of this release's webhook, which answers with the runbooks. */}}
+{{- define "kvgate.runbooks" -}}
+{{ .Values.monitoring.prometheusRule.runbooks | default (printf "http://%s-webhook-metrics.%s.svc:8080/runbooks" (include "kvgate.fullname" .) .Release.Namespace) }}
+{{- end }}
+
 {{/* Where the pods of vLLM are: everywhere, or where the controller works. */}}
 {{- define "kvgate.engineNamespaces" -}}
 namespaceSelector:

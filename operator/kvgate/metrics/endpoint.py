@@ -1,8 +1,10 @@
-"""The plain-HTTP side of a process: /metrics, /livez, /readyz."""
+"""The plain-HTTP side of a process: /metrics, /livez, /readyz, and the runbooks that the alerts lead to."""
 
 import asyncio
 import gzip
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -29,6 +31,7 @@ def endpoint_app(
     app.router.add_get("/metrics", _metrics_handler(registry, deployments))
     app.router.add_get("/livez", _probe_handler(livez))
     app.router.add_get("/readyz", _probe_handler(readyz))
+    app.router.add_get("/runbooks/{name}", _runbook)
     return app
 
 
@@ -72,3 +75,22 @@ def _probe_handler(probe: Probe) -> Callable[[web.Request], Awaitable[web.Respon
         return web.Response(status=200 if fine else 503, text=f"{reason}\n")
 
     return answer
+
+
+@lru_cache(maxsize=1)
+def _runbooks() -> Mapping[str, str]:
+    """Return the runbooks by the names of their files: as they are installed with kvgate, or from the repository."""
+    package = Path(__file__).parents[1]
+    return {
+        page.name: page.read_text(encoding="utf-8")
+        for docs in (package.parents[1] / "docs", package / "docs")
+        for page in (docs / "runbooks").glob("Kvgate*.md")
+    }
+
+
+async def _runbook(request: web.Request) -> web.Response:
+    """Answer with a runbook as it is written; a browser shows plain text where it would store Markdown as a file."""
+    page = _runbooks().get(request.match_info["name"])
+    if page is None:
+        return web.Response(status=404, text=f"there is no such runbook; there are {', '.join(sorted(_runbooks()))}\n")
+    return web.Response(text=page, content_type="text/plain", charset="utf-8")

@@ -19,15 +19,18 @@ _BY_ROOM = {
 }
 ALERTS = tuple(chain.from_iterable(_BY_ROOM.values()))
 
-RUNBOOK_FOLDER = "docs/runbooks"
-RUNBOOKS = f"{DOCS_URL}/runbooks" if DOCS_URL else ""
-"""Address of the runbooks; empty while docs/ has none."""
+RUNBOOKS_OF_WEBHOOK = "http://{service}.{namespace}.svc:8080/runbooks"
+"""Address at which a release's own webhook answers with the runbooks; `service` is that of its metrics."""
+RUNBOOKS = (
+    f"{DOCS_URL}/runbooks"
+    if DOCS_URL
+    else RUNBOOKS_OF_WEBHOOK.format(service="kvgate-webhook-metrics", namespace="kvgate-system")
+)
+"""Address of the runbooks where nobody gives another one: docs/ where it is published, else the release that deploy/ installs."""
 
 
 def runbook(alert: Alert, base: str = RUNBOOKS) -> dict[str, str]:
-    """Return the annotation that leads to the runbook: its address, or its path in the repository where no address is known."""
-    if not base:
-        return {"runbook": f"{RUNBOOK_FOLDER}/{alert.name}.md"}
+    """Return the annotation that leads to the runbook."""
     return {"runbook_url": f"{base}/{alert.name}.md"}
 
 

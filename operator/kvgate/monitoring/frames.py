@@ -16,7 +16,7 @@ from grafana_foundation_sdk.models.dashboard import (
 from kvgate.metrics import registry
 from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET, PROCESSES
 from kvgate.monitoring import expressions as ask
-from kvgate.monitoring.alerts import RUNBOOK_FOLDER, RUNBOOKS
+from kvgate.monitoring.alerts import RUNBOOKS
 from kvgate.monitoring.expressions import CLUSTER, NAMESPACE, OWNER
 from kvgate.monitoring.looks import BLUE, ORANGE, PURPLE
 from kvgate.monitoring.panels import DATASOURCE
@@ -44,7 +44,7 @@ def variables(*, owners: bool, many: bool = False) -> list[Builder[Any]]:
     return [
         *found,
         dashboard.AdHocVariable("filters").label("filters").datasource(DATASOURCE),
-        dashboard.TextBoxVariable("runbooks").label("runbooks at").default_value(RUNBOOKS or RUNBOOK_FOLDER),
+        dashboard.TextBoxVariable("runbooks").label("runbooks at").default_value(RUNBOOKS),
     ]
 
 

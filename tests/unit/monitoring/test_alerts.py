@@ -4,10 +4,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
 from kvgate import DOCS_URL
+from kvgate.metrics.endpoint import endpoint_app
+from kvgate.metrics.listener import listen
 from kvgate.metrics.registry import METRICS
 from kvgate.monitoring.alert import SEVERITIES, THRESHOLD, Alert
 from kvgate.monitoring.alerts import ALERTS, MOST_RULES, RUNBOOKS, grouped, rule_groups
@@ -56,14 +60,12 @@ def test_a_runbook_names_only_metrics_that_exist(alert: Alert) -> None:
     assert named <= known
 
 
-@pytest.mark.parametrize("base", ["", "https://example.org/runbooks"])
-def test_every_alert_is_shipped_with_an_address_or_a_path_that_leads_to_its_runbook(base: str) -> None:
+@pytest.mark.parametrize("base", [RUNBOOKS, "https://example.org/runbooks"])
+def test_every_alert_leads_to_its_runbook(base: str) -> None:
     for rule in alerting(base):
-        annotations = rule["annotations"]
-        (place,) = (annotations[name] for name in ("runbook_url", "runbook") if name in annotations)
-        assert ("runbook_url" in annotations) is bool(base)
-        page = place.replace(base, FOLDER) if base else place
-        assert (ROOT / page).is_file(), place
+        address = rule["annotations"]["runbook_url"]
+        assert address.startswith(f"{base}/")
+        assert (ROOT / address.replace(base, FOLDER)).is_file(), address
 
 
 def alerting(base: str = RUNBOOKS) -> list[dict[str, Any]]:
@@ -87,14 +89,30 @@ def test_a_large_room_is_cut() -> None:
 
 def test_an_address_of_a_runbook_is_absolute() -> None:
     """A relative link in a message of Alertmanager leads nowhere."""
+    assert RUNBOOKS.startswith(f"{DOCS_URL}/" if DOCS_URL else "http://")
     for rule in alerting():
-        assert rule["annotations"].get("runbook_url", "https://").startswith(("https://", "http://"))
+        assert rule["annotations"]["runbook_url"].startswith(("https://", "http://"))
 
 
-def test_all_places_of_the_runbooks_follow_from_one_constant() -> None:
-    assert (f"{DOCS_URL}/runbooks" if DOCS_URL else "") == RUNBOOKS
+def test_the_chart_gives_the_same_address_where_docs_are_published() -> None:
     values = yaml.safe_load((ROOT / "charts/kvgate/values.yaml").read_text(encoding="utf-8"))
-    assert values["monitoring"]["prometheusRule"]["runbooks"] == RUNBOOKS
+    assert values["monitoring"]["prometheusRule"]["runbooks"] == (RUNBOOKS if DOCS_URL else "")
+
+
+async def test_the_port_for_metrics_answers_with_every_runbook() -> None:
+    app = endpoint_app(CollectorRegistry(), livez=lambda: (True, ""), readyz=lambda: (True, ""))
+    runner = await listen(app, "127.0.0.1", 0)
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as client:
+            for alert in ALERTS:
+                async with client.get(f"/runbooks/{alert.name}.md") as response:
+                    assert (response.status, response.content_type) == (200, "text/plain")
+                    assert await response.text() == runbook(alert)
+            for missing in ("/runbooks/", "/runbooks/KvgateNothing.md", "/runbooks/..%2f..%2fREADME.md"):
+                async with client.get(missing) as response:
+                    assert response.status == 404
+    finally:
+        await runner.cleanup()
 
 
 def test_prometheus_remembers_what_lasts_and_the_rest_begins_again_before_alertmanager_forgets() -> None:

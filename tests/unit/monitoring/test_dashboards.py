@@ -20,7 +20,7 @@ from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.assess import Decision
 from kvgate.metrics import registry
 from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET, board_deployment, board_processes
-from kvgate.monitoring.alerts import ALERTS
+from kvgate.monitoring.alerts import RUNBOOKS
 from kvgate.monitoring.dashboards import dashboard_json
 from kvgate.monitoring.expressions import DCGM
 from kvgate.monitoring.looks import GREEN, ORANGE, RED
@@ -161,8 +161,7 @@ def test_a_row_of_the_fleet_leads_to_its_deployment() -> None:
 def test_an_alert_leads_to_its_runbook(board: dict[str, Any]) -> None:
     assert links_of(board["uid"], "alertname") == ["${runbooks}/${__data.fields.alertname}.md"]
     (runbooks,) = (variable for variable in board["templating"]["list"] if variable["name"] == "runbooks")
-    for alert in ALERTS:
-        assert (ROOT / runbooks["query"] / f"{alert.name}.md").is_file()
+    assert runbooks["query"] == RUNBOOKS
 
 
 def test_cluster_and_filters_can_be_chosen_everywhere(board: dict[str, Any]) -> None:
