@@ -121,7 +121,12 @@ class Pusher:
         own = [_own_metric(family, self._since_ns, now_ns) for family in self._registry.collect() if family.samples]
         samples = self._deployments.samples.values() if self._deployments else ()
         for metrics in chain([own], _deployment_metrics(samples, self._since_ns, now_ns)):
-            self._send(metrics)
+            scope = sdk.ScopeMetrics(scope=InstrumentationScope("kvgate", __version__), metrics=metrics, schema_url="")
+            whole = sdk.ResourceMetrics(resource=self._resource, scope_metrics=[scope], schema_url="")
+            self._connection.problem = "the metrics cannot be encoded"
+            result = self._exporter.export(sdk.MetricsData(resource_metrics=[whole]))
+            if self._connection.problem or result is not sdk.MetricExportResult.SUCCESS:
+                raise PushFailed(f"{self._options.endpoint}: {self._connection.problem}")
             if self._stopping.wait(time.thread_time() - worked):  # the other threads get at least as much
                 return
             worked = time.thread_time()
@@ -129,14 +134,6 @@ class Pusher:
                 raise PushFailed(
                     f"the receiver needs more than the {self._options.interval_seconds:g} s between two pushes"
                 )
-
-    def _send(self, metrics: list[sdk.Metric]) -> None:
-        scope = sdk.ScopeMetrics(scope=InstrumentationScope("kvgate", __version__), metrics=metrics, schema_url="")
-        whole = sdk.ResourceMetrics(resource=self._resource, scope_metrics=[scope], schema_url="")
-        self._connection.problem = "the metrics cannot be encoded"
-        result = self._exporter.export(sdk.MetricsData(resource_metrics=[whole]))
-        if self._connection.problem or result is not sdk.MetricExportResult.SUCCESS:
-            raise PushFailed(f"{self._options.endpoint}: {self._connection.problem}")
 
 
 class _Connection(HTTPAdapter):

@@ -146,7 +146,6 @@ def sample_of(
         kv_cache_dtype=request.settings.kv_cache_dtype if request else spec.vllm.kv_cache_dtype,
         policy=spec.admission.policy,
         demand_bytes=budget.demand_bytes if budget else None,
-        demand_tokens=_demand_tokens(budget) if figures and budget else None,
         max_model_len_tokens=effective.max_model_len,
         max_num_seqs=effective.max_num_seqs,
         gpus=cdiv(spec.vllm.num_gpus * spec.replicas, spec.accelerator.shared_by),
@@ -154,7 +153,6 @@ def sample_of(
         memory=_memory(budget) if budget else None,
         conditions=conditions_of(conditions),
         pinned=PinnedSample(tokens=pinned.num_tokens, forgone_bytes=pinned.forgone_bytes) if pinned else None,
-        host_memory_bytes=pod_ledger(budget).needs.expected if figures and budget else None,
     )
     return replace(sample, **figures)
 
@@ -176,12 +174,6 @@ def _memory(budget: Budget) -> MemorySample | None:
         kv_cache_bytes=kv_cache_bytes,
         found_bytes=pinned.profiled_bytes.expected if pinned else kv_cache_bytes,
     )
-
-
-def _demand_tokens(budget: Budget) -> int | None:
-    """Return the size that vLLM would print for a KV cache of just the demand: with the null block, as it counts."""
-    cache, demand = budget.kv_cache, budget.demand
-    return cache.num_tokens(demand.blocks + cache.null_blocks) if cache and demand else None
 
 
 def as_admitted(sample: DeploymentSample, effective: Effective, budget: Document | None) -> DeploymentSample:
@@ -231,13 +223,18 @@ def _memory_in_status(budget: Document) -> MemorySample | None:
     return MemorySample.of(total_bytes, requested_bytes, terms, kv_cache_bytes=kv_cache_bytes, found_bytes=found_bytes)
 
 
-def _figures(budget: Budget) -> dict[str, Bounds | None]:
-    """Return all figures that are intervals; none where the budget has a part without a formula."""
+def _figures(budget: Budget) -> dict[str, Bounds | int | None]:
+    """Return the figures that need the whole budget; none where it has a part without a formula.
+
+    The demand in tokens is the size that vLLM would print for a KV cache of just the demand: with the null block, as it counts.
+    """
     stage, tokens, headroom = budget.tightest, budget.num_tokens, budget.headroom
-    cache, pool = budget.kv_cache, budget.num_blocks
+    cache, pool, demand = budget.kv_cache, budget.num_blocks, budget.demand
     if stage is None or tokens is None or headroom is None or cache is None or pool is None:
         return {}
     return {
+        "demand_tokens": cache.num_tokens(demand.blocks + cache.null_blocks) if demand else None,
+        "host_memory_bytes": pod_ledger(budget).needs.expected,
         "capacity_tokens": _bounds(tokens),
         "capacity_bytes": _not_negative(_bounds(stage.available)),
         "headroom_bytes": _bounds(headroom),

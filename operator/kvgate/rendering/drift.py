@@ -106,11 +106,8 @@ def _pointer(steps: Sequence[str], node: Any) -> str | None:
         if kind == "f" and isinstance(node, Mapping) and name in node:
             node, pointer = node[name], f"{pointer}/{_escaped(name)}"
         elif kind == "k" and isinstance(node, Sequence):
-            key = json.loads(name)  # a port is identified by its number and its protocol, which has a default
-            scalars = (
-                {"protocol": "TCP", **{k: v for k, v in item.items() if isinstance(v, str | int)}} for item in node
-            )
-            at = next((i for i, item in enumerate(scalars) if key.items() <= item.items()), None)
+            key = json.loads(name)
+            at = next((i for i, item in enumerate(node) if has_key(item, key)), None)
             if at is None:
                 return None
             node, pointer = node[at], f"{pointer}/{at}"
@@ -121,6 +118,11 @@ def _pointer(steps: Sequence[str], node: Any) -> str | None:
 
 def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
+
+
+def has_key(item: Any, key: Mapping[str, Any]) -> bool:
+    """Return True where managedFields name this item of a list by this key; a port's protocol has a default."""
+    return isinstance(item, Mapping) and key.items() <= {"protocol": "TCP", **item}.items()
 
 
 def _from_the_end(pointer: str) -> tuple[tuple[int, str], ...]:

@@ -146,10 +146,12 @@ def taking_over(
 
     It is not where observed starts are gone, nor where nothing would be admitted. `revision` is that of the newest known start.
     """
-    now = Figured.of(owner, today)
-    if now is None or now.accepted == "False" or not _differs(now, admitted) or _is_lost(now, admitted, revision):
+    now, record = Figured.of(owner, today), admitted.record
+    if now is None or now.accepted == "False" or not _differs(now, admitted):
         return None
-    record = admitted.record
+    followed = (admitted.budget or {}).get("observedStarts")
+    if (followed and not now.budget.get("observedStarts")) or revision < (record.calibration_revision or 0):
+        return None
     if figures.effective == record.effective:  # only the prediction moves, and no pod
         return replace(figures, placement=record.placement, load_seconds=record.load_seconds)
     return figures if (admitted.provenance.recalibrations or 0) < MAX_RECALIBRATIONS else None
@@ -163,14 +165,6 @@ def recalibrated_from(admitted: Admitted, before: Admitted) -> Admitted:
         "template_digest": None if is_moved else provenance.template_digest,
     }
     return replace(admitted, provenance=admitted.provenance.model_copy(update=update))
-
-
-def _is_lost(now: Figured, admitted: Admitted, revision: int) -> bool:
-    """Return True where starts that the admission knew are not known any more."""
-    followed = (admitted.budget or {}).get("observedStarts")
-    return bool(followed and not now.budget.get("observedStarts")) or revision < (
-        admitted.record.calibration_revision or 0
-    )
 
 
 def _differs(now: Figured, admitted: Admitted, *, tolerance: float = 1.0) -> bool:
@@ -203,11 +197,11 @@ def _other_values(now: Figured, admitted: Admitted) -> Effective | None:
 
 def _is_alike(one: Effective, other: Effective) -> bool:
     """Compare all but the pinned size, which follows the capacity."""
-    return (one.kv_cache_dtype, one.gpu_memory_utilization) == (
-        other.kv_cache_dtype,
-        other.gpu_memory_utilization,
-    ) and all(
-        _is_same(a, b, 0) for a, b in ((one.max_model_len, other.max_model_len), (one.max_num_seqs, other.max_num_seqs))
+    return (
+        one.kv_cache_dtype == other.kv_cache_dtype
+        and one.gpu_memory_utilization == other.gpu_memory_utilization
+        and _is_same(one.max_model_len, other.max_model_len, 0)
+        and _is_same(one.max_num_seqs, other.max_num_seqs, 0)
     )
 
 

@@ -7,6 +7,7 @@ where it is refused, the last admitted spec keeps running.
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from math import floor
 from typing import Any
 
@@ -138,12 +139,8 @@ class Admitted(Struct, frozen=True, kw_only=True):
         if self.owner is None:
             return None
         is_number = type(replicas) is int and 0 <= replicas <= 10_000
-        spec = _scaled(self.owner.spec, replicas) if is_number else self.owner.spec  # type: ignore[arg-type]
+        spec = self.owner.spec.model_copy(update={"replicas": replicas} if is_number else {})
         return self.owner.model_copy(update={"spec": spec})
-
-
-def _scaled(spec: InferenceDeploymentSpec, replicas: int) -> InferenceDeploymentSpec:
-    return spec.model_copy(update={"replicas": replicas})
 
 
 def judged_part(spec: InferenceDeploymentSpec) -> InferenceDeploymentSpec:
@@ -249,24 +246,18 @@ def read_standing(document: Mapping[str, Any], status: Mapping[str, Any]) -> Adm
         return None
     # Its budget is in the record, else in the status, or there is none and the status has another generation's.
     budgets = (written["budget"],) if "budget" in written else (status.get("budget"), None)
-    known = {
-        name: value for name, value in written.items() if name in _FIELDS
-    }  # a later release may not sign what it added
+    known = {name: value for name, value in written.items() if name in _FIELDS}  # later releases may sign only these
     for budget in budgets:
         digests = (_digest(dict(written), document, budget), _digest(known, document, budget))
         if record.digest in digests and _is_plausible(record, owner, document, budget):
-            return Admitted(record=record, owner=owner, budget=budget, provenance=_provenance(status))
+            provenance = Provenance()
+            with suppress(ValidationError):
+                provenance = Provenance.from_document(status.get("provenance") or {})
+            return Admitted(record=record, owner=owner, budget=budget, provenance=provenance)
     return None
 
 
 _FIELDS = frozenset(field.alias or name for name, field in Standing.model_fields.items())
-
-
-def _provenance(status: Mapping[str, Any]) -> Provenance:
-    try:
-        return Provenance.from_document(status.get("provenance") or {})
-    except ValidationError:
-        return Provenance()
 
 
 def _is_plausible(

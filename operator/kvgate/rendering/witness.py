@@ -13,7 +13,7 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType
 from kvgate.api.quantity import parse_quantity
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
-from kvgate.rendering.drift import AMOUNTS, carries
+from kvgate.rendering.drift import AMOUNTS, carries, has_key
 from kvgate.rendering.labels import ADMISSION_ANNOTATION, hashed, is_owned_by
 from kvgate.rendering.standing import Admitted, dumped, has_room, judged_part, read_standing, resigned
 from kvgate.rendering.workload import Rendered, rendered
@@ -107,16 +107,9 @@ def _owned(fields: Mapping[str, Any], value: Any) -> Any:
         return {name: _owned(inside, value[name]) for name, inside in named.items() if name in value}
     if isinstance(value, Sequence) and not isinstance(value, str):
         keys = [(json.loads(step[2:]), inside) for step, inside in steps.items() if step.startswith("k:")]
-        matching = (
-            next((inside for key, inside in keys if isinstance(item, Mapping) and _has_key(item, key)), None)
-            for item in value
-        )
+        matching = (next((inside for key, inside in keys if has_key(item, key)), None) for item in value)
         return [_owned(inside, item) for item, inside in zip(value, matching, strict=True) if inside is not None]
     return value
-
-
-def _has_key(item: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
-    return all(item.get(name, "TCP" if name == "protocol" else None) == wanted for name, wanted in key.items())
 
 
 def _stored(value: Any, *, is_amount: bool = False) -> Any:

@@ -71,21 +71,15 @@ def read_engine(exposition: bytes, *, is_open_metrics: bool = False) -> EngineRe
     usages = _unique(
         _samples(text, KV_CACHE_USAGE), KV_CACHE_USAGE, lambda sample: frozenset(sample[0].items()), _value
     )
-    if not all(
-        0 <= value <= 1 for _, value in usages
-    ):  # no value in the text, so that it is logged once; NaN fails too
-        raise UnreadableMetrics(f"{KV_CACHE_USAGE.names[0].name} is not between 0 and 1")
-    _expect_every_engine(by_engine, usages)
+    if not all(0 <= value <= 1 for _, value in usages):  # NaN fails too
+        raise UnreadableMetrics(f"{KV_CACHE_USAGE.names[0].name} is not between 0 and 1")  # no value: it is logged once
+    # The blocks are the sum over all engines, so each must have a capacity. Before 0.9 engines had no label.
+    of_infos, of_usages = ({labels.get("engine") for labels, _ in samples} for samples in (by_engine, usages))
+    without = sorted(filter(None, of_usages - of_infos))
+    if without and None not in of_infos:
+        raise CutMetrics(f"reports the usage of engine {_quoted(without[0])} and not its capacity")
     reading = _capacity([labels for labels, _ in by_engine])
     return replace(reading, usage_ratio=max(map(_value, usages), default=None), missing=_missing(text))
-
-
-def _expect_every_engine(infos: list[_Sample], usages: list[_Sample]) -> None:
-    """Raise CutMetrics where an engine has no capacity: the blocks are the sum over all. Before 0.9 engines had no label."""
-    of_infos, of_usages = ({labels.get("engine") for labels, _ in samples} for samples in (infos, usages))
-    for engine in sorted(filter(None, of_usages - of_infos)):
-        if None not in of_infos:
-            raise CutMetrics(f"reports the usage of engine {_quoted(engine)} and not its capacity")
 
 
 def _value(sample: _Sample) -> float:
