@@ -15,7 +15,15 @@ from msgspec import Struct, field
 
 from kvgate.budget.interval import Interval
 from kvgate.budget.observed_starts import NextStart, ObservedStart, Origin, StartKey, next_available
-from kvgate.budget.witnesses import corroborated, disagree, newest_environment, of_origin, outdated, trusted_starts
+from kvgate.budget.witnesses import (
+    corroborated,
+    disagree,
+    grouped,
+    newest_environment,
+    of_origin,
+    outdated,
+    trusted_starts,
+)
 
 MAX_HEARD = 32
 """Starts of one setting that are weighed against each other. With scope Cluster many namespaces may have some; the newest count."""
@@ -90,25 +98,16 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def _plausible(self) -> Mapping[StartKey, tuple[ObservedStart, ...]]:
-        by_key: dict[StartKey, list[ObservedStart]] = {}
-        for start in self.starts:
-            if not start.is_dropped and (start.is_plausible or start.is_pinned):
-                by_key.setdefault(start.key, []).append(start)
-        return {key: tuple(starts) for key, starts in by_key.items()}
+        eligible = (s for s in self.starts if not s.is_dropped and (s.is_plausible or s.is_pinned))
+        return grouped(eligible, lambda start: start.key)
 
     @cached_property
     def _neighbours(self) -> Mapping[tuple[object, ...], tuple[StartKey, ...]]:
-        keys: dict[tuple[object, ...], list[StartKey]] = {}
-        for key in self._plausible:
-            keys.setdefault(key.neighbourhood, []).append(key)
-        return {near: tuple(found) for near, found in keys.items()}
+        return grouped(self._plausible, lambda key: key.neighbourhood)
 
     @cached_property
     def _engines(self) -> Mapping[tuple[str, str], tuple[ObservedStart, ...]]:
-        engines: dict[tuple[str, str], list[ObservedStart]] = {}
-        for start in self.starts:
-            engines.setdefault((start.key.architecture, start.key.accelerator), []).append(start)
-        return {engine: tuple(starts) for engine, starts in engines.items()}
+        return grouped(self.starts, lambda start: (start.key.architecture, start.key.accelerator))
 
     def may_correct(self, architecture: str, accelerator: str) -> bool:
         """False where no start of such an engine was seen: then no setting of it has a correction."""

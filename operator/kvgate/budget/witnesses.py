@@ -1,13 +1,25 @@
 """Which of several observed starts are believed: those of several pods that agree, in the newest environment, and not the outdated ones."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from kvgate.budget.observed_starts import ObservedStart, Origin, kind_of
+
+T = TypeVar("T")
+K = TypeVar("K")
 
 MIN_WITNESSES = 2
 """Pods that must report the same before they move the prediction of other objects: one report may be an accident, or a lie."""
 HEALING_STARTS = 3
 """Newer starts that must agree with each other before an older one of their setting that differs from them has no more say."""
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, tuple[T, ...]]:
+    """Return the items with equal keys together; keys and items keep their order."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return {found: tuple(group) for found, group in groups.items()}
 
 
 def of_origin(starts: Iterable[ObservedStart], origin: Origin) -> tuple[ObservedStart, ...]:
@@ -34,7 +46,7 @@ def trusted_starts(
     trusted = (*stated, *own)
     if trusted and not disagree(trusted):
         return trusted
-    agreed = [corroborated(group) for group in _by_environment(pods)]
+    agreed = [corroborated(group) for group in grouped(pods, lambda start: start.environment).values()]
     return max(agreed, key=_last_witness, default=())
 
 
@@ -44,20 +56,11 @@ def newest_environment(starts: Iterable[ObservedStart]) -> tuple[ObservedStart, 
     return tuple(start for start in ordered if start.environment == ordered[-1].environment)
 
 
-def _by_environment(starts: Iterable[ObservedStart]) -> list[list[ObservedStart]]:
-    groups: dict[tuple[str, str, str], list[ObservedStart]] = {}
-    for start in starts:
-        groups.setdefault(start.environment, []).append(start)
-    return list(groups.values())
-
-
 def _last_witness(starts: Sequence[ObservedStart]) -> int:
     """Return the revision from which on enough pods agreed: one more pod of another environment changes nothing yet."""
-    newest: dict[tuple[str, str], int] = {}
-    for start in starts:
-        pod = (start.namespace, start.pod)
-        newest[pod] = max(newest.get(pod, 0), start.revision)
-    return sorted(newest.values())[-MIN_WITNESSES] if len(newest) >= MIN_WITNESSES else -1
+    of_pods = grouped(starts, lambda start: (start.namespace, start.pod)).values()
+    newest = sorted(max(start.revision for start in group) for group in of_pods)
+    return newest[-MIN_WITNESSES] if len(newest) >= MIN_WITNESSES else -1
 
 
 def corroborated(starts: Iterable[ObservedStart]) -> tuple[ObservedStart, ...]:
@@ -83,27 +86,20 @@ def outdated(starts: Sequence[ObservedStart]) -> frozenset[int]:
     Compared are starts of one reader, one origin and one environment. Starts of pods count once for each pod.
     """
     replaced: set[int] = set()
-    groups: dict[tuple[object, ...], list[ObservedStart]] = {}
-    for start in starts:
-        if not start.is_pinned:
-            groups.setdefault((start.origin, *start.environment), []).append(start)
+    groups = grouped(
+        (start for start in starts if not start.is_pinned), lambda start: (start.origin, start.environment)
+    )
     for group in groups.values():
         newest_first = sorted(group, key=lambda start: start.revision, reverse=True)
         level = level_of(newest_first)
-        newest = _first_of_each_pod(newest_first)[:HEALING_STARTS]
+        by_pod = grouped(newest_first, lambda start: (start.namespace, start.pod) if start.pod else start.revision)
+        newest = [starts[0] for starts in by_pod.values()][:HEALING_STARTS]
         if len(newest) < HEALING_STARTS or disagree(newest, level):
             continue
         end = min(start.revision for start in newest)
         older = (start for start in newest_first if start.revision < end)
         replaced |= {start.revision for start in older if all(disagree((start, other), level) for other in newest)}
     return frozenset(replaced)
-
-
-def _first_of_each_pod(starts: Iterable[ObservedStart]) -> list[ObservedStart]:
-    firsts: dict[object, ObservedStart] = {}
-    for start in starts:
-        firsts.setdefault((start.namespace, start.pod) if start.pod else start.revision, start)
-    return list(firsts.values())
 
 
 def level_of(starts: Iterable[ObservedStart]) -> Callable[[ObservedStart], int]:

@@ -60,7 +60,13 @@ async def run(options: ControllerOptions, stopped: asyncio.Event | None = None) 
             elector = Elector(Leases(cluster, options.lease_namespace), claim, process.gate)
             process.leader.set_function(elector.holds_lease)
             if await _wait_for_cluster(cluster, process, stopped):
-                await _lead(cluster, elector, process, stopped)
+                try:
+                    if await _wait_for_lease(elector, process, stopped):
+                        await process.starts.try_load(cluster, process.troubles, loop="start")
+                        await process.models.try_load(cluster, process.troubles, loop="start")
+                        await _work(elector, process, stopped)
+                finally:
+                    await elector.release()  # nothing can be written any more
     finally:
         await runner.cleanup()
     _log.info("stopped")
@@ -72,17 +78,6 @@ def _pushing(process: Process) -> AbstractAsyncContextManager[None]:
     from kvgate.metrics.otlp import pushing  # an extra, and 0.3 s
 
     return pushing(process.options.otlp, "kvgate-controller", process.registry, process.troubles, process.deployments)
-
-
-async def _lead(cluster: Cluster, elector: Elector, process: Process, stopped: asyncio.Event) -> None:
-    """Wait for the Lease, work while it is held, and release it once nothing can be written any more."""
-    try:
-        if await _wait_for_lease(elector, process, stopped):
-            await process.starts.try_load(cluster, process.troubles, loop="start")
-            await process.models.try_load(cluster, process.troubles, loop="start")
-            await _work(elector, process, stopped)
-    finally:
-        await elector.release()
 
 
 async def _wait_for_cluster(cluster: Cluster, process: Process, stopped: asyncio.Event) -> bool:

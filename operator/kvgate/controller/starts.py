@@ -189,14 +189,11 @@ class ObservedStarts:
             start, origin=Origin.POD, namespace=owner.namespace, owner=owner.name, pod=seen.pod, image=image,
             driver=node.driver, product=node.product, gpu_at_start=GpuAtStart.SHARED if node.is_shared else GpuAtStart.UNKNOWN,
         )  # fmt: skip
-        if budget and isinstance(seen, RunningEngine) and self._is_news(start):
+        known_starts = self._store.starts_of(shard_of(start.namespace))
+        is_news = with_start(known_starts, start) is not known_starts  # else its log is not worth a request
+        if budget and isinstance(seen, RunningEngine) and is_news:
             start = await _with_log(cluster, budget, start)
         return await self.add(cluster, start)
-
-    def _is_news(self, start: ObservedStart) -> bool:
-        """True where the start adds something to what is known, so that its log is worth a request."""
-        known = self._store.starts_of(shard_of(start.namespace))
-        return with_start(known, start) is not known
 
     async def add(self, cluster: Cluster, start: ObservedStart) -> str:
         """Store a start, unless the same is known. Returns the reason why it is not used or not stored, or "".

@@ -35,18 +35,13 @@ def _duplicates(node: yaml.Node, path: str, seen: set[int], depth: int) -> Itera
         first: dict[str, yaml.Node] = {}
         for key, child in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else ""
-            below = _step(path, name)
+            is_plain = not any(mark in name for mark in ".[]")
+            below = (f"{path}.{name}" if path else name) if is_plain else f'{path}["{name}"]'
             before = first.setdefault(name, key)
             if name not in ("", "<<") and before is not key:
                 message = f"key {name} is written twice, first on line {before.start_mark.line + 1} of the document"
                 yield Duplicate(path=below, error=YamlError(message, "keep one of them", key.start_mark))
             yield from _duplicates(child, below, seen, depth + 1)
-
-
-def _step(path: str, name: str) -> str:
-    if any(mark in name for mark in ".[]"):
-        return f'{path}["{name}"]'
-    return f"{path}.{name}" if path else name
 
 
 def with_last_keys(node: yaml.Node, copies: dict[int, yaml.Node] | None = None) -> yaml.Node:

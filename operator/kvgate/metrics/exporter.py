@@ -26,6 +26,7 @@ _MAX_EXEMPLAR_CHARACTERS = 128
 """All names and values of an exemplar's labels together: OpenMetrics 1.0."""
 _PLAIN = re.compile("[A-Za-z0-9._:-]*")
 """Texts that need no escape: not every reader of exemplars takes one."""
+_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 
 
 def new_registry() -> CollectorRegistry:
@@ -150,8 +151,4 @@ def _lines(sample: DeploymentSample, part: Part) -> tuple[bytes, ...]:
 @lru_cache(maxsize=1 << 14)
 def _pairs(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     """Return the labels as text. Bounds, terms, conditions and pods are the same at every scrape, and are most of the work."""
-    return ",".join([f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True)])
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    return ",".join([f'{name}="{value.translate(_ESCAPES)}"' for name, value in zip(names, values, strict=True)])

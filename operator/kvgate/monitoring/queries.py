@@ -149,14 +149,10 @@ def _first_token(window: str) -> str:
     return f"{quantile(0.95, SERVED_BY, buckets)} >= 0"
 
 
-def _prefix_hits() -> str:
-    hits, queries = (
-        summed_over("rate", metric, "1h", SERVED_BY)
-        for metric in (metric_names.PREFIX_CACHE_HITS, metric_names.PREFIX_CACHE_QUERIES)
-    )
-    return f"{hits} / ({queries} > 0)"
-
-
+_HITS, _LOOKED_UP = (
+    summed_over("rate", metric, "1h", SERVED_BY)
+    for metric in (metric_names.PREFIX_CACHE_HITS, metric_names.PREFIX_CACHE_QUERIES)
+)
 _POD_LOADS = (
     f"{owned(registry.POD_START_TIME, by=OWNED_POD)} + {on(OWNED_BY)} group_left () {owned(registry.LOAD_BUDGET_SECONDS)}"
     f" > time() and {on(OWNED_POD)} {owned(registry.POD_READY, by=OWNED_POD)} == 0"
@@ -231,7 +227,7 @@ FIRST_TOKEN_LONG, FIRST_TOKEN_SHORT = (
 )
 PREFIX_HITS = RecordingRule(
     name="kvgate:prefix_cache_hits:ratio_rate1h",
-    expression=_prefix_hits(),
+    expression=f"{_HITS} / ({_LOOKED_UP} > 0)",
     meaning="Share of the prompt tokens of the last hour that the prefix cache had.",
 )
 LOADING = RecordingRule(

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from kvgate.api import GROUP
 from kvgate.metrics.registry import OWNER_LABELS
-from kvgate.vllm.metric_names import ENGINE_METRICS, OPTIONAL_METRICS, EngineMetric
+from kvgate.vllm.metric_names import ENGINE_METRICS, OPTIONAL_METRICS
 
 Discovery = Callable[[str], Mapping[str, Any]]
 """Returns the discovery of a job's targets, in the form of the configuration file."""
@@ -110,17 +110,13 @@ _WITH_COLONS = Relabeling(source=("__name__",), regex="vllm_(.+)", target="__nam
 """vLLM's names, where prometheus-client 0.23 and later answers OpenMetrics 1.0 with underscores (Prometheus 2, agents)."""
 
 
-def _series_names(metric: EngineMetric) -> str:
-    end = "_(bucket|sum|count)" if metric.kind == "histogram" else ""
-    return "|".join(name.name.removeprefix(_PREFIX) + end for name in metric.names)
-
-
 _PREFIX = "vllm:"
-KEEP_USED = Relabeling(
-    source=("__name__",),
-    regex=f"{_PREFIX}({'|'.join(_series_names(metric) for metric in (*ENGINE_METRICS, *OPTIONAL_METRICS))})",
-    action="keep",
-)
+_USED = [
+    name.name.removeprefix(_PREFIX) + ("_(bucket|sum|count)" if metric.kind == "histogram" else "")
+    for metric in (*ENGINE_METRICS, *OPTIONAL_METRICS)
+    for name in metric.names
+]
+KEEP_USED = Relabeling(source=("__name__",), regex=f"{_PREFIX}({'|'.join(_USED)})", action="keep")
 """Drops every series of an engine that no rule and no dashboard reads; a test holds the names against their queries."""
 
 KVGATE = Job(

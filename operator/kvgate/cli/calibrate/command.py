@@ -3,6 +3,8 @@
 import json
 import re
 import sys
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,20 @@ from kvgate.budget import Calibration, CalibrationScope
 from kvgate.budget.units import format_gib
 from kvgate.calibration.keeping import with_start
 from kvgate.calibration.observed import unused_texts
-from kvgate.calibration.records import EVERYTHING, MAX_TEXT_BYTES, Records, read_records, write_records
+from kvgate.calibration.records import EVERYTHING, Records, write_records
 from kvgate.calibration.shards import is_frozen
 from kvgate.cli.calibrate.learnt import learnt, lines_of
 from kvgate.cli.calibrate.observed_files import UnusableFile, observed_in
-from kvgate.cli.calibrate.places import DEFAULT_PLACE, MAX_LIST_BYTES, FileStarts, Starts, in_cluster, of_text
+from kvgate.cli.calibrate.places import (
+    DEFAULT_PLACE,
+    MAX_LIST_BYTES,
+    FileStarts,
+    Starts,
+    in_cluster,
+    of_text,
+    records_in,
+    replace_file,
+)
 from kvgate.cli.exits import Exit
 from kvgate.cli.help import Command, Group
 from kvgate.cli.shared_options import given_settings, with_settings
@@ -56,7 +67,7 @@ def of_logs(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> None:
 
     Exit code: 0 all starts are remembered, 2 some could not be read.
     """
-    records = _known(into)
+    records = records_in(into, "--into") if into else Records()
     given = given_settings(settings)
     starts, failed = records.starts, False
     for path in logs:
@@ -80,7 +91,8 @@ def of_logs(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> None:
     if into is None:
         show(write_records(starts).rstrip("\n"))
     elif starts is not records.starts:
-        write_text(into, write_records(starts, frozen=records.frozen, highest=records.highest if records.frozen else 0))
+        text = write_records(starts, frozen=records.frozen, highest=records.highest if records.frozen else 0)
+        replace_file(into, text, "--into")
     sys.exit(Exit.UNDECIDED if failed else Exit.FITS)
 
 
@@ -141,32 +153,39 @@ def _text_of(source: str) -> str:
         raise click.UsageError(f"{source} cannot be read: {error}") from None
 
 
+def _on_starts(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say whose starts are meant, and call the command with these starts."""
+
+    @wraps(command)
+    def called(path: Path | None, place: str, context: str, **arguments: Any) -> None:
+        in_file = FileStarts(path) if path else None
+        command(in_file or in_cluster(place, context, CalibrationScope.NAMESPACE), **arguments)
+
+    return _RECORDS(_PLACE(_CONTEXT(called)))
+
+
 @calibrate.command("pin", cls=Command, short_help="Let predictions follow a start, whatever others report.")
-@click.argument("starts", nargs=-1, required=True, metavar="START...", type=click.IntRange(0))
+@click.argument("numbers", nargs=-1, required=True, metavar="START...", type=click.IntRange(0))
 @click.option("--undo", is_flag=True, help="Let the start count like any other again.")
-@_RECORDS
-@_PLACE
-@_CONTEXT
-def pin(starts: tuple[int, ...], path: Path | None, place: str, context: str, *, undo: bool) -> None:
+@_on_starts
+def pin(starts: Starts, numbers: tuple[int, ...], *, undo: bool) -> None:
     """Pin starts: predictions of the same setting follow them, and they are never removed to make room.
 
     START is the number that `kvgate calibrate show` lists.
     """
-    _places(path, place, context).mark(starts, is_pinned=not undo, **({} if undo else {"is_dropped": False}))
+    starts.mark(numbers, is_pinned=not undo, **({} if undo else {"is_dropped": False}))
 
 
 @calibrate.command("drop", cls=Command, short_help="Let a start count for nothing, and do not learn it again.")
-@click.argument("starts", nargs=-1, required=True, metavar="START...", type=click.IntRange(0))
+@click.argument("numbers", nargs=-1, required=True, metavar="START...", type=click.IntRange(0))
 @click.option("--undo", is_flag=True, help="Let the start count again.")
-@_RECORDS
-@_PLACE
-@_CONTEXT
-def drop(starts: tuple[int, ...], path: Path | None, place: str, context: str, *, undo: bool) -> None:
+@_on_starts
+def drop(starts: Starts, numbers: tuple[int, ...], *, undo: bool) -> None:
     """Drop starts: they count for nothing, and nothing like them is learnt again in their namespace.
 
     START is the number that `kvgate calibrate show` lists.
     """
-    _places(path, place, context).mark(starts, is_dropped=not undo, **({} if undo else {"is_pinned": False}))
+    starts.mark(numbers, is_dropped=not undo, **({} if undo else {"is_pinned": False}))
 
 
 def _frozen_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
@@ -182,48 +201,15 @@ _FROZEN_NAME = click.argument("name", metavar="NAMESPACE[/SETTING]|'*'", callbac
 
 @calibrate.command("freeze", cls=Command, short_help="Learn nothing new: of a namespace, of a setting, or at all.")
 @_FROZEN_NAME
-@_RECORDS
-@_PLACE
-@_CONTEXT
-def freeze(name: str, path: Path | None, place: str, context: str) -> None:
+@_on_starts
+def freeze(starts: Starts, name: str) -> None:
     """Freeze what was learnt: the controller stores nothing new of this namespace, of this setting in it, or with '*' of anything."""
-    _places(path, place, context).freeze(name, is_thawed=False)
+    starts.freeze(name, is_thawed=False)
 
 
 @calibrate.command("thaw", cls=Command, short_help="End a freeze.")
 @_FROZEN_NAME
-@_RECORDS
-@_PLACE
-@_CONTEXT
-def thaw(name: str, path: Path | None, place: str, context: str) -> None:
+@_on_starts
+def thaw(starts: Starts, name: str) -> None:
     """End a freeze: give the same name as to `kvgate calibrate freeze`."""
-    _places(path, place, context).freeze(name, is_thawed=True)
-
-
-def _places(path: Path | None, place: str, context: str) -> Starts:
-    return in_cluster(place, context, CalibrationScope.NAMESPACE) if path is None else FileStarts(path, write_text)
-
-
-def _known(into: Path | None) -> Records:
-    """Read the starts that the file holds already; a file that cannot be read completely is never replaced."""
-    if into is None or not into.exists():
-        return Records()
-    try:
-        records = read_records(read_text(into, max_bytes=MAX_TEXT_BYTES, inside=None))
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"--into {into} cannot be read: {error}") from None
-    if records.problems:
-        raise click.UsageError(f"--into {into}: {'; '.join(records.problems)}; correct these lines or remove them")
-    return records
-
-
-def write_text(into: Path, text: str) -> None:
-    """Write a new file beside the old one, then rename it: no reader meets half a file."""
-    fresh = into.with_name(f".{into.name}.new")
-    try:
-        fresh.unlink(missing_ok=True)  # left by a run that was killed; it may be a link, so it is never written to
-        with fresh.open("x", encoding="utf-8") as file:
-            file.write(text)
-        fresh.replace(into)
-    except OSError as error:
-        raise click.UsageError(f"--into {into} cannot be written: {error.strerror or error}") from None
+    starts.freeze(name, is_thawed=True)

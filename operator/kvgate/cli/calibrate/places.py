@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -74,13 +74,9 @@ class Starts:
 class FileStarts(Starts):
     """The starts in a file, of which every one counts for every object."""
 
-    def __init__(self, path: Path, write: Callable[[Path, str], None]) -> None:
-        text = "" if not path.exists() else read_text(path, max_bytes=MAX_TEXT_BYTES, inside=None)
-        records = read_records(text)
-        if records.problems:
-            _end(f"{path}: {'; '.join(records.problems)}; correct these lines or remove them")
-        super().__init__(Store(shards={0: records}), scope=None)
-        self._path, self._write_file = path, write
+    def __init__(self, path: Path) -> None:
+        super().__init__(Store(shards={0: records_in(path, "--file")}), scope=None)
+        self._path = path
 
     def freeze(self, name: str, *, is_thawed: bool) -> None:
         frozen = self.frozen_of(0)
@@ -88,7 +84,7 @@ class FileStarts(Starts):
 
     def _write(self, number: int, starts: tuple[ObservedStart, ...], frozen: frozenset[str]) -> None:
         highest = self.store.shards[number].highest
-        self._write_file(self._path, fitting(starts, frozen=frozen, highest=highest, taken_over="")[1])
+        replace_file(self._path, fitting(starts, frozen=frozen, highest=highest, taken_over="")[1], "--file")
 
 
 class ListedStarts(Starts):
@@ -151,6 +147,31 @@ def of_text(text: str, scope: str) -> Starts:
     if isinstance(listed, dict) and listed.get("kind") in ("List", "ConfigMapList", "ConfigMap"):
         return ListedStarts(listed, CalibrationScope(scope))
     return Starts(Store(shards={0: read_records(text)}), scope=None)
+
+
+def records_in(path: Path, option: str) -> Records:
+    """Read the starts of a file, none where it is missing; one that cannot be read completely is never replaced."""
+    if not path.exists():
+        return Records()
+    try:
+        records = read_records(read_text(path, max_bytes=MAX_TEXT_BYTES, inside=None))
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{option} {path} cannot be read: {error}") from None
+    if records.problems:
+        raise click.UsageError(f"{option} {path}: {'; '.join(records.problems)}; correct these lines or remove them")
+    return records
+
+
+def replace_file(path: Path, text: str, option: str) -> None:
+    """Write a new file beside the old one, then rename it: no reader meets half a file."""
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        fresh.unlink(missing_ok=True)  # left by a run that was killed; it may be a link, so it is never written to
+        with fresh.open("x", encoding="utf-8") as file:
+            file.write(text)
+        fresh.replace(path)
+    except OSError as error:
+        raise click.UsageError(f"{option} {path} cannot be written: {error.strerror or error}") from None
 
 
 def _end(message: str) -> NoReturn:
