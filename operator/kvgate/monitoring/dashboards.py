@@ -78,7 +78,7 @@ def processes() -> Dashboard:
         _board(PROCESSES, "kvgate's own processes: do they run, answer, keep up and learn.", owners=False),
         {
             "": board_processes.numbers(),
-            "Alerts": [board_fleet.alerts(24, 5, equals("inferencedeployment", ""))],
+            "Alerts": [board_fleet.alerts(24, 5, equals("inferencedeployment", ""), equals("workload", ""))],
             "Admission": board_processes.admission(),
             "Reconciling": board_processes.reconciling(),
             "Observing": board_processes.observing(),
