@@ -1,6 +1,5 @@
 """`kvgate calibrate`: write the starts in logs and `/metrics` files for `--calibration`, `.kvgate.yaml` and the cluster's ConfigMap."""
 
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from kvgate.cli.help import Command, Group
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import show, show_error, show_lines
 from kvgate.documents.bounded_files import read_text
+from kvgate.text.inert import inert_json
 
 _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
 
@@ -136,7 +136,7 @@ def show_learnt(
     places = in_cluster(place, context, scope) if source is None else of_text(_text_of(source), scope)
     settings = learnt(places, namespace=namespace, setting=setting)
     if output == "json":
-        show(json.dumps({"frozen": sorted(places.store.frozen), "settings": settings}, indent=2))
+        show(inert_json({"frozen": sorted(places.store.frozen), "settings": settings}, indent=2))
     else:
         show_lines(*lines_of(settings, places.store.frozen))
     for problem in places.problems:

@@ -68,6 +68,13 @@ def test_json_has_every_start_with_its_reason() -> None:
     assert serving["starts"][0]["pod"] == "a"
 
 
+def test_json_makes_what_others_wrote_inert() -> None:
+    hostile = write_records(numbered(a_pods_start(-3.0, "::error::no \x1b[2J")))
+    shown = run("show", "-", "-o", "json", given=config_maps(x=hostile)).stdout
+    assert "\\u001b" not in shown
+    assert '"::' not in shown
+
+
 @pytest.mark.parametrize(
     ("option", "count"), [("--namespace=lone", 1), ("--namespace=other", 0), ("--setting=0000000000", 0)]
 )
