@@ -57,7 +57,7 @@ SLACK_TOKENS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What has to be so at the end."""
+    """Figures and alerts that the cluster must show at the end."""
 
     is_inside: bool
     """True where the observed capacity lies inside the predicted band."""

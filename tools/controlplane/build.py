@@ -43,7 +43,7 @@ TAIL_LINES = 25
 
 
 class BuildError(Exception):
-    """Why the binaries cannot be had, for people."""
+    """The binaries cannot be had; the message tells people why."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -261,7 +261,7 @@ class Fault:
     body: Callable[[], bytes] = bytes
     hangs: bool = False
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """Of the engine."""
+    """Fields of the engine that differ from the default."""
 
 
 GUARDED = ("/v1", "/v2", "/inference", "/cohere")

@@ -35,7 +35,7 @@ class RecordedStart:
 
     @property
     def num_gpu_blocks(self) -> int:
-        """As vLLM divides: keys and values of all layers for the tokens of a block."""
+        """Blocks that vLLM makes of the memory: a block holds the keys and values of all layers for its tokens."""
         block_bytes = 2 * self.layers * self.kv_heads * self.head_size * ELEMENT_BYTES * BLOCK_SIZE
         return int(self.available_kv_gib * GIB) // block_bytes
 

@@ -88,7 +88,7 @@ def jitter() -> tuple[float, ...]:
 
 
 class Minute(Struct, frozen=True, kw_only=True):
-    """What one pod is at one minute, for the series that kvgate and others report about it."""
+    """The state of one pod at one minute, from which the series that kvgate and others report about it follow."""
 
     phase: str
     load: Mapping[str, Any]

@@ -43,7 +43,7 @@ class Deployment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     replicas: int | dict[int, int] | None = None
     """Wanted replicas; by default the pods that exist."""
     generation_is_new: dict[int, bool] = {}
-    """When the controller rolls out a new spec."""
+    """Minutes at which the controller begins or ends to roll out a new spec."""
     conditions: dict[str, dict[int, str]] = {}
     """Type → minute → status and reason, instead of what follows from the pods."""
     is_observed: bool | dict[int, bool] = True
@@ -89,7 +89,7 @@ class Scene(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The incident begins, it ends, and the scene ends."""
     deployments: dict[str, Deployment] = {}
     controller: str | dict[int, str] = "a"
-    """Which controller leads: a, b, both (each holds a Lease of its own) or none."""
+    """The controller that leads: a, b, both (each holds a Lease of its own) or none."""
     webhooks: int | dict[int, int] = 2
     """Webhooks that run."""
     certificate_days: float | dict[int, float] = 60

@@ -22,7 +22,7 @@ class Condition(ApiModel):
     message: Annotated[str, Field(max_length=4096)]
     """A sentence for people."""
     last_transition_time: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
-    """When the status last changed."""
+    """Time of the last change of the status."""
     observed_generation: int | None = None
     """Generation of the spec that the condition is about."""
 

@@ -243,7 +243,12 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         if weighed.followed:
             moved = next_available(weighed.followed, asked)
             return Correction(available=_widened(moved, doubts), starts=len(weighed.followed), is_same_setting=True)
-        span = self._span(key.neighbourhood)
+        place = key.neighbourhood
+        if place not in self._spans:
+            heard = (self.weighed(each) for each in (self._whole or self)._neighbours.get(place, ()))
+            residuals = [start.residual_bytes for each in heard for start in (*each.followed, *each.others)]
+            self._spans[place] = (min(residuals), max(residuals), len(residuals)) if residuals else None
+        span = self._spans[place]
         if span is None:
             return None
         lowest, highest, count = span
@@ -253,14 +258,6 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             high=predicted.expected + max(0, highest),
         )
         return Correction(available=_widened(predicted, (near, *doubts)), starts=count, is_same_setting=False)
-
-    def _span(self, near: tuple[object, ...]) -> tuple[int, int, int] | None:
-        if near not in self._spans:
-            keys = (self._whole or self)._neighbours.get(near, ())
-            heard = (self.weighed(key) for key in keys)
-            residuals = [start.residual_bytes for each in heard for start in (*each.followed, *each.others)]
-            self._spans[near] = (min(residuals), max(residuals), len(residuals)) if residuals else None
-        return self._spans[near]
 
 
 NOTHING_OBSERVED = Calibration()

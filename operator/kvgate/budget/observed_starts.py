@@ -1,4 +1,4 @@
-"""Starts that were observed: what a record of one holds, and what several say about the next start."""
+"""Starts that were observed: the record of one, and the prediction of the next start from several."""
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum

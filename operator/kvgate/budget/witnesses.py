@@ -1,4 +1,4 @@
-"""Which of several observed starts are believed: those of several pods that agree, in the newest environment, and not the outdated ones."""
+"""The choice of the observed starts to believe: those on which several pods agree, in the newest environment, without outdated ones."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -23,7 +23,7 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, tuple[T, ...]]
 
 
 def of_origin(starts: Iterable[ObservedStart], origin: Origin) -> tuple[ObservedStart, ...]:
-    """Return the starts that one kind of reporter has told."""
+    """Return the starts that came in this way."""
     return tuple(start for start in starts if start.origin is origin)
 
 

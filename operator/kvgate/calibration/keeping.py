@@ -1,4 +1,4 @@
-"""Which starts are kept: every new one is weighed against those that are known, and none is kept for ever but what somebody pinned."""
+"""The choice of the starts to keep: a new one is weighed against those that are known, and only a pinned one is kept for ever."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -27,7 +27,7 @@ def image_repository(image: str) -> str:
 
 
 class Trust(Struct, frozen=True, kw_only=True):
-    """The rule which starts in a cluster may correct verdicts."""
+    """The rule that decides which starts in a cluster may correct verdicts."""
 
     images: tuple[str, ...]
     """Repositories without tag, `*` for any part; as `image_repository` writes them."""

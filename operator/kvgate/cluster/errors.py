@@ -14,6 +14,7 @@ ClusterError
 
 import json
 import re
+from contextlib import suppress
 
 
 class ClusterError(Exception):
@@ -75,7 +76,11 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 def error_of(verb: str, resource: str, status: int | None, body: object) -> ApiError:
     """Return the exception for an answer; without a status there was no answer."""
     kind = Unavailable if not status or status >= 500 else _BY_STATUS.get(status, Rejected)
-    message = _message(body) or f"HTTP status {status}"
+    text = body.decode(errors="replace") if isinstance(body, bytes) else str(body or "")
+    message = text[:500]
+    with suppress(ValueError, KeyError, TypeError):  # not a metav1.Status: the text as it came
+        message = str(json.loads(text)["message"])
+    message = message or f"HTTP status {status}"
     return (_of_403(message) if kind is Forbidden else kind)(verb, resource, message)
 
 
@@ -92,12 +97,3 @@ def _of_403(message: str) -> type[Forbidden]:
     if _QUOTA.search(message):
         return OverQuota
     return Forbidden if _NO_RULE.search(message) else Denied
-
-
-def _message(body: object) -> str:
-    """Return the message of a metav1.Status, or the text as it came."""
-    text = body.decode(errors="replace") if isinstance(body, bytes) else str(body or "")
-    try:
-        return str(json.loads(text)["message"])
-    except (ValueError, KeyError, TypeError):
-        return text[:500]

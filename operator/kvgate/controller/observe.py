@@ -8,7 +8,6 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
@@ -26,7 +25,6 @@ from kvgate.controller.crashes import CrashLogs, crash_of
 from kvgate.controller.memory import Key, Memory
 from kvgate.controller.pods import KnownPods, Pod
 from kvgate.metrics import exporter, registry
-from kvgate.metrics.samples import PodSample
 from kvgate.rendering.observation import Observation, PodTrouble, RunningEngine
 from kvgate.rendering.pod import PORT
 from kvgate.runtime.background import Troubles, repeat
@@ -272,7 +270,7 @@ class Observer:
         owned = await self._pods.by_deployment(self._cluster)
         by_key = {owners[uid]: pods for uid, pods in owned.items() if uid in owners}
         self._memory.see_pods(
-            {key: tuple(_figures(pod) for pod in by_key.get(key, ()) if not pod.is_over) for key in keys}
+            {key: tuple(pod.sample for pod in by_key.get(key, ()) if not pod.is_over) for key in keys}
         )
         ready = [pod for pods in by_key.values() for pod in pods if pod.is_ready]
         scrapes = await asyncio.gather(*(self._scraped(pod) for pod in ready))
@@ -346,14 +344,3 @@ class Observer:
 
 def _identity(pod: Pod) -> tuple[str, int]:
     return pod.uid, pod.restarts
-
-
-def _figures(pod: Pod) -> PodSample:
-    """Return what the watch reports of a pod; a time that cannot be read is left out."""
-    try:
-        started_seconds = datetime.fromisoformat(pod.started_at).timestamp()
-    except ValueError:
-        started_seconds = None
-    return PodSample(
-        name=pod.name, node=pod.node, is_ready=pod.is_ready, started_seconds=started_seconds, restarts=pod.restarts
-    )

@@ -1,11 +1,14 @@
 """The pods of our engines. A watch keeps them up to date, and only what the observation needs is stored."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
 from kvgate.cluster.client import PODS, REPLICA_SETS, Cluster
+from kvgate.metrics.samples import PodSample
 from kvgate.rendering.labels import HASH_ANNOTATION, OWNER_LABEL
 from kvgate.rendering.pod import CONTAINER
 
@@ -46,6 +49,17 @@ class Pod(Struct, frozen=True, kw_only=True):
     """Empty while it is not scheduled."""
     started_at: str = ""
     """RFC 3339: the start of the engine's container, or that of the pod while the container does not run."""
+
+    @property
+    def sample(self) -> PodSample:
+        """The figures that the watch reports; a time that cannot be read is left out."""
+        started_seconds = None
+        with suppress(ValueError):
+            started_seconds = datetime.fromisoformat(self.started_at).timestamp()
+        return PodSample(
+            name=self.name, node=self.node, is_ready=self.is_ready, started_seconds=started_seconds,
+            restarts=self.restarts,
+        )  # fmt: skip
 
 
 def pod_of(body: Mapping[str, Any]) -> Pod:

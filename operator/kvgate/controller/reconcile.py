@@ -14,7 +14,7 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster, Kind
+from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
 from kvgate.cluster.errors import ApiError, Conflict, Denied, Forbidden, NotFound, OverQuota, Rejected, Unavailable
 from kvgate.cluster.events import EventRecorder, Notice
 from kvgate.controller import decision as pure
@@ -237,7 +237,11 @@ class Reconciler:
             if change is None:
                 continue
             try:
-                corrected = await self._correct(kind, live, change)
+                corrected = live
+                if change.differs or corrected is None:
+                    corrected = await self._cluster.apply(kind, change.wanted)
+                if added := ChildChange.between(corrected, change.wanted).added:
+                    corrected = await self._cluster.remove(kind, corrected["metadata"], added)
             except (Rejected, NotFound, OverQuota, Denied) as error:
                 obstacle = _obstacle(error)
                 corrections.note(kind.kind, change.difference, obstacle=obstacle)
@@ -251,13 +255,6 @@ class Reconciler:
             deployment = corrected if kind is DEPLOYMENTS else deployment
             intent = _tried(intent, corrections, left) if still_differs else intent
         return intent, deployment, None
-
-    async def _correct(self, kind: Kind, live: Document | None, change: ChildChange) -> Document:
-        """Apply and remove fields of a child, and return the child as it is then."""
-        if change.differs or live is None:
-            live = await self._cluster.apply(kind, change.wanted)
-        added = ChildChange.between(live, change.wanted).added
-        return await self._cluster.remove(kind, live["metadata"], added) if added else live
 
     async def _write_status(self, document: Document, state: PreviousStatus, status: Document) -> bool:
         """Write a changed status to this very object (the same uid), then the events that follow from it.

@@ -1,6 +1,7 @@
 """The state of one object's models at the hub: whether the object waits for an answer, and the words of ModelResolved. Pure."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -146,13 +147,9 @@ def waiting_since(document: Mapping[str, Any], now: float) -> tuple[float, bool]
             and condition.get("observedGeneration") == generation
         ):
             is_waiting = condition.get("reason") == Reason.RESOLVING
-            began = _seconds(condition.get("lastTransitionTime")) if is_waiting else None
-            return (now if began is None else min(now, began)), condition.get("reason") == Reason.FOUND
+            began = now
+            with suppress(ValueError):
+                since = str(condition.get("lastTransitionTime"))
+                began = datetime.strptime(since, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+            return min(now, began) if is_waiting else now, condition.get("reason") == Reason.FOUND
     return now, False
-
-
-def _seconds(text: object) -> float | None:
-    try:
-        return datetime.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return None

@@ -1,4 +1,4 @@
-"""Alerts about predictions: of what was promised and does not fit, and of what engines report otherwise."""
+"""Alerts about predictions: the guarantee does not fit, or engines report something else."""
 
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry

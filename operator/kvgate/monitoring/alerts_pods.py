@@ -1,4 +1,4 @@
-"""Alerts about replicas and pods: which do not get ready, which end, and which nobody can read."""
+"""Alerts about replicas and pods that do not get ready, that end, or that nobody can read."""
 
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry

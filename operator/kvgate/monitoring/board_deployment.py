@@ -1,4 +1,4 @@
-"""The dashboard Deployment: one InferenceDeployment; what its users feel, since when, why, and what runs."""
+"""The dashboard Deployment shows one InferenceDeployment: what its users feel, since when, why, and what runs."""
 
 from grafana_foundation_sdk.builders import stat, statetimeline, timeseries
 

@@ -1,4 +1,4 @@
-"""The dashboard Fleet: which InferenceDeployments suffer, since when, why, and where to read what to do."""
+"""The dashboard Fleet shows the InferenceDeployments that suffer, since when, why, and the runbook that says what to do."""
 
 from grafana_foundation_sdk.builders import bargauge, stat, table, timeseries
 

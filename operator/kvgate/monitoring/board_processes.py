@@ -1,4 +1,4 @@
-"""The dashboard of kvgate's own processes: do they run, do they answer, do they keep up, what do they learn."""
+"""The dashboard of kvgate's own processes shows whether they run, answer and keep up, and what they learn."""
 
 from collections.abc import Iterable
 

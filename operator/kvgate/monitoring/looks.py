@@ -19,7 +19,6 @@ PLAIN: Thresholds = ((None, BLUE),)
 BAD_ABOVE_ZERO: Thresholds = ((None, GREEN), (1, RED))
 ODD_ABOVE_ZERO: Thresholds = ((None, GREEN), (1, ORANGE))
 EXACTLY_ONE: Thresholds = ((None, RED), (1, GREEN), (2, RED))
-AT_LEAST_ONE: Thresholds = ((None, ORANGE), (1, GREEN))
 TIGHT: Thresholds = ((None, RED), (0, ORANGE), (HEADROOM_LOW, GREEN))
 """Headroom: predicted below 0, the guarantee does not fit."""
 LEFT: Thresholds = ((None, RED), (0.05, ORANGE), (0.2, GREEN))

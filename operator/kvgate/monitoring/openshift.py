@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _TYPES = {"stat": "singlestat", "gauge": "singlestat"}
-"""What draws a panel; every other panel with a query is drawn as a graph."""
+"""The console's type for a panel of Grafana; every other panel with a query is drawn as a graph."""
 _LEFT_OUT = ("table", "text", "alertlist", "annolist", "dashlist", "logs")
 """The console joins the rows of a table by all of their labels, so a table of several queries falls apart."""
 _COLUMNS = 12

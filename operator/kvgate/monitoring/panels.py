@@ -62,7 +62,7 @@ class About(Struct, frozen=True, kw_only=True):
     decimals: int | None = None
     thresholds: Thresholds = PLAIN
     axis: Axis = FROM_ZERO
-    """Of a graph."""
+    """Values that a graph shows at least."""
 
 
 class Query(Struct, frozen=True, kw_only=True):

@@ -76,7 +76,12 @@ def recalibrated(
         shown = RecalibratedStatus.from_document(previous)
     if now is None or not _differs(now, admitted, tolerance=0.5 if shown else 1.0):
         return None
-    if shown is not None and _still_says(shown, now, admitted):
+    if (
+        shown is not None
+        and (shown.verdict, shown.accepted) == (now.budget["verdict"], now.accepted)
+        and (now.accepted == "False" or _is_alike(now.effective, shown.effective or admitted.record.effective))
+        and _is_same(now.budget["capacityTokens"], shown.capacity_tokens, now.block_tokens)
+    ):
         return shown.model_dump(by_alias=True, exclude_none=True)
     tokens, was = now.budget["capacityTokens"], (admitted.budget or {}).get("capacityTokens")
     status = RecalibratedStatus(
@@ -176,15 +181,6 @@ def _differs(now: Figured, admitted: Admitted, *, tolerance: float = 1.0) -> boo
         or now.accepted != admitted.record.accepted
         or _other_values(now, admitted) is not None
         or not _is_same(now.budget["capacityTokens"], was["capacityTokens"], now.block_tokens, tolerance)
-    )
-
-
-def _still_says(shown: RecalibratedStatus, now: Figured, admitted: Admitted) -> bool:
-    """Return True where what is shown is still right, within the tolerance."""
-    return (
-        (shown.verdict, shown.accepted) == (now.budget["verdict"], now.accepted)
-        and (now.accepted == "False" or _is_alike(now.effective, shown.effective or admitted.record.effective))
-        and _is_same(now.budget["capacityTokens"], shown.capacity_tokens, now.block_tokens)
     )
 
 

@@ -244,12 +244,17 @@ def read_standing(document: Mapping[str, Any], status: Mapping[str, Any]) -> Adm
         owner = None if record.spec is None else parse_document({**document, "spec": record.spec})
     except (ValidationError, InvalidDocument):
         return None
+    is_plausible = (
+        record.generation <= document["metadata"].get("generation", 1)
+        and _DEVICE.fullmatch(record.placement.resource) is not None
+        and (owner is None or _is_reachable(record.effective, owner.spec, is_adjusted=record.changes is not None))
+    )
     # Its budget is in the record, else in the status, or there is none and the status has another generation's.
     budgets = (written["budget"],) if "budget" in written else (status.get("budget"), None)
     known = {name: value for name, value in written.items() if name in _FIELDS}  # later releases may sign only these
     for budget in budgets:
         digests = (_digest(dict(written), document, budget), _digest(known, document, budget))
-        if record.digest in digests and _is_plausible(record, owner, document, budget):
+        if is_plausible and record.digest in digests and _may_be_pinned(record.effective, owner, budget):
             provenance = Provenance()
             with suppress(ValidationError):
                 provenance = Provenance.from_document(status.get("provenance") or {})
@@ -258,18 +263,6 @@ def read_standing(document: Mapping[str, Any], status: Mapping[str, Any]) -> Adm
 
 
 _FIELDS = frozenset(field.alias or name for name, field in Standing.model_fields.items())
-
-
-def _is_plausible(
-    record: Standing, owner: InferenceDeployment | None, document: Mapping[str, Any], budget: Any
-) -> bool:
-    """Return True where a verdict about this spec could have these figures."""
-    return (
-        record.generation <= document["metadata"].get("generation", 1)
-        and _DEVICE.fullmatch(record.placement.resource) is not None
-        and _may_be_pinned(record.effective, owner, budget)
-        and (owner is None or _is_reachable(record.effective, owner.spec, is_adjusted=record.changes is not None))
-    )
 
 
 def _may_be_pinned(effective: Effective, owner: InferenceDeployment | None, budget: Any) -> bool:

@@ -53,7 +53,7 @@ def stop_signal() -> asyncio.Event:
 
 
 class OtlpOptions(Struct, frozen=True, kw_only=True):
-    """Where metrics are pushed to, and how often."""
+    """The receiver to which metrics are pushed, and the seconds between two pushes."""
 
     endpoint: str
     interval_seconds: float

@@ -4,7 +4,7 @@ A body that is no review for this webhook raises ReviewError, which is the calle
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -129,7 +129,8 @@ def reviews(body: Any, known: Known) -> Iterator[Answer]:
         return
     standing = _standing(body["request"].get("oldObject"), deployment)
     if standing is not None:
-        yield _as_admitted(request, deployment, standing)
+        lines = [] if standing.decision == Decision.ADMIT.value else [f"as admitted before: {standing.message}"]
+        yield _allowed(request, standing.decision, deployment.spec.admission.policy, map(_warning, lines))
         return
     spec, skip = deployment.spec, deployment.skip_reason
     yield _judged(request, deployment, undecided(spec, Facts(shape=None, accelerator=None), skip_reason=skip))
@@ -149,11 +150,15 @@ def _judged(
     if assessment.decision is Decision.REFUSE:
         message = summary.refusal(assessment)
         return _refused(request, decision, policy, code=403, reason="Forbidden", message=message)
-    lines = [
-        *summary.warnings(assessment),
-        *(summary.shortened(inert_line(each), summary.MAX_WARNING) for each in announced),
-    ]
-    warnings = within_limit(lines)
+    return _allowed(request, decision, policy, (*summary.warnings(assessment), *map(_warning, announced)))
+
+
+def _warning(text: str) -> str:
+    return summary.shortened(inert_line(text), summary.MAX_WARNING)
+
+
+def _allowed(request: Request, decision: str, policy: str, lines: Iterable[str]) -> Answer:
+    warnings = within_limit(list(lines))
     return _answer(request, decision, policy, {"allowed": True, **({"warnings": warnings} if warnings else {})})
 
 
@@ -164,14 +169,6 @@ def _standing(old: Any, deployment: InferenceDeployment) -> Standing | None:
     if admitted is None or admitted.owner is None or not admitted.is_of(deployment, 0, None):
         return None
     return admitted.record
-
-
-def _as_admitted(request: Request, deployment: InferenceDeployment, record: Standing) -> Answer:
-    """Answer as at the admission, whatever is known since."""
-    lines = [] if record.decision == Decision.ADMIT.value else [f"as admitted before: {record.message}"]
-    warnings = within_limit([summary.shortened(inert_line(line), summary.MAX_WARNING) for line in lines])
-    policy = deployment.spec.admission.policy
-    return _answer(request, record.decision, policy, {"allowed": True, **({"warnings": warnings} if warnings else {})})
 
 
 def within_limit(lines: Sequence[str]) -> list[str]:

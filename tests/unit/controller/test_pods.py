@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from kvgate.controller.observe import _figures
 from kvgate.controller.pods import Pod, pod_of
 from support.manifests import a_pod
 
@@ -39,7 +38,7 @@ def test_node_start_restarts_and_images_are_kept() -> None:
     ],
 )
 def test_a_time_of_a_node_is_as_it_says_and_one_that_is_none_is_left_out(started: str | None, expected: float) -> None:
-    assert _figures(pod_of(body(containerStatuses=running(started)))).started_seconds == expected
+    assert pod_of(body(containerStatuses=running(started))).sample.started_seconds == expected
 
 
 def test_a_pod_takes_little_memory_whatever_its_manifest_holds() -> None:

@@ -39,22 +39,17 @@ def observed_in(path: Path, given: Mapping[str, Any]) -> tuple[ObservedStart, st
         raise UnusableFile(f"{error}; give the start of the server, `head -n 5000`") from None
     except OSError as error:
         raise UnusableFile(f"it cannot be read: {error.strerror or error}") from None
-    if any(name in text for name in _METRICS):
-        return _of_metrics(text, given, path.name), ""
-    return _of_log(text, given, path.name)
-
-
-def _of_metrics(text: str, given: Mapping[str, Any], source: str) -> ObservedStart:
-    """Read the size of the cache; metrics do not hold the settings that led to it."""
+    if not any(name in text for name in _METRICS):
+        return _of_log(text, given, path.name)
     try:
         reading = read_engine(text.encode())
     except (NotAnEngine, UnreadableMetrics) as error:
         raise UnusableFile(f"it {error}; give all of what /metrics answers") from None
     if reading.is_size_given:
         raise UnusableFile(_SIZE_GIVEN)
-    budget = _budget(dict(given))
+    budget = _budget(dict(given))  # metrics do not hold the settings that led to the size
     blocks, size = reading.num_gpu_blocks, reading.block_size
-    return _kept(start_of_blocks(budget, blocks, block_size=size, source=source), budget)
+    return _kept(start_of_blocks(budget, blocks, block_size=size, source=path.name), budget), ""
 
 
 def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedStart, str]:

@@ -56,23 +56,22 @@ class Repository(Struct, frozen=True, kw_only=True):
             old, found, new = text.partition(separator)
             if found:
                 first, second = self._commit(old or "HEAD"), self._commit(new or "HEAD")
-                return Compared(old=self._merge_base(first, second, text) if found == "..." else first, new=second)
+                if found == "...":
+                    advice = "fetch more of the history (git fetch --unshallow), or compare with two dots"
+                    without = f"{text}: the two have no commit in common; {advice}"
+                    first = self._hash(without, "merge-base", first, second)
+                return Compared(old=first, new=second)
         return Compared(old=self._commit(text), new=None)
 
     def _commit(self, name: str) -> str:
-        done = _git(self.top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-        if done.returncode:
-            raise BadInput(
-                f"{name} is neither a file nor a revision of {self.top}; a shallow clone may lack it: git fetch origin {name}"
-            )
-        return done.stdout.decode().strip()
+        without = f"{name} is neither a file nor a revision of {self.top}; a shallow clone may lack it: git fetch origin {name}"
+        return self._hash(without, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
 
-    def _merge_base(self, first: str, second: str, text: str) -> str:
-        done = _git(self.top, "merge-base", first, second)
+    def _hash(self, without: str, *command: str) -> str:
+        """Return the hash of the commit that git prints. Raises BadInput with the text for the case that there is none."""
+        done = _git(self.top, *command)
         if done.returncode:
-            raise BadInput(
-                f"{text}: the two have no commit in common; fetch more of the history (git fetch --unshallow), or compare with two dots"
-            )
+            raise BadInput(without)
         return done.stdout.decode().strip()
 
     def below_top(self, path: str) -> str:
