@@ -19,7 +19,7 @@ from kvgate.rendering.labels import OWNER_LABEL
 from kvgate.rendering.pod import CONTAINER
 from support.assets import require_assets
 from support.chart import NAMESPACE, ROOT, documents, one, render
-from support.kinds import write_schemas
+from support.crd_schemas import write_schemas
 from support.prometheus import require_prometheus
 
 STACKS = ROOT / "docs" / "stacks"
