@@ -342,8 +342,8 @@ HOSTILE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("quantization", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_config_is_named_shortly_and_at_once(quantization: dict[str, Any]) -> None:
-    before = time.perf_counter()
+    before = time.process_time()
     shape = read_config(new_llama_config(num_hidden_layers=400, quantization_config=quantization))
-    assert time.perf_counter() - before < 1.5
+    assert time.process_time() - before < 1.5
     assert all(len(kind) < 200 for kind in shape.unmodelled_kinds)
     assert shape.unmodelled_kinds or "(a+)+" in str(quantization)
