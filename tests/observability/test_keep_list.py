@@ -11,7 +11,7 @@ from fleet.discovered_pods import PODS_FILE, Pod, engine_pod, in_a_file, pods_js
 from fleet.exposition import exposition
 from kvgate.monitoring.alerts import rule_groups
 from kvgate.monitoring.queries import RUNNING, USAGE, WAITING
-from kvgate.monitoring.scraping import scrape_configuration
+from kvgate.monitoring.scraping import HTTP_REQUESTS, scrape_configuration
 from support.prometheus import exporting
 
 
@@ -37,7 +37,7 @@ def test_most_series_are_dropped_before_they_are_stored(prometheus: Prometheus) 
     assert seen.value == 430
     for pod in prometheus.until("scrape_samples_post_metric_relabeling > 0"):
         assert pod.value < 150
-    assert prometheus.query('{__name__=~"python_.+|process_.+|http_.+|.+_created", job=~"vllm.*"}') == []
+    assert prometheus.query('{__name__=~"python_.+|process_.+|http_request_.+|.+_created", job=~"vllm.*"}') == []
 
 
 def test_what_rules_record_is_there(prometheus: Prometheus) -> None:
@@ -49,6 +49,11 @@ def test_what_rules_record_is_there(prometheus: Prometheus) -> None:
 def test_series_keep_their_labels(prometheus: Prometheus) -> None:
     (series,) = prometheus.until('vllm:kv_cache_usage_perc{job="vllm"}')
     assert series.labels.items() >= {"namespace": "serving", "pod": "chat-0", "inferencedeployment": "chat"}.items()
+    (answered, *_) = prometheus.until(f'{HTTP_REQUESTS}{{job="vllm", method="POST"}}')
+    assert {"handler", "status", "pod"} <= answered.labels.keys()
     names = {sample.labels["__name__"] for sample in prometheus.query('{job="vllm"}')}
     assert "vllm:time_to_first_token_seconds_bucket" in names
-    assert all(name.startswith(("vllm:", "scrape_")) or name in ("up", "ALERTS", "ALERTS_FOR_STATE") for name in names)
+    assert all(
+        name.startswith(("vllm:", "scrape_")) or name in ("up", HTTP_REQUESTS, "ALERTS", "ALERTS_FOR_STATE")
+        for name in names
+    )

@@ -27,7 +27,8 @@ LENGTHS_MINUTES = (150, 450, 1440)
 LINGERS_MINUTES = 45
 """Time after the end of an incident in which its alerts must be over; what counts events of half an hour needs it."""
 Labels = tuple[tuple[str, str], ...]
-_FIRING = 'ALERTS{alertstate="firing"}'
+_FIRING = 'ALERTS{alertstate="firing",cluster=~"|(KEYS)(/.*)?"}'
+"""Alerts of the scenes that end now, and those that lose the label: promtool takes only 10,000 samples in one query."""
 _MEASURES = {
     "first": f"min_over_time(timestamp({_FIRING})",
     "last": f"max_over_time(timestamp({_FIRING})",
@@ -99,7 +100,10 @@ def _test(batch: Sequence[Scene], rules: str) -> dict[str, Any]:
     for scene in batch:
         series |= {_within(scene.key, text): values for text, values in notation(scene, rules).items()}
     ends = sorted({scene.minutes[2] for scene in batch})
-    asked = [(f"{begin}[{end + 1}m:1m])", end) for end in ends for begin in _MEASURES.values()]
+    keys = {end: "|".join(scene.key for scene in batch if scene.minutes[2] == end) for end in ends}
+    asked = [
+        (f"{begin.replace('KEYS', keys[end])}[{end + 1}m:1m])", end) for end in ends for begin in _MEASURES.values()
+    ]
     return {
         "interval": "1m",
         "input_series": [{"series": text, "values": values} for text, values in series.items()],
@@ -144,8 +148,8 @@ def _said(assets: Path, tests: Path) -> str:
     try:
         run_rule_tests(assets, tests, limit_seconds=LIMIT_SECONDS)
     except PrometheusError as error:
-        if not _DIFFERENCE.search(str(error)):
-            raise
+        if not _DIFFERENCE.search(str(error)) or ", err: " in str(error):
+            raise  # a question without an answer would read as silence
         return str(error)
     return ""
 

@@ -129,7 +129,7 @@ MAX_MODEL_LEN_TOKENS = _owned("kvgate_max_model_len_tokens", "Longest request, a
 MAX_NUM_SEQS = _owned("kvgate_max_num_seqs", "Requests that one engine runs at the same time, as rendered.")
 GPUS = _owned(
     "kvgate_gpus",
-    "GPUs that all wanted replicas need together; of a GPU that N engines share, each needs the Nth part, and the sum is rounded up.",
+    "GPUs that all wanted replicas need together; of a GPU that N engines share, each needs the Nth part.",
 )
 OBSERVED_KV_CACHE_CAPACITY_TOKENS = _owned(
     "kvgate_observed_kv_cache_capacity_tokens",

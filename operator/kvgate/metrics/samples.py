@@ -11,7 +11,6 @@ from kvgate.api.status import Condition, Effective
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Budget, Interval
 from kvgate.budget.pod_ledger import pod_ledger
-from kvgate.budget.units import cdiv
 from kvgate.judge.assess import Assessment, effective_values
 
 Bounds = tuple[float, float, float]
@@ -111,7 +110,7 @@ class DeploymentSample(Struct, frozen=True, kw_only=True):
     host_memory_bytes: int | None = None
     max_model_len_tokens: int | None = None
     max_num_seqs: int | None = None
-    gpus: int | None = None
+    gpus: float | None = None
     observed: ObservedSample | None = None
     """None until the pods were read."""
     pods: tuple[PodSample, ...] = ()
@@ -148,7 +147,7 @@ def sample_of(
         demand_bytes=budget.demand_bytes if budget else None,
         max_model_len_tokens=effective.max_model_len,
         max_num_seqs=effective.max_num_seqs,
-        gpus=cdiv(spec.vllm.num_gpus * spec.replicas, spec.accelerator.shared_by),
+        gpus=spec.vllm.num_gpus * spec.replicas / spec.accelerator.shared_by,
         observed=observed,
         memory=_memory(budget) if budget else None,
         conditions=conditions_of(conditions),

@@ -6,19 +6,21 @@ from kvgate.monitoring import queries
 from kvgate.monitoring.alert import COUNT, OWNER, PERCENT, SAME_OWNER, THRESHOLD, Alert
 from kvgate.monitoring.queries import (
     HEADROOM_LOW,
+    LONG_WINDOW,
     OWNED_BY,
     POD,
     PREDICTION_ERROR_MAX,
-    RESTARTS_WINDOW,
+    RESTARTED_AGAIN,
     aggregate,
     condition,
     equals,
     on,
-    over,
     owned,
     owned_over,
     select,
+    summed_over,
 )  # fmt: skip
+from kvgate.vllm import metric_names
 
 _HEADROOM, _ERROR = queries.HEADROOM.name, queries.PREDICTION_ERROR.name
 _BYTES = "{{ $value | humanize1024 }}B"
@@ -26,10 +28,11 @@ _REFUSED = condition(ConditionType.ACCEPTED, "False")
 _WITHOUT_REPLICAS = f"{owned(registry.GPUS)} == 0"
 """InferenceDeployments without replicas: they are Ready although nothing runs."""
 _SYMPTOM = (
-    f"(max by ({', '.join(OWNED_BY)}) ({queries.PREEMPTED_LONG.name}) > 0.02"
-    f" or {aggregate('sum', OWNED_BY, over('increase', registry.POD_RESTARTS.name, RESTARTS_WINDOW))} >= 2)"
+    f"({aggregate('max', OWNED_BY, queries.PREEMPTED_LONG.name)} > 0.02"
+    f" and {summed_over('increase', metric_names.PREEMPTIONS, LONG_WINDOW, OWNED_BY)} >= {queries.PREEMPTIONS_MIN}"
+    f" or {RESTARTED_AGAIN})"
 )
-"""Preemptions, or engines that end: what a KV cache that is too small does."""
+"""Many preemptions, or engines that end again and again: what a KV cache that is too small does."""
 
 _WRONG_STARTS = 'state=~"contradictory|implausible|untrusted|unreadable"'
 """Not those that widen predictions, that newer starts have replaced, or that somebody has dropped."""

@@ -18,6 +18,7 @@ from kvgate.monitoring.queries import (
     over,
     summed_over,
 )  # fmt: skip
+from kvgate.monitoring.scraping import HTTP_REQUESTS
 from kvgate.vllm import metric_names
 
 _ENGINE = (*SERVED_BY, "pod", "engine")
@@ -27,8 +28,6 @@ _TOKENS = (metric_names.GENERATION_TOKENS, metric_names.PROMPT_TOKENS)
 _LONG_ENOUGH = "10m"
 _SINCE_THEN = "8m"
 """It begins after the tokens have stopped: clients that abort all at once count when they leave, and not as arrivals after that."""
-_PREEMPTIONS_MIN = 10
-"""Preemptions in LONG_WINDOW below which no share counts."""
 _REQUESTS_MIN = 20
 """Requests in LONG_WINDOW below which no quantile counts."""
 _QUERIED_TOKENS_MIN = 100_000
@@ -38,7 +37,7 @@ _HITS_MIN = 0.2
 """Share of hits in the past below which nobody relies on the prefix cache."""
 _JUDGED = (
     'method="POST",status!="4xx",'
-    'handler=~".*(completions|responses|messages|embed|pooling|score|rank|classify|generate|invocations).*"'
+    'handler=~".*(completions|responses|messages|embed|pooling|score|rank|classify|generate|invocations|transcriptions|translations).*"'
 )
 """Requests that vLLM did not refuse by itself, to paths that need the engine; a client that gave up counts when it leaves."""
 
@@ -52,9 +51,12 @@ def _gauge(function: str, metric: metric_names.EngineMetric, window: str, by: tu
     return aggregate("max", by, any_name(metric, lambda name: over(function, name, window)))
 
 
-def _lasting(long: str, short: str) -> str:
-    """Return what is above the threshold in the long window, unless the short one says that it is over; a gap says nothing."""
-    return f"({long} > {THRESHOLD} unless {short} <= {THRESHOLD})"
+def _lasting(long: str, short: str, counted: str) -> str:
+    """Return what is above the threshold in the long window, unless the short one says that it is over; a gap says nothing.
+
+    A share of nothing is no number: `counted` is 0 where nothing happened in the short window.
+    """
+    return f"({long} > {THRESHOLD} unless {short} <= {THRESHOLD} unless {counted} == 0)"
 
 
 _FULL_ENGINE = (
@@ -67,7 +69,7 @@ _HELD = (
     f" + {_gauge('max_over_time', metric_names.REQUESTS_RUNNING, WINDOW, _SERVED_POD)} > 0"
 )
 _ARRIVES = (
-    f"(sum by ({', '.join(POD)}) (increase(http_requests_total{{{_JUDGED}}}[{_SINCE_THEN}])) > 0"
+    f"(sum by ({', '.join(POD)}) (increase({HTTP_REQUESTS}{{{_JUDGED}}}[{_SINCE_THEN}])) > 0"
     f" or {summed_over('changes', metric_names.REQUESTS_WAITING, _LONG_ENOUGH, POD)} > 0)"
 )
 _STUCK_POD = (
@@ -75,8 +77,17 @@ _STUCK_POD = (
     f" and {summed_over('last_over_time', metric_names.PROMPT_TOKENS, WINDOW, _SERVED_POD, offset=_LONG_ENOUGH)} >= 0"
     f" and {on(POD)} {_ARRIVES}"
 )
-_MANY_PREEMPTED = f"{summed_over('increase', metric_names.PREEMPTIONS, LONG_WINDOW, SERVED_BY)} >= {_PREEMPTIONS_MIN}"
-_PREEMPTED = f"{_lasting(queries.PREEMPTED_LONG.name, queries.PREEMPTED_SHORT.name)} and {_MANY_PREEMPTED}"
+_MANY_PREEMPTED = (
+    f"{summed_over('increase', metric_names.PREEMPTIONS, LONG_WINDOW, SERVED_BY)} >= {queries.PREEMPTIONS_MIN}"
+)
+_PREEMPTED_NOW = summed_over("increase", metric_names.PREEMPTIONS, WINDOW, SERVED_BY)
+_PREEMPTED = (
+    f"{_lasting(queries.PREEMPTED_LONG.name, queries.PREEMPTED_SHORT.name, _PREEMPTED_NOW)} and {_MANY_PREEMPTED}"
+)
+_FIRST_TOKENS_LONG, _FIRST_TOKENS_NOW = (
+    summed_over("increase", metric_names.TIME_TO_FIRST_TOKEN, window, SERVED_BY, suffix="_count")
+    for window in (LONG_WINDOW, WINDOW)
+)
 _HITS = queries.PREFIX_HITS.name
 _HITS_BEFORE = over("avg_over_time", _HITS, "6h", offset="1h")
 _QUERIED = summed_over("rate", metric_names.PREFIX_CACHE_QUERIES, "1h", SERVED_BY)
@@ -135,8 +146,8 @@ TIME_TO_FIRST_TOKEN = Alert(
     name="KvgateTimeToFirstToken",
     when="one request in twenty waits longer for its first token; at least 20 requests in 15 minutes",
     query=(
-        f"{_lasting(queries.FIRST_TOKEN_LONG.name, queries.FIRST_TOKEN_SHORT.name)}"
-        f" and {summed_over('increase', metric_names.TIME_TO_FIRST_TOKEN, LONG_WINDOW, SERVED_BY, suffix='_count')} >= {_REQUESTS_MIN}"
+        f"{_lasting(queries.FIRST_TOKEN_LONG.name, queries.FIRST_TOKEN_SHORT.name, _FIRST_TOKENS_NOW)}"
+        f" and {_FIRST_TOKENS_LONG} >= {_REQUESTS_MIN}"
     ),
     threshold=10,
     unit="seconds",

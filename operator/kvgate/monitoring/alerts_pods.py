@@ -6,9 +6,11 @@ from kvgate.metrics.registry import OWNER_LABELS
 from kvgate.monitoring import queries
 from kvgate.monitoring.alert import COUNT, OWNER, PERCENT, SAME_OWNER, THRESHOLD, Alert
 from kvgate.monitoring.queries import (
+    CLUSTER,
     OWNED_BY,
     OWNED_POD,
     POD,
+    RESTARTED_AGAIN,
     RESTARTS_WINDOW,
     aggregate,
     any_name,
@@ -86,10 +88,10 @@ LOADING_TOO_LONG = Alert(
 )
 STALLED = Alert(
     name="KvgateStalled",
-    when="the cluster does not get to the admitted spec, or containers restart three times in an hour",
+    when="the cluster does not get to the admitted spec, or containers restart three times in an hour, one of them twice",
     query=(
         f"({condition(ConditionType.STALLED, 'True')} unless {SAME_OWNER} {_REFUSED})"
-        f" or ({aggregate('sum', OWNED_BY, over('increase', _RESTARTS, RESTARTS_WINDOW))} >= {THRESHOLD}"
+        f" or ({aggregate('sum', OWNED_BY, over('increase', _RESTARTS, RESTARTS_WINDOW))} >= {THRESHOLD} and {RESTARTED_AGAIN}"
         f" unless {SAME_OWNER} {aggregate('sum', OWNED_BY, over('increase', _RESTARTS, '30m'))} == 0)"
     ),
     threshold=3,
@@ -138,7 +140,7 @@ PODS_NOT_OBSERVED = Alert(
     when="the controller knows the KV cache of no pod although all replicas are ready",
     query=(
         f"{_READY} unless {SAME_OWNER} {owned(registry.OBSERVED_PODS)} > 0 unless {SAME_OWNER} {_WITHOUT_REPLICAS}"
-        f" and on () count({registry.POD_SCRAPES.name})"
+        f" and {on((CLUSTER,))} {aggregate('count', (CLUSTER,), registry.POD_SCRAPES.name)}"
     ),
     holds_for="15m",
     severity="warning",

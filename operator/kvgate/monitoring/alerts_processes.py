@@ -46,9 +46,12 @@ def offset_seconds(duration: str) -> int:
 
 
 def _recurring(selector: str, by: tuple[str, ...]) -> str:
-    """Return the count of an hour where something happened again and again: in the last 20 minutes, and before them."""
+    """Return the count of an hour where something happened again and again: in the last ten minutes, and twenty minutes ago or earlier.
+
+    The time between is longer than one outage of the API server, which is over before anybody looks.
+    """
     return (
-        f"{_happened(selector, '1h', by)} >= {THRESHOLD} and {_happened(selector, '20m', by)} > 0"
+        f"{_happened(selector, '1h', by)} >= {THRESHOLD} and {_happened(selector, '10m', by)} > 0"
         f" and {_happened(selector, '40m', by, offset='20m')} > 0"
     )
 

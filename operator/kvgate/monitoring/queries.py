@@ -88,6 +88,8 @@ WINDOW = "5m"
 """Window of every rate: at least four scrapes at the usual interval of a minute or less."""
 LONG_WINDOW = "15m"
 """Window of rates that must last before somebody is told; WINDOW then says whether they still do."""
+PREEMPTIONS_MIN = 10
+"""Preemptions in LONG_WINDOW below which no share counts."""
 SERVED_BY = (*OWNED_BY, "workload")
 """Labels of who runs an engine: an InferenceDeployment, or the workload of pods without one; the label that does not apply is absent."""
 POD = (CLUSTER, "namespace", "pod")
@@ -131,6 +133,8 @@ def _process_rate(name: str) -> str:
     return aggregate("sum", INSTALLED, rate(name, WINDOW))
 
 
+RESTARTED_AGAIN = f"{aggregate('max', OWNED_BY, over('increase', registry.POD_RESTARTS.name, RESTARTS_WINDOW))} >= 2"
+"""One container ended twice in an hour. Many that ended once were on a node that began anew."""
 _ERRORS = _process_rate(registry.ADMISSION_ERRORS.name)
 _REVIEWS = _process_rate(registry.ADMISSION_REVIEWS.name)
 _P99 = quantile(0.99, INSTALLED, rate(f"{registry.ADMISSION_REVIEW_DURATION.name}_bucket", WINDOW))

@@ -20,6 +20,8 @@ OWNER_POD_LABEL = f"{GROUP}/{OWNER_LABELS[1]}"
 """Label of every pod that kvgate renders."""
 OTHER_PORT = 8000
 """vLLM's default port."""
+HTTP_REQUESTS = "http_requests_total"
+"""Requests that vLLM's HTTP server has answered, which show that some arrive although the engine makes no step."""
 
 
 _DEFAULTS = {"regex": "(.*)", "target_label": "", "replacement": "$1", "action": "replace"}
@@ -116,7 +118,7 @@ _USED = [
     for metric in (*ENGINE_METRICS, *OPTIONAL_METRICS)
     for name in metric.names
 ]
-KEEP_USED = Relabeling(source=("__name__",), regex=f"{_PREFIX}({'|'.join(_USED)})", action="keep")
+KEEP_USED = Relabeling(source=("__name__",), regex=f"{_PREFIX}({'|'.join(_USED)})|{HTTP_REQUESTS}", action="keep")
 """Drops every series of an engine that no rule and no dashboard reads; a test holds the names against their queries."""
 
 KVGATE = Job(

@@ -168,3 +168,16 @@ def test_an_unknown_load_is_an_error() -> None:
     )
     with pytest.raises(SceneError, match="no load is called 'bussy'"):
         prepare([broken], rule_groups())
+
+
+def test_a_question_that_promtool_does_not_answer_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It refuses queries over too many samples, which must not read as silence."""
+    answered = 'expr: "count_over_time(ALERTS[6m:1m])", time: 5m,\n exp: nil\n got: {cluster="x"} 1E+00\n'
+    refused = 'expr: "count_over_time(ALERTS[9m:1m])", time: 8m, err: query processing would load too many samples\n'
+
+    def reports(*_: object, **__: object) -> str:
+        raise PrometheusError(answered + refused)
+
+    monkeypatch.setattr("incidents.play.run_rule_tests", reports)
+    with pytest.raises(PrometheusError, match="too many samples"):
+        play(tmp_path, prepare([BY_KEY["restart-storm"]], {"groups": []}))

@@ -187,6 +187,12 @@ def test_gpus_are_those_of_all_wanted_replicas() -> None:
     assert value(exported(sample(vllm=vllm, replicas=3)), "kvgate_gpus") == 12
 
 
+@pytest.mark.parametrize(("replicas", "gpus"), [(1, 0.5), (3, 1.5)])
+def test_a_shared_gpu_counts_by_parts(replicas: int, gpus: float) -> None:
+    spec = {"accelerator": {"type": "H100-SXM-80GB", "sharedBy": 2}, "replicas": replicas}
+    assert value(exported(sample(**spec)), "kvgate_gpus") == gpus
+
+
 @pytest.mark.parametrize(
     ("spec", "kv_cache_dtype", "accelerator"),
     [

@@ -12,12 +12,12 @@ from fleet.exposition import exposition, families
 from kvgate.monitoring import DASHBOARDS
 from kvgate.monitoring.alerts import rule_groups
 from kvgate.monitoring.dashboards import dashboard_json
-from kvgate.monitoring.scraping import KEEP_USED, in_kubernetes, scrape_configuration
+from kvgate.monitoring.scraping import HTTP_REQUESTS, KEEP_USED, in_kubernetes, scrape_configuration
 from kvgate.vllm.metric_names import CACHE_CONFIG_INFO, E2E_LATENCY, INTER_TOKEN_LATENCY, OPTIONAL_METRICS, QUEUE_TIME
 from pictures.grafana import target_expressions, variable_queries
 from support.chart import ROOT
 
-NAME = re.compile(r"vllm:\w+")
+NAME = re.compile(r"vllm:\w+|http_requests_\w+")
 NOT_READ = (CACHE_CONFIG_INFO, *OPTIONAL_METRICS, INTER_TOKEN_LATENCY, E2E_LATENCY, QUEUE_TIME)
 """Metrics that may be kept although nothing reads them: the capacity, what only some engines export, and latencies that users feel."""
 
@@ -42,7 +42,7 @@ def read_by_us() -> set[str]:
 
 def alternatives() -> set[str]:
     """The names in the expression, a histogram's under its own."""
-    inside = KEEP_USED.regex.removeprefix("vllm:(").removesuffix(")")
+    inside = KEEP_USED.regex.removeprefix("vllm:(").removesuffix(f")|{HTTP_REQUESTS}")
     return {f"vllm:{name}" for name in inside.replace("_(bucket|sum|count)", "").split("|")}
 
 
@@ -59,7 +59,8 @@ def test_nothing_else_is_kept() -> None:
 @pytest.mark.parametrize(
     "name",
     ["up", "vllm:num_requests_waiting_by_reason", "vllm:num_preemptions_created", "vllm:e2e_request_latency_seconds_created",
-     "vllm:kv_cache_usage_perc_max", "xvllm:num_requests_running", "python_gc_objects_collected_total"],
+     "vllm:kv_cache_usage_perc_max", "xvllm:num_requests_running", "python_gc_objects_collected_total",
+     "http_requests_created", "http_request_duration_seconds_bucket"],
 )  # fmt: skip
 def test_a_name_that_is_alike_is_not_kept(name: str) -> None:
     assert not is_kept(name)
