@@ -17,8 +17,6 @@ from typing import Any
 PROJECT = "vllm"
 MAX_ARCHIVE_BYTES = 512 * 2**20
 """The source distributions of 2026 have about 40 MB; what is far larger is something else."""
-MAX_SOURCE_FILE_BYTES = 16 * 2**20
-"""The largest Python file of a release has about half a MB."""
 _CHUNK_BYTES = 2**20
 
 

@@ -11,8 +11,6 @@ from kvgate.budget.model_shape import DTYPE_BYTES, LayerShape, ModelShape
 from kvgate.budget.units import round_up
 from kvgate.budget.weights import VOCABULARY_MULTIPLE, Weights, rank_weights
 
-HEADS_OF_ANOTHER_CHECKPOINT = frozenset({"medusa", "mlp_speculator"})
-"""Methods that draft with feed-forward heads alone, one for each token; they keep no cache."""
 READS_STATES = frozenset({"eagle", "eagle3", "mtp", "dflash", "dspark", "medusa", "mlp_speculator"})
 """Methods whose draft reads hidden states of its target, so that it goes with one target only."""
 

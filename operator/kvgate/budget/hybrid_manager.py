@@ -51,16 +51,6 @@ class Manager(Struct, frozen=True, kw_only=True):
     """Connectors that do it."""
 
 
-def supports_manager(connector: str, release: Release) -> bool | None:
-    """True where a connector goes with the manager, False where it surely does not; None: it is not known."""
-    if connector not in _SUPPORT:
-        return None
-    possible, certain = _SUPPORT[connector]
-    if release >= certain:
-        return True
-    return None if release >= possible else False
-
-
 def hybrid_manager(request: BudgetRequest, accounting: Accounting) -> Manager:
     """Return whether the manager runs; an unknown connector counts as one that goes with it, and the answer says so."""
     asked, host = request.settings, request.settings.host

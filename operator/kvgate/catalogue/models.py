@@ -85,26 +85,21 @@ def names_and_aliases() -> Mapping[str, str]:
 def load_model(name: str, *, folder: str = "models") -> ModelEntry:
     """Return the entry of a name that `model_names` lists, or, of the folder `drafts`, of one that `draft_names` lists."""
     entry = _lines(folder).entry(name)
+    config = dict(entry.get("config", {}))
+    if "base" in entry:
+        config = _merged(_lines().entry(entry["base"])["config"], config)
+        if "quantization_config" in entry:
+            config = with_quantization(config, entry["quantization_config"])
     return ModelEntry(
         name=entry["name"],
         aliases=tuple(entry["aliases"]),
-        config=_config(entry),
+        config=config,
         source=entry["source"],
         confidence=entry["confidence"],
         parameters=entry.get("parameters"),
         safetensors_bytes=entry.get("safetensors_bytes"),
         holds=tuple(entry["holds"]) if "holds" in entry else None,
     )
-
-
-def _config(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the config of an entry: its own, or that of its base with what the entry states instead."""
-    if "base" not in entry:
-        return dict(entry["config"])
-    config = _merged(_lines().entry(entry["base"])["config"], entry.get("config", {}))
-    if "quantization_config" in entry:
-        config = with_quantization(config, entry["quantization_config"])
-    return config
 
 
 def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

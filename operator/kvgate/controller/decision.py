@@ -18,12 +18,12 @@ from kvgate.judge.assess import Assessment, assessments, undecided
 from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
 from kvgate.rendering.drift import additions, differences
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by
+from kvgate.rendering.live_deployment import admission_copy, as_it_runs, template_digest
 from kvgate.rendering.observation import Observation, Statement
 from kvgate.rendering.recalibration import recalibrated, recalibrated_from, taking_over
 from kvgate.rendering.rollout import Obstacle
 from kvgate.rendering.standing import Admitted, config_digest, renewed, standing_of, with_budget
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
-from kvgate.rendering.witness import admission_copy, as_it_runs, template_digest
 from kvgate.rendering.workload import NotRendered, Rendered, figures_of_verdict, rendered
 
 NO_CONFIG = ConfigMissing(message="", remediation="")

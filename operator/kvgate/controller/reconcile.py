@@ -24,6 +24,7 @@ from kvgate.controller.resolving import Resolver
 from kvgate.judge.assess import Assessment, effective_values
 from kvgate.judge.facts import ConfigMissing
 from kvgate.metrics import exporter, registry
+from kvgate.rendering.live_deployment import restored
 from kvgate.rendering.observation import Crash, RunningEngine
 from kvgate.rendering.rollout import Obstacle
 from kvgate.rendering.status import (
@@ -34,7 +35,6 @@ from kvgate.rendering.status import (
     previous_status,
     status_patch,
 )
-from kvgate.rendering.witness import restored
 from kvgate.runtime.pool import TurnedAway
 
 _log = logging.getLogger(__name__)

@@ -120,21 +120,16 @@ class DeploymentSnapshot:
         before = self._written
         written = {key: _Written.of(sample, before.get(key)) for key, sample in sorted(self._samples.items())}
         self._written = written
-        families: dict[str, list[bytes]] = {
-            metric.name: [_head(metric, units=units)] for metric in registry.PER_DEPLOYMENT
-        }
+        families: dict[str, list[bytes]] = {}
+        for metric in registry.PER_DEPLOYMENT:  # OpenMetrics names a counter's family without its last word
+            name = metric.name.removesuffix("_total") if units and metric.kind is MetricType.COUNTER else metric.name
+            unit = f"# UNIT {name} {metric.unit}\n" if units and metric.unit else ""
+            families[metric.name] = [f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n{unit}".encode()]
         for number, part in enumerate(PARTS):
             columns = zip(*(each.parts[number] for each in written.values()), strict=True)
             for metric, column in zip(part.metrics, columns, strict=False):  # no column where there is no object
                 families[metric.name].extend(column)
         return b"".join(line for family in families.values() for line in family)
-
-
-def _head(metric: Metric, *, units: bool) -> bytes:
-    """Return the lines before a family's series; OpenMetrics names a counter's family without its last word."""
-    name = metric.name.removesuffix("_total") if units and metric.kind is MetricType.COUNTER else metric.name
-    unit = f"# UNIT {name} {metric.unit}\n" if units and metric.unit else ""
-    return f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n{unit}".encode()
 
 
 def _lines(sample: DeploymentSample, part: Part) -> tuple[bytes, ...]:

@@ -14,6 +14,8 @@ _LEFT_OUT = ("table", "text", "alertlist", "annolist", "dashlist", "logs")
 _COLUMNS = 12
 _UNITS = ("bytes", "s", "ms", "percentunit")
 """Units that both know."""
+_OWN_LEGEND, _NONE = "{{namespace}} {{inferencedeployment}}", ("", "__auto")
+"""The legend where Grafana would make one by itself: the console makes none."""
 
 Json = dict[str, Any]
 
@@ -56,17 +58,16 @@ def _panel(panel: Json) -> Json:
         "type": _TYPES.get(panel["type"], "graph"),
         "span": round(panel["gridPos"]["w"] * _COLUMNS / 24),
         "targets": [
-            {"expr": target["expr"], "refId": target["refId"], "legendFormat": _legend(target)}
+            {
+                "expr": target["expr"],
+                "refId": target["refId"],
+                "legendFormat": _OWN_LEGEND if legend in _NONE else legend,
+            }
             for target in panel["targets"]
+            for legend in (str(target.get("legendFormat") or ""),)
         ],
     }
     if drawn["type"] == "graph":
         stacking = defaults.get("custom", {}).get("stacking", {}).get("mode", "none")
         return {**drawn, "legend": {"show": True}, "stack": stacking != "none", "yaxes": [{"format": format_}]}
     return {**drawn, "format": format_, "decimals": defaults.get("decimals", 2)}
-
-
-def _legend(target: Json) -> str:
-    """The console knows no legend that is made by itself."""
-    legend = str(target.get("legendFormat") or "")
-    return "{{namespace}} {{inferencedeployment}}" if legend in ("", "__auto") else legend

@@ -130,7 +130,7 @@ RANKS_MAY_SHARE_A_GPU = Rule(
 SHARING_LABELS = ("nvidia.com/gpu.sharing-strategy", "cloud.google.com/gke-gpu-sharing-strategy")
 """Node labels that name the way in which a GPU is shared."""
 SHARING_STRATEGIES = ("time-slicing", "time-sharing", "mps")
-PRODUCT_LABEL, REPLICAS_LABEL = "nvidia.com/gpu.product", "nvidia.com/gpu.replicas"
+REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 SHARED_PRODUCT = "-SHARED"
 """Ending of the product label on nodes whose replicas keep the resource's name (GPU feature discovery)."""
 

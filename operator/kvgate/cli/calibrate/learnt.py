@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvgate.budget import Calibration, CalibrationScope, ObservedStart, Origin, StartKey
+from kvgate.budget.calibration import Weighed
 from kvgate.budget.units import format_gib
 from kvgate.calibration.observed import unused_text
 from kvgate.calibration.shards import setting_id
@@ -25,30 +26,28 @@ def learnt(places: Starts, *, namespace: str | None = None, setting: str | None 
         place = start.namespace if calibration.scope is CalibrationScope.NAMESPACE else ""
         if namespace in (None, start.namespace) and setting in (None, setting_id(start.key)):
             found.setdefault((start.key, place), []).append(start)
-    return [_of_setting(calibration, key, place, starts) for (key, place), starts in found.items()]
+    settings = []
+    for (key, place), starts in found.items():
+        weighed = calibration.seen_from(place, "").weighed(key)
+        followed = {start.revision for start in weighed.followed}
+        settings.append({
+            "setting": setting_id(key),
+            "namespace": place,
+            "architecture": key.architecture,
+            "accelerator": key.accelerator,
+            "vllm_version": key.vllm_version,
+            "tensor_parallel_size": key.tensor_parallel_size,
+            "max_num_batched_tokens": key.max_num_batched_tokens,
+            "kv_cache_dtype": key.kv_cache_dtype,
+            "effect": _effect(weighed),
+            "starts": [_of_start(calibration, start, is_followed=start.revision in followed) for start in starts],
+        })  # fmt: skip
+    return settings
 
 
-def _of_setting(calibration: Calibration, key: StartKey, namespace: str, starts: list[ObservedStart]) -> Json:
-    weighed = calibration.seen_from(namespace, "").weighed(key)
-    followed = {start.revision for start in weighed.followed}
-    return {
-        "setting": setting_id(key),
-        "namespace": namespace,
-        "architecture": key.architecture,
-        "accelerator": key.accelerator,
-        "vllm_version": key.vllm_version,
-        "tensor_parallel_size": key.tensor_parallel_size,
-        "max_num_batched_tokens": key.max_num_batched_tokens,
-        "kv_cache_dtype": key.kv_cache_dtype,
-        "effect": _effect(
-            [start.residual_bytes for start in weighed.followed], [s.residual_bytes for s in weighed.others]
-        ),
-        "starts": [_of_start(calibration, start, is_followed=start.revision in followed) for start in starts],
-    }
-
-
-def _effect(followed: list[int], others: list[int]) -> str:
-    """Describe what the starts do to the prediction for another object."""
+def _effect(weighed: Weighed) -> str:
+    """Describe the difference that the starts make to the prediction for another object."""
+    followed, others = ([start.residual_bytes for start in starts] for starts in (weighed.followed, weighed.others))
     if followed:
         middle = sorted(followed)[len(followed) // 2]
         moves = f"predictions follow {len(followed)} {_starts(followed)}: {_signed(middle)} against the formulas"

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import Budget, Guarantee, Verdict, Workload
+from kvgate.budget import Budget, Guarantee, Verdict
 from kvgate.cli.check.given_facts import GivenFacts
 from kvgate.cli.reports.report import Item, placed_in
 from kvgate.judge.assess import field_name, judge
@@ -81,7 +81,8 @@ def _findings(item: Item, required: dict[str, Required]) -> Iterator[Finding]:
         yield from (_not_judged(each, missing) for each in (guarantee, headroom) if each)
         return
     if guarantee:
-        wanted, workload = Guarantee(guarantee.value), _workload_of(item)
+        wanted, judged = Guarantee(guarantee.value), item.assessment.budget if item.assessment else None
+        workload = item.engine.workload if item.engine else judged.request.workload if judged else None
         if wanted is Guarantee.WORKLOAD and workload is None:
             yield _not_judged(guarantee, "no workload is declared")
         else:
@@ -125,12 +126,6 @@ def _headroom(budget: Budget, required: Required) -> Iterator[Finding]:
 def percent(text: str) -> Fraction:
     """`10%` → 1/10."""
     return Fraction(text.removesuffix("%").strip()) / 100
-
-
-def _workload_of(item: Item) -> Workload | None:
-    if item.engine:
-        return item.engine.workload
-    return item.assessment.budget.request.workload if item.assessment and item.assessment.budget else None
 
 
 def _not_judged(required: Required, why: str) -> Finding:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -46,7 +47,9 @@ class HostRoom(Struct, frozen=True, kw_only=True):
 
     def _bytes(self, size: Written) -> int | None:
         """Return whole bytes; None where nothing is written, where it is no size, and for 0, which means no limit."""
-        amount = _docker_bytes(size.text) if self.is_docker else parse_quantity(size.text)
+        amount = None if self.is_docker else parse_quantity(size.text)
+        if self.is_docker and len(size.text) < 40 and (match := _DOCKER_SIZE.fullmatch(size.text.strip())):
+            amount = Fraction(match[1]) * Fraction(1024) ** " kmgtp".index((match[2] or " ").lower())
         return int(amount) or None if amount is not None else None
 
 
@@ -96,25 +99,12 @@ def values_of(variables: Mapping[str, Written], file_text: _FileText) -> dict[st
     """Return what variables say about host memory; LMCache reads a file instead of them where one is named."""
     size = variables.get(LMCACHE_SIZE, NOTHING).text
     if path := variables.get("LMCACHE_CONFIG_FILE", NOTHING).text:
-        size = _size_in_file(file_text(path))
+        text, content = file_text(path), None
+        with suppress(YamlError):
+            content = value_of(text) if text and len(text) <= _MAX_FILE else None
+        size = Written(value=content).get("max_local_cpu_size").text
     try:
         gibibytes(size)
     except UnusableValue:
         return {}
     return {"lmcache_max_local_cpu_size": size}
-
-
-def _size_in_file(text: str | None) -> str:
-    try:
-        content = value_of(text) if text and len(text) <= _MAX_FILE else None
-    except YamlError:
-        return ""
-    return Written(value=content).get("max_local_cpu_size").text
-
-
-def _docker_bytes(text: str) -> Fraction | None:
-    match = _DOCKER_SIZE.fullmatch(text.strip()) if len(text) < 40 else None
-    if match is None:
-        return None
-    power = " kmgtp".index((match[2] or " ").lower())
-    return Fraction(match[1]) * Fraction(1024) ** power

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvgate.api.status import Effective, Placement
-from kvgate.rendering.witness import as_it_runs, template_digest
+from kvgate.rendering.live_deployment import as_it_runs, template_digest
 from kvgate.rendering.workload import Figures, Rendered, rendered
 from support.manifests import an_owner
 

@@ -1,4 +1,4 @@
-"""The running Deployment as a witness: of the admission whose record somebody deleted, and of pods that another release rendered. Pure.
+"""The running Deployment: it proves an admission whose record somebody deleted, and has the pods that another release rendered. Pure.
 
 A Deployment carries a copy of the record of its admission. It is believed only where the pods run exactly what the copy says.
 """
