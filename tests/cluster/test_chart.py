@@ -148,7 +148,8 @@ def test_only_the_controllers_pod_is_given_a_token(installation: Installation) -
     with_token = {
         pod["metadata"]["labels"]["app.kubernetes.io/component"]
         for pod in installation.get("pods", "--namespace", NAMESPACE)["items"]
-        if any("projected" in volume for volume in pod["spec"]["volumes"])
+        for volume in pod["spec"]["volumes"]
+        if any("serviceAccountToken" in source for source in volume.get("projected", {}).get("sources", ()))
     }
     assert with_token == {"controller"}
 
