@@ -15,14 +15,18 @@ from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
 from kvgate.budget import ObservedStart
 from kvgate.calibration.records import MAX_STARTS, write_records
+from kvgate.calibration.shards import shard_name, shard_of
 from support.doors import running
 from support.inference import CRD, Objects, inference_deployment
 from support.starts import a_pods_start, a_start
 
 pytestmark = pytest.mark.cluster
 
-CONFIG_MAP = "kvgate-calibration"
-OPTIONS = ("--resync-seconds=1", "--observe-seconds=1", f"--calibration=default/{CONFIG_MAP}")
+OLD = "kvgate-calibration"
+"""The ConfigMap of older releases, which is still read."""
+SHARD = shard_name(OLD, shard_of(""))
+"""The one of starts that somebody stated, as LESS and MORE are."""
+OPTIONS = ("--resync-seconds=1", "--observe-seconds=1", f"--calibration=default/{OLD}")
 SEQS, ADJUST = {"maxNumSeqs": 12}, {"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen"]}}
 LESS, MORE = (a_start(error, max_num_seqs=12, vllm_version="0.33.0") for error in (-6, 2))
 """Starts after which kvgate renders a shorter, or a longer, maxModelLen for the objects here."""
@@ -50,10 +54,11 @@ def controller(objects: Objects, **variables: str) -> Any:
     return running("controller", *OPTIONS, kubeconfig=objects.plane.kubeconfig, variables={**os.environ, **variables})
 
 
-def write(objects: Objects, text: str | None) -> None:
-    objects.plane.kubectl("delete", "configmap", CONFIG_MAP, "--ignore-not-found")
+def write(objects: Objects, text: str | None, place: str = SHARD) -> None:
+    """Leave this text alone; the other place is empty."""
+    objects.plane.kubectl("delete", "configmap", OLD, SHARD, "--ignore-not-found")
     if text is not None:
-        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP, "namespace": "default"}}
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": place, "namespace": "default"}}
         objects.plane.kubectl("create", "-f", "-", input=json.dumps({**document, "data": {"starts.jsonl": text}}))
 
 
@@ -83,7 +88,8 @@ def another_tenants() -> Iterator[ObservedStart]:
         yield replace(start, pod=f"p{number}", key=key, revision=number + 5)
 
 
-def test_whatever_becomes_of_the_starts_nothing_moves(plane: ControlPlane, objects: Objects) -> None:
+@pytest.mark.parametrize("place", [OLD, SHARD], ids=["of older releases", "a shard"])
+def test_whatever_becomes_of_the_starts_nothing_moves(plane: ControlPlane, objects: Objects, place: str) -> None:
     before = {name: stands(objects, name) for name in NAMES}
     series = 'kvgate_recalibrated_kv_cache_capacity_tokens{namespace="default",inferencedeployment="adjusted",bound="expected"}'
     losses = {
@@ -94,9 +100,9 @@ def test_whatever_becomes_of_the_starts_nothing_moves(plane: ControlPlane, objec
     }
     with controller(objects) as door:
         for name, text in losses.items():
-            write(objects, write_records((LESS,)))
+            write(objects, write_records((LESS,)), place)
             wait_until(lambda: today(objects) is None, f"before it is {name}: today's prediction is the admitted one")
-            write(objects, text)
+            write(objects, text, place)
             wait_until(lambda: today(objects) is not None, f"{name}: today's prediction is shown")
             assert {each: stands(objects, each) for each in NAMES} == before, name
             assert "are not recorded any more" in objects.condition("adjusted", "PredictionOutdated")[2]
