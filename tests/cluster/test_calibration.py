@@ -88,7 +88,9 @@ def test_two_pods_that_agree_make_the_next_prediction_exact_and_leave_their_own_
 def test_no_tenant_moves_the_verdicts_of_others(plane: ControlPlane, percent: int) -> None:
     """A namespace teaches itself alone, a foreign image nobody, and one pod of vLLM's own image makes its neighbours less certain."""
     objects = Objects(plane=plane)
-    sizes = {"vllm": {"maxNumSeqs": 6, "maxNumBatchedTokens": 4096 + percent}}  # a setting of which no other test teaches
+    sizes = {
+        "vllm": {"maxNumSeqs": 6, "maxNumBatchedTokens": 4096 + percent}
+    }  # a setting of which no other test teaches
     tenant, names = (
         f"tenant-{percent}",
         {role: f"{role}-{percent}" for role in ("before", "hostile", "foreign", "single", "after")},
