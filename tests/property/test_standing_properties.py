@@ -13,6 +13,7 @@ from kvgate.api.validation import parse_document
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.controller import decision
 from kvgate.controller.decision import Judged, Situation
+from kvgate.rendering.labels import ADMISSION_ANNOTATION
 from kvgate.rendering.standing import read_standing
 from kvgate.rendering.status import previous_status
 from kvgate.rendering.workload import Figures, NotRendered, figures_of_verdict, rendered
@@ -118,7 +119,8 @@ class History:
         assert owner is not None
         assert owner.spec == wanted.spec
         assert intent.deployment is not None
-        assert intent.deployment.wanted == rendered(wanted, figures).deployment
+        copy = intent.deployment.wanted["metadata"]["annotations"][ADMISSION_ANNOTATION]
+        assert intent.deployment.wanted == rendered(wanted, figures, admission=copy).deployment
         assert self.status["effective"] == figures.effective.model_dump(by_alias=True, exclude_none=True)
 
 
