@@ -15,5 +15,5 @@ def test_the_committed_reference_is_up_to_date() -> None:
 @pytest.mark.parametrize("command", [controller, webhook])
 def test_every_option_stands_in_it(command: click.Command) -> None:
     section = process_reference().partition(f"## kvgate {command.name}\n")[2].partition("\n## ")[0]
-    rows = [line.split()[1].lstrip("`") for line in section.splitlines() if line.startswith("| `")]
+    rows = [line.split()[1].strip("`") for line in section.splitlines() if line.startswith("| `")]
     assert rows == [option.opts[0] for option in command.params]
