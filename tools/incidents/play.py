@@ -22,7 +22,7 @@ from incidents.scene import Scene
 from incidents.world import notation
 
 SECONDS_PER_MINUTE = 60
-LIMIT_SECONDS = 300
+LIMIT_SECONDS = 800
 LENGTHS_MINUTES = (150, 450, 1440)
 LINGERS_MINUTES = 45
 """Time after the end of an incident in which its alerts must be over; what counts events of half an hour needs it."""

@@ -14,7 +14,7 @@ from incidents.play import Firing, Played, Prepared, complaints, delay_minutes, 
 from incidents.scene import Expected, Scene, SceneError, read_scene, scenes
 from kvgate.monitoring.alerts import ALERTS, rule_groups
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 SCENES = scenes()
 BY_KEY = {scene.key: scene for scene in SCENES}
 INCIDENTS = [scene for scene in SCENES if not scene.is_quiet]
