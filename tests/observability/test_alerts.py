@@ -62,7 +62,7 @@ def timeline(scene: Scene) -> Json:
         scene.good_minutes + holds - 1: False,
         begins(scene): True,
         over(scene) - 1: True,
-        over(scene) + keeps - 1: True,
+        over(scene) + keeps - 2: True,  # ranges of Prometheus 3 leave their left end out, and end a minute earlier
         over(scene) + scene.clears_minutes + keeps + 1: False,
         over(scene) + AFTER + 30: scene.fires_without_all,
     }
