@@ -269,9 +269,8 @@ class Reconciler:
         except NotFound:
             return False
         sent, kept = frozenset(status), frozenset(stored.get("status") or status)
-        self._memory.dropped = (self._memory.dropped - sent) | (
-            sent - kept
-        )  # one object may lack a field that others have
+        # fields that an older CRD drops; one object may lack a field that others have
+        self._memory.dropped = (self._memory.dropped - sent) | (sent - kept)
         for notice in notices(state.conditions, map(Condition.from_document, status["conditions"])):
             try:
                 await self._recorder.record(document, notice)

@@ -79,7 +79,7 @@ class ObservedStarts:
 
     def __init__(
         self, config_map: ConfigMapName | None, trust: Trust = VLLM_ALONE, *, clock: Callable[[], float] = time.time,
-        salt: int | None = None, nodes: "Nodes | None" = None,
+        salt: int | None = None, nodes: Nodes | None = None,
     ) -> None:  # fmt: skip
         """`config_map` is the one of older releases; the names of the shards begin with its name. Without `nodes` no node is read."""
         self._nodes = nodes
@@ -107,22 +107,23 @@ class ObservedStarts:
     @property
     def problems(self) -> tuple[str, ...]:
         """The lines of the ConfigMaps that cannot be read, each with its problem and its place."""
-        places = (
-            (self._name_of(None), self._store.old),
-            *((self._name_of(n), r) for n, r in self._store.shards.items()),
+        stored = ((None, self._store.old), *self._store.shards.items())
+        return tuple(
+            f"ConfigMap {self._place_of(number)}, key {KEY}, {told}"
+            for number, records in stored
+            for told in records.problems
         )
-        return tuple(f"ConfigMap {name}, key {KEY}, {told}" for name, records in places for told in records.problems)
 
     def note_revision(self, revision: object) -> None:
         """Remember that a verdict names this revision: a number in a status is never given to another start."""
         if type(revision) is int and revision <= MAX_TICKS * SALTS:
             self._highest = max(self._highest, revision)
 
-    def _name_of(self, number: int | None) -> str:
-        if self._place is None:
-            return "of this process"
-        name = self._place.name if number is None else shard_name(self._place.name, number)
-        return f"{self._place.namespace}/{name}"
+    def _place_of(self, number: int | None) -> ConfigMapName | None:
+        """Return the ConfigMap of a shard, the old one where there is no number; None where the starts last until the process ends."""
+        if self._place is None or number is None:
+            return self._place
+        return replace(self._place, name=shard_name(self._place.name, number))
 
     def _count_states(self) -> dict[str, int]:
         found = Counter(self.calibration.state(start) for start in self.calibration.starts)
@@ -149,13 +150,13 @@ class ObservedStarts:
 
     async def _read(self, cluster: Cluster, number: int | None) -> str | None:
         """Read one ConfigMap, the old one where there is no number, and return its version; None where it is missing."""
-        if self._place is None:
+        place = self._place_of(number)
+        if place is None:
             return None
-        namespace, _, name = self._name_of(number).partition("/")
-        found = await cluster.find(CONFIG_MAPS, namespace, name)
+        found = await cluster.find(CONFIG_MAPS, place.namespace, place.name)
         text = ((found or {}).get("data") or {}).get(KEY, "")
-        if text != self._texts.get(name, ""):
-            self._texts[name] = text
+        if text != self._texts.get(place.name, ""):
+            self._texts[place.name] = text
             store = self._store
             self._store = store.with_old(text) if number is None else store.with_shard(number, read_records(text))
         version = (found or {}).get("metadata", {}).get("resourceVersion")
@@ -218,20 +219,19 @@ class ObservedStarts:
         if is_frozen(start, self._store.frozen):
             return f"not stored: somebody has frozen what is learnt ({FROZEN_BY}); `kvgate calibrate thaw` ends that"
         if known.problems:
-            return f"not stored: ConfigMap {self._name_of(number)}, key {KEY}, {known.problems[0]}"
+            return f"not stored: ConfigMap {self._place_of(number)}, key {KEY}, {known.problems[0]}"
         revision = next_revision(max(self._highest, self._store.highest), self._clock(), self._salt)
         starts = with_start(before, start, revision=revision)
         if starts is not before:
             self._highest = revision
             taken_over = self._store.digest if not self._store.old.problems else known.taken_over
             starts, text = fitting(starts, frozen=known.frozen, highest=revision, taken_over=taken_over)
-            if self._place is not None:
-                namespace, _, name = self._name_of(number).partition("/")
-                body = ConfigMapName(namespace=namespace, name=name).manifest(data={KEY: text})
+            if (place := self._place_of(number)) is not None:
+                body = place.manifest(data={KEY: text})
                 if version:
                     body["metadata"]["resourceVersion"] = version
                 await cluster.apply(CONFIG_MAPS, body)
-                self._texts[name] = text
+                self._texts[place.name] = text
             self._store = self._store.with_shard(number, read_records(text))
             self._show()
         return self.trouble_of(start)

@@ -19,14 +19,8 @@ _BY_ROOM = {
 }
 ALERTS = tuple(chain.from_iterable(_BY_ROOM.values()))
 
-RUNBOOKS_OF_WEBHOOK = "http://{service}.{namespace}.svc:8080/runbooks"
-"""Address at which a release's own webhook answers with the runbooks; `service` is that of its metrics."""
-RUNBOOKS = (
-    f"{DOCS_URL}/runbooks"
-    if DOCS_URL
-    else RUNBOOKS_OF_WEBHOOK.format(service="kvgate-webhook-metrics", namespace="kvgate-system")
-)
-"""Address of the runbooks where nobody gives another one: docs/ where it is published, else the release that deploy/ installs."""
+RUNBOOKS = f"{DOCS_URL}/runbooks" if DOCS_URL else "http://kvgate-webhook-metrics.kvgate-system.svc:8080/runbooks"
+"""Address of the runbooks where nobody gives another one: docs/ where it is published, else the webhook that deploy/ installs."""
 
 
 def runbook(alert: Alert, base: str = RUNBOOKS) -> dict[str, str]:

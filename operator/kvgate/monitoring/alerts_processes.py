@@ -32,7 +32,7 @@ def _lost(metric: Metric, comparison: str = "") -> str:
 def _happened(selector: str, window: str, by: tuple[str, ...], *, offset: str = "") -> str:
     """Return how often a counter rose in a window; of a process that began in it also the first count, which `increase` misses."""
     moment = f" offset {offset}" if offset else ""
-    young = f"(time(){f' - {offset_seconds(offset)}' if offset else ''} - process_start_time_seconds{moment}) < {offset_seconds(window)}"
+    young = f"(time(){f' - {_seconds(offset)}' if offset else ''} - process_start_time_seconds{moment}) < {_seconds(window)}"
     return aggregate(
         "sum",
         by,
@@ -40,7 +40,7 @@ def _happened(selector: str, window: str, by: tuple[str, ...], *, offset: str = 
     )
 
 
-def offset_seconds(duration: str) -> int:
+def _seconds(duration: str) -> int:
     """Return the seconds of a duration in minutes or hours."""
     return int(duration[:-1]) * {"m": 60, "h": 3600}[duration[-1]]
 
