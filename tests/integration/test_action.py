@@ -3,6 +3,7 @@
 The steps are those of action.yml, run by bash as a runner does. The first one installs from the package index, once.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,9 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from support.assets import require_assets
+from kvgate.documents import confined
+from support.assets import require_assets, require_walls
 from support.chart import ROOT
 from support.command_line import MISTAKEN_POD
+from support.hostile_renderings import Watch, charts, kustomizations, write
 
 POD = MISTAKEN_POD.replace("    - --no-such-option\n", "")
 FITS = POD.replace("40960", "4096")
@@ -41,7 +44,7 @@ class Job:
     def __init__(self, folder: Path, temp: Path) -> None:
         self.workspace, self.temp = folder / "work space", temp
         self.canary, self.outside = folder / "canary", folder / "outside"
-        self.summary, self.helm_log = folder / "summary.md", folder / "helm.log"
+        self.summary = folder / "summary.md"
         (self.workspace / ".git").mkdir(parents=True)
         self.outside.mkdir()
         (self.outside / "secret.yaml").write_text(POD.replace("name: engine", "name: s3cr3t"))
@@ -112,13 +115,12 @@ class Job:
     def check(self, **inputs: str) -> subprocess.CompletedProcess[str]:
         return self.run("Check", **inputs)
 
-    def install_helm(self, program: str) -> None:
-        helm = self.outside.parent / "bin" / "helm"
-        helm.parent.mkdir()
-        helm.write_text(
-            f'#!/bin/sh\nenv >"{self.helm_log}"; pwd >>"{self.helm_log}"; echo "$@" >>"{self.helm_log}"\n{program}\n'
-        )
-        helm.chmod(0o755)
+    def install(self, config: pytest.Config, *programs: str) -> None:
+        """Real programs on the runner."""
+        assets = require_assets(config, *programs)
+        (self.outside.parent / "bin").mkdir()
+        for program in programs:
+            (self.outside.parent / "bin" / program).symlink_to(assets / program)
 
 
 @pytest.fixture(scope="module")
@@ -222,25 +224,32 @@ def test_what_goes_wrong_is_shown_where_the_runner_obeys_nothing(job: Job) -> No
     assert last == f"::{mark}::"
 
 
-def test_helm_gets_no_tokens_and_its_output_is_judged_with_the_configuration_of_the_checkout(job: Job) -> None:
-    job.install_helm(f"cat <<'END'\n{POD.replace('  nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}', '')}\nEND")
-    job.put({f"charts/x/{name}": text for name, text in CHART.items()})
-    job.put({".kvgate.yaml": "accelerator: L4-24GB\n", "prod.yaml": "a: 2\n"})
-    done = job.check(chart="charts/x", helm_arguments="--values=prod.yaml\n\n--set=a=1")
+def test_a_chart_is_judged_with_the_configuration_of_the_checkout(job: Job, pytestconfig: pytest.Config) -> None:
+    job.install(pytestconfig, "helm")
+    pod = POD.replace("  nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}", "").replace(
+        "40960", "{{ .Values.length }}"
+    )
+    job.put({f"charts/x/{name}": text for name, text in {**CHART, "templates/pod.yaml": pod}.items()})
+    job.put({".kvgate.yaml": "accelerator: L4-24GB\n", "prod.yaml": "length: 4096\n"})
+    done = job.check(chart="charts/x", helm_arguments="--values=prod.yaml\n\n--set=length=40960")
     assert done.returncode == 1, done.stderr
-    assert "::error file=stdin,line=" in done.stdout
+    assert "::error file=charts/x/templates/pod.yaml,line=" in done.stdout
     assert "pod engine on L4-24GB" in job.summary.read_text()
-    told = job.helm_log.read_text()
-    assert TOKEN not in told
-    assert "PYTHONPATH" not in told
-    assert told.splitlines()[-2:] == [
-        str(job.workspace),
-        "template --values=prod.yaml --set=a=1 -- kvgate-check charts/x",
-    ]
 
 
-def test_a_real_helm_takes_the_arguments_in_this_order(job: Job, pytestconfig: pytest.Config) -> None:
-    job.install_helm(f'exec "{require_assets(pytestconfig, "helm") / "helm"}" "$@"')
+def test_an_argument_by_which_helm_would_run_or_fetch_is_refused(job: Job, pytestconfig: pytest.Config) -> None:
+    job.install(pytestconfig, "helm")
+    job.put({f"charts/x/{name}": text for name, text in CHART.items()})
+    done = job.check(chart="charts/x", helm_arguments="--post-renderer=./run-me")
+    assert done.returncode == 2
+    assert "--post-renderer is not passed on to Helm" in done.stderr
+    done = job.check(chart="oci://registry.example/x")
+    assert done.returncode == 2
+    assert "no folder of the checkout with a Chart.yaml" in done.stderr
+
+
+def test_helm_takes_the_arguments_of_the_workflow(job: Job, pytestconfig: pytest.Config) -> None:
+    job.install(pytestconfig, "helm")
     template = POD.replace("40960", "{{ .Values.length }}").replace("name: engine", "name: {{ .Release.Name }}")
     job.put({f"charts/x/{name}": text for name, text in {**CHART, "templates/pod.yaml": template}.items()})
     job.put({"prod.yaml": "length: 40960\n", "charts/x/values.yaml": "length: 4096\n"})
@@ -253,7 +262,7 @@ def test_a_real_helm_takes_the_arguments_in_this_order(job: Job, pytestconfig: p
 def test_a_repository_with_charts_is_red_for_an_engine_and_not_for_a_template(
     job: Job, pytestconfig: pytest.Config
 ) -> None:
-    job.install_helm(f'exec "{require_assets(pytestconfig, "helm") / "helm"}" "$@"')
+    job.install(pytestconfig, "helm")
     template = POD.replace("40960", "{{ .Values.length }}")
     broken = {**CHART, "templates/pod.yaml": template + "{{ .Values.a.b.c }}\n", "Chart.yaml": CHART["Chart.yaml"]}
     job.put({f"charts/x/{name}": text for name, text in {**CHART, "templates/pod.yaml": template}.items()})
@@ -277,9 +286,9 @@ def test_a_repository_with_charts_is_red_for_an_engine_and_not_for_a_template(
     done = job.check(chart="charts/x")
     assert "::error file=charts/x/templates/pod.yaml,line=11,col=1,title=KVCacheTooSmall::" in done.stdout
     done = job.check(chart="charts/broken")
-    assert done.returncode == 2
-    assert "x/templates/pod.yaml" in done.stderr
-    assert ".Values.a.b.c" in done.stderr
+    assert done.returncode != 0
+    assert "::error file=charts/broken/templates/pod.yaml" in done.stdout
+    assert ".Values.a.b.c" in done.stdout
 
 
 @pytest.mark.parametrize(("arguments", "code"), [("--nothing-is-fine", 0), ("", 2)])
@@ -288,11 +297,21 @@ def test_a_checkout_without_an_engine_passes_unless_the_workflow_wants_one(job: 
     assert job.check(paths="service.yaml", arguments=arguments).returncode == code
 
 
-@pytest.mark.parametrize("place", ["charts/x/files/a", "prod.yaml", "charts/x/deep", "charts/x/circle"])
-def test_a_chart_with_links_to_elsewhere_is_not_rendered(job: Job, place: str) -> None:
-    job.install_helm("exit 0")
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("charts/x/files/a", "it is outside of"),
+        ("prod.yaml", "it is outside of"),
+        ("charts/x/deep", "KVCacheTooSmall"),
+        ("charts/x/circle", "Symlink loop"),
+    ],
+)
+def test_no_link_of_a_chart_is_followed_out_of_the_checkout(
+    job: Job, pytestconfig: pytest.Config, place: str, message: str
+) -> None:
+    job.install(pytestconfig, "helm")
     job.put({f"charts/x/{name}": text for name, text in CHART.items()})
-    job.put({"shared/b": "b"})
+    job.put({"shared/b": "b"} if place == "prod.yaml" else {"shared/b": "b", "prod.yaml": "a: 1\n"})
     (job.workspace / place).parent.mkdir(exist_ok=True)
     if place == "charts/x/deep":
         (job.workspace / place).symlink_to("../../shared")
@@ -300,36 +319,41 @@ def test_a_chart_with_links_to_elsewhere_is_not_rendered(job: Job, place: str) -
     else:
         (job.workspace / place).symlink_to("circle" if place.endswith("circle") else "/etc/passwd")
     done = job.check(chart="charts/x", helm_arguments="--values\nprod.yaml")
-    assert done.returncode == 2
-    assert "a link that leads out of the checkout" in done.stderr
-    assert not job.helm_log.exists()
+    assert "root:" not in done.stdout + done.stderr
+    assert done.returncode != 0
+    assert message in done.stdout
 
 
-def test_a_chart_at_the_top_is_rendered_without_what_is_gits(job: Job) -> None:
-    job.install_helm('for last; do :; done; ls -a "$last"; exit 3')
-    job.put({**CHART, ".git/config": TOKEN})
+def test_a_chart_at_the_top_is_rendered_without_what_is_gits(job: Job, pytestconfig: pytest.Config) -> None:
+    job.install(pytestconfig, "helm")
+    template = POD.replace("name: engine", 'name: engine, labels: {a: {{ .Files.Get ".git/config" | quote }}}')
+    job.put({**CHART, "templates/pod.yaml": template, ".git/config": TOKEN})
     done = job.check(chart=".")
-    assert done.returncode == 2
-    assert "helm template ended with exit code 3" in done.stderr
-    copied = Path(job.helm_log.read_text().splitlines()[-1].split()[-1])
-    assert (copied / "Chart.yaml").is_file()
-    assert not (copied / ".git").exists()
+    assert "pod engine on L4-24GB" in job.summary.read_text()
+    assert TOKEN not in done.stdout + done.stderr + job.summary.read_text()
 
 
-def test_a_chart_that_never_ends_is_stopped(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    from plugins import pinned_kvgate
-
-    job.install_helm("exec sleep 60")
-    job.put(CHART)
-    shutil.rmtree(job.workspace / ".git")
-    for name, value in {
-        **job.environment(),
-        "PATH": f"{job.outside.parent / 'bin'}:{os.environ['PATH']}",
-        "KVGATE_CHART": ".",
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(pinned_kvgate, "HELM_SECONDS", 0.2)
-    assert pinned_kvgate.main("check") == 2
+@pytest.mark.slow
+def test_hostile_charts_and_kustomizations_reach_nothing(job: Job, pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    """Each of them reaches something where neither wall stands: tests/integration/test_hostile_renderings.py."""
+    require_walls(pytestconfig, confined.NAMESPACES, confined.LANDLOCK)
+    job.install(pytestconfig, "helm", "kubectl")
+    folders = [job.workspace / f"case-{index}" for index in range(len([*kustomizations(), *charts()]))]
+    (tmp_path / "watch").mkdir()
+    with Watch(tmp_path / "watch") as watch:
+        (job.outside.parent / "bin" / "git").symlink_to(watch.programs / "git")
+        for case, folder in zip([*charts(), *kustomizations()], folders, strict=True):
+            write(case.files(watch), folder)
+        done = job.check(arguments="--output=json=report.json")
+        report = (job.workspace / "report.json").read_text()
+        assert watch.noticed(done.stdout, done.stderr, report, job.summary.read_text()) == []
+        found = json.loads(report)
+        places = {Path(each["file"]).parts[0] for each in (*found["unrendered"], *found["documents"])}
+        assert places == {folder.name for folder in folders}
+        for folder in folders[: len([*charts()]) : 4]:
+            done = job.check(chart=folder.name)
+            assert watch.noticed(done.stdout, done.stderr) == []
+            assert "not rendered" in done.stdout or "cannot be rendered" in done.stdout or "engine" in done.stdout
 
 
 def test_a_python_or_a_helm_of_the_checkout_is_never_run(job: Job) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.build import find_assets
+from kvgate.documents import programs
 
 MISSING = "the control plane's binaries are missing: `make tools` builds them, once"
 
@@ -22,6 +23,18 @@ def require_assets(config: pytest.Config, *names: str) -> Path:
         pytest.fail(f"KVGATE_REQUIRE_APISERVER=1, but {MISSING}", pytrace=False)
     say_loudly(config, f"NOT TESTED: {MISSING}")
     pytest.skip(MISSING)
+
+
+def require_walls(config: pytest.Config, *walls: str) -> None:
+    """Go on where the kernel offers all of these sandboxes; CI requires them."""
+    missing = [wall for wall in walls if wall not in programs.walls()]
+    if not missing:
+        return
+    text = f"this system offers no sandbox by {' and '.join(missing)}"
+    if os.environ.get("KVGATE_REQUIRE_SANDBOX") == "1":
+        pytest.fail(f"KVGATE_REQUIRE_SANDBOX=1, but {text}", pytrace=False)
+    say_loudly(config, f"NOT TESTED: {text}")
+    pytest.skip(text)
 
 
 def say_loudly(config: pytest.Config, text: str) -> None:

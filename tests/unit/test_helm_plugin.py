@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from plugins import helm_kvgate
+from support.assets import require_assets
 from support.chart import ROOT
 from support.command_line import MISTAKEN_POD
 
@@ -35,27 +36,40 @@ def test_a_plugin_without_a_chart_or_without_kvgate_says_what_is_missing(
 @pytest.mark.parametrize(
     ("arguments", "place"),
     [
-        (["chart"], "chart/templates/pod.yaml:7: pod"),
-        (["--namespace", "x", "./chart/", "--set", "a=1"], "chart/templates/pod.yaml:7: pod"),
-        (["chart", "--", "--path-map", "serving=."], "<stdin>:9: pod"),
-        (["oci://registry.example/charts/serving"], "<stdin>:9: pod"),
+        (["chart"], "chart/templates/pod.yaml:7: pod engine"),
+        (["--namespace", "x", "./chart", "--set", "name=other"], "chart/templates/pod.yaml:7: pod other"),
     ],
-    ids=["a folder", "between flags", "the user's own map", "a chart from elsewhere"],
+    ids=["a folder", "between flags"],
 )
-def test_findings_stand_in_the_template(
-    arguments: list[str], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_chart_in_a_folder_is_rendered_by_kvgate(
+    pytestconfig: pytest.Config, arguments: list[str], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    template = MISTAKEN_POD.replace("name: engine", "name: {{ .Values.name }}")
     (tmp_path / "chart" / "templates").mkdir(parents=True)
     (tmp_path / "chart" / "Chart.yaml").write_text("apiVersion: v2\nversion: 1.0.0\nname: 'serving' # here\n")
-    (tmp_path / "chart" / "templates" / "pod.yaml").write_text(MISTAKEN_POD)
+    (tmp_path / "chart" / "values.yaml").write_text("name: engine\n")
+    (tmp_path / "chart" / "templates" / "pod.yaml").write_text(template)
+    monkeypatch.setenv("HELM_BIN", str(require_assets(pytestconfig, "helm") / "helm"))
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    monkeypatch.chdir(tmp_path)
+    assert helm_kvgate.main(arguments) == 1
+    assert place in capfd.readouterr().out
+    assert helm_kvgate.main([*arguments, "--post-renderer", "./run-me"]) == 2
+    assert "--post-renderer is not passed on to Helm" in capfd.readouterr().err
+
+
+def test_a_chart_from_elsewhere_is_rendered_by_helm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     helm = tmp_path / "helm"
     helm.write_text(f"#!/bin/sh\ncat <<'END'\n---\n# Source: serving/templates/pod.yaml\n{MISTAKEN_POD}END\n")
     helm.chmod(0o755)
     monkeypatch.setenv("HELM_BIN", str(helm))
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
-    assert helm_kvgate.main(arguments) == 1
-    assert place in capfd.readouterr().out
+    assert helm_kvgate.main(["oci://registry.example/charts/serving"]) == 1
+    assert "<stdin>:9: pod" in capfd.readouterr().out
 
 
 def test_nothing_of_the_current_folder_is_run(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""`helm kvgate CHART [flags of helm template] [-- flags of kvgate check]`: render, then check what would be installed."""
+"""`helm kvgate CHART [flags of helm template] [-- flags of kvgate check]`: check what would be installed.
+
+A chart in a folder is rendered by `kvgate check`, in its sandbox; a chart from elsewhere by Helm, which fetches it.
+"""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -24,24 +26,17 @@ def main(arguments: list[str]) -> int:
         missing = "kvgate on PATH: pip install kvgate" if kvgate is None else "helm on PATH"
         print(USAGE if kvgate and helm else f"helm kvgate needs {missing}", file=sys.stderr)
         return 2
+    folder = next((each for each in chart if Path(each, "Chart.yaml").is_file()), None)
+    if folder is not None:
+        arguments = (f"--helm-argument={each}" for each in chart if each != folder)
+        variables = {**_own(), "PATH": os.pathsep.join((str(Path(helm).parent), os.environ.get("PATH", "")))}
+        return subprocess.run(
+            [kvgate, "check", *arguments, *check, "--", folder], env=variables, check=False
+        ).returncode
     rendered = subprocess.run([helm, "template", RELEASE, *chart], stdout=subprocess.PIPE, check=False)
     if rendered.returncode:
         return rendered.returncode
-    places = [] if any(each.startswith("--path-map") for each in check) else _templates(chart)
-    command = [kvgate, "check", "-", *places, *check]
-    return subprocess.run(command, input=rendered.stdout, env=_own(), check=False).returncode
-
-
-def _templates(arguments: list[str]) -> list[str]:
-    """Return the option by which findings stand in the templates of a chart that is a folder; none for a chart from elsewhere."""
-    for each in arguments:
-        try:
-            with Path(each, "Chart.yaml").open(encoding="utf-8") as file:
-                named = re.search(r"(?m)^name:[ \t]*[\"']?([\w.-]+)", file.read(1 << 20))
-        except (OSError, ValueError):  # a flag, a value of one, or the name of a chart
-            continue
-        return ["--path-map", f"{named[1]}={each}"] if named else []
-    return []
+    return subprocess.run([kvgate, "check", "-", *check], input=rendered.stdout, env=_own(), check=False).returncode
 
 
 def _program(name: str) -> str | None:

@@ -6,29 +6,23 @@ variables, which may hold tokens, only a few are handed on.
 
 import fcntl
 import os
-import re
 import secrets
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PINNED = ROOT / "requirements" / "cli.txt"
-RELEASE = "kvgate-check"
-"""Name of the release that is rendered and never installed."""
-HELM_SECONDS = 120
-"""A chart can hold loops of any length."""
 CHECK_SECONDS = 900
 """A check of the largest repositories takes some seconds."""
 MAX_SUMMARY_BYTES = 1_000_000
 """GitHub shows a summary of up to 1 MiB."""
 UNDECIDED = 2
 """Exit code where nothing could be judged."""
-_GIT = ".git"
 _KEPT = ("PATH", "LANG")
 _NETWORK = (
     "HTTP_PROXY",
@@ -118,101 +112,42 @@ def check() -> int:
     """Judge the paths, or what a chart renders to: annotations on standard output, a table in the job's summary."""
     workspace = Path(os.environ["GITHUB_WORKSPACE"])
     chart, paths = os.environ.get("KVGATE_CHART", ""), _lines("KVGATE_PATHS")
-    table, rendered = _temporary("kvgate-summary.md"), _temporary("kvgate-rendered.yaml")
+    table = _temporary("kvgate-summary.md")
     table.unlink(missing_ok=True)
-    places: list[str] = []
+    arguments = _lines("KVGATE_ARGUMENTS")
     if chart:
-        _render(chart, workspace, rendered)
-        paths, places = ["-"], _path_map(workspace, chart)
+        if not (workspace / chart / "Chart.yaml").is_file():
+            raise Stop(f"the input `chart` names {chart}, which is no folder of the checkout with a Chart.yaml")
+        if shutil.which("helm") is None:
+            raise Stop("the input `chart` needs helm on the runner, outside of the checkout")
+        paths = [chart]
+        arguments += (f"--helm-argument={line}" for line in _lines("KVGATE_HELM_ARGUMENTS"))
     asks = os.environ.get("KVGATE_FETCH", "").strip().lower() == "true"
     command = [
-        *_kvgate(_environment()), "check", "--root", str(workspace), *(["--fetch"] if asks else []), *_lines("KVGATE_ARGUMENTS"), *places,
+        *_kvgate(_environment()), "check", "--root", str(workspace), *(["--fetch"] if asks else []), *arguments,
         "--output=github", f"--output=markdown={table}", "--", *paths,
     ]  # fmt: skip
-    with Path(rendered if chart else os.devnull).open("rb") as stdin:
-        code, messages = _run(
-            command, CHECK_SECONDS, cwd=table.parent, stdin=stdin, variables=_fetching("KVGATE_DOCS_URL", asks=asks)
-        )
+    code, messages = _run(command, cwd=table.parent, variables=_fetching("KVGATE_DOCS_URL", asks=asks))
     _show(messages)
     _append(table)
     return code
 
 
-def _render(chart: str, workspace: Path, rendered: Path) -> None:
-    """Write down the output of `helm template`. Helm runs nothing of a chart, but it follows links in it."""
-    arguments = _lines("KVGATE_HELM_ARGUMENTS")
-    for link in _links_out([chart, *_files_in(arguments)], workspace):
-        raise Stop(f"{link} is a link that leads out of the checkout, and Helm would follow it; remove it")
-    helm = shutil.which("helm")
-    if helm is None:
-        raise Stop("the input `chart` needs helm on the runner, outside of the checkout")
-    if (
-        workspace / chart / _GIT
-    ).exists():  # with its settings, which may hold credentials, a template could print them
-        chart = str(_copy(workspace / chart))
-    command = [helm, "template", *arguments, "--", RELEASE, chart]
-    with rendered.open("wb") as stdout:
-        code, messages = _run(command, HELM_SECONDS, cwd=workspace, stdout=stdout, variables=_variables("HOME"))
-    _show(messages)
-    if code:
-        raise Stop(f"helm template ended with exit code {code}")
-
-
-def _path_map(workspace: Path, chart: str) -> list[str]:
-    """The option by which findings are shown in the chart's templates."""
-    name = re.search(
-        r"""^name: *["']?([\w.-]+)""", (workspace / chart / "Chart.yaml").read_text(errors="replace"), re.MULTILINE
-    )
-    return [f"--path-map={name[1]}={chart}"] if name else []
-
-
-def _copy(chart: Path) -> Path:
-    """The chart without what is Git's."""
-    copied = _temporary("kvgate-chart")
-    shutil.rmtree(copied, ignore_errors=True)
-    return Path(shutil.copytree(chart, copied, ignore=shutil.ignore_patterns(_GIT)))
-
-
-def _files_in(arguments: Iterable[str]) -> Iterator[str]:
-    """Words of arguments that may be files: `--values=a.yaml,b.yaml`, `--set-file=key=a.txt`, and the word after a flag."""
-    for argument in arguments:
-        for word in argument.split(","):
-            yield word.rpartition("=")[2]
-
-
-def _links_out(paths: Iterable[str], workspace: Path) -> Iterator[Path]:
-    """Links in or on the way to these paths of the workspace, through whatever other links, that lead out of it."""
-    top = workspace.resolve()
-    written = (Path(os.path.normpath(workspace / path)) for path in paths)  # as they are written, no link followed
-    waiting = [path for path in written if path.is_relative_to(workspace)]
-    seen: set[Path] = set()
-    while waiting:
-        path = waiting.pop()
-        if path.name == _GIT and not path.is_symlink():
-            continue
-        try:
-            target = path.resolve()
-        except (OSError, RuntimeError):
-            yield path
-            continue
-        if not target.is_relative_to(top) or _GIT in target.relative_to(top).parts:
-            yield path
-        elif target.is_dir() and target not in seen:
-            seen.add(target)
-            waiting += sorted(target.iterdir())
-
-
-def _run(
-    command: Sequence[str], seconds: int, *, cwd: Path, variables: Mapping[str, str], **streams: object
-) -> tuple[int, bytes]:
+def _run(command: Sequence[str], *, cwd: Path, variables: Mapping[str, str]) -> tuple[int, bytes]:
     """(exit code, standard error)."""
     try:
-        done = subprocess.run(  # type: ignore[call-overload]
-            command, cwd=cwd, env=variables, stderr=subprocess.PIPE, timeout=seconds, check=False, **streams
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=CHECK_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         _show(error.stderr or b"")
-        raise Stop(f"{Path(command[0]).name} was not done after {seconds} seconds and was stopped") from None
+        raise Stop(f"the check was not done after {CHECK_SECONDS} seconds and was stopped") from None
     return done.returncode, done.stderr
 
 

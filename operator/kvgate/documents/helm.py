@@ -1,8 +1,11 @@
 """Helm charts, rendered by `helm template` from a copy of the chart: nothing is fetched, and nothing of the chart is run."""
 
+import json
 import os
 import re
+import tarfile
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -31,6 +34,16 @@ _WORD_ENDS = re.compile(r"[\s()<>\"',]")
 _PLACE = pattern(r"([\w.-]+(?:/[\w.-]+)+\.(?:ya?ml|tpl|txt))(?::(\d+))?(?::\d+)?:?")
 """A word that names a template, and perhaps a line and a column of it."""
 _MISSING = pattern(r"missing in charts/? directory: ([^\n]+)")
+_SCHEMA, _PACKED = "values.schema.json", ".tgz"
+_MAX_PACKED_DEPTH = 3
+_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "id", "$id"})
+"""Words of JSON Schema by which Helm reads another file or address; it follows those that begin with `#` inside of the schema."""
+_KNOWN_SCHEMAS = pattern(r"https?://json-schema\.org/(?:draft-0[467]/|draft/20(?:19-09|20-12)/)?schema#?")
+_FILE_FLAGS, _SHORT = frozenset({"--values"}), {"-f": "--values", "-n": "--namespace", "-a": "--api-versions"}
+_TEXT_FLAGS = frozenset(
+    {"--set", "--set-string", "--set-json", "--set-literal", "--namespace", "--kube-version", "--api-versions"}
+)
+_SWITCHES = frozenset({"--include-crds", "--skip-crds", "--skip-tests", "--no-hooks", "--is-upgrade"})
 
 
 class Chart(Struct, frozen=True, kw_only=True):
@@ -92,43 +105,132 @@ def chart_files(folder: Path, inside: Path) -> Iterator[tuple[Path, bytes]]:
             yield path.relative_to(folder), data
 
 
-class Copy:
-    """A copy of a chart, which Helm may follow every link of; a context manager."""
+def files_to_render(chart: Chart, own: Mapping[Path, bytes], inside: Path) -> dict[Path, bytes]:
+    """Return the files of a chart with its dependencies from `file://`, path in the chart → content. Raises OSError."""
+    files = dict(own)
+    for name, repository in chart.dependencies:
+        place = Path(CHARTS, name)
+        local = Path(os.path.normpath(chart.folder.resolve() / repository.removeprefix(_LOCAL)))
+        is_there = any(path.is_relative_to(place) for path in own)
+        is_missing = repository.startswith(_LOCAL) and name and "/" not in name and not is_there
+        if is_missing and local.is_relative_to(inside.resolve()) and (local / CHART_FILE).is_file():
+            files |= {place / path: data for path, data in chart_files(local, inside)}
+    return files
 
-    def __init__(self, chart: Chart, inside: Path) -> None:
-        self.chart, self.inside = chart, inside
+
+def refusal_of(files: Mapping[Path, bytes]) -> str:
+    """Return why Helm does not get a chart; an empty text where it does. Of all its files only schemas lead Helm to others."""
+    try:
+        for path, data in files.items():
+            _check_file(str(path), data, depth=0)
+    except (ValueError, RecursionError, OSError, EOFError, tarfile.TarError) as error:
+        return str(error)
+    return ""
+
+
+def _check_file(name: str, data: bytes, depth: int) -> None:
+    """Check a schema, or the schemas in a packed chart. Raises ValueError, and what reading an archive raises."""
+    if name.endswith(_PACKED):
+        if depth == _MAX_PACKED_DEPTH:
+            raise ValueError(f"{name} is a chart packed in more than {_MAX_PACKED_DEPTH} charts")
+        num_bytes = 0
+        with tarfile.open(fileobj=BytesIO(data), mode="r|gz") as archive:
+            for member in archive:
+                num_bytes += member.size
+                if num_bytes > MAX_CHART_BYTES:
+                    raise Refused(f"{name} unpacks to more than {MAX_CHART_BYTES >> 20} MiB")
+                if file := archive.extractfile(member) if member.name.endswith((_SCHEMA, _PACKED)) else None:
+                    _check_file(f"{name}/{member.name}", file.read(), depth + 1)
+    elif name.endswith(_SCHEMA):
+        try:
+            schema = json.loads(data, object_pairs_hook=_once)
+        except ValueError as error:
+            raise ValueError(f"{name} is no JSON: {error}") from None
+        _check_schema(name, schema, is_root=True)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object whose keys each stand once: of two, Helm and kvgate might take different ones."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _check_schema(name: str, node: Any, *, is_root: bool = False) -> None:
+    """Check that nothing in a schema leads out of it. Raises ValueError."""
+    if isinstance(node, list):
+        for each in node:
+            _check_schema(name, each)
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            is_reference = key in _REFERENCES and isinstance(value, str) and not (is_root and key in ("id", "$id"))
+            if is_reference and not value.startswith("#"):
+                raise ValueError(f"{name} has the {key} {value!r}, which leads out of it")
+            if key == "$schema" and not (isinstance(value, str) and _KNOWN_SCHEMAS.fullmatch(value)):
+                raise ValueError(f"{name} has the $schema {value!r}, which kvgate does not know")
+            _check_schema(name, value)
+
+
+def template_arguments(words: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Return (files of values, other arguments) of a command line of `helm template`.
+
+    Raises ValueError for an argument that kvgate does not pass on.
+    """
+    values, others, waiting = list[Path](), list[str](), list(words)
+    while waiting:
+        flag, has_value, value = waiting.pop(0).strip().partition("=")
+        flag = _SHORT.get(flag, flag)
+        if flag in _SWITCHES and not has_value:
+            others.append(flag)
+            continue
+        if flag not in _TEXT_FLAGS | _FILE_FLAGS:
+            known = ", ".join(sorted(_FILE_FLAGS | _TEXT_FLAGS | _SWITCHES))
+            raise ValueError(
+                f"{flag} is not passed on to Helm, which renders in a sandbox; any of these is: {known}. With other arguments, "
+                "render the chart yourself: helm template … | kvgate check -"
+            )
+        if not has_value and not waiting:
+            raise ValueError(f"{flag} needs a value")
+        value = value if has_value else waiting.pop(0)
+        if flag in _FILE_FLAGS:
+            values += map(Path, value.split(","))
+        else:
+            others.append(f"{flag}={value}")
+    return values, others
+
+
+class Copy:
+    """A copy of a chart in a folder that has nothing else; a context manager."""
+
+    def __init__(self, chart: Chart, files: Mapping[Path, bytes], inside: Path) -> None:
+        self.chart, self.files, self.inside = chart, files, inside
         self._temporary = TemporaryDirectory(prefix="kvgate-")
-        self.home, self.folder = Path(self._temporary.name, "home"), Path(self._temporary.name, "chart")
+        self.top = Path(self._temporary.name).resolve()
+        self.folder = self.top / "chart"
 
     def __enter__(self) -> Self:
-        self.home.mkdir()
-        self._write(self.chart.folder, self.folder)
-        for name, repository in self.chart.dependencies:
-            place = self.folder / CHARTS / name
-            local = Path(os.path.normpath(self.chart.folder.resolve() / repository.removeprefix(_LOCAL)))
-            is_missing = repository.startswith(_LOCAL) and name and "/" not in name and not place.exists()
-            if is_missing and local.is_relative_to(self.inside.resolve()) and (local / CHART_FILE).is_file():
-                self._write(local, place)
+        for path, data in self.files.items():
+            (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / path).write_bytes(data)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._temporary.cleanup()
 
-    def _write(self, source: Path, target: Path) -> None:
-        for path, data in chart_files(source, self.inside):
-            (target / path).parent.mkdir(parents=True, exist_ok=True)
-            (target / path).write_bytes(data)
-
-    def render(self, program: Path, values: Sequence[Path], sets: Sequence[str]) -> bytes | ChartFailed:
-        """Render the chart with files of values, of which later ones win, and with single values, which win over files."""
+    def render(self, program: Path, values: Sequence[Path], arguments: Sequence[str]) -> bytes | ChartFailed:
+        """Render the chart with files of values, of which later ones win, and with further arguments, which win over files."""
         given = list[str]()
         for index, path in enumerate(values):
-            copied = self.home / f"values-{index}.yaml"
-            copied.write_bytes(read_file(path, max_bytes=_MAX_FILE_BYTES, inside=self.inside))
+            copied = self.top / f"values-{index}.yaml"
+            try:
+                copied.write_bytes(read_file(path, max_bytes=_MAX_FILE_BYTES, inside=self.inside))
+            except OSError as error:
+                return ChartFailed(message=f"{path} cannot be read: {error}", remedy="give another file of values")
             given.append(f"--values={copied}")
-        given += [f"--set={each}" for each in sets]
-        command = [str(program), "template", "--skip-tests", *given, "--", RELEASE, str(self.folder)]
-        done = run_program(command, self.home)
+        done = run_program(
+            program, ["template", "--skip-tests", *given, *arguments, "--", RELEASE, str(self.folder)], self.top
+        )
         return self._failed(done.message) if isinstance(done, Failed) else done
 
     def _failed(self, message: str) -> ChartFailed:

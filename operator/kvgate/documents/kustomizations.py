@@ -9,23 +9,87 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from kvgate.documents.bounded_files import Refused, read_file
 from kvgate.documents.discovery import KUSTOMIZATIONS
 from kvgate.documents.nodes import YamlError, value_of
+from kvgate.text.patterns import pattern
 
 MAX_BYTES = 1 << 20
 """Size of one kustomization, and of one file that it names."""
 MAX_FILES = 2000
 """Files that one overlay names, its bases included."""
-_INCLUDED = ("resources", "bases", "components")
-_FILES_OR_FOLDERS = ("generators", "transformers", "validators")
-_FILES = ("patchesStrategicMerge", "crds", "configurations")
-_OBJECTS_WITH_PATH = ("patches", "patchesJson6902", "replacements")
+INCLUDED = ("resources", "bases", "components")
+FILES = "configurations"
+FILES_OR_TEXTS = "patchesStrategicMerge"
+OBJECTS_WITH_PATH = ("patches", "patchesJson6902", "replacements")
+GENERATOR = "configMapGenerator"
 _SOURCES_OF_CONFIG_MAPS = ("files", "envs")
 NOT_RENDERED = ("secretGenerator", "helmCharts", "helmChartInflationGenerator", "helmGlobals")
 """Fields that are left out: kvgate reads no secrets, and charts of kustomizations are fetched."""
+_UNKNOWN_FIELD = pattern(r"Object contains unknown field `([^`]*)`(?: - at `\$\.?([^`]*)`)?")
+
+
+class _Exact(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Fields by their exact spelling: kustomize takes them in other letters too, and reads whatever files they name."""
+
+
+class _ConfigMap(_Exact):
+    name: Any = None
+    namespace: Any = None
+    behavior: Any = None
+    literals: Any = None
+    options: Any = None
+    files: list[str] | None = None
+    envs: list[str] | None = None
+    env: str | None = None
+
+
+class _WithPath(_Exact):
+    """A patch or a replacement."""
+
+    path: str | None = None
+    patch: Any = None
+    target: Any = None
+    options: Any = None
+    source: Any = None
+    source_value: Any = None
+    targets: Any = None
+
+
+class _Allowed(_Exact):
+    """The fields that kustomize gets. The others lead it to files, programs or places that kvgate does not know."""
+
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: Any = None
+    resources: list[str] | None = None
+    bases: list[str] | None = None
+    components: list[str] | None = None
+    configurations: list[str] | None = None
+    patches_strategic_merge: list[str] | None = None
+    patches: list[_WithPath] | None = None
+    patches_json6902: list[_WithPath] | None = None
+    replacements: list[_WithPath] | None = None
+    config_map_generator: list[_ConfigMap] | None = None
+    generator_options: Any = None
+    build_metadata: list[str] | None = None
+    name_prefix: Any = None
+    name_suffix: Any = None
+    namespace: Any = None
+    common_labels: Any = None
+    common_annotations: Any = None
+    labels: Any = None
+    images: Any = None
+    replicas: Any = None
+    vars: Any = None
+    sort_options: Any = None
+    secret_generator: Any = None
+    helm_charts: Any = None
+    helm_chart_inflation_generator: Any = None
+    helm_globals: Any = None
 
 
 class Kustomization(Struct, frozen=True, kw_only=True):
@@ -42,6 +106,8 @@ class Kustomization(Struct, frozen=True, kw_only=True):
     """Those of the files that hold parts of objects, and no engine by themselves."""
     left_out: tuple[str, ...]
     """Names of resources and files that are not in the checkout, and fields that are not rendered."""
+    refusal: str
+    """Reason for which kustomize does not get it; empty where it does."""
 
     @property
     def folder(self) -> Path:
@@ -70,7 +136,21 @@ def read_kustomization(path: Path, inside: Path) -> Kustomization:
     return Kustomization(
         path=path, fields=fields, included=tuple(reading.included), files=tuple(reading.files),
         resources=tuple(reading.resources), patches=tuple(reading.patches), left_out=tuple(reading.left_out),
+        refusal=refusal_of(value),
     )  # fmt: skip
+
+
+def refusal_of(fields: Mapping[str, Any]) -> str:
+    """Return why kustomize does not get these fields; an empty text where it does."""
+    try:
+        msgspec.convert(fields, _Allowed)
+    except msgspec.ValidationError as error:
+        unknown = _UNKNOWN_FIELD.fullmatch(str(error))
+        if unknown is None:
+            return str(error)
+        where = f" in {unknown[2]}" if unknown[2] else ""
+        return f"kvgate does not hand the field {unknown[1]!r}{where} to kustomize"
+    return ""
 
 
 class _Reading:
@@ -89,31 +169,22 @@ class _Reading:
         for name, value in fields.items():
             if name in NOT_RENDERED:
                 self.left_out += [] if name.startswith("secret") else [name]
-            elif name in (*_INCLUDED, *_FILES_OR_FOLDERS):
-                yield (
-                    name,
-                    [
-                        each
-                        for each in listed(value)
-                        if self._is_there(each, into=self.resources if name in _INCLUDED else None)
-                    ],
-                )
-            elif name in _FILES:
-                yield name, [each for each in listed(value) if self._is_there(each, into=self.patches)]
-            elif name in _OBJECTS_WITH_PATH:
+            elif name in INCLUDED:
+                yield name, [each for each in listed(value) if self._is_there(each, into=self.resources)]
+            elif name == FILES_OR_TEXTS:
+                yield name, [each for each in listed(value) if is_text(each) or self._is_there(each, into=self.patches)]
+            elif name == FILES:
+                yield name, [each for each in listed(value) if self._is_there(each)]
+            elif name in OBJECTS_WITH_PATH:
                 yield name, [each for each in listed(value) if self._has_path(each)]
-            elif name == "configMapGenerator":
+            elif name == GENERATOR:
                 yield name, [self._config_map(each) for each in listed(value)]
-            elif name == "openapi":
-                yield from [(name, value)] if self._has_path(value) else []
             else:
                 yield name, value
 
     def _is_there(self, name: Any, *, into: list[Path] | None = None) -> bool:
-        """Sort a name, and add its file to another list too; False for one that is not in the checkout. Several lines are YAML itself."""
-        if not isinstance(name, str) or "\n" in name:
-            return True
-        path = self._inside(name)
+        """Sort a name, and add its file to another list too; False for one that is not in the checkout."""
+        path = self._inside(str(name))
         if path is not None and path.is_dir() and kustomization_in(path):
             self.included.append(path)
         elif path is not None and path.is_file():
@@ -121,7 +192,7 @@ class _Reading:
             if into is not None:
                 into.append(path)
         else:
-            self.left_out.append(name)
+            self.left_out.append(str(name))
             return False
         return True
 
@@ -152,6 +223,11 @@ class _Reading:
         return {**kept, **files}
 
 
+def is_text(name: Any) -> bool:
+    """Return whether a name is no name but YAML itself: it has several lines."""
+    return isinstance(name, str) and "\n" in name
+
+
 def listed(value: Any) -> Sequence[Any]:
     """Return a list; an empty one for anything else."""
     return value if isinstance(value, list) else []
@@ -171,6 +247,11 @@ class Tree(Struct, frozen=True, kw_only=True):
         """All files, each once."""
         named = (file for each in self.kustomizations for file in (each.path, *each.files))
         return tuple(dict.fromkeys(named))
+
+    @property
+    def refusal(self) -> str:
+        """The reason for which kustomize does not get all of it; empty where it does."""
+        return next((f"{each.path.name}: {each.refusal}" for each in self.kustomizations if each.refusal), "")
 
     @property
     def left_out(self) -> tuple[str, ...]:

@@ -13,7 +13,19 @@ from typing import Any
 from msgspec import Struct, field
 
 from kvgate.documents.bounded_files import Refused, read_file
-from kvgate.documents.kustomizations import MAX_BYTES, Kustomization, Tree, listed
+from kvgate.documents.discovery import KUSTOMIZATIONS
+from kvgate.documents.kustomizations import (
+    FILES,
+    FILES_OR_TEXTS,
+    GENERATOR,
+    INCLUDED,
+    MAX_BYTES,
+    OBJECTS_WITH_PATH,
+    Kustomization,
+    Tree,
+    is_text,
+    listed,
+)
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.origins import Resource
 from kvgate.documents.positions import entry_of
@@ -32,6 +44,9 @@ _SPEC = pattern(rb"(?m)^spec:[ ]*\n(?:(?:[ \t#-].*)?\n)*")
 """The field `spec` at the top of an object, with all lines below it."""
 _ORIGIN = "config.kubernetes.io/origin"
 _ANNOTATED = "originAnnotations"
+_FOLDER, _FILE = "kvgate-overlay-", "kvgate-file-"
+_NAME = pattern(rf"(?:/[^\s'\":]*/)?(?:{_FOLDER}\d+/)?({_FILE}\d+\.yaml)|(?:/[^\s'\":]*/)?({_FOLDER}\d+)")
+"""Pattern of a name of the copy in a message, with the folders before it."""
 
 
 def read_files(tree: Tree, inside: Path) -> Mapping[Path, bytes]:
@@ -46,12 +61,90 @@ def read_files(tree: Tree, inside: Path) -> Mapping[Path, bytes]:
     return texts
 
 
-def build(program: Path, tree: Tree, texts: Mapping[Path, bytes], inside: Path) -> bytes | Failed:
+class Layout(Struct, frozen=True, kw_only=True):
+    """The copy that kustomize reads. No name in it comes from the checkout: kustomize takes some names of folders for addresses."""
+
+    files: Mapping[str, bytes]
+    """Path in the copy → content."""
+    names: Mapping[str, Path]
+    """Name of a file or a folder in the copy → the one of the checkout."""
+
+
+def lay_out(tree: Tree, texts: Mapping[Path, bytes]) -> Layout:
+    """Write an overlay anew, each of its kustomizations in a folder beside the others, with all files that it names."""
+    missing = _missing_keys(tree, texts)
+    folders = {each.folder: f"{_FOLDER}{index}" for index, each in enumerate(tree.kustomizations)}
+    files, names = dict[str, bytes](), {name: folder for folder, name in folders.items()}
+    for each in tree.kustomizations:
+        copy = _Copy(each.folder, folders, texts, files, names)
+        fields = dict(copy.fields(_with_keys(each.fields, missing) if each.left_out else each.fields))
+        if each is tree.root:
+            fields["buildMetadata"] = [*listed(fields.get("buildMetadata")), _ANNOTATED]
+        files[f"{folders[each.folder]}/{KUSTOMIZATIONS[0]}"] = json.dumps(fields, default=str).encode()
+    return Layout(files=files, names=names)
+
+
+class _Copy:
+    """The folder of one kustomization in the copy."""
+
+    def __init__(
+        self,
+        folder: Path,
+        folders: Mapping[Path, str],
+        texts: Mapping[Path, bytes],
+        files: dict[str, bytes],
+        names: dict[str, Path],
+    ) -> None:
+        self.folder, self.folders, self.texts, self.files, self.names = folder, folders, texts, files, names
+
+    def fields(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Yield the fields with the names of the copy."""
+        for name, value in fields.items():
+            if name in (*INCLUDED, FILES, FILES_OR_TEXTS):
+                yield name, [self._text(each) if is_text(each) else self._named(each) for each in value]
+            elif name in OBJECTS_WITH_PATH:
+                yield (
+                    name,
+                    [{**each, "path": self._named(each["path"])} if each.get("path") else each for each in value],
+                )
+            elif name == GENERATOR:
+                yield name, [self._config_map(each) for each in value]
+            else:
+                yield name, value
+
+    def _named(self, name: str) -> str:
+        path = Path(os.path.normpath(self.folder / name))
+        return f"../{self.folders[path]}" if path in self.folders else self._text(self.texts[path], path)
+
+    def _text(self, text: str | bytes, path: Path | None = None) -> str:
+        name = f"{_FILE}{len(self.files)}.yaml"
+        self.files[f"{self.folders[self.folder]}/{name}"] = text.encode() if isinstance(text, str) else text
+        self.names[name] = path or self.folder
+        return name
+
+    def _config_map(self, generator: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a generator whose files keep their keys: `key=file`, or the file's own name."""
+        written = dict(generator)
+        if files := listed(generator.get("files")):
+            split = ((each.rpartition("=")[0] or Path(each).name, each.rpartition("=")[2]) for each in files)
+            written["files"] = [f"{key}={self._named(file)}" for key, file in split]
+        if envs := listed(generator.get("envs")):
+            written["envs"] = [self._named(each) for each in envs]
+        if env := generator.get("env"):
+            written["env"] = self._named(env)
+        return written
+
+
+def build(program: Path, layout: Layout) -> bytes | Failed:
     """Render an overlay; large schemas, which hold no engine, are left out first, and kept where a patch needs them."""
-    small = {file: _without_schemas(text) for file, text in texts.items()}
-    done = _built(program, tree, small, inside)
-    has_schemas = any(len(small[file]) < len(text) for file, text in texts.items())
-    return _built(program, tree, texts, inside) if has_schemas and isinstance(done, Failed) else done
+    small = {name: _without_schemas(text) for name, text in layout.files.items()}
+    done = _built(program, small)
+    if isinstance(done, Failed) and any(len(small[name]) < len(text) for name, text in layout.files.items()):
+        done = _built(program, layout.files)
+    if isinstance(done, Failed):
+        shown = {name: os.path.relpath(path, layout.names[f"{_FOLDER}0"]) for name, path in layout.names.items()}
+        return Failed(message=_NAME.sub(lambda found: shown.get(found[1] or found[2], found[0]), done.message))
+    return done
 
 
 def _without_schemas(text: bytes) -> bytes:
@@ -62,26 +155,15 @@ def _without_schemas(text: bytes) -> bytes:
     return b"".join(_SPEC.sub(b"", part + b"\n") if _DEFINES in part else part[1:] for part in parts)
 
 
-def _built(program: Path, tree: Tree, texts: Mapping[Path, bytes], inside: Path) -> bytes | Failed:
-    """Render from a copy: nothing but these files is there, and nothing of them is run."""
-    top = inside.resolve()
+def _built(program: Path, files: Mapping[str, bytes]) -> bytes | Failed:
+    """Render from a copy that has nothing but these files."""
     with TemporaryDirectory(prefix="kvgate-") as temporary:
-        home, copy = Path(temporary, "home"), Path(temporary, "copy")
-        home.mkdir()
-        for file, text in texts.items():
-            _written(copy / file.relative_to(top), text)
-        missing = _missing_keys(tree, texts)
-        for each in tree.kustomizations:
-            fields = _with_keys(each.fields, missing) if each.left_out else each.fields
-            if each is tree.root:
-                metadata = fields.get("buildMetadata")
-                fields = {**fields, "buildMetadata": [*(metadata if isinstance(metadata, list) else []), _ANNOTATED]}
-            _written(copy / each.path.relative_to(top), json.dumps(fields, default=str).encode())
+        folder = Path(temporary).resolve()
+        for name, text in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(text)
         verb = "build" if program.stem == PROGRAMS[0] else PROGRAMS[0]
-        # the copy holds nothing but files of the checkout, so that one may lie outside of its kustomization's folder
-        folder = str(copy / tree.root.folder.relative_to(top))
-        done = run_program([str(program), verb, "--load-restrictor=LoadRestrictionsNone", folder], home)
-    return Failed(message=done.message.replace(f"{copy}/", "")) if isinstance(done, Failed) else done
+        return run_program(program, [verb, str(folder / f"{_FOLDER}0")], folder)
 
 
 def _missing_keys(tree: Tree, texts: Mapping[Path, bytes]) -> dict[str, set[str]]:
@@ -127,15 +209,12 @@ def _with_keys(fields: Mapping[str, Any], missing: dict[str, set[str]]) -> Mappi
     return {**fields, "configMapGenerator": generators} if generators else fields
 
 
-def _written(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-
-
 class Overlay(Struct, frozen=True, kw_only=True, dict=True):
     """A rendered overlay: from an object to its place in the files."""
 
     tree: Tree
+    names: Mapping[str, Path]
+    """Names of the copy, as of its layout."""
     inside: Path
     shown: Callable[[Path], str]
     """Path of a file → its name in findings."""
@@ -150,7 +229,7 @@ class Overlay(Struct, frozen=True, kw_only=True, dict=True):
         path = next(
             (line.removeprefix("path: ") for line in str(note[1].value).splitlines() if line.startswith("path: ")), ""
         ) if note else ""  # fmt: skip
-        file = Path(os.path.normpath(self.tree.root.folder / path)) if path else None
+        file = self.names.get(Path(path).name)
         source = _same_object(document, self._documents(file)) if file else None
         if file is None or source is None:
             return None

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
 from pathlib import Path
 
 from msgspec import Struct
@@ -25,19 +26,28 @@ class Unrendered(Struct, frozen=True, kw_only=True):
     """The part that is special about this one."""
 
 
+class Render(StrEnum):
+    """When Helm and kustomize render charts and kustomizations."""
+
+    SANDBOXED = "sandboxed"
+    """Where the kernel keeps them from everything but their input."""
+    ALLOW_LISTED = "allow-listed"
+    """Also where it cannot: then only the features that kvgate lets through keep them from it."""
+    NEVER = "never"
+
+
 class ChartOptions(Struct, frozen=True, kw_only=True):
     """The names that the user gives to charts and kustomizations."""
 
-    is_rendered: bool = True
-    """False: the files are read as they are written."""
+    render: Render = Render.SANDBOXED
     values: tuple[Path, ...] = ()
     """Files of values for the charts that the user names; later ones win."""
-    sets: tuple[str, ...] = ()
-    """Single values, as `helm --set` takes them."""
+    arguments: tuple[str, ...] = ()
+    """Further arguments of `helm template` for them, such as `--set=a=1`."""
     path_map: PathMap = NO_CHARTS
 
 
-AS_WRITTEN = ChartOptions(is_rendered=False)
+AS_WRITTEN = ChartOptions(render=Render.NEVER)
 
 
 class _File(Struct, frozen=True, kw_only=True):
@@ -72,7 +82,7 @@ def read_relevant(
     reading, paths = Reading(words=words, seen=seen, path_map=options.path_map), list(paths)
     sources = [source for path in paths for source in _sources(path, root)]
     files = [each for each in sources if isinstance(each, _File) and is_rendered_by(each.path.name)]
-    files = files if options.is_rendered else []
+    files = files if options.render is not Render.NEVER else []
     if not files:
         for source in sources:
             yield from _read(source, reading)

@@ -1,36 +1,32 @@
-"""Programs that other people install, such as Helm: found outside of the checkout, run without network, bounded in time and output.
+"""Programs that other people install, such as Helm: found outside of the checkout, run behind a wall, bounded in time and output.
 
-The input may be anybody's. Only programs are run here that render text and run nothing which the input names.
+The input may be anybody's. Two walls hold it, each by itself: the program gets only what kvgate wrote for it (`kustomize.py`,
+`helm.py`), and the kernel keeps it from everything else (`confined.py`).
 """
 
 import os
-import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from signal import SIGKILL
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from threading import Timer
 
 from msgspec import Struct
 
+from kvgate.documents import confined
 from kvgate.documents.bounded_files import repository_of
+from kvgate.documents.confined import MAX_OUTPUT_BYTES, NO_WALL
 
 SECONDS = 20
 """Time for one run; a chart can hold loops of any length."""
-MAX_OUTPUT_BYTES = 32 << 20
-MAX_MEMORY_BYTES = 4 << 30
-"""Address space; what Helm and kustomize need for the largest charts is some hundred MiB."""
+_PROBE_SECONDS = 10
 _MAX_MESSAGE_BYTES = 8 << 10
-_NOWHERE = "http://127.0.0.1:9"
-"""A proxy that does not answer: kvgate fetches nothing that a manifest names."""
-_WITHOUT_NETWORK = {
-    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), _NOWHERE),
-    "GIT_ALLOW_PROTOCOL": "none",
-    "GIT_TERMINAL_PROMPT": "0",
-}
+_SCRIPT = b"#!"
 
 
 class Failed(Struct, frozen=True, kw_only=True):
@@ -41,11 +37,16 @@ class Failed(Struct, frozen=True, kw_only=True):
 
 
 def find_program(names: Sequence[str], root: Path | None) -> Path | None:
-    """Return the first of these programs that PATH has, but never one of the checkout. `root`: the folder of the checkout."""
+    """Return the first of these programs that PATH has: never one of the checkout, and no script, which would need other programs.
+
+    `root`: the folder of the checkout.
+    """
     checkout = (root or repository_of(Path()) or Path("/nonexistent")).resolve()
-    path = os.pathsep.join(_folders(checkout))
-    found = (shutil.which(name, path=path) for name in names)
-    return next((Path(each) for each in found if each and not Path(each).resolve().is_relative_to(checkout)), None)
+    found = (shutil.which(name, path=folder) for name in names for folder in _folders(checkout))
+    programs = (Path(each) for each in found if each)
+    return next(
+        (each for each in programs if not each.resolve().is_relative_to(checkout) and not _is_script(each)), None
+    )
 
 
 def _folders(checkout: Path) -> list[str]:
@@ -54,14 +55,45 @@ def _folders(checkout: Path) -> list[str]:
     return [each for each in folders if os.path.isabs(each) and not Path(each).resolve().is_relative_to(checkout)]  # noqa: PTH117
 
 
-def run_program(command: Sequence[str], folder: Path) -> bytes | Failed:
-    """Run a program in a temporary folder, which is its home too; return its output."""
-    path = os.pathsep.join(_folders(folder))
-    variables = {**_WITHOUT_NETWORK, "PATH": path, "HOME": str(folder), "LANG": "C.UTF-8"}
+def _is_script(program: Path) -> bool:
+    try:
+        with program.open("rb") as file:
+            return file.read(len(_SCRIPT)) == _SCRIPT
+    except OSError:
+        return True
+
+
+@lru_cache
+def walls() -> tuple[str, ...]:
+    """Return the walls that this system offers, the best first, by trying: words of `confined`."""
+    with TemporaryDirectory(prefix="kvgate-") as folder, suppress(OSError, subprocess.TimeoutExpired):
+        Path(folder, confined.HOME).mkdir()
+        command = [*_launcher(), "probe", os.path.realpath(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False, env={})  # noqa: S603
+        return tuple(done.stdout.split())
+    return ()
+
+
+def wall() -> str:
+    """Return the wall that programs run behind."""
+    return next(iter(walls()), NO_WALL)
+
+
+def _launcher() -> list[str]:
+    return [sys.executable, "-I", "-S", confined.__file__]
+
+
+def run_program(program: Path, arguments: Sequence[str], folder: Path) -> bytes | Failed:
+    """Run a program that sees nothing but this folder, in which it can write nothing; return its output.
+
+    `folder`: without links on the way, and without a file `home`, which becomes the empty home of the program.
+    """
+    (folder / confined.HOME).mkdir()
+    command = [*_launcher(), wall(), str(folder), str(program.resolve()), program.name, *arguments]
     with TemporaryFile() as messages:
         process = subprocess.Popen(  # noqa: S603 - the words of the command are kvgate's own, and paths of its copies
-            command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=messages,
-            start_new_session=True, preexec_fn=_limit,  # noqa: PLW1509 - no thread is running yet
+            command, cwd=folder, env={}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=messages,
+            start_new_session=True,
         )  # fmt: skip
         late, output = list[bool](), b""
         timer = Timer(SECONDS, lambda: late.append(True) or _kill(process))  # type: ignore[func-returns-value]
@@ -77,18 +109,12 @@ def run_program(command: Sequence[str], folder: Path) -> bytes | Failed:
         code = process.returncode
         messages.seek(0)
         said = messages.read(_MAX_MESSAGE_BYTES).decode(errors="replace").strip()
+    (folder / confined.HOME).rmdir()
     if timed_out:
         return Failed(message=f"it was not done after {SECONDS} seconds and was stopped")
     if len(output) > MAX_OUTPUT_BYTES:
         return Failed(message=f"its output has more than {MAX_OUTPUT_BYTES >> 20} MiB")
     return output if code == 0 else Failed(message=said or f"it ended with exit code {code}")
-
-
-def _limit() -> None:
-    """Set the limits of the process that becomes the program."""
-    for what, limit in ((resource.RLIMIT_AS, MAX_MEMORY_BYTES), (resource.RLIMIT_FSIZE, MAX_OUTPUT_BYTES)):
-        with suppress(OSError, ValueError):
-            resource.setrlimit(what, (limit, limit))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

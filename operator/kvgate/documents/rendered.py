@@ -10,16 +10,21 @@ from msgspec.structs import replace
 
 from kvgate.documents import helm, kustomizations, kustomize
 from kvgate.documents.bounded_files import read_file
+from kvgate.documents.confined import NO_WALL
 from kvgate.documents.discovery import CHART_FILE
 from kvgate.documents.origins import NO_CHARTS, PathMap
-from kvgate.documents.paths import ChartOptions, Unrendered
+from kvgate.documents.paths import ChartOptions, Render, Unrendered
 from kvgate.documents.positions import Broken, Position, broken
-from kvgate.documents.programs import Failed, find_program
+from kvgate.documents.programs import Failed, find_program, wall
 from kvgate.documents.reading import Document, Item, Reading
 from kvgate.text.patterns import pattern
 
 MAX_SECONDS = 60
 """Time for all charts and overlays of an input that nobody named: what is left then is read as it is written."""
+_NO_WALL = (
+    "no chart and no kustomization is rendered, because this system offers neither user namespaces nor Landlock, and their files are "
+    "read as they are written; --render=allow-listed renders without a sandbox"
+)
 _BETWEEN = b"---\n"
 """Text between two objects of `helm template`."""
 _REFERRED = pattern(rb"(?m)^kind: *[\"']?(?:ConfigMap|\w*Claim)")
@@ -93,6 +98,7 @@ class _Renderer:
         self.options, self.marks = options, [mark.encode() for mark in marks]
         self.found = Renderings()
         self.until = monotonic() + MAX_SECONDS
+        self.has_wall = True if options.render is Render.ALLOW_LISTED else None
 
     def _is_of_interest(self, text: bytes) -> bool:
         """Return whether a text may belong to an engine, or to an InferenceDeployment."""
@@ -129,29 +135,41 @@ class _Renderer:
             self.found.notes.append(Unrendered(file=str(at), line=1, reason=reason))
         return program
 
+    def _is_walled(self, at: Path) -> bool:
+        """Return whether a program may run; one line says it for all of the input where none may."""
+        if self.has_wall is None:
+            self.has_wall = wall() != NO_WALL
+            if not self.has_wall:
+                self.found.notes.append(Unrendered(file=str(at), line=1, reason=_NO_WALL))
+        return self.has_wall
+
     def chart(self, folder: Path, inside: Path) -> None:
         """Render a chart with its own values, or with those that are given; then with other files of values beside them."""
         at = folder / CHART_FILE
         try:
             texts = dict(helm.chart_files(folder, inside))
             chart = helm.read_chart(folder, inside)
+            files = helm.files_to_render(chart, texts, inside)
         except (OSError, ValueError) as error:
             self._fails(at, str(error), "correct the chart")
             return
         interesting = any(self._is_of_interest(text) for text in texts.values())
         if chart.is_library or not (interesting or self._is_named(at)) or not self._has_room(at):
             return
+        if refusal := helm.refusal_of(files):
+            self._fails(at, refusal, f"if you trust it, render it yourself: helm template {folder} | kvgate check -")
+            return
         program = self._program(helm.PROGRAMS, at, inside)
-        if program is None:
+        if program is None or not self._is_walled(at):
             return
         own = self.options if self._is_named(at) else ChartOptions()
-        with helm.Copy(chart, inside) as copy:
-            done = copy.render(program, own.values, own.sets)
+        with helm.Copy(chart, files, inside) as copy:
+            done = copy.render(program, own.values, own.arguments)
             if isinstance(done, helm.ChartFailed):
                 self._fails(at, done.message, done.remedy, file=done.file, line=done.line)
                 return
             self._add(chart, at, at, done, (folder / helm.VALUES_FILE, *own.values))
-            if not own.values and not own.sets:
+            if not own.values and not own.arguments:
                 self._with_other_values(copy, program, at, set(done.split(_BETWEEN)))
         self.found.templates.add(folder / helm.TEMPLATES)
         dependencies = (path for path in texts if path.name == helm.VALUES_FILE)
@@ -202,13 +220,14 @@ class _Renderer:
         if not any(self._is_of_interest(text) for text in texts.values()):
             return True
         self.found.covered |= {file.resolve() for each in tree.kustomizations for file in each.patches}
-        program = self._program(kustomize.PROGRAMS, at, inside) if self._has_room(at) else None
-        if program is None:
+        if tree.refusal:
+            self._fails(at, tree.refusal, f"if you trust it, render it yourself: kustomize build {at.parent} | kvgate check -")
             return False
-        try:
-            done = kustomize.build(program, tree, texts, inside)
-        except (OSError, ValueError) as error:
-            done = Failed(message=str(error))
+        program = self._program(kustomize.PROGRAMS, at, inside) if self._has_room(at) else None
+        if program is None or not self._is_walled(at):
+            return False
+        layout = kustomize.lay_out(tree, texts)
+        done = kustomize.build(program, layout)
         if isinstance(done, Failed):
             left_out = f" (without {', '.join(tree.left_out)})" if tree.left_out else ""
             self._fails(at, f"{done.message}{left_out}", "run kustomize build on its folder")
@@ -216,7 +235,7 @@ class _Renderer:
         if tree.left_out:
             reason, detail = "rendered without what is not in the checkout", ", ".join(tree.left_out)
             self.found.notes.append(Unrendered(file=str(at), line=1, reason=reason, detail=detail))
-        overlay = kustomize.Overlay(tree=tree, inside=inside, shown=_shown_like(at))
+        overlay = kustomize.Overlay(tree=tree, names=layout.names, inside=inside, shown=_shown_like(at))
         self.found.streams[at] = [Stream(name=at, data=done, overlay=overlay)]
         self.found.covered |= {file.resolve() for file in tree.files}
         return True

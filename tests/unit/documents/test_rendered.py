@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.documents import programs
-from support.assets import require_assets
+from kvgate.documents import confined, programs
+from support.assets import require_assets, require_walls
 from support.command_line import invoked
 
 ENGINE = """\
@@ -283,7 +283,7 @@ def test_without_the_programs_files_are_read_as_they_are_written(check: Check, m
         "not rendered: helm is not on PATH, so its files are read as they are written",
         "not rendered: kustomize and kubectl are not on PATH, so its files are read as they are written",
     }
-    assert check({}, ".", "--no-render")["unrendered"] == []
+    assert check({}, ".", "--render=never")["unrendered"] == []
 
 
 def test_a_program_of_the_checkout_is_never_run(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,8 +299,8 @@ def test_a_program_of_the_checkout_is_never_run(check: Check, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ("sleep 60", "was stopped"),
-        ("yes", "its output has more than"),
+        ("while :; do :; done", "was stopped"),
+        ("while :; do echo y; done", "its output has more than"),
         ("echo no >&2; exit 3", "no"),
         ("exit 3", "exit code 3"),
     ],
@@ -308,8 +308,106 @@ def test_a_program_of_the_checkout_is_never_run(check: Check, monkeypatch: pytes
 def test_a_program_is_bounded_and_gets_no_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, message: str
 ) -> None:
-    monkeypatch.setattr(programs, "SECONDS", 0.3)
+    monkeypatch.setattr(programs, "SECONDS", 0.3 if message == "was stopped" else 20)
+    monkeypatch.setattr(programs, "MAX_OUTPUT_BYTES", 1 << 20)
     monkeypatch.setenv("GITHUB_TOKEN", "secret")
-    done = programs.run_program(["/bin/sh", "-c", f'test -z "$GITHUB_TOKEN" || exit 9; {program}'], tmp_path)
+    done = programs.run_program(
+        Path("/bin/sh"), ["-c", f'test -z "$GITHUB_TOKEN" || exit 9; {program}'], tmp_path.resolve()
+    )
     assert isinstance(done, programs.Failed)
     assert message in done.message
+
+
+@pytest.mark.parametrize("render", ["sandboxed", "allow-listed"])
+def test_without_a_sandbox_nothing_is_rendered_unless_somebody_asks_for_it(
+    check: Check, monkeypatch: pytest.MonkeyPatch, render: str
+) -> None:
+    monkeypatch.setattr(programs, "walls", tuple)
+    report = check({**OVERLAYS, **{f"x/{name}": text for name, text in CHART.items()}}, ".", f"--render={render}")
+    if render == "allow-listed":
+        assert report["unrendered"] == []
+        assert errors(report) == [
+            ("overlays/prod/length.yaml", 11, "KVCacheTooSmall"),
+            ("x/templates/engine.yaml", 15, "KVCacheTooSmall"),
+        ]
+        return
+    (said,) = report["unrendered"]
+    assert said["reason"].startswith("no chart and no kustomization is rendered, because this system offers neither")
+    assert [(each["file"], each["rendered_by"]) for each in report["documents"]] == [("base/deployment.yaml", None)]
+
+
+def test_what_a_program_sees_behind_each_wall(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    """A dynamically linked shell: it reads its folder and system libraries, and it starts no other program."""
+    require_walls(pytestconfig, confined.NAMESPACES, confined.LANDLOCK)
+    (tmp_path / "inside").write_text("hello\n")
+    (tmp_path.parent / f"outside-{tmp_path.name}").write_text("secret\n")
+    shell = Path("/bin/sh").resolve()
+    for wall in (confined.NAMESPACES, confined.LANDLOCK):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(programs, "wall", lambda wall=wall: wall)
+            for script, answer in {
+                f"read line < {tmp_path}/inside; echo $line $HOME": f"hello {tmp_path}/home\n".encode(),
+                f"read line < {tmp_path.parent}/outside-{tmp_path.name}; echo $line": None,
+                f"echo x > {tmp_path}/inside": None,
+                f"echo x > {tmp_path}/home/new": None,
+                "/bin/true": None,
+                f"{shell} -c :": None,
+                "(:)": None,
+            }.items():
+                done = programs.run_program(shell, ["-ec", script], tmp_path)
+                assert done == answer or (answer is None and isinstance(done, programs.Failed)), (wall, script, done)
+
+
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        ("transformers: [x.yaml]", "kvgate does not hand the field 'transformers' to kustomize"),
+        ("patches: [{Path: length.yaml}]", "kvgate does not hand the field 'Path' in patches[0] to kustomize"),
+        ("configurations: {a: b}", "Expected `array | null`, got `object` - at `$.configurations`"),
+    ],
+)
+def test_an_overlay_with_another_field_is_not_rendered(check: Check, field: str, reason: str) -> None:
+    files = {**OVERLAYS, "overlays/dev/kustomization.yaml": f"resources: [../../base]\n{field}\n"}
+    report = check(files)
+    (said,) = report["unrendered"]
+    assert said["reason"].startswith(
+        f"not rendered: kustomization.yaml: {reason}; if you trust it, render it yourself: "
+    )
+    assert check({}, "overlays/dev")["code"] == 2, "an error where somebody names it"
+
+
+def test_an_overlay_keeps_what_its_files_are_called(check: Check) -> None:
+    """Files above the overlay, keys of ConfigMaps, patches written in place, and fields of objects of another kind."""
+    fields = """\
+resources: [../../base]
+namespace: serving
+configurations: [../../shared/names.yaml]
+generatorOptions: {disableNameSuffixHash: true}
+configMapGenerator: [{name: c, files: [../../shared/a.txt, b=../../shared/a.txt], envs: [../../shared/length.env]}]
+patchesStrategicMerge:
+- |
+  apiVersion: apps/v1
+  kind: Deployment
+  metadata: {name: llama, labels: {a: b}}
+- ../../shared/patch.yaml
+"""
+    engine = ENGINE.replace("          args:\n", "          envFrom: [{configMapRef: {name: c}}]\n          args:\n")
+    files = {
+        **OVERLAYS, "base/deployment.yaml": engine.replace("=4096", "=$(LENGTH)"), "overlays/dev/kustomization.yaml": fields,
+        "shared/a.txt": "a", "shared/length.env": "LENGTH=40960\n", "shared/names.yaml": "nameReference: []\n",
+        "shared/patch.yaml": "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: llama, labels: {c: d}}\n",
+    }  # fmt: skip
+    report = check(files, "overlays/dev")
+    assert [(each["namespace"], each["verdict"]) for each in report["documents"]] == [("serving", "DoesNotFit")]
+
+
+def test_a_failure_names_the_files_of_the_checkout(check: Check) -> None:
+    files = {
+        **OVERLAYS,
+        "base/deployment.yaml": ENGINE,
+        "base/broken.yaml": "a: [\n",
+        "base/kustomization.yaml": "resources: [broken.yaml]\n",
+    }
+    report = check(files, "overlays/prod")
+    assert "broken.yaml" in json.dumps(report["unreadable"])
+    assert "kvgate-" not in json.dumps(report["unreadable"])

@@ -23,7 +23,7 @@ from kvgate.cli.terminal import for_file, show, show_error
 from kvgate.documents.bounded_files import write_text
 from kvgate.documents.discovery import CHART_FILE
 from kvgate.documents.origins import PathMap
-from kvgate.documents.paths import ChartOptions
+from kvgate.documents.paths import ChartOptions, Render
 from kvgate.rules.finding import Severity
 
 FORMATS = {
@@ -87,6 +87,18 @@ def _path_map(_: click.Context, __: click.Parameter, given: Sequence[str]) -> Pa
     return PathMap(folders=folders)
 
 
+def _helm_arguments(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Return files of values and other arguments."""
+    if not given:
+        return [], []
+    from kvgate.documents.helm import template_arguments
+
+    try:
+        return template_arguments(given)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @click.command(cls=Command)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", shell_complete=a_file)
 @with_engine_facts(found_from="PATH")
@@ -123,6 +135,14 @@ def _path_map(_: click.Context, __: click.Parameter, given: Sequence[str]) -> Pa
 )
 @click.option("--set", "sets", multiple=True, metavar="NAME=VALUE", help="One value for the charts among PATH.")
 @click.option(
+    "--helm-argument",
+    "helm_arguments",
+    multiple=True,
+    metavar="ARGUMENT",
+    callback=_helm_arguments,
+    help="One more argument of `helm template` for the charts among PATH, as in --helm-argument=--namespace=serving.",
+)
+@click.option(
     "--path-map",
     multiple=True,
     metavar="FROM=TO",
@@ -130,9 +150,12 @@ def _path_map(_: click.Context, __: click.Parameter, given: Sequence[str]) -> Pa
     help="Folder TO of the chart that `# Source:` comments of rendered manifests call FROM: findings are shown in its templates.",
 )
 @click.option(
-    "--render/--no-render",
-    default=True,
-    help="Render charts and kustomizations with helm, and kustomize or kubectl, where these are installed; default: --render.",
+    "--render",
+    type=click.Choice([mode.value for mode in Render]),
+    default=Render.SANDBOXED.value,
+    show_default=True,
+    help="Render charts and kustomizations with helm, and kustomize or kubectl, where these are installed: only in a sandbox of the "
+    "kernel, also where the system has none, or never.",
 )
 @click.option(
     "--nothing-is-fine", is_flag=True, help="Exit with code 0 where no vLLM engine is found: for hooks and pipelines."
@@ -163,8 +186,9 @@ def check(
     nothing_is_fine: bool,
     values: tuple[Path, ...],
     sets: tuple[str, ...],
+    helm_arguments: tuple[list[Path], list[str]],
     path_map: PathMap,
-    render: bool,
+    render: str,
     **options: Any,
 ) -> None:
     """Judge every vLLM engine in PATH: files, folders, or - for standard input.
@@ -177,9 +201,13 @@ def check(
     Exit code: 0 no engine is refused, 1 an engine is refused, or a document beside the engines cannot be read, 2 no engine could be
     judged.
     """
-    if (values or sets) and not any(Path(path, CHART_FILE).is_file() for path in paths):
-        raise click.UsageError("--values and --set are for charts, and no PATH is a folder with a Chart.yaml.")
-    charts = ChartOptions(is_rendered=render, values=values, sets=sets, path_map=path_map)
+    values = (*values, *helm_arguments[0])
+    arguments = (*(f"--set={each}" for each in sets), *helm_arguments[1])
+    if (values or arguments) and not any(Path(path, CHART_FILE).is_file() for path in paths):
+        raise click.UsageError(
+            "--values, --set and --helm-argument are for charts, and no PATH is a folder with a Chart.yaml."
+        )
+    charts = ChartOptions(render=Render(render), values=values, arguments=arguments, path_map=path_map)
     given = CheckOptions(charts=charts, **options)
     report = report_or_exit(paths, given)
     if write_baseline:
