@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.documents import confined, programs
+from kvgate.documents import confined, helm, programs
 from support.assets import require_assets, require_walls
 from support.command_line import invoked
 
@@ -411,3 +411,26 @@ def test_a_failure_names_the_files_of_the_checkout(check: Check) -> None:
     report = check(files, "overlays/prod")
     assert "broken.yaml" in json.dumps(report["unreadable"])
     assert "kvgate-" not in json.dumps(report["unreadable"])
+
+
+@pytest.mark.parametrize(
+    ("words", "values", "others"),
+    [
+        (["--values=a.yaml,b.yaml", "-f", "c.yaml"], ["a.yaml", "b.yaml", "c.yaml"], []),
+        (
+            ["--set-string", "a=b=c", "-n=x", "--include-crds"],
+            [],
+            ["--set-string=a=b=c", "--namespace=x", "--include-crds"],
+        ),
+        (["--post-renderer=./x"], None, "--post-renderer is not passed on to Helm"),
+        (["--include-crds=true"], None, "--include-crds is not passed on to Helm"),
+        (["../chart"], None, "../chart is not passed on to Helm"),
+        (["--set"], None, "--set needs a value"),
+    ],
+)
+def test_arguments_of_helm_template(words: list[str], values: list[str] | None, others: list[str] | str) -> None:
+    if values is None:
+        with pytest.raises(ValueError, match=str(others)):
+            helm.template_arguments(words)
+    else:
+        assert helm.template_arguments(words) == (list(map(Path, values)), others)
