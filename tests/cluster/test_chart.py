@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from controlplane.audit import AuditEvent
 from controlplane.certificates import write_certificates
-from controlplane.plane import AuditEvent, ControlPlane
+from controlplane.plane import ControlPlane
 from controlplane.programs import free_port, wait_until
 from fleet.fake_gpus import fake_gpu_node
 from kvgate.cluster.permissions import LEASE_RULES, RULES

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.plane import AuditEvent, ControlPlane
+from controlplane.audit import AuditEvent
+from controlplane.plane import ControlPlane
 from controlplane.programs import ControlPlaneError, wait_until
 from fleet.fake_gpus import fake_gpu_node
 from support.assets import require_assets

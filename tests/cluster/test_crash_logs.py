@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controlplane.plane import AuditEvent, ControlPlane
+from controlplane.audit import AuditEvent
+from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
 from fleet.doors import door
 from kvgate.calibration.shards import shard_name, shard_of

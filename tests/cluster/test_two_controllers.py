@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.plane import AuditEvent, ControlPlane
+from controlplane.audit import AuditEvent
+from controlplane.plane import ControlPlane
 from controlplane.programs import free_port, wait_until
 from fleet.doors import KVGATE, answers, scrape
 from kvgate.cluster import leases

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from controlplane.plane import AuditEvent, ControlPlane
+from controlplane.audit import AuditEvent
+from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
 from fleet.fake_gpus import fake_gpu_node
 

@@ -1,11 +1,15 @@
 """controlplane/programs.py and guard.py of tools/ with a stand-in for a real server: ports, readiness, and no survivors."""
 
+import contextlib
+import itertools
 import os
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,11 +18,13 @@ import pytest
 from controlplane import programs
 from controlplane.certificates import write_certificates
 from controlplane.guard import guarded
-from controlplane.programs import ControlPlaneError, Program, wait_until
+from controlplane.programs import ControlPlaneError, Program, free_port, free_ports, wait_until, work_of
 from support.processes import command_lines
 
 pytestmark = pytest.mark.slow
 
+IP_LOCAL_PORT_RANGE = 51
+"""Of linux/in.h, since Linux 6.3; an older kernel refuses the option, and the port is chosen from the usual range."""
 SERVER = """
 import http.server, os, ssl, sys
 try:
@@ -108,19 +114,67 @@ def test_a_death_is_told_with_the_end_of_the_log(make: Callable[[str], Program])
         program.wait_ready()
 
 
-def test_a_program_that_never_answers_is_given_up(
+def test_a_program_that_is_idle_and_never_answers_is_given_up(
     make: Callable[[str], Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = make("import time; print('thinking', flush=True); time.sleep(60)")
-    monkeypatch.setattr(programs, "READY_WITHIN_SECONDS", 0.5)
+    monkeypatch.setattr(programs, "IDLE_SECONDS", 0.5)
     program.start()
-    with pytest.raises(ControlPlaneError, match=r"not within 0\.5 s: server is ready; .*\nthinking"):
+    with pytest.raises(ControlPlaneError, match=r"the last 0\.5 s idle: server is ready; .*\nthinking"):
         program.wait_ready()
+
+
+def test_a_slow_program_that_logs_has_the_time_that_it_needs(
+    make: Callable[[str], Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slowly = "import time\nfor _ in range(40): print('migrating', flush=True); time.sleep(0.1)\n"
+    monkeypatch.setattr(programs, "IDLE_SECONDS", 2.0)
+    program = make(slowly + SERVER)
+    program.start()
+    program.wait_ready()
+
+
+def test_a_process_shows_that_it_works_by_its_log_and_by_cpu_of_its_own_or_of_its_children(tmp_path: Path) -> None:
+    log, burn = tmp_path / "log", "while True: pass"
+    in_a_child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
+    for code, works in ((burn, True), (in_a_child, True), ("import time; time.sleep(600)", False)):
+        process = subprocess.Popen(guarded([sys.executable, "-c", code], tmp_path))
+        try:
+            wait_until(lambda pid=process.pid, works=works: (work_of(pid, log)[1] > 0) is works, "it burns CPU")
+        finally:
+            process.terminate()
+            process.wait()
+    log.write_text("said")
+    assert work_of(process.pid, log) == (4, 0, 0)
 
 
 def test_waiting_says_for_what() -> None:
     with pytest.raises(ControlPlaneError, match=r"not within 0\.1 s: the moon is full"):
         wait_until(lambda: False, "the moon is full", within_seconds=0.1)
+
+
+def test_progress_prolongs_a_wait_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.monotonic()
+    wait_until(
+        lambda: time.monotonic() > began + 0.5, "it is done", within_seconds=0.2, progress=itertools.count().__next__
+    )
+    monkeypatch.setattr(programs, "GIVE_UP_SECONDS", 0.3)
+    with pytest.raises(ControlPlaneError, match=r"the last 0\.2 s idle: it is done"):
+        wait_until(lambda: False, "it is done", within_seconds=0.2, progress=itertools.count().__next__)
+
+
+def test_a_free_port_is_given_to_nobody_else_and_servers_can_bind_it() -> None:
+    port = free_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            other.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, struct.pack("=I", port << 16 | port))
+            other.bind(("127.0.0.1", 0))
+        assert other.getsockname()[1] != port, "even where no other port is left"
+    with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
+        assert len({*free_ports(20), port}) == 21
 
 
 def test_a_program_survives_the_thread_that_started_it_but_not_the_killed_process(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@
 `full=False` starts etcd and the API server only: enough for CRDs, webhooks and RBAC. From a shell,
 `PYTHONPATH=tools python -m controlplane.plane` runs one in the foreground until Ctrl-C.
 
-Everything lives in one temporary folder and on 127.0.0.1. No program outlives the Python process (see guard.py). When a
-start fails, a program dies or the `with` body raises, the logs stay and the error says where; else all is removed.
+Everything lives in one temporary folder and on 127.0.0.1. No program outlives the Python process (see guard.py). A start that fails
+is tried once more. When it fails again, a program dies or the `with` body raises, the logs stay and the error says where; else all is
+removed. With KVGATE_LOGS the folder is made there and not in the folder for temporary files.
 """
 
 from __future__ import annotations
@@ -17,33 +18,31 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
+import http.client
 import json
+import os
+import random
 import secrets
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from controlplane.audit import AUDIT_POLICY, AuditEvent, audit_events
 from controlplane.build import BuildError, ensure_assets
 from controlplane.certificates import write_certificates
-from controlplane.programs import ControlPlaneError, Program, http_answer, wait_until
+from controlplane.programs import IDLE_SECONDS, PATIENCE_SECONDS, ControlPlaneError, Program, http_answer, wait_until
 
-PROGRAMS = ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok")
+API_PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
+PROGRAMS = (*API_PROGRAMS, "kube-controller-manager", "kube-scheduler", "kwok")
 STAGES = Path(__file__).resolve().parent / "stages.yaml"
-AUDIT_POLICY = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived", "ResponseStarted"],  # one event per request
-    "rules": [{"level": "Metadata"}],
-}
 ADMINISTRATOR = "kvgate-admin"
 IDLE_CONTROLLERS = (
     "node-ipam-controller",
@@ -54,42 +53,9 @@ IDLE_CONTROLLERS = (
     "endpointslice-controller",
     "endpointslice-mirroring-controller",
 )
-WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditEvent:
-    """One answered request, as the API server's audit log has it."""
-
-    user: str
-    user_agent: str
-    verb: str
-    code: int
-    group: str
-    resource: str
-    subresource: str
-    namespace: str
-    name: str
-    time: str
-    """When it arrived, in UTC to the microsecond."""
-
-    @property
-    def is_write(self) -> bool:
-        return self.verb in WRITES
-
-    @classmethod
-    def parse(cls, line: str) -> AuditEvent:
-        event = json.loads(line)
-        target = event.get("objectRef", {})
-        return cls(
-            user=event["user"].get("username", ""),
-            user_agent=event.get("userAgent", ""),
-            verb=event["verb"],
-            code=event.get("responseStatus", {}).get("code", 0),
-            group=target.get("apiGroup", ""),
-            **{key: target.get(key, "") for key in ("resource", "subresource", "namespace", "name")},
-            time=event["requestReceivedTimestamp"],
-        )
+POD_NETWORKS = tuple(f"127.{number}.0.0" for number in range(64, 192))
+CLAIM_PORT = 20249
+"""UDP port; the control plane that has it on the first address of a pod network has that network."""
 
 
 class ControlPlane:
@@ -99,20 +65,42 @@ class ControlPlane:
         self._assets = assets
         self._full = full
         self._token = secrets.token_urlsafe(24)
-        self._programs: dict[str, Program] = {}
-        self.pod_network = f"127.{64 + secrets.randbelow(128)}.0.0/16"
-        """Range of the pods' addresses. It is on the loopback, so that a scrape of a pod never leaves this machine; control planes that
-        run side by side have different ranges."""
+        self._folder: Path
+        self._tls: ssl.SSLContext
+        self._programs: dict[str, Program]
+        self._pod_network: socket.socket
+        """Its address is that of the range of the pods' addresses. The range is on the loopback, so that a scrape of a pod never leaves
+        this machine, and no other control plane has it while the socket is open."""
+        self.keeps_logs = False
+        """Set where something failed that the `with` body does not raise, such as one test of several."""
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def __enter__(self) -> Self:
+        """Start it. A start that fails is tried once more, in another folder and on other ports."""
+        for name in PROGRAMS if self._full else API_PROGRAMS:
+            if not (self._assets / name).is_file():
+                raise ControlPlaneError(f"{self._assets / name}: no such program; `make tools` builds it")
+        try:
+            self._begin()
+        except (ControlPlaneError, OSError) as error:
+            first = "\n".join([f"the first start: {error}", *error.__notes__])
+            print(f"the control plane is started once more; {first}", file=sys.stderr, flush=True)
+            try:
+                self._begin()
+            except BaseException as second:
+                second.add_note(first)
+                raise
+        return self
+
+    def _begin(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="kvgate-plane-", dir=os.environ.get("KVGATE_LOGS")))
+        self._programs, self._pod_network = {}, _claimed_network()
         try:
             self._start()
         except BaseException as error:
             self._end(error)
             raise
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         deaths = self.deaths()
@@ -131,16 +119,19 @@ class ControlPlane:
         """Stop everything; what went wrong keeps its logs (Ctrl-C is nothing that went wrong)."""
         for program in self._programs.values():
             program.kill()
-        if error is None or isinstance(error, KeyboardInterrupt):
+        self._pod_network.close()
+        if isinstance(error, KeyboardInterrupt) or not (error or self.keeps_logs):
             shutil.rmtree(self._folder)
             return
-        for entry in set(self._folder.iterdir()) - {self._logs}:
+        for entry in set(self._folder.iterdir()) - {self.logs}:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        error.add_note(f"logs of the control plane: {self._logs}")
+        if error:
+            error.add_note(f"logs of the control plane: {self.logs}")
 
     def _start(self) -> None:
-        self._logs.mkdir()
+        self.logs.mkdir()
         write_certificates(self._folder)
+        self._tls = ssl.create_default_context(cafile=str(self._folder / "ca.crt"))
         self._write("audit-policy.json", json.dumps(AUDIT_POLICY))
         self._write("admission.json", json.dumps(self._admission_configuration()))
         self._write("webhooks.kubeconfig", json.dumps(self._webhook_identity()))
@@ -148,7 +139,7 @@ class ControlPlane:
         self._run("etcd", self._etcd_flags, "/readyz").wait_ready()
         self._run("kube-apiserver", self._apiserver_flags, "/readyz").wait_ready()
         self._write_kubeconfig(self.kubeconfig.name, self._token)
-        self._wait_for_object("/api/v1/namespaces/default")
+        self._wait_for_object("/api/v1/namespaces/default", "kube-apiserver")
         if self._full:
             self._start_controllers()
 
@@ -161,19 +152,31 @@ class ControlPlane:
         ]
         for program in programs:
             program.wait_ready()
-        self._wait_for_object("/api/v1/namespaces/default/serviceaccounts/default")
+        self._wait_for_object("/api/v1/namespaces/default/serviceaccounts/default", "kube-controller-manager")
 
     def _run(self, name: str, flags: Callable[[int], Sequence[str]], health_path: str) -> Program:
         binary = self._assets / name
-        if not binary.is_file():
-            raise ControlPlaneError(f"{binary}: no such program; `make tools` builds it")
         program = Program(binary=binary, flags=flags, health_path=health_path, folder=self._folder, tls=self._tls)
         self._programs[name] = program
         program.start()
         return program
 
-    def _wait_for_object(self, path: str) -> None:
-        wait_until(lambda: self._request("GET", path)[0] == 200, f"GET {path} finds it")
+    def _wait_for_object(self, path: str, maker: str) -> None:
+        """Wait until this program has made it, as long as every program lives."""
+        wait_until(
+            lambda: self.deaths() or self._finds(path),
+            f"GET {path} finds it",
+            within_seconds=IDLE_SECONDS,
+            progress=self._programs[maker].work,
+        )
+        if deaths := self.deaths():
+            raise ControlPlaneError("\n".join(deaths))
+
+    def _finds(self, path: str) -> bool:
+        try:
+            return self._request("GET", path)[0] == 200
+        except (OSError, http.client.HTTPException):  # a server under load answers the next one
+            return False
 
     def stop_apiserver(self) -> None:
         """Kill it, as if its machine had gone; the other programs keep trying to reach it."""
@@ -194,12 +197,6 @@ class ControlPlane:
         """Write the log that `kubectl logs` shows for every container, in the format of container runtimes."""
         lines = (f"2026-01-01T00:00:00.000000000Z stdout F {line}\n" for line in text.splitlines())
         self._container_log.write_text("".join(lines), encoding="utf-8")
-
-    @property
-    def pod_cidr(self) -> str:
-        """Range of the pods' addresses. It is on the loopback, so that a test can serve in place of a pod; no two planes have the same."""
-        high, low = divmod(self._programs["kube-apiserver"].port, 256)
-        return f"127.{high}.{low}.1/24"
 
     @property
     def ca_pem(self) -> str:
@@ -235,7 +232,7 @@ class ControlPlane:
         options = [f"--kubeconfig={kubeconfig or self.kubeconfig}", f"--cache-dir={self._folder / 'kubectl'}"]
         result = subprocess.run(
             [self._assets / "kubectl", *options, *arguments],
-            input=input or "", text=True, capture_output=True, check=False, timeout=60,
+            input=input or "", text=True, capture_output=True, check=False, timeout=PATIENCE_SECONDS,
         )  # fmt: skip
         if check and result.returncode:
             raise ControlPlaneError(f"kubectl {' '.join(arguments)} ended with {result.returncode}: {result.stderr}")
@@ -247,28 +244,18 @@ class ControlPlane:
 
     def audit(self) -> Iterator[AuditEvent]:
         """Every request answered so far; a request's own event may come a moment after its answer."""
-        with (self._logs / "audit.log").open(encoding="utf-8") as log:
-            for line in log:
-                if line.endswith("\n"):  # else it is being written
-                    yield AuditEvent.parse(line)
+        return audit_events(self.logs / "audit.log")
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @cached_property
-    def _folder(self) -> Path:
-        return Path(tempfile.mkdtemp(prefix="kvgate-plane-"))
-
     @property
-    def _logs(self) -> Path:
+    def logs(self) -> Path:
+        """Folder of the programs' logs and of the audit log."""
         return self._folder / "logs"
 
     @property
     def _container_log(self) -> Path:
         return self._folder / "container.log"
-
-    @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=str(self._folder / "ca.crt"))
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
@@ -334,7 +321,7 @@ class ControlPlane:
             "--kubelet-preferred-address-types=InternalIP",  # the names of fake nodes lead nowhere
             f"--admission-control-config-file={self._folder / 'admission.json'}",
             f"--audit-policy-file={self._folder / 'audit-policy.json'}",
-            f"--audit-log-path={self._logs / 'audit.log'}",
+            f"--audit-log-path={self.logs / 'audit.log'}",
             "--audit-log-maxsize=100000",  # MB: one file, never rotated
             "--v=1",
             *without_controllers,
@@ -394,9 +381,20 @@ class ControlPlane:
             f"--config={self._write('container-logs.json', json.dumps(self._container_logs()))}",
             "--node-ip=127.0.0.1",
             f"--node-port={port}",
-            f"--cidr={self.pod_cidr}",
-            f"--cidr={self.pod_network}",
+            f"--cidr={self._pod_network.getsockname()[0]}/16",
         ]
+
+
+def _claimed_network() -> socket.socket:
+    claim = socket.socket(type=socket.SOCK_DGRAM)
+    for network in random.sample(POD_NETWORKS, len(POD_NETWORKS)):
+        with contextlib.suppress(OSError):
+            claim.bind((network, CLAIM_PORT))
+            return claim
+    claim.close()
+    raise ControlPlaneError(
+        f"UDP port {CLAIM_PORT} is taken on every pod network, {POD_NETWORKS[0]} to {POD_NETWORKS[-1]}"
+    )
 
 
 def main() -> int:

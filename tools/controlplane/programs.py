@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import http.client
 import os
@@ -17,36 +18,86 @@ from controlplane.guard import guarded
 
 LOG_TAIL_LINES = 20
 PORT_ATTEMPTS = 5
-READY_WITHIN_SECONDS = 60.0
+IDLE_SECONDS = 60.0
+"""A program that is not ready hangs when it has neither logged nor used a second of CPU for so long."""
+GIVE_UP_SECONDS = 900.0
+"""Work that goes on for so long leads nowhere."""
+PATIENCE_SECONDS = 240.0
+"""For what has no progress that could be seen. A wait that succeeds ends at once, so only a failure takes so long."""
 POLL_SECONDS = 0.05
+SLOWEST_POLL_SECONDS = 0.5
 
 
 class ControlPlaneError(Exception):
     """A program which did not start, or ended when nobody asked it to."""
 
 
+_reserved: list[socket.socket] = []
+"""Bound, so that the kernel gives their ports to nobody else; not listening, so that a server which reuses addresses may bind them."""
+
+
+@atexit.register
+def _release() -> None:
+    while _reserved:
+        _reserved.pop().close()
+
+
 def free_port() -> int:
-    """A port that was free a moment ago; whoever binds it must be ready to lose the race."""
+    """A port of the loopback that the kernel gives to nobody else while this process lives; servers that set SO_REUSEADDR can bind it."""
     (port,) = free_ports(1)
     return port
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Ports that were free a moment ago, no two alike: each is held until all are known."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in sockets:
-            listener.bind(("127.0.0.1", 0))
-        return tuple(listener.getsockname()[1] for listener in sockets)
+    """Several such ports, no two alike."""
+    fresh = [socket.socket() for _ in range(count)]
+    _reserved.extend(fresh)
+    for each in fresh:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        each.bind(("127.0.0.1", 0))
+    return tuple(each.getsockname()[1] for each in fresh)
 
 
-def wait_until(condition: Callable[[], object], what: str, *, within_seconds: float = 60.0) -> None:
-    """Poll until the condition holds; `what` completes the sentence 'not within N s: ...'."""
-    deadline = time.monotonic() + within_seconds
+def wait_until(
+    condition: Callable[[], object],
+    what: str,
+    *,
+    within_seconds: float = PATIENCE_SECONDS,
+    progress: Callable[[], object] | None = None,
+) -> None:
+    """Poll until the condition holds; `what` completes the sentence 'not within N s: ...'.
+
+    With `progress`, the seconds count from the last change of its answer: a slow machine has the time that it needs.
+    """
+    began = since = time.monotonic()
+    seen = progress() if progress else None
     while not condition():
-        if time.monotonic() > deadline:
-            raise ControlPlaneError(f"not within {within_seconds:g} s: {what}")
-        time.sleep(POLL_SECONDS)
+        now = time.monotonic()
+        if progress and now - began < GIVE_UP_SECONDS and (found := progress()) != seen:
+            seen, since = found, now
+        if now - since > within_seconds:
+            waited = f"{now - began:.0f} s, the last {within_seconds:g} s idle" if progress else f"{within_seconds:g} s"
+            raise ControlPlaneError(f"not within {waited}: {what}")
+        time.sleep(min(max(POLL_SECONDS, (now - began) / 10), SLOWEST_POLL_SECONDS))
+
+
+def work_of(pid: int, log: Path) -> tuple[int, int, int]:
+    """Bytes that a process has logged, and of it and its descendants: whole seconds of CPU, and page faults that read the disk."""
+    logged = log.stat().st_size if log.exists() else 0
+    ticks, faults = _used(pid)
+    return logged, ticks // os.sysconf("SC_CLK_TCK"), faults
+
+
+def _used(pid: int) -> tuple[int, int]:
+    """Ticks of CPU and major page faults of a process, of its descendants, and of those that have ended (proc_pid_stat(5))."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        lists = [path.read_text(encoding="utf-8") for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:  # it has ended
+        return 0, 0
+    children = [_used(int(child)) for child in " ".join(lists).split()]
+    ticks, faults = sum(map(int, fields[11:15])), sum(map(int, fields[9:11]))
+    return ticks + sum(each[0] for each in children), faults + sum(each[1] for each in children)
 
 
 def http_answer(
@@ -57,9 +108,9 @@ def http_answer(
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
-    timeout_seconds: float = 10.0,
+    timeout_seconds: float = 60.0,
 ) -> tuple[int, bytes]:
-    """Status and body from the loopback, past any proxy of the environment."""
+    """Status and body from the loopback, past any proxy of the environment; OSError or HTTPException where there is no answer."""
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=timeout_seconds, context=tls)
     with contextlib.closing(connection):
         connection.request(method, path, body=body, headers=dict(headers or {}))
@@ -107,7 +158,7 @@ class Program:
                 return
             if "address already in use" not in self.last_words() or attempt == PORT_ATTEMPTS - 1:
                 raise ControlPlaneError(self.death())
-            self.log.unlink()
+            self.log.rename(self.log.with_suffix(f".{attempt}.log"))
             self.port = 0
             self.start()
 
@@ -116,14 +167,19 @@ class Program:
             wait_until(
                 lambda: self.died or self._answers(),
                 f"{self.binary.name} is ready",
-                within_seconds=READY_WITHIN_SECONDS,
+                within_seconds=IDLE_SECONDS,
+                progress=self.work,
             )
         except ControlPlaneError as error:
             raise ControlPlaneError(f"{error}; {self.last_words()}") from None
 
+    def work(self) -> tuple[int, int, int]:
+        """Return what grows while it works."""
+        return work_of(self._process.pid, self.log) if self._process else (0, 0, 0)
+
     def _answers(self) -> bool:
         try:
-            return http_answer(self.port, self.health_path, tls=self.tls, timeout_seconds=1.0)[0] == 200
+            return http_answer(self.port, self.health_path, tls=self.tls, timeout_seconds=10.0)[0] == 200
         except (OSError, http.client.HTTPException):
             return False
 
