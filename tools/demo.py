@@ -19,7 +19,7 @@ from controlplane.certificates import write_certificates
 from controlplane.plane import PROGRAMS, ControlPlane
 from controlplane.programs import ControlPlaneError, free_port, free_ports, wait_until
 from controlplane.prometheus import PrometheusError
-from fleet.doors import DoorError, answers, door, scrape
+from fleet.doors import DoorError, door, scrape, wait_ready
 from fleet.fake_gpus import fake_gpu_node
 from fleet.local_webhook import webhook_configuration
 
@@ -138,8 +138,8 @@ def webhook(
     listening = ("--host", "127.0.0.1", "--port", str(port))
     options = (*listening, "--metrics-host", metrics_host, "--metrics-port", str(metrics_port))
     tls = ("--tls-cert", str(folder / "tls.crt"), "--tls-key", str(folder / "tls.key"))
-    with door("webhook", folder / "webhook.log", *options, *tls):
-        wait_until(lambda: answers(metrics_port, "/readyz", host=metrics_host), "the webhook is ready")
+    with door("webhook", log := folder / "webhook.log", *options, *tls) as process:
+        wait_ready("webhook", process, log, metrics_port, host=metrics_host)
         plane.apply(webhook_configuration(assets, ca_pem=(folder / "ca.crt").read_text(), port=port))
         wait_until(lambda: refuses(plane), "the API server asks the webhook")
         say("ready; the API server asks it")
@@ -158,8 +158,8 @@ def controller(plane: ControlPlane, folder: Path, *more: str, metrics: tuple[str
     title("kvgate controller: started")
     host, port = metrics or ("127.0.0.1", free_port())
     options = ("--metrics-host", host, "--metrics-port", str(port), "--kubeconfig", str(plane.kubeconfig), *more)
-    with door("controller", folder / "controller.log", *options):
-        wait_until(lambda: answers(port, "/readyz", host=host), "the controller is ready")
+    with door("controller", log := folder / "controller.log", *options) as process:
+        wait_ready("controller", process, log, port, host=host)
         say("ready")
         yield port
 
@@ -183,7 +183,7 @@ def apply_samples(plane: ControlPlane) -> None:
 def show_state(plane: ControlPlane) -> None:
     """Conditions, effective values, scheduled pods."""
     title("kubectl get infd,pods")
-    wait_until(lambda: settled(plane), "every object has its verdict and its pods are ready", within_seconds=40)
+    wait_until(lambda: settled(plane), "every object has its verdict and its pods are ready")
     say(plane.kubectl("get", "infd,pods", "-o", "wide").stdout)
     adjusted = plane.kubectl(
         "get", "infd", "qwen3-32b", "-o", "jsonpath={.spec.vllm.maxNumSeqs} {.status.effective.maxNumSeqs}"
@@ -218,9 +218,7 @@ def show_metrics(port: int) -> None:
     """Print the metrics that Prometheus scrapes; the controller renews them once a second."""
     title(f"The controller's metrics (http://127.0.0.1:{port}/metrics)")
     rendered = ("llama-3-1-8b", "llama-3-1-70b", "qwen3-6-27b", "qwen3-32b", "qwen3-8b")
-    wait_until(
-        lambda: all(headroom_of(port, name) for name in rendered), "each one's headroom is scraped", within_seconds=10
-    )
+    wait_until(lambda: all(headroom_of(port, name) for name in rendered), "each one's headroom is scraped")
     shown = ("kvgate_kv_cache_headroom_bytes{", "kvgate_deployment_info{")
     say("\n".join(line for line in scrape(port).splitlines() if line.startswith(shown)))
 

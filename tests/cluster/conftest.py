@@ -1,7 +1,7 @@
 """The beginning of most tests of a control plane: the plane, a controller, and the objects that it serves."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,26 @@ from support.assets import require_assets
 from support.doors import Door, running
 from support.inference import Objects, install
 
+TEST_SECONDS = 1200
+"""For a test alone: the start of a control plane that its file shares is limited by progress, and each wait has its own limit."""
 CONTROLLER_OPTIONS = ("--metrics-host=127.0.0.1", "--resync-seconds=2", "--observe-seconds=1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("cluster"):
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS, func_only=True))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep the logs of the control plane of a test that fails, and say where they are."""
+    report = yield
+    plane = getattr(item, "funcargs", {}).get("plane")
+    if report.failed and isinstance(plane, ControlPlane):
+        plane.keeps_logs = True
+        report.sections.append(("logs of the control plane and the controller", str(plane.logs)))
+    return report
 
 
 @pytest.fixture(scope="module")

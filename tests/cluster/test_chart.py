@@ -92,7 +92,7 @@ def install(installed: Installation) -> None:
 
 
 def where(installed: Installation) -> list[str]:
-    return [f"--namespace={NAMESPACE}", f"--kubeconfig={installed.plane.kubeconfig}", "--wait", "--timeout=60s"]
+    return [f"--namespace={NAMESPACE}", f"--kubeconfig={installed.plane.kubeconfig}", "--wait", "--timeout=240s"]
 
 
 def lead_webhook_here(installed: Installation) -> None:
@@ -127,7 +127,7 @@ def test_helm_installed_it_and_everything_became_ready(installation: Installatio
 
 
 def test_the_crd_is_served_and_explains_itself(plane: ControlPlane) -> None:
-    plane.kubectl("wait", "crd/inferencedeployments.kvgate.io", "--for=condition=Established", "--timeout=30s")
+    plane.kubectl("wait", "crd/inferencedeployments.kvgate.io", "--for=condition=Established", "--timeout=240s")
     assert "prompt and output together" in plane.kubectl("explain", "infd.spec.vllm.maxModelLen").stdout
 
 
@@ -207,7 +207,7 @@ def test_without_a_webhook_a_spec_stays_as_it_is_and_all_else_goes_on(installati
     refused = plane.kubectl("patch", "-f", sample, "--type=merge", "-p", edit, check=False)
     assert 'failed calling webhook "validate.inferencedeployments.kvgate.io"' in refused.stderr
     plane.kubectl("annotate", "-f", sample, "example.com/note=1")
-    plane.kubectl("delete", "-f", sample, "--timeout=30s")
+    plane.kubectl("delete", "-f", sample, "--timeout=240s")
 
 
 def test_a_namespace_can_opt_out(installation: Installation) -> None:
@@ -228,13 +228,13 @@ def serve_one(installation: Installation, in_namespace: str, *options: str) -> l
     token = plane.kubeconfig_for("kvgate-controller", NAMESPACE)
     with installation.webhook(), running("controller", *options, "--observe-seconds=1", kubeconfig=token) as door:
         plane.kubectl("apply", "-f", sample, *there)
-        plane.kubectl("wait", "-f", sample, *there, "--for=condition=Accepted", "--timeout=30s")
-        wait_until(lambda: installation.get("deployments", *there)["items"], "its Deployment exists", within_seconds=30)
-        wait_until(lambda: door.count("kvgate_pod_scrapes_total"), "its pod is asked", within_seconds=30)
+        plane.kubectl("wait", "-f", sample, *there, "--for=condition=Accepted", "--timeout=240s")
+        wait_until(lambda: installation.get("deployments", *there)["items"], "its Deployment exists")
+        wait_until(lambda: door.count("kvgate_pod_scrapes_total"), "its pod is asked")
         crash(plane, installation.get("pods", *there)["items"][0], crashed(), restarts=2)
-        plane.kubectl("wait", "-f", sample, *there, "--for=condition=Stalled", "--timeout=30s")
+        plane.kubectl("wait", "-f", sample, *there, "--for=condition=Stalled", "--timeout=240s")
         plane.kubectl("patch", "-f", sample, *there, "--type=merge", "-p", '{"spec": {"vllm": {"maxNumSeqs": 2}}}')
-        wait_until(lambda: settled(installation, sample, there), "the change is judged", within_seconds=30)
+        wait_until(lambda: settled(installation, sample, there), "the change is judged")
         plane.kubectl("delete", "-f", sample, *there)
     events = itertools.islice(plane.audit(), before, None)
     return [event for event in events if event.user == CONTROLLER and event.resource]
@@ -290,7 +290,7 @@ def test_a_second_release_of_the_same_name_lives_beside_the_first(installation: 
     options = ["--set=watchNamespaces={second},crds.enabled=false", "--set=webhook.certs.mode=provided"]
     plane.apply(namespace("second"))
     authority = f"--set-file=webhook.certs.caBundle={installation.certificates / 'ca.crt'}"
-    place = [f"--namespace={there}", f"--kubeconfig={plane.kubeconfig}", "--wait", "--timeout=60s"]
+    place = [f"--namespace={there}", f"--kubeconfig={plane.kubeconfig}", "--wait", "--timeout=240s"]
     values = [*options, "--set=webhook.certs.secretName=webhook-tls", authority]
     helm(installation.helm, "install", "kvgate", CHART, *place, *values)
     found = {each["metadata"]["name"] for each in installation.get("validatingwebhookconfigurations")["items"]}

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from controlplane.plane import ControlPlane
-from controlplane.programs import free_port, wait_until
+from controlplane.programs import PATIENCE_SECONDS, free_port, wait_until
 from fleet.doors import KVGATE, answers, door
 from kvgate.cluster.permissions import LEASE_RULES, RULES
 from support.assets import require_assets
@@ -98,7 +98,7 @@ def test_a_missing_right_to_write_the_status_is_logged_and_nothing_crashes(
     with door("controller", log, LOOPBACK, "--metrics-port=0", f"--kubeconfig={kubeconfig}") as process:
         plane.apply(inference_deployment("mute"))
         words = ('"verb": "patch"', '"resource": "inferencedeployments.kvgate.io/status"', '"name": "mute"')
-        wait_until(lambda: log_has(log, *words), "the log names verb and resource", within_seconds=20)
+        wait_until(lambda: log_has(log, *words), "the log names verb and resource")
         wait_until(lambda: objects.find("deployment", "mute"), "the pods are rendered all the same")
         assert process.poll() is None
 
@@ -108,11 +108,11 @@ def test_a_missing_right_to_watch_keeps_it_from_being_ready_and_says_so(plane: C
     port = free_port()
     with door("controller", log, LOOPBACK, f"--metrics-port={port}", f"--kubeconfig={kubeconfig}"):
         said = ("cannot work yet", "list deployments.apps", "role lacks a rule")
-        wait_until(lambda: log_has(log, *said), "the log says what is missing", within_seconds=20)
+        wait_until(lambda: log_has(log, *said), "the log says what is missing")
         assert answers(port, "/livez")
         assert not answers(port, "/readyz")
         plane.apply(role("no-list"))
-        wait_until(lambda: answers(port, "/readyz"), "it works once the right is there", within_seconds=30)
+        wait_until(lambda: answers(port, "/readyz"), "it works once the right is there")
 
 
 def test_without_an_event_right_everything_else_works(plane: ControlPlane, objects: Objects) -> None:
@@ -126,7 +126,7 @@ def test_without_an_event_right_everything_else_works(plane: ControlPlane, objec
                 for e in plane.audit()
             )
 
-        wait_until(denied, "the API server denied an event", within_seconds=10)
+        wait_until(denied, "the API server denied an event")
     assert objects.events("silent") == []
 
 
@@ -135,7 +135,7 @@ def test_an_outage_of_the_api_server_is_survived(plane: ControlPlane, objects: O
     log = tmp_path / "log"
     options = (LOOPBACK, f"--metrics-port={port}", f"--kubeconfig={plane.kubeconfig}", "--resync-seconds=5")
     with door("controller", log, *options) as process:
-        wait_until(lambda: answers(port, "/readyz"), "it is ready", within_seconds=20)
+        wait_until(lambda: answers(port, "/readyz"), "it is ready")
         plane.apply(inference_deployment("survivor"))
         objects.wait_for("survivor", "Ready", "True")
         plane.stop_apiserver()
@@ -147,8 +147,8 @@ def test_an_outage_of_the_api_server_is_survived(plane: ControlPlane, objects: O
             plane.start_apiserver()  # the tests after this one need it
         plane.apply(inference_deployment("late"))
         objects.patch("survivor", {"spec": {"vllm": {"maxNumSeqs": 3}}})
-        objects.wait_for("late", "Ready", "True", within_seconds=60)
-        objects.wait_for("survivor", "Ready", "True", within_seconds=60)
+        objects.wait_for("late", "Ready", "True")
+        objects.wait_for("survivor", "Ready", "True")
         arguments = objects.get("deployment", "survivor")["spec"]["template"]["spec"]["containers"][0]["args"]
         assert "--max-num-seqs=3" in arguments
 
@@ -182,7 +182,7 @@ def test_without_the_crd_it_says_what_to_do_and_ends_with_1(pytestconfig: pytest
     with ControlPlane(require_assets(pytestconfig), full=False) as bare:
         said = subprocess.run(
             [KVGATE, "controller", LOOPBACK, "--metrics-port=0", f"--kubeconfig={bare.kubeconfig}"],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
     assert said.returncode == 1
     assert "install the CustomResourceDefinition of kvgate first" in said.stderr
@@ -194,7 +194,7 @@ def test_without_a_cluster_it_says_what_to_do_and_ends_with_1(tmp_path: Path) ->
     for options, words in (([], "not in a cluster"), ([f"--kubeconfig={missing}"], str(missing))):
         said = subprocess.run(
             [KVGATE, "controller", LOOPBACK, "--metrics-port=0", *options],
-            env=environment, capture_output=True, text=True, timeout=60, check=False,
+            env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
         assert said.returncode == 1
         assert words in said.stderr
@@ -206,7 +206,7 @@ def test_it_stops_quickly_and_with_0_when_told_to(plane: ControlPlane, number: s
     port = free_port()
     command = [KVGATE, "controller", LOOPBACK, f"--metrics-port={port}", f"--kubeconfig={plane.kubeconfig}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        wait_until(lambda: answers(port, "/readyz"), "it is ready", within_seconds=20)
+        wait_until(lambda: answers(port, "/readyz"), "it is ready")
         began = time.monotonic()
         process.send_signal(number)
         _, log = process.communicate(timeout=25)
@@ -226,7 +226,7 @@ command.main(sys.argv[1:])
 """
     said = subprocess.run(
         [sys.executable, "-c", code, LOOPBACK, "--metrics-port=0", f"--kubeconfig={plane.kubeconfig}"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
     assert said.returncode == 1
     assert "kopf's thread has ended by itself" in said.stderr

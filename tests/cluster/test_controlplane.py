@@ -85,17 +85,17 @@ def test_the_api_answers_with_the_version_of_the_binary(plane: ControlPlane, ass
 def test_a_deployment_with_gpus_is_scheduled_on_a_fake_node_and_becomes_available(plane: ControlPlane) -> None:
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "vllm"}}, "template": pod_template(4)}
     plane.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "fits"}, "spec": spec})
-    plane.kubectl("wait", "deployment/fits", "--for=condition=Available", "--timeout=30s")
+    plane.kubectl("wait", "deployment/fits", "--for=condition=Available", "--timeout=240s")
     pods = json.loads(plane.kubectl("get", "pods", "-l", "app=vllm", "-o", "json").stdout)["items"]
     assert {pod["spec"]["nodeName"] for pod in pods} == {"gpu-0"}
     assert all(ip_address(pod["status"]["podIP"]).is_loopback for pod in pods)
-    plane.kubectl("delete", "deployment/fits", "--cascade=foreground", "--timeout=30s")
+    plane.kubectl("delete", "deployment/fits", "--cascade=foreground", "--timeout=240s")
     assert plane.kubectl("get", "pods", "-l", "app=vllm", "-o", "name").stdout == ""
 
 
 def test_a_pod_asking_for_more_gpus_than_a_node_has_stays_pending(plane: ControlPlane) -> None:
     plane.apply({"apiVersion": "v1", "kind": "Pod", **pod_template(9), "metadata": {"name": "too-big"}})
-    plane.kubectl("wait", "pod/too-big", "--for=condition=PodScheduled=False", "--timeout=30s")
+    plane.kubectl("wait", "pod/too-big", "--for=condition=PodScheduled=False", "--timeout=240s")
     assert "Insufficient nvidia.com/gpu" in plane.kubectl("get", "pod/too-big", "-o", "yaml").stdout
     plane.kubectl("delete", "pod/too-big", "--now")
 
@@ -103,13 +103,13 @@ def test_a_pod_asking_for_more_gpus_than_a_node_has_stays_pending(plane: Control
 def test_the_pod_of_a_job_succeeds(plane: ControlPlane) -> None:
     template = {"spec": {"containers": [{"name": "load", "image": "load"}], "restartPolicy": "Never"}}
     plane.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "load"}, "spec": {"template": template}})
-    plane.kubectl("wait", "job/load", "--for=condition=Complete", "--timeout=30s")
+    plane.kubectl("wait", "job/load", "--for=condition=Complete", "--timeout=240s")
 
 
 def test_a_node_that_lost_its_heartbeat_is_made_ready_again(plane: ControlPlane) -> None:
     lost = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}
     plane.kubectl("patch", "node/gpu-0", "--subresource=status", "-p", json.dumps(lost))
-    plane.kubectl("wait", "node/gpu-0", "--for=condition=Ready", "--timeout=30s")
+    plane.kubectl("wait", "node/gpu-0", "--for=condition=Ready", "--timeout=240s")
 
 
 def test_what_an_owner_owns_goes_with_it(plane: ControlPlane) -> None:
@@ -129,7 +129,7 @@ def test_the_audit_log_counts_a_write_and_names_who_did_it(plane: ControlPlane) 
     def writes() -> list[AuditEvent]:
         return [event for event in plane.audit() if event.is_write and event.name == "counted"]
 
-    wait_until(writes, "the write is in the audit log", within_seconds=10)
+    wait_until(writes, "the write is in the audit log")
     plane.kubectl("get", "configmap/counted")
     (event,) = writes()
     assert (event.user, event.verb, event.code, event.resource) == ("kvgate-admin", "create", 201, "configmaps")
@@ -175,8 +175,8 @@ def test_nothing_of_a_plane_outlives_the_kill_of_its_holder(assets: Path) -> Non
         folder = Path(holder.stdout.readline().strip())
         assert len(processes_of(folder)) == 2 * len(("etcd", "apiserver", "controller-manager", "scheduler", "kwok"))
         holder.send_signal(signal.SIGKILL)
-    wait_until(lambda: not processes_of(folder), "no process of the plane is left", within_seconds=10)
-    wait_until(lambda: not folder.exists(), "its folder is gone", within_seconds=10)
+    wait_until(lambda: not processes_of(folder), "no process of the plane is left")
+    wait_until(lambda: not folder.exists(), "its folder is gone")
 
 
 def test_a_plane_leaves_no_process_and_no_file(assets: Path) -> None:
@@ -199,7 +199,5 @@ def test_a_program_that_dies_is_reported_and_its_log_kept(assets: Path) -> None:
 
 
 def test_a_missing_binary_is_named_with_the_way_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(ControlPlaneError, match=r"/etcd: no such program; `make tools` builds it") as raised:
+    with pytest.raises(ControlPlaneError, match=r"/etcd: no such program; `make tools` builds it"):
         ControlPlane(tmp_path).__enter__()
-    (note,) = raised.value.__notes__
-    shutil.rmtree(Path(note.removeprefix("logs of the control plane: ")).parent)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.plane import ControlPlane
+from controlplane.programs import PATIENCE_SECONDS
 from support.assets import require_assets
 from support.chart import ROOT
 
@@ -36,7 +37,9 @@ FOLDER = Path(sys.executable).parent
 
 def run(command: list[str | Path], **more: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": f"{FOLDER}:{os.environ['PATH']}", **more}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
 
 
 @pytest.fixture

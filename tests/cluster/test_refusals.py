@@ -42,7 +42,7 @@ def test_a_quota_of_pods_reaches_the_status(plane: ControlPlane, objects: Object
     assert "exceeded quota: few, requested: pods=1" in message
     plane.kubectl("patch", "quota", "few", "-n", "no-pods", "--type=merge", "-p", '{"spec": {"hard": {"pods": "5"}}}')
     plane.kubectl("scale", "infd", "empty", "-n", "no-pods", "--replicas=2")
-    objects.wait_for("empty", "Ready", "True", namespace="no-pods", within_seconds=60)
+    objects.wait_for("empty", "Ready", "True", namespace="no-pods")
 
 
 def policy(name: str, reason: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -116,4 +116,4 @@ def test_a_long_note_of_many_bytes_is_an_event(plane: ControlPlane, objects: Obj
         inference_deployment("wordy", vllm={"maxNumSeqs": 64}, annotations={"kvgate.io/skip-budget": "→" * 250})
     )
     objects.wait_for("wordy", "Accepted", "True", "BudgetSkipped")
-    wait_until(lambda: ("Warning", "BudgetSkipped") in objects.events("wordy"), "the event is there", within_seconds=5)
+    wait_until(lambda: ("Warning", "BudgetSkipped") in objects.events("wordy"), "the event is there")

@@ -127,7 +127,7 @@ def browsing(program: str, profile: Path) -> Iterator[Page]:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     try:
-        process.wait(timeout=10)
+        process.wait(timeout=60)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -4,12 +4,12 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.programs import free_port, wait_until
-from fleet.doors import answers, door, scrape
+from controlplane.programs import free_port
+from fleet.doors import door, scrape, wait_ready
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,20 +39,18 @@ def running(
 ) -> Iterator[Door]:
     """The door from its readiness to the end of the `with`."""
     port = free_port()
+    kept = kubeconfig.parent / "logs" if kubeconfig else None
     environment = {**os.environ, **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {}), **(variables or {})}
     with (
-        tempfile.TemporaryDirectory(prefix="kvgate-door-") as folder,
+        nullcontext(kept) if kept else tempfile.TemporaryDirectory(prefix="kvgate-door-") as folder,
         door(
             name,
-            Path(folder) / "log",
+            log := Path(folder) / f"{name}-{port}.log",
             *options,
             f"--metrics-port={port}",
             "--metrics-host=127.0.0.1",
             environment=environment,
         ) as process,
     ):
-        wait_until(
-            lambda: process.poll() is not None or answers(port, "/readyz"), f"kvgate {name} is ready", within_seconds=30
-        )
-        assert process.poll() is None, f"kvgate {name} ended before it was ready"
+        wait_ready(name, process, log, port)
         yield Door(metrics_port=port)

@@ -84,9 +84,8 @@ class Objects:
         return "-", "-", "-"
 
     def wait_for(
-        self, name: str, kind: str, status: str, reason: str | None = None, *, namespace: str = "default",
-        within_seconds: float = 30.0,
-    ) -> str:  # fmt: skip
+        self, name: str, kind: str, status: str, reason: str | None = None, *, namespace: str = "default"
+    ) -> str:
         """The condition's message, of the present generation, once it is so."""
 
         def holds() -> bool:
@@ -98,7 +97,7 @@ class Objects:
                 for c in document.get("status", {}).get("conditions", ())
             )  # fmt: skip
 
-        wait_until(holds, f"{name} has {kind}={status} {reason or ''}", within_seconds=within_seconds)
+        wait_until(holds, f"{name} has {kind}={status} {reason or ''}")
         return self.condition(name, kind, namespace)[2]
 
     def pods(self, name: str) -> list[dict[str, Any]]:

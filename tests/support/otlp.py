@@ -30,7 +30,7 @@ class Receiver:
 
     def wait(self, requests: int = 1) -> None:
         for _ in range(requests):
-            assert self.arrived.acquire(timeout=20), "no request arrived"
+            assert self.arrived.acquire(timeout=100), "no request arrived"
 
     @property
     def metrics(self) -> dict[str, Any]:

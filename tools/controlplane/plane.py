@@ -232,7 +232,7 @@ class ControlPlane:
         options = [f"--kubeconfig={kubeconfig or self.kubeconfig}", f"--cache-dir={self._folder / 'kubectl'}"]
         result = subprocess.run(
             [self._assets / "kubectl", *options, *arguments],
-            input=input or "", text=True, capture_output=True, check=False, timeout=PATIENCE_SECONDS,
+            input=input or "", text=True, capture_output=True, check=False, timeout=2 * PATIENCE_SECONDS,
         )  # fmt: skip
         if check and result.returncode:
             raise ControlPlaneError(f"kubectl {' '.join(arguments)} ended with {result.returncode}: {result.stderr}")

@@ -20,7 +20,7 @@ LOG_TAIL_LINES = 20
 PORT_ATTEMPTS = 5
 IDLE_SECONDS = 60.0
 """A program that is not ready hangs when it has neither logged nor used a second of CPU for so long."""
-GIVE_UP_SECONDS = 900.0
+GIVE_UP_SECONDS = 600.0
 """Work that goes on for so long leads nowhere."""
 PATIENCE_SECONDS = 240.0
 """For what has no progress that could be seen. A wait that succeeds ends at once, so only a failure takes so long."""

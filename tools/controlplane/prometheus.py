@@ -22,7 +22,7 @@ from typing import Any, Self
 from controlplane.build import ensure_assets, find_assets
 from controlplane.certificates import write_certificates
 from controlplane.debian_prometheus import ensure_debian, find_debian
-from controlplane.programs import ControlPlaneError, Program, http_answer, wait_until
+from controlplane.programs import PATIENCE_SECONDS, ControlPlaneError, Program, http_answer, wait_until
 
 LINES = ("3", "2")
 """Major releases: 3 is built from its Go module, 2 is Debian's package (which has no `kubernetes_sd_configs`)."""
@@ -96,7 +96,7 @@ class Prometheus:
         data = self.get("query_range", query=expression, start=start_seconds, end=end_seconds, step=step_seconds)
         return [Series.parse(element) for element in data["result"]]
 
-    def until(self, expression: str, *, within_seconds: float = 30.0) -> list[Sample]:
+    def until(self, expression: str, *, within_seconds: float = PATIENCE_SECONDS) -> list[Sample]:
         """The first answer that is not empty."""
         found: list[Sample] = []
         wait_until(

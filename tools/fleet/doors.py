@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from controlplane.programs import IDLE_SECONDS, wait_until, work_of
+
 KVGATE = Path(sys.executable).parent / "kvgate"
 """The console script of the environment that runs this."""
 
@@ -37,6 +39,17 @@ def door(
         raise DoorError(f"kvgate {name} ended with {code} after SIGTERM:\n{log.read_text(errors='replace')[-3000:]}")
 
 
+def wait_ready(name: str, running: subprocess.Popen[bytes], log: Path, port: int, *, host: str = "127.0.0.1") -> None:
+    """Wait until it answers that it is ready. Raises DoorError where it ended, ControlPlaneError where it neither logs nor uses CPU."""
+    wait_until(
+        lambda: running.poll() is not None or answers(port, "/readyz", host=host),
+        f"kvgate {name} is ready",
+        within_seconds=IDLE_SECONDS,
+        progress=lambda: work_of(running.pid, log),
+    )
+    _expect_running(name, running)
+
+
 def _expect_running(name: str, running: subprocess.Popen[bytes]) -> None:
     if running.poll() is not None:
         raise DoorError(f"kvgate {name} ended by itself with {running.returncode}")
@@ -46,7 +59,7 @@ def _stop(running: subprocess.Popen[bytes]) -> int:
     """SIGTERM, and SIGKILL for what does not listen."""
     running.terminate()
     try:
-        return running.wait(timeout=25)
+        return running.wait(timeout=60)
     except subprocess.TimeoutExpired:
         running.kill()
         return running.wait()
@@ -54,7 +67,7 @@ def _stop(running: subprocess.Popen[bytes]) -> int:
 
 def scrape(port: int, path: str = "/metrics", *, host: str = "127.0.0.1") -> str:
     """Return the answer of a plain-HTTP endpoint on the loopback. Raises OSError for anything but a success."""
-    with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=30) as answer:
         return str(answer.read().decode())
 
 
