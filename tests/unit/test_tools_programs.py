@@ -127,8 +127,8 @@ def test_a_program_that_is_idle_and_never_answers_is_given_up(
 def test_a_slow_program_that_logs_has_the_time_that_it_needs(
     make: Callable[[str], Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slowly = "import time\nfor _ in range(40): print('migrating', flush=True); time.sleep(0.1)\n"
-    monkeypatch.setattr(programs, "IDLE_SECONDS", 2.0)
+    slowly = "import time\nfor _ in range(60): print('migrating', flush=True); time.sleep(0.1)\n"
+    monkeypatch.setattr(programs, "IDLE_SECONDS", 4.0)
     program = make(slowly + SERVER)
     program.start()
     program.wait_ready()
