@@ -8,11 +8,13 @@ from msgspec.structs import replace
 
 from kvgate.budget.accounting import Accounting
 from kvgate.budget.capacity import Demand, KVCache, demand_of
+from kvgate.budget.contradictions import contradictions_in
 from kvgate.budget.errors import UnmodelledKind, UnmodelledValue
 from kvgate.budget.hybrid_manager import hybrid_manager, needs_manager
 from kvgate.budget.interval import Interval, Verdict, verdict_of
 from kvgate.budget.layout import Layout, lay_out
 from kvgate.budget.ledger import Ledger, ledger_of
+from kvgate.budget.model_shape import Contradiction
 from kvgate.budget.pinned import Pin, PinnedCapacity, pin
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Capacity
 from kvgate.budget.settings import Resolved, accounting_for, resolve_settings
@@ -138,10 +140,16 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         verdict = verdict_of(self.demand.blocks, usable)
         if verdict is Verdict.DOES_NOT_FIT and self.guesses_sequences and self.demand.is_for_sequences:
             verdict = max(Verdict.MAY_NOT_FIT, verdict_of(self.demand.startup_blocks, usable), key=_SEVERITY.index)
-        if verdict is Verdict.FITS and (self.has_disputed_length or self.fits_only_with_manager):
+        is_disputed = self.has_disputed_length or bool(self.contradictions)
+        if verdict is Verdict.FITS and (is_disputed or self.fits_only_with_manager):
             return Verdict.MAY_NOT_FIT
         is_refusal = verdict is Verdict.DOES_NOT_FIT
         return Verdict.MAY_NOT_FIT if is_refusal and self.request.shape.assumed else verdict
+
+    @cached_property
+    def contradictions(self) -> tuple[Contradiction, ...]:
+        """Facts about the model, or about the one that drafts, that two sources state differently."""
+        return contradictions_in(self.request)
 
     @property
     def has_disputed_length(self) -> bool:

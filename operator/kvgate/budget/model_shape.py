@@ -4,6 +4,7 @@ from collections import Counter
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import Literal
 
 from msgspec import Struct
 
@@ -269,6 +270,33 @@ class Assumption(Struct, frozen=True, kw_only=True):
     """Share that it has at most: the name does not state the groups, nor the modules that stay plain."""
 
 
+class Contradiction(Struct, frozen=True, kw_only=True):
+    """One fact about a model that two sources state differently."""
+
+    fact: str
+    """`layers`, `hidden_size`, `weights`, `max_model_len`, `caches`."""
+    used: str
+    """Value that the verdict follows, in words with its unit: `1 layer`."""
+    source: str
+    """Words for its source: `kvgate-models.json:14`."""
+    other: str
+    other_source: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.source} states {self.used}, and {self.other_source} {self.other}"
+
+
+class ModelOrigin(Struct, frozen=True, kw_only=True):
+    """The source of a model's facts."""
+
+    kind: Literal["catalogue", "lock file", "fetched", "given", "assumed"]
+    place: str = ""
+    """File and line, ConfigMap and key, or the commit of a hub; empty for the catalogue."""
+    differences: tuple[Contradiction, ...] = ()
+    """Facts in which the catalogue differs, where it has the model too."""
+
+
 class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True, dict=True):
     """Everything that the budget needs to know about a model; equal means the same object, so that results can be cached by it."""
 
@@ -309,6 +337,12 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True, dict
     """KV cache dtype that the checkpoint states (`fp8`), which vLLM takes where the user sets `auto`."""
     checkpoint_bytes: int = 0
     """Bytes of all tensors of the checkpoint, as its safetensors index states; 0: not known."""
+    checkpoint_source: str = "the checkpoint"
+    """Words for the source of those bytes."""
+    contradictions: tuple[Contradiction, ...] = ()
+    """Facts that two sources state differently; `contradictions_of` adds what the shape itself shows."""
+    origin: ModelOrigin | None = None
+    """The source of all this; None where nobody said."""
     format_kinds: tuple[str, ...] = ()
     """Method of quantisation by vLLM's name, and its variants that not every release reads (`gptq with desc_act`)."""
     assumed: Assumption | None = None

@@ -251,7 +251,15 @@ def checkpoint_ratio(shape: ModelShape) -> Fraction:
     """
     if not shape.checkpoint_bytes:
         return Fraction(1)
-    counted = {
+    described = described_bytes(shape)
+    nearest = Fraction(shape.checkpoint_bytes, described) if described else Fraction(1)
+    return Fraction(1) if abs(nearest - 1) <= EXACT_WITHIN else nearest
+
+
+@lru_cache(maxsize=512)
+def described_bytes(shape: ModelShape) -> int:
+    """Return the bytes of all weights by formula, with or without layers that only draft: the count that is nearer to the checkpoint's."""
+    counts = [
         rank_weights(
             shape,
             SINGLE_GPU,
@@ -261,10 +269,9 @@ def checkpoint_ratio(shape: ModelShape) -> Fraction:
             with_drafts=with_drafts,
         ).parameter_bytes
         for with_drafts in (False, True)
-    }
-    ratios = [Fraction(shape.checkpoint_bytes, count) for count in counted if count]
-    nearest = min(ratios, key=lambda ratio: abs(ratio - 1), default=Fraction(1))
-    return Fraction(1) if abs(nearest - 1) <= EXACT_WITHIN else nearest
+    ]
+    stored = shape.checkpoint_bytes or counts[0]
+    return min(counts, key=lambda count: abs(Fraction(stored, count) - 1) if count else stored)
 
 
 class WeightPart(Struct, frozen=True, kw_only=True):

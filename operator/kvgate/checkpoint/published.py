@@ -8,8 +8,9 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from kvgate.budget.contradictions import ANY_COUNT, compare
 from kvgate.budget.matrix import GGUF_METHOD, WeightFormat
-from kvgate.budget.model_shape import ModelShape
+from kvgate.budget.model_shape import Contradiction, ModelShape
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.tensors import CheckpointError, TensorGroup, check_summary
 from kvgate.hf_config import ModelConfigError, read_config
@@ -36,6 +37,8 @@ class Published(
     """Empty where only the index, or nothing, states sizes."""
     checkpoint_bytes: int = 0
     """Bytes of all tensors; 0: not known."""
+    index_bytes: int = 0
+    """Bytes that the index states, where the headers have others; 0: the same, or not stated."""
     adapter: Mapping[str, Any] = field(default_factory=dict)
     """adapter_config.json, where the repository holds a LoRA adapter instead of a model."""
 
@@ -77,6 +80,10 @@ class PublishedModels(Struct, frozen=True, kw_only=True, eq=False):
     """Entries that somebody asked to fetch: they are used where the catalogue does not have the model."""
     missing: Mapping[str, NotFetched] = field(default_factory=dict)
     """Reasons for those that somebody asked to fetch in vain."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """File and line of the entries of a lock file."""
+    catalogue_first: bool = False
+    """True where the catalogue wins over the lock file."""
     fetch_option: str = ""
     """Words by which the reader can ask for a fetch; empty where there are none, or a fetch was asked for."""
 
@@ -180,11 +187,22 @@ def shape_of(published: Published, *, quantization: str | None = None, dtype: st
     is_changed = not is_gguf and (quantization is not None or dtype not in (None, "auto"))
     if published.tensors:
         shape = with_stored_formats(shape, published.tensors, method=method)
+        shape = replace(shape, checkpoint_source=_HEADERS, contradictions=tuple(_sizes_that_contradict(published)))
     else:
-        shape = replace(shape, checkpoint_bytes=published.checkpoint_bytes)
+        shape = replace(shape, checkpoint_bytes=published.checkpoint_bytes, checkpoint_source="the checkpoint's index")
     if is_gguf:
         plain = WeightFormat(method=GGUF_METHOD, format="as-stored")
         # towers stand in a file of their own, which nothing here has read
         stored_bytes = 0 if shape.encoders else shape.checkpoint_bytes
         shape = replace(shape, quantization=shape.quantization or plain, checkpoint_bytes=stored_bytes)
     return replace(shape, checkpoint_bytes=0) if is_changed else shape
+
+
+_HEADERS = "the headers of the checkpoint"
+
+
+def _sizes_that_contradict(published: Published) -> Iterator[Contradiction]:
+    """Yield the sizes of an entry that its tensors do not have: kvgate writes their sum, and the total that an index states beside it."""
+    stored = _HEADERS, sum(group.size_bytes for group in published.tensors)
+    yield from compare("weights", stored, ("checkpointBytes of the entry", published.checkpoint_bytes))
+    yield from compare("weights", stored, ("the checkpoint's index", published.index_bytes), within=ANY_COUNT)

@@ -38,7 +38,7 @@ _GUESSED_BYTES = range(16 << 10, 1 << 20)
 
 def published(files: CheckpointFiles, asked: Asked, *, num_parallel: int) -> Published:
     """Return what the files say about the model. Raises CouldNotFetch."""
-    config, adapter, tensors, size_bytes = _facts(files, asked, num_parallel)
+    config, adapter, tensors, size_bytes, index_bytes = _facts(files, asked, num_parallel)
     return Published(
         name=asked.name,
         revision="" if asked.revision == MAIN else asked.revision,
@@ -47,12 +47,13 @@ def published(files: CheckpointFiles, asked: Asked, *, num_parallel: int) -> Pub
         config=config,
         tensors=understood("the list of tensors", lambda: summarize(tensors)),
         checkpoint_bytes=size_bytes,
+        index_bytes=index_bytes if index_bytes != size_bytes else 0,
         adapter=adapter,
     )
 
 
-_Facts = tuple[Mapping[str, Any], Mapping[str, Any], Sequence[StoredTensor], int]
-"""Config, adapter, tensors, bytes of all tensors."""
+_Facts = tuple[Mapping[str, Any], Mapping[str, Any], Sequence[StoredTensor], int, int]
+"""Config, adapter, tensors, bytes of all tensors, bytes that their index states."""
 
 
 def _facts(files: CheckpointFiles, asked: Asked, num_parallel: int) -> _Facts:
@@ -61,7 +62,7 @@ def _facts(files: CheckpointFiles, asked: Asked, num_parallel: int) -> _Facts:
         # vLLM reads the repository's config.json where the file is named by its type
         beside = json_of(files, CONFIG) if asked.gguf_quantization and CONFIG in files.names else None
         config, tensors = gguf_facts(files, file, beside)
-        return config, {}, tensors, sum(tensor.size_bytes for tensor in tensors)
+        return config, {}, tensors, sum(tensor.size_bytes for tensor in tensors), 0
     if reads_params(files.names, _RELEASE) or (PARAMS in files.names and CONFIG not in files.names):
         params, beside = json_of(files, PARAMS), json_of(files, CONFIG) if CONFIG in files.names else None
         config = understood(PARAMS, lambda: config_of_params(params, beside))
@@ -101,25 +102,25 @@ def _nothing_to_load(files: CheckpointFiles, asked: Asked) -> CouldNotFetch:
     return CouldNotFetch(Reason.FILE_NOT_FOUND, message, "name the repository of the model")
 
 
-def _weights(files: CheckpointFiles, num_parallel: int) -> tuple[list[StoredTensor], int]:
-    """Return the tensors, and the bytes of all of them; without headers the bytes that the index or the files state."""
+def _weights(files: CheckpointFiles, num_parallel: int) -> tuple[list[StoredTensor], int, int]:
+    """Return the tensors, the bytes of all of them, and those that the index states; without headers the index or the files decide."""
     found = weight_files(files.names)
     if found is None:  # the cache may have the index without its files
         index = _index(files, INDEX)
-        return [], index.total_bytes if index else 0
+        return [], index.total_bytes if index else 0, 0
     index = _index(files, index_of(found))
     found = with_index(found, index)
     if found.missing and files.is_partial and index:
-        return [], index.total_bytes
+        return [], index.total_bytes, 0
     if found.missing:
         shown = ", ".join(map(inert, found.missing[:3]))
         raise broken(f"its index names {len(found.missing)} files that are not there: {shown}")
     if found.kind != "safetensors":
         if index and index.total_bytes:
-            return [], index.total_bytes
+            return [], index.total_bytes, 0
         # files have hardly more bytes than their tensors; 0 where one size is not known
         sizes = [files.read_part(name, start=0, length=1).file_bytes for name in found.names]
-        return [], sum(size or 0 for size in sizes) if all(sizes) else 0
+        return [], sum(size or 0 for size in sizes) if all(sizes) else 0, 0
     per_file = index.num_tensors // max(1, len(found.names)) if index else 600
     # bytes that are likely to hold the header of one file
     guess = min(max(_GUESSED_BYTES.start, per_file * _GUESSED_TENSOR_BYTES), _GUESSED_BYTES.stop)
@@ -128,7 +129,7 @@ def _weights(files: CheckpointFiles, num_parallel: int) -> tuple[list[StoredTens
         tensors = [tensor for header in headers for tensor in header]
     if all(name.startswith("consolidated") for name in found.names):
         tensors = list(hugging_face_names(tensors))
-    return tensors, sum(tensor.size_bytes for tensor in tensors)
+    return tensors, sum(tensor.size_bytes for tensor in tensors), index.total_bytes if index else 0
 
 
 def _index(files: CheckpointFiles, name: str | None) -> WeightIndex | None:

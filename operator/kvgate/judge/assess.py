@@ -105,6 +105,17 @@ class Assessment(Struct, frozen=True, kw_only=True):
     """Knobs that policy Adjust was allowed to turn. If there is no adjustment, none of their settings fits."""
 
     @property
+    def is_contradictory(self) -> bool:
+        """True where two sources state different facts about the model."""
+        return self.budget is not None and bool(self.budget.contradictions)
+
+    @property
+    def is_refusal(self) -> bool:
+        """True for DoesNotFit, unless nothing but facts that contradict each other says so."""
+        is_sure = not self.is_contradictory or bool(error_rules(self.findings))
+        return self.verdict is Verdict.DOES_NOT_FIT and is_sure
+
+    @property
     def figures(self) -> CacheFigures:
         """CacheFigures of the KV cache that is rendered; none where facts are missing."""
         return self.effective.figures if self.effective else NO_FIGURES
@@ -186,7 +197,7 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
     as_written = Assessment(
         verdict=judged.verdict,
         guarantee=judged.guarantee,
-        decision=_decide(judged.verdict, spec, None, skipped=skip_reason is not None),
+        decision=_decide(judged.verdict, spec, None, skipped=skip_reason is not None or not judged.is_refusal),
         findings=(*judged.findings, _SEARCH_STOPPED) if about_bytes else judged.findings,
         budget=judged.budget,
         skip_reason=skip_reason,
@@ -255,13 +266,15 @@ _ABOUT_WEIGHTS = BUDGET_RULES | {QUANTIZATION_CONTRADICTS_CHECKPOINT}
 def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Naming = option_name) -> Assessment:
     """Return budget, findings and verdict without a policy, as `kvgate explain` needs them. Raise UnknownVersion.
 
-    Facts that are assumed from a sibling by name refuse nothing: what the budget's rules find is a warning then.
+    Facts that are assumed from a sibling by name, or that two sources state differently, refuse nothing: what the budget's rules
+    find is a warning then.
     """
     budget, found = _judged(request) if request.calibration is NOTHING_OBSERVED else _judged.__wrapped__(request)
     judged = tuple(named(found, naming))
-    findings = (*extra, *((each.softened() for each in judged) if request.shape.assumed else judged))
+    is_unsure = request.shape.assumed is not None or bool(budget.contradictions)
+    findings = (*extra, *((each.softened() for each in judged) if is_unsure else judged))
     verdict = budget.verdict
-    if request.shape.assumed and error_rules(judged) and verdict is Verdict.FITS:
+    if is_unsure and error_rules(judged) and verdict is Verdict.FITS:
         verdict = Verdict.MAY_NOT_FIT  # vLLM refuses it if the model is what it is assumed to be
     if verdict is Verdict.FITS and any(each.rule == SHARED_GPU_OVERBOOKED for each in judged):
         verdict = Verdict.MAY_NOT_FIT  # it does beside engines that leave it enough
@@ -288,9 +301,9 @@ def _judged(request: BudgetRequest) -> tuple[Budget, tuple[Finding, ...]]:
 def is_about_bytes(judged: Assessment) -> bool:
     """Return whether another length, GPU or number of sequences could help.
 
-    It cannot where vLLM refuses a setting anyway, and nobody knows where the model is assumed.
+    It cannot where vLLM refuses a setting anyway, and nobody knows where the model is assumed, or its sources contradict each other.
     """
-    if judged.budget is not None and judged.budget.request.shape.assumed:
+    if judged.budget is not None and (judged.budget.request.shape.assumed or judged.is_contradictory):
         return False
     return (
         judged.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT) and error_rules(judged.findings) <= BUDGET_RULES

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import Draft, Speculation
+from kvgate.budget.contradictions import between
+from kvgate.budget.model_shape import ModelOrigin
 from kvgate.checkpoint.published import NO_MODELS, ModelName, Published, PublishedModels, name_key
 from kvgate.hf_config import ModelConfigError, read_draft
 from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_model_class, ways_to_fetch, with_reason
@@ -78,13 +80,22 @@ def _found(speculation: Speculation, config: Mapping[str, Any] | None, models: P
     name, method, quantization = speculation.model, speculation.method, speculation.quantization
     if config is not None:
         return _given(json.dumps(config), name, method, quantization)
-    key = name_key(name, speculation.revision)
-    if locked := models.locked.get(key):
-        return _published(locked, method, quantization)
-    if known := _listed(name, method, quantization):
+    key, known = name_key(name, speculation.revision), _listed(name, method, quantization)
+    if (locked := models.locked.get(key)) and (known is None or not models.catalogue_first):
+        return _beside(known, _published(locked, method, quantization), models.places.get(key, "the lock file"))
+    if known:
         return known
     fetched = models.fetched.get(key)
     return _published(fetched, method, quantization) if fetched else None
+
+
+@lru_cache(maxsize=256)
+def _beside(known: Draft | None, draft: Draft, place: str) -> Draft:
+    """Return the draft of a lock file with its place, and with what it contradicts the catalogue in."""
+    sources = place, "the catalogue"
+    differences = between(draft.shape, known.shape, sources=sources, length=False) if known else ()
+    origin = ModelOrigin(kind="lock file", place=place, differences=differences)
+    return replace(draft, shape=replace(draft.shape, origin=origin, contradictions=differences))
 
 
 @lru_cache(maxsize=16)

@@ -4,13 +4,14 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import ModelShape, UnknownVersion, accounting_of, parse_patch
-from kvgate.budget.model_shape import FullAttention
+from kvgate.budget.contradictions import between
+from kvgate.budget.model_shape import FullAttention, ModelOrigin
 from kvgate.checkpoint.gguf import split_names
 from kvgate.checkpoint.gguf_models import gguf_spelling
 from kvgate.checkpoint.not_fetched import NotFetched
@@ -70,13 +71,13 @@ def look_up_model(
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
     """Return the shape of a model by its name, or findings with the nearest names.
 
-    A lock file wins over the catalogue; what was fetched is used where the catalogue does not have the model, and a sibling by name
-    where nobody has it.
+    A lock file wins over the catalogue, unless the user says `--facts catalogue-first`; what was fetched is used where the catalogue
+    does not have the model, and a sibling by name where nobody has it.
     """
     key = name_key(name, revision)
-    if locked := models.locked.get(key):
-        return _published_shape(locked, quantization, dtype)
     shape = _catalogue_shape(name, quantization, dtype, is_revised=bool(revision))
+    if (locked := models.locked.get(key)) and (shape is None or not models.catalogue_first):
+        return _published_shape(locked, quantization, dtype, models.places.get(key, "the lock file"))
     if shape is not None:
         return shape, ()
     if fetched := models.fetched.get(key):
@@ -109,7 +110,8 @@ def look_up_overridden(
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
     """Return the shape of a model by its name with other values in its config; one whose config is not at hand is not modelled."""
     key, entry = name_key(name, revision), catalogue.find_model(name)
-    published = models.locked.get(key) or (models.fetched.get(key) if entry is None else None)
+    locked = None if entry and models.catalogue_first else models.locked.get(key)
+    published = locked or (models.fetched.get(key) if entry is None else None)
     config = published.config if published else entry.config if entry else None
     if config:
         text = json.dumps(overridden(config, overrides))
@@ -151,19 +153,31 @@ def _catalogue_shape(
     if quantization in _READ_FROM_A_CONFIG and name == entry.name and not is_revised:
         return replace(shape, lacks_requested_format=not read_config(entry.config, name=name).format_kinds)
     as_stored = quantization is None and dtype in (None, "auto")
-    return replace(shape, checkpoint_bytes=entry.safetensors_bytes or 0) if as_stored else shape
+    stored_bytes = (entry.safetensors_bytes or 0) if as_stored else 0
+    return replace(shape, checkpoint_bytes=stored_bytes, checkpoint_source=f"the {_CATALOGUE}", origin=ModelOrigin(kind=_CATALOGUE))
+
+
+_CATALOGUE: Literal["catalogue"] = "catalogue"
 
 
 def _published_shape(
-    published: Published, quantization: str | None, dtype: str | None
+    published: Published, quantization: str | None, dtype: str | None, place: str = ""
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
+    """Return the shape of a published checkpoint; `place` is that of its entry in a lock file, empty where it was fetched."""
     content = content_of(published)
+    origin = ModelOrigin(kind="lock file" if place else "fetched", place=place or _commit_of(published))
     return _shape_or_findings(
-        (content.digest, published.name, quantization, dtype),
-        lambda: shape_of(published, quantization=quantization, dtype=dtype),
+        (content.digest, published.name, quantization, dtype, place),
+        lambda: _beside_the_catalogue(
+            shape_of(published, quantization=quantization, dtype=dtype), origin, (quantization, dtype), published.revision
+        ),
         size=content.num_characters,
         where=f"{published.name} of {published.source or 'the lock file'}",
     )
+
+
+def _commit_of(published: Published) -> str:
+    return ", commit ".join(filter(None, (published.source, published.commit[:12])))
 
 
 def shape_of_text(
@@ -174,21 +188,39 @@ def shape_of_text(
 
     digest = sha256(text.encode(errors="surrogatepass")).digest()
     return _shape_or_findings(
-        (digest, name, quantization, dtype, where == "hf_overrides"),
+        (digest, name, quantization, dtype, where),
         lambda: _beside_the_catalogue(
-            read_config(parse_config_text(text), name=name, quantization=quantization, dtype=dtype), where
+            read_config(parse_config_text(text), name=name, quantization=quantization, dtype=dtype),
+            ModelOrigin(kind="given", place=where),
+            (quantization, dtype),
         ),
         size=len(text),
         where=where,
     )
 
 
-def _beside_the_catalogue(shape: ModelShape, where: str) -> ModelShape:
-    """Return the shape of a config that somebody gave, with the longer context that the catalogue has under exactly its name."""
-    known = _catalogue_shape(shape.name, None, None) if where != "hf_overrides" else None
-    if known is None or not 0 < shape.max_model_len < known.max_model_len:
+def _beside_the_catalogue(
+    shape: ModelShape, origin: ModelOrigin, requested: tuple[str | None, str | None], revision: str = ""
+) -> ModelShape:
+    """Return the shape with its source, and with what it contradicts the catalogue in under exactly its name.
+
+    A config that somebody gives may state a shorter context than the catalogue. Another revision may be stored otherwise.
+    """
+    shape = replace(shape, origin=origin)
+    known = _catalogue_shape(shape.name, *requested) if origin.place != "hf_overrides" else None
+    if known is None:
         return shape
-    return replace(shape, published_max_model_len=known.max_model_len)
+    is_given, place = origin.kind == "given", origin.place or origin.kind
+    differences = between(shape, known, sources=(place, "the catalogue"), length=not is_given)
+    if revision:
+        differences = tuple(each for each in differences if each.fact != "weights")
+    longer = known.max_model_len if is_given and 0 < shape.max_model_len < known.max_model_len else 0
+    return replace(
+        shape,
+        origin=replace(origin, differences=differences),
+        contradictions=(*shape.contradictions, *differences),
+        published_max_model_len=longer,
+    )
 
 
 def _shape_or_findings(

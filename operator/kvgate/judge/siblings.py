@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import SINGLE_GPU, ModelShape
-from kvgate.budget.model_shape import Assumption
+from kvgate.budget.model_shape import Assumption, ModelOrigin
 from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.assumed_formats import Converts, can_be_assumed, likely_quantization_config, smallest_and_largest
@@ -164,6 +164,7 @@ def sibling_shape(name: str, quantization: str | None, dtype: str | None) -> Mod
         shape,
         checkpoint_bytes=(entry.safetensors_bytes or 0) if is_same else 0,
         assumed=Assumption(words=sibling.words, weights_low=low, weights_high=high),
+        origin=ModelOrigin(kind="assumed", place=sibling.words),
     )
 
 

@@ -232,4 +232,4 @@ def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
         return True, Reason.MAY_NOT_FIT, message
     if assessment.skip_reason is not None:
         return True, Reason.BUDGET_SKIPPED, f"{assessment.skip_reason}: {message}"
-    return True, Reason.POLICY_WARN, message
+    return True, Reason.POLICY_WARN if assessment.is_refusal else Reason.SOURCES_CONTRADICT, message

@@ -157,7 +157,8 @@ def read_request(
     overrides = None if version_findings else shape_overrides(values.get("hf_overrides"), parse_release(version))
     shape, model_findings = _shape(known, values.get("revision"), models, overrides or {})
     if shape is not None and "checkpoint_bytes" in known:
-        shape = replace(shape, checkpoint_bytes=known["checkpoint_bytes"])
+        given = "checkpoint_bytes of the question"
+        shape = replace(shape, checkpoint_bytes=known["checkpoint_bytes"], checkpoint_source=given)
     accelerator, accelerator_findings = _accelerator(known)
     class_findings = look_up_model_class(shape, version) if shape else ()
     gguf_findings = look_up_gguf(str(known.get("model", "")), version)

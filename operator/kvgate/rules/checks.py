@@ -23,6 +23,7 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     weight_formats.weight_format_is_in_release,  # others came later, or are gone
     weight_formats.quantization_is_that_of_the_checkpoint,  # vLLM compares the two
     weight_formats.name_and_config_agree,  # a config of another model counts other bytes
+    weight_formats.sources_agree,  # so do two sources that contradict each other
     settings.pod_fits_a_node,  # one pod holds the whole engine
     settings.slices_stand_alone,  # MIG slices have no links
     memory.slack_holds_context,  # the CUDA context lives outside the requested share

@@ -1,4 +1,4 @@
-"""Rules about how a checkpoint is stored: releases of vLLM that do not read it, and names that state another format."""
+"""Rules about what is published of a model: formats that a release does not read, names and sources that contradict each other."""
 
 from collections.abc import Iterable
 
@@ -157,3 +157,29 @@ def name_and_config_agree(budget: Budget) -> Iterable[Finding]:
         f"the name {shape.name} states {' '.join(stated.kinds)}, and its config states {counted}",
         any_one("give the config.json of this checkpoint, not of the model that it was made from", beside),
     )
+
+
+SOURCES_CONTRADICT = Rule(
+    id="SourcesContradict",
+    severities=(Severity.WARNING,),
+    scope=Scope.FACTS,
+    title="Two sources state different facts about the model: config.json, index, headers, a lock file, the catalogue.",
+    explanation="The verdict is at most MayNotFit, and what follows from these facts refuses nothing.",
+)
+
+
+def sources_agree(budget: Budget) -> Iterable[Finding]:
+    """Facts about the model, or about the one that drafts, that two sources state differently."""
+    if found := budget.contradictions:
+        yield SOURCES_CONTRADICT.finding(
+            "model",
+            words(
+                "two sources of {name} contradict each other: {listed}",
+                name=budget.request.shape.name,
+                listed="; ".join(each.words for each in found),
+            ),
+            any_one(
+                "check which source is right, and correct the other one",
+                "write the lock file anew with `kvgate models lock --update`",
+            ),
+        )

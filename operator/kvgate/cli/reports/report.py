@@ -203,7 +203,11 @@ class Item(Struct, frozen=True, kw_only=True):
     @property
     def does_not_pass(self) -> bool:
         """True where the policy refuses it, or where it does not start."""
-        return self.deployment.decision is Decision.REFUSE if self.deployment else self.verdict is Verdict.DOES_NOT_FIT
+        if self.deployment:
+            return self.deployment.decision is Decision.REFUSE
+        is_unsure = self.assessment is not None and self.assessment.is_contradictory
+        errors = (placed for placed in self.all_findings if placed.finding.severity is Severity.ERROR)
+        return self.verdict is Verdict.DOES_NOT_FIT and (not is_unsure or any(errors))
 
     @property
     def is_decided(self) -> bool:
