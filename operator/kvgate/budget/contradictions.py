@@ -64,7 +64,9 @@ def compare(
         yield Contradiction(fact=fact, used=text(value), source=source, other=told, other_source=other_source)
 
 
-def between(used: ModelShape, other: ModelShape, *, sources: tuple[str, str], length: bool) -> tuple[Contradiction, ...]:
+def between(
+    used: ModelShape, other: ModelShape, *, sources: tuple[str, str], length: bool
+) -> tuple[Contradiction, ...]:
     """Return what two descriptions of one model contradict each other in. `length`: both state the publisher's longest context."""
     pair = tuple(zip(sources, (used, other), strict=True))
     first, second = pair
@@ -75,7 +77,9 @@ def between(used: ModelShape, other: ModelShape, *, sources: tuple[str, str], le
     found = [
         *compare("layers", *both(lambda shape: len(shape.layers)), text=counted("layer")),
         *compare("hidden_size", *both(lambda shape: shape.hidden_size), text=lambda size: f"hidden_size {size}"),
-        *compare("weights", *both(_weights_bytes), within=SAME_WEIGHTS, text=lambda size: f"{size_text(size)} of weights"),
+        *compare(
+            "weights", *both(_weights_bytes), within=SAME_WEIGHTS, text=lambda size: f"{size_text(size)} of weights"
+        ),
     ]
     if length:
         found += compare("max_model_len", *both(lambda shape: shape.max_model_len), text=counted("token"))
@@ -94,10 +98,10 @@ def _caches(used: ModelShape, other: ModelShape, sources: tuple[str, str]) -> It
     )
     for mixer, known in zip(one, two, strict=False):
         if type(mixer) is not type(known):
-            texts = mixer.kind, known.kind
+            texts = [mixer.kind, known.kind]
         else:
             names = [name for name in mixer.__struct_fields__ if getattr(mixer, name) != getattr(known, name)]
-            texts = tuple(", ".join(f"{name} {getattr(each, name)}" for name in names) for each in (mixer, known))
+            texts = [", ".join(f"{name} {getattr(each, name)}" for name in names) for each in (mixer, known)]
         if mixer != known:
             where = f" in layer {index}"
             yield Contradiction(

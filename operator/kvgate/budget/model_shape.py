@@ -286,6 +286,11 @@ class Contradiction(Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         return f"{self.source} states {self.used}, and {self.other_source} {self.other}"
 
+    @property
+    def difference(self) -> str:
+        """`1 layer, not 80 layers`."""
+        return f"{self.used}, not {self.other}"
+
 
 class ModelOrigin(Struct, frozen=True, kw_only=True):
     """The source of a model's facts."""
@@ -293,6 +298,8 @@ class ModelOrigin(Struct, frozen=True, kw_only=True):
     kind: Literal["catalogue", "lock file", "fetched", "given", "assumed"]
     place: str = ""
     """File and line, ConfigMap and key, or the commit of a hub; empty for the catalogue."""
+    digest: str = ""
+    """Hexadecimal digits that differ where the content of the source does."""
     differences: tuple[Contradiction, ...] = ()
     """Facts in which the catalogue differs, where it has the model too."""
 

@@ -1,8 +1,11 @@
 """The file of published models that a repository commits, so that a verdict rests on the same facts tomorrow."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
 
 from kvgate.checkpoint.published import Published, PublishedError, from_json, name_key, to_json
 from kvgate.text.inert import inert
@@ -68,6 +71,25 @@ def read_lock(text: str) -> tuple[Published, ...]:
         more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
         raise LockFileError(f"{'; '.join(problems[:_MAX_PROBLEMS])}{more}; {_ANEW}")
     return tuple(entries)
+
+
+def entry_lines(text: str) -> Iterator[int]:
+    """Yield the line on which each entry of a file that `read_lock` took begins, from 1; nothing where the entries are not found."""
+    text = text.removeprefix("\ufeff")
+    entries = msgspec.json.decode(text, type=_Entries).models
+    line, end = 1, 0
+    for entry in (bytes(each).decode() for each in entries):
+        begin = text.find(entry, end)
+        if begin < 0:
+            return
+        line += text.count("\n", end, begin)
+        yield line
+        line += entry.count("\n")
+        end = begin + len(entry)
+
+
+class _Entries(Struct):
+    models: list[Raw]
 
 
 def _values(text: str) -> list[Any]:

@@ -1,6 +1,6 @@
 """Models that are known beside the catalogue: from a lock file, and from a hub where the user asks for that."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,12 +10,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.checkpoint.not_fetched import NotFetched
-from kvgate.checkpoint.published import ModelKey, Published, PublishedModels, by_name
+from kvgate.checkpoint.published import ModelKey, Published, PublishedModels, by_name, name_key
 from kvgate.cli.exits import BadInput
 from kvgate.cli.terminal import show_error
 from kvgate.documents.bounded_files import read_text
 
 DEFAULT_SECONDS = 60
+CATALOGUE_FIRST = "catalogue-first"
+FACTS = ("lock-first", CATALOGUE_FIRST)
+"""Values of --facts; the first one is the default."""
 MOST_ROUNDS = 3
 """A model may name a draft or an adapter, which is asked for once the model is known."""
 _Judged = TypeVar("_Judged")
@@ -29,11 +32,12 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
     """None: as the configuration says."""
     fetch_seconds: int = DEFAULT_SECONDS
     lock: Path | None = None
+    facts: str | None = None
 
     @classmethod
     def taken_from(cls, values: dict[str, Any]) -> "ModelOptions":
         """Remove the options from the values of a command, and return them."""
-        return cls(fetch=values.pop("fetch"), fetch_seconds=values.pop("fetch_seconds"), lock=values.pop("lock"))
+        return cls(**{name: values.pop(name) for name in cls.__struct_fields__})
 
 
 def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -41,6 +45,9 @@ def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option("--lock", metavar="FILE", type=click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path),
                      help="Published models, a file that `kvgate models lock` wrote. They win over the catalogue."),
+        click.option("--facts", type=click.Choice(FACTS), default=None,
+                     help="What wins where both know a model: the lock file and other files of the checkout, or the catalogue "
+                          "(catalogue-first), so that a pull request cannot describe a known model otherwise. Default: lock-first."),
         click.option("--fetch/--no-fetch", default=None,
                      help="Fetch models that the catalogue does not know from huggingface.co, or from HF_ENDPOINT. "
                           "HF_TOKEN, HF_HUB_OFFLINE and proxies count as for huggingface_hub."),
@@ -54,10 +61,18 @@ def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def read_lock_file(path: Path, *, inside: Path | None = None) -> tuple[Published, ...]:
     """Read a lock file; `inside` is a folder that the path must not lead out of. Raises BadInput."""
-    from kvgate.checkpoint.lock_file import MAX_BYTES, LockFileError, read_lock
+    return tuple(each for each, _ in _placed_entries(path, inside))
+
+
+def _placed_entries(path: Path, inside: Path | None) -> Sequence[tuple[Published, int]]:
+    """Return the entries of a lock file, each with its line; 0 where that is not known. Raises BadInput."""
+    from kvgate.checkpoint.lock_file import MAX_BYTES, LockFileError, entry_lines, read_lock
 
     try:
-        return read_lock(read_text(path, max_bytes=MAX_BYTES, inside=inside))
+        text = read_text(path, max_bytes=MAX_BYTES, inside=inside)
+        entries = read_lock(text)
+        lines = list(entry_lines(text))
+        return list(zip(entries, lines if len(lines) == len(entries) else [0] * len(entries), strict=True))
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
@@ -80,10 +95,17 @@ def write_lock_file(path: Path, entries: Iterable[Published]) -> None:
         raise click.UsageError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def locked_models(path: Path | None, *, inside: Path | None = None) -> PublishedModels:
-    """Return the models of a lock file. Raises BadInput."""
+def locked_models(
+    path: Path | None, *, inside: Path | None = None, shown: str = "", facts: str | None = None
+) -> PublishedModels:
+    """Return the models of a lock file, which reports call `shown`. `facts`: a value of --facts. Raises BadInput."""
+    entries = _placed_entries(path, inside) if path else ()
+    name = shown or str(path)
     return PublishedModels(
-        locked=by_name(read_lock_file(path, inside=inside) if path else ()), fetch_option="add --fetch"
+        locked=by_name(each for each, _ in entries),
+        places={name_key(each.name, each.revision): f"{name}:{line}" if line else name for each, line in entries},
+        catalogue_first=facts == CATALOGUE_FIRST,
+        fetch_option="add --fetch",
     )
 
 
@@ -140,7 +162,7 @@ def models_of(settings: Mapping[str, Any], options: ModelOptions) -> PublishedMo
         return models
 
     try:
-        models = locked_models(options.lock)
+        models = locked_models(options.lock, facts=options.facts)
     except BadInput as error:
         raise click.UsageError(f"--lock {error}") from None
     return judged_with_fetched(look_up, models, fetches=bool(options.fetch), max_seconds=options.fetch_seconds)

@@ -52,8 +52,34 @@ class PassedOver(Struct, frozen=True, kw_only=True):
 
     why: Why
     count: int = 1
-    folder: Path | None = None
-    """The folder of templates."""
+    path: Path | None = None
+    """The one file or folder that it is about; None where several are counted."""
+    by: str = ""
+    """File and line of the rule that names it: `.kvgateignore:3`."""
+
+
+class OtherRevision(Struct, frozen=True, kw_only=True):
+    """Settings of a repository as another revision has them, in a folder of their own."""
+
+    name: str
+    """The revision as the user names it."""
+    top: Path
+    """The checkout."""
+    copy: Path
+    """The folder with the files of the revision."""
+
+    def path(self, path: Path) -> Path:
+        """Return the revision's own file for one of the checkout; a path outside of the checkout stays what it is."""
+        full, top = Path(os.path.abspath(path)), self.top  # noqa: PTH100 - as it is written
+        return self.copy / full.relative_to(top) if full.is_relative_to(top) else path
+
+    def shown(self, path: Path) -> str:
+        """Return the name of a file of the revision for people, as Git writes it: `main:.kvgate.yaml`."""
+        return self.shown_text(str(path))
+
+    def shown_text(self, text: str) -> str:
+        """Return a text in which files of the revision have these names."""
+        return text.replace(f"{self.copy}{os.sep}", f"{self.name}:")
 
 
 class _IgnoreRule(Struct, frozen=True, kw_only=True):
@@ -66,6 +92,8 @@ class _IgnoreRule(Struct, frozen=True, kw_only=True):
     is_name: bool
     only_folders: bool
     is_exception: bool
+    place: str
+    """File and line."""
 
 
 class _Folder(Struct, frozen=True, kw_only=True):
@@ -76,15 +104,17 @@ class _Folder(Struct, frozen=True, kw_only=True):
     rules: tuple[_IgnoreRule, ...]
 
 
-def files_below(folder: Path, root: Path) -> Iterator[Path | OSError | PassedOver]:
+def files_below(folder: Path, root: Path, other: OtherRevision | None = None) -> Iterator[Path | OSError | PassedOver]:
     """Yield the files of a folder in order, and what was skipped; hidden ones are left out, linked folders are not followed.
 
-    There is an OSError for every folder that cannot be listed. `root`: the repository, whose `.gitignore` files count from there down.
+    There is an OSError for every folder that cannot be listed. `root`: the repository, whose `.gitignore` files count from there down;
+    those of the other revision count instead where one is given.
     """
     errors: list[OSError] = []
-    places = {str(folder): _first_place(folder, root)}
+    places = {str(folder): _first_place(folder, root, other)}
     for top, folders, names in os.walk(folder, onerror=errors.append):
-        place = _entered(places.pop(top), Path(top), root, has_rules=not set(names).isdisjoint(_IGNORE_FILES))
+        has_rules = other is not None or not set(names).isdisjoint(_IGNORE_FILES)
+        place = _entered(places.pop(top), Path(top), root, other, has_rules=has_rules)
         entered = []
         for name in sorted(name for name in folders if not name.startswith(".")):
             passed = _passed_folder(Path(top, name), place, is_of_chart=CHART_FILE in names)
@@ -95,8 +125,9 @@ def files_below(folder: Path, root: Path) -> Iterator[Path | OSError | PassedOve
                 yield passed
         folders[:] = entered
         for name in sorted(name for name in names if _is_read(name)):
-            yield PassedOver(why=Why.IGNORED) if _is_ignored(place, name, is_folder=False) else Path(top, name)
-        programs = (name for name in names if name.endswith(".py") and not _is_ignored(place, name, is_folder=False))
+            path = Path(top, name)
+            yield _ignored(place, path, is_folder=False) or path
+        programs = (name for name in names if name.endswith(".py") and not _rule_for(place, name, is_folder=False))
         if count := sum(_starts_ray_serve(Path(top, name), root) for name in programs):
             yield PassedOver(why=Why.PYTHON, count=count)
     yield from errors
@@ -123,41 +154,55 @@ def _starts_ray_serve(path: Path, root: Path) -> bool:
 
 def _passed_folder(path: Path, place: _Folder, *, is_of_chart: bool) -> PassedOver | None:
     """Return the reason to skip a folder; None for one that is read. Templates of a chart are no YAML before Helm renders them."""
-    if _is_ignored(place, path.name, is_folder=True):
-        return PassedOver(why=Why.IGNORED)
-    if path.name in _PACKAGES or (path / _ENVIRONMENT_FILE).is_file():
-        return PassedOver(why=Why.PACKAGES)
+    if ignored := _ignored(place, path, is_folder=True):
+        return ignored
+    if path.name in _PACKAGES or _is_environment(path):
+        return PassedOver(why=Why.PACKAGES, path=path)
     if is_of_chart and path.name == _TEMPLATES:
         count = sum(_is_read(name) for _, _, names in os.walk(path) for name in names)
-        return PassedOver(why=Why.CHART_TEMPLATE, count=count, folder=path)
+        return PassedOver(why=Why.CHART_TEMPLATE, count=count, path=path)
     return None
 
 
-def _first_place(folder: Path, root: Path) -> _Folder:
+def _is_environment(folder: Path) -> bool:
+    """Return True for a virtual environment of Python: its file names the home of the interpreter (PEP 405). An empty file says nothing."""
+    try:
+        text = read_text(folder / _ENVIRONMENT_FILE, max_bytes=_MAX_IGNORE_BYTES, inside=folder)
+    except (OSError, UnicodeDecodeError):
+        return False
+    return any(
+        key.strip() == "home" and value.strip() for key, _, value in (s.partition("=") for s in text.split("\n"))
+    )
+
+
+def _first_place(folder: Path, root: Path, other: OtherRevision | None) -> _Folder:
     """Collect the rules of the folders above. They do not count where they name the folder itself, because the user asks for it."""
     resolved, root = folder.resolve(), root.resolve()
     steps = resolved.relative_to(root).parts if resolved.is_relative_to(root) else ()
     place = _Folder(steps=(), rules=())
     for depth, name in enumerate(steps):
-        place = _entered(place, root.joinpath(*steps[:depth]), root, has_rules=True)
-        if _is_ignored(place, name, is_folder=True):
+        place = _entered(place, root.joinpath(*steps[:depth]), root, other, has_rules=True)
+        if _rule_for(place, name, is_folder=True):
             return _Folder(steps=steps, rules=())
         place = _Folder(steps=(*place.steps, name), rules=place.rules)
     return place
 
 
-def _entered(place: _Folder, folder: Path, root: Path, *, has_rules: bool) -> _Folder:
-    files = _IGNORE_FILES if has_rules else ()
-    rules = (rule for name in files for rule in _rules(folder / name, root, len(place.steps)))
+def _entered(place: _Folder, folder: Path, root: Path, other: OtherRevision | None, *, has_rules: bool) -> _Folder:
+    files = [folder / name for name in _IGNORE_FILES] if has_rules else []
+    if other:
+        files, root = [other.path(file) for file in files], other.copy
+    named = ((file, other.shown(file) if other else str(file)) for file in files)
+    rules = (rule for file, name in named for rule in _rules(file, name, root, len(place.steps)))
     return _Folder(steps=place.steps, rules=(*place.rules, *rules)[:MAX_IGNORE_RULES])
 
 
-def _rules(path: Path, root: Path, depth: int) -> Iterator[_IgnoreRule]:
+def _rules(path: Path, shown: str, root: Path, depth: int) -> Iterator[_IgnoreRule]:
     try:
         text = read_text(path, max_bytes=_MAX_IGNORE_BYTES, inside=root)
     except (OSError, UnicodeDecodeError):
         return
-    for each in text.split("\n"):
+    for number, each in enumerate(text.split("\n"), start=1):
         line = each.removesuffix("\r")
         written = line.rstrip(" ")
         if (
@@ -174,6 +219,7 @@ def _rules(path: Path, root: Path, depth: int) -> Iterator[_IgnoreRule]:
                 is_name=len(steps) == 1,
                 only_folders=glob.endswith("/"),
                 is_exception=is_exception,
+                place=f"{shown}:{number}",
             )
 
 
@@ -186,14 +232,19 @@ def _standard(step: str) -> str:
     return "".join(parts).replace("[^", "[!")
 
 
-def _is_ignored(place: _Folder, name: str, *, is_folder: bool) -> bool:
-    """Apply the rules; the last one that matches decides."""
+def _ignored(place: _Folder, path: Path, *, is_folder: bool) -> PassedOver | None:
+    rule = _rule_for(place, path.name, is_folder=is_folder)
+    return PassedOver(why=Why.IGNORED, path=path, by=rule.place) if rule else None
+
+
+def _rule_for(place: _Folder, name: str, *, is_folder: bool) -> _IgnoreRule | None:
+    """Return the rule by which a name is ignored; None where it is not. The last rule that matches decides."""
     names = (*place.steps, name)
     for rule in reversed(place.rules):
         is_about = is_folder or not rule.only_folders
         if is_about and steps_match(names[-1:] if rule.is_name else names[rule.depth :], rule.globs):
-            return not rule.is_exception
-    return False
+            return None if rule.is_exception else rule
+    return None
 
 
 def root_of(folder: Path) -> Path:

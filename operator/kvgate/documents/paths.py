@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from kvgate.documents.bounded_files import Refused, guard_of
-from kvgate.documents.discovery import PassedOver, files_below, is_rendered_by, root_of
+from kvgate.documents.discovery import OtherRevision, PassedOver, files_below, is_rendered_by, root_of
 from kvgate.documents.interest import WordsOfInterest
 from kvgate.documents.origins import NO_CHARTS, PathMap
 from kvgate.documents.positions import Broken
@@ -73,14 +73,15 @@ def read_relevant(
     root: Path | None = None,
     options: ChartOptions = AS_WRITTEN,
     seen: Callable[[int], None] | None = None,
+    other: OtherRevision | None = None,
 ) -> Iterator[Item | Unrendered]:
     """Read the documents of every path, with None for each that is YAML and has none of these words.
 
     Charts and overlays stand for their files, where they can be rendered. `root`: a path that is written below this folder must
-    not lead out of it. `seen` is called with the bytes of each document.
+    not lead out of it. `seen` is called with the bytes of each document. `other`: the revision whose `.kvgateignore` counts.
     """
     reading, paths = Reading(words=words, seen=seen, path_map=options.path_map), list(paths)
-    sources = [source for path in paths for source in _sources(path, root)]
+    sources = [source for path in paths for source in _sources(path, root, other)]
     files = [each for each in sources if isinstance(each, _File) and is_rendered_by(each.path.name)]
     files = files if options.render is not Render.NEVER else []
     if not files:
@@ -94,7 +95,7 @@ def read_relevant(
     found = render(bounded, named, options, words.marks)
     yield from found.notes
     for source in sources:
-        if isinstance(source, PassedOver) and source.folder in found.templates:
+        if isinstance(source, PassedOver) and source.path in found.templates:
             continue
         if isinstance(source, _File):
             for stream in found.streams.get(source.path, ()):
@@ -104,7 +105,7 @@ def read_relevant(
         yield from _read(source, reading)
 
 
-def _sources(path: str, root: Path | None) -> Iterator[_Source]:
+def _sources(path: str, root: Path | None, other: OtherRevision | None = None) -> Iterator[_Source]:
     """Yield what a path of the command line stands for."""
     given = Path(path)
     guard = guard_of(given, root)
@@ -116,7 +117,7 @@ def _sources(path: str, root: Path | None) -> Iterator[_Source]:
         yield unreadable(path, Refused(f"it leads out of {guard.resolve()}"))
     else:  # files that are not named are read only where they lie in the repository
         inside = guard or root_of(given)
-        for found in files_below(given, inside):
+        for found in files_below(given, inside, other):
             if isinstance(found, PassedOver):
                 yield found
             elif isinstance(found, OSError):

@@ -11,7 +11,7 @@ from kvgate import catalogue
 from kvgate.budget import Draft, Speculation
 from kvgate.budget.contradictions import between
 from kvgate.budget.model_shape import ModelOrigin
-from kvgate.checkpoint.published import NO_MODELS, ModelName, Published, PublishedModels, name_key
+from kvgate.checkpoint.published import NO_MODELS, ModelName, Published, PublishedModels, content_of, name_key
 from kvgate.hf_config import ModelConfigError, read_draft
 from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_model_class, ways_to_fetch, with_reason
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do, words
@@ -82,7 +82,10 @@ def _found(speculation: Speculation, config: Mapping[str, Any] | None, models: P
         return _given(json.dumps(config), name, method, quantization)
     key, known = name_key(name, speculation.revision), _listed(name, method, quantization)
     if (locked := models.locked.get(key)) and (known is None or not models.catalogue_first):
-        return _beside(known, _published(locked, method, quantization), models.places.get(key, "the lock file"))
+        origin = ModelOrigin(
+            kind="lock file", place=models.places.get(key, "the lock file"), digest=content_of(locked).digest.hex()[:12]
+        )
+        return _beside(known, _published(locked, method, quantization), origin)
     if known:
         return known
     fetched = models.fetched.get(key)
@@ -90,12 +93,12 @@ def _found(speculation: Speculation, config: Mapping[str, Any] | None, models: P
 
 
 @lru_cache(maxsize=256)
-def _beside(known: Draft | None, draft: Draft, place: str) -> Draft:
-    """Return the draft of a lock file with its place, and with what it contradicts the catalogue in."""
-    sources = place, "the catalogue"
+def _beside(known: Draft | None, draft: Draft, origin: ModelOrigin) -> Draft:
+    """Return the draft of a lock file with its source, and with what it contradicts the catalogue in."""
+    sources = origin.place, "the catalogue"
     differences = between(draft.shape, known.shape, sources=sources, length=False) if known else ()
-    origin = ModelOrigin(kind="lock file", place=place, differences=differences)
-    return replace(draft, shape=replace(draft.shape, origin=origin, contradictions=differences))
+    described = replace(draft.shape, origin=replace(origin, differences=differences), contradictions=differences)
+    return replace(draft, shape=described)
 
 
 @lru_cache(maxsize=16)

@@ -99,6 +99,8 @@ def gather(
     overrides = _overrides(spec)
     shape: ModelShape | None = None
     model_findings: tuple[Finding, ...]
+    if reference is not None and models.catalogue_first and catalogue.find_model(name):
+        reference = None
     if reference is None:
         revision = spec.model.revision or ""
         look_up = partial(look_up_overridden, overrides=overrides) if overrides else look_up_model

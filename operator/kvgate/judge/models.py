@@ -154,7 +154,9 @@ def _catalogue_shape(
         return replace(shape, lacks_requested_format=not read_config(entry.config, name=name).format_kinds)
     as_stored = quantization is None and dtype in (None, "auto")
     stored_bytes = (entry.safetensors_bytes or 0) if as_stored else 0
-    return replace(shape, checkpoint_bytes=stored_bytes, checkpoint_source=f"the {_CATALOGUE}", origin=ModelOrigin(kind=_CATALOGUE))
+    return replace(
+        shape, checkpoint_bytes=stored_bytes, checkpoint_source=f"the {_CATALOGUE}", origin=ModelOrigin(kind=_CATALOGUE)
+    )
 
 
 _CATALOGUE: Literal["catalogue"] = "catalogue"
@@ -165,11 +167,15 @@ def _published_shape(
 ) -> tuple[ModelShape | None, tuple[Finding, ...]]:
     """Return the shape of a published checkpoint; `place` is that of its entry in a lock file, empty where it was fetched."""
     content = content_of(published)
-    origin = ModelOrigin(kind="lock file" if place else "fetched", place=place or _commit_of(published))
+    kind: Literal["lock file", "fetched"] = "lock file" if place else "fetched"
+    origin = ModelOrigin(kind=kind, place=place or _commit_of(published), digest=content.digest.hex()[:12])
     return _shape_or_findings(
         (content.digest, published.name, quantization, dtype, place),
         lambda: _beside_the_catalogue(
-            shape_of(published, quantization=quantization, dtype=dtype), origin, (quantization, dtype), published.revision
+            shape_of(published, quantization=quantization, dtype=dtype),
+            origin,
+            (quantization, dtype),
+            published.revision,
         ),
         size=content.num_characters,
         where=f"{published.name} of {published.source or 'the lock file'}",
@@ -191,7 +197,7 @@ def shape_of_text(
         (digest, name, quantization, dtype, where),
         lambda: _beside_the_catalogue(
             read_config(parse_config_text(text), name=name, quantization=quantization, dtype=dtype),
-            ModelOrigin(kind="given", place=where),
+            ModelOrigin(kind="given", place=where, digest=digest.hex()[:12]),
             (quantization, dtype),
         ),
         size=len(text),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from kvgate.api import GROUP, KIND
-from kvgate.documents.discovery import PassedOver, Why
+from kvgate.documents.discovery import OtherRevision, PassedOver, Why
 from kvgate.documents.interest import WordsOfInterest
 from kvgate.documents.paths import AS_WRITTEN, ChartOptions, Unrendered, read_relevant
 from kvgate.documents.positions import Broken, defect
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from kvgate.api.base import KeyRef
     from kvgate.api.v1alpha1 import InferenceDeployment
 
+MAX_SKIPPED = 1000
+"""Paths that were not read and that reports name; the rest is counted."""
 NO_NAMESPACE = "default"
 """Namespace of objects that name none."""
 _VOLUME_CLAIM = "PersistentVolumeClaim"
@@ -78,6 +80,8 @@ class InputDocuments(Struct, kw_only=True):
     """Documents that have nothing to do with vLLM."""
     passed_over: Counter[Why] = field(default_factory=Counter)
     """Files in the folders that were not read, by reason."""
+    skipped: list[PassedOver] = field(default_factory=list)
+    """Paths that a file of the checkout keeps from being read, as many as are named."""
     unrendered: list[Unrendered] = field(default_factory=list)
     """Charts and kustomizations that are not rendered, or not all of them."""
     config_maps: Nearest = field(default_factory=Nearest)
@@ -142,18 +146,21 @@ def read_manifests(
     charts: ChartOptions = AS_WRITTEN,
     seen: Callable[[int], None] | None = None,
     is_mapped: Callable[[str], bool] | None = None,
+    other: OtherRevision | None = None,
 ) -> InputDocuments:
     """Read all documents of the paths before any is judged: a ConfigMap may stand after the object that refers to it.
 
     `root`: a path that is written below this folder must not lead out of it. `seen` is called with the bytes of each document.
-    `is_mapped`: True for a file whose values the user says to be those of engines.
+    `is_mapped`: True for a file whose values the user says to be those of engines. `other`: the revision whose `.kvgateignore` counts.
     """
     found = InputDocuments()
-    for item in read_relevant(paths, of_interest(is_mapped), root, charts, seen):
+    for item in read_relevant(paths, of_interest(is_mapped), root, charts, seen, other):
         if item is None:
             found.num_others += 1
         elif isinstance(item, PassedOver):
             found.passed_over[item.why] += item.count
+            if item.why in (Why.IGNORED, Why.PACKAGES) and len(found.skipped) < MAX_SKIPPED:
+                found.skipped.append(item)
         elif isinstance(item, Unrendered):
             found.unrendered.append(item)
         elif isinstance(item, Broken):

@@ -2,14 +2,16 @@
 
 import re
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import chdir
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import chdir, contextmanager
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.cli.check.given_facts import FAIL_ON, CheckOptions
 from kvgate.cli.check.run import run
@@ -21,7 +23,7 @@ from kvgate.cli.reports.wording import passed_over
 from kvgate.cli.shared_options import GIVEN_FILE, with_engine_facts
 from kvgate.cli.terminal import for_file, show, show_error
 from kvgate.documents.bounded_files import write_text
-from kvgate.documents.discovery import CHART_FILE
+from kvgate.documents.discovery import CHART_FILE, OtherRevision
 from kvgate.documents.origins import PathMap
 from kvgate.documents.paths import ChartOptions, Render
 from kvgate.rules.finding import Severity
@@ -112,6 +114,12 @@ def _helm_arguments(_: click.Context, __: click.Parameter, given: Sequence[str])
     "--write-baseline", metavar="FILE", type=_FILE, help="Write the findings of this run to FILE, for --baseline."
 )
 @click.option(
+    "--config-from",
+    metavar="REV",
+    help="Read .kvgate.yaml, .kvgateignore, .gitignore, the files that they name, and files of other options, as this revision of Git has "
+    "them, such as origin/main, so that a pull request cannot loosen its own check.",
+)
+@click.option(
     "--fail-on",
     metavar="LIST",
     callback=_fail_on,
@@ -184,6 +192,7 @@ def check(
     write_baseline: Path | None,
     *,
     nothing_is_fine: bool,
+    config_from: str | None,
     values: tuple[Path, ...],
     sets: tuple[str, ...],
     helm_arguments: tuple[list[Path], list[str]],
@@ -209,6 +218,9 @@ def check(
         )
     charts = ChartOptions(render=Render(render), values=values, arguments=arguments, path_map=path_map)
     given = CheckOptions(charts=charts, **options)
+    if config_from:
+        context = click.get_current_context()
+        given = context.with_resource(_from_revision(config_from, given))
     report = report_or_exit(paths, given)
     if write_baseline:
         report = _with_new_baseline(write_baseline, report, given)
@@ -218,6 +230,31 @@ def check(
         show_error(*passed_over(report))
     has_no_engine = not report.unreadable and not report.has_engine
     sys.exit(Exit.FITS if nothing_is_fine and has_no_engine else report.exit_code)
+
+
+@contextmanager
+def _from_revision(name: str, options: CheckOptions) -> Iterator[CheckOptions]:
+    """Yield the options with the settings of a revision, whose files lie in a folder for as long."""
+    from kvgate.cli.diff.revisions import repository_of_folder
+
+    given = {field: path for field in _FILE_OPTIONS if (path := getattr(options, field))}
+    with TemporaryDirectory(prefix="kvgate-") as folder:
+        try:
+            repository = repository_of_folder(Path.cwd())
+            other = OtherRevision(name=name, top=repository.top, copy=Path(folder).resolve())
+            named = {field: other.path(path) for field, path in given.items()}
+            inside = [path.relative_to(other.copy) for path in named.values() if path.is_relative_to(other.copy)]
+            repository.write_settings(name, inside, other.copy)
+            if missing := [path for path in inside if not (other.copy / path).is_file()]:
+                lacking = f"{name} has no file {missing[0]}; files of options are read from there"
+                raise click.UsageError(f"--config-from: {lacking}")
+        except BadInput as error:
+            raise click.UsageError(f"--config-from: {error}") from None
+        yield replace(options, other=other, **named)
+
+
+_FILE_OPTIONS = ("config", "baseline", "calibration", "lock", "model_config")
+"""Options that name a file which can make a check milder."""
 
 
 def _write(output: Output, report: Report, options: CheckOptions) -> None:
@@ -252,4 +289,4 @@ def _with_new_baseline(path: Path, report: Report, options: CheckOptions) -> Rep
         write_baseline(path, report, inside=inside)
     except OSError as error:
         raise click.UsageError(f"--write-baseline {path} cannot be written: {error.strerror or error}") from None
-    return by_baseline(report, read_baseline(path, inside=inside))
+    return by_baseline(report, read_baseline(path, inside=inside), str(path))

@@ -19,6 +19,7 @@ from kvgate.cli.known_models import DEFAULT_SECONDS, locked_models
 from kvgate.cli.model_config import ModelConfig, read_model_config
 from kvgate.cli.shared_options import read_calibration
 from kvgate.documents.bounded_files import guard_of, repository_of
+from kvgate.documents.discovery import OtherRevision
 from kvgate.documents.globs import any_path_matches, name_matches
 from kvgate.documents.paths import ChartOptions
 from kvgate.documents.reading import STDIN
@@ -33,6 +34,14 @@ if TYPE_CHECKING:
     from kvgate.cli.reports.report import Item
 
 CONFIG_NAME = ".kvgate.yaml"
+_FIELDS = {
+    "accelerator": "accelerator",
+    "vllm_version": "vllmVersion",
+    "workload": "workload",
+    "config_json": "modelConfig",
+    "fields_at": "fields",
+}
+"""Facts about one engine, and their names in the file."""
 FAIL_ON = r"^(error|warning|unknown)( ?, ?(error|warning|unknown)){0,5}$"
 """Text of --fail-on and of failOn."""
 
@@ -56,10 +65,24 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     fetch: bool | None = None
     fetch_seconds: int = DEFAULT_SECONDS
     lock: Path | None = None
+    facts: str | None = None
+    """A value of --facts."""
+    other: OtherRevision | None = None
+    """The revision that the settings of the repository are read from; None: from the checkout."""
 
     def guard(self, path: Path) -> Path | None:
         """Return the folder that a path of the command line must not lead out of."""
+        if self.other and path.is_relative_to(self.other.copy):
+            return self.other.copy
         return guard_of(path, self.root)
+
+    def shown(self, path: Path | None) -> str:
+        """Return the name of a file for people; empty where there is none."""
+        if path is None:
+            return ""
+        from kvgate.cli.reports.report import shown_file
+
+        return self.other.shown(path) if self.other else shown_file(str(path))
 
 
 class GivenFacts(Struct, frozen=True, kw_only=True):
@@ -71,6 +94,8 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
     guarantee: Guarantee | None = None
     """Guarantee that every engine is judged by, instead of its own."""
     calibration: Calibration = NOTHING_OBSERVED
+    calibration_place: str = ""
+    """The file of the observed starts."""
     models: PublishedModels = NO_MODELS
     """Checkpoints that are known beside the catalogue."""
     fetches: bool = False
@@ -127,6 +152,18 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
                 names = self.file.config.without_pools(value) if name == "accelerators" else value
                 yield name, f"{prefix}require.{name}", names
 
+    def stated(self, files: Sequence[str], name: str, root: Written) -> Iterator[tuple[str, str, str]]:
+        """Yield (fact, its value in words, file and line) of what the configuration states about one engine."""
+        sources = self._sources(files, name, root)
+        for field, shown in _FIELDS.items():
+            source = next((each for each in sources if getattr(each, field, None) is not None), None)
+            if source is None or self.file is None:
+                continue
+            mappings: tuple[object, ...] = self.file.config.mappings
+            prefix = f"mappings[{mappings.index(source)}]." if source in mappings else ""
+            value = getattr(source, field)
+            yield field, value if isinstance(value, str) else "", self.file.place_of(f"{prefix}{shown}")
+
     def model_config_of(self, files: Sequence[str], name: str, root: Written) -> ModelConfig | None:
         """Return the config.json for the model of one engine, used where the catalogue does not have the model."""
         return self._model_config(self._sources(files, name, root))
@@ -172,43 +209,45 @@ def _matches(mapping: Mapping, paths: Sequence[str], name: str, root: Written) -
 
 def given_facts(paths: Sequence[str], options: CheckOptions) -> GivenFacts:
     """Read the configuration, and the files that it and the command line name. Raises BadInput."""
-    file, path = None, options.config or find_config(paths, options.root)
+    file, path = None, options.config or find_config(paths, options.root, options.other)
     if path is not None:
         from kvgate.cli.check.repository_config import read_repository_config
 
         # a file that is found may be a link, and one that is given may not be the user's own
-        folder = path.parent
-        inside = options.guard(path) if options.config else options.root or repository_of(folder) or folder
-        file = read_repository_config(path, inside=inside, root=options.root)
+        folder, other = path.parent, options.other
+        if other and path.is_relative_to(other.copy):
+            file = read_repository_config(path, inside=other.copy, root=other.copy, other=other)
+        else:
+            inside = options.guard(path) if options.config else options.root or repository_of(folder) or folder
+            file = read_repository_config(path, inside=inside, root=options.root)
     names, pools = options.accelerator, file.config.pools if file else {}
     if names and (unknown := list(unknown_accelerators(names, pools))):
         told = "; ".join(f"{each.message} ({each.remediation})" for each in unknown)
         raise BadInput(f"--accelerator {names}: {told}")
-    config_json, starts = options.model_config, options.calibration
-    if starts:
-        calibration = read_calibration(starts, inside=options.guard(starts))
-    else:
-        calibration = read_calibration(file.calibration, inside=file.root) if file else NOTHING_OBSERVED
+    config_json = options.model_config
+    starts = options.calibration or (file.calibration if file else None)
+    lock = options.lock or (file.lock if file else None)
     own = file.config.models if file else None
-    if options.lock:
-        models = locked_models(options.lock, inside=options.guard(options.lock))
-    else:
-        models = locked_models(file.lock if file else None, inside=file.root if file else None)
+
+    def inside_of(given: Path | None) -> Path | None:
+        return options.guard(given) if given else file.root if file else None
+
     return GivenFacts(
         accelerator=options.accelerator,
         vllm_version=options.vllm_version,
         guarantee=Guarantee(options.guarantee) if options.guarantee else None,
         model_config=read_model_config(config_json, inside=options.guard(config_json)) if config_json else None,
-        calibration=calibration,
-        models=models,
+        calibration=read_calibration(starts, inside=inside_of(options.calibration)),
+        calibration_place=options.shown(starts),
+        models=locked_models(lock, inside=inside_of(options.lock), shown=options.shown(lock), facts=options.facts),
         fetches=bool(own and own.fetch) if options.fetch is None else options.fetch,
         file=file,
     )
 
 
-def find_config(paths: Sequence[str], root: Path | None = None) -> Path | None:
+def find_config(paths: Sequence[str], root: Path | None = None, other: OtherRevision | None = None) -> Path | None:
     """Return the `.kvgate.yaml` nearest to the paths, upward within the repository or the root. Raises BadInput for several."""
-    found = dict.fromkeys(filter(None, (_nearest_config(path, root) for path in paths)))
+    found = dict.fromkeys(filter(None, (_nearest_config(path, root, other) for path in paths)))
     if len(found) > 1:
         names = " and ".join(map(str, found))
         raise BadInput(
@@ -217,13 +256,14 @@ def find_config(paths: Sequence[str], root: Path | None = None) -> Path | None:
     return next(iter(found), None)
 
 
-def _nearest_config(path: str, root: Path | None) -> Path | None:
+def _nearest_config(path: str, root: Path | None, other: OtherRevision | None) -> Path | None:
     start = Path() if path == STDIN else Path(path)
     folder = (start if start.is_dir() else start.parent).absolute()
     top = root.resolve() if root else repository_of(folder)
     for up in (folder, *folder.parents):
-        if (up / CONFIG_NAME).is_file():
-            return up / CONFIG_NAME
+        found = other.path(up / CONFIG_NAME) if other else up / CONFIG_NAME
+        if found.is_file():
+            return found
         if up.resolve() == top:
             break
     return None

@@ -73,7 +73,7 @@ def by_comments(items: Iterable[Item]) -> Iterator[Item]:
 
 def _commented(items: list[Item], found: list[Directive], hints: _Hints) -> list[Item]:
     ignores = [directive for directive in found if isinstance(directive, Ignore)]
-    reasons = {_place(rule, ignore): ignore.reason for ignore in ignores for rule in ignore.rules}
+    reasons = {_place(rule, ignore): ignore for ignore in ignores for rule in ignore.rules}
     used: set[_Place] = set()
 
     def judged(placed: Placed) -> Placed:
@@ -82,7 +82,9 @@ def _commented(items: list[Item], found: list[Directive], hints: _Hints) -> list
         for place in ((placed.rule, None), (placed.rule, line)):
             if place in reasons:
                 used.add(place)
-                placed = replace(placed, ignored=Ignored(reason=reasons[place], by="comment"))
+                at = items[0].document.place_of_line(reasons[place].comment.line)
+                told = Ignored(reason=reasons[place].reason, by="comment", place=f"{at.file}:{at.position.line}")
+                placed = replace(placed, ignored=told)
         return placed
 
     items = [replace(item, all_findings=tuple(map(judged, item.all_findings))) for item in items]
@@ -137,19 +139,21 @@ def by_configuration(placed: Placed, file: "ConfigFile") -> Placed:
     if placed.ignored:
         return placed
     path = file.path_below(placed.file)
-    for entry in file.config.ignore:
+    for index, entry in enumerate(file.config.ignore):
         if entry.rule == placed.rule and (not entry.paths or any_path_matches(path, entry.paths)):
-            return replace(placed, ignored=Ignored(reason=entry.reason, by="configuration"))
+            at = file.place_of(f"ignore[{index}]")
+            return replace(placed, ignored=Ignored(reason=entry.reason, by="configuration", place=at))
     return placed
 
 
-def by_baseline(report: Report, known: frozenset[str]) -> Report:
-    """Return the report with the findings of the baseline ignored; `known` are their fingerprints."""
+def by_baseline(report: Report, known: frozenset[str], place: str) -> Report:
+    """Return the report with the findings of the baseline ignored; `known` are their fingerprints, `place` is its file."""
     found = {id(result.placed): result.fingerprint for result in all_results(report)}
+    told = Ignored(reason="in the baseline", by="baseline", place=place)
 
     def marked(placed: Placed) -> Placed:
         is_known = placed.ignored is None and found[id(placed)] in known
-        return replace(placed, ignored=Ignored(reason="in the baseline", by="baseline")) if is_known else placed
+        return replace(placed, ignored=told) if is_known else placed
 
     return replace(with_findings(report, marked), num_unneeded=len(known - set(found.values())))
 

@@ -24,12 +24,13 @@ from kvgate.cli.check.given_facts import FAIL_ON
 from kvgate.cli.check.ignoring import rule_hint
 from kvgate.cli.exits import BadInput
 from kvgate.cli.model_config import read_model_config
-from kvgate.cli.reports.report import placed_broken, placed_in
+from kvgate.cli.reports.report import placed_broken, placed_in, shown_file
 from kvgate.documents.bounded_files import read_file, repository_of
+from kvgate.documents.discovery import OtherRevision
 from kvgate.documents.reading import STDIN_NAME, parsed
 from kvgate.documents.written import Written
 from kvgate.judge import facts
-from kvgate.manifests import Broken
+from kvgate.manifests import Broken, Document
 from kvgate.rules.finding import Finding, Remedy, Rule, Scope, SettingName, Severity, Words, any_one, words
 from kvgate.vllm.arguments import Located
 from kvgate.vllm.options import options
@@ -190,10 +191,25 @@ class ConfigFile(Struct, frozen=True):
     config: Config
     root: Path
     """The files that it names lie below this folder."""
+    document: Document | None = None
+    """Its text with positions; None where it is empty."""
+    other: OtherRevision | None = None
+    """The revision that it was read from; None: it is a file of the checkout."""
 
     def path_below(self, file: str) -> str:
         """Return a file's path as the globs name it; empty where the file lies elsewhere, or is standard input."""
-        return _path_below(self.folder, file)
+        folder = self.folder
+        if self.other and folder.is_relative_to(self.other.copy):
+            folder = self.other.top / folder.relative_to(self.other.copy)
+        return _path_below(folder, file)
+
+    def shown(self, path: Path) -> str:
+        """Return the name of a file that it states, or of itself, for people."""
+        return self.other.shown(path) if self.other else shown_file(str(path))
+
+    def place_of(self, field: str) -> str:
+        """Return file and line of one of its fields."""
+        return f"{self.shown(self.path)}:{self.document.position_of(field).line if self.document else 1}"
 
     @property
     def folder(self) -> Path:
@@ -223,20 +239,22 @@ def _path_below(folder: Path, file: str) -> str:
     return full.relative_to(folder).as_posix() if is_below else ""
 
 
-def read_repository_config(path: Path, *, inside: Path | None = None, root: Path | None = None) -> ConfigFile:
+def read_repository_config(
+    path: Path, *, inside: Path | None = None, root: Path | None = None, other: OtherRevision | None = None
+) -> ConfigFile:
     """Read a configuration.
 
     `inside`: the folder that the path must not lead out of; `root`: the folder that the files which it names must not lie outside
-    of, else its repository. Raises BadInput with everything that is wrong.
+    of, else its repository; `other`: the revision whose file it is. Raises BadInput with everything that is wrong.
     """
     root = root or repository_of(path.parent) or path.parent.resolve()
     try:
         data = read_file(path, max_bytes=MAX_BYTES, inside=inside)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
-    documents = list(parsed(str(path), BytesIO(data)))
+    documents = list(parsed(other.shown(path) if other else str(path), BytesIO(data)))
     if not documents:
-        return ConfigFile(path, Config(), root)
+        return ConfigFile(path, Config(), root, other=other)
     document, *others = documents
     if isinstance(document, Broken):
         raise BadInput(problems=[placed_broken(document)])
@@ -258,7 +276,7 @@ def read_repository_config(path: Path, *, inside: Path | None = None, root: Path
             cut if len(problems) > MAX_PROBLEMS else "",
             problems=[placed_in(document, Located(finding=f, path=f.field)) for f in shown],
         )
-    return ConfigFile(path, config, root)
+    return ConfigFile(path, config, root, document, other)
 
 
 def _problems(root: Written, file: ConfigFile) -> Iterator[Finding]:

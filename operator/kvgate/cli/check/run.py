@@ -16,6 +16,7 @@ from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.check.directives import commented_workloads
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
 from kvgate.cli.check.ignoring import by_baseline, by_comments, by_configuration, read_baseline, with_findings
+from kvgate.cli.check.provenance import sources_of, sources_of_report
 from kvgate.cli.exits import BadInput
 from kvgate.cli.known_models import judged_with_fetched
 from kvgate.cli.model_config import ModelConfig
@@ -63,6 +64,7 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
         from kvgate.cli.check.requirements import with_requirements
 
         items = list(with_requirements(items, given))
+    items = [replace(item, sources=tuple(sources_of(item, given, documents))) for item in items]
     every = (*documents.broken, *found.broken, *failed)
     named = {STDIN_NAME, *(str(Path(path)) for path in paths)}
     no_manifests = [each for each in every if each.may_be and each.file not in named]
@@ -78,11 +80,14 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
         show=Severity(options.show),
         passed_over=passed_over,
         unrendered=tuple(documents.unrendered),
+        skipped=tuple(documents.skipped),
+        sources=tuple(sources_of_report(options, given)),
     )
     if file and file.config.ignore:
         report = with_findings(report, lambda placed: by_configuration(placed, file))
     if options.baseline:
-        report = by_baseline(report, read_baseline(options.baseline, inside=options.guard(options.baseline)))
+        known = read_baseline(options.baseline, inside=options.guard(options.baseline))
+        report = by_baseline(report, known, options.shown(options.baseline))
     return report
 
 
@@ -113,7 +118,7 @@ class Engines(Struct, frozen=True, kw_only=True):
 def engines_in(paths: Sequence[str], options: CheckOptions, given: GivenFacts) -> Engines:
     """Read the manifests, and find the engines in them."""
     with progress_of_reading() as seen:
-        documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped)
+        documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped, options.other)
     return Engines(documents=documents, found=find_engines(documents, given.mapped_fields))
 
 

@@ -2,14 +2,20 @@
 
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from shutil import which
 
 from msgspec import Struct
 
+from kvgate.cli.check.given_facts import CONFIG_NAME
 from kvgate.cli.exits import BadInput
+from kvgate.documents.bounded_files import read_file
 from kvgate.documents.discovery import SUFFIXES
+from kvgate.documents.reading import Document, parsed
+from kvgate.documents.written import Written
+from kvgate.hf_config.quantization_files import QUANTIZATION_FILES
 
 MAX_FILES = 200_000
 MAX_BYTES = 1 << 30
@@ -18,6 +24,9 @@ _SECONDS = 120
 _READ_SUFFIXES = (*SUFFIXES, ".tpl", ".env")
 """Endings of files that `kvgate check` may read in a folder, or that a manifest may name."""
 _READ_NAMES = frozenset({"pyvenv.cfg"})
+_SETTINGS = frozenset({CONFIG_NAME, ".kvgateignore", ".gitignore"})
+MAX_CONFIGS, MAX_BYTES_OF_CONFIG = 1000, 256 << 10
+"""Configurations of one revision whose files are read, and the size of one."""
 _OPTIONS = (
     "--no-pager",
     "--no-replace-objects",
@@ -82,8 +91,31 @@ class Repository(Struct, frozen=True, kw_only=True):
         return absolute.relative_to(self.top).as_posix()
 
     def write(self, commit: str, paths: Sequence[str], folder: Path) -> None:
-        """Write the files of a commit that may be read into a folder. Raises BadInput."""
-        listed = list(self._blobs(commit, paths))
+        """Write the files of a commit that may be read into a folder, and those that its settings name. Raises BadInput."""
+        self._write(commit, _of_interest(paths), folder)
+        self._write_named(commit, folder)
+
+    def write_settings(self, revision: str, files: Sequence[Path], folder: Path) -> None:
+        """Write the settings of a revision into a folder, the files that they name, and `files` with what lies beside them.
+
+        Raises BadInput.
+        """
+        commit, beside = self._commit(revision), {PurePosixPath(file.as_posix()) for file in files}
+        self._write(commit, lambda path: path.name in _SETTINGS or path in beside or _is_beside(path, beside), folder)
+        self._write_named(commit, folder)
+
+    def _write_named(self, commit: str, folder: Path) -> None:
+        """Write the files that the configurations of a commit name; one that cannot be read is reported when it is used."""
+        named = {
+            PurePosixPath(os.path.normpath(config.parent.relative_to(folder) / text))
+            for config in list(folder.rglob(CONFIG_NAME))[:MAX_CONFIGS]
+            for text in _files_named(config)
+        }
+        if named:
+            self._write(commit, lambda path: path in named or _is_beside(path, named), folder)
+
+    def _write(self, commit: str, is_wanted: Callable[[PurePosixPath], bool], folder: Path) -> None:
+        listed = list(self._blobs(commit, is_wanted))
         if len(listed) > MAX_FILES or sum(size for _, size, _ in listed) > MAX_BYTES:
             raise BadInput(
                 f"{commit[:12]} has more than {MAX_FILES} manifests or {MAX_BYTES >> 20} MiB of them; name the folders to compare"
@@ -103,9 +135,8 @@ class Repository(Struct, frozen=True, kw_only=True):
                 target.write_bytes(data)
             process.stdin.close()
 
-    def _blobs(self, commit: str, paths: Sequence[str]) -> Iterator[tuple[str, int, str]]:
-        """Yield (object, bytes, path) of every plain file that may be read, with the settings in the folders above the paths."""
-        named = [path for path in paths if path != "."]
+    def _blobs(self, commit: str, is_wanted: Callable[[PurePosixPath], bool]) -> Iterator[tuple[str, int, str]]:
+        """Yield (object, bytes, path) of every plain file that is wanted."""
         done = _git(self.top, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
         if done.returncode:
             raise BadInput(f"{commit[:12]} cannot be read: {_words(done.stderr)}")
@@ -115,14 +146,7 @@ class Repository(Struct, frozen=True, kw_only=True):
             name = os.fsdecode(raw)
             path = PurePosixPath(name)
             is_plain = kind == b"blob" and mode in (b"100644", b"100755")  # no link, no submodule
-            if not is_plain or path.is_absolute() or {"..", ".git"} & set(path.parts):
-                continue
-            is_below = not named or any(path.is_relative_to(each) for each in named)
-            is_setting = path.name.startswith(".") and any(
-                PurePosixPath(each).is_relative_to(path.parent) for each in named
-            )
-            has_suffix = path.name.lower().endswith(_READ_SUFFIXES) or path.name in _READ_NAMES
-            if (is_below and (has_suffix or path.name.startswith(".") or name in named)) or is_setting:
+            if is_plain and not path.is_absolute() and not {"..", ".git"} & set(path.parts) and is_wanted(path):
                 yield blob.decode(), int(size), name
 
     def renamed(self, old: str, new: str) -> dict[str, str]:
@@ -131,6 +155,43 @@ class Repository(Struct, frozen=True, kw_only=True):
         done = _git(self.top, "diff-tree", *options, old, new)
         names = [os.fsdecode(each) for each in done.stdout.split(b"\0")] if not done.returncode else []
         return dict(zip(names[1::3], names[2::3], strict=False))
+
+
+def _of_interest(paths: Sequence[str]) -> Callable[[PurePosixPath], bool]:
+    """Return the choice of files that may be read below the paths, with the settings in the folders above them."""
+    named = [path for path in paths if path != "."]
+
+    def is_wanted(path: PurePosixPath) -> bool:
+        is_below = not named or any(path.is_relative_to(each) for each in named)
+        is_setting = path.name.startswith(".") and any(
+            PurePosixPath(each).is_relative_to(path.parent) for each in named
+        )
+        has_suffix = path.name.lower().endswith(_READ_SUFFIXES) or path.name in _READ_NAMES
+        return (is_below and (has_suffix or path.name.startswith(".") or str(path) in named)) or is_setting
+
+    return is_wanted
+
+
+def _is_beside(path: PurePosixPath, files: Collection[PurePosixPath]) -> bool:
+    """Return True for a file that states the quantisation beside a config.json that is named."""
+    return (
+        path.suffix == ".json" and path.name in QUANTIZATION_FILES and any(path.parent == each.parent for each in files)
+    )
+
+
+def _files_named(config: Path) -> Iterator[str]:
+    """Yield the files that a configuration names: observed starts, a lock file, config.json of models."""
+    try:
+        documents = list(
+            parsed(str(config), BytesIO(read_file(config, max_bytes=MAX_BYTES_OF_CONFIG, inside=config.parent)))
+        )
+    except OSError:
+        return
+    root = Written(value=documents[0].load() if documents and isinstance(documents[0], Document) else None)
+    named = (root.get("calibration"), root.get("models", "lock"), root.get("modelConfig"))
+    for each in (*named, *(mapping.get("modelConfig") for mapping in root.get("mappings").items())):
+        if each.text:
+            yield each.text
 
 
 def repository_of_folder(folder: Path) -> Repository:

@@ -120,7 +120,7 @@ def explain(
     if config is not None:
         raise click.UsageError("--config is about the engines in a manifest; name it: kvgate explain FILE[#NAME]")
     with _usage_errors(BadInput):
-        starts, locked = read_calibration(calibration), locked_models(options.lock)
+        starts, locked = read_calibration(calibration), locked_models(options.lock, facts=options.facts)
     if requests is not None:
         from kvgate.cli.explain.requests import answers
 

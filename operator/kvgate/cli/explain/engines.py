@@ -10,7 +10,7 @@ from kvgate.cli.exits import Exit
 from kvgate.cli.explain.report import added_views, ledger_lines, view_lines
 from kvgate.cli.reports.report import Item
 from kvgate.cli.reports.text import finding_lines
-from kvgate.cli.reports.wording import outcome, verdict_line
+from kvgate.cli.reports.wording import outcome, rests_on, verdict_line
 from kvgate.cli.terminal import Line, Styled, text_of
 from kvgate.text.inert import inert_json
 from kvgate.vllm.values import UnusableValue
@@ -67,6 +67,8 @@ def _lines(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> I
     yield from finding_lines(item.findings)
     if item.assumed:
         yield f"  assumed: {'; '.join(each.text for each in item.assumed)}"
+    if rests := rests_on(item):
+        yield f"  rests on: {rests}"
 
 
 def _json(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> dict[str, object]:

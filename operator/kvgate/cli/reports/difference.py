@@ -10,12 +10,16 @@ from msgspec import Struct
 from kvgate.budget import Budget, UnknownVersion, is_newer_than_known
 from kvgate.cli.exits import Exit
 from kvgate.cli.reports.effects import Effect, effects_between
-from kvgate.cli.reports.report import Item, Placed, Report
+from kvgate.cli.reports.report import Item, Placed, Provenance, Report
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.judge.passed_through import read_extra_args
 from kvgate.vllm.options import ChangedDefault, changed_defaults
 
 NO_RENAMES: Mapping[str, str] = {}
+
+
+ChangedSource = tuple[str, Provenance | None, Provenance | None]
+"""A fact, and its source before and after."""
 
 
 class EngineChange(Struct, frozen=True, kw_only=True):
@@ -29,6 +33,23 @@ class EngineChange(Struct, frozen=True, kw_only=True):
     """Options that neither side sets, and whose default differs between the two releases."""
     effects: tuple[Effect, ...] = ()
     """Settings that differ, and what each alone does to the KV cache before."""
+    unread: Provenance | None = None
+    """The rule, or the folder, by which the file of an engine that is gone is no longer read."""
+
+    @property
+    def changed_sources(self) -> tuple[ChangedSource, ...]:
+        """Sources of facts that differ, where the engine changes: a lock file, observed starts, the configuration, an ignored finding."""
+        if self.unread is not None:
+            return ((self.unread.fact, None, self.unread),)
+        if self.before is None or self.after is None or self.kind == "unchanged":
+            return ()
+        old, new = ({each.fact: each for each in item.provenance} for item in (self.before, self.after))
+        pairs = ((fact, old.get(fact), new.get(fact)) for fact in dict.fromkeys((*old, *new)))
+        return tuple(
+            (fact, before, after)
+            for fact, before, after in pairs
+            if (before and before.content) != (after and after.content)
+        )
 
     @property
     def item(self) -> Item:
@@ -90,10 +111,21 @@ def compare(old: Report, new: Report, roots: tuple[str, str], renamed: Mapping[s
         changes.append(EngineChange(before=before, after=after, file=file, changed_defaults=defaults, effects=effects))
     matched = set(before_of.values())
     gone = (each for index, each in enumerate(befores) if index not in matched)
-    changes += [EngineChange(before=item, after=None, file=file) for item, file in gone]
+    changes += [
+        EngineChange(before=item, after=None, file=file, unread=_unread(file, new, roots[1])) for item, file in gone
+    ]
     still = {(_below(placed.file, roots[1]), placed.rule) for placed in new.unreadable}
     repaired = [placed for placed in old.unreadable if (_below(placed.file, roots[0]), placed.rule) not in still]
     return Difference(old=old, new=new, changes=tuple(changes), unreadable=(*repaired, *new.unreadable))
+
+
+def _unread(file: str, report: Report, root: str) -> Provenance | None:
+    """Return why a report does not read a file that is skipped; None where it is not among them."""
+    path = Path(root, file)
+    skipped = next((each for each in report.skipped if each.path and path.is_relative_to(each.path)), None)
+    if skipped is None:
+        return None
+    return Provenance(fact="not read", source="configuration", place=skipped.by or str(skipped.path))
 
 
 def _budget(item: Item) -> Budget | None:

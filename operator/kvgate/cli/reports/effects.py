@@ -35,11 +35,14 @@ class Effect(Struct, frozen=True, kw_only=True):
 
 def effects_between(old: Budget | None, new: Budget | None) -> tuple[Effect, ...]:
     """Return the settings that differ, each applied alone to the old request; nothing where one side is not known."""
-    if old is None or new is None or old.request == new.request:
+    if old is None or new is None:
+        return ()
+    changed = _with_same_shape(old.request, new.request)
+    if old.request == changed:
         return ()
     base = old.figures.num_tokens
     effects = []
-    for setting, before, after, request in _single_changes(old.request, new.request):
+    for setting, before, after, request in _single_changes(old.request, changed):
         try:
             tokens = plan(request).figures.num_tokens
         except BudgetError:  # no such engine: two changes that need each other
@@ -55,13 +58,24 @@ _Change = tuple[str, Any, Any, BudgetRequest]
 """Name, value before, value after, and the old request with this change."""
 
 
+def _with_same_shape(old: BudgetRequest, new: BudgetRequest) -> BudgetRequest:
+    """Return the new request with the old shape where both are of the same content: an entry may only have moved within its file."""
+    before, after = old.shape.origin, new.shape.origin
+    is_same = before is not None and after is not None and before.digest != "" and before.digest == after.digest
+    is_read_alike = (old.shape.name, old.shape.dtype, old.shape.requested_format) == (
+        new.shape.name, new.shape.dtype, new.shape.requested_format
+    )  # fmt: skip
+    return replace(new, shape=old.shape) if is_same and is_read_alike else new
+
+
 def _single_changes(old: BudgetRequest, new: BudgetRequest) -> Iterator[_Change]:
     is_other_model = old.shape.name != new.shape.name
     if is_other_model:
         yield "model", old.shape.name, new.shape.name, replace(old, shape=new.shape)
     elif old.shape != new.shape and old.settings.dtype == new.settings.dtype:
         before, after = (each.shape.quantization and each.shape.quantization.method for each in (old, new))
-        yield "quantization", before, after, replace(old, shape=new.shape)
+        name = "quantization" if before != after else "model_config"
+        yield name, before, after, replace(old, shape=new.shape)
     if old.accelerator.name != new.accelerator.name:
         yield "accelerator", old.accelerator.name, new.accelerator.name, replace(old, accelerator=new.accelerator)
     for name in ("vllm_version", "shared_by"):

@@ -1,7 +1,7 @@
 """The report of `kvgate check` as workflow commands: GitHub Actions shows each finding on its line of the pull request."""
 
 from kvgate.cli.reports.report import Report, counting_results, shown_file
-from kvgate.cli.reports.wording import summary, unrendered_lines
+from kvgate.cli.reports.wording import notes, summary, unrendered_lines
 from kvgate.rules.finding import Severity
 from kvgate.text.inert import inert, inert_line
 
@@ -18,6 +18,9 @@ def render(report: Report) -> str:
         place = f"file={_property(shown_file(placed.file))},line={placed.line},col={placed.column}"
         command = f"{_COMMANDS[result.placed.finding.severity]} {place},title={_property(placed.rule)}"
         lines.append(f"::{command}::{_data(result.message)}")
+    for note in notes(report):
+        place = f"file={_property(shown_file(note.file))},line={note.line}"
+        lines.append(f"::notice {place},title={note.title}::{_data(note.text)}")
     return "\n".join([*lines, *map(inert_line, unrendered_lines(report)), inert_line(summary(report))])
 
 

@@ -1,6 +1,9 @@
 """The report of `kvgate check` as GitLab's code quality report: the merge request shows new findings apart from old ones."""
 
+from hashlib import sha256
+
 from kvgate.cli.reports.report import Report, counting_results, shown_file
+from kvgate.cli.reports.wording import notes
 from kvgate.rules.finding import Severity
 from kvgate.text.inert import inert_json
 
@@ -19,5 +22,16 @@ def render(report: Report) -> str:
             "location": {"path": shown_file(result.placed.file), "lines": {"begin": result.placed.line}},
         }
         for result in counting_results(report)
+    ]
+    issues += [
+        {
+            "type": "issue",
+            "check_name": note.title,
+            "description": note.text,
+            "fingerprint": sha256(f"{note.title}\0{note.file}\0{note.text}".encode(errors="replace")).hexdigest()[:24],
+            "severity": "info",
+            "location": {"path": shown_file(note.file), "lines": {"begin": note.line}},
+        }
+        for note in notes(report)
     ]
     return inert_json(issues, indent=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
@@ -13,7 +13,7 @@ from kvgate.budget import Budget, Guarantee
 from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.cli.assessment_json import host_memory_json, ledger_json
 from kvgate.cli.reports import records
-from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report
+from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Provenance, Report
 from kvgate.judge.assess import Decision, effective_values
 from kvgate.manifests.judging.which_gpus import sentence
 from kvgate.text.inert import inert_json
@@ -29,6 +29,11 @@ def render(report: Report) -> str:
         documents=[document_record(item) for item in report.items],
         unreadable=[_finding(placed) for placed in report.unreadable],
         unrendered=[records.UnrenderedRecord(**asdict(each)) for each in report.unrendered],
+        skipped=[
+            records.SkippedRecord(path=str(each.path), reason=each.why.partition("|")[0], by=each.by)
+            for each in report.skipped
+        ],
+        provenance=list(map(_provenance, report.sources)),
         summary=records.SummaryRecord(
             exit_code=int(report.exit_code),
             engines=sum(1 for item in report.items if not item.is_not_understood),
@@ -73,10 +78,27 @@ def document_record(item: Item) -> records.DocumentRecord:
         assumed=_assumed(item, budget),
         findings=[_finding(placed) for placed in item.findings],
         ignored=[
-            records.IgnoredRecord(**asdict(_finding(placed)), by=why.by, reason=why.reason)
+            records.IgnoredRecord(**asdict(_finding(placed)), by=why.by, reason=why.reason, place=why.place)
             for placed, why in item.ignored
         ],
+        confidence=_confidence(item),
+        provenance=list(map(_provenance, item.provenance)),
         admission=_admission(item.deployment) if item.deployment else None,
+    )
+
+
+def _confidence(item: Item) -> Literal["Known", "Assumed", "Contradictory"]:
+    assessment = item.assessment
+    if assessment is None or assessment.budget is None:
+        return "Known"
+    if assessment.is_contradictory:
+        return "Contradictory"
+    return "Assumed" if assessment.budget.request.shape.assumed else "Known"
+
+
+def _provenance(source: Provenance) -> records.ProvenanceRecord:
+    return records.ProvenanceRecord(
+        fact=source.fact, source=source.source, place=source.place, is_file=bool(source.file), detail=source.detail
     )
 
 
@@ -230,6 +252,14 @@ def _change(change: EngineChange) -> records.ChangeRecord:
         changed_defaults=[
             records.DefaultRecord(option=each.flag, before=each.before, after=each.after)
             for each in change.changed_defaults
+        ],
+        changed_sources=[
+            records.ChangedSourceRecord(
+                fact=fact,
+                before=_provenance(before) if before else None,
+                after=_provenance(after) if after else None,
+            )
+            for fact, before, after in change.changed_sources
         ],
         before=_side(change.before) if change.before else None,
         after=_side(change.after) if change.after else None,

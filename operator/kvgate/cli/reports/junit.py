@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 
 from kvgate.cli.reports.report import Item, Placed, Report, shown_file
-from kvgate.cli.reports.wording import verdict_line
+from kvgate.cli.reports.wording import notes, verdict_line
 from kvgate.rules.finding import Severity
 from kvgate.text.inert import inert_line
 
@@ -22,9 +22,13 @@ def render(report: Report) -> str:
     by_file: dict[str, list[ET.Element]] = {}
     for case in cases:
         by_file.setdefault(case.get("file", ""), []).append(case)
+    about = "\n".join(inert_line(f"{note.title}: {note.text}") for note in notes(report))
     root = ET.Element("testsuites", {"name": "kvgate check", **_counts(cases)})
     for file, own in by_file.items():
         ET.SubElement(root, "testsuite", {"name": file, **_counts(own)}).extend(own)
+    if about:
+        told = ET.SubElement(root, "testsuite", {"name": "what the verdicts rest on", **_counts([])})
+        ET.SubElement(told, "system-out").text = about
     ET.indent(root)
     return f"{DECLARATION}\n{ET.tostring(root, encoding='unicode')}"
 

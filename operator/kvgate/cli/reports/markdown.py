@@ -18,7 +18,9 @@ from kvgate.cli.reports.wording import (
     difference_summary,
     effect_cells,
     hidden,
+    notes,
     release_change,
+    source_change,
     summary,
     unrendered_lines,
     verdict_line,
@@ -71,6 +73,8 @@ def render(report: Report) -> str:
                 f"- {_MARKS[result.placed.finding.severity]} {place} **{result.placed.rule}** {cell(result.message)}"
             )
         lines += _rest(results)
+    told = [f"- {note.title}: {_place(shown_file(note.file), note.line)} {cell(note.text)}" for note in notes(report)]
+    lines += ["", *told[:MAX_ROWS], *_rest(told)] if told else []
     lines += ["", *(f"- {cell(line)}" for line in unrendered_lines(report))] if report.unrendered else []
     return "\n".join(lines)
 
@@ -101,6 +105,8 @@ def _notes(changes: Sequence[EngineChange]) -> Iterator[str]:
     for change in changes:
         if assumed := assumptions(change):
             yield f"- {cell(change.item.title)}: assumed {cell(assumed)}"
+        for each in change.changed_sources:
+            yield f"- {cell(change.item.title)}: source of {cell(source_change(each))}"
     for change in changes:
         if change.effects:
             listed = "; ".join(

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-CHECK_SCHEMA_VERSION = "1.0"
-DIFF_SCHEMA_VERSION = "1.0"
+CHECK_SCHEMA_VERSION = "1.1"
+DIFF_SCHEMA_VERSION = "1.1"
 
 Severity = Literal["error", "warning", "info"]
 Verdict = Literal["Fits", "MayNotFit", "DoesNotFit", "Unknown"]
@@ -48,6 +48,41 @@ class IgnoredRecord(FindingRecord, frozen=True, kw_only=True):
 
     by: Literal["comment", "configuration", "baseline"]
     reason: str
+    place: str
+    """File and line of the comment or of the entry; the file of a baseline."""
+
+
+class ProvenanceRecord(Struct, frozen=True, kw_only=True):
+    """The source of one fact behind a verdict."""
+
+    fact: str
+    """`model`, `draft`, `calibration`, a fact of `.kvgate.yaml`, or `ignore` with the rule."""
+    source: Literal[
+        "catalogue",
+        "lock file",
+        "fetched",
+        "given",
+        "assumed",
+        "observed starts",
+        "configuration",
+        "comment",
+        "baseline",
+    ]
+    place: str
+    """File and line, or the commit of a hub; empty for the catalogue."""
+    is_file: bool
+    """True where the place is a file, most often of the checkout that is judged."""
+    detail: str
+    """The value, the reason, or what differs from the catalogue."""
+
+
+class SkippedRecord(Struct, frozen=True, kw_only=True):
+    """A path that is not read because of a file of the checkout."""
+
+    path: str
+    reason: str
+    by: str
+    """File and line of the rule; empty for a folder of installed packages."""
 
 
 class AcceleratorRecord(Struct, frozen=True, kw_only=True):
@@ -216,6 +251,10 @@ class DocumentRecord(Struct, frozen=True, kw_only=True):
     findings: list[FindingRecord]
     """Findings that count."""
     ignored: list[IgnoredRecord]
+    confidence: Literal["Known", "Assumed", "Contradictory"]
+    """Assumed: the model's facts are those of another model. Contradictory: two sources of them disagree, which refuses nothing."""
+    provenance: list[ProvenanceRecord]
+    """Sources of the facts behind the verdict."""
     admission: AdmissionRecord | None
     """Null for an engine of another platform."""
 
@@ -258,6 +297,10 @@ class CheckRecord(Struct, frozen=True, kw_only=True):
     """Findings about documents, or parts of them, that could not be read."""
     unrendered: list[UnrenderedRecord]
     """Charts and kustomizations that are not rendered, or not all of them; their files are read as they are written."""
+    skipped: list[SkippedRecord]
+    """Paths that are not read because of `.gitignore`, `.kvgateignore` or installed packages: the first 1,000."""
+    provenance: list[ProvenanceRecord]
+    """Settings of a file that concern the whole report."""
     summary: SummaryRecord
 
 
@@ -288,6 +331,14 @@ class SideRecord(DocumentRecord, frozen=True, kw_only=True):
     refused: bool
 
 
+class ChangedSourceRecord(Struct, frozen=True, kw_only=True):
+    """A fact whose source, or the content of its source, differs between both sides; null on a side that has none."""
+
+    fact: str
+    before: ProvenanceRecord | None
+    after: ProvenanceRecord | None
+
+
 class ChangeRecord(Struct, frozen=True, kw_only=True):
     """One engine of either side."""
 
@@ -303,6 +354,8 @@ class ChangeRecord(Struct, frozen=True, kw_only=True):
     """True if it does not start, or is refused, and was not before."""
     effects: list[EffectRecord]
     changed_defaults: list[DefaultRecord]
+    changed_sources: list[ChangedSourceRecord]
+    """Sources of facts that changed, for an engine whose verdict or figures changed."""
     before: SideRecord | None
     after: SideRecord | None
 

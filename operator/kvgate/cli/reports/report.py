@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from kvgate.api.conditions import Reason
 from kvgate.budget import CacheFigures, Guarantee, Verdict
 from kvgate.cli.exits import Exit
-from kvgate.documents.discovery import CHART_FILE, Why
+from kvgate.documents.discovery import CHART_FILE, PassedOver, Why
 from kvgate.documents.paths import Unrendered
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.judge import summary
@@ -57,6 +57,59 @@ class Ignored(Struct, frozen=True, kw_only=True):
 
     reason: str
     by: Literal["comment", "configuration", "baseline"]
+    place: str
+    """File and line of the comment, or of the entry; the file of a baseline."""
+
+
+class Provenance(Struct, frozen=True, kw_only=True):
+    """The source of one fact behind a verdict."""
+
+    fact: str
+    """`model`, `draft`, `calibration`, a field of `.kvgate.yaml`, or `ignore` with the rule."""
+    source: Literal[
+        "catalogue",
+        "lock file",
+        "fetched",
+        "given",
+        "assumed",
+        "observed starts",
+        "configuration",
+        "comment",
+        "baseline",
+    ]
+    place: str = ""
+    """File and line, or other words for the place; empty for the catalogue."""
+    is_file: bool = True
+    """True where the place is a file, most often of the checkout that is judged."""
+    detail: str = ""
+    """The value, the difference from the catalogue, or the reason."""
+    digest: str = ""
+    """Differs where the content does."""
+
+    @property
+    def file(self) -> str:
+        return self._file_and_line[0] if self.is_file else ""
+
+    @property
+    def line(self) -> int:
+        """Line from 1; 1 also where none is known."""
+        return self._file_and_line[1]
+
+    @property
+    def _file_and_line(self) -> tuple[str, int]:
+        file, _, line = self.place.rpartition(":")
+        return (file, int(line)) if file and line.isdecimal() else (self.place, 1)
+
+    @property
+    def text(self) -> str:
+        """Words for people: `model from models.lock:14, differs from the catalogue: 1 layer, not 80`."""
+        return f"{self.fact} from {self.place or f'the {self.source}'}" + (f", {self.detail}" if self.detail else "")
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        """Return what must differ for the source to be another one; its line may move."""
+        file = self._file_and_line[0] if self.is_file else self.place
+        return self.source, file, self.detail, self.digest
 
 
 NO_FILES: Mapping[str, MountedText] = MappingProxyType({})
@@ -129,6 +182,19 @@ class Item(Struct, frozen=True, kw_only=True):
     """Set for an InferenceDeployment."""
     engine: JudgedEngine | None = None
     """Set for an engine of another platform."""
+    sources: tuple[Provenance, ...] = ()
+    """Sources of the facts behind the verdict."""
+
+    @property
+    def provenance(self) -> tuple[Provenance, ...]:
+        """Everything that the verdict rests on beside the manifest, also what makes findings not count."""
+        ignores = (
+            Provenance(
+                fact=f"ignore {placed.rule}", source=ignored.by, place=ignored.place, detail=f"reason: {ignored.reason}"
+            )
+            for placed, ignored in self.ignored
+        )
+        return (*self.sources, *dict.fromkeys(ignores))
 
     @property
     def file(self) -> str:
@@ -245,6 +311,10 @@ class Report(Struct, frozen=True, kw_only=True):
     """Files in the folders that were not read, by reason."""
     unrendered: tuple[Unrendered, ...] = ()
     """Charts and kustomizations that are not rendered, or not all of them."""
+    skipped: tuple[PassedOver, ...] = ()
+    """Paths that a file of the checkout keeps from being read."""
+    sources: tuple[Provenance, ...] = ()
+    """Settings of a file that concern the whole report."""
 
     @property
     def unreadable(self) -> tuple[Placed, ...]:

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from kvgate import __version__
 from kvgate.cli.reports.report import Report, Result, all_results, shown_file
+from kvgate.cli.reports.wording import Note, notes
 from kvgate.cli.rule_examples import address_of, example_of, page_of
 from kvgate.rules.finding import Rule, Severity
 from kvgate.text.inert import inert_values, json_text
@@ -23,10 +24,21 @@ def render(report: Report) -> str:
     rules = list(dict.fromkeys(result.placed.finding.rule for result in results))
     run = {
         "tool": {"driver": {"name": "kvgate", "semanticVersion": __version__, "rules": list(map(_rule, rules))}},
+        "invocations": [
+            {"executionSuccessful": True, "toolExecutionNotifications": list(map(_notification, notes(report)))}
+        ],
         "columnKind": "unicodeCodePoints",
         "results": inert_values([_result(result, rules.index(result.placed.finding.rule)) for result in results]),
     }
     return json_text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+def _notification(note: Note) -> Json:
+    """Return what changed the result beside the manifests; a notification opens no alert."""
+    place = {"artifactLocation": {"uri": _uri(note.file)}, "region": {"startLine": note.line}}
+    told = {"descriptor": {"id": note.title}, "level": "note", "message": {"text": note.text}}
+    shown: Json = inert_values({**told, "locations": [{"physicalLocation": place}]})
+    return shown
 
 
 def _rule(rule: Rule) -> Json:
@@ -43,14 +55,17 @@ def _rule(rule: Rule) -> Json:
     }
 
 
+def _uri(file: str) -> str:
+    """Return the file relative to the checkout where it can be; the bytes of a name that is not UTF-8 stay what they are."""
+    path = PurePosixPath(shown_file(file))
+    return path.as_uri() if path.is_absolute() else quote(os.fsencode(path))
+
+
 def _result(result: Result, index: int) -> Json:
     placed = result.placed
-    path = PurePosixPath(shown_file(placed.file))
-    # relative to the checkout where it can be; the bytes of a name that is not UTF-8 stay what they are
-    uri = path.as_uri() if path.is_absolute() else quote(os.fsencode(path))
     location: Json = {
         "physicalLocation": {
-            "artifactLocation": {"uri": uri},
+            "artifactLocation": {"uri": _uri(placed.file)},
             "region": {"startLine": placed.line, "startColumn": placed.column},
         }
     }
@@ -66,5 +81,5 @@ def _result(result: Result, index: int) -> Json:
     }
     if placed.ignored:  # an ignored finding stands in the report and is closed
         kind = "inSource" if placed.ignored.by == "comment" else "external"
-        shown["suppressions"] = [{"kind": kind, "justification": placed.ignored.reason}]
+        shown["suppressions"] = [{"kind": kind, "justification": f"{placed.ignored.reason} ({placed.ignored.place})"}]
     return shown

@@ -18,6 +18,8 @@ from kvgate.cli.reports.wording import (
     hidden,
     outcome,
     release_change,
+    rests_on,
+    source_change,
     summary,
     unrendered_lines,
     verdict_line,
@@ -43,7 +45,7 @@ def render(report: Report) -> str:
         lines += [] if item.is_not_understood and not shown else [*_item_lines(item, shown), ""]
     for placed in report.unreadable:
         lines += [*broken_lines(placed), ""]
-    notes = [inert(line) for line in unrendered_lines(report)]
+    notes = [inert(line) for line in (*unrendered_lines(report), *(each.text for each in report.sources))]
     return text_of([*lines, *notes, *([""] if notes else []), "; ".join((summary(report), *hidden(report)))])
 
 
@@ -53,10 +55,14 @@ def _item_lines(item: Item, findings: Sequence[Placed]) -> Iterator[Line]:
     yield f"{item.file}:{item.line}: {item.title}: ", shown, f": {told}" if told else ""
     yield from finding_lines(findings)
     if item.ignored:
-        reasons = dict.fromkeys(f"{placed.rule} ({ignored.reason})" for placed, ignored in item.ignored)
+        reasons = dict.fromkeys(
+            f"{placed.rule} ({ignored.reason}; {ignored.place})" for placed, ignored in item.ignored
+        )
         yield f"  ignored: {', '.join(reasons)}"
     if item.assumed:
         yield f"  assumed: {'; '.join(each.text for each in item.assumed)}"
+    if rests := rests_on(item):
+        yield f"  rests on: {rests}"
     if item.deployment:
         yield from _decision_lines(item.deployment)
 
@@ -123,6 +129,8 @@ def _change_lines(change: EngineChange) -> Iterator[Line]:
         yield f"  {name:<{width}}  {value}"
     if assumed := assumptions(change):
         yield f"  {'assumed':<{width}}  {assumed}"
+    for each in change.changed_sources:
+        yield f"  {'source':<{width}}  {source_change(each)}"
     if change.effects:
         yield "  KV cache tokens with each change alone:"
         yield from (f"    {line}" for line in table([effect_cells(each) for each in change.effects]))

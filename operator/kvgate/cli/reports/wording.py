@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from math import floor
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from kvgate.budget import CacheFigures, Verdict
 from kvgate.budget.units import format_gib
-from kvgate.cli.reports.report import Item, Report
+from kvgate.cli.reports.report import Item, Provenance, Report, all_results
 from kvgate.documents.discovery import Why
 from kvgate.documents.paths import Unrendered
 from kvgate.judge.assess import Decision
@@ -20,7 +22,7 @@ from kvgate.rules.finding import Scope, Severity
 from kvgate.rules.memory import demanded
 
 if TYPE_CHECKING:
-    from kvgate.cli.reports.difference import Difference, EngineChange
+    from kvgate.cli.reports.difference import ChangedSource, Difference, EngineChange
     from kvgate.cli.reports.effects import Effect
     from kvgate.vllm.options import ChangedDefault
 
@@ -38,6 +40,8 @@ _COLOURS = {
 }
 
 
+MAX_SKIPPED = 100
+"""Paths that were not read and that reports for people name; the JSON names more."""
 MAX_REASONS, MAX_NAMED, MAX_REASON = 10, 3, 500
 """Reasons why something is not rendered that are shown; files of one reason; characters of a line."""
 
@@ -127,12 +131,62 @@ def _counted(count: int, noun: str) -> str:
 
 
 def passed_over(report: Report) -> Iterator[str]:
-    """Yield one line about the files that were not read; nothing where all were."""
-    counts = [f"{count} {why.partition('|')[0 if count == 1 else 2]}" for why, count in report.passed_over.items()]
+    """Yield one line about the files that were not read, and those that a file of the checkout names; nothing where all were."""
+    named: dict[Why, list[str]] = {}
+    for each in report.skipped:
+        named.setdefault(each.why, []).append(f"{each.path} by {each.by}" if each.by else str(each.path))
+    counts = [
+        f"{count} {why.partition('|')[0 if count == 1 else 2]}" + _listed(named.get(why, ()), count)
+        for why, count in report.passed_over.items()
+    ]
     if counts:
         is_chart = Why.CHART_TEMPLATE in report.passed_over
         render_it = " (render the chart: helm template CHART | kvgate check -)" if is_chart else ""
         yield f"skipped: {', '.join(counts)}{render_it}"
+
+
+def _listed(names: Sequence[str], count: int) -> str:
+    """Return `: a, b and 3 more`; empty where there are no names."""
+    more = f" and {count - MAX_NAMED} more" if count > MAX_NAMED else ""
+    return f" ({', '.join(names[:MAX_NAMED])}{more})" if names else ""
+
+
+class Note(Struct, frozen=True, kw_only=True):
+    """Something that changed what was judged, or what counts, and that stands in a file; every format shows all of them."""
+
+    file: str
+    line: int
+    title: str
+    """`Provenance`, `Ignored` or `Skipped`."""
+    text: str
+
+
+def notes(report: Report) -> Iterator[Note]:
+    """Yield the files that a verdict rests on beside the manifests, the findings that are ignored, and the paths that are not read."""
+    of_engines: dict[Provenance, list[str]] = {each: [] for each in report.sources}
+    for item in report.items:
+        for source in item.sources:
+            if source.file:
+                of_engines.setdefault(source, []).append(item.title)
+    for source, titles in of_engines.items():
+        more = f" and {len(titles) - MAX_NAMED} more" if len(titles) > MAX_NAMED else ""
+        about = f": {', '.join(titles[:MAX_NAMED])}{more}" if titles else ""
+        yield Note(file=source.file, line=source.line, title="Provenance", text=f"{source.text}{about}")
+    for result in all_results(report):
+        if ignored := result.placed.ignored:
+            told = f"{result.placed.rule} is ignored by {ignored.place}, reason: {ignored.reason}; {result.message}"
+            yield Note(file=result.placed.file, line=result.placed.line, title="Ignored", text=told)
+    for each in report.skipped[:MAX_SKIPPED]:
+        by = each.by or each.why.partition("|")[0]
+        file, _, line = each.by.rpartition(":")
+        yield Note(
+            file=file or str(each.path), line=int(line or 1), title="Skipped", text=f"{each.path} is not read: {by}"
+        )
+
+
+def rests_on(item: Item) -> str:
+    """Return the files that the verdict on one engine rests on beside its manifest; empty where there are none."""
+    return "; ".join(each.text for each in item.sources if each.file)
 
 
 def unrendered_lines(report: Report) -> Iterator[str]:
@@ -206,6 +260,13 @@ def assumptions(change: EngineChange) -> str:
         "; ".join(each.text for each in item.assumed) if item else None for item in (change.before, change.after)
     )
     return _arrow(*(None if side is None else side or "nothing" for side in (old, new))) if old or new else ""
+
+
+def source_change(changed: ChangedSource) -> str:
+    """Return `model: from the catalogue → from models.lock:14, differs from the catalogue: 1 layer, not 80 layers`."""
+    fact, before, after = changed
+    old, new = (each.text.removeprefix(f"{fact} ") if each else "nothing" for each in (before, after))
+    return f"{fact}: " + (_arrow(old, new) if old != new else f"{new}, whose content changed")
 
 
 def release_change(change: EngineChange) -> str:

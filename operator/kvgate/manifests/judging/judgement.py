@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from kvgate import catalogue
 from kvgate.budget import (
     AUTO_MAX_MODEL_LEN,
     NOTHING_OBSERVED,
@@ -22,7 +23,7 @@ from kvgate.judge.models import UNKNOWN_MODEL
 from kvgate.judge.on_accelerators import WORST_FIRST, AcceleratorVerdict, joined, memory_needed, verdicts_on
 from kvgate.manifests.judging.engine_budget import OVERSUBSCRIBED, EngineFacts, host_names
 from kvgate.manifests.judging.gpus import TOO_FEW_GPUS, Pools, choose
-from kvgate.manifests.judging.model_names import Named, find_model
+from kvgate.manifests.judging.model_names import ModelFound, Named, find_model
 from kvgate.manifests.judging.release_range import Assumed, JudgedEngine, joined_ends, judged_at_ends, key_of
 from kvgate.manifests.judging.releases import releases_of
 from kvgate.manifests.judging.which_gpus import (
@@ -85,7 +86,7 @@ def names_of(engine: FoundEngine, line: CommandLine) -> EngineNames:
 def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     """Judge by the guarantee, which usually is vLLM's own start condition; with both ends where the release is not known."""
     line = parse_arguments(engine.arguments, newest_read(), program=engine.program)
-    model = find_model(list(_names(engine, line)), defaults.models.locked)
+    model = _model(list(_names(engine, line)), defaults.models)
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
     chosen = choose(engine, defaults.accelerator, defaults.pools)
     facts = EngineFacts(
@@ -124,6 +125,12 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         assumed=tuple(_assumptions(facts, shape)),
         workload=defaults.workload,
     )
+
+
+def _model(named: Sequence[Named], models: PublishedModels) -> ModelFound | None:
+    """Return the model that is named; a folder is one of the lock file, unless the catalogue knows its name and goes first."""
+    by_name = find_model(named) if models.catalogue_first else None
+    return by_name if by_name and catalogue.find_model(by_name.name) else find_model(named, models.locked)
 
 
 def _assumptions(facts: EngineFacts, shape: ModelShape | None) -> Iterator[Assumed]:

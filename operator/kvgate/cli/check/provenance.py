@@ -1,0 +1,101 @@
+"""The sources of the facts behind a verdict: files of the checkout that may change it are named in every report."""
+
+from collections.abc import Iterator
+
+from kvgate.budget import ModelShape
+from kvgate.cli.check.given_facts import CheckOptions, GivenFacts
+from kvgate.cli.reports.report import Item, Provenance
+from kvgate.documents.written import Written
+from kvgate.manifests import InputDocuments
+
+
+def sources_of(item: Item, given: GivenFacts, documents: InputDocuments) -> Iterator[Provenance]:
+    """Yield the sources of one engine's facts: its model and draft, observed starts, and fields of the configuration."""
+    budget = item.assessment.effective if item.assessment else None
+    if budget is not None:
+        request = budget.request
+        yield from _of_model("model", request.shape, item, given, documents)
+        if request.draft is not None:
+            yield from _of_model("draft", request.draft.shape, item, given, documents)
+        ledger = budget.tightest.ledger if budget.tightest else None
+        if ledger is not None and (correction := ledger.correction):
+            detail = f"{correction.starts} observed start{'s' * (correction.starts != 1)}"
+            place, digest = given.calibration_place, repr(correction)
+            yield Provenance(fact="calibration", source="observed starts", place=place, detail=detail, digest=digest)
+    if given.file is None or item.is_not_understood:
+        return
+    used = {each.fact for each in item.assumed} | {"workload", "fields_at"} if item.engine else set[str]()
+    used |= {"config_json"} if budget and budget.request.shape.origin and _is_of_config(budget.request.shape) else set()
+    typed = {"accelerator": given.accelerator, "vllm_version": given.vllm_version, "config_json": given.model_config}
+    used -= {fact for fact, value in typed.items() if value}  # the command line wins
+    for fact, value, place in given.stated(*_identity(item)):
+        if fact in used:
+            yield Provenance(fact=_WORDS[fact], source="configuration", place=place, detail=value, digest=value)
+    for name, path, value in given.required(item):
+        text = value if isinstance(value, str) else " or ".join(value)
+        yield Provenance(
+            fact=f"requirement of {name}", source="configuration", place=given.file.place_of(path), detail=text
+        )
+
+
+_WORDS = {
+    "accelerator": "accelerator",
+    "vllm_version": "vLLM's release",
+    "workload": "workload",
+    "config_json": "choice of config.json",
+    "fields_at": "places of facts",
+}
+
+
+def _identity(item: Item) -> tuple[tuple[str, ...], str, Written]:
+    """Return the files, the name and the object by which mappings find an engine."""
+    root = item.engine.engine.root if item.engine else Written(value=item.document.load())
+    return tuple(item.document.files), item.name, root
+
+
+def _is_of_config(shape: ModelShape) -> bool:
+    return shape.origin is not None and shape.origin.kind == "given" and not shape.origin.place.startswith("ConfigMap ")
+
+
+def _of_model(
+    fact: str, shape: ModelShape, item: Item, given: GivenFacts, documents: InputDocuments
+) -> Iterator[Provenance]:
+    """Yield the source of a model's facts, with its differences from the catalogue."""
+    origin = shape.origin
+    if origin is None or (origin.kind == "given" and origin.place == "hf_overrides"):
+        return
+    place, is_file = origin.place, origin.kind in ("lock file", "given")
+    if origin.kind == "given":
+        config = given.model_config_of(*_identity(item)) if _is_of_config(shape) else None
+        place = config.where if config else _of_config_map(item, documents) or place
+        place = given.file.other.shown_text(place) if given.file and given.file.other else place
+    told = ", ".join(each.difference for each in origin.differences)
+    yield Provenance(
+        fact=fact,
+        source=origin.kind,
+        place=place,
+        is_file=is_file,
+        detail=f"differs from the catalogue: {told}" if told else "",
+        digest=origin.digest,
+    )
+
+
+def _of_config_map(item: Item, documents: InputDocuments) -> str:
+    """Return file and line of the ConfigMap that an InferenceDeployment takes its model from."""
+    deployment = item.deployment.subject.deployment if item.deployment else None
+    source = deployment.spec.model.config_from if deployment else None
+    reference = source.config_map_key_ref if source else None
+    if reference is None:
+        return ""
+    document = documents.config_document(item.namespace, item.document.file, reference.name)
+    if document is None:
+        return ""
+    at = document.place_of(f'data["{reference.key}"]')
+    return f"{at.file}:{at.position.line}"
+
+
+def sources_of_report(options: CheckOptions, given: GivenFacts) -> Iterator[Provenance]:
+    """Yield the settings of the configuration that concern the whole report."""
+    if given.file and given.file.config.fail_on and options.fail_on is None:
+        place = given.file.place_of("failOn")
+        yield Provenance(fact="failOn", source="configuration", place=place, detail=given.file.config.fail_on)
