@@ -11,7 +11,7 @@ WIDEST = 110
 _SHORT = 20
 """Longest name that leaves room for its meaning beside it on any terminal."""
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("The model", ("model", "model_config", "draft_config", "lock", "fetch", "fetch_seconds")),
+    ("The model", ("model", "model_config", "draft_config", "lock", "facts", "fetch", "fetch_seconds")),
     ("GPUs and release", ("gpu", "gpus", "max_gpus", "prices", "gpu_memory_bytes", "shared_by", "accelerator", "vllm_version")),
     (
         "The load",
@@ -21,7 +21,7 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("The observed starts", ("path", "place", "context", "namespace", "setting", "scope")),
     (
         "Facts from files",
-        ("config", "calibration", "root", "path_map"),
+        ("config", "config_from", "calibration", "root", "path_map"),
     ),
     (
         "The answer",

@@ -57,6 +57,8 @@ GGUF_NOT_IN_RELEASE = Rule(
     title="The release of vLLM loads GGUF files only with a plugin, or does not know this way to name one.",
     explanation="GGUF is part of vLLM up to 0.23. From 0.24 on it is a package of its own, which vLLM's images do not have.",
 )
+_OVERRIDDEN = "hf_overrides"
+"""Place of a config in which an option of vLLM replaced values."""
 _GGUF_BY_TYPE, _GGUF_SPLIT, _GGUF_PLUGIN = (0, 12, 0), (0, 20, 0), (0, 24, 0)
 """Releases that first take `repository:TYPE`, that first load files in several parts, and that first need the plugin."""
 
@@ -115,7 +117,7 @@ def look_up_overridden(
     config = published.config if published else entry.config if entry else None
     if config:
         text = json.dumps(overridden(config, overrides))
-        return shape_of_text(text, name=name, where="hf_overrides", quantization=quantization, dtype=dtype)
+        return shape_of_text(text, name=name, where=_OVERRIDDEN, quantization=quantization, dtype=dtype)
     shape, findings = look_up_model(name, revision=revision, quantization=quantization, dtype=dtype, models=models)
     unknown = "overrides of a config that is assumed"
     return (replace(shape, unmodelled=(*shape.unmodelled, unknown)) if shape else None), findings
@@ -194,10 +196,12 @@ def shape_of_text(
 
     digest = sha256(text.encode(errors="surrogatepass")).digest()
     return _shape_or_findings(
-        (digest, name, quantization, dtype, where),
+        (digest, name, quantization, dtype, where == _OVERRIDDEN),
         lambda: _beside_the_catalogue(
             read_config(parse_config_text(text), name=name, quantization=quantization, dtype=dtype),
-            ModelOrigin(kind="given", place=where, digest=digest.hex()[:12]),
+            ModelOrigin(
+                kind="given", place=where if where == _OVERRIDDEN else "the config that is given", digest=digest.hex()[:12]
+            ),
             (quantization, dtype),
         ),
         size=len(text),
@@ -213,7 +217,7 @@ def _beside_the_catalogue(
     A config that somebody gives may state a shorter context than the catalogue. Another revision may be stored otherwise.
     """
     shape = replace(shape, origin=origin)
-    known = _catalogue_shape(shape.name, *requested) if origin.place != "hf_overrides" else None
+    known = _catalogue_shape(shape.name, *requested) if origin.place != _OVERRIDDEN else None
     if known is None:
         return shape
     is_given, place = origin.kind == "given", origin.place or origin.kind

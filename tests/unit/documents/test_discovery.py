@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.documents.discovery import MAX_IGNORE_RULES, PassedOver, Why, files_below, root_of
+from kvgate.documents.discovery import MAX_IGNORE_RULES, OtherRevision, PassedOver, Why, files_below, root_of
 from kvgate.manifests import Broken, Document, read_documents
 
 
@@ -21,6 +21,10 @@ def put(folder: Path, *names: str, text: str = "a: 1\n") -> None:
 def found(folder: Path, root: Path | None = None) -> list[str]:
     files = files_below(folder, root or folder)
     return [path.relative_to(folder).as_posix() for path in files if isinstance(path, Path)]
+
+
+def skipped(folder: Path) -> list[PassedOver]:
+    return [item for item in files_below(folder, folder) if isinstance(item, PassedOver)]
 
 
 def passed(folder: Path) -> dict[Why, int]:
@@ -78,9 +82,43 @@ def test_programs_that_are_no_plain_files_are_left_alone(tmp_path: Path) -> None
 
 
 def test_packages_of_other_programs_are_passed_over(tmp_path: Path) -> None:
-    put(tmp_path, "web/node_modules/x/package.json", "env/pyvenv.cfg", "env/lib/data.yaml", "a.yaml")
+    put(tmp_path, "web/node_modules/x/package.json", "env/lib/data.yaml", "a.yaml")
+    put(tmp_path, "env/pyvenv.cfg", text="home = /usr/bin\n")
     assert found(tmp_path) == ["a.yaml"]
     assert passed(tmp_path) == {Why.PACKAGES: 2}
+    named = [str(each.path.relative_to(tmp_path)) for each in skipped(tmp_path) if each.path]
+    assert named == ["env", "web/node_modules"]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "home\n", "home =\n", "version = 3.11\n"])
+def test_a_file_that_names_no_interpreter_makes_no_environment_of_a_folder(tmp_path: Path, text: str) -> None:
+    put(tmp_path, "deploy/a.yaml")
+    put(tmp_path, "deploy/pyvenv.cfg", text=text)
+    assert found(tmp_path) == ["deploy/a.yaml"]
+    assert not passed(tmp_path)
+
+
+def test_a_path_that_is_ignored_is_named_with_the_rule(tmp_path: Path) -> None:
+    put(tmp_path, "a.yaml", "deep/b.yaml", "out/c.yaml")
+    put(tmp_path, ".kvgateignore", text="# ours\nout/\n*.yaml\n!a.yaml\n")
+    told = {str(each.path.relative_to(tmp_path)): each.by for each in skipped(tmp_path) if each.path}
+    rules = tmp_path / ".kvgateignore"
+    assert told == {"deep/b.yaml": f"{rules}:3", "out": f"{rules}:2"}
+
+
+def test_the_rules_of_another_revision_count_instead(tmp_path: Path) -> None:
+    checkout, copy = tmp_path / "checkout", tmp_path / "copy"
+    put(checkout, "a.yaml", "b.yaml", "sub/c.yaml")
+    put(checkout, ".kvgateignore", text="a.yaml\n")
+    put(copy, ".kvgateignore", text="b.yaml\n")
+    put(copy, "sub/.kvgateignore", text="*.yaml\n")
+    other = OtherRevision(name="main", top=checkout, copy=copy)
+    listed = list(files_below(checkout, checkout, other))
+    assert [path.name for path in listed if isinstance(path, Path)] == ["a.yaml"]
+    assert [each.by for each in listed if isinstance(each, PassedOver)] == [
+        "main:.kvgateignore:1",
+        "main:sub/.kvgateignore:1",
+    ]
 
 
 def test_gitignore_counts_from_the_top_of_the_repository(tmp_path: Path) -> None:

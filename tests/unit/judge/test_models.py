@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.api.validation import parse_document
@@ -97,10 +98,12 @@ def test_numbers_that_json_does_not_have_are_read_through_every_door(limit: str)
     text = json.dumps(config).replace('"LIMIT"', limit)
     plain, _ = shape_of_text(json.dumps(catalogue.load_model(NEMOTRON).config), name=NEMOTRON, where="config.json")
     shape, findings = shape_of_text(text, name=NEMOTRON, where="config.json")
-    assert (repr(shape), findings) == (repr(plain), ())
     gathered = gather(parse_document(new_document(model=FROM_MAP)).spec, lambda _: text)
-    assert gathered.findings == ()
-    assert repr(gathered.shape).endswith(repr(plain).partition(", ")[2])
+    assert plain is not None
+    assert shape is not None
+    assert gathered.shape is not None
+    alike = [repr(replace(each, name="m", origin=None)) for each in (plain, shape, gathered.shape)]
+    assert (len(set(alike)), findings, gathered.findings) == (1, (), ())
 
 
 @pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN", "1e400", '{"__float__": "Infinity"}'])

@@ -170,6 +170,7 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
     (support_rules.release_is_known, "ReleaseNotKnown", INFO, "vllm_version", {"vllm_version": "7.3.0"}),
     (memory.checkpoint_decides_weights, "CheckpointDecidesWeights", INFO, "checkpoint_bytes",
      {"shape": new_model_shape(checkpoint_bytes=20 * GIB)}),
+    (weight_formats.sources_agree, "SourcesContradict", WARNING, "model", {"shape": new_model_shape(checkpoint_bytes=8)}),
     (memory.weights_do_not_choose_kv_cache, "KVCacheKeepsModelDtype", INFO, "kv_cache_dtype",
      {"shape": new_model_shape(quantization=FP8)}),
     (support_rules.offload_is_taken, "OffloadRefused", ERROR, "kv_offloading_size", {"host": HostSettings(kv_offloading_bytes=0)}),

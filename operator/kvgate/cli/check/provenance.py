@@ -25,7 +25,9 @@ def sources_of(item: Item, given: GivenFacts, documents: InputDocuments) -> Iter
     if given.file is None or item.is_not_understood:
         return
     used = {each.fact for each in item.assumed} | {"workload", "fields_at"} if item.engine else set[str]()
-    used |= {"config_json"} if budget and budget.request.shape.origin and _is_of_config(budget.request.shape) else set()
+    origin = budget.request.shape.origin if budget else None
+    if origin and origin.kind == "given" and not _of_config_map(item, documents):
+        used.add("config_json")
     typed = {"accelerator": given.accelerator, "vllm_version": given.vllm_version, "config_json": given.model_config}
     used -= {fact for fact, value in typed.items() if value}  # the command line wins
     for fact, value, place in given.stated(*_identity(item)):
@@ -53,10 +55,6 @@ def _identity(item: Item) -> tuple[tuple[str, ...], str, Written]:
     return tuple(item.document.files), item.name, root
 
 
-def _is_of_config(shape: ModelShape) -> bool:
-    return shape.origin is not None and shape.origin.kind == "given" and not shape.origin.place.startswith("ConfigMap ")
-
-
 def _of_model(
     fact: str, shape: ModelShape, item: Item, given: GivenFacts, documents: InputDocuments
 ) -> Iterator[Provenance]:
@@ -66,8 +64,8 @@ def _of_model(
         return
     place, is_file = origin.place, origin.kind in ("lock file", "given")
     if origin.kind == "given":
-        config = given.model_config_of(*_identity(item)) if _is_of_config(shape) else None
-        place = config.where if config else _of_config_map(item, documents) or place
+        config = None if (place := _of_config_map(item, documents)) else given.model_config_of(*_identity(item))
+        place = config.where if config else place
         place = given.file.other.shown_text(place) if given.file and given.file.other else place
     told = ", ".join(each.difference for each in origin.differences)
     yield Provenance(

@@ -19,7 +19,7 @@ def render(report: Report) -> str:
         command = f"{_COMMANDS[result.placed.finding.severity]} {place},title={_property(placed.rule)}"
         lines.append(f"::{command}::{_data(result.message)}")
     for note in notes(report):
-        place = f"file={_property(shown_file(note.file))},line={note.line}"
+        place = f"file={_property(shown_file(note.file))},line={note.line},col=1"
         lines.append(f"::notice {place},title={note.title}::{_data(note.text)}")
     return "\n".join([*lines, *map(inert_line, unrendered_lines(report)), inert_line(summary(report))])
 

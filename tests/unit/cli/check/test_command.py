@@ -144,7 +144,14 @@ def test_the_json_report_has_every_key_that_is_promised() -> None:
         "file", "line", "path", "platform", "kind", "namespace", "name", "engine", "guarantee", "verdict", "kv_cache", "ledger", "host",
         "assumed", "findings",
     }  # fmt: skip
-    assert set(refused) == promised | {"ignored", "admission", "rendered_by", "rendered_line"}
+    assert set(refused) == promised | {
+        "ignored",
+        "admission",
+        "rendered_by",
+        "rendered_line",
+        "confidence",
+        "provenance",
+    }
     assert set(refused["engine"]) >= {
         "model", "accelerator", "accelerators", "vllm_version", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size",
         "max_model_len", "max_num_seqs", "kv_cache_dtype",

@@ -142,7 +142,7 @@ def test_an_object_of_ours_that_is_ignored_does_not_fail_the_run() -> None:
 def test_the_text_says_what_is_ignored_and_why() -> None:
     result = invoked("check", "-", stdin=f"# kvgate:ignore KVCacheTooSmall we know\n{POD}")
     assert "DoesNotFit, ignored" in result.stdout
-    assert "ignored: KVCacheTooSmall (we know)" in result.stdout
+    assert "ignored: KVCacheTooSmall (we know; <stdin>:1)" in result.stdout
     assert "1 engine: 1 ignored; 1 finding ignored" in result.stdout
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import yaml
 
 from support.builders import new_document
 from support.command_line import invoked
+from support.repositories import Sandbox
 
 POD = """\
 apiVersion: v1
@@ -25,46 +25,6 @@ spec:
     resources: {limits: {nvidia.com/gpu: 1}}
 """
 FP8 = POD.replace("--max-num-seqs=16", "--max-num-seqs=16, --kv-cache-dtype=fp8")
-
-
-class Sandbox:
-    """A repository of its own, with settings of nobody else."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.git("init", "-q", "-b", "main")
-
-    def git(self, *arguments: str) -> str:
-        identity = {
-            "GIT_AUTHOR_NAME": "a",
-            "GIT_AUTHOR_EMAIL": "a@b",
-            "GIT_COMMITTER_NAME": "a",
-            "GIT_COMMITTER_EMAIL": "a@b",
-        }
-        environment = {**os.environ, **identity, "GIT_CONFIG_GLOBAL": os.devnull}
-        done = subprocess.run(
-            ["git", *arguments],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
-        return done.stdout.strip()
-
-    def commit(self, **files: str | None) -> str:
-        """Write files (`deploy__a` is deploy/a.yaml; None removes it), and return the commit."""
-        for name, text in files.items():
-            path = self.folder / f"{name.replace('__', '/')}.yaml"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if text is None:
-                path.unlink()
-            else:
-                path.write_text(text, encoding="utf-8")
-        self.git("add", "-A")
-        self.git("commit", "-q", "-m", "x")
-        return self.git("rev-parse", "HEAD")
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from support.hub_server import COMMIT, TOKEN, LoopbackHub, loopback_hub, safeten
 
 pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
 
-CONFIG = new_llama_config()
+CONFIG = new_llama_config(tie_word_embeddings=True, intermediate_size=1024)
+"""Its weights are most of what WEIGHTS holds: a config and a checkpoint that contradict each other never fit."""
 WEIGHTS = safetensors({"model.embed_tokens.weight": ("BF16", (128256, 4096)), "model.norm.weight": ("BF16", (4096,))})
 POD = """\
 apiVersion: v1
