@@ -14,7 +14,7 @@ from kvgate.budget.hybrid_manager import hybrid_manager, needs_manager
 from kvgate.budget.interval import Interval, Verdict, verdict_of
 from kvgate.budget.layout import Layout, lay_out
 from kvgate.budget.ledger import Ledger, ledger_of
-from kvgate.budget.model_shape import Contradiction
+from kvgate.budget.model_origin import Contradiction
 from kvgate.budget.pinned import Pin, PinnedCapacity, pin
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Capacity
 from kvgate.budget.settings import Resolved, accounting_for, resolve_settings

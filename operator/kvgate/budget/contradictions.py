@@ -9,7 +9,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from kvgate.budget.model_shape import Contradiction, ModelShape
+from kvgate.budget.model_origin import Contradiction
+from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.request import BudgetRequest
 from kvgate.budget.units import format_gib
 from kvgate.budget.weights import checkpoint_ratio, described_bytes

@@ -10,7 +10,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvgate.budget.hardware import SINGLE_GPU
-from kvgate.budget.model_shape import Assumption, FullAttention, ModelShape
+from kvgate.budget.model_origin import Assumption
+from kvgate.budget.model_shape import FullAttention, ModelShape
 from kvgate.budget.weights import rank_weights
 from kvgate.checkpoint.stored_formats import loaded_bytes
 from kvgate.checkpoint.tensors import FLOATS, TensorGroup

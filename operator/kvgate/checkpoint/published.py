@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from kvgate.budget.contradictions import ANY_COUNT, compare
 from kvgate.budget.matrix import GGUF_METHOD, WeightFormat
-from kvgate.budget.model_shape import Contradiction, ModelShape
+from kvgate.budget.model_origin import Contradiction
+from kvgate.budget.model_shape import ModelShape
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.tensors import CheckpointError, TensorGroup, check_summary
 from kvgate.hf_config import ModelConfigError, read_config

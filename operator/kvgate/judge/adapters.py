@@ -11,7 +11,7 @@ from kvgate.checkpoint.tensors import CheckpointError
 from kvgate.rules.finding import Finding, Severity, any_one, do, words
 from kvgate.rules.support import LORA_REFUSED
 
-_MOST = 100
+MOST_ADAPTERS = 100
 """Adapters that are looked at."""
 
 
@@ -26,7 +26,7 @@ def look_up_adapters(
     except UnknownVersion:
         return
     rank = max_lora_rank or LoraSettings().max_rank
-    for name, path in list(_named(lora_modules))[:_MOST]:
+    for name, path in list(named_adapters(lora_modules))[:MOST_ADAPTERS]:
         key = name_key(path)
         published = models.locked.get(key) or models.fetched.get(key)
         if missing := models.missing.get(key):
@@ -65,7 +65,7 @@ def _findings(
         )
 
 
-def _named(lora_modules: object) -> Iterator[tuple[str, str]]:
+def named_adapters(lora_modules: object) -> Iterator[tuple[str, str]]:
     """Yield (name, path) of each adapter, from `name=path`, from JSON, or from an object."""
     for given in lora_modules if isinstance(lora_modules, list | tuple) else [lora_modules]:
         entry = given

@@ -41,7 +41,7 @@ from kvgate.judge.drafts import own_layers
 from kvgate.judge.facts import Facts
 from kvgate.judge.passed_through import NO_EXTRA_ARGS, ExtraArgs, PodEnvironment, read_environment, read_extra_args
 from kvgate.judge.pinning import conflicts, pinned_option, unpinned_where_hopeless
-from kvgate.judge.pods import pod_of
+from kvgate.judge.pods import pod_of, told_by_rendering
 from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
@@ -50,7 +50,6 @@ from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, measured_beside_others, 
 from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.given_settings import circumstances_of, engine_settings, stretches_length, unmodelled_kinds
-from kvgate.vllm.images import is_own_image
 from kvgate.vllm.settings import SPEC_SETTINGS
 from kvgate.vllm.variables import ALLOW_LONG
 
@@ -347,7 +346,7 @@ def _request(
         unmodelled_variables=environment.kinds,
         is_stretched=stretches_length(values),
         is_whole=True,
-        circumstances=circumstances_of({**_told_by_rendering(spec), **extra.known, **environment.told}),
+        circumstances=circumstances_of({**told_by_rendering(spec), **extra.known, **environment.told}),
         calibration=facts.calibration,
         image_digest=(spec.vllm.image or "").partition("@")[2] if facts.calibration.starts else "",
         pod=pod_of(spec),
@@ -370,20 +369,6 @@ def _pod_findings(spec: InferenceDeploymentSpec, facts: Facts) -> tuple[Finding,
     vendor = facts.accelerator.vendor if facts.accelerator else ""
     ledger = host_ledger_of(spec, vendor) if facts.knows_version else None
     return tuple(judge_pod(ledger, pod_of(spec))) if ledger else ()
-
-
-def _told_by_rendering(spec: InferenceDeploymentSpec) -> dict[str, Any]:
-    """Return the circumstances of the pods that are rendered from a spec.
-
-    An emptyDir is empty when a pod starts for the first time, and what is promised must hold then. A claim may hold what an earlier
-    pod has compiled, or nothing.
-    """
-    told: dict[str, Any] = {"usage_context": "server"}
-    if spec.vllm.image is None or is_own_image(spec.vllm.image):
-        told["installed_by"] = "image"
-    if spec.template.cache_claim_name is None:
-        told["compile_cache"] = "cold"
-    return told
 
 
 def _settings(vllm: Vllm, extra: Mapping[str, Any]) -> EngineSettings:

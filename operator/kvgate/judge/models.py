@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import ModelShape, UnknownVersion, accounting_of, parse_patch
 from kvgate.budget.contradictions import between
-from kvgate.budget.model_shape import FullAttention, ModelOrigin
+from kvgate.budget.model_origin import ModelOrigin
+from kvgate.budget.model_shape import FullAttention
 from kvgate.checkpoint.gguf import split_names
 from kvgate.checkpoint.gguf_models import gguf_spelling
 from kvgate.checkpoint.not_fetched import NotFetched
@@ -200,7 +201,9 @@ def shape_of_text(
         lambda: _beside_the_catalogue(
             read_config(parse_config_text(text), name=name, quantization=quantization, dtype=dtype),
             ModelOrigin(
-                kind="given", place=where if where == _OVERRIDDEN else "the config that is given", digest=digest.hex()[:12]
+                kind="given",
+                place=where if where == _OVERRIDDEN else "the config that is given",
+                digest=digest.hex()[:12],
             ),
             (quantization, dtype),
         ),

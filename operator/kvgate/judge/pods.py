@@ -1,13 +1,14 @@
-"""Memory of the host for the pods that are rendered from a spec: what a spec gives them, and what kvgate asks for beyond it."""
+"""The pods that are rendered from a spec: the memory of the host that they get, and the circumstances in which they start."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvgate.api.quantity import parse_quantity
 from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
 from kvgate.budget.units import GIB, MIB, cdiv, round_up
+from kvgate.vllm.images import is_own_image
 
 if TYPE_CHECKING:
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec
@@ -38,3 +39,17 @@ def memory_request_bytes(ledger: HostLedger) -> int:
     It is a request alone. It finds a node that has the memory, and a prediction that is too small kills nothing.
     """
     return cdiv(ledger.needs.expected, GIB) * GIB
+
+
+def told_by_rendering(spec: InferenceDeploymentSpec) -> dict[str, Any]:
+    """Return the circumstances of the pods that are rendered from a spec.
+
+    An emptyDir is empty when a pod starts for the first time, and what is promised must hold then. A claim may hold what an earlier
+    pod has compiled, or nothing.
+    """
+    told: dict[str, Any] = {"usage_context": "server"}
+    if spec.vllm.image is None or is_own_image(spec.vllm.image):
+        told["installed_by"] = "image"
+    if spec.template.cache_claim_name is None:
+        told["compile_cache"] = "cold"
+    return told

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import SINGLE_GPU, ModelShape
-from kvgate.budget.model_shape import Assumption, ModelOrigin
+from kvgate.budget.model_origin import Assumption, ModelOrigin
 from kvgate.budget.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.assumed_formats import Converts, can_be_assumed, likely_quantization_config, smallest_and_largest

@@ -232,6 +232,8 @@ SILENT: list[tuple[Check, dict[str, Any]]] = [
      {"shape": new_model_shape(format_kinds=("modelopt_fp4",), requested_format="modelopt")}),
     (weight_formats.quantization_is_that_of_the_checkpoint, {"shape": new_model_shape(format_kinds=("fp8",), requested_format="fp8")}),
     (weight_formats.quantization_is_that_of_the_checkpoint, {"shape": new_model_shape(format_kinds=("awq",))}),
+    (weight_formats.sources_agree, {}),
+    (weight_formats.sources_agree, {"shape": new_model_shape(checkpoint_bytes=8), "weights_bytes": 16 * GIB}),
     (weight_formats.name_and_config_agree, {"shape": new_model_shape(name="x/y-FP8", layer=NARROW)}),
     (weight_formats.name_and_config_agree, {"shape": new_model_shape(name="x/y", layer=NARROW)}),
     (weight_formats.name_and_config_agree, {"shape": new_model_shape(name="x/y-BF16")}),

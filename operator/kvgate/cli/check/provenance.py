@@ -1,12 +1,22 @@
 """The sources of the facts behind a verdict: files of the checkout that may change it are named in every report."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kvgate.budget import ModelShape
+from kvgate.checkpoint.published import content_of, name_key
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts
 from kvgate.cli.reports.report import Item, Provenance
 from kvgate.documents.written import Written
+from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
+from kvgate.judge.facts import look_up_version
+from kvgate.judge.passed_through import read_extra_args
 from kvgate.manifests import InputDocuments
+
+if TYPE_CHECKING:
+    from kvgate.cli.check.repository_config import ConfigFile
 
 
 def sources_of(item: Item, given: GivenFacts, documents: InputDocuments) -> Iterator[Provenance]:
@@ -22,22 +32,12 @@ def sources_of(item: Item, given: GivenFacts, documents: InputDocuments) -> Iter
             detail = f"{correction.starts} observed start{'s' * (correction.starts != 1)}"
             place, digest = given.calibration_place, repr(correction)
             yield Provenance(fact="calibration", source="observed starts", place=place, detail=detail, digest=digest)
-    if given.file is None or item.is_not_understood:
-        return
-    used = {each.fact for each in item.assumed} | {"workload", "fields_at"} if item.engine else set[str]()
-    origin = budget.request.shape.origin if budget else None
-    if origin and origin.kind == "given" and not _of_config_map(item, documents):
-        used.add("config_json")
-    typed = {"accelerator": given.accelerator, "vllm_version": given.vllm_version, "config_json": given.model_config}
-    used -= {fact for fact, value in typed.items() if value}  # the command line wins
-    for fact, value, place in given.stated(*_identity(item)):
-        if fact in used:
-            yield Provenance(fact=_WORDS[fact], source="configuration", place=place, detail=value, digest=value)
-    for name, path, value in given.required(item):
-        text = value if isinstance(value, str) else " or ".join(value)
-        yield Provenance(
-            fact=f"requirement of {name}", source="configuration", place=given.file.place_of(path), detail=text
-        )
+    for name, path in _adapters(item):
+        if entry_place := given.models.places.get(name_key(path)):
+            digest = content_of(given.models.locked[name_key(path)]).digest.hex()[:12]
+            yield Provenance(fact=f"adapter {name}", source="lock file", place=entry_place, digest=digest)
+    if given.file is not None and not item.is_not_understood:
+        yield from _of_configuration(item, given, given.file, documents)
 
 
 _WORDS = {
@@ -47,6 +47,35 @@ _WORDS = {
     "config_json": "choice of config.json",
     "fields_at": "places of facts",
 }
+
+
+def _of_configuration(
+    item: Item, given: GivenFacts, file: ConfigFile, documents: InputDocuments
+) -> Iterator[Provenance]:
+    """Yield the facts and requirements of the configuration that count for an engine; the command line and the manifest win over it."""
+    used = {each.fact for each in item.assumed} | {"workload", "fields_at"} if item.engine else set[str]()
+    shape = item.assessment.budget.request.shape if item.assessment and item.assessment.budget else None
+    if shape and shape.origin and shape.origin.kind == "given" and not _of_config_map(item, documents):
+        used.add("config_json")
+    typed = {"accelerator": given.accelerator, "vllm_version": given.vllm_version, "config_json": given.model_config}
+    used -= {fact for fact, value in typed.items() if value}
+    for fact, value, place in given.stated(*_identity(item)):
+        if fact in used:
+            yield Provenance(fact=_WORDS[fact], source="configuration", place=place, detail=value, digest=value)
+    for name, path, required in given.required(item):
+        text = required if isinstance(required, str) else " or ".join(required)
+        yield Provenance(fact=f"requirement of {name}", source="configuration", place=file.place_of(path), detail=text)
+
+
+def _adapters(item: Item) -> list[tuple[str, str]]:
+    """Return (name, path) of the adapters that an engine is started with."""
+    if item.engine:
+        return list(named_adapters(item.engine.settings.get("lora_modules") or ()))[:MOST_ADAPTERS]
+    deployment = item.deployment.subject.deployment if item.deployment else None
+    if deployment is None or look_up_version(deployment.spec.vllm.version):
+        return []
+    modules = read_extra_args(deployment.spec.vllm).values.get("lora_modules")
+    return list(named_adapters(modules or ()))[:MOST_ADAPTERS]
 
 
 def _identity(item: Item) -> tuple[tuple[str, ...], str, Written]:

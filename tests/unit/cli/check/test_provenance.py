@@ -258,3 +258,16 @@ def test_an_entry_whose_content_changes_is_named_though_its_place_stays(sandbox:
     (source,) = engine["changed_sources"]
     assert "2 layers, not 80 layers" in source["after"]["detail"]
     assert [each["setting"] for each in engine["effects"]] == ["model_config"]
+
+
+def test_an_adapter_of_the_lock_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    adapter = {"peft_type": "LORA", "r": 16, "base_model_name_or_path": "Qwen/Qwen3-0.6B", "target_modules": ["q_proj"]}
+    (tmp_path / "models.lock").write_text(lock_text([Published(name="acme/lora", config={}, adapter=adapter)]))
+    (tmp_path / ".kvgate.yaml").write_text("models: {lock: models.lock}\n")
+    arguments = "--model=%s, --enable-lora, --lora-modules=support=acme/lora"
+    (tmp_path / "a.yaml").write_text(ON_L4.replace("--model=%s", arguments) % "Qwen/Qwen3-0.6B")
+    (document,) = report(".")["documents"]
+    assert {each["fact"]: each["place"] for each in document["provenance"]} == {
+        "model": "", "adapter support": "models.lock:4",
+    }  # fmt: skip
