@@ -60,10 +60,15 @@ class Required(Struct, frozen=True, kw_only=True):
 
 
 def with_requirements(items: Sequence[Item], given: GivenFacts) -> Iterator[Item]:
-    """Yield the items with what they lack of the requirements; an engine that is refused anyway has findings enough."""
+    """Yield the items with what they lack of the requirements; an engine that is refused anyway has findings enough.
+
+    Figures of a model whose sources contradict each other make no error.
+    """
     for item in items:
         required = {name: Required(path=path, value=value) for name, path, value in given.required(item)}
         found = [] if item.does_not_pass or item.verdict is None else list(_findings(item, required))
+        if item.assessment and item.assessment.is_contradictory:
+            found = [each if each.rule is ACCELERATOR_NOT_ALLOWED else each.softened() for each in found]
         naming = field_name if item.deployment else option_name
         placed = (placed_in(item.document, Located(finding=each.named(naming), path=item.path)) for each in found)
         yield replace(item, all_findings=(*item.all_findings, *placed)) if found else item

@@ -185,4 +185,5 @@ def _check_options(
         fetch=options.fetch,
         fetch_seconds=options.fetch_seconds,
         lock=options.lock,
+        facts=options.facts,
     )

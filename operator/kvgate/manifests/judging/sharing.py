@@ -204,7 +204,7 @@ def _is_unsure(each: _Seen) -> bool:
         or bool(each.seen.profiles)
         or each.seen.may_be_apart
         or bool(sleeps and sleeps.value)
-        or bool(budget and budget.request.shape.assumed)
+        or bool(budget and (budget.request.shape.assumed or budget.contradictions))
     )
 
 

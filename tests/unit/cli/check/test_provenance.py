@@ -271,3 +271,31 @@ def test_an_adapter_of_the_lock_file_is_named(tmp_path: Path, monkeypatch: pytes
     assert {each["fact"]: each["place"] for each in document["provenance"]} == {
         "model": "", "adapter support": "models.lock:4",
     }  # fmt: skip
+
+
+TINY = lock_text(
+    [Published(name="Qwen/Qwen3-8B", config={**catalogue.load_model("Qwen/Qwen3-8B").config, "num_hidden_layers": 80})]
+)
+
+
+@pytest.mark.parametrize(
+    ("requirement", "code"), [("guarantee: FullContext", 0), ("headroom: 99%", 0), ("accelerators: [H100-SXM-80GB]", 1)]
+)
+def test_contradictory_figures_break_no_requirement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requirement: str, code: int
+) -> None:
+    """The GPU is no figure: an accelerator that is not allowed stays an error. Without the lock file each of the three is one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models.lock").write_text(TINY)
+    (tmp_path / "a.yaml").write_text(ON_L4.replace("NVIDIA-L4", "NVIDIA-L40S") % "Qwen/Qwen3-8B")
+    (tmp_path / ".kvgate.yaml").write_text(f"models: {{lock: models.lock}}\nrequire: {{{requirement}}}\n")
+    (document,) = report(".", code=code)["documents"]
+    assert document["confidence"] == "Contradictory"
+    report(".", "--facts=catalogue-first", code=1)
+
+
+def test_explain_knows_the_sources_of_an_engine_in_a_manifest(sandbox: Sandbox) -> None:
+    shown = invoked("explain", "a.yaml")
+    assert "rests on: model from models.lock" in shown.stdout
+    first = invoked("explain", "a.yaml", "--facts", "catalogue-first")
+    assert (first.exit_code, "models.lock" in first.stdout) == (1, False)
