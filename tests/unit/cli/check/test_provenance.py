@@ -218,6 +218,15 @@ def test_a_revision_that_cannot_be_read_is_misuse(sandbox: Sandbox, arguments: t
     assert (result.exit_code, part in result.stderr) == (2, True), result.stderr
 
 
+def test_a_mistake_in_the_revision_is_named_as_git_names_its_file(sandbox: Sandbox) -> None:
+    sandbox.commit_files({".kvgate.yaml": "models: {lock: missing.lock}\n"})
+    result = invoked("check", ".", "--config-from", "HEAD")
+    assert (result.exit_code, result.stderr.startswith("HEAD:missing.lock cannot be read")) == (2, True), result.stderr
+    sandbox.commit_files({".kvgate.yaml": "nonsense: 1\n"})
+    result = invoked("check", ".", "--config-from", "HEAD")
+    assert (result.exit_code, "HEAD:.kvgate.yaml:1" in result.stderr) == (2, True), result.stderr
+
+
 def test_mappings_of_the_revision_are_about_the_files_of_the_checkout(sandbox: Sandbox) -> None:
     mapping = "mappings:\n- {paths: [deploy/*], accelerator: H200-SXM-141GB}\naccelerator: L4-24GB\n"
     sandbox.commit_files({".kvgate.yaml": mapping, "deploy/c.yaml": POD % "Qwen/Qwen3-8B"})
