@@ -29,6 +29,8 @@ DIFFERENCE_FORMATS = ("text", "markdown", "json")
 _FILES = ("model_config", "calibration", "config", "lock")
 """Options that name a file, relative to the folder that the command was started in."""
 
+_PATH_STARTS = ("../", "/", "./")
+
 
 @click.command(cls=Command)
 @click.argument("sides", metavar="OLD NEW | REVISIONS [PATH...]", nargs=-1, required=True, shell_complete=a_file)
@@ -64,7 +66,7 @@ def diff(sides: tuple[str, ...], output: str, **options: Any) -> None:
 
 
 def _are_paths(sides: Sequence[str]) -> bool:
-    """Return whether two paths are compared; the first one may be missing where it is no revision either."""
+    """Return whether two paths are compared. A first one that is missing counts as a revision, unless it can only be a path."""
     if len(sides) != 2:
         return False
     first = sides[0]
@@ -73,10 +75,10 @@ def _are_paths(sides: Sequence[str]) -> bool:
     from kvgate.cli.diff.revisions import repository_of_folder
 
     try:
-        repository_of_folder(Path.cwd()).resolved(first)
+        repository_of_folder(Path.cwd())
     except BadInput:
-        return ".." not in first or first.startswith(("../", "/", "./"))
-    return False
+        return ".." not in first or first.startswith(_PATH_STARTS)
+    return first.startswith(_PATH_STARTS)
 
 
 def _between_revisions(text: str, paths: Sequence[str], given: CheckOptions) -> Difference:

@@ -32,17 +32,25 @@ _OPTIONS = (
     "--no-replace-objects",
     "--literal-pathspecs",
     "-c",
-    "protocol.allow=never",
-    "-c",
     "core.fsmonitor=false",
 )
-"""Nothing is fetched for a partial clone (Git before 2.45 does not know GIT_NO_LAZY_FETCH), and no monitor of files is asked."""
 _ENVIRONMENT = {
     "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
     "LC_ALL": "C",
 }
+"""Nothing is fetched for a partial clone, whatever its configuration allows: Git before 2.45 may not know GIT_NO_LAZY_FETCH, and then
+knows no protocol. No monitor of files is asked."""
+_SHALLOW = (
+    "this clone is shallow: git fetch --unshallow brings the rest of its history, and a branch of the remote is named origin/BRANCH"
+)
+_PARTIAL = (
+    "this clone is partial (git clone --filter), and kvgate fetches nothing: "
+    "git fetch --refetch --no-filter completes it, or compare in a clone without --filter"
+)
+"""What a user can do where Git lacks an object or a revision."""
 
 
 class Compared(Struct, frozen=True, kw_only=True):
@@ -66,21 +74,21 @@ class Repository(Struct, frozen=True, kw_only=True):
             if found:
                 first, second = self._commit(old or "HEAD"), self._commit(new or "HEAD")
                 if found == "...":
-                    advice = "fetch more of the history (git fetch --unshallow), or compare with two dots"
-                    without = f"{text}: the two have no commit in common; {advice}"
+                    without = f"{text}: the two have no commit in common; compare with two dots"
                     first = self._hash(without, "merge-base", first, second)
                 return Compared(old=first, new=second)
         return Compared(old=self._commit(text), new=None)
 
     def _commit(self, name: str) -> str:
-        without = f"{name} is neither a file nor a revision of {self.top}; a shallow clone may lack it: git fetch origin {name}"
+        without = f"{name} is neither a file nor a revision of {self.top}"
         return self._hash(without, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
 
     def _hash(self, without: str, *command: str) -> str:
         """Return the hash of the commit that git prints. Raises BadInput with the text for the case that there is none."""
         done = _git(self.top, *command)
         if done.returncode:
-            raise BadInput(without)
+            is_shallow = _git(self.top, "rev-parse", "--is-shallow-repository").stdout.strip() == b"true"
+            raise BadInput(f"{without}; {_SHALLOW}" if is_shallow else without)
         return done.stdout.decode().strip()
 
     def below_top(self, path: str) -> str:
@@ -115,44 +123,52 @@ class Repository(Struct, frozen=True, kw_only=True):
             self._write(commit, lambda path: path in named or _is_beside(path, named), folder)
 
     def _write(self, commit: str, is_wanted: Callable[[PurePosixPath], bool], folder: Path) -> None:
-        listed = list(self._blobs(commit, is_wanted))
-        if len(listed) > MAX_FILES or sum(size for _, size, _ in listed) > MAX_BYTES:
-            raise BadInput(
-                f"{commit[:12]} has more than {MAX_FILES} manifests or {MAX_BYTES >> 20} MiB of them; name the folders to compare"
-            )
+        listed, num_bytes = list(self._blobs(commit, is_wanted)), 0
         with _started(self.top, "cat-file", "--batch") as process:
             if process.stdin is None or process.stdout is None:
                 raise BadInput("git has no pipes")
-            for blob, size, name in listed:
+            for blob, name in listed:
                 process.stdin.write(f"{blob}\n".encode())
                 process.stdin.flush()
                 head = process.stdout.readline().split()
-                if len(head) != 3 or head[1] != b"blob" or int(head[2]) != size:
-                    raise BadInput(f"{name} of {commit[:12]} cannot be read; a partial clone may lack it: git fetch")
-                data = process.stdout.read(size + 1)[:-1]
+                if len(head) != 3 or head[1] != b"blob":
+                    raise BadInput(f"{name} of {commit[:12]} cannot be read: {self._why_unread()}")
+                num_bytes += int(head[2])
+                if len(listed) > MAX_FILES or num_bytes > MAX_BYTES:
+                    raise BadInput(
+                        f"{commit[:12]} has more than {MAX_FILES} manifests or {MAX_BYTES >> 20} MiB of them; name the folders to compare"
+                    )
+                data = process.stdout.read(int(head[2]) + 1)[:-1]
                 target = folder.joinpath(*PurePosixPath(name).parts)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(data)
             process.stdin.close()
 
-    def _blobs(self, commit: str, is_wanted: Callable[[PurePosixPath], bool]) -> Iterator[tuple[str, int, str]]:
-        """Yield (object, bytes, path) of every plain file that is wanted."""
-        done = _git(self.top, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
+    def _why_unread(self, told: bytes = b"") -> str:
+        """Return why Git has no copy of an object, and what to do; `told` is what Git says where the clone is complete."""
+        promised = _git(self.top, "config", "--get-regexp", r"^(extensions\.partialclone|remote\..*\.promisor)$")
+        return _words(told or b"the repository lacks it: git fsck") if promised.returncode else _PARTIAL
+
+    def _blobs(self, commit: str, is_wanted: Callable[[PurePosixPath], bool]) -> Iterator[tuple[str, str]]:
+        """Yield (object, path) of every plain file that is wanted."""
+        done = _git(self.top, "ls-tree", "-r", "-z", "--full-tree", commit)
         if done.returncode:
-            raise BadInput(f"{commit[:12]} cannot be read: {_words(done.stderr)}")
+            raise BadInput(f"{commit[:12]} cannot be read: {self._why_unread(done.stderr)}")
         for entry in done.stdout.split(b"\0"):
             head, tab, raw = entry.partition(b"\t")
-            mode, kind, blob, size = (head.split() if tab else [b""] * 4)[:4]
+            mode, kind, blob = (head.split() if tab else [b""] * 3)[:3]
             name = os.fsdecode(raw)
             path = PurePosixPath(name)
             is_plain = kind == b"blob" and mode in (b"100644", b"100755")  # no link, no submodule
             if is_plain and not path.is_absolute() and not {"..", ".git"} & set(path.parts) and is_wanted(path):
-                yield blob.decode(), int(size), name
+                yield blob.decode(), name
 
     def renamed(self, old: str, new: str) -> dict[str, str]:
-        """Return the old path → the new one of files that Git takes for renamed."""
-        options = ("-r", "-M", "-z", "--name-status", "--diff-filter=R", "--no-ext-diff", "--no-textconv")
-        done = _git(self.top, "diff-tree", *options, old, new)
+        """Return the old path → the new one of files that Git takes for renamed; in a partial clone, of those with equal content."""
+        options = ("-r", "-z", "--name-status", "--diff-filter=R", "--no-ext-diff", "--no-textconv")
+        done = _git(self.top, "diff-tree", "-M", *options, old, new)
+        if done.returncode:
+            done = _git(self.top, "diff-tree", "-M100%", *options, old, new)
         names = [os.fsdecode(each) for each in done.stdout.split(b"\0")] if not done.returncode else []
         return dict(zip(names[1::3], names[2::3], strict=False))
 

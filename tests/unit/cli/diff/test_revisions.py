@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kvgate.cli.diff import revisions
 from support.builders import new_document
 from support.command_line import invoked
 from support.repositories import Sandbox
@@ -139,3 +140,77 @@ def test_nothing_of_the_repository_runs_and_no_link_is_followed(sandbox: Sandbox
     assert changes(compared(f"{first}..{second}")) == {"a.yaml": "changed"}
     assert changes(compared(first, "a.yaml")) == {"a.yaml": "changed"}
     assert not ran.exists()
+
+
+def cloned(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, *options: str) -> Path:
+    """Clone the repository over Git's own transport, which leaves out what the options say, and go there."""
+    sandbox.git("config", "uploadpack.allowFilter", "true")
+    clone = sandbox.folder / "clone"
+    sandbox.git("clone", "-q", *options, sandbox.folder.as_uri(), str(clone))
+    monkeypatch.chdir(clone)
+    return clone
+
+
+@pytest.mark.parametrize("left_out", ["blob:none", "tree:0"])
+@pytest.mark.parametrize("allowed", ["user", "always"])
+def test_a_partial_clone_is_told_what_to_do_and_fetches_nothing(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, left_out: str, allowed: str
+) -> None:
+    sandbox.commit(deploy__a=POD)
+    sandbox.commit(deploy__a=FP8)
+    clone = Sandbox(cloned(sandbox, monkeypatch, f"--filter={left_out}"))
+    clone.git("config", "protocol.file.allow", allowed)
+    before = objects_of(clone)
+    for arguments in (("HEAD~1..HEAD",), ("HEAD~1", "deploy"), ("HEAD~1...HEAD",)):
+        result = invoked("diff", *arguments)
+        assert (result.exit_code, result.stdout) == (2, ""), result.output
+        assert "this clone is partial (git clone --filter), and kvgate fetches nothing" in result.stderr
+    assert objects_of(clone) == before
+    clone.git("fetch", "-q", "--refetch", "--no-filter")
+    assert changes(compared("HEAD~1..HEAD")) == {"deploy/a.yaml": "changed"}
+
+
+def objects_of(clone: Sandbox) -> str:
+    return clone.git("cat-file", "--batch-all-objects", "--batch-check")
+
+
+def test_a_git_that_fetches_what_it_lacks_is_allowed_no_protocol(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git before 2.45 does not know GIT_NO_LAZY_FETCH."""
+    sandbox.commit(deploy__a=POD)
+    sandbox.commit(deploy__a=FP8)
+    clone = Sandbox(cloned(sandbox, monkeypatch, "--filter=blob:none"))
+    clone.git("config", "protocol.file.allow", "always")
+    before = objects_of(clone)
+    monkeypatch.delitem(revisions._ENVIRONMENT, "GIT_NO_LAZY_FETCH")
+    assert "this clone is partial" in invoked("diff", "HEAD~1..HEAD").stderr
+    assert objects_of(clone) == before
+
+
+def test_a_partial_clone_that_lacks_no_manifest_is_compared(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter by size leaves out files that nobody reads here; a file that was moved unchanged is followed all the same."""
+    moved = POD.replace("llama", "moved")
+    (sandbox.folder / "weights.bin").write_bytes(os.urandom(1 << 17))
+    sandbox.commit(deploy__a=POD, deploy__old=moved)
+    (sandbox.folder / "weights.bin").rename(sandbox.folder / "larger.bin")
+    (sandbox.folder / "larger.bin").write_bytes(os.urandom(1 << 17))
+    sandbox.commit(deploy__a=FP8, deploy__old=None, deploy__new=moved)
+    (sandbox.folder / "larger.bin").unlink()
+    sandbox.commit(deploy__a=FP8)
+    cloned(sandbox, monkeypatch, "--filter=blob:limit=64k")
+    sides = compared("HEAD~2..HEAD~1")
+    assert changes(sides) == {"deploy/a.yaml": "changed", "deploy/new.yaml": "unchanged"}
+
+
+def test_a_shallow_clone_is_told_what_to_do(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox.commit(deploy__a=POD)
+    sandbox.commit(deploy__a=FP8)
+    clone = Sandbox(cloned(sandbox, monkeypatch, "--depth=1"))
+    for arguments in (("HEAD~1..HEAD",), ("HEAD~1", "deploy/a.yaml"), ("HEAD~1...HEAD",), ("v1...HEAD",)):
+        result = invoked("diff", *arguments)
+        assert (result.exit_code, result.stdout) == (2, ""), result.output
+        assert "this clone is shallow: git fetch --unshallow" in result.stderr
+    clone.git("fetch", "-q", "--unshallow")
+    assert changes(compared("HEAD~1..HEAD")) == {"deploy/a.yaml": "changed"}
+    assert "is shallow" not in invoked("diff", "v1...HEAD").stderr
