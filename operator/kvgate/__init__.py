@@ -8,3 +8,9 @@ DOCS_URL = ""
 All links of reports and alerts begin with it; set it here, and run `make generate`. While it is empty nobody knows an address: links
 lead to the repository that kvgate was installed from, else to the pages that are installed with it.
 """
+
+INSTALL = "pip install '.[{extras}]' in a checkout of kvgate"
+"""How messages and pages say what to install for a feature, with its extras of `pyproject.toml`, separated by commas.
+
+It names a folder, because the name `kvgate` on PyPI is not ours: whoever takes it decides what an install by that name runs.
+"""

@@ -6,6 +6,8 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
+from kvgate import INSTALL
+
 
 def main() -> None:
     """`kvgate controller` and `kvgate webhook` are processes; everything else is the command line."""
@@ -36,7 +38,7 @@ def _start(door: str) -> None:
     except ModuleNotFoundError as error:
         if str(error.name).startswith("kvgate"):
             raise
-        sys.exit(f"kvgate {door} needs the package {error.name}: pip install 'kvgate[operator]'")
+        sys.exit(f"kvgate {door} needs the package {error.name}: {INSTALL.format(extras='operator')}")
     command.main(sys.argv[2:])
 
 

@@ -4,11 +4,13 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
+from kvgate import INSTALL
 from kvgate.budget.units import GIB
 from kvgate.judge.what_if import assess_request
 from pictures.ledger import QUESTION, TARGET, picture
@@ -44,6 +46,65 @@ def test_a_link_within_the_repository_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
     missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
     assert missing == []
+
+
+BY_NAME = re.compile(
+    r"\b(?:(?:pip3?|uv\s+pip)\s+install|(?:pipx|uv\s+tool)\s+(?:install|run|upgrade)|(?:uv|poetry|pdm)\s+add|uvx)"
+    r"(?:\s+-[-\w=]+)*\s+['\"]?kvgate(?![\w./-])"
+    r"|(?<![\w./])kvgate\[[a-z,]+\]",
+    re.IGNORECASE,
+)
+"""An install of kvgate by its name, which whoever takes the name on PyPI answers; also a requirement such as `kvgate[extra]`."""
+TEXTS = [
+    name
+    for name in subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", ":!tests", ":!CHANGELOG.md"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()
+    if (ROOT / name).is_file()
+]  # fmt: skip
+
+
+def test_no_text_installs_kvgate_by_a_name_that_is_not_ours() -> None:
+    assert len(TEXTS) > 500
+    found = {name: BY_NAME.findall((ROOT / name).read_text(encoding="utf-8", errors="replace")) for name in TEXTS}
+    assert {name: each for name, each in found.items() if each} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_by_name"),
+    [
+        ("pip install kvgate", True),
+        ("python -m pip install -U 'kvgate==0.1.0'", True),
+        ("pip install\n    kvgate", True),
+        ("pipx install kvgate", True),
+        ("uvx kvgate check .", True),
+        ("uv tool install --upgrade kvgate", True),
+        ("needs the extra kvgate[plot]", True),
+        ("pip install '.[operator]' in a checkout of kvgate", False),
+        ("pip install git+https://git.example.org/team/kvgate", False),
+        ("pip install ./kvgate", False),
+        ("the repository that pip installed kvgate from", False),
+        ("helm install kvgate charts/kvgate", False),
+        ("uv run kvgate check .", False),
+    ],
+)
+def test_what_counts_as_an_install_by_name(text: str, *, is_by_name: bool) -> None:
+    assert bool(BY_NAME.search(text)) is is_by_name
+
+
+def test_pages_say_how_to_install_in_the_words_of_the_package() -> None:
+    """Every line of pip that pages show for a checkout is the one that messages print, with extras that exist."""
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    line = re.compile(re.escape(INSTALL).replace(re.escape("{extras}"), "([a-z,]+)"))
+    shown = [
+        (page.name, line.match(text, found.start()))
+        for page in PAGES
+        for text in [" ".join(page.read_text(encoding="utf-8").replace("`", "").split())]
+        for found in re.finditer(r"pip install '\.", text)
+    ]
+    assert len(shown) >= 3
+    assert [page for page, found in shown if not (found and set(found[1].split(",")) <= set(known))] == []
 
 
 def test_the_picture_is_that_of_todays_answer() -> None:

@@ -30,7 +30,7 @@ def test_a_plugin_without_a_chart_or_without_kvgate_says_what_is_missing(
     assert helm_kvgate.USAGE in capsys.readouterr().err
     monkeypatch.setattr("shutil.which", lambda name, path: None)
     assert helm_kvgate.main(["chart"]) == 2
-    assert "pip install kvgate" in capsys.readouterr().err
+    assert f"kvgate on PATH: pip install {ROOT}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 USAGE = "usage: helm kvgate CHART [flags of helm template] [-- flags of kvgate check]"
 RELEASE = "kvgate-check"
 """Name of the release that is rendered and never installed."""
+_CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def main(arguments: list[str]) -> int:
@@ -23,7 +24,7 @@ def main(arguments: list[str]) -> int:
         return 0
     kvgate, helm = _program("kvgate"), os.environ.get("HELM_BIN") or _program("helm")
     if not chart or kvgate is None or helm is None:
-        missing = "kvgate on PATH: pip install kvgate" if kvgate is None else "helm on PATH"
+        missing = f"kvgate on PATH: pip install {_CHECKOUT}" if kvgate is None else "helm on PATH"
         print(USAGE if kvgate and helm else f"helm kvgate needs {missing}", file=sys.stderr)
         return 2
     folder = next((each for each in chart if Path(each, "Chart.yaml").is_file()), None)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate import __version__
+from kvgate import INSTALL, __version__
 from kvgate.checkpoint.not_fetched import Reason
 from kvgate.fetching.asked import Asked
 from kvgate.fetching.bounded_http import REACH, Answer, Http, Range, as_json, broken, host_of, retry_after
@@ -46,7 +46,7 @@ def hub_of_environment() -> Hub:
         from huggingface_hub import constants, get_token
     except ImportError:
         raise CouldNotFetch(
-            Reason.NOT_INSTALLED, "huggingface_hub is not installed", "install kvgate with its extra: kvgate[hub]"
+            Reason.NOT_INSTALLED, "huggingface_hub is not installed", INSTALL.format(extras="hub")
         ) from None
     hub = Hub(endpoint=constants.ENDPOINT, is_offline=constants.is_offline_mode(), cache=Path(constants.HF_HUB_CACHE))
     if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN or hub.is_offline:

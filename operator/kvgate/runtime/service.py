@@ -12,6 +12,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
+from kvgate import INSTALL
 from kvgate.budget import CalibrationScope
 from kvgate.calibration.trust import Trust
 from kvgate.text.inert import inert, inert_line, inert_values, json_text
@@ -91,7 +92,9 @@ def otlp_options(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             find_spec("opentelemetry.exporter.otlp.proto.http")
         except ModuleNotFoundError:
-            raise click.UsageError("--otlp-endpoint needs OpenTelemetry's SDK: pip install 'kvgate[otlp]'") from None
+            raise click.UsageError(
+                f"--otlp-endpoint needs OpenTelemetry's SDK: {INSTALL.format(extras='otlp')}"
+            ) from None
         return command(otlp=OtlpOptions(endpoint=otlp_endpoint, interval_seconds=otlp_seconds), **options)
 
     return with_otlp

@@ -7,6 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from kvgate import INSTALL
 from kvgate.budget.calibration import CalibrationScope
 from kvgate.calibration.trust import Trust
 from kvgate.controller.command import controller
@@ -106,7 +107,7 @@ def test_without_the_extra_the_answer_says_how_to_get_it(monkeypatch: pytest.Mon
     needed = [f"{option.opts[0]}=x" for option in webhook.params if option.required]
     answer = CliRunner().invoke(webhook, [*needed, "--otlp-endpoint=http://collector:4318"])
     assert answer.exit_code == 2
-    assert "pip install 'kvgate[otlp]'" in answer.output
+    assert INSTALL.format(extras="otlp") in answer.output
 
 
 def test_the_processes_load_opentelemetry_only_where_it_is_used() -> None:

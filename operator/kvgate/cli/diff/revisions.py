@@ -43,9 +43,7 @@ _ENVIRONMENT = {
 }
 """Nothing is fetched for a partial clone, whatever its configuration allows: Git before 2.45 may not know GIT_NO_LAZY_FETCH, and then
 knows no protocol. No monitor of files is asked."""
-_SHALLOW = (
-    "this clone is shallow: git fetch --unshallow brings the rest of its history, and a branch of the remote is named origin/BRANCH"
-)
+_SHALLOW = "this clone is shallow: git fetch --unshallow brings the rest of its history, and a branch of the remote is named origin/BRANCH"
 _PARTIAL = (
     "this clone is partial (git clone --filter), and kvgate fetches nothing: "
     "git fetch --refetch --no-filter completes it, or compare in a clone without --filter"

@@ -54,7 +54,7 @@ def sweep(output: str | None, file: Path | None, **values: Any) -> None:
     """Ask the engine for every pair of two settings, and draw where memory runs out.
 
     KNOB is vLLM's name of a setting: max_model_len, max_num_seqs, max_num_batched_tokens, gpu_memory_utilization,
-    tensor_parallel_size, kv_cache_dtype, gpu … The output png needs the extra kvgate[plot]; svg and html need nothing.
+    tensor_parallel_size, kv_cache_dtype, gpu … The output png needs the extra `plot`; svg and html need nothing.
 
     Exit code: 0 drawn. With --at: 0 that point fits or may fit, 1 it does not fit, 2 it could not be decided.
     """

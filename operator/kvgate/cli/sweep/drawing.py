@@ -1,6 +1,6 @@
 """A picture of boxes, lines and words in pixels from its upper left corner: written as SVG, or as PNG with matplotlib.
 
-Looks are classes of the picture's style sheet. matplotlib is the extra `kvgate[plot]`; it takes the same looks from a table.
+Looks are classes of the picture's style sheet. matplotlib is the extra `plot`; it takes the same looks from a table.
 """
 
 import io
@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from kvgate import INSTALL
 from kvgate.text.inert import inert
 from kvgate.vllm.values import UnusableValue
 
@@ -142,7 +143,7 @@ def png(picture: Picture, looks: Mapping[str, Look]) -> bytes:
         from matplotlib.figure import Figure
     except ImportError:
         raise UnusableValue(
-            "a png needs matplotlib, which is not installed: pip install 'kvgate[plot]'; -o svg and -o html need nothing"
+            f"a png needs matplotlib, which is not installed: {INSTALL.format(extras='plot')}; -o svg and -o html need nothing"
         ) from None
     shapes = [shape for together in picture.shapes for shape in together]
     groups = defaultdict[tuple[type[Shape], str], list[Any]](list)

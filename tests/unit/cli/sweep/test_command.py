@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from kvgate import INSTALL
 from support.command_line import invoked
 from support.pictures import require_matplotlib
 
@@ -151,7 +152,7 @@ def test_a_png_without_matplotlib_says_what_to_install(monkeypatch: pytest.Monke
         monkeypatch.setitem(sys.modules, module, None)
     result = run(*QWEN, *SMALL, "-o", "png")
     assert result.exit_code == 2
-    assert "pip install 'kvgate[plot]'" in result.output
+    assert INSTALL.format(extras="plot") in result.output
 
 
 @pytest.mark.parametrize(
