@@ -26,6 +26,13 @@ def for_ever(results: int) -> Iterator[str]:
         sum(range(10_000))
 
 
+def standing_still(results: int) -> Iterator[str]:
+    """So many results, then no end, without use of a processor."""
+    yield from (f"result {number}" for number in range(results))
+    while True:
+        signal.pause()
+
+
 def busy(seconds: float) -> Iterator[str]:
     end = time.monotonic() + seconds
     while time.monotonic() < end:

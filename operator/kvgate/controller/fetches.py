@@ -13,11 +13,11 @@ from kvgate.api.conditions import Reason
 from kvgate.checkpoint.published import ModelName
 from kvgate.checkpoint.stored import EntryTooLarge, packed
 from kvgate.fetching.limits import Limits as FetchBounds
-from kvgate.runtime.pool import Pool, TurnedAway
-from kvgate.runtime.worker import Limits, OutOfTime, WorkerLost
+from kvgate.runtime.pool import Pool
+from kvgate.runtime.worker import Limits, OutOfTime, TurnedAway, WorkerLost
 
 WORKERS = Limits(workers=3, budget_seconds=30.0, max_waiting=8, memory_bytes=384 << 20)
-"""Worker processes of fetches. The time is for one checkpoint with all its requests. A worker holds 45 MiB after a fetch, and 170 MiB
+"""Worker processes of fetches. The times are for one checkpoint with all its requests. A worker holds 45 MiB after a fetch, and 170 MiB
 while it reads as much as one may have; its address space is larger, because each thread reserves some."""
 
 
@@ -188,9 +188,7 @@ class FetchWorkers:
     async def __call__(self, namespace: str, asked: ModelName) -> Fetched | Failure:
         try:
             outcome = await self._pool.run(namespace, fetched, asked.name, asked.revision)
-        except OutOfTime as error:
-            return Failure(reason=Reason.TIME_OVER, message=f"{asked} was not fetched: {error}", is_temporary=True)
-        except TurnedAway as error:
+        except (OutOfTime, TurnedAway) as error:
             return Failure(reason=Reason.TIME_OVER, message=f"{asked} was not fetched: {error}", is_temporary=True)
         except WorkerLost:
             more = f"{WORKERS.memory_bytes >> 20} MiB"

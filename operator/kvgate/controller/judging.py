@@ -10,7 +10,7 @@ from kvgate.controller.decision import Judged, assess_owner, judgements
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.facts import ConfigMissing
 from kvgate.runtime.pool import Pool
-from kvgate.runtime.worker import Limits, OutOfTime, WorkerLost
+from kvgate.runtime.worker import Limits, OutOfTime, TurnedAway, WorkerLost
 
 LIMITS = Limits(workers=2, budget_seconds=10.0, max_waiting=256, memory_bytes=128 << 20)
 """The slowest InferenceDeployment of the catalogue takes a tenth of a second; a config.json that somebody wrote to be slow may take any
@@ -59,6 +59,8 @@ class JudgeWorkers:
             for _ in range(_ATTEMPTS):
                 with contextlib.suppress(WorkerLost):
                     outcome = await self._pool.run(owner.namespace, judgements, *task)
+                    if outcome.is_starved:
+                        raise TurnedAway(f"the machine was too busy to judge {owner.namespace}/{owner.name}")
                     if not outcome.is_lost:
                         return outcome.value
         except OutOfTime:

@@ -35,7 +35,7 @@ from kvgate.rendering.status import (
     previous_status,
     status_patch,
 )
-from kvgate.runtime.pool import TurnedAway
+from kvgate.runtime.worker import TurnedAway
 
 _log = logging.getLogger(__name__)
 

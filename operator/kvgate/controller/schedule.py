@@ -24,7 +24,7 @@ from kvgate.controller.starts import ObservedStarts
 from kvgate.rendering.labels import OWNER_LABEL
 from kvgate.runtime.background import Troubles, repeat
 from kvgate.runtime.fair_slots import FairSlots
-from kvgate.runtime.pool import TurnedAway
+from kvgate.runtime.worker import TurnedAway
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Self, TypeVar
 from weakref import WeakValueDictionary
 
-from kvgate.runtime.worker import Limits, NoAnswer, Outcome, Shared, Steps, Worker
+from msgspec.structs import replace
+
+from kvgate.runtime.worker import Limits, Outcome, Shared, Steps, TurnedAway, Worker
 
 T = TypeVar("T")
 
@@ -22,10 +24,6 @@ MAX_KNOWN_TENANTS = 1024
 """Tenants whose use of the workers is remembered while they have no tasks."""
 
 _log = logging.getLogger(__name__)
-
-
-class TurnedAway(NoAnswer):
-    """Too many tasks of the tenant wait, or this one waited too long; a later try may succeed."""
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
@@ -93,11 +91,16 @@ class Pool:
     async def run(
         self, tenant: Hashable, steps: Steps[T], *arguments: object, wait_seconds: float | None = None
     ) -> Outcome[T]:
-        """Return the last result of `steps(*arguments)`. Raises NoAnswer."""
+        """Return the last result of `steps(*arguments)`. With `wait_seconds`, the time for which it waited counts in the limit of
+        wall time. Raises NoAnswer."""
+        asked = time.monotonic()
         worker = await self._worker_for(tenant, wait_seconds)
         started = time.monotonic()
+        limits = self._limits
+        if wait_seconds is not None:
+            limits = replace(limits, wall_seconds=limits.wall_seconds - (started - asked))
         try:
-            return await worker.answer(steps, arguments, self._shared, self._limits.budget_seconds)
+            return await worker.answer(steps, arguments, self._shared, limits)
         finally:
             self._release(worker, tenant, time.monotonic() - started)
 

@@ -16,7 +16,7 @@ import signal
 import socket
 import struct
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from hashlib import sha256
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -33,6 +33,8 @@ NICENESS = 5
 """Niceness of workers: they give way to the event loop, which must answer probes while they are busy."""
 _HEADER = struct.Struct("!?Q")
 """Header of a message: true before a shared object, false before a task or a result; then the length of the pickle in bytes."""
+_TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
+"""Unit of the processor times in /proc."""
 _READY, _STEP, _DONE, _DONE_FOR_GOOD, _FAILED, _LOST = "ready", "step", "done", "done for good", "failed", "lost"
 """Kinds of a worker's messages. After `done for good` and `lost` the worker ends."""
 
@@ -43,7 +45,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     workers: int = 2
     """With at least 2, one worker is always free of any single tenant."""
     budget_seconds: float = 2.0
-    """Time of a task from its start; after it the worker is killed, and the last result stands."""
+    """Processor time of a task; after it the worker is killed, and the last result stands."""
+    wall_seconds: float = 60.0
+    """Longest time of a task, however little of a processor it got: on a busy or suspended machine no input is to blame."""
     max_waiting: int = 64
     """Tasks of one tenant that may wait; the next one is turned away at once."""
     memory_bytes: int = 256 << 20
@@ -57,7 +61,11 @@ class NoAnswer(Exception):
 
 
 class OutOfTime(NoAnswer):
-    """The budget was over before the first result."""
+    """The budget of processor time was over before the first result."""
+
+
+class TurnedAway(NoAnswer):
+    """The machine had no time for the task, or too many of its tenant wait; a later try may succeed."""
 
 
 class WorkerLost(NoAnswer):
@@ -76,6 +84,8 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     """False where the task had not ended when its time was over."""
     is_lost: bool = False
     """True where the worker ended before the task, most likely for lack of memory."""
+    is_starved: bool = False
+    """True where the task had not ended and had not used its processor time either: the machine was busy or suspended."""
 
 
 class Shared:
@@ -139,12 +149,13 @@ class Worker:
         return worker
 
     async def answer(
-        self, steps: Steps[T], arguments: tuple[object, ...], shared: Shared, budget_seconds: float
+        self, steps: Steps[T], arguments: tuple[object, ...], shared: Shared, limits: Limits
     ) -> Outcome[T]:
         """Run one task; whatever disturbs it makes the worker unusable. Raises NoAnswer."""
         self.is_usable, last = False, []  # until it has answered
+        ends_at_cpu_seconds = self._cpu_seconds() + limits.budget_seconds
         try:
-            async with asyncio.timeout(budget_seconds):
+            async with self._within(ends_at_cpu_seconds, limits.wall_seconds):
                 request = _dumped((steps, arguments), shared.value)[0]
                 if self._knows != shared.number:
                     self._writer.write(_HEADER.pack(True, len(shared.pickled)) + shared.pickled)  # noqa: FBT003 - of a struct
@@ -155,10 +166,13 @@ class Worker:
                 while (message := await self._receive(shared))[0] == _STEP:
                     last = [message[1]]
         except TimeoutError:
+            is_starved = self._cpu_seconds() < ends_at_cpu_seconds
             self._process.kill()
-            if not last:
-                raise OutOfTime(f"it took longer than {budget_seconds:g} s") from None
-            return Outcome(value=last[0], is_final=False)
+            if last:
+                return Outcome(value=last[0], is_final=False, is_starved=is_starved)
+            if is_starved:
+                raise TurnedAway(f"the machine was too busy for it for {limits.wall_seconds:g} s") from None
+            raise OutOfTime(f"it took longer than {limits.budget_seconds:g} s of processor time") from None
         except (EOFError, ConnectionError):
             message = (_LOST, "")
         kind, text = message
@@ -168,6 +182,33 @@ class Worker:
         if not last:
             raise WorkerLost("the process that judged it ended, most likely for lack of memory")
         return Outcome(value=last[0], is_final=kind != _LOST, is_lost=kind == _LOST)
+
+    @contextlib.asynccontextmanager
+    async def _within(self, ends_at_cpu_seconds: float, wall_seconds: float) -> AsyncIterator[None]:
+        """Raise TimeoutError when the process has used so much processor time, or when so much time has passed."""
+        loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+        async with asyncio.timeout(wall_seconds) as limit:
+
+            def look() -> None:
+                if (left := ends_at_cpu_seconds - self._cpu_seconds()) <= 0:
+                    limit.reschedule(loop.time())
+                else:
+                    timers[:] = [loop.call_later(max(left, _TICK_SECONDS), look)]
+
+            look()
+            try:
+                yield
+            finally:
+                for timer in timers:
+                    timer.cancel()
+
+    def _cpu_seconds(self) -> float:
+        """Return the processor time of the process since its start; 0 when it is gone, which its pipe tells."""
+        try:
+            user, system = Path(f"/proc/{self.process_id}/stat").read_text().rpartition(")")[2].split()[11:13]
+        except OSError:
+            return 0.0
+        return (int(user) + int(system)) * _TICK_SECONDS
 
     async def _receive(self, shared: Shared) -> tuple[str, Any]:
         """Receive (kind, result or text). Raises EOFError where the process has ended."""

@@ -17,8 +17,7 @@ from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from kvgate.metrics import exporter, registry
-from kvgate.runtime.pool import TurnedAway
-from kvgate.runtime.worker import NoAnswer, TaskFailed
+from kvgate.runtime.worker import NoAnswer, TaskFailed, TurnedAway
 from kvgate.text.inert import inert_line
 from kvgate.webhook.review import Answer, Mistake
 

@@ -13,8 +13,7 @@ from kvgate.checkpoint.stored import MAX_ENTRY_BYTES, unpacked
 from kvgate.controller import fetches
 from kvgate.controller.fetches import WORKERS, Failure, Fetched, FetchLimits, FetchQueue, FetchWorkers, fetched
 from kvgate.fetching import fetch as fetching
-from kvgate.runtime.pool import TurnedAway
-from kvgate.runtime.worker import Outcome, OutOfTime, WorkerLost
+from kvgate.runtime.worker import Outcome, OutOfTime, TurnedAway, WorkerLost
 from support.builders import new_llama_config
 
 LIMITS = FetchLimits(per_minute=60, burst=3, at_once=3, at_once_per_namespace=2, waiting_per_namespace=100)
@@ -188,7 +187,7 @@ async def test_what_ends_a_worker_is_told(outcome: Exception, reason: Reason, is
 
 
 def test_a_fetch_reports_its_own_limits_before_its_worker_is_ended() -> None:
-    assert fetches.BOUNDS.max_seconds < WORKERS.budget_seconds
+    assert fetches.BOUNDS.max_seconds < WORKERS.wall_seconds
     assert fetches.BOUNDS.max_bytes < WORKERS.memory_bytes
     default = FetchLimits()
     assert default.at_once_per_namespace < default.at_once <= WORKERS.workers

@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from kvgate.api.v1alpha1 import InferenceDeployment
@@ -17,7 +18,7 @@ from kvgate.controller.judging import JudgeWorkers
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.assess import Decision
 from kvgate.runtime.pool import Pool
-from kvgate.runtime.worker import NoAnswer, Outcome, OutOfTime, WorkerLost
+from kvgate.runtime.worker import NoAnswer, Outcome, OutOfTime, TurnedAway, WorkerLost
 from support.builders import new_llama_config
 from support.manifests import a_document
 from support.waiting import turns
@@ -95,6 +96,9 @@ async def test_a_worker_may_be_lost_once_before_the_object_is_unknown() -> None:
 
     assert await judged_with(lost, Outcome(value=good)) is good
     assert await judged_with(WorkerLost(), Outcome(value=good)) is good
+    starved = Outcome(value=half, is_final=False, is_starved=True)
+    with pytest.raises(TurnedAway, match="too busy to judge serving/"):
+        await judged_with(starved)
     for outcomes in ((lost, lost), (WorkerLost(), WorkerLost()), (OutOfTime(),)):
         judged = await judged_with(*outcomes)
         assert [finding.rule.id for finding in judged.assessment.findings] == ["AssessmentStopped"]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,8 +17,8 @@ from kvgate.budget.calibration import Calibration, CalibrationScope
 from kvgate.budget.model_shape import ModelShape
 from kvgate.budget.observed_starts import ObservedStart
 from kvgate.calibration.observed import start_of_bytes
-from kvgate.runtime.pool import Pool, TurnedAway
-from kvgate.runtime.worker import Limits, OutOfTime, TaskFailed, WorkerLost
+from kvgate.runtime.pool import Pool
+from kvgate.runtime.worker import Limits, OutOfTime, TaskFailed, TurnedAway, WorkerLost
 from support.builders import new_request
 from support.waiting import turns, until
 from support.worker_tasks import (
@@ -31,6 +32,7 @@ from support.worker_tasks import (
     process_id,
     same,
     shape_of,
+    standing_still,
     waiting_for,
 )
 
@@ -65,8 +67,53 @@ async def test_the_last_result_stands_when_the_time_is_over_and_the_worker_is_re
 
 async def test_without_a_result_in_time_there_is_no_answer() -> None:
     async with pool_of(budget_seconds=0.2) as pool:
-        with pytest.raises(OutOfTime, match=r"longer than 0\.2 s"):
+        with pytest.raises(OutOfTime, match=r"longer than 0\.2 s of processor time"):
             await pool.run("a", for_ever, 0)
+
+
+async def test_a_worker_that_gets_no_processor_is_not_ended_for_that(tmp_path: Path) -> None:
+    """A busy machine, or one that was suspended, looks like a process that is stopped for a while: the task goes on after it."""
+    gate = tmp_path / "gate"
+    async with pool_of(workers=1, budget_seconds=0.3) as pool:
+        (before,) = pool.process_ids
+        task = asyncio.create_task(pool.run("a", waiting_for, str(gate)))
+        await until(lambda: pool._tenant("a").running == 1)
+        os.kill(before, signal.SIGSTOP)
+        await asyncio.sleep(1.0)  # time is the subject: three times what it may use
+        assert not task.done()
+        os.kill(before, signal.SIGCONT)
+        gate.touch()
+        outcome = await task
+        assert (outcome.value, outcome.is_final, outcome.is_starved) == ("done", True, False)
+        assert pool.process_ids == (before,)
+
+
+@pytest.mark.parametrize("results", [0, 1])
+async def test_the_wall_time_ends_a_worker_that_stands_still_and_blames_no_input(results: int) -> None:
+    async with pool_of(workers=1, wall_seconds=0.4) as pool:
+        before = pool.process_ids
+        if results:
+            outcome = await pool.run("a", standing_still, results)
+            assert (outcome.value, outcome.is_final, outcome.is_starved) == ("result 0", False, True)
+        else:
+            with pytest.raises(TurnedAway, match=r"too busy for it for 0\.4 s"):
+                await pool.run("a", standing_still, results)
+        await until(lambda: pool.process_ids not in ((), before))
+        assert (await pool.run("a", numbers, 1)).value == 0
+
+
+async def test_the_time_for_which_a_caller_waited_counts_in_its_wall_time(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    async with pool_of(workers=1, wall_seconds=20.0) as pool:
+        first = asyncio.create_task(pool.run("a", waiting_for, str(gate)))
+        await turns()
+        second = asyncio.create_task(pool.run("a", standing_still, 0, wait_seconds=10.0))
+        await asyncio.sleep(0.5)  # time is the subject: the second one waits so long
+        pool._limits = replace(pool._limits, wall_seconds=1.0)
+        gate.touch()
+        await first
+        with pytest.raises(TurnedAway, match=r"for 0\.[0-5]\d* s"):
+            await second
 
 
 @pytest.mark.parametrize("task", [killed, hungry])

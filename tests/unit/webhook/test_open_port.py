@@ -15,8 +15,7 @@ from aiohttp import web
 from controlplane.certificates import write_certificates
 from kvgate.metrics.exporter import new_registry
 from kvgate.metrics.listener import listen
-from kvgate.runtime.pool import TurnedAway
-from kvgate.runtime.worker import NoAnswer, Outcome, OutOfTime, TaskFailed, WorkerLost
+from kvgate.runtime.worker import NoAnswer, Outcome, OutOfTime, TaskFailed, TurnedAway, WorkerLost
 from kvgate.webhook.command import Beat, WebhookOptions, serving
 from kvgate.webhook.judging import ReviewWorkers, namespace_in
 from kvgate.webhook.review import Answer, Mistake, answers, review
