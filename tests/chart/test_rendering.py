@@ -1,6 +1,7 @@
 """What the chart renders: the golden files, and the facts that it shares with the code."""
 
 import base64
+import json
 import re
 import shutil
 import subprocess
@@ -299,6 +300,29 @@ def hub(binary: Path, *options: str) -> list[dict[str, Any]]:
 def named(found: list[dict[str, Any]], word: str) -> set[tuple[str, str]]:
     """Kind and name of the objects whose name or text has a word."""
     return {(each["kind"], each["metadata"]["name"]) for each in found if word in str(each).lower()}
+
+
+SCRAPER = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "observability"}}}
+
+
+@pytest.mark.parametrize("door", ["controller", "webhook"])
+@pytest.mark.parametrize("scrapers", [None, [SCRAPER], [{**SCRAPER, "podSelector": {"matchLabels": {"app": "p"}}}], []])
+def test_only_who_is_named_reaches_the_metrics(
+    binary: Path, tmp_path: Path, door: str, scrapers: list[dict[str, Any]] | None
+) -> None:
+    """By default that is one namespace, by the label that the API server sets. An empty `from` would let everybody in."""
+    default = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    values = {} if scrapers is None else {"monitoring": {"scrapers": scrapers}}
+    (tmp_path / "values.json").write_text(json.dumps(values), encoding="utf-8")
+    policy = one(documents(render(binary, "--values", tmp_path / "values.json")), "NetworkPolicy", f"kvgate-{door}")[
+        "spec"
+    ]
+    assert "Ingress" in policy["policyTypes"]
+    to_metrics = [rule for rule in policy["ingress"] if {"port": "metrics", "protocol": "TCP"} in rule["ports"]]
+    named = default if scrapers is None else scrapers
+    assert [rule["from"] for rule in to_metrics] == ([named] if named else [])
+    assert all(len(rule["ports"]) == 1 for rule in policy["ingress"])
+    assert (door == "webhook") == ({"ports": [{"port": "webhook", "protocol": "TCP"}]} in policy["ingress"])
 
 
 @pytest.mark.parametrize("value", ['"off"', "off", "false"], ids=["text", "as YAML takes off", "false"])

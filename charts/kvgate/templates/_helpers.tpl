@@ -97,6 +97,15 @@ to:
 {{- end }}
 {{- end }}
 
+{{/* Rule of a NetworkPolicy for the port of the metrics. Without scrapers there is no rule: one with an empty `from` lets everybody in. */}}
+{{- define "kvgate.scraped" -}}
+{{- with .Values.monitoring.scrapers -}}
+- ports:
+    - {port: metrics, protocol: TCP}
+  from: {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end }}
+
 {{/* Liveness and readiness, on the port that also serves the metrics. */}}
 {{- define "kvgate.probes" -}}
 livenessProbe:
