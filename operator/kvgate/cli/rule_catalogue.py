@@ -24,6 +24,7 @@ from kvgate.judge.models import (
     UNKNOWN_MODEL,
 )
 from kvgate.judge.passed_through import (
+    LOADS_UNJUDGED,
     OUTSIDE_CACHE_VOLUME,
     SECRET_IN_PLAIN_TEXT,
     SETTING_MOVES_MEMORY,
@@ -185,6 +186,7 @@ _IN_ORDER = (
     POD_CANNOT_SERVE,
     VARIABLE_NOT_EXPANDED,
     SECRET_IN_PLAIN_TEXT,
+    LOADS_UNJUDGED,
     SETTING_MOVES_MEMORY,
     OUTSIDE_CACHE_VOLUME,
     RELEASE_DECIDES,

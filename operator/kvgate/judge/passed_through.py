@@ -22,6 +22,7 @@ from kvgate.vllm.variables import (
     LMCACHE_SIZE,
     allows_any_length,
     is_outside_cache,
+    loading,
     looks_secret,
     moving,
     told_by,
@@ -50,6 +51,13 @@ OUTSIDE_CACHE_VOLUME = Rule(
     severities=(Severity.WARNING,),
     scope=Scope.COMMAND_LINE,
     title="A variable of an InferenceDeployment puts downloads or compiled kernels outside the cache volume of its pods.",
+)
+LOADS_UNJUDGED = Rule(
+    id="LoadsUnjudged",
+    severities=(Severity.WARNING,),
+    scope=Scope.COMMAND_LINE,
+    title="A variable of an InferenceDeployment lets vLLM's process load libraries, programs or weights that were not judged.",
+    explanation="The verdict is about the image and the model that the spec names. Values that name files of the image are no such case.",
 )
 SETTING_MOVES_MEMORY = Rule(
     id="SettingMovesMemory",
@@ -186,6 +194,12 @@ def _about_variable(variable: EnvVar, index: int) -> Iterator[Finding]:
                 f"choose a folder in {CACHE_MOUNT}",
                 f"leave {variable.name} out, which then is {FOLDERS[variable.name]}",
             ),
+        )
+    if other := loading(variable.name, text):
+        yield LOADS_UNJUDGED.finding(
+            f"{path}.name",
+            f"{variable.name}: {other.effect}",
+            any_one(f"leave {variable.name} out", other.instead),
         )
     if (row := moving(variable.name, text)) and not row.unmodelled:
         yield SETTING_MOVES_MEMORY.finding(f"{path}.name", *moves_memory(variable.name))

@@ -1,11 +1,14 @@
-"""Environment variables of the vLLM container: reserved ones, folders, variables that move GPU memory, and secrets.
+"""Environment variables of the vLLM container: reserved ones, those that load what was not judged, folders, variables that move GPU
+memory, and secrets.
 
-The verdict is about the GPUs, the program and the sizes that the spec names. A variable is reserved if it puts others in their place;
-it is not if it tunes the program that was judged (NCCL_*, HF_*, most of VLLM_*, OMP_NUM_THREADS, PYTORCH_ALLOC_CONF …).
+The verdict is about the GPUs, the program and the sizes that the spec names. A variable is reserved if it puts others in their place, and
+warned of if it can do so with some values. One that tunes the program that was judged (most of NCCL_*, HF_* and VLLM_*, OMP_NUM_THREADS,
+PYTORCH_ALLOC_CONF …) is neither.
 """
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -65,6 +68,115 @@ RESERVED: tuple[ReservedVariables, ...] = (
         instead="set spec.vllm.dataParallelSize; one pod holds the whole engine",
     ),
 )  # fmt: skip
+
+
+class LoadingVariables(Struct, frozen=True, kw_only=True):
+    """Variables by which vLLM's process loads what the image and the spec do not name."""
+
+    patterns: tuple[str, ...]
+    """Patterns of whole names."""
+    effect: str
+    instead: str
+    harmless: tuple[str, ...] = ("",)
+    """Values in lower case that load nothing else. A value in a Secret is not known, and counts as one that does."""
+    is_path: bool = False
+    """The value is a path or a list of paths, and loads nothing else where all are the image's own."""
+    is_program: bool = False
+    """A value without a slash is searched on PATH, which is the image's."""
+    tuning: frozenset[str] = frozenset()
+    """Names that the patterns match, and that load nothing."""
+
+    def is_harmless(self, value: str) -> bool:
+        if value.lower() in self.harmless:
+            return True
+        paths = [each for each in value.replace(",", ":").split(":") if each] if self.is_path or self.is_program else []
+        is_bare = self.is_program and "/" not in value
+        return is_bare or bool(paths and all(map(_is_of_image, paths)))
+
+
+_FOLDERS_OF_IMAGE = ("/usr/", "/opt/", "/etc/", "/lib/", "/lib64/", "/bin/", "/sbin/")
+"""No volume of a rendered pod lies there, and the user of its process may not write there."""
+
+
+def _is_of_image(path: str) -> bool:
+    return path == "/dev/null" or (path.startswith(_FOLDERS_OF_IMAGE) and ".." not in path.split("/"))
+
+
+_OF_A_LIBRARY = (
+    "(AITER|CRIU|CUDA|CUPTI|FLASHINFER|HIP|HSA|LMCACHE|MKL|NCCL|NEURON|NIXL|NVSHMEM|NVTX|OMP|PJRT|RCCL|ROCP|TORCH|TPU|TRITON|TVM|UCC"
+    "|UCX|VLLM|XLA)_([A-Z0-9_]+_)?"
+)
+"""Beginning of the variables of libraries in vLLM's images; a user's own programs may have plugins too."""
+_IN_IMAGE = "build an image with it, and name it in spec.vllm.image"
+_NOTHING_OR_OFF = ("", "0", "false", "no", "off")
+LOADING: tuple[LoadingVariables, ...] = (
+    LoadingVariables(
+        patterns=(
+            "GCONV_PATH", "OPENSSL_(CONF|CONF_INCLUDE|MODULES|ENGINES)", "NCCL_CONF_FILE", "UCX_MODULE_DIR", "FI_PROVIDER_PATH",
+            "CUDNN_LIBRARY", "FLASHINFER_CUBINS_REPOSITORY", "TRITON_OVERRIDE_DIR",
+            rf"{_OF_A_LIBRARY}(PLUGIN(_PATHS?|_DIRS?)?|(SO|LIB[A-Z0-9]*)_PATHS?|INJECTION(32|64)_PATH|TOOLS?_LIB(RARIES)?)",
+        ),
+        effect="it loads libraries that the image would not load",
+        instead=_IN_IMAGE,
+        harmless=("", "none"),
+        is_path=True,
+    ),
+    LoadingVariables(
+        patterns=("TRITON_[A-Z0-9_]+_PATH", "CC|CXX|CUDAHOSTCXX|(PYTORCH|FLASHINFER)_NVCC", "(CUDA|ROCM|HIP)_(HOME|PATH)"),
+        effect="it runs compilers from outside of the image",
+        instead=_IN_IMAGE,
+        is_program=True,
+    ),
+    LoadingVariables(
+        patterns=("VLLM_LOGGING_CONFIG_PATH", "PYTHON[A-Z0-9_]+"),
+        effect="it runs Python code that the image would not run",
+        instead=_IN_IMAGE,
+        is_path=True,
+        tuning=frozenset({
+            "PYTHONASYNCIODEBUG", "PYTHONCASEOK", "PYTHONCOERCECLOCALE", "PYTHONDEBUG", "PYTHONDEVMODE", "PYTHONDONTWRITEBYTECODE",
+            "PYTHONDUMPREFS", "PYTHONFAULTHANDLER", "PYTHONHASHSEED", "PYTHONINTMAXSTRDIGITS", "PYTHONIOENCODING",
+            "PYTHONLEGACYWINDOWSSTDIO", "PYTHONMALLOC", "PYTHONMALLOCSTATS", "PYTHONNODEBUGRANGES", "PYTHONNOUSERSITE", "PYTHONOPTIMIZE",
+            "PYTHONPERFSUPPORT", "PYTHONPROFILEIMPORTTIME", "PYTHONPYCACHEPREFIX", "PYTHONSAFEPATH", "PYTHONTRACEMALLOC",
+            "PYTHONUNBUFFERED", "PYTHONUTF8", "PYTHONVERBOSE", "PYTHONWARNDEFAULTENCODING", "PYTHONWARNINGS", "PYTHON_BASIC_REPL",
+            "PYTHON_COLORS", "PYTHON_CONTEXT_AWARE_WARNINGS", "PYTHON_CPU_COUNT", "PYTHON_DISABLE_REMOTE_DEBUG", "PYTHON_FROZEN_MODULES",
+            "PYTHON_GIL", "PYTHON_HISTORY", "PYTHON_JIT", "PYTHON_PERF_JIT_SUPPORT", "PYTHON_THREAD_INHERIT_CONTEXT", "PYTHON_TLBC",
+            "PYTHON_VERSION",
+        }),
+    ),
+    LoadingVariables(
+        patterns=("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD",),
+        effect="it runs code that is in files of weights",
+        instead="publish the weights as safetensors",
+        harmless=_NOTHING_OR_OFF,
+    ),
+    LoadingVariables(
+        patterns=("HF_ENDPOINT",),
+        effect="it loads the weights from another hub than the one that was judged",
+        instead="check that this hub is a mirror of the judged one; or put the weights on a volume, spec.model.source",
+        harmless=("", "https://huggingface.co", "https://huggingface.co/"),
+    ),
+    LoadingVariables(
+        patterns=("VLLM_USE_MODELSCOPE", "HUGGINGFACE_CO_STAGING"),
+        effect="it loads the weights from another hub than the one that was judged",
+        instead="leave it out; or put the weights on a volume, spec.model.source",
+        harmless=_NOTHING_OR_OFF,
+    ),
+)  # fmt: skip
+"""Sources: vLLM 0.33.0, envs.py, logger.py (dictConfig imports the classes that the file names) and utils/flashinfer.py; constants.py of
+huggingface_hub; the documentation of glibc (iconv), OpenSSL (openssl.cnf), NCCL, Triton, CUDA, ROCm, UCX and Python."""
+
+
+def loading(name: str, value: str | None) -> LoadingVariables | None:
+    """Return the row of a variable that loads what was not judged, or None. None for a value: it is not known."""
+    row = next((row for row in LOADING if name not in row.tuning and _one_of(row.patterns).fullmatch(name)), None)
+    return None if row is None or (value is not None and row.is_harmless(value.strip())) else row
+
+
+@lru_cache(maxsize=64)
+def _one_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(patterns))
+
+
 FOLDERS = {"HOME": CACHE_MOUNT, "HF_HOME": f"{CACHE_MOUNT}/huggingface", "VLLM_CACHE_ROOT": f"{CACHE_MOUNT}/vllm"}
 """Variables that kvgate sets to folders of the cache volume. A user may choose other folders; the best ones are in the volume."""
 

@@ -1,5 +1,7 @@
 """What a spec passes on to vLLM: extraArgs as vLLM's parser reads them, and the variables of template.env."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from kvgate.vllm.given_settings import engine_settings
 from kvgate.vllm.options import options
 from kvgate.vllm.pod_options import POD_OPTIONS
 from kvgate.vllm.settings import MENTIONED, Setting
-from kvgate.vllm.variables import MOVING, RESERVED
+from kvgate.vllm.variables import MOVING, RESERVED, loading
 from support.manifests import an_owner
 
 
@@ -236,3 +238,61 @@ def test_a_variable_that_moves_memory_leaves_the_verdict_open_or_is_warned_of(ro
 
 def test_no_variable_is_both_reserved_and_judged() -> None:
     assert [row.name for row in MOVING if any(group.hold(row.name) for group in RESERVED)] == []
+
+
+LOADING_CASES = (
+    ("GCONV_PATH", "/cache/gconv"), ("OPENSSL_CONF", "/cache/openssl.cnf"), ("OPENSSL_MODULES", "/model"),
+    ("NCCL_NET_PLUGIN", "/cache/n.so"), ("NCCL_NET_PLUGIN", "1"), ("NCCL_TUNER_PLUGIN", "libnccl-tuner.so"),
+    ("NCCL_PROFILER_PLUGIN", "/tmp/p.so"), ("NCCL_CONF_FILE", "/cache/nccl.conf"), ("TRITON_LIBCUDA_PATH", "/cache/lib"),
+    ("TRITON_PTXAS_PATH", "/cache/ptxas"), ("TRITON_PTXAS_PATH", "/usr/../cache/ptxas"), ("CC", "/cache/gcc"),
+    ("CUDA_HOME", "/cache/cuda"), ("VLLM_LOGGING_CONFIG_PATH", "/cache/logging.json"), ("HF_ENDPOINT", "https://hub.example.org"),
+    ("VLLM_USE_MODELSCOPE", "True"), ("VLLM_USE_MODELSCOPE", "1"), ("PYTHON_PRESITE", "x"), ("PYTHONNEXT", "x"),
+    ("NVTX_INJECTION64_PATH", "/cache/i.so"), ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1"), ("OMP_TOOL_LIBRARIES", "/cache/t.so"),
+    ("HSA_TOOLS_LIB", "/cache/t.so"), ("UCX_MODULE_DIR", "/cache"), ("TPU_LIBRARY_PATH", "/cache/libtpu.so"),
+    ("FLASHINFER_CUBINS_REPOSITORY", "https://example.org"), ("OPENSSL_CONF", "/etc/ssl/openssl.cnf:/cache"),
+)  # fmt: skip
+HARMLESS_VALUES = (
+    ("OPENSSL_CONF", "/dev/null"), ("OPENSSL_CONF", "/etc/ssl/openssl.cnf"), ("OPENSSL_CONF", ""), ("NCCL_NET_PLUGIN", "none"),
+    ("CC", "gcc"), ("TRITON_PTXAS_PATH", "/usr/local/cuda/bin/ptxas"), ("TRITON_LIBCUDA_PATH", "/usr/lib/x86_64-linux-gnu"),
+    ("CUDA_HOME", "/usr/local/cuda"), ("ROCM_PATH", "/opt/rocm"), ("CXX", "/usr/bin/g++"), ("HF_ENDPOINT", "https://huggingface.co"),
+    ("HF_ENDPOINT", ""), ("VLLM_USE_MODELSCOPE", "False"), ("VLLM_USE_MODELSCOPE", "0"), ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0"),
+    ("VLLM_LOGGING_CONFIG_PATH", "/etc/vllm/logging.json"),
+)  # fmt: skip
+TUNING = (Path(__file__).parent / "tuning_variables.txt").read_text(encoding="utf-8").split()
+"""Names of the documentation of NCCL, huggingface_hub, OpenMP, PyTorch, Triton, CUDA, ROCm, UCX, Python and others, and of users."""
+VLLMS = set((Path(__file__).parent / "vllm_variables.txt").read_text(encoding="utf-8").split())
+"""All names in `environment_variables` of `vllm/envs.py`, of thirty releases from 0.8.0 to 0.33.0."""
+
+
+CHOSEN = re.compile(
+    r"CUDA_VISIBLE_DEVICES|LD_.*|VLLM_(DP_.*|.*_SO_PATH|CUDA_COMPATIBILITY_PATH|MODEL_REDIRECT_PATH|RUST_FRONTEND_PATH"
+    r"|TEST_FORCE_LOAD_FORMAT)"
+)
+"""Names of vLLM's by which GPUs, libraries, programs or weights are chosen; they were refused before."""
+
+
+@pytest.mark.parametrize(("name", "value"), LOADING_CASES)
+def test_a_variable_that_loads_what_was_not_judged_is_warned_of(name: str, value: str) -> None:
+    for given in ({"value": value}, FROM_SECRET):
+        (found,) = environment({"name": name, **given}).findings
+        assert (found.rule.id, found.severity.value, found.field) == (
+            "LoadsUnjudged",
+            "warning",
+            "spec.template.env[0].name",
+        )
+        assert name in found.message
+
+
+@pytest.mark.parametrize(("name", "value"), HARMLESS_VALUES)
+def test_a_value_that_names_what_the_image_has_is_not_warned_of(name: str, value: str) -> None:
+    assert environment({"name": name, "value": value}).findings == ()
+
+
+@pytest.mark.parametrize("value", ["1", "/cache/x", "none"])
+def test_a_variable_that_tunes_is_neither_refused_nor_warned_of(value: str) -> None:
+    """But for those of vLLM that load code or weights, and those that choose the GPUs and the libraries."""
+    warned = {name for name in (*TUNING, *VLLMS) if loading(name, value)}
+    refused = {name for name in (*TUNING, *VLLMS) if any(group.hold(name) for group in RESERVED)}
+    assert warned - refused <= {"VLLM_LOGGING_CONFIG_PATH", "VLLM_USE_MODELSCOPE", "CUDA_HOME"}
+    assert {name for name in refused if not CHOSEN.fullmatch(name)} == set()
+    assert len(VLLMS) > 400
