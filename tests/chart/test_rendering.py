@@ -260,7 +260,7 @@ def test_two_releases_share_no_object_but_the_crd(binary: Path) -> None:
 def test_every_name_of_a_release_is_one_that_the_api_server_takes(binary: Path) -> None:
     for place in PLACES:
         for kind, _, name in map(identity, released(binary, *place)):
-            assert len(name) <= 63 or kind in ("ClusterRole", "ClusterRoleBinding", "ValidatingWebhookConfiguration")
+            assert len(name) <= 63 or kind.startswith(("ClusterRole", "Validating"))
             assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) or kind not in ("Service", "Deployment")
             assert len(name) <= 253
 
@@ -300,6 +300,40 @@ def hub(binary: Path, *options: str) -> list[dict[str, Any]]:
 def named(found: list[dict[str, Any]], word: str) -> set[tuple[str, str]]:
     """Kind and name of the objects whose name or text has a word."""
     return {(each["kind"], each["metadata"]["name"]) for each in found if word in str(each).lower()}
+
+
+def test_the_rights_of_authors_are_asked_for_in_the_watched_namespaces_and_can_be_left_out(binary: Path) -> None:
+    name = f"kvgate-author-rights.{NAMESPACE}"
+    for options, values in (
+        ("--set=watchNamespaces={team-a,team-b}", ["team-a", "team-b"]),
+        ("--set-json=watchNamespaces=[]", None),
+    ):
+        binding = one(documents(render(binary, options)), "ValidatingAdmissionPolicyBinding", name)["spec"]
+        selected = binding.get("matchResources", {}).get("namespaceSelector", {}).get("matchExpressions", [{}])[0]
+        assert (binding["validationActions"], selected.get("values")) == (["Deny"], values)
+    for switch, resource in (("mustCreatePods", "'secrets'"), ("mustReadSecrets", "'pods'")):
+        policy = one(documents(render(binary, f"--set=authors.{switch}=false")), "ValidatingAdmissionPolicy", name)
+        assert resource in str(policy)
+        assert str({"'secrets'", "'pods'"} - {resource}).strip('{"}') not in str(policy)
+    neither = documents(render(binary, "--set=authors.mustCreatePods=false", "--set=authors.mustReadSecrets=false"))
+    assert [each for each in neither if each["kind"].startswith("ValidatingAdmission")] == []
+
+
+def test_the_policy_of_authors_and_the_webhook_look_at_the_same_changes(defaults: list[dict[str, Any]]) -> None:
+    (webhook,) = one(defaults, "ValidatingWebhookConfiguration", f"kvgate-webhook.{NAMESPACE}")["webhooks"]
+    policy = one(defaults, "ValidatingAdmissionPolicy", f"kvgate-author-rights.{NAMESPACE}")["spec"]
+    assert policy["matchConditions"] == webhook["matchConditions"]
+    assert policy["matchConstraints"]["resourceRules"] == webhook["rules"]
+    assert policy["failurePolicy"] == "Fail"
+
+
+def test_the_policy_of_authors_looks_at_every_secret_that_a_spec_can_name(defaults: list[dict[str, Any]]) -> None:
+    """Every field of the CRD that names a Secret, found by its name."""
+    policy = str(one(defaults, "ValidatingAdmissionPolicy", f"kvgate-author-rights.{NAMESPACE}"))
+    spec = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    fields = set(re.findall(r"'(\w*[sS]ecret\w*)': ", str(spec)))
+    assert fields == {"tokenSecretRef", "secretKeyRef", "imagePullSecrets"}
+    assert [field for field in fields if field not in policy] == []
 
 
 SCRAPER = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "observability"}}}

@@ -40,6 +40,8 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "crds.enabled": ({}, {"crds": {"enabled": False}}),
     "crds.keep": ({}, {"crds": {"keep": False}}),
     "crds.userRoles": ({}, {"crds": {"userRoles": False}}),
+    "authors.mustCreatePods": ({}, {"authors": {"mustCreatePods": False}}),
+    "authors.mustReadSecrets": ({}, {"authors": {"mustReadSecrets": False}}),
     "calibration.images": ({}, {"calibration": {"images": ["registry.example/team/*"]}}),
     "calibration.readNodes": ({}, {"calibration": {"readNodes": True}}),
     "calibration.scope": ({}, {"calibration": {"scope": "Cluster"}}),
