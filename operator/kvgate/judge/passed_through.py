@@ -54,10 +54,11 @@ OUTSIDE_CACHE_VOLUME = Rule(
 )
 LOADS_UNJUDGED = Rule(
     id="LoadsUnjudged",
-    severities=(Severity.WARNING,),
+    severities=(Severity.WARNING, Severity.INFO),
     scope=Scope.COMMAND_LINE,
-    title="A variable of an InferenceDeployment lets vLLM's process load libraries, programs or weights that were not judged.",
-    explanation="The verdict is about the image and the model that the spec names. Values that name files of the image are no such case.",
+    title="A variable lets vLLM's process load libraries, programs or weights that were not judged.",
+    explanation="The verdict is about the image and the model that are named. Values that name files of the image are no such case."
+    " In other manifests than an InferenceDeployment it is an info, because their author chooses everything else in the pod too.",
 )
 SETTING_MOVES_MEMORY = Rule(
     id="SettingMovesMemory",

@@ -6,10 +6,12 @@ from fractions import Fraction
 from kvgate import catalogue
 from kvgate.api.quantity import parse_quantity
 from kvgate.budget.units import cdiv, format_gib
+from kvgate.judge.passed_through import LOADS_UNJUDGED
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Rule, Scope, Severity
 from kvgate.vllm.arguments import Located, Place, located
 from kvgate.vllm.parser import CommandLine
+from kvgate.vllm.variables import loading
 
 FASTEST_LOAD_BYTES_PER_SECOND = 2_000_000_000
 """Speed that a disk or a network hardly ever reaches; a start that needs more is reported."""
@@ -68,12 +70,27 @@ def small_stores(engine: FoundEngine, _: CommandLine, stored_bytes: int | None) 
             )
 
 
-START_CHECKS = (impatient_probe, small_stores)
-"""Checks of what breaks a start, in the order in which their findings are reported."""
+def other_sources(engine: FoundEngine, _: CommandLine, stored_bytes: int | None) -> Iterator[Located]:
+    """Note what the process loads beside the image and the model; who writes a whole pod may want that."""
+    del stored_bytes
+    for name, value in engine.loading.items():
+        if row := loading(name, value.text):
+            place = Place(name="env", path=value.path)
+            yield located(
+                LOADS_UNJUDGED,
+                place,
+                f"{name}: {row.effect}",
+                f"leave {name} out, if nothing needs it",
+                severity=Severity.INFO,
+            )
+
+
+START_CHECKS = (impatient_probe, small_stores, other_sources)
+"""Checks of what breaks a start or changes what it loads, in the order in which their findings are reported."""
 
 
 def start_advice(engine: FoundEngine, line: CommandLine, model: str, weights_bytes: int | None) -> Iterator[Located]:
-    """Only what breaks a start, with its numbers. `weights_bytes`: of all ranks, where they are known."""
+    """Only what breaks a start or changes what it loads, with its numbers. `weights_bytes`: of all ranks, where they are known."""
     entry = catalogue.find_model(model) if model else None
     stored_bytes = (entry.safetensors_bytes if entry else None) or weights_bytes
     for check in START_CHECKS:

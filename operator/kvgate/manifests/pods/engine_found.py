@@ -205,6 +205,8 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
     """True where vLLM's environment allows requests longer than the model was made for."""
     cpu_variable: Written = NOTHING
     """A variable that only vLLM on CPUs reads, where one is set."""
+    loading: Mapping[str, Written] = field(default_factory=dict)
+    """Variables of known value by which vLLM's process loads what was not judged."""
     told: Mapping[str, Any] = field(default_factory=dict)
     """Circumstances of the start that its surroundings tell, by the names of `vllm/settings.py`."""
     program: Program = UNKNOWN_PROGRAM

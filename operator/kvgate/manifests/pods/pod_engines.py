@@ -25,6 +25,7 @@ from kvgate.manifests.pods.host_memory import SHARED_MEMORY, room_of, shared_mou
 from kvgate.manifests.pods.node_classes import class_hints
 from kvgate.manifests.pods.volumes import compile_cache_told, file_sources, files_of, folder_of_weights, stores_of
 from kvgate.shell.environment import circumstances_told, cpu_variable, takes_any_length, variables_of
+from kvgate.vllm.variables import loading
 
 _TEMPLATE = ("spec", "template", "spec")
 WORKLOADS: Mapping[str, Sequence[str]] = {
@@ -150,6 +151,9 @@ def engines_of_container(
             takes_any_length=takes_any_length(variables, *script),
             told=compile_cache_told(pod, container, variables) | circumstances_told(variables),
             cpu_variable=cpu_variable(variables),
+            loading={
+                name: each for name, each in variables.items() if each.value is not None and loading(name, each.text)
+            },
             visible_gpus=visible_gpus(start, variables, *script),
             host=room_of(pod, container, variables, file_text),
             files=mounted_texts(given, start.arguments),

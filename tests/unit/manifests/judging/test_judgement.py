@@ -430,6 +430,28 @@ def test_a_probe_that_kills_every_start_is_told(tmp_path: Path, container: dict[
 
 
 @pytest.mark.parametrize(
+    ("variable", "expected"),
+    [
+        ({"name": "VLLM_USE_MODELSCOPE", "value": "true"}, True),
+        ({"name": "HF_ENDPOINT", "value": "https://hub.example.org"}, True),
+        ({"name": "NCCL_NET_PLUGIN", "value": "/data/net.so"}, True),
+        ({"name": "HF_ENDPOINT", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}, False),
+        ({"name": "LD_LIBRARY_PATH", "value": "/usr/local/nvidia/lib64"}, False),
+        ({"name": "LD_PRELOAD", "value": "/usr/lib/libtcmalloc.so.4"}, False),
+        ({"name": "NCCL_DEBUG", "value": "INFO"}, False),
+        ({"name": "CUDA_HOME", "value": "/usr/local/cuda"}, False),
+    ],
+    ids=str,
+)
+def test_what_a_pod_loads_beside_its_image_and_its_model_is_an_info(
+    tmp_path: Path, variable: dict[str, Any], *, expected: bool
+) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-32B", container={"env": [variable]})
+    assert ("LoadsUnjudged" in rules(engine, Severity.INFO)) is expected
+    assert "LoadsUnjudged" not in rules(engine, Severity.WARNING, Severity.ERROR)
+
+
+@pytest.mark.parametrize(
     ("metadata", "script", "severity"),
     [
         ({}, "vllm serve Qwen/Qwen3-32B -tp 2", "error"),
