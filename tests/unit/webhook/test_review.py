@@ -144,6 +144,22 @@ def test_a_body_that_is_no_review_is_no_verdict(body: Any) -> None:
         review(body)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "is_warned"),
+    [
+        ("HF_ENDPOINT", "https://hub.example.org", True),
+        ("NCCL_TUNER_PLUGIN", "/cache/t.so", True),
+        ("NCCL_DEBUG", "INFO", False),
+    ],
+)
+def test_a_variable_that_loads_what_was_not_judged_is_allowed_with_a_warning(
+    new_review: NewReview, name: str, value: str, *, is_warned: bool
+) -> None:
+    response = review(new_review({"template": {"env": [{"name": name, "value": value}]}})).body["response"]
+    assert response["allowed"]
+    assert any(f"{name}: it loads" in line for line in response.get("warnings", ())) is is_warned
+
+
 def test_more_warnings_than_the_api_server_passes_on_end_with_their_number() -> None:
     lines = [f"{number:0120d}" for number in range(50)]
     kept = within_limit(lines)
