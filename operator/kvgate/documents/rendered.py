@@ -221,7 +221,9 @@ class _Renderer:
             return True
         self.found.covered |= {file.resolve() for each in tree.kustomizations for file in each.patches}
         if tree.refusal:
-            self._fails(at, tree.refusal, f"if you trust it, render it yourself: kustomize build {at.parent} | kvgate check -")
+            self._fails(
+                at, tree.refusal, f"if you trust it, render it yourself: kustomize build {at.parent} | kvgate check -"
+            )
             return False
         program = self._program(kustomize.PROGRAMS, at, inside) if self._has_room(at) else None
         if program is None or not self._is_walled(at):
