@@ -33,10 +33,12 @@ def a_pods_start(
     namespace: str = "serving",
     image: str = IMAGE,
     gpu_at_start: GpuAtStart = GpuAtStart.EMPTY,
+    node: str | None = None,
     **changes: object,
 ) -> ObservedStart:
-    """As the controller records what a pod of `owner` reported."""
-    stated = a_start(error_gib, **changes)
+    """As the controller records what a pod of `owner` reported; every pod has a node of its own unless one is given."""
+    place = {"node": f"node-of-{pod}" if node is None else node} if "node" in ObservedStart.__struct_fields__ else {}
     return replace(
-        stated, origin=Origin.POD, namespace=namespace, owner=owner, pod=pod, image=image, gpu_at_start=gpu_at_start
-    )
+        a_start(error_gib, **changes), origin=Origin.POD, namespace=namespace, owner=owner, pod=pod, image=image,
+        gpu_at_start=gpu_at_start, **place,
+    )  # fmt: skip
