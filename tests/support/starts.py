@@ -29,16 +29,15 @@ def a_pods_start(
     error_gib: float,
     pod: str,
     *,
-    owner: str = "other",
+    owner: str | None = None,
     namespace: str = "serving",
     image: str = IMAGE,
     gpu_at_start: GpuAtStart = GpuAtStart.EMPTY,
     node: str | None = None,
     **changes: object,
 ) -> ObservedStart:
-    """As the controller records what a pod of `owner` reported; every pod has a node of its own unless one is given."""
-    place = {"node": f"node-of-{pod}" if node is None else node} if "node" in ObservedStart.__struct_fields__ else {}
+    """As the controller records what a pod reported; each has an owner and a node of its own unless one is given."""
     return replace(
-        a_start(error_gib, **changes), origin=Origin.POD, namespace=namespace, owner=owner, pod=pod, image=image,
-        gpu_at_start=gpu_at_start, **place,
+        a_start(error_gib, **changes), origin=Origin.POD, namespace=namespace, pod=pod, image=image, gpu_at_start=gpu_at_start,
+        owner=f"owner-of-{pod}" if owner is None else owner, node=f"node-of-{pod}" if node is None else node,
     )  # fmt: skip

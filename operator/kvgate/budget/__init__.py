@@ -63,7 +63,7 @@ if TYPE_CHECKING:
         parse_patch,
         parse_release,
     )
-    from kvgate.budget.witnesses import HEALING_STARTS, MIN_WITNESSES, disagree, outdated
+    from kvgate.budget.witnesses import HEALING_STARTS, MIN_WITNESSES, disagree, num_witnesses, outdated
 
 _NAMES = {
     "accounting": ("Accounting",),
@@ -164,6 +164,7 @@ _NAMES = {
         "HEALING_STARTS",
         "MIN_WITNESSES",
         "disagree",
+        "num_witnesses",
         "outdated",
     ),
 }
@@ -233,6 +234,7 @@ __all__ = [
     "is_newer_than_known",
     "largest_max_model_len",
     "largest_max_num_seqs",
+    "num_witnesses",
     "observed_start",
     "outdated",
     "parse_patch",

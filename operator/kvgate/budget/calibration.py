@@ -4,7 +4,7 @@ A start shows how much of the requested memory did not become KV cache (`overhea
 gpu_memory_utilization, and on max_model_len only if the profile run does, so one start answers for all of these.
 
 Starts in a file of the user's own are the user's statement. In a cluster a start comes from some pod, and trust is not free: it counts
-in its own namespace (unless the scope is the cluster), and alone it widens the interval of other objects and never moves it.
+in its own namespace (unless the scope is the cluster), and it moves the prediction of other objects only with a second witness.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from kvgate.budget.interval import Interval
 from kvgate.budget.observed_starts import NextStart, ObservedStart, Origin, StartKey, next_available
 from kvgate.budget.witnesses import (
+    audible,
     corroborated,
     disagree,
     grouped,
@@ -44,12 +45,16 @@ class StartState(StrEnum):
     USED = "used"
     CONTRADICTORY = "contradictory"
     """Starts of one setting differ by more than starts usually do: none of them is used."""
+    IMPOSSIBLE = "impossible"
+    """Physics does not allow the figure: more than the weights leave, or nothing at all in an engine that runs."""
     IMPLAUSIBLE = "implausible"
     """The start is too far from the prediction to be one of the setting that its record names."""
     SHARED = "shared"
-    """Another process held memory of the GPU, or probably did: the start widens predictions and moves none."""
+    """Another process held memory of the GPU, or probably did: the start widens predictions of others and moves none."""
     OUTDATED = "outdated"
     """Newer starts of the setting agree on something else: it has no say any more."""
+    EXPIRED = "expired"
+    """Its image, driver or node is no longer what runs: it widens predictions of others and moves none."""
     DROPPED = "dropped"
     """Somebody has dropped it: it has no say, and is not learnt again."""
 
@@ -98,7 +103,7 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def _plausible(self) -> Mapping[StartKey, tuple[ObservedStart, ...]]:
-        eligible = (s for s in self.starts if not s.is_dropped and (s.is_plausible or s.is_pinned))
+        eligible = (s for s in self.starts if not s.is_dropped and (s.is_pinned or (s.is_possible and s.is_plausible)))
         return grouped(eligible, lambda start: start.key)
 
     @cached_property
@@ -166,6 +171,8 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             return StartState.DROPPED
         if start.is_pinned:
             return StartState.USED
+        if not start.is_possible:
+            return StartState.IMPOSSIBLE
         if not start.is_plausible:
             return StartState.IMPLAUSIBLE
         peers, replaced = self._peers(start)
@@ -173,7 +180,10 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             return StartState.OUTDATED
         if not start.may_move:
             return StartState.SHARED
+        if start.is_expired:
+            return StartState.EXPIRED
         peers = tuple(peer for peer in peers if peer.revision not in replaced and peer.environment == start.environment)
+        peers = tuple(peer for peer in peers if not peer.is_expired)
         if self.scope is not None and start.origin is Origin.STATED:
             peers = of_origin(peers, Origin.STATED)
         if not disagree(peers):
@@ -185,9 +195,8 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         """Return the newest starts that count where this one does, and the revisions of those that newer ones have replaced."""
         place = (start.key, start.namespace if self.scope is CalibrationScope.NAMESPACE else "")
         if place not in self._rivals:
-            heard = tuple(peer for peer in self._known(start.key) if self._speaks_to(peer, start.namespace))[
-                -MAX_HEARD:
-            ]
+            known = (peer for peer in self._known(start.key) if self._speaks_to(peer, start.namespace))
+            heard = audible(known, MAX_HEARD)
             self._rivals[place] = heard, outdated(heard)
         return self._rivals[place]
 
@@ -200,7 +209,7 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def _speaks_to(self, start: ObservedStart, namespace: str) -> bool:
         """True where the start counts in a namespace.
 
-        With scope Namespace a pod's start stays where the pod ran. A start whose place is not known may widen everywhere.
+        With scope Namespace a pod's start stays where the pod ran.
         """
         return (
             self.scope is not CalibrationScope.NAMESPACE
@@ -209,14 +218,13 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         )
 
     def _heard(self, key: StartKey) -> tuple[ObservedStart, ...]:
-        """Return the starts that count for this reader: those of others, and those that newer ones have replaced, do not."""
+        """Return the starts that count for this reader; those that newer ones have replaced do not, and its own only its own replace."""
         known = self._known(key)
         if self.scope is CalibrationScope.NAMESPACE:
             known = tuple(start for start in known if self._speaks_to(start, self._reader[0]))
-        if len(known) > MAX_HEARD:
-            pinned = tuple(start for start in known if start.is_pinned)
-            known = (*pinned[:MAX_HEARD], *(start for start in known[-MAX_HEARD:] if not start.is_pinned))
-        replaced = outdated(known)
+        known = audible(known, MAX_HEARD, first=self._reader)
+        own = tuple(start for start in known if start.witness == self._reader)
+        replaced = (outdated(known) - {start.revision for start in own}) | outdated(own)
         return tuple(start for start in known if start.revision not in replaced) if replaced else known
 
     def weighed(self, key: StartKey, image_digest: str = "") -> Weighed:
@@ -242,7 +250,7 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         doubts = [next_available((start,), asked) for start in weighed.others]
         if weighed.followed:
             moved = next_available(weighed.followed, asked)
-            return Correction(available=_widened(moved, doubts), starts=len(weighed.followed), is_same_setting=True)
+            return _corrected(asked, moved, doubts, starts=len(weighed.followed), is_same_setting=True)
         place = key.neighbourhood
         if place not in self._spans:
             heard = (self.weighed(each) for each in (self._whole or self)._neighbours.get(place, ()))
@@ -257,15 +265,19 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             expected=predicted.expected,
             high=predicted.expected + max(0, highest),
         )
-        return Correction(available=_widened(predicted, (near, *doubts)), starts=count, is_same_setting=False)
+        return _corrected(asked, predicted, (near, *doubts), starts=count, is_same_setting=False)
 
 
 NOTHING_OBSERVED = Calibration()
 
 
-def _widened(interval: Interval, others: Iterable[Interval]) -> Interval:
-    """Return the interval widened to hold the others as well; the expected value stays."""
+def _corrected(
+    asked: NextStart, interval: Interval, others: Iterable[Interval], *, starts: int, is_same_setting: bool
+) -> Correction:
+    """Widen the interval to hold the others as well, as far as physics allows; the expected value stays."""
     low, high = interval.low, interval.high
     for other in others:
         low, high = min(low, other.low), max(high, other.high)
-    return Interval(low=low, expected=interval.expected, high=high)
+    low, expected, high = (min(end, asked.most_bytes) for end in (low, interval.expected, high))
+    available = Interval(low=low, expected=expected, high=high)
+    return Correction(available=available, starts=starts, is_same_setting=is_same_setting)

@@ -25,7 +25,7 @@ from kvgate.budget.non_torch import non_torch
 from kvgate.budget.observed_starts import NextStart, ObservedStart, StartKey, StartToStart
 from kvgate.budget.offload import Offloaded, offloaded
 from kvgate.budget.request import DEFAULT_GRAPHS, NO_OFFLOAD, BudgetRequest, EngineSettings, GraphSettings
-from kvgate.budget.run import Run, run_of
+from kvgate.budget.run import Run, most_available_bytes, run_of
 from kvgate.budget.settings import Resolved, accounting_for, may_run_v0, resolve_settings
 from kvgate.budget.units import share_of
 from kvgate.budget.versions import is_newer_than_known
@@ -122,6 +122,7 @@ def ledger_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting
         max_num_seqs=run.max_num_seqs,
         requested_bytes=ledger.requested_bytes,
         predicted=ledger.available,
+        most_bytes=most_available_bytes(run, ledger.requested_bytes, ledger.lines),
         spread=_start_to_start(run, ledger.requested_bytes - ledger.available.expected),
         formula_overhead=overhead_with,
         image_digest=request.image_digest,
@@ -161,16 +162,18 @@ def _with_older_engine(ledger: Ledger, request: BudgetRequest, stage: tuple[int,
 
 def observed_start(
     request: BudgetRequest, resolved: Resolved, accounting: Accounting, stage: tuple[int, int], *,
-    available_kv_cache_bytes: int, resolution_bytes: int, source: str, compile_cache: str = "",
+    available_kv_cache_bytes: int, resolution_bytes: int, source: str, compile_cache: str = "", is_refused: bool = False,
 ) -> ObservedStart:  # fmt: skip
     """Return the record of a start of this rank that reported so many bytes, with the prediction of the formulas alone.
 
+    Only a start that vLLM refused (is_refused) may have had nothing, or less, for its KV cache.
     compile_cache is the kind that the start itself showed: a container that restarts in its pod finds the artefacts of its first start,
     although the pod was rendered for a cold one.
     """
     run = run_of(request, resolved, accounting, stage)
     ledger = _by_formula(run, request, resolved)
     spread = _start_to_start(run, ledger.requested_bytes - ledger.available.expected)
+    least_bytes = -ledger.total_bytes if is_refused else 1
     return ObservedStart(
         key=_key_of(run, request, ledger),
         max_num_seqs=run.max_num_seqs,
@@ -178,6 +181,7 @@ def observed_start(
         available_kv_cache_bytes=available_kv_cache_bytes,
         resolution_bytes=resolution_bytes,
         predicted=ledger.available,
+        possible_bytes=(least_bytes, max(least_bytes, most_available_bytes(run, ledger.requested_bytes, ledger.lines))),
         swing_bytes=spread.swing_bytes,
         compile_cache=compile_cache,
         scatter_bytes=spread.scatter_bytes,

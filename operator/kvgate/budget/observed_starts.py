@@ -19,8 +19,6 @@ class Origin(StrEnum):
     """Read by `kvgate calibrate`, or written by hand: the person who keeps the records states it."""
     POD = "Pod"
     """Reported by a pod that the controller owns."""
-    UNKNOWN = "Unknown"
-    """Recorded by a release that did not record where the pod was: it may only widen."""
 
 
 class GpuAtStart(StrEnum):
@@ -86,6 +84,8 @@ class ObservedStart(Struct, frozen=True, kw_only=True):
     """Half of the step to which the figure was rounded: a block, or the last digit of a log."""
     predicted: Interval
     """The prediction of the formulas alone."""
+    possible_bytes: tuple[int, int]
+    """(least, most) bytes for the KV cache that physics allows: an engine that runs has some, and none has what its weights take."""
     swing_bytes: int = 0
     """Bytes by which a compile cache changes it, by the formulas."""
     compile_cache: str = ""
@@ -101,6 +101,8 @@ class ObservedStart(Struct, frozen=True, kw_only=True):
     owner: str = ""
     """The InferenceDeployment whose pod it was."""
     pod: str = ""
+    node: str = ""
+    """Node of the pod; empty where the record does not state it."""
     image: str = ""
     """Image as the container runtime reports it: repository and digest."""
     driver: str = ""
@@ -112,6 +114,8 @@ class ObservedStart(Struct, frozen=True, kw_only=True):
     """Somebody has decided that predictions follow this start."""
     is_dropped: bool = False
     """Somebody has decided that this start, and any like it, counts for nothing; the record prevents that it is learnt again."""
+    is_expired: bool = False
+    """Its node is gone or has another driver, or its owner runs another image: it vouches for nothing any more."""
 
     @property
     def image_digest(self) -> str:
@@ -121,6 +125,11 @@ class ObservedStart(Struct, frozen=True, kw_only=True):
     def environment(self) -> tuple[str, str, str]:
         """The image's digest, the driver and the GPU's product: starts that differ in one of them are neighbours of each other."""
         return self.image_digest, self.driver, self.product
+
+    @property
+    def witness(self) -> tuple[str, str] | None:
+        """The (namespace, owner) that reports it, whatever its pods are called; None for what people state."""
+        return (self.namespace, self.owner) if self.origin is Origin.POD else None
 
     @property
     def overhead_bytes(self) -> int:
@@ -136,8 +145,14 @@ class ObservedStart(Struct, frozen=True, kw_only=True):
         return abs(self.residual_bytes) <= max(self.requested_bytes, 1) // IMPLAUSIBLE_SHARE
 
     @property
+    def is_possible(self) -> bool:
+        """False for a figure that no engine of this setting can have, whatever the formulas lack."""
+        least, most = self.possible_bytes
+        return least <= self.available_kv_cache_bytes - self.resolution_bytes <= most
+
+    @property
     def may_move(self) -> bool:
-        """False where another process may have held memory: then the start widens predictions and moves none.
+        """False where another process may have held memory: then the start widens predictions of others and moves none.
 
         Where no log shows how much memory was free, a pod that has less than even the low end of the formulas is taken for one with a
         neighbour. Memory beyond their high end comes from no neighbour.
@@ -184,6 +199,8 @@ class NextStart(Struct, frozen=True, kw_only=True):
     requested_bytes: int
     predicted: Interval
     """The prediction of the formulas."""
+    most_bytes: int
+    """The most for the KV cache that physics allows."""
     spread: StartToStart
     formula_overhead: Callable[[int], int]
     """Overhead by the formulas of today with another max_num_seqs and everything else the same."""
@@ -199,13 +216,15 @@ class NextStart(Struct, frozen=True, kw_only=True):
 
 
 def next_available(starts: tuple[ObservedStart, ...], asked: NextStart) -> Interval:
-    """Predict the next start from the median start, in which newer starts weigh more.
+    """Predict the next start from the median start, in which newer starts weigh more and every witness has one voice, its newest start.
 
     The next start may have a compile cache where that start had none, or the other way round; unless both kinds are known, the interval
     reaches to where the formulas put the other kind.
     """
     moved = [asked.overhead_of(start) for start in starts]
-    typical = _weighted_median([overhead for overhead, _ in moved], [start.revision for start in starts])
+    by_age = sorted(range(len(starts)), key=lambda number: starts[number].revision)
+    voices = {starts[number].witness or number: number for number in by_age}.values()
+    typical = _weighted_median([moved[each][0] for each in voices], [starts[each].revision for each in voices])
     margin = asked.spread.scatter_bytes + max(start.resolution_bytes for start in starts)
     kind = kind_of(starts)
     colder, warmer = asked.spread.room(typical, kind)

@@ -1,15 +1,19 @@
-"""The choice of the observed starts to believe: those on which several pods agree, in the newest environment, without outdated ones."""
+"""The choice of the observed starts to believe: a witness is an owner on a node of its own, whatever its pods are called.
 
+Two witnesses must agree before they move the prediction of other objects, and as many must agree before they overrule older ones.
+"""
+
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from kvgate.budget.observed_starts import ObservedStart, Origin, kind_of
+from kvgate.budget.observed_starts import GpuAtStart, ObservedStart, Origin, kind_of
 
 T = TypeVar("T")
 K = TypeVar("K")
 
 MIN_WITNESSES = 2
-"""Pods that must report the same before they move the prediction of other objects: one report may be an accident, or a lie."""
+"""Witnesses that must report the same before they move the prediction of other objects: one report may be an accident, or a lie."""
 HEALING_STARTS = 3
 """Newer starts that must agree with each other before an older one of their setting that differs from them has no more say."""
 
@@ -27,10 +31,37 @@ def of_origin(starts: Iterable[ObservedStart], origin: Origin) -> tuple[Observed
     return tuple(start for start in starts if start.origin is origin)
 
 
+def num_witnesses(starts: Iterable[ObservedStart]) -> int:
+    """Return how many witnesses vouch for these starts of one origin: owners on different nodes.
+
+    Pods of one owner are one witness, and so are the owners on one node, or on nodes that no record states. Starts that have expired,
+    and those on GPUs that others may have used, vouch for nothing.
+    """
+    vouching = [start for start in starts if start.may_move and not start.is_expired]
+    return min(len({start.witness for start in vouching}), len({start.node for start in vouching}))
+
+
+def audible(
+    starts: Iterable[ObservedStart], limit: int, *, first: tuple[str, str] | None = None
+) -> tuple[ObservedStart, ...]:
+    """Return at most `limit` starts in their order: what people decided and what `first` reported, then the newest of each witness."""
+    known = tuple(starts)
+    if len(known) <= limit:
+        return known
+    seen: Counter[tuple[str, str] | None] = Counter()
+    turns = {}
+    for number in sorted(range(len(known)), key=lambda number: -known[number].revision):
+        start = known[number]
+        seen[start.witness] += 1
+        is_first = start.is_pinned or start.witness in (None, first)
+        turns[number] = (0 if is_first else seen[start.witness], -start.revision)
+    return tuple(known[number] for number in sorted(sorted(turns, key=turns.__getitem__)[:limit]))
+
+
 def trusted_starts(
     heard: tuple[ObservedStart, ...], reader: tuple[str, str], image_digest: str = ""
 ) -> tuple[ObservedStart, ...]:
-    """Return the starts that the prediction follows: pinned and stated ones and the object's own, or else those on which pods agree.
+    """Return the starts that the prediction follows: pinned ones, else the object's own and stated ones, else those of witnesses who agree.
 
     Where starts ran in different environments, those of the newest environment that may be followed are returned. An image digest that
     the object names excludes the starts of other images.
@@ -38,15 +69,15 @@ def trusted_starts(
     pinned = tuple(start for start in heard if start.is_pinned)
     if pinned:
         return pinned
-    movers = [start for start in heard if start.may_move]
-    fit = [start for start in movers if not image_digest or start.image_digest in ("", image_digest)]
+    fit = [start for start in heard if not image_digest or start.image_digest in ("", image_digest)]
     stated = of_origin(fit, Origin.STATED)
-    pods = of_origin(fit, Origin.POD)
-    own = newest_environment(start for start in pods if reader[1] and (start.namespace, start.owner) == reader)
-    trusted = (*stated, *own)
-    if trusted and not disagree(trusted):
-        return trusted
-    agreed = [corroborated(group) for group in grouped(pods, lambda start: start.environment).values()]
+    own = newest_environment(s for s in fit if s.witness == reader and s.gpu_at_start is not GpuAtStart.SHARED)
+    if own:
+        return own if disagree((*stated, *own)) else (*stated, *own)
+    if stated and not disagree(stated):
+        return stated
+    vouching = (start for start in of_origin(fit, Origin.POD) if num_witnesses((start,)))
+    agreed = [corroborated(group) for group in grouped(vouching, lambda start: start.environment).values()]
     return max(agreed, key=_last_witness, default=())
 
 
@@ -57,14 +88,14 @@ def newest_environment(starts: Iterable[ObservedStart]) -> tuple[ObservedStart, 
 
 
 def _last_witness(starts: Sequence[ObservedStart]) -> int:
-    """Return the revision from which on enough pods agreed: one more pod of another environment changes nothing yet."""
-    of_pods = grouped(starts, lambda start: (start.namespace, start.pod)).values()
-    newest = sorted(max(start.revision for start in group) for group in of_pods)
-    return newest[-MIN_WITNESSES] if len(newest) >= MIN_WITNESSES else -1
+    """Return the revision since which enough witnesses agree: one more of another environment changes nothing yet."""
+    newest = sorted(starts, key=lambda start: -start.revision)
+    counts = (count for count in range(1, len(newest) + 1) if num_witnesses(newest[:count]) >= MIN_WITNESSES)
+    return next((newest[count - 1].revision for count in counts), -1)
 
 
 def corroborated(starts: Iterable[ObservedStart]) -> tuple[ObservedStart, ...]:
-    """Return the starts on which most pods agree; none if fewer than MIN_WITNESSES agree, or as many agree on something else."""
+    """Return the starts on which most witnesses agree; none if fewer than MIN_WITNESSES agree, or as many agree on something else."""
     pods_starts = of_origin(starts, Origin.POD)
     level = level_of(pods_starts)
     reported = sorted(pods_starts, key=level)
@@ -73,32 +104,35 @@ def corroborated(starts: Iterable[ObservedStart]) -> tuple[ObservedStart, ...]:
         end = max(end, first + 1)
         while end < len(reported) and not disagree(reported[first : end + 1], level):
             end += 1
-        pods = {(start.namespace, start.pod) for start in reported[first:end]}
-        groups.append((len(pods), first, end))
+        groups.append((num_witnesses(reported[first:end]), first, end))
     witnesses, first, end = max(groups, default=(0, 0, 0), key=lambda group: group[0])
     is_rivalled = any(count == witnesses and (begin >= end or last <= first) for count, begin, last in groups)
     return tuple(reported[first:end]) if witnesses >= MIN_WITNESSES and not is_rivalled else ()
 
 
 def outdated(starts: Sequence[ObservedStart]) -> frozenset[int]:
-    """Return the revisions of the starts that newer ones have replaced: HEALING_STARTS newer ones agree, and differ from it.
+    """Return the revisions of the starts that newer ones have replaced: HEALING_STARTS newer ones agree, of as many witnesses, and differ.
 
-    Compared are starts of one reader, one origin and one environment. Starts of pods count once for each pod.
+    Compared are starts of one reader, one origin and one environment. Starts of a pod count once.
     """
     replaced: set[int] = set()
     groups = grouped(
         (start for start in starts if not start.is_pinned), lambda start: (start.origin, start.environment)
     )
     for group in groups.values():
-        newest_first = sorted(group, key=lambda start: start.revision, reverse=True)
-        level = level_of(newest_first)
-        by_pod = grouped(newest_first, lambda start: (start.namespace, start.pod) if start.pod else start.revision)
-        newest = [starts[0] for starts in by_pod.values()][:HEALING_STARTS]
-        if len(newest) < HEALING_STARTS or disagree(newest, level):
+        level, ordered = level_of(group), sorted(group, key=lambda start: -start.revision)
+        pods = grouped(ordered, lambda start: (start.witness, start.pod or start.revision)).values()
+        latest = [of_pod[0] for of_pod in pods]
+        count = next((count for count in range(1, len(latest)) if disagree(latest[: count + 1], level)), len(latest))
+        newer = latest[:count]
+        if count < HEALING_STARTS:
             continue
-        end = min(start.revision for start in newest)
-        older = (start for start in newest_first if start.revision < end)
-        replaced |= {start.revision for start in older if all(disagree((start, other), level) for other in newest)}
+        older = (start for start in ordered if start.revision < newer[HEALING_STARTS - 1].revision)
+        rivals = [start for start in older if all(disagree((start, other), level) for other in newer)]
+        for start in rivals:
+            alike = [other for other in rivals if not disagree((start, other), level)]
+            if num_witnesses(newer) >= num_witnesses(alike):
+                replaced.add(start.revision)
     return frozenset(replaced)
 
 

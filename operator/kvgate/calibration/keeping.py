@@ -5,7 +5,17 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from kvgate.budget import MIN_WITNESSES, Calibration, ObservedStart, Origin, StartState, disagree, outdated
+from kvgate.budget import (
+    HEALING_STARTS,
+    MIN_WITNESSES,
+    Calibration,
+    ObservedStart,
+    Origin,
+    StartState,
+    disagree,
+    num_witnesses,
+    outdated,
+)
 from kvgate.calibration.records import MAX_STARTS, write_records
 
 MAX_STARTS_OF_A_SETTING = 8
@@ -18,9 +28,11 @@ def with_start(
 ) -> tuple[ObservedStart, ...]:
     """Return the starts with a new one, under this revision or the next; the same object where the new one adds nothing.
 
-    The same figure of a second pod adds something: two pods are believed where one is not. Starts of one setting, and of pods of one
-    namespace or of none, are compared. What somebody dropped is not learnt again.
+    The same figure of a second witness adds something: two are believed where one is not. Starts of one setting, and of pods of one
+    namespace or of none, are compared. What is impossible is not kept, and what somebody dropped is not learnt again.
     """
+    if not start.is_possible:
+        return starts
     setting = (start.key, start.origin, start.namespace)
     alike = [known for known in starts if (known.key, known.origin, known.namespace) == setting]
     if any(known.is_dropped and not disagree((known, start)) for known in alike):
@@ -30,11 +42,16 @@ def with_start(
     start = replace(start, revision=max(revision, newest + 1))
     if not _adds_something(live, start):
         return starts
-    replaced = outdated(live)
     loose = [known for known in live if not known.is_pinned]
     dropped = None
     if len(live) >= MAX_STARTS_OF_A_SETTING:
-        dropped = min(loose, key=lambda known: (known.revision not in replaced, known.revision), default=start)
+        gone = outdated(live) | {known.revision for known in live if known.is_expired}
+        of_witness = Counter(known.witness for known in live)  # nobody pushes out another witness
+        dropped = min(
+            loose,
+            key=lambda known: (known.revision not in gone, -of_witness[known.witness], known.revision),
+            default=start,
+        )
     elif len(starts) >= MAX_STARTS:
         dropped = _least_missed(starts, start)
     if dropped is start:
@@ -44,8 +61,8 @@ def with_start(
 
 
 def _adds_something(live: list[ObservedStart], start: ObservedStart) -> bool:
-    """True for a figure that no pod reported, that one more pod confirms, or that newer starts had replaced."""
-    replaced = outdated(live)
+    """True for a figure that nobody reported, that one more witness or a third pod confirms, or that newer starts had replaced."""
+    replaced = outdated(live) | {known.revision for known in live if known.is_expired}
     peers = [known for known in live if known.revision not in replaced and known.environment == start.environment]
     same = [
         known
@@ -53,10 +70,12 @@ def _adds_something(live: list[ObservedStart], start: ObservedStart) -> bool:
         if known.max_num_seqs == start.max_num_seqs
         and abs(known.overhead_bytes - start.overhead_bytes) <= start.resolution_bytes
     ]
-    if any(known.pod == start.pod for known in same) or len({known.pod for known in same}) >= MIN_WITNESSES:
+    if any((known.witness, known.pod) == (start.witness, start.pod) for known in same):
         return False
-    is_witnessed = start.origin is Origin.STATED or len({known.pod for known in peers}) >= MIN_WITNESSES
-    if len(live) < MAX_STARTS_OF_A_SETTING or not is_witnessed:
+    if len(same) >= HEALING_STARTS and num_witnesses((*same, start)) == num_witnesses(same):
+        return False
+    is_witnessed = start.origin is Origin.STATED or num_witnesses(peers) >= MIN_WITNESSES
+    if len(live) < MAX_STARTS_OF_A_SETTING or replaced or not is_witnessed:
         return True
     # otherwise it would only push out a start that a verdict depends on
     return Calibration(starts=(*peers, start)).state(start) is StartState.CONTRADICTORY

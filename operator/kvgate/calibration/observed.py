@@ -30,16 +30,16 @@ def start_of_blocks(
 
 def start_of_bytes(
     budget: Budget, available_kv_cache_bytes: int, *, source: str, resolution_bytes: int = LOG_ROUNDING_BYTES,
-    compile_cache: str = "",
+    compile_cache: str = "", is_refused: bool = False,
 ) -> ObservedStart | None:  # fmt: skip
-    """Make a start of a figure in bytes, as a start-up log has it, and of the kind that the log shows."""
+    """Make a start of a figure in bytes, as a start-up log has it, and of the kind that the log shows; is_refused: vLLM went no further."""
     stage = budget.tightest
     if stage is None or stage.ledger is None or budget.request.settings.gives_cache_memory or budget.pin:
         return None
     return observed_start(
         budget.request, budget.resolved, budget.accounting, (stage.first, stage.last),
         available_kv_cache_bytes=available_kv_cache_bytes, resolution_bytes=resolution_bytes, source=source,
-        compile_cache=compile_cache,
+        compile_cache=compile_cache, is_refused=is_refused,
     )  # fmt: skip
 
 
@@ -57,13 +57,27 @@ def gpu_at_start(budget: Budget, memory: Iterable[tuple[int | None, int | None]]
     return GpuAtStart.SHARED if max(held) > 0 else GpuAtStart.EMPTY
 
 
+def impossible_text(start: ObservedStart) -> str:
+    """Return why physics does not allow the figure of a start, which then teaches nothing; empty where it does."""
+    if start.is_possible:
+        return ""
+    seen, most = format_gib(start.available_kv_cache_bytes), format_gib(start.possible_bytes[1])
+    if start.available_kv_cache_bytes > start.possible_bytes[1]:
+        limit = f"its weights leave at most {most} of the {format_gib(start.requested_bytes)} that vLLM requests"
+    else:
+        limit = "no engine runs without memory for it"
+    return f"{seen} of KV cache are impossible: {limit}; the start teaches nothing, so look at what reports this figure"
+
+
 def unused_text(calibration: Calibration, start: ObservedStart) -> str | None:
     """Return the reason, for people, why a start corrects nothing; None where it corrects something."""
     state, key = calibration.state(start), start.key
-    if state in (StartState.USED, StartState.DROPPED, StartState.OUTDATED):
-        return None  # nothing is wrong: somebody has decided so, or newer starts have
+    if state in (StartState.USED, StartState.DROPPED, StartState.OUTDATED, StartState.EXPIRED):
+        return None  # nothing is wrong: somebody has decided so, or newer starts have, or the cluster has moved on
     what = f"{start.source or 'a start'} of {key.architecture} on {key.accelerator}, vLLM {key.vllm_version}"
     seen = f"{format_gib(start.available_kv_cache_bytes)} of KV cache"
+    if state is StartState.IMPOSSIBLE:
+        return f"{what}: {impossible_text(start)}"
     if state is StartState.IMPLAUSIBLE:
         expected = format_gib(start.predicted.expected)
         return f"{what} reported {seen} where {expected} was expected: it is not used; is it another setting, or a shared GPU?"
@@ -72,10 +86,10 @@ def unused_text(calibration: Calibration, start: ObservedStart) -> str | None:
     if state is StartState.SHARED:
         low = format_gib(start.predicted.low)
         return (
-            f"{what} reported {seen} where at least {low} was expected, and no log shows that its GPU was empty: it makes verdicts less "
-            "certain and moves none; `kvgate calibrate pin` makes predictions follow it"
+            f"{what} reported {seen} where at least {low} was expected, and no log shows that its GPU was empty: it makes other verdicts "
+            "less certain and moves none; `kvgate calibrate pin` makes predictions follow it"
         )
-    consequence = "none is used" if calibration.scope is None else "it makes verdicts less certain and moves none"
+    consequence = "none is used" if calibration.scope is None else "it makes other verdicts less certain and moves none"
     return f"{what} reported {seen}, other starts of the same setting reported something else: {consequence}; remove those that are wrong"
 
 

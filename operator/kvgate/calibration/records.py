@@ -13,10 +13,10 @@ from msgspec.structs import asdict, fields
 
 from kvgate.budget import Calibration, GpuAtStart, Interval, ObservedStart, Origin, StartKey
 
-FORMAT_VERSION = 3
-"""It states the environment of a start and what somebody decided about it, and `max_num_seqs` is no part of the setting."""
-_READ_VERSIONS = (1, 2, FORMAT_VERSION)
-"""Version 1 stated no origin: its starts are read with an unknown one."""
+FORMAT_VERSION = 4
+"""It states the node of a start, and the figures that physics allows."""
+_READ_VERSIONS = (3, FORMAT_VERSION)
+"""Version 3 stated neither: the starts of all its pods are those of one node, so they are one witness."""
 HEADER = {"format": "kvgate-calibration", "version": FORMAT_VERSION}
 MAX_STARTS = 600
 """Starts of one text. A ConfigMap holds 1 MiB; a start takes about 900 bytes, and 2100 with the longest names."""
@@ -53,8 +53,8 @@ _FIGURES = (
 )
 _OF_A_POD = {"namespace": MAX_NAME, "owner": MAX_NAME, "pod": MAX_NAME, "image": MAX_IMAGE}
 """Keys of a start's origin, each with its longest value in characters."""
-_TEXTS = {**_OF_A_POD, "driver": MAX_LABEL, "product": MAX_LABEL}
-_MARKS = ("is_pinned", "is_dropped")
+_TEXTS = {**_OF_A_POD, "node": MAX_NAME, "driver": MAX_LABEL, "product": MAX_LABEL}
+_MARKS = ("is_pinned", "is_dropped", "is_expired")
 
 
 class Records(Struct, frozen=True, kw_only=True):
@@ -117,6 +117,7 @@ def write_records(
             **asdict(start.key),
             **{name: getattr(start, name) for name in _FIGURES},
             "predicted_bytes": [bounds.low, bounds.expected, bounds.high],
+            "possible_bytes": start.possible_bytes,
             **({"compile_cache": start.compile_cache} if start.compile_cache else {}),
             **({} if start.gpu_at_start is GpuAtStart.UNKNOWN else {"gpu_at_start": start.gpu_at_start.value}),
             "source": start.source,
@@ -135,7 +136,7 @@ def _header_problem(line: str) -> str:
     if not isinstance(header, dict) or header.get("format") != HEADER["format"]:
         return f"this is not a calibration file: the first line must be {json.dumps(HEADER)}"
     if header.get("version") not in _READ_VERSIONS:
-        return f"version is {header.get('version')!r}; this release reads versions 1 to {FORMAT_VERSION}"
+        return f"version is {header.get('version')!r}; this release reads versions 3 and {FORMAT_VERSION}"
     revision, frozen = header.get("revision", 0), header.get("frozen", [])
     if type(revision) is not int or not 0 <= revision <= MAX_REVISION:
         return f"revision must be a number from 0 to {MAX_REVISION}"
@@ -154,38 +155,45 @@ def _start(line: str, version: int) -> ObservedStart:
         raise ValueError(f"it is not a JSON object: {error}") from None
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - one kind of error for all that a line can have wrong
-    bounds = found.get("predicted_bytes")
-    if not (isinstance(bounds, list) and len(bounds) == 3 and all(type(bound) is int for bound in bounds)):
-        raise ValueError(f"predicted_bytes is {bounds!r}; it must be [low, expected, high] in bytes")
-    if max(map(abs, bounds)) > MAX_FIGURE:
-        raise ValueError(f"predicted_bytes holds a figure beyond {MAX_FIGURE}")
-    if bounds != sorted(bounds):
-        raise ValueError(f"predicted_bytes is {bounds}; low, expected and high must not fall")
-    low, expected, high = bounds
+    low, expected, high = _bounds(found, "predicted_bytes", "low", "expected", "high")
     occupied = found.get("gpu_at_start", GpuAtStart.UNKNOWN.value)
     if occupied not in tuple(GpuAtStart):
         raise ValueError(f"gpu_at_start is {occupied!r}; it must be one of {', '.join(GpuAtStart)}")
     key = StartKey(**{name: _typed(found, name, kind) for name, kind in _KEY_TYPES.items()})
     figures: dict[str, Any] = {name: _figure(found, name) for name in _FIGURES}
+    least, most = (-MAX_FIGURE, figures["requested_bytes"])
+    if version != 3:
+        least, most = _bounds(found, "possible_bytes", "least", "most")
     kind = found.get("compile_cache", "")
     if kind not in ("", "warm", "cold"):
         raise ValueError(f"compile_cache is {kind!r}; it must be warm or cold, or be left out")
     return ObservedStart(
         key=key,
         predicted=Interval(low=low, expected=expected, high=high),
+        possible_bytes=(least, most),
         compile_cache=str(kind),
         gpu_at_start=GpuAtStart(occupied),
         **{name: _typed(found, name, bool) for name in _MARKS if name in found},
         source=str(found.get("source", ""))[:MAX_SOURCE],
         **figures,
-        **_provenance(found, version),
+        **_provenance(found),
     )
 
 
-def _provenance(found: Mapping[str, Any], version: int) -> dict[str, Any]:
-    """Read the origin of a start; a pod's must state its namespace and its image."""
-    if version == 1:
-        return {"origin": Origin.UNKNOWN}
+def _bounds(found: Mapping[str, Any], name: str, *names: str) -> list[int]:
+    """Read figures in bytes that must not fall."""
+    bounds = found.get(name)
+    if not (isinstance(bounds, list) and len(bounds) == len(names) and all(type(bound) is int for bound in bounds)):
+        raise ValueError(f"{name} is {bounds!r}; it must be [{', '.join(names)}] in bytes")
+    if max(map(abs, bounds)) > MAX_FIGURE:
+        raise ValueError(f"{name} holds a figure beyond {MAX_FIGURE}")
+    if bounds != sorted(bounds):
+        raise ValueError(f"{name} is {bounds}; {', '.join(names[:-1])} and {names[-1]} must not fall")
+    return bounds
+
+
+def _provenance(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the origin of a start; a pod's must state its namespace, owner and image."""
     if found.get("origin") not in tuple(Origin):
         raise ValueError(f"origin is {found.get('origin')!r}; it must be one of {', '.join(Origin)}")
     texts = {name: _typed(found, name, str) for name in _TEXTS if name in found}

@@ -28,8 +28,6 @@ _REASONS = {
     FailureKind.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
     FailureKind.INVALID_SETTING: Reason.ENGINE_REFUSED_TO_START,
 }
-_OF_KV_CACHE = (FailureKind.KV_CACHE_TOO_SMALL, FailureKind.NO_MEMORY_FOR_KV_CACHE)
-"""Failures whose available bytes are those of the KV cache; for the others they are those of the GPU."""
 
 
 def cause_in(text: str) -> StartFailure | None:
@@ -56,7 +54,7 @@ def crash_of(pod: Pod, logged: StartFailure | None = None) -> Crash | None:
             template_hash=pod.template_hash,
             reason=_REASONS[failure.kind],
             message=f"vLLM reports: {failure.sentence.rstrip('.')}",
-            available_kv_cache_bytes=failure.available_bytes if failure.kind in _OF_KV_CACHE else None,
+            available_kv_cache_bytes=failure.available_kv_cache_bytes,
             declared_image=pod.declared_image,
             image=pod.image,
             node=pod.node,

@@ -281,6 +281,13 @@ class Memory:
         seen = self._observations.get(key)
         return replace(seen, remark=self._remarks.get(key, "")) if seen else None
 
+    def running_images(self) -> dict[Key, frozenset[str]]:
+        """Return the digests of the images that the ready pods of each object run."""
+        return {
+            key: frozenset(engine.image.rpartition("@")[2] for engine in seen.engines if "@" in engine.image)
+            for key, seen in self._observations.items()
+        }
+
     def observe(self, observations: Mapping[Key, Observation]) -> list[Key]:
         """Keep these observations, show their usages at once, and return the objects whose capacity, troubles or crashes changed.
 

@@ -29,6 +29,8 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     product: str = ""
     is_shared: bool = False
     """True where several pods may use one GPU."""
+    is_gone: bool = False
+    """True where the cluster has no such node any more."""
 
     @classmethod
     def of(cls, labels: dict[str, str]) -> "NodeFacts":
@@ -56,14 +58,14 @@ class Nodes:
         at, facts = self._known.get(name, (float("-inf"), NodeFacts()))
         if now - at < KEPT_SECONDS:
             return facts
+        facts = NodeFacts()
         try:
             found = await cluster.find(NODES, None, name)
+            facts = NodeFacts.of(found["metadata"].get("labels") or {}) if found else NodeFacts(is_gone=True)
         except ApiError as error:
             if not self._has_told:
                 _log.warning("nodes cannot be read, so starts are kept without driver and product: %s", error)
                 self._has_told = True
-            found = None
-        facts = NodeFacts.of((found or {}).get("metadata", {}).get("labels") or {})
         if len(self._known) >= MAX_NODES:
             self._known.clear()
         self._known[name] = now, facts

@@ -254,7 +254,8 @@ class Resync:
     async def run_once(self) -> None:
         known, seen = self._memory.keys(), set()
         async with self._connect() as cluster:
-            await self._starts.try_load(cluster, self._troubles, loop="resync")
+            running = self._memory.running_images()
+            await self._starts.try_load(cluster, self._troubles, loop="resync", running=running)
             if self._models is not None:
                 await self._models.try_load(cluster, self._troubles, loop="resync")
             for namespace in self._namespaces:

@@ -19,6 +19,7 @@ from kvgate.calibration.keeping import fitting, with_start
 from kvgate.calibration.observed import (
     SAME_GPU_PERCENT,
     gpu_at_start,
+    impossible_text,
     start_of_blocks,
     start_of_bytes,
     unused_text,
@@ -141,10 +142,13 @@ class ObservedStarts:
             await asyncio.gather(*(self._read(cluster, number) for number in (None, *range(SHARDS))))
             self._show()
 
-    async def try_load(self, cluster: Cluster, troubles: Troubles, *, loop: str) -> None:
-        """Read the ConfigMaps; where that fails, note it and keep the starts as they were: every resync tries again."""
+    async def try_load(
+        self, cluster: Cluster, troubles: Troubles, *, loop: str, running: Mapping[tuple[str, str], frozenset[str]] = {},
+    ) -> None:  # fmt: skip
+        """Read the ConfigMaps, and mark what has expired; where that fails, note it and keep the starts: every resync tries again."""
         try:
             await self.load(cluster)
+            await self.expire(cluster, running)
         except Exception as error:  # noqa: BLE001 - verdicts that stand need no observed starts, so the work goes on
             troubles.note(loop, error, about="the observed starts", expected=ApiError)
 
@@ -175,7 +179,7 @@ class ObservedStarts:
         if start is None:
             return ""
         distrust = self._trust.distrust(seen.declared_image, seen.image) or _other_share(budget, seen)
-        if distrust:
+        if distrust or (distrust := impossible_text(start)):
             return distrust
         image = image_repository(seen.image) + "@" + seen.image.rpartition("@")[2]
         node = await self._nodes.of(cluster, seen.node) if self._nodes else NodeFacts()
@@ -187,7 +191,7 @@ class ObservedStarts:
                 f"node {seen.node} has {node.product}, which is no {start.key.accelerator}: the start teaches nothing"
             )
         start = replace(
-            start, origin=Origin.POD, namespace=owner.namespace, owner=owner.name, pod=seen.pod, image=image,
+            start, origin=Origin.POD, namespace=owner.namespace, owner=owner.name, pod=seen.pod, node=seen.node, image=image,
             driver=node.driver, product=node.product, gpu_at_start=GpuAtStart.SHARED if node.is_shared else GpuAtStart.UNKNOWN,
         )  # fmt: skip
         known_starts = self._store.starts_of(shard_of(start.namespace))
@@ -224,17 +228,54 @@ class ObservedStarts:
         starts = with_start(before, start, revision=revision)
         if starts is not before:
             self._highest = revision
-            taken_over = self._store.digest if not self._store.old.problems else known.taken_over
-            starts, text = fitting(starts, frozen=known.frozen, highest=revision, taken_over=taken_over)
-            if (place := self._place_of(number)) is not None:
-                body = place.manifest(data={KEY: text})
-                if version:
-                    body["metadata"]["resourceVersion"] = version
-                await cluster.apply(CONFIG_MAPS, body)
-                self._texts[place.name] = text
-            self._store = self._store.with_shard(number, read_records(text))
-            self._show()
+            await self._write(cluster, number, version, starts)
         return self.trouble_of(start)
+
+    async def _write(
+        self, cluster: Cluster, number: int, version: str | None, starts: tuple[ObservedStart, ...]
+    ) -> None:
+        """Write the starts of a shard whose ConfigMap had this version. Raises Conflict where somebody else has written it."""
+        known = self._store.shards.get(number, Records())
+        taken_over = self._store.digest if not self._store.old.problems else known.taken_over
+        highest = max(known.highest, *(start.revision for start in starts), 0)
+        text = fitting(starts, frozen=known.frozen, highest=highest, taken_over=taken_over)[1]
+        if (place := self._place_of(number)) is not None:
+            body = place.manifest(data={KEY: text})
+            if version:
+                body["metadata"]["resourceVersion"] = version
+            await cluster.apply(CONFIG_MAPS, body)
+            self._texts[place.name] = text
+        self._store = self._store.with_shard(number, read_records(text))
+        self._show()
+
+    async def expire(self, cluster: Cluster, running: Mapping[tuple[str, str], frozenset[str]]) -> None:
+        """Mark the starts whose image, driver or node is no longer what runs: they vouch for nothing any more.
+
+        `running` has the digests of the images that each object's pods run; an object without any is not judged by its image. Raises
+        ApiError.
+        """
+        gone = [start for start in self._store.starts if await self._is_gone(cluster, start, running)]
+        revisions = {start.revision for start in gone}
+        for number in {shard_of(start.namespace) for start in gone}:
+            async with self._turn:
+                version = await self._read(cluster, number)
+                if not self._store.shards.get(number, Records()).problems:
+                    starts = self._store.starts_of(number)
+                    marked = (
+                        replace(start, is_expired=True) if start.revision in revisions else start for start in starts
+                    )
+                    await self._write(cluster, number, version, tuple(marked))
+
+    async def _is_gone(
+        self, cluster: Cluster, start: ObservedStart, running: Mapping[tuple[str, str], frozenset[str]]
+    ) -> bool:
+        if start.witness is None or start.is_expired:
+            return False
+        if (images := running.get(start.witness)) and start.image_digest not in images:
+            return True
+        node = await self._nodes.of(cluster, start.node) if self._nodes else NodeFacts()
+        changed = ((start.driver, node.driver), (start.product, node.product))
+        return node.is_gone or any(was and now and was != now for was, now in changed)
 
     def trouble_of(self, start: ObservedStart) -> str:
         """Return the reason why starts of the same setting in its namespace are not used; empty where they are."""
@@ -276,7 +317,8 @@ def _start(budget: Budget, seen: RunningEngine | Crash, source: str) -> Observed
         return start_of_blocks(budget, blocks, block_size=size, source=source)
     if seen.available_kv_cache_bytes is None or budget.request.settings.parallelism.pipeline > 1:
         return None
-    return start_of_bytes(budget, seen.available_kv_cache_bytes, source=f"{source} (refused to start)")
+    source = f"{source} (refused to start)"
+    return start_of_bytes(budget, seen.available_kv_cache_bytes, source=source, is_refused=True)
 
 
 async def _with_log(cluster: Cluster, budget: Budget, start: ObservedStart) -> ObservedStart:

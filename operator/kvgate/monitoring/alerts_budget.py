@@ -34,8 +34,8 @@ _SYMPTOM = (
 )
 """Many preemptions, or engines that end again and again: what a KV cache that is too small does."""
 
-_WRONG_STARTS = 'state=~"contradictory|implausible|untrusted|unreadable"'
-"""Not those that widen predictions, that newer starts have replaced, or that somebody has dropped."""
+_WRONG_STARTS = 'state=~"contradictory|implausible|impossible|untrusted|unreadable"'
+"""Not those that widen predictions, that newer starts have replaced, that have expired, or that somebody has dropped."""
 
 
 def _headroom(bound: str) -> str:
@@ -140,7 +140,7 @@ FOREIGN_GPU_MEMORY = Alert(
 )
 CALIBRATION_UNUSED = Alert(
     name="KvgateCalibrationUnused",
-    when="observed starts are stored but not used: contradictory, implausible, untrusted or unreadable",
+    when="observed starts are stored but not used: contradictory, implausible, impossible, untrusted or unreadable",
     query=f"max by (cluster, namespace, state) ({select(registry.CALIBRATION_STARTS.name, _WRONG_STARTS)}) > {THRESHOLD}",
     threshold=0,
     unit="starts",

@@ -54,9 +54,9 @@ SCRAPE_RESULTS = (
     ("cut", BROWN), ("unknown_names", TEAL), ("changed", PINK), ("read", GREEN),
 )  # fmt: skip
 START_STATES = (
-    (StartState.IMPLAUSIBLE.value, RED), (StartState.CONTRADICTORY.value, ORANGE), ("untrusted", PURPLE), ("unreadable", YELLOW),
-    (StartState.SHARED.value, TEAL), (StartState.OUTDATED.value, GREY), (StartState.DROPPED.value, BROWN),
-    (StartState.USED.value, GREEN),
+    (StartState.IMPOSSIBLE.value, PINK), (StartState.IMPLAUSIBLE.value, RED), (StartState.CONTRADICTORY.value, ORANGE),
+    ("untrusted", PURPLE), ("unreadable", YELLOW), (StartState.SHARED.value, TEAL), (StartState.OUTDATED.value, GREY),
+    (StartState.EXPIRED.value, BLUE), (StartState.DROPPED.value, BROWN), (StartState.USED.value, GREEN),
 )  # fmt: skip
 """Values of the labels `decision`, `result` and `state` that the code emits, each with its colour. Each has a series of its own, which is 0
 as long as it was never counted; a test holds them against the code. The usual one is drawn last, over the zeros of the others."""

@@ -50,6 +50,16 @@ class StartFailure(Struct, frozen=True, kw_only=True):
     max_num_seqs: int | None = None
     max_num_seqs_that_fits: int | None = None
 
+    @property
+    def is_of_kv_cache(self) -> bool:
+        """True where vLLM had measured the memory for the KV cache and refused it; after any other failure no figure is a capacity."""
+        return self.kind in (FailureKind.KV_CACHE_TOO_SMALL, FailureKind.NO_MEMORY_FOR_KV_CACHE)
+
+    @property
+    def available_kv_cache_bytes(self) -> int | None:
+        """Bytes that vLLM had found for the KV cache; None where the failure states none, or is of something else."""
+        return self.available_bytes if self.is_of_kv_cache else None
+
 
 _NUMBER = r"-?\d{1,9}(?:\.\d{1,9})?"
 _UNITS = {"KiB": KIB, "MiB": MIB, "GiB": GIB}

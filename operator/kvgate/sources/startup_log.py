@@ -63,6 +63,8 @@ class StartupLog(Struct, frozen=True, kw_only=True):
     circumstances: Mapping[str, str] = {}
     """`sampler` (flashinfer, pytorch) and `compile_cache` (warm, cold), as far as lines of the log show them."""
     refusal: StartFailure | None = None
+    is_crash: bool = False
+    """True where the start ended, and not because vLLM refused the KV cache that it had measured: no figure of it is a capacity."""
     is_size_given: bool = False
     """True where vLLM was given the size of the KV cache, so that its blocks say nothing about the memory that is left."""
     starts: int = 1
@@ -135,6 +137,7 @@ _MARKS = (
 )
 """Printed once by each process of a start; the second where no server was started."""
 _READY = re.compile(r"Application startup complete|Available routes are:")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
 _PROCESS = re.compile(r"\((\w[\w =-]{0,40}? pid=\d{1,9}[^)\n]{0,60})\)")
 _COLOUR = re.compile(r"\x1b\[[\d;]{0,12}m")
 _PRINTED = re.compile(r"non-default args: (?=\{)|\bargs: (?=Namespace\()")
@@ -203,7 +206,7 @@ def _starts(text: str) -> list[str]:
 def _read(text: str, starts: int) -> StartupLog:
     arguments, unread = _printed_arguments(text)
     version, model = _VERSION.search(text), _MODEL.search(text)
-    ready = _READY.search(text)
+    refusal = None if _READY.search(text) else recognise(text)
     counts: dict[
         str, float
     ] = {}  # the least of all engines; blocks that were set by hand replace those that were found
@@ -222,10 +225,17 @@ def _read(text: str, starts: int) -> StartupLog:
         max_concurrency=counts.get("max_concurrency"),
         max_model_len=_whole(counts.get("max_model_len")),
         circumstances={key: value for key, value, line in reversed(_CIRCUMSTANCES) if line.search(text)},
-        refusal=None if ready else recognise(text),
+        refusal=refusal,
+        is_crash=not refusal.is_of_kv_cache if refusal else _ends_in_traceback(text),
         is_size_given=_GIVEN.search(text) is not None,
         starts=starts,
     )
+
+
+def _ends_in_traceback(text: str) -> bool:
+    """True where a server that is not ready raised an error after all its figures; an error before them was not the end."""
+    last = max((match.end() for _, pattern in (*_MEMORY, *_COUNTS) for match in pattern.finditer(text)), default=0)
+    return _READY.search(text) is None and _TRACEBACK.search(text, last) is not None
 
 
 def _whole(value: float | None) -> int | None:

@@ -244,7 +244,7 @@ def test_one_start_decides_what_the_formulas_had_left_open() -> None:
         if budget_with((), max_model_len=length, gpu="L4-24GB").verdict is Verdict.MAY_NOT_FIT
     )  # fmt: skip
     asked = {"gpu": "L4-24GB"}
-    more, less = a_start(0.5, **asked), a_start(-0.9, **asked)
+    more, less = a_start(0.2, **asked), a_start(-0.9, **asked)
     assert budget_with((more,), max_model_len=open_length, **asked).verdict is Verdict.FITS
     assert budget_with((less,), max_model_len=open_length, **asked).verdict is Verdict.DOES_NOT_FIT
 

@@ -26,13 +26,13 @@ def test_what_was_dropped_is_not_learnt_again_from_any_pod(pod: str) -> None:
 
 
 def test_a_pinned_start_makes_no_room() -> None:
-    starts = kept(*(a_pods_start(number, "a") for number in range(MAX_STARTS_OF_A_SETTING)))
+    starts = kept(*(a_pods_start(-number, "a") for number in range(MAX_STARTS_OF_A_SETTING)))
     pinned = tuple(replace(start, is_pinned=number < 2) for number, start in enumerate(starts))
-    more = with_start(pinned, a_pods_start(9.0, "b"))
+    more = with_start(pinned, a_pods_start(-9.0, "b"))
     assert len(more) == MAX_STARTS_OF_A_SETTING
     assert [start.revision for start in pinned if start not in more] == [3]
     every = tuple(replace(start, is_pinned=True) for start in starts)
-    assert with_start(every, a_pods_start(9.0, "b")) is every
+    assert with_start(every, a_pods_start(-9.0, "b")) is every
 
 
 def test_a_figure_that_newer_starts_had_replaced_can_come_back() -> None:
@@ -43,15 +43,40 @@ def test_a_figure_that_newer_starts_had_replaced_can_come_back() -> None:
 
 
 def test_the_same_figure_under_another_driver_is_news() -> None:
-    starts = kept(*(a_pods_start(-0.5, pod) for pod in "ab"))
-    assert len(with_start(starts, replace(a_pods_start(-0.5, "c"), driver="580.95"))) == 3
+    starts = kept(*(a_pods_start(-0.5, pod, owner="c") for pod in "abd"))
+    assert with_start(starts, a_pods_start(-0.5, "c", owner="c")) is starts
+    assert len(with_start(starts, replace(a_pods_start(-0.5, "c", owner="c"), driver="580.95"))) == 4
 
 
 def test_a_restart_storm_adds_a_few_starts_and_then_none() -> None:
-    starts = kept(*(a_pods_start(-0.5, f"engine-{number}") for number in range(500)))
-    assert len(starts) == 2
-    noisy = kept(*(a_pods_start(-0.5 - number % 7 / 100, f"engine-{number}") for number in range(500)))
+    starts = kept(*(a_pods_start(-0.5, f"engine-{number}", owner="storm") for number in range(500)))
+    assert len(starts) == 3, "enough that newer ones can replace an older one"
+    fleet = kept(*(a_pods_start(-0.5, f"engine-{number}") for number in range(500)))
+    assert len(fleet) == MAX_STARTS_OF_A_SETTING
+    noisy = kept(*(a_pods_start(-0.5 - number % 7 / 100, f"engine-{number}", owner="storm") for number in range(500)))
     assert len(noisy) <= MAX_STARTS_OF_A_SETTING
+
+
+def test_what_has_expired_makes_room_first_and_confirms_nothing() -> None:
+    known = kept(*(a_pods_start(-0.5, f"engine-{number}") for number in range(MAX_STARTS_OF_A_SETTING)))
+    old = tuple(replace(start, is_expired=start.revision > 2) for start in known)
+    more = with_start(old, a_pods_start(-0.5, "new"))
+    assert {start.revision for start in old if start not in more} == {3}
+    every = tuple(replace(start, is_expired=True) for start in known)
+    assert len(with_start(every, a_pods_start(-0.5, "new"))) == len(every), (
+        "the same figure is news, and one makes room"
+    )
+
+
+def test_what_is_impossible_is_not_kept() -> None:
+    start = a_pods_start(-0.5, "a")
+    assert (
+        with_start((), replace(start, available_kv_cache_bytes=start.possible_bytes[1] + start.resolution_bytes + 1))
+        == ()
+    )
+    assert (
+        with_start((), replace(start, available_kv_cache_bytes=start.possible_bytes[1] + start.resolution_bytes)) != ()
+    )
 
 
 def of_setting(start: ObservedStart, number: int, **more: object) -> ObservedStart:

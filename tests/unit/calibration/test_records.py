@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate.budget.calibration import Calibration, StartState
-from kvgate.budget.observed_starts import GpuAtStart, ObservedStart, Origin
+from kvgate.budget.observed_starts import ObservedStart
+from kvgate.budget.witnesses import num_witnesses
 from kvgate.calibration.keeping import MAX_STARTS_OF_A_SETTING, with_start
 from kvgate.calibration.observed import unused_text
 from kvgate.calibration.records import HEADER, MAX_PROBLEMS, MAX_STARTS, read_records, write_records
@@ -68,7 +69,8 @@ def test_every_figure_has_its_type(name: str, value: object) -> None:
     ("header", "told"),
     [
         ("{}", "this is not a calibration file"), ("kvgate", "this is not a calibration file"), ("[]", "this is not a calibration file"),
-        (json.dumps({**HEADER, "version": 4}), "version is 4; this release reads versions 1 to 3"),
+        (json.dumps({**HEADER, "version": 5}), "version is 5; this release reads versions 3 and 4"),
+        (json.dumps({**HEADER, "version": 2}), "version is 2; this release reads versions 3 and 4"),
     ],
 )  # fmt: skip
 def test_another_format_is_not_guessed_at(header: str, told: str) -> None:
@@ -134,7 +136,8 @@ def test_why_a_start_is_not_used_is_told_in_words() -> None:
     [
         ("available_kv_cache_bytes", 10**400), ("available_kv_cache_bytes", -(10**400)), ("requested_bytes", -1),
         ("resolution_bytes", -1), ("swing_bytes", -1), ("scatter_bytes", -1), ("scatter_bytes", 10**400), ("revision", -1),
-        ("predicted_bytes", [0, 1, 10**400]), ("predicted_bytes", [-(10**400), 1, 2]),
+        ("predicted_bytes", [0, 1, 10**400]), ("predicted_bytes", [-(10**400), 1, 2]), ("possible_bytes", [2, 1]), ("possible_bytes", [1]),
+        ("possible_bytes", None), ("possible_bytes", [1, 10**400]),
     ],
 )  # fmt: skip
 def test_a_figure_that_no_machine_has_is_named_and_nothing_of_it_is_used(name: str, value: object) -> None:
@@ -178,19 +181,24 @@ def test_a_pods_start_reads_back_with_all_that_says_whose_it_was() -> None:
     assert (records.starts, records.problems) == (starts, ())
 
 
-def test_an_older_format_is_read_and_nobody_knows_whose_its_starts_are() -> None:
-    start = a_start()
-    _, line = write_records((start,)).splitlines()
-    old = {key: value for key, value in json.loads(line).items() if key != "origin"}
-    records = read_records("\n".join([json.dumps({**HEADER, "version": 1}), json.dumps(old)]))
+def test_pods_of_an_older_record_are_one_witness_because_nobody_knows_their_nodes() -> None:
+    starts = tuple(replace(a_pods_start(-0.5, pod), revision=number) for number, pod in enumerate("abc", start=1))
+    lines = write_records(starts).splitlines()[1:]
+    old = [
+        {key: value for key, value in json.loads(line).items() if key not in ("node", "possible_bytes")}
+        for line in lines
+    ]
+    records = read_records("\n".join(map(json.dumps, [{**HEADER, "version": 3}, *old])))
     assert records == read_records(write_records(records.starts))
-    assert records.starts == (replace(start, origin=Origin.UNKNOWN),)
+    assert [start.owner for start in records.starts] == ["owner-of-a", "owner-of-b", "owner-of-c"]
+    assert (num_witnesses(records.starts), num_witnesses(starts)) == (1, 3)
+    assert all(start.is_possible for start in records.starts)
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"origin": None}, "origin is None; it must be one of Stated, Pod, Unknown"),
+        ({"origin": None}, "origin is None; it must be one of Stated, Pod"),
         ({"origin": ["Pod"]}, "origin is ['Pod']"),
         ({"namespace": ""}, "namespace must be given where origin is Pod"),
         ({"image": "", "pod": ""}, "pod and image must be given where origin is Pod"),
@@ -206,14 +214,15 @@ def test_a_pods_start_that_does_not_say_whose_it_is_is_not_used(changes: dict[st
     assert told in records.problems[0]
 
 
-def test_the_same_figure_of_a_second_pod_is_news_and_of_a_third_is_not() -> None:
-    one = with_start((), a_pods_start(-0.5, "a"))
-    assert with_start(one, a_pods_start(-0.5, "a")) is one
-    two = with_start(one, a_pods_start(-0.5, "b"))
-    assert [start.pod for start in two] == ["a", "b"]
-    assert with_start(two, a_pods_start(-0.5, "c")) is two
-    there = with_start(two, a_pods_start(-0.5, "c", namespace="elsewhere"))
-    assert [start.pod for start in there] == ["a", "b", "c"], "other namespaces need witnesses of their own"
+def test_the_same_figure_of_a_second_owner_is_news_and_of_a_fourth_pod_is_not() -> None:
+    starts: tuple[ObservedStart, ...] = ()
+    for pod in "aabcd":
+        starts = with_start(starts, a_pods_start(-0.5, pod, owner="one"))
+    assert [start.pod for start in starts] == ["a", "b", "c"]
+    more = with_start(starts, a_pods_start(-0.5, "e", owner="another"))
+    assert [start.pod for start in more] == ["a", "b", "c", "e"]
+    there = with_start(more, a_pods_start(-0.5, "f", owner="one", namespace="elsewhere"))
+    assert [start.pod for start in there] == ["a", "b", "c", "e", "f"], "other namespaces need witnesses of their own"
 
 
 def test_one_pod_cannot_keep_the_witnesses_of_a_setting_out() -> None:
@@ -247,7 +256,7 @@ def test_revisions_follow_the_clock_and_never_repeat() -> None:
 
 def test_the_largest_starts_of_pods_fit_a_config_map() -> None:
     start = a_pods_start(
-        -0.5, "p" * 63, owner="o" * 45, namespace="n" * 63, image=f"r{'/' + 'i' * 254}@sha256:{'0' * 64}"
+        -0.5, "p" * 63, node="n" * 63, owner="o" * 45, namespace="n" * 63, image=f"r{'/' + 'i' * 254}@sha256:{'0' * 64}"
     )
     text = write_records(replace(start, revision=1 << 41, source="s" * 200) for _ in range(MAX_STARTS))
     assert len(text.encode()) < 1 << 20
@@ -258,18 +267,15 @@ def test_the_largest_starts_of_pods_fit_a_config_map() -> None:
 
 def test_what_is_known_of_the_environment_and_what_was_decided_reads_back() -> None:
     start = replace(
-        a_pods_start(-0.5, "a"), driver="580.95.05", product="NVIDIA-H100-80GB-HBM3", is_pinned=True, is_dropped=True
+        a_pods_start(-0.5, "a"),
+        driver="580.95.05",
+        product="NVIDIA-H100-80GB-HBM3",
+        is_pinned=True,
+        is_dropped=True,
+        is_expired=True,
     )
     records = read_records(write_records((start,), frozen=["serving", "*"], highest=7))
     assert (records.starts, records.frozen, records.highest) == ((start,), ("*", "serving"), 7)
-
-
-def test_a_start_of_version_2_is_read_and_its_max_num_seqs_is_no_longer_part_of_the_setting() -> None:
-    start = replace(a_pods_start(-0.5, "a", max_num_seqs=128), gpu_at_start=GpuAtStart.UNKNOWN)
-    _, line = write_records((start,)).splitlines()
-    records = read_records("\n".join([json.dumps({**HEADER, "version": 2}), line]))
-    assert records.starts == (start,)
-    assert records.starts[0].key == a_start(max_num_seqs=64).key
 
 
 def test_the_highest_revision_outlives_the_start_that_had_it() -> None:

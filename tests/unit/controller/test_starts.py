@@ -21,6 +21,7 @@ from kvgate.controller.nodes import Nodes
 from kvgate.controller.pods import pod_of
 from kvgate.controller.starts import KEY, ConfigMapName, ObservedStarts
 from kvgate.rendering.observation import Crash, RunningEngine
+from kvgate.runtime.background import Troubles
 from kvgate.vllm.metric_names import EngineReading
 from support.manifests import an_owner
 from support.starts import a_pods_start, a_start
@@ -118,9 +119,11 @@ async def test_a_start_is_kept_once_and_survives_a_restart() -> None:
     assert again.states == {
         "used": 1,
         "contradictory": 0,
+        "impossible": 0,
         "implausible": 0,
         "shared": 0,
         "outdated": 0,
+        "expired": 0,
         "dropped": 0,
         "untrusted": 0,
         "unreadable": 0,
@@ -309,9 +312,11 @@ async def test_records_of_an_image_that_is_trusted_no_more_are_counted_and_kept(
     assert starts.states == {
         "used": 1,
         "contradictory": 0,
+        "impossible": 0,
         "implausible": 0,
         "shared": 0,
         "outdated": 0,
+        "expired": 0,
         "dropped": 0,
         "untrusted": 1,
         "unreadable": 0,
@@ -490,7 +495,7 @@ async def test_where_somebody_has_frozen_it_nothing_new_is_learnt(frozen: str) -
 async def test_names_of_any_length_leave_room_in_the_config_map() -> None:
     cluster, starts = FakeCluster(), observed_starts()
     long = {"owner": "o" * 253, "image": "docker.io/vllm/vllm-openai@sha256:" + "1" * 300}
-    base = replace(a_pods_start(-0.5, "p" * 253), **long, source="s" * 200)
+    base = replace(a_pods_start(-0.5, "p" * 253, node="n" * 253), **long, source="s" * 200)
     many = tuple(
         replace(base, key=replace(base.key, max_num_batched_tokens=number, cudagraphs="c" * 300), revision=number)
         for number in range(1, MAX_STARTS + 1)
@@ -603,3 +608,81 @@ async def test_the_log_of_a_known_start_is_not_read_again() -> None:
     again = await loaded(observed_starts(), cluster)
     assert isinstance(start := await of_engine(cluster, again), ObservedStart)
     assert start.gpu_at_start == "Empty"
+
+
+async def test_an_engine_that_reports_what_no_gpu_of_its_kind_holds_teaches_nothing_and_that_is_told() -> None:
+    starts = observed_starts()
+    told = await of_engine(FakeCluster(), starts, percent=108)
+    assert "of KV cache are impossible: its weights leave at most" in str(told)
+    told = await of_engine(FakeCluster(), starts, percent=0)
+    assert "are impossible: no engine runs without memory for it" in str(told)
+    assert starts.calibration.starts == ()
+
+
+# ── starts whose image, driver or node is no longer what runs ─────────────────────────────────────────────────────
+
+
+DIGEST = "sha256:" + "1" * 64
+SERVING = f"{PLACE.name}-{shard_of('serving')}"
+
+
+async def after_a_resync(
+    labels: dict[str, dict[str, str]], *running: str, is_forbidden: bool = False, can_read: bool = True
+) -> list[bool]:
+    """Marks of the starts of two objects on two nodes after a resync in which the first object ran these images."""
+
+    class Nodeless(FakeCluster):
+        async def find(self, kind: Kind, namespace: str | None, name: str) -> Document | None:
+            if kind is NODES and is_forbidden:
+                raise Unavailable("get", "nodes", "not allowed")
+            return await super().find(kind, namespace, name)
+
+    known = [replace(a_pods_start(-0.5, pod, node=pod), driver="580.95.05", product=H100) for pod in "ab"]
+    cluster = Nodeless()
+    cluster.texts[SERVING] = write_records(replace(start, revision=n) for n, start in enumerate(known, start=1))
+    cluster.labels = labels
+    starts = ObservedStarts(PLACE, nodes=Nodes() if can_read else None)
+    for _ in range(2):
+        await starts.try_load(
+            cluster,  # type: ignore[arg-type]
+            Troubles(lambda _: None), loop="resync", running={("serving", "owner-of-a"): frozenset(running)},
+        )  # fmt: skip
+    marks = [start.is_expired for start in starts.calibration.starts]
+    assert cluster.writes == (1 if any(marks) else 0), "a mark is written once, and nothing where nothing changed"
+    assert [start.is_expired for start in (await loaded(observed_starts(), cluster)).calibration.starts] == marks
+    return marks
+
+
+H100 = "NVIDIA-H100-80GB-HBM3"
+OTHER_DRIVER = {**LABELS, "nvidia.com/cuda.driver-version.full": "590.10"}
+
+
+@pytest.mark.parametrize(
+    ("first_node", "running", "expired"),
+    [
+        (LABELS, [DIGEST], False), (LABELS, [], False), (LABELS, [DIGEST, "sha256:2"], False), (LABELS, ["sha256:2"], True),
+        (OTHER_DRIVER, [DIGEST], True), ({**LABELS, "nvidia.com/gpu.product": "NVIDIA-L4"}, [DIGEST], True), (None, [DIGEST], True),
+        ({}, [DIGEST], False),
+    ],
+    ids=[
+        "as it was", "no pod now", "during a rollout", "another image", "another driver", "another GPU", "no node any more",
+        "a node that states nothing",
+    ],
+)  # fmt: skip
+async def test_a_start_whose_image_driver_or_node_is_no_longer_what_runs_expires(
+    first_node: dict[str, str] | None, running: list[str], *, expired: bool
+) -> None:
+    labels = {"b": LABELS} | ({} if first_node is None else {"a": first_node})
+    assert await after_a_resync(labels, *running) == [expired, False]
+
+
+async def test_where_nodes_cannot_be_read_no_start_expires_because_of_them() -> None:
+    assert await after_a_resync({}, DIGEST, is_forbidden=True) == [False, False]
+    assert await after_a_resync({}, DIGEST, can_read=False) == [False, False]
+    assert await after_a_resync({}, "sha256:2", can_read=False) == [True, False]
+
+
+async def test_a_start_says_on_which_node_it_was() -> None:
+    start = await of_engine(FakeCluster(), observed_starts(), node="n")
+    assert isinstance(start, ObservedStart)
+    assert (start.node, start.witness) == ("n", ("serving", "qwen"))

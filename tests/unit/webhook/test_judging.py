@@ -21,7 +21,7 @@ def test_the_file_is_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     path = tmp_path / "starts.jsonl"
     starts = StartsFile(path)
     assert starts.calibration.starts == ()
-    path.write_text(write_records(with_start((), a_start(0.5, **SETTING))), encoding="utf-8")
+    path.write_text(write_records(with_start((), a_start(0.2, **SETTING))), encoding="utf-8")
     starts.reload()
     assert len(starts.calibration.starts) == 1
     path.write_text(path.read_text() + "broken\n", encoding="utf-8")
@@ -59,7 +59,7 @@ def a_review() -> dict[str, object]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-@pytest.mark.parametrize(("error_gib", "decision"), [(None, "AdmitWithWarning"), (0.3, "Admit"), (-0.2, "Refuse")])
+@pytest.mark.parametrize(("error_gib", "decision"), [(None, "AdmitWithWarning"), (0.2, "Admit"), (-0.2, "Refuse")])
 def test_an_observed_start_decides_what_was_open(tmp_path: Path, error_gib: float | None, decision: str) -> None:
     path = tmp_path / "starts.jsonl"
     if error_gib is not None:
@@ -67,7 +67,7 @@ def test_an_observed_start_decides_what_was_open(tmp_path: Path, error_gib: floa
     assert review(a_review(), Known(calibration=StartsFile(path).calibration)).decision == decision
 
 
-@pytest.mark.parametrize("error_gib", [0.3, -0.2, 3.0, -3.0])
+@pytest.mark.parametrize("error_gib", [0.2, -0.2, -3.0])
 @pytest.mark.parametrize(
     ("pods", "decision"),
     [

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from kvgate.budget import Calibration, CalibrationScope, ObservedStart, Origin, StartKey
+from kvgate.budget import Calibration, CalibrationScope, ObservedStart, StartKey
 from kvgate.budget.calibration import Weighed
 from kvgate.budget.units import format_gib
 from kvgate.calibration.observed import unused_text
@@ -15,6 +15,7 @@ Json = dict[str, Any]
 _DECIDED = {
     "used": "used",
     "outdated": "replaced by newer starts that agree on something else",
+    "expired": "its image, driver or node is no longer what runs: it widens and moves nothing of another object",
     "dropped": "dropped, and not learnt again",
 }
 
@@ -55,7 +56,8 @@ def _effect(weighed: Weighed) -> str:
     if not others:
         return "predictions stay at the formulas: no start counts"
     bounds = f"{_signed(min(others))} to {_signed(max(others))}"
-    return f"predictions stay at the formulas, widened by {len(others)} {_starts(others)} ({bounds}); two pods must agree to move them"
+    widened = f"predictions stay at the formulas, widened by {len(others)} {_starts(others)} ({bounds})"
+    return f"{widened}; two objects on two nodes must agree to move them"
 
 
 def _starts(found: list[int]) -> str:
@@ -66,15 +68,10 @@ def _of_start(calibration: Calibration, start: ObservedStart, *, is_followed: bo
     state = calibration.state(start).value
     why = "pinned" if start.is_pinned else unused_text(calibration, start) or _DECIDED.get(state, state)
     if state == "used" and not start.is_pinned:
-        lone = (
-            "alone: it widens and moves nothing of another object"
-            if start.origin is Origin.POD
-            else "it widens and moves nothing"
-        )
-        why = "followed" if is_followed else lone
+        why = "followed" if is_followed else "alone: it widens and moves nothing of another object"
     seen = {
         name: getattr(start, name)
-        for name in ("namespace", "owner", "pod", "image", "driver", "product")
+        for name in ("namespace", "owner", "pod", "node", "image", "driver", "product")
         if getattr(start, name)
     }
     return {

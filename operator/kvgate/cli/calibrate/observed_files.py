@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvgate.budget import Budget, ObservedStart, plan
-from kvgate.calibration.observed import gpu_at_start, start_of_blocks, start_of_bytes
+from kvgate.calibration.observed import gpu_at_start, impossible_text, start_of_blocks, start_of_bytes
 from kvgate.cli.calibrate.log_checks import contradictions, neighbour
 from kvgate.documents.bounded_files import Refused, read_file
 from kvgate.judge.what_if import BadRequest, read_request
@@ -58,6 +58,9 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
         log = read_startup_log(text)
     except UnusableLog as error:
         raise UnusableFile(str(error)) from None
+    if log.is_crash:
+        cause = f": {log.refusal.sentence}" if log.refusal else ""
+        raise UnusableFile(f"the start failed{cause}; a crash teaches no capacity, give the log of a start that worked")
     rank = log.tightest
     facts = {
         "model": log.model,
@@ -80,10 +83,11 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
         raise UnusableFile("; ".join(wrong))
     available_bytes = rank.available_kv_cache_bytes if rank else None
     if available_bytes is None and log.refusal:
-        available_bytes = log.refusal.available_bytes
+        available_bytes = log.refusal.available_kv_cache_bytes
     if available_bytes is not None:
         cache = log.circumstances.get("compile_cache", "")
-        start = start_of_bytes(budget, available_bytes, source=source, compile_cache=cache)
+        is_refused = log.refusal is not None
+        start = start_of_bytes(budget, available_bytes, source=source, compile_cache=cache, is_refused=is_refused)
     elif log.is_size_given:
         raise UnusableFile(_SIZE_GIVEN)
     elif log.num_gpu_blocks is not None:
@@ -115,6 +119,8 @@ def _budget(values: dict[str, Any]) -> Budget:
 
 def _kept(start: ObservedStart | None, budget: Budget) -> ObservedStart:
     if start is not None:
+        if impossible := impossible_text(start):
+            raise UnusableFile(impossible)
         return start
     if budget.request.settings.gives_cache_memory or budget.pin:
         raise UnusableFile(_SIZE_GIVEN)

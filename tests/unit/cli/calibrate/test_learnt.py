@@ -30,7 +30,7 @@ def a_file(folder: Path, *starts: ObservedStart) -> Path:
 
 
 PODS = numbered(
-    a_pods_start(-3.0, "a"), a_pods_start(-3.0, "b"), a_pods_start(2.0, "c"),
+    a_pods_start(-3.0, "a"), a_pods_start(-3.0, "b"), a_pods_start(1.2, "c"),
     a_pods_start(-3.0, "d", namespace="lone"), a_pods_start(-3.0, "e", namespace="shared", gpu_at_start=GpuAtStart.SHARED),
 )  # fmt: skip
 
@@ -51,7 +51,7 @@ def test_each_setting_has_its_starts_whether_they_are_used_and_what_they_do() ->
     assert "start 3: " in shown.output
     assert "other starts of the same setting reported something else" in shown.output
     assert (
-        "predictions stay at the formulas, widened by 1 start (−3.00 GiB to −3.00 GiB); two pods must agree"
+        "predictions stay at the formulas, widened by 1 start (−3.00 GiB to −3.00 GiB); two objects on two nodes must agree"
         in shown.output
     )
     assert "alone: it widens and moves nothing of another object" in shown.output
@@ -174,7 +174,7 @@ def test_in_the_cluster_a_start_is_pinned_through_kubectl(cluster: Path) -> None
     assert run("pin", "3").exit_code == 0
     (text,) = stored(cluster).values()
     assert [start.is_pinned for start in read_records(text).starts] == [False, False, True, False, False]
-    assert "predictions follow 1 start: +2.00 GiB" in run("show").output
+    assert "predictions follow 1 start: +1.20 GiB" in run("show").output
 
 
 def test_in_the_cluster_a_namespace_is_frozen_in_its_own_shard(cluster: Path) -> None:

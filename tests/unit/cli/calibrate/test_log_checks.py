@@ -33,8 +33,19 @@ def test_figures_that_add_up_are_remembered(tmp_path: Path) -> None:
 
 def test_the_rounding_of_a_log_is_no_contradiction(tmp_path: Path) -> None:
     """71.27 GiB are requested; the two figures may be 0.05 GiB more because each is rounded."""
-    assert calibrated(tmp_path, kv="56.31")[0] == 0
-    assert calibrated(tmp_path, kv="56.35")[0] == 2
+    assert calibrated(tmp_path, weights="15.07", kv="56.24")[0] == 0
+    assert calibrated(tmp_path, weights="15.07", kv="56.28")[0] == 2
+
+
+def test_a_figure_that_the_weights_do_not_leave_is_impossible_although_the_log_states_none_that_contradicts_it(
+    tmp_path: Path,
+) -> None:
+    code, said = calibrated(tmp_path, weights="11.50", kv="57.00")
+    assert code == 2
+    assert (
+        "57.00 GiB of KV cache are impossible: its weights leave at most 56.29 GiB of the 71.27 GiB that vLLM requests"
+        in said
+    )
 
 
 @pytest.mark.parametrize(
