@@ -66,7 +66,8 @@ def main() -> None:
     text, corrected = write_records(starts), replace(alone, calibration=known)
 
     asked = NextStart(
-        max_num_seqs=start.max_num_seqs, requested_bytes=start.requested_bytes, predicted=start.predicted, spread=SPREAD,
+        max_num_seqs=start.max_num_seqs, requested_bytes=start.requested_bytes, predicted=start.predicted,
+        most_bytes=start.possible_bytes[1], spread=SPREAD,
         formula_overhead=lambda _: start.overhead_bytes,
     )  # fmt: skip
 

@@ -28,7 +28,7 @@ SHARD = shard_name(OLD, shard_of(""))
 """The one of starts that somebody stated, as LESS and MORE are."""
 OPTIONS = ("--resync-seconds=1", "--observe-seconds=1", f"--calibration=default/{OLD}")
 SEQS, ADJUST = {"maxNumSeqs": 12}, {"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen"]}}
-LESS, MORE = (a_start(error, max_num_seqs=12, vllm_version="0.33.0") for error in (-6, 2))
+LESS, MORE = (a_start(error, max_num_seqs=12, vllm_version="0.33.0") for error in (-6, 1.2))
 """Starts after which kvgate renders a shorter, or a longer, maxModelLen for the objects here."""
 NAMES = ("adjusted", "follows")
 

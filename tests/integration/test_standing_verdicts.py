@@ -27,7 +27,7 @@ from support.starts import a_pods_start, a_start
 SEQS = {"maxNumSeqs": 12}
 ADJUST = {"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen"]}}
 MAP = ConfigMapName(namespace="kvgate-system", name="kvgate-calibration")
-LESS, MORE = a_start(-6, max_num_seqs=12), a_start(2, max_num_seqs=12)
+LESS, MORE = a_start(-6, max_num_seqs=12), a_start(1.2, max_num_seqs=12)
 """Starts of the object's setting after which kvgate renders 30,416 or 35,072 tokens; without one it renders 33,952."""
 
 
@@ -245,11 +245,11 @@ async def test_lost_starts_are_no_better_prediction(name: str) -> None:
 async def test_the_pods_of_one_spec_are_replaced_three_times_at_most() -> None:
     world = await World(admission={**ADJUST, "recalibrate": True}).start()
     values = []
-    for revision, error in enumerate((-6, 2, -6, 2, -6, 2), start=1):
+    for revision, error in enumerate((-6, 1.2, -6, 1.2, -6, 1.2), start=1):
         world.write(write_records((replace(a_start(error, max_num_seqs=12), revision=revision),)))
         await world.resync()
         values.append(world.status["effective"]["maxModelLen"])
-    assert values == [30416, 35072, 30416, 30416, 30416, 30416]
+    assert values == [30416, 34576, 30416, 30416, 30416, 30416]
     assert (
         "were replaced 3 times already" in message(world.cluster, "PredictionOutdated")
         or "recalibrated" not in world.status
@@ -433,7 +433,7 @@ async def test_a_witness_that_does_not_run_what_it_says_is_not_believed(
     wipe(world)
     forge(world.cluster.objects["deployments"] or {})
     await world.start()
-    assert world.status["effective"]["maxModelLen"] == 35072, "it is judged anew"
+    assert world.status["effective"]["maxModelLen"] == 34576, "it is judged anew"
 
 
 async def test_a_witness_says_nothing_about_another_spec_nor_against_a_refusal() -> None:
@@ -442,12 +442,12 @@ async def test_a_witness_says_nothing_about_another_spec_nor_against_a_refusal()
     wipe(world)
     world.edit(vllm={"maxNumSeqs": 12, "maxModelLen": 40000})
     await world.start()
-    assert world.status["effective"]["maxModelLen"] == 35072
+    assert world.status["effective"]["maxModelLen"] == 34576
     world = await World(LESS).start()
     world.keep(MORE)
     world.document["status"] = {"conditions": [{"type": "Accepted", "status": "False"}]}
     await world.start()
-    assert world.status["effective"]["maxModelLen"] == 35072
+    assert world.status["effective"]["maxModelLen"] == 34576
 
 
 def as_an_older_release(status: dict[str, Any]) -> None:

@@ -166,9 +166,8 @@ def observed_start(
 ) -> ObservedStart:  # fmt: skip
     """Return the record of a start of this rank that reported so many bytes, with the prediction of the formulas alone.
 
-    Only a start that vLLM refused (is_refused) may have had nothing, or less, for its KV cache.
-    compile_cache is the kind that the start itself showed: a container that restarts in its pod finds the artefacts of its first start,
-    although the pod was rendered for a cold one.
+    Only a start that vLLM refused (is_refused) may have had nothing for its KV cache. compile_cache is the kind that the start itself
+    showed: a container that restarts in its pod finds the artefacts of its first start, although the pod was rendered for a cold one.
     """
     run = run_of(request, resolved, accounting, stage)
     ledger = _by_formula(run, request, resolved)

@@ -53,7 +53,8 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
 @click.option(
     "--read-nodes",
     is_flag=True,
-    help="Read the labels of nodes: starts under another driver or GPU product then count as starts of a neighbour.",
+    help="Read nodes: starts under another driver or GPU product then count as starts of a neighbour, and starts on nodes that are gone or"
+    " were upgraded are no witnesses any more.",
 )
 @calibration_options(IMAGES.values())
 @click.option(
