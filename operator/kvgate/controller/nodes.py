@@ -61,7 +61,9 @@ class Nodes:
         facts = NodeFacts()
         try:
             found = await cluster.find(NODES, None, name)
-            facts = NodeFacts.of(found["metadata"].get("labels") or {}) if found else NodeFacts(is_gone=True)
+            if not found:
+                return NodeFacts(is_gone=True)  # one of the same name may come at any time
+            facts = NodeFacts.of(found["metadata"].get("labels") or {})
         except ApiError as error:
             if not self._has_told:
                 _log.warning("nodes cannot be read, so starts are kept without driver and product: %s", error)

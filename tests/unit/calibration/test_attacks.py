@@ -14,6 +14,7 @@ from kvgate.budget.observed_starts import GpuAtStart, ObservedStart
 from kvgate.budget.units import GIB
 from kvgate.calibration.keeping import MAX_STARTS_OF_A_SETTING, with_start
 from kvgate.calibration.observed import unused_texts
+from kvgate.controller.crashes import cause_in
 from kvgate.judge.what_if import read_request
 from support.command_line import invoked
 from support.starts import ASKED, a_pods_start
@@ -213,6 +214,8 @@ def test_the_log_of_a_crash_teaches_no_capacity(tmp_path: Path, end: str) -> Non
     done = invoked("calibrate", str(log), "--gpu", "H100-SXM-80GB", "--into", str(into))
     assert (done.exit_code, into.exists()) == (2, False), done.stderr
     assert "teaches no capacity" in done.stderr
+    cause = cause_in(end)
+    assert cause is None or cause.available_kv_cache_bytes is None, "nor does it through the controller"
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,16 @@ def test_labels_are_those_that_gpu_operators_set(labels: dict[str, str], facts: 
 
 
 class OneNode(Cluster):
-    def __init__(self, *, is_forbidden: bool = False) -> None:
-        self.reads, self.is_forbidden = 0, is_forbidden
+    def __init__(self, *, is_forbidden: bool = False, is_gone: bool = False) -> None:
+        self.reads, self.is_forbidden, self.is_gone = 0, is_forbidden, is_gone
 
-    async def find(self, kind: Kind, namespace: str | None, name: str) -> dict[str, object]:
+    async def find(self, kind: Kind, namespace: str | None, name: str) -> dict[str, object] | None:
         assert (kind, namespace, name) == (NODES, None, "n")
         self.reads += 1
         if self.is_forbidden:
             raise Forbidden("get", "nodes", "no")
+        if self.is_gone:
+            return None
         return {"metadata": {"labels": {"nvidia.com/gpu.product": "NVIDIA-L4"}}}
 
 
@@ -54,6 +56,13 @@ async def test_a_node_is_read_once_in_a_while() -> None:
     await nodes.of(cluster, "n")
     assert cluster.reads == 2
     assert await nodes.of(cluster, "") == NodeFacts()
+
+
+async def test_a_node_that_is_gone_may_come_back_at_any_time() -> None:
+    cluster, nodes = OneNode(is_gone=True), Nodes(clock=lambda: 0.0)
+    assert (await nodes.of(cluster, "n")).is_gone
+    cluster.is_gone = False
+    assert await nodes.of(cluster, "n") == NodeFacts(product="NVIDIA-L4")
 
 
 async def test_a_right_that_is_missing_is_told_once_and_costs_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
