@@ -313,7 +313,10 @@ def next_verdicts(plane: ControlPlane, server: Prometheus) -> Iterator[str]:
             f"{name:12} {low:,.0f} to {high:,.0f} tokens, {after['capacityTokens']:,} expected, from {starts} observed starts"
         )
         say(f"{'':12} {drift}")
-        if after["capacityTokens"] != before["capacityTokens"] and not claim.is_inside:
+        if (
+            not claim.is_inside
+            and abs(after["capacityTokens"] - before["capacityTokens"]) > 0.005 * before["capacityTokens"]
+        ):
             yield f"a start outside its band moved the next prediction for {name}"
         if claim.is_inside and not (
             starts and abs(after["capacityTokens"] - figures.observed) <= 0.005 * figures.observed

@@ -188,7 +188,7 @@ def test_an_engine_that_runs_without_memory_for_its_cache_teaches_nothing(availa
 
 START = """\
 (APIServer pid=1) INFO 11-20 21:57:39 [api_utils.py:286] non-default args: {'model': 'Qwen/Qwen3-8B', 'max_num_seqs': 64}
-(EngineCore pid=3) INFO 11-20 21:58:17 [core.py:133] Initializing a V1 LLM engine (v0.31.2) with config: model='Qwen/Qwen3-8B', x=1
+(EngineCore pid=3) INFO 11-20 21:58:17 [core.py:133] Initializing a V1 LLM engine (v0.33.0) with config: model='Qwen/Qwen3-8B', x=1
 """
 MEASURED = "(EngineCore pid=3) INFO 11-20 21:58:38 [gpu_worker.py:260] Available KV cache memory: 50.11 GiB\n"
 OUT_OF_MEMORY = (
