@@ -48,7 +48,8 @@ def _observed(start: Start) -> ObservedStart | None:
     request, _ = read_request(start.request())
     if request is None or start.available_gib is None or not start.is_scored_for("kv"):
         return None
-    return start_of_bytes(plan(request), int(start.available_gib * GIB), source=start.id)
+    available_bytes = int(start.available_gib * GIB)
+    return start_of_bytes(plan(request), available_bytes, source=start.id, is_refused=not start.started)
 
 
 def _without_itself(start: Start, own: ObservedStart, others: Sequence[ObservedStart]) -> Corrected | None:
