@@ -1,13 +1,16 @@
 """The release of vLLM in an image, by its name: vLLM's own tags, tags that name it, and a dated table of other projects' images."""
 
 import csv
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from kvgate.budget import parse_patch
 from kvgate.text.patterns import pattern
 
 _DATA = Path(__file__).parent / "data"
@@ -32,6 +35,20 @@ _OWN_TAGS = ("lmcache/vllm-openai",)
 """Repositories that end alike and count their own."""
 _TAGS_AHEAD = ("nightly", "main", "dev")
 _MOVING_TAGS = ("", "latest", *_TAGS_AHEAD)
+_FLAVOURS = pattern(
+    r"(?:[-_+.]+(?:[brv]?\d{1,12}|post\d{1,9}|cu\d{1,4}|cuda\d{0,4}|rocm\d{0,4}|x86|amd64|arm64|aarch64|gpu|cpu|xpu|ubuntu\d{0,6}|ubi\d{0,2}|"
+    r"rhel\d{0,2}|py\d{1,4}|python\d{0,4}|ec2|sagemaker|slim|lightweight|nixl|lmcache|distributed))*"
+)
+"""Words behind a release that say what it was built for, and nothing of another code: `-x86_64`, `-cu129-ubuntu2404`, `-gpu-py312`."""
+_LEADS_TO = pattern(rf"({_NUMBERS})(?:rc\d{{1,9}}|\.dev\d{{1,9}})")
+"""Number of a build before a release."""
+_BEFORE_A_RELEASE = pattern(r"(?:^|[-_+.\d])(?:rc|dev|alpha|beta|preview|nightly|main|pre)(?:$|[-_+.\d])")
+"""Words of builds that are made before a release, and of branches that lead nowhere: `1.4.0-kimi-k3-dev.1`."""
+_VARIABLE = pattern(
+    r"\$\{\s{0,9}(?P<braced>\w{1,99}+)(?:[^{}]|\{[^{}]{0,999}+\}){0,999}+\}|\$\((?P<round>\w{1,99}+)\)|\$(?P<plain>[A-Za-z_]\w{0,99})|"
+    r"\{\{[-\s]{0,9}(?P<template>[\w.$]{1,199}+)[^{}]{0,999}+\}\}"
+)
+"""A variable, with what stands for it or is said where it has no value, or a field of a template."""
 
 
 class ImageName(Struct, frozen=True, kw_only=True):
@@ -40,6 +57,14 @@ class ImageName(Struct, frozen=True, kw_only=True):
     repository: str
     tag: str
     digest: str
+
+
+class Strength(Enum):
+    """How surely it is known which releases an engine may be."""
+
+    STRONG = "the manifest, the user or a published table says it"
+    MOVING = "the tag follows the newest release"
+    WEAK = "the tag only resembles a release, or says nothing"
 
 
 class ImageFound(Struct, frozen=True, kw_only=True):
@@ -58,6 +83,14 @@ class ImageFound(Struct, frozen=True, kw_only=True):
     """The tag is built between two releases."""
     is_for_a_model: bool = False
     """The tag is a build for one model, from about the first release that has its class."""
+    resembles: bool = False
+    """The tag is like that of a release, and the image may be another: a build before it, a fork, one that a digest names."""
+
+    @property
+    def strength(self) -> Strength:
+        if self.newest and not self.resembles and not self.is_ahead:
+            return Strength.STRONG
+        return Strength.MOVING if self.is_newest else Strength.WEAK
 
 
 class _Row(Struct, frozen=True, kw_only=True):
@@ -68,9 +101,18 @@ class _Row(Struct, frozen=True, kw_only=True):
     source: str
 
 
+def with_short_variables(image: str) -> str:
+    """Return `vllm/vllm-openai:$TAG` of `vllm/vllm-openai:${TAG:?such as v0.30.0}`: what a variable is not is no part of the name."""
+    return (
+        _VARIABLE.sub(lambda match: f"${next(filter(None, match.groups()))}", image)
+        if "$" in image or "{{" in image
+        else image
+    )
+
+
 def image_name(image: str) -> ImageName:
-    """Split an image's name; the port of a registry is no tag."""
-    name, _, digest = image.partition("@")
+    """Split an image's name; the port of a registry is no tag, and of a variable there is nothing but `$NAME`."""
+    name, _, digest = with_short_variables(image).partition("@")
     has_tag = ":" in name.rpartition("/")[2]
     repository, _, tag = name.rpartition(":") if has_tag else (name, "", "")
     return ImageName(repository=repository, tag=tag, digest=digest)
@@ -92,19 +134,54 @@ def release_of_image(image: str) -> ImageFound:
         or (_RELEASE.search(name.tag) if _counts_as_vllm(name) else None)
         or (_FRAMEWORK_RELEASE.match(name.tag) if is_framework else None)
     )
-    stated = match[1] if match else None
-    if stated:
-        return ImageFound(oldest=stated, newest=stated, reason=f"tag {name.tag}")
+    if match:
+        found = ImageFound(oldest=match[1], newest=match[1], reason=f"tag {name.tag}")
+        return _as_far_as_it_says(found, name, name.tag[match.end(1) :])
     row = next((row for row in _rows() if _is_of(name, row)), None)
     if row is not None:
         reason = f"{name.repository.rpartition('/')[2]}:{name.tag} ({row.source})"
-        return ImageFound(oldest=row.oldest, newest=row.newest, reason=reason, is_assumed=True)
+        found = ImageFound(oldest=row.oldest, newest=row.newest, reason=reason, is_assumed=True)
+        return _as_far_as_it_says(found, name, name.tag.removeprefix("v")[len(row.tag) :])
     if not _counts_as_vllm(name):
         if looked := _looks_like(name):
             reason = f"the tag {name.tag} of {name.repository} looks like it"
-            return ImageFound(oldest=looked, newest=looked, reason=reason, is_assumed=True)
+            return ImageFound(oldest=looked, newest=looked, reason=reason, is_assumed=True, resembles=True)
         return ImageFound(reason=f"{name.repository} is not vLLM's own image, and its tags need not be vLLM's releases")
     return _unnumbered(name)
+
+
+def _as_far_as_it_says(found: ImageFound, name: ImageName, rest: str) -> ImageFound:
+    """Return the release of a tag with its strength; `rest` are the words behind it in the tag.
+
+    A build before a release (`rc`, `dev`) has the code of the one before, of its own, or between; on a branch it may be any later one.
+    """
+    if found.oldest is None or found.newest is None:
+        return found
+    if own := _LEADS_TO.fullmatch(found.newest):
+        oldest, newest, reason = _before(own[1]), own[1], f"the tag {name.tag} is a build before {own[1]}"
+    elif _BEFORE_A_RELEASE.search(rest):
+        oldest, newest = _before(found.oldest), _releases()[-1]
+        reason = f"the tag {name.tag} is no release: it is a build of its own"
+    elif not _FLAVOURS.fullmatch(rest):
+        oldest, newest, reason = (
+            found.oldest,
+            found.newest,
+            f"the tag {name.tag} is a build of its own from this release",
+        )
+    else:
+        return found
+    return replace(found, oldest=oldest, newest=newest, reason=reason, is_assumed=True, resembles=True)
+
+
+def _before(release: str) -> str:
+    """Return the release before another one; the oldest of the table where there is none."""
+    known = _releases()
+    return known[max(bisect_left(known, parse_patch(release), key=parse_patch) - 1, 0)]
+
+
+@lru_cache(maxsize=1)
+def _releases() -> tuple[str, ...]:
+    return tuple(row["release"] for row in _read("release_days.csv"))
 
 
 def counts_releases_of_vllm(image: str) -> bool:
@@ -121,15 +198,16 @@ def _looks_like(name: ImageName) -> str | None:
     """Return a release of vLLM that the tag of somebody's image of vLLM has; other numbers are its own."""
     match = _RELEASE.search(name.tag)
     is_vllm = "vllm" in name.repository.rpartition("/")[2] and not name.repository.endswith(_OWN_TAGS)
-    is_release = match is not None and any(row["release"] == match[1] for row in _read("release_days.csv"))
-    return match[1] if match and is_vllm and is_release else None
+    return match[1] if match and is_vllm and match[1] in _releases() else None
 
 
 def _unnumbered(name: ImageName) -> ImageFound:
     """Read a tag of vLLM's own images that is no release."""
     kind = name.tag.partition("-")[0]
-    if name.digest and not name.tag:
+    if name.digest:
         return ImageFound(reason="a digest names no release")
+    if "$" in name.tag:
+        return ImageFound(reason=f"the tag {name.tag} has no value here")
     if day := _DAY.search(name.tag):
         oldest, newest = _around(f"{day[1]}-{day[2]}-{day[3]}")
         return ImageFound(oldest=oldest, newest=newest, reason=f"tag {name.tag}", is_assumed=True, is_ahead=True)

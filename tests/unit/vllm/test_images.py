@@ -3,7 +3,7 @@
 import pytest
 
 from kvgate.budget.versions import parse_patch
-from kvgate.vllm.images import _read, _rows, is_own_image, release_of_image
+from kvgate.vllm.images import Strength, _read, _rows, is_own_image, release_of_image, with_short_variables
 from kvgate.vllm.options import releases_read
 
 
@@ -47,6 +47,60 @@ def test_the_oldest_and_the_newest_release(image: str, releases: tuple[str | Non
     found = release_of_image(image)
     assert (found.oldest, found.newest) == releases
     assert found.reason
+
+
+NEWEST = releases_read()[-1]
+
+
+@pytest.mark.parametrize(
+    ("image", "strength", "oldest", "newest"),
+    [
+        ("vllm/vllm-openai:v0.11.0", Strength.STRONG, "0.11.0", "0.11.0"),
+        ("vllm/vllm-openai:v0.11.0-x86_64", Strength.STRONG, "0.11.0", "0.11.0"),
+        ("vllm/vllm-openai:v0.30.0-cu130-ubuntu2404", Strength.STRONG, "0.30.0", "0.30.0"),
+        ("vllm/vllm-openai:v0.11.0@sha256:00", Strength.STRONG, "0.11.0", "0.11.0"),
+        ("rocm/vllm:rocm6.4.1_vllm_0.10.1_20250909", Strength.STRONG, "0.10.1", "0.10.1"),
+        ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.4.0", Strength.STRONG, "0.26.0", "0.26.0"),
+        ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.4.2-cuda13", Strength.STRONG, "0.26.0", "0.26.0"),
+        ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.2.0-deepseek-v4-dev.2", Strength.STRONG, "0.20.0", "0.20.0"),
+        ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.4.0-kimi-k3-dev.1", Strength.WEAK, "0.25.1", NEWEST),
+        ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.4.0rc3", Strength.WEAK, "0.25.1", NEWEST),
+        ("vllm/vllm-openai:v0.11.0-kimi-k3", Strength.WEAK, "0.11.0", "0.11.0"),
+        ("vllm/vllm-openai:v0.11.0-${ARCH}", Strength.WEAK, "0.11.0", "0.11.0"),
+        ("vllm/vllm-openai:v0.11.0rc1", Strength.WEAK, "0.10.2", "0.11.0"),
+        ("vllm/vllm-openai:v0.11.1.dev12", Strength.WEAK, "0.11.0", "0.11.1"),
+        ("vllm/vllm-openai:v99.0.0rc1", Strength.WEAK, NEWEST, "99.0.0"),
+        ("vllm/vllm-openai:nightly_main_20250821", Strength.WEAK, "0.10.1", "0.10.2"),
+        ("team/vllm-serving:v0.11.0", Strength.WEAK, "0.11.0", "0.11.0"),
+        ("vllm/vllm-openai:gemma4-0505-cu129", Strength.WEAK, None, None),
+        ("vllm/vllm-openai@sha256:00", Strength.WEAK, None, None),
+        ("vllm/vllm-openai:latest@sha256:00", Strength.WEAK, None, None),
+        ("vllm/vllm-openai:${TAG:?such as v0.11.0}", Strength.WEAK, None, None),
+        ("vllm/vllm-openai:${TAG:-v0.11.0}", Strength.WEAK, None, None),
+        ("vllm/vllm-openai:v{{ .Values.version }}", Strength.WEAK, None, None),
+        ("${IMAGE:?with a tag, as vllm/vllm-openai:v0.11.0}", Strength.WEAK, None, None),
+        ("vllm/vllm-openai:latest", Strength.MOVING, None, None),
+        ("vllm/vllm-openai:nightly", Strength.MOVING, None, None),
+    ],
+)  # fmt: skip
+def test_evidence_has_a_strength(image: str, strength: Strength, oldest: str | None, newest: str | None) -> None:
+    found = release_of_image(image)
+    assert (found.strength, found.oldest, found.newest) == (strength, oldest, newest)
+
+
+@pytest.mark.parametrize(
+    ("image", "short"),
+    [
+        ("vllm/vllm-openai:${TAG:?such as a/b:c}", "vllm/vllm-openai:$TAG"),
+        ("${REGISTRY:-ghcr.io/${ORG}}/vllm:$TAG", "$REGISTRY/vllm:$TAG"),
+        ("$(IMAGE)@sha256:00", "$IMAGE@sha256:00"),
+        ("{{ .Values.image.repository | default `a/b` }}:v1", "$.Values.image.repository:v1"),
+        ("a/b:${", "a/b:${"),
+        ("a/b:c", "a/b:c"),
+    ],
+)
+def test_nothing_but_the_name_of_a_variable_stays(image: str, short: str) -> None:
+    assert with_short_variables(image) == short
 
 
 @pytest.mark.parametrize(

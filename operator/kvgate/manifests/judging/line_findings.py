@@ -1,6 +1,6 @@
 """Findings about a command line by itself: refused, repeated and unknown options."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Rule, Scope, SettingName, Severity, any_one, words
@@ -42,13 +42,26 @@ WRAPPER_OPTIONS = Rule(
 )
 
 
-def line_findings(line: CommandLine, engine: FoundEngine, *, is_beyond: bool, is_stated: bool) -> Iterator[Located]:
-    """Everything, in the order of the line. `is_beyond`: the release is newer than those that kvgate knows."""
+def line_findings(
+    line: CommandLine,
+    engine: FoundEngine,
+    *,
+    is_beyond: bool,
+    is_stated: bool,
+    elsewhere: Collection[ArgumentProblem] = (),
+) -> Iterator[Located]:
+    """Everything, in the order of the line. `is_beyond`: the release is newer than those that kvgate knows; `elsewhere`: problems with
+    words that another release takes, where nobody knows that it is this one.
+    """
     may_bring_parsers = engine.is_wrapped or engine.is_partial  # beside vLLM's and those of the options that are seen
     wrapped = [problem for problem in line.problems if engine.is_wrapped and problem.rule in _PARSER_RULES]
     doubtful = [problem for problem in line.problems if may_bring_parsers and problem.rule == PARSER_UNKNOWN]
-    yield from problem_findings(line, is_beyond=is_beyond, is_stated=is_stated, others=[*wrapped, *doubtful])
+    others = [*wrapped, *doubtful, *elsewhere]
+    yield from problem_findings(line, is_beyond=is_beyond, is_stated=is_stated, others=others)
     yield from _of_wrapper(wrapped)
+    for problem in (each for each in elsewhere if each not in wrapped and each not in doubtful):
+        message = f"{problem.message}; other releases take it, and nothing here says surely which one runs"
+        yield located(problem.rule, _place(problem.at), message, problem.remedy, severity=Severity.WARNING)
     for problem in doubtful:
         message = f"{problem.message}, unless something that is not seen here brings it along"
         yield located(problem.rule, _place(problem.at), message, problem.remedy, severity=Severity.WARNING)

@@ -12,11 +12,13 @@ from kvgate.judge.on_accelerators import AcceleratorVerdict, MemoryNeeded
 from kvgate.manifests.judging.engine_budget import EngineFacts, ask_budget, host_findings, is_partly_seen, version_path
 from kvgate.manifests.judging.gpus import gpu_count_problems
 from kvgate.manifests.judging.line_findings import line_findings, undecided_settings
+from kvgate.manifests.judging.releases import taken_elsewhere
 from kvgate.manifests.judging.surroundings import start_advice
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Rule, Scope, Severity, any_one
 from kvgate.vllm.arguments import Located, Place, located
 from kvgate.vllm.contradictions import TOOL_CALL_PARSER_MISSING, contradictions
+from kvgate.vllm.images import Strength
 from kvgate.vllm.options import newest_read, releases_read
 from kvgate.vllm.parser import parse_arguments
 
@@ -54,7 +56,7 @@ class JudgedEngine(Struct, frozen=True, kw_only=True):
     """The model by the name that the catalogue may know; None where none is named."""
     accelerator: str | None
     vllm_version: str
-    """The newest that it may be."""
+    """The newest that it may be; empty for an engine that is not vLLM."""
     stated_release: str | None = None
     """Release that the manifest states; None where it is assumed."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -79,7 +81,10 @@ def judged_with(facts: EngineFacts, version: str) -> JudgedEngine:
     engine = facts.engine
     line = parse_arguments(engine.arguments, parse_patch(version), program=engine.program)
     is_beyond = facts.releases.is_ahead or parse_patch(version) > newest_read()
-    findings = [*line_findings(line, engine, is_beyond=is_beyond, is_stated=facts.releases.is_stated)]
+    elsewhere = [] if facts.releases.strength is Strength.STRONG else taken_elsewhere(engine, line)
+    findings = [
+        *line_findings(line, engine, is_beyond=is_beyond, is_stated=facts.releases.is_stated, elsewhere=elsewhere)
+    ]
     findings += facts.chosen.findings
     undecided = undecided_settings(line, knows_model=facts.model is not None)
     assessment, answered = (None, undecided) if undecided else ask_budget(facts, line, version)
@@ -128,19 +133,16 @@ def _weights_bytes(assessment: Assessment | None) -> int | None:
 def judged_at_ends(facts: EngineFacts) -> list[JudgedEngine]:
     """Judge with the newest of the possible releases, and with the oldest where there are several.
 
-    Where both refuse, the newest release between them that does not stands for the oldest: a refusal must hold for all.
+    Where both refuse, the newest other release that does not stands for the oldest: a refusal must hold for all that it may be.
     """
     releases = facts.releases
     high = judged_with(facts, releases.high)
-    if releases.is_one:
-        return [high]
-    low = judged_with(facts, releases.low)
-    if not high.verdict is low.verdict is Verdict.DOES_NOT_FIT:
-        return [high, low]
-    oldest, newest = parse_patch(releases.low), parse_patch(releases.high)
-    between = (each for each in reversed(releases_read()) if oldest < parse_patch(each) < newest)
-    others = (judged_with(facts, each) for each in between)
-    return [high, next((each for each in others if each.verdict is not Verdict.DOES_NOT_FIT), low)]
+    ends = [high] if releases.is_one else [high, judged_with(facts, releases.low)]
+    if any(each.verdict is not Verdict.DOES_NOT_FIT for each in ends):
+        return ends
+    others = (judged_with(facts, each) for each in reversed(releases_read()) if releases.may_be(each))
+    other = next((each for each in others if each.verdict is not Verdict.DOES_NOT_FIT), None)
+    return [high, other] if other else ends
 
 
 def joined_ends(ends: Sequence[JudgedEngine]) -> JudgedEngine:

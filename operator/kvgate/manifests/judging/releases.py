@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import is_newer_than_known, parse_patch
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.rules.finding import Rule
-from kvgate.vllm.images import ImageFound, release_of_image
+from kvgate.rules.finding import Rule, Severity
+from kvgate.vllm.images import ImageFound, Strength, release_of_image
 from kvgate.vllm.options import Option, releases_read, spellings
-from kvgate.vllm.parser import find_option, parse_arguments
-from kvgate.vllm.parser_problems import OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD, canonical
+from kvgate.vllm.parser import CommandLine, find_option, parse_arguments
+from kvgate.vllm.parser_problems import OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD, ArgumentProblem, canonical
 
 _OLDEST_GUESS = "0.8.5"
 """Oldest release that is guessed: without a stated one nobody means an engine before V1, unless only older releases have an option."""
@@ -33,10 +34,19 @@ class Releases(Struct, frozen=True, kw_only=True):
     """True where the manifest or the configuration states it."""
     is_ahead: bool = False
     """The engine is built after the newest release that is known."""
+    strength: Strength = Strength.STRONG
+    """How surely it is one of these."""
 
     @property
     def is_one(self) -> bool:
         return self.low == self.high
+
+    def may_be(self, release: str) -> bool:
+        """Return whether it may be a release beside the oldest and the newest: where the evidence is weak, any that people use."""
+        if release in (self.low, self.high):
+            return False
+        low, high = (_OLDEST_GUESS, newest_understood()) if self.strength is Strength.WEAK else (self.low, self.high)
+        return parse_patch(low) <= parse_patch(release) <= parse_patch(high)
 
 
 def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Releases:
@@ -58,18 +68,19 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
     why = next(
         (found for found in images if found.newest), next(iter(images), ImageFound(reason="no image is written"))
     )
-    if why.oldest and why.newest:
+    if why.oldest and why.newest and not (why.resembles and not _has_class(model, why.newest)):
         return _range([why.oldest, why.newest], why)
+    if why.newest:
+        why = replace(
+            why, reason=f"the image's tag is like that of {why.newest}, which does not have the model's class"
+        )
+    if why.is_newest:
+        return _range([newest_understood()], why)
     # releases that were only read count only where no older one will do
     names = (word.text.partition("=")[0].partition(".")[0] for word in engine.arguments if word.text.startswith("--"))
     flags = frozenset(list(dict.fromkeys(names))[:_MAX_FLAGS])
     usable = _with_values(usable_releases(flags), engine)
     usable = [release for release in usable if not is_newer_than_known(release)] or usable
-    newest = newest_understood()
-    if why.is_newest and newest in usable:
-        return _range([newest], why)
-    if why.is_newest:  # or one that was pulled while it had these options
-        usable = [*usable, newest]
     with_model = [release for release in usable if _has_class(model, release)] or list(usable)
     if why.is_for_a_model and len(with_model) < len(usable):
         return _range(with_model[:1], why)
@@ -80,7 +91,14 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
 def _range(releases: Sequence[str], why: ImageFound) -> Releases:
     low, high = releases[0], releases[-1]
     span = f"vLLM {low}" if low == high else f"vLLM {low} to {high}"
-    return Releases(low=low, high=high, assumed=f"{span}: {why.reason}", why=why.reason, is_ahead=why.is_ahead)
+    return Releases(
+        low=low,
+        high=high,
+        assumed=f"{span}: {why.reason}",
+        why=why.reason,
+        is_ahead=why.is_ahead,
+        strength=why.strength,
+    )
 
 
 @lru_cache(maxsize=512)
@@ -108,6 +126,17 @@ def newest_understood() -> str:
     return next(release for release in reversed(releases_read()) if not is_newer_than_known(release))
 
 
+def taken_elsewhere(engine: FoundEngine, line: CommandLine) -> list[ArgumentProblem]:
+    """Return the refusals of words that another release takes: no more is known than that the words and this release do not go together."""
+    errors = [each for each in line.problems if each.severity is None and each.rule.severities[0] is Severity.ERROR]
+    left = errors
+    for release in releases_read() if errors else ():
+        problems = parse_arguments(engine.arguments, parse_patch(release), program=engine.program).problems
+        refused = {problem.at for problem in problems}
+        left = [problem for problem in left if problem.at in refused]
+    return [problem for problem in errors if problem not in left]
+
+
 def _with_values(releases: Sequence[str], engine: FoundEngine) -> Sequence[str]:
     """Keep the releases that take the engine's values and words: some came later, as max_model_len auto or a parser, others are gone.
 
@@ -123,10 +152,10 @@ def _with_values(releases: Sequence[str], engine: FoundEngine) -> Sequence[str]:
 
 
 def _refused(engine: FoundEngine, release: str) -> list[Rule]:
-    """Return the rules of the values and words that a release refuses."""
+    """Return the rules of the values and words that a release refuses, or takes and ignores."""
     problems = parse_arguments(engine.arguments, parse_patch(release), program=engine.program).problems
-    about_values = (OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD)
-    return [problem.rule for problem in problems if problem.rule in about_values and problem.severity is None]
+    refused = (each.rule for each in problems if each.severity is None or each.rule == UNEXPECTED_WORD)
+    return [rule for rule in refused if rule in (OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD)]
 
 
 def _has_class(model: str, release: str) -> bool:

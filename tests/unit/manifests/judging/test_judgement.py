@@ -194,11 +194,72 @@ def test_other_containers_on_the_gpu_are_told(
 
 
 @pytest.mark.parametrize("tag", ["latest", "nightly"])
-def test_a_tag_that_moves_is_the_newest_release_or_one_that_was_pulled_before(tmp_path: Path, tag: str) -> None:
-    arguments = ("Qwen/Qwen2.5-7B-Instruct", "--max-model-len=8192", "--max-num-seqs=4", "--swap-space=4")
-    found = judged(tmp_path, *arguments, image=f"vllm/vllm-openai:{tag}")
-    assert rules(found, Severity.WARNING) == ["OptionRemoved", "ReleaseDecides"]
-    assert found.verdict is Verdict.MAY_NOT_FIT
+def test_a_tag_that_moves_is_the_newest_release_whatever_options_it_gets(tmp_path: Path, tag: str) -> None:
+    arguments = ("Qwen/Qwen3-32B", "--max-model-len=34000")
+    without, found = (
+        judged(tmp_path, *arguments, *more, image=f"vllm/vllm-openai:{tag}") for more in ((), ("--swap-space=4",))
+    )
+    assert (found.vllm_version, found.verdict) == (ASSUMED, without.verdict)
+    assert rules(found, Severity.WARNING) == ["OptionRemoved", *rules(without, Severity.WARNING)]
+    assert rules(found, Severity.ERROR) == []
+
+
+SURE = "vllm/vllm-openai:v0.15.1-cu129"
+UNSURE = [
+    "vllm/vllm-openai:v0.15.1-kimi-k3",
+    "vllm/vllm-openai:v0.15.1-${FLAVOUR}",
+    "vllm/vllm-openai:v0.15.1rc2",
+    "vllm/vllm-openai:v0.15.1-dev.3",
+    "corp/vllm:0.15.1",
+    "corp/vllm-serving:v0.15.1-patched",
+    f"vllm/vllm-openai:latest@sha256:{'0' * 64}",
+    "vllm/vllm-openai:${TAG:?such as v0.15.1}",
+    "rhaiis/vllm-cuda-rhel9:3.3-preview",
+]
+
+
+@pytest.mark.parametrize("image", UNSURE)
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        (
+            ["Qwen/Qwen3-32B", "--max-model-len=30000"],
+            "KVCacheTooSmall",
+        ),  # more is left before and after it
+        (["Qwen/Qwen3-4B", "--max-model-len=8192", "--max-num-seqs=8", "--monokernel"], "OptionNotYet"),
+        (["Qwen/Qwen3-4B", "--max-model-len=8192", "--max-num-seqs=8", "--num-scheduler-steps=8"], "OptionRemoved"),
+        (["Qwen/Qwen3.5-27B", "--max-model-len=4096", "--max-num-seqs=8"], "ModelClassNotInRelease"),
+    ],
+)
+def test_only_what_surely_is_a_release_refuses(tmp_path: Path, image: str, arguments: list[str], rule: str) -> None:
+    found = judged(tmp_path, *arguments, image=image)
+    assert rules(found, Severity.ERROR) == []
+    assert found.verdict is not Verdict.DOES_NOT_FIT
+    assert found.stated_release is None
+    assert rules(judged(tmp_path, *arguments, image=SURE), Severity.ERROR) == [rule]
+
+
+@pytest.mark.parametrize("image", UNSURE)
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        (["Qwen/Qwen2.5-72B-Instruct", "--max-model-len=4096"], "WeightsTooLarge"),
+        (["Qwen/Qwen3-4B", "--max-model-len=8192", "--max-modle-len=1"], "OptionUnknown"),
+        (["Qwen/Qwen3-4B", "--max-model-len=8192", "--dtype=fp8"], "OptionValue"),
+    ],
+)
+def test_what_every_release_refuses_is_an_error_of_any_image(
+    tmp_path: Path, image: str, arguments: list[str], rule: str
+) -> None:
+    assert rules(judged(tmp_path, *arguments, image=image), Severity.ERROR) == [rule]
+
+
+def test_an_option_chooses_no_release_that_refuses_something_else(tmp_path: Path) -> None:
+    arguments = ("Qwen/Qwen3-32B", "--max-model-len=34000")
+    without, found = (judged(tmp_path, *arguments, *more, image="corp/llm:7") for more in ((), ("--swap-space=4",)))
+    assert found.assumed[0].text.startswith("vLLM 0.8.5 to 0.17.1")
+    assert found.verdict is without.verdict is Verdict.MAY_NOT_FIT
+    assert rules(found, Severity.ERROR) == []
 
 
 @pytest.mark.parametrize(
