@@ -68,6 +68,23 @@ def compose(**services: Any) -> dict[str, Any]:
     return {"services": {name: {**image, **service} for name, service in services.items()}}
 
 
+def values(stated: str, **fields: Any) -> str:
+    """Values of a chart that nobody knows, whose settings other engines have too."""
+    settings = {"model": "Qwen/Qwen3-32B", "tensor_parallel_size": 1, "pipeline_parallel_size": 1, "dtype": "fp8"}
+    where = {"resources": {"limits": {"nvidia.com/gpu": 1}}, "nodeSelector": {"nvidia.com/gpu.product": L4}}
+    return f"# not vllm\n{stated}\n{yaml.safe_dump({**settings, **where, **fields})}"
+
+
+def graph(framework: str, **container: Any) -> dict[str, Any]:
+    """A graph of Dynamo with one worker."""
+    worker = {
+        "resources": {"limits": {"gpu": "1"}},
+        "extraPodSpec": {"mainContainer": {"image": "corp/worker:1", **container}},
+    }
+    kind = {"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment", "metadata": {"name": "x"}}
+    return {**kind, "spec": {"backendFramework": framework, "services": {"worker": worker}}}
+
+
 def group(size: int, worker: dict[str, Any]) -> dict[str, Any]:
     """A LeaderWorkerSet of pods like this one."""
     template = {"size": size, "workerTemplate": {"spec": worker["spec"]}}
@@ -113,6 +130,8 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         group(4, pod(*BIG, "-pp=4", "--distributed-executor-backend=ray")),
     ],
     "KVCacheTooSmall": [
+        pod("Qwen/Qwen3-32B", "--max-model-len=30000", gpu=H100, image="corp/vllm:0.15.1"),
+        pod("Qwen/Qwen3-32B", "--max-model-len=34000", "--swap-space=4", gpu=H100, image="corp/llm:7"),
         pod(*LONG, "--max-model-len=8192"),
         pod(*LONG, "--max_model_len", "8k"),
         pod(*LONG, "--kv-cache-dtype=fp8", "--gpu-memory-utilization=0.95"),
@@ -303,11 +322,15 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         ours(maxModelLen=8192, extraArgs=["--enable-sleep-mode"]),
     ],
     "ModelClassNotInRelease": [
+        pod("Qwen/Qwen3.5-27B", "--max-model-len=4096", gpu=H100, image="corp/vllm:0.11.0"),
+        pod("Qwen/Qwen3.5-27B", "--max-model-len=4096", gpu=H100, image="vllm/vllm-openai:v0.11.0-qwen35"),
         ours(model="Qwen/Qwen3-30B-A3B", version="0.32.0", maxModelLen=8192),
         pod("Qwen/Qwen3-30B-A3B", "--max-model-len=8192", gpu=H100, image="corp/llm:7"),
         pod("Qwen/Qwen3-30B-A3B", "--max-model-len=8192", "--model-impl=transformers", gpu=H100, release="0.9.2"),
     ],
     "OptionUnknown": [
+        pod(*TINY, "--tp-size=1", image="openmmlab/lmdeploy:v0.10.0", command=("python3", "/app/api_server.py")),
+        pod(*TINY, "--tp-size=1", command=("python3", "/opt/lmdeploy/serve/openai/api_server.py")),
         pod("Qwen/Qwen3-4B", "--max_model_len=8192"),
         pod("Qwen/Qwen3-4B", "--max-model-le", "8192"),
         pod("Qwen/Qwen3-4B", "--max-num-batched-token=4096", "--max-model-len=8192"),
@@ -323,12 +346,28 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod(*SMALL, "--a-new-option", image="corp/llm:7"),
     ],
     "OptionAmbiguous": [
+        pod(*SMALL, "--max-num-seqs=5", "--mode=random", image="ghcr.io/llm-d/llm-d-inference-sim-dev:v0.5.0", command=None),
         pod("--model=Qwen/Qwen3-4B", "--max-model-len=8192"),
         pod(*SMALL, "--max-num-se=64"),
         pod(*SMALL, "-t", "1"),
         pod(*SMALL, "--max-num=64", command=DYNAMO),
     ],
     "OptionValue": [
+        # another engine, by what says which one it is
+        values("backend: {type: trtllm}"),
+        values("framework: dynamo-sglang"),
+        values("inferenceEngine: TGI"),
+        values("engine: {name: mocker}"),
+        values("", trtllm_config={"max_batch_size": 8, "kv_cache_config": {"dtype": "fp8"}}),
+        values("backend: {type: an-engine-that-nobody-knows}"),
+        values("backend: sglang", vllm={"image": IMAGE}, sglang={"image": "lmsysorg/sglang:v0.5.3"}),
+        graph("sglang", args=["--model=Qwen/Qwen3-32B", "--max-model-len=4096", "--max-num-seqs=4", "--dtype=fp8"]),
+        {"servingEngineSpec": {"modelSpec": [
+            {"name": "x", "repository": "lmsysorg/sglang", "tag": "v0.5.3", "modelURL": "Qwen/Qwen3-4B", "vllmConfig": {"dtype": "fp8"}}]}},
+        {"modelArtifacts": {"uri": "hf://Qwen/Qwen3-4B", "name": "vllm"}, "decode": {"containers": [
+            {"image": "lmsysorg/sglang:v0.5.3", "modelCommand": "imageDefault", "args": ["--dtype=fp8"]}]}},
+        {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "metadata": {"name": "x"}, "spec": {"predictor": {"model": {
+            "modelFormat": {"name": "huggingface"}, "runtime": "kserve-sglang", "args": ["--model_id=Qwen/Qwen3-4B", "--dtype=fp8"]}}}},
         pod(*SMALL, "--max-num-seqs=$(SEQS)"),
         pod(*SMALL, "--max-num-seqs=<N>"),
         pod(*SMALL, "--max-num-batched-tokens=8k", "--quantization=None"),
@@ -345,11 +384,19 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod(*SMALL, "--reasoning-parser=mine", "--reasoning-parser=qwen3"),
     ],
     "OptionNotYet": [
+        pod(*SMALL, "--monokernel", image="nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.4.0-kimi-k3-dev.1", command=DYNAMO),
+        pod(*SMALL, "--nnodes=1", image="vllm/vllm-openai:v0.11.0-kimi-k3"),
+        pod(*SMALL, "--nnodes=1", image="corp/vllm:0.11.0"),
+        pod(*SMALL, "--nnodes=1", image="vllm/vllm-openai:nightly-2025-09-20"),
+        pod(*SMALL, "--nnodes=1", image="vllm/vllm-openai:${TAG:?such as v0.11.0}"),
         pod(*SMALL, "--kv-cache-memory-bytes=4000000000", release="0.10.2"),
         pod(*SMALL, "--kv-cache-memory-bytes=4000000000", image="corp/llm:7"),
         pod(*SMALL, "--kv-cache-memory-bytes=4000000000", image="vllm/vllm-openai:latest"),
     ],
     "OptionRemoved": [
+        pod(*SMALL, "--swap-space=4", image="vllm/vllm-openai:v0.18.0rc1"),
+        pod(*SMALL, "--swap-space=4", image="vllm/vllm-openai:latest"),
+        pod(*SMALL, "--swap-space=4", image="corp/vllm:0.18.0"),
         pod(*SMALL, "--swap-space=4", release="0.17.1"),
         pod(*SMALL, "--swap-space=4", image="corp/llm:7"),
         pod(*SMALL, "--num-scheduler-steps=8", release="0.8.5"),
@@ -458,6 +505,34 @@ def test_a_manifest_that_works_is_not_refused(rule: str, manifest: Any) -> None:
         manifest = rest[0] if rest else "kind: Service\n"
     text = manifest if isinstance(manifest, str) else yaml.safe_dump(manifest)
     assert rule not in raised(text, settings=settings)
+
+
+BAD = "--dtype=fp8"
+STILL_VLLM: list[Any] = [
+    {**pod(*SMALL, BAD), "metadata": {"name": "sglang", "labels": {"engine": "sglang"}, "annotations": {"backend": "trtllm"}}},
+    pod(*SMALL, BAD, initContainers=[{"name": "sidecar", "image": "ollama/ollama:0.9", "restartPolicy": "Always"}]),
+    script(f"# instead of python3 -m sglang.launch_server\nexec vllm serve {' '.join(SMALL)} {BAD}"),
+    pod(*SMALL, BAD, "--attention-backend=TRITON_ATTN", container=env(BACKEND="trtllm", VLLM_ATTENTION_BACKEND="FLASHINFER")),
+    pod(*SMALL, BAD, image="nvcr.io/nvidia/tritonserver:25.09-vllm-python-py3"),
+    pod(*SMALL, BAD, image="corp/sglang-and-more:1"),
+    graph("sglang", command=["python3", "-m", "dynamo.vllm"], args=["--model", *SMALL, BAD]),
+    graph("vllm", args=["--model=Qwen/Qwen3-4B", "--max-model-len=4096", "--max-num-seqs=4", BAD]),
+    values("backend: {type: vllm}", trtllm={"tensor_parallel_size": 8}),
+    values("inferenceEngine: vllm", attention={"backend": "TRTLLM"}),
+    values("framework: ollama", llm={"model": "Qwen/Qwen3-4B", "image": IMAGE, "max_model_len": 4096, "dtype": "fp8"}),
+    values("moe: {backend: trtllm}", gpu_memory_utilization=0.9, quantization={"backend": "trtllm", "dtype": "auto"}),
+    values("speculator: {engine: sglang}", image=IMAGE),
+    values("embeddings: {enabled: false, engine: ollama}", extraArgs=["--max-model-len=4096", "--max-num-seqs=8"]),
+    compose(vllm={"command": f"{' '.join(SMALL)} {BAD}"}, ollama={"image": "ollama/ollama:0.9", "command": "serve"}),
+    compose(vllm={"command": f"{' '.join(SMALL)} {BAD}", "image": "vllm/vllm-openai:${TAG:?no default}"}),
+    compose(vllm={"command": f"{' '.join(SMALL)} {BAD}", "image": "${VLLM_IMAGE:?see the README}"}),
+]  # fmt: skip
+"""vLLM in spite of other names around it, and in an image that a person fills in: what every release refuses is refused."""
+
+
+@pytest.mark.parametrize("manifest", STILL_VLLM)
+def test_vllm_is_judged_whatever_stands_beside_it(manifest: Any) -> None:
+    assert "OptionValue" in raised(manifest if isinstance(manifest, str) else yaml.safe_dump(manifest))
 
 
 @pytest.mark.parametrize("rule", ERRORS.values(), ids=list(ERRORS))

@@ -29,7 +29,8 @@ from kvgate.judge import facts
 from kvgate.manifests.judging.model_names import model_id
 from kvgate.manifests.platforms.charts import read_set
 from kvgate.manifests.platforms.compose import Interpolation
-from kvgate.manifests.pods.containers import is_simulator, is_vllm_image, names_other_server, starts_of, unwrapped
+from kvgate.manifests.pods.containers import is_vllm_image, starts_of, unwrapped
+from kvgate.manifests.pods.other_engines import engine_in, is_simulator, server_in
 from kvgate.shell.words import calculated, commands_of, split
 from kvgate.sources.start_failure import recognise
 from kvgate.sources.startup_log import UnusableLog, read_startup_log
@@ -117,7 +118,8 @@ FUNCTIONS: dict[str, tuple[Callable[[str], object], dict[str, Callable[[int], st
         },
     ),
     "simulators": (is_simulator, {"-sim": repeated("-sim"), "/": repeated("/")}),
-    "servers": (names_other_server, {"a": repeated("tensorrt-"), "b": repeated("text-generation-")}),
+    "servers": (server_in, {"a": repeated("tensorrt-"), "b": repeated("text-generation-")}),
+    "engines": (engine_in, {"-": repeated("-"), "llama-": repeated("llama-"), "hf-": repeated("hf-")}),
     "tags": (
         release_of_image,
         {
@@ -126,6 +128,19 @@ FUNCTIONS: dict[str, tuple[Callable[[str], object], dict[str, Callable[[int], st
             "1": repeated("1", "vllm/vllm-openai:"),
             "vllm1": repeated("vllm1.1.", "a/b:"),
             "gpu": repeated("1.1.1-gpu-py3", "a/vllm:"),
+            "flavours": repeated("-cu129", "vllm/vllm-openai:v0.11.0", "!"),
+            "${": repeated("${a{"),
+            "${a": repeated("${a"),
+            "{{": repeated("{{a"),
+            "{{a…": repeated("a", "{{" * 99, "!"),
+            "${a…": repeated("a", "${a", "!"),
+            "${{": repeated("{}", "${a"),
+        },
+    ),
+    "tags of one": (
+        release_of_image,
+        {
+            "-": repeated("-", "vllm/vllm-openai:v0.11.0"),
         },
     ),
     "models": (

@@ -38,6 +38,15 @@ Where no document answers a question, kvgate assumes an answer, and the report l
 A document that mentions vLLM and that kvgate does not understand is reported as an info. A template that is not rendered is reported
 with the command that renders it.
 
+Where a document that kvgate reads holds an engine that is not vLLM (SGLang, TensorRT-LLM, a simulator …), by its image or by a field such
+as `backend.type`, `backendFramework` or `engine`, it is reported once as not judged. Where vLLM's program or image stands at the engine
+itself, no other name counts. Settings that other engines have too refuse nothing where nothing says that the engine is vLLM.
+
+A release refuses only where it is surely the one that runs: a release in the tag of vLLM's own images or of an image in kvgate's table, or
+`--vllm-version`. Of a build before a release, for a model or of a fork, of a digest, and of a tag that is a variable, the tag is a guess:
+an error needs that every release refuses, and what only some refuse is a warning. `latest` is the newest release; options that only older
+ones have are warnings there.
+
 Values of a chart are also read where a Flux `HelmRelease`, an Argo CD `Application` or an umbrella chart passes them on. Other sources
 that may set them (files elsewhere, Secrets, patches) are reported as an info, and a finding that they could change is a warning, not
 an error. YAML in a text field is read like the document around it; the path of a finding continues inside it.

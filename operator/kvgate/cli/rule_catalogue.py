@@ -36,6 +36,7 @@ from kvgate.manifests.fields import FIELD_IGNORED
 from kvgate.manifests.inputs import UNKNOWN_KIND
 from kvgate.manifests.judging.engine_budget import MODEL_NOT_NAMED, OVERSUBSCRIBED
 from kvgate.manifests.judging.gpus import IDLE_GPUS, OTHER_HARDWARE, RUNS_ON_CPU, SHARED_GPU, TOO_FEW_GPUS
+from kvgate.manifests.judging.judgement import OTHER_ENGINE
 from kvgate.manifests.judging.line_findings import NOT_UNDERSTOOD, VARIABLE_UNKNOWN, WRAPPER_OPTIONS
 from kvgate.manifests.judging.release_range import RELEASE_DECIDES
 from kvgate.manifests.judging.surroundings import PROBE_TOO_IMPATIENT, VOLUME_TOO_SMALL
@@ -196,6 +197,7 @@ _IN_ORDER = (
     ACCELERATOR_DECIDES,
     SEVERAL_ACCELERATORS,
     OTHER_HARDWARE,
+    OTHER_ENGINE,
     TOO_FEW_GPUS,
     IDLE_GPUS,
     NOT_UNDERSTOOD,

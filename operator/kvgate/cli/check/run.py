@@ -237,7 +237,7 @@ def _engine_item(judged: JudgedEngine) -> Item:
         platform=engine.platform,
         verdict=judged.verdict,
         accelerator=judged.accelerator,
-        vllm_version=judged.vllm_version,
+        vllm_version=judged.vllm_version or None,
         assumed=judged.assumed,
         all_findings=tuple(placed_in(document, located, engine.files) for located in judged.findings),
         engine=judged,

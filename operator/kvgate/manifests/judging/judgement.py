@@ -17,6 +17,7 @@ from kvgate.budget import (
     Workload,
 )
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.documents.written import Written
 from kvgate.judge.drafts import UNKNOWN_DRAFT
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.judge.models import UNKNOWN_MODEL
@@ -35,12 +36,14 @@ from kvgate.manifests.judging.which_gpus import (
     which_of_several,
     which_start,
 )
+from kvgate.manifests.pods.containers import is_vllm_image
 from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.manifests.pods.other_engines import VLLM, engine_in, server_in
 from kvgate.rules.checks import BUDGET_RULES
-from kvgate.rules.finding import Severity
+from kvgate.rules.finding import Rule, Scope, Severity
 from kvgate.rules.host_memory import HOST_RULES
 from kvgate.rules.support import UNMODELLED_KIND
-from kvgate.vllm.arguments import Located, option_name
+from kvgate.vllm.arguments import Located, Place, located, option_name, shown
 from kvgate.vllm.options import newest_read
 from kvgate.vllm.parser import CommandLine, parse_arguments
 from kvgate.vllm.programs import Kind
@@ -67,6 +70,15 @@ class Defaults(Struct, frozen=True, kw_only=True):
     """Checkpoints that are known beside the catalogue."""
 
 
+OTHER_ENGINE = Rule(
+    id="OtherEngine",
+    severities=(Severity.INFO,),
+    scope=Scope.MANIFESTS,
+    title="The engine is not vLLM: SGLang, TensorRT-LLM, Text Generation Inference, llama.cpp, a simulator, or the like.",
+    explanation="kvgate does not judge it, and the verdict is Unknown.",
+)
+
+
 class EngineNames(Struct, frozen=True, kw_only=True):
     """The naming of an engine's manifest: the path of a platform's own field, else the option."""
 
@@ -86,6 +98,8 @@ def names_of(engine: FoundEngine, line: CommandLine) -> EngineNames:
 def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     """Judge by the guarantee, which usually is vLLM's own start condition; with both ends where the release is not known."""
     line = parse_arguments(engine.arguments, newest_read(), program=engine.program)
+    if another := _sign_of_another(engine):
+        return _of_another(engine, another)
     model = _model(list(_names(engine, line)), defaults.models)
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
     chosen = choose(engine, defaults.accelerator, defaults.pools)
@@ -131,6 +145,31 @@ def _model(named: Sequence[Named], models: PublishedModels) -> ModelFound | None
     """Return the model that is named; a folder is one of the lock file, unless the catalogue knows its name and goes first."""
     by_name = find_model(named) if models.catalogue_first else None
     return by_name if by_name and catalogue.find_model(by_name.name) else find_model(named, models.locked)
+
+
+def _sign_of_another(engine: FoundEngine) -> Written | None:
+    """Return the field that names another engine than vLLM; None where vLLM's own program gets the words, or nothing names another."""
+    if engine.program.kind is not Kind.OTHER or engine.program.own_options:
+        return None
+    if engine_in(engine.stated.text) not in ("", VLLM):
+        return engine.stated
+    images = () if engine.is_wrapped else (engine.image, engine.version)
+    return next((each for each in images if server_in(each.text) and not is_vllm_image(each.text)), None)
+
+
+def _of_another(engine: FoundEngine, sign: Written) -> JudgedEngine:
+    """Say once that an engine is not vLLM; nothing else that kvgate knows holds for it."""
+    message = f"{shown(sign.text)} is {engine_in(sign.text)}, not vLLM: not judged"
+    found = located(OTHER_ENGINE, Place(name="engine", path=sign.path), message)
+    return JudgedEngine(
+        engine=engine,
+        assessment=None,
+        verdict=Verdict.UNKNOWN,
+        accelerator=None,
+        vllm_version="",
+        is_release_known=False,
+        findings=(found,),
+    )
 
 
 def _assumptions(facts: EngineFacts, shape: ModelShape | None) -> Iterator[Assumed]:

@@ -76,7 +76,9 @@ def _groups(judged: Sequence[JudgedEngine]) -> Iterator[tuple[str, list[_Seen]]]
 
 
 def _seen(index: int, judged: JudgedEngine, seen: SeenGpus) -> _Seen | None:
-    """Return an engine with the GPUs that it takes of those that it sees; None where their number is not known."""
+    """Return an engine with the GPUs that it takes of those that it sees; None where their number is not known, or it is not vLLM."""
+    if not judged.vllm_version:
+        return None
     line = parse_arguments(judged.engine.arguments, newest_read(), program=judged.engine.program)
     needed = gpus_needed(line)
     if needed is None or needed > _MOST_SHARERS:

@@ -106,7 +106,8 @@ def _with_remarks(engine: FoundEngine, passed: ChartInput, values: Written) -> F
     is_whole = _IN_LIST.search(engine.path, len(values.path)) is not None
     is_partial = bool(passed.over) or (bool(passed.under) and not is_whole)
     remarks = (*engine.remarks, *passed.under, *passed.over)
-    return replace(engine, remarks=remarks, is_partial=engine.is_partial or is_partial, is_overridden=bool(passed.over))
+    is_overridden = engine.is_overridden or bool(passed.over)
+    return replace(engine, remarks=remarks, is_partial=engine.is_partial or is_partial, is_overridden=is_overridden)
 
 
 def may_set_more(path: str) -> bool:

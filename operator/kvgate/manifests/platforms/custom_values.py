@@ -7,6 +7,7 @@ Facts stand beside them under the names that charts of public repositories have:
 from collections.abc import Callable, Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.documents.positions import steps_of
 from kvgate.documents.written import NOTHING, Written
@@ -15,6 +16,7 @@ from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.containers import are_of_vllm, is_vllm_image, starts_of
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpu_part_of, gpus_of
+from kvgate.manifests.pods.other_engines import VLLM, engine_in, engine_stated, is_of_another, snake
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
 
@@ -22,7 +24,9 @@ _ONLY_VLLM = (
     "gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size",
     "pipeline_parallel_size", "kv_cache_dtype", "enforce_eager", "enable_prefix_caching", "enable_chunked_prefill",
 )  # fmt: skip
-"""Settings that other servers do not have, or not under these names; two of them name vLLM."""
+"""Settings that few other servers have, or not under these names; two of them beside a model are read as vLLM's."""
+_SURELY_VLLM = frozenset({"gpu_memory_utilization", "max_model_len", "max_num_seqs", "enforce_eager"})
+"""Those of them that no other server has."""
 _SETTINGS = frozenset(
     {*_ONLY_VLLM, "data_parallel_size", "dtype", "quantization", "enable_expert_parallel", "cpu_offload_gb"}
 )
@@ -65,14 +69,8 @@ _ARGUMENTS = pattern(r"(?:\w*_)?(?:args|arguments|flags|options|cmd_args|params)
 _NOT_ENGINES = pattern(
     r"router|gateway|proxy|dashboard|client|webui|open_webui|test|benchmark\w*|eval\w*|schema|properties|crd\w*"
 )
-_BOUNDARY = pattern(r"(?<=[a-z0-9])(?=[A-Z])|[-. ]")
 _MAX_DEPTH = 6
 MAX_ENGINES = 200
-
-
-def snake(name: str) -> str:
-    """Return `max_model_len` of maxModelLen, max-model-len and MAX_MODEL_LEN."""
-    return _BOUNDARY.sub("_", name).lower()
 
 
 class Facts(Struct, kw_only=True):
@@ -99,26 +97,47 @@ class Facts(Struct, kw_only=True):
     """Release of vLLM."""
     options: tuple[Argument, ...] = ()
     """Options that stand as fields under names of vLLM's own."""
+    stated: Written = NOTHING
+    """Field that names the engine."""
     is_deployed: bool = False
     """Something stands there that only a deployment needs."""
     is_mixed: bool = False
     """Lists of arguments stand in several objects: they are alternatives, as of a recipe."""
 
     @property
+    def num_own(self) -> int:
+        """Number of settings that only vLLM has."""
+        return sum(name in _ONLY_VLLM for name in self.settings)
+
+    @property
     def is_engine(self) -> bool:
         """Return whether a model stands beside something that only vLLM has, and something that a deployment needs."""
         if self.is_mixed or not self.is_deployed:
             return False
-        own = sum(name in _ONLY_VLLM for name in self.settings) > 1
-        texts = [word for field in (*self.words, self.command) for text in _texts(field) for word in text.split()]
-        if "--num-prompts" in texts:  # a benchmark of vLLM
+        if "--num-prompts" in self.texts:  # a benchmark of vLLM
             return False
-        named = are_of_vllm(texts) or "vllm serve" in " ".join(texts) or "vllm.entrypoints" in " ".join(texts)
         if self.model.is_set:
-            return own or self.image.is_set or named
-        return (named or self.image.is_set) and any(
-            word.startswith("--model=") or word in ("--model", "serve") for word in texts
+            return self.num_own > 1 or self.image.is_set or self.is_named
+        return (self.is_named or self.image.is_set) and any(
+            word.startswith("--model=") or word in ("--model", "serve") for word in self.texts
         )
+
+    @property
+    def is_surely_vllm(self) -> bool:
+        """Return whether something beside settings that others have too says that it is vLLM."""
+        is_stated = self.image.is_set or self.is_named or engine_in(self.stated.text) == VLLM
+        return is_stated or not _SURELY_VLLM.isdisjoint(self.settings)
+
+    @property
+    def texts(self) -> list[str]:
+        """Words of all command lines."""
+        return [word for field in (*self.words, self.command) for text in _texts(field) for word in text.split()]
+
+    @property
+    def is_named(self) -> bool:
+        """Return whether a command line starts vLLM, or has options that only vLLM has."""
+        line = " ".join(self.texts)
+        return are_of_vllm(self.texts) or "vllm serve" in line or "vllm.entrypoints" in line
 
 
 def _texts(field: Written) -> list[str]:
@@ -135,6 +154,31 @@ def read_custom_values(given: ReaderInput) -> Iterator[FoundEngine]:
         for node in reversed(way):
             gather(node, facts, lambda path: path in places)
         yield engine_of(given, way[-1], facts)
+    if not found and names_an_engine(given.values.value):
+        yield from _of_another(given)
+
+
+def _of_another(given: ReaderInput) -> Iterator[FoundEngine]:
+    """Yield the engine that values name, or whose settings they hold, where it is another one than vLLM."""
+    top = given.values
+    nodes = [
+        top,
+        *(child for _, child in top.fields()),
+        *(each for _, child in top.fields() for _, each in child.fields()),
+    ]
+    stated = [field for field in map(engine_stated, nodes) if field.is_set]
+    blocks = [child for node in nodes for name, child in node.fields() if is_of_another(name) and child.fields()]
+    if any(engine_in(field.text) == VLLM for field in stated) or not (stated or blocks):
+        return
+    sign = stated[0] if stated else replace(blocks[0], value=blocks[0].path.rpartition(".")[2])
+    yield FoundEngine(
+        platform="values",
+        document=given.document,
+        root=given.root,
+        name=_name(given, top, Facts()),
+        path=top.path,
+        stated=sign,
+    )
 
 
 def _collect(node: Written, above: tuple[Written, ...], found: list[tuple[Written, ...]]) -> None:
@@ -159,9 +203,14 @@ def _collect(node: Written, above: tuple[Written, ...], found: list[tuple[Writte
 def _objects_below(node: Written) -> Iterator[Written]:
     """Yield the objects that may be engines; of a list those that name a model."""
     for name, child in node.fields():
-        if isinstance(child.value, dict) and not _NOT_ENGINES.fullmatch(snake(name)):
+        if isinstance(child.value, dict) and not _holds_none(name):
             yield child
         yield from (item for item in child.items() if isinstance(item.value, dict) and _has_own_model(item))
+
+
+def _holds_none(name: str) -> bool:
+    """Return whether an object of this name holds no engine of vLLM, whatever stands in it."""
+    return _NOT_ENGINES.fullmatch(snake(name)) is not None or is_of_another(name)
 
 
 def _has_own_model(node: Written) -> bool:
@@ -172,6 +221,7 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
     """Add the facts of an object that are not known yet: its own, then those below. `is_other`: the path of another engine."""
     if depth > _MAX_DEPTH:
         return
+    is_named, num_own = facts.image.is_set or facts.stated.is_set, facts.num_own
     if not facts.image.is_set and is_vllm_image(image_of(node)):
         facts.image = Written(value=image_of(node), path=node.path)
     for name, child in node.fields():
@@ -183,8 +233,11 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
         facts.resources = node
     for name, child in node.fields():
         is_off = child.get("enabled").value is False or is_other(child.path)
-        if isinstance(child.value, dict) and not is_off and not _NOT_ENGINES.fullmatch(snake(name)):
+        if isinstance(child.value, dict) and not is_off and not _holds_none(name):
             gather(child, facts, is_other, depth + 1)
+    # a field far from the settings may name something else, as the backend of a kernel
+    if not is_named and not facts.stated.is_set and (depth == 0 or facts.num_own > num_own + 1):
+        facts.stated = engine_stated(node)
 
 
 def _add(name: str, child: Written, facts: Facts) -> None:
@@ -275,10 +328,12 @@ def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
         model=facts.model,
         image=facts.image,
         version=facts.version,
+        stated=facts.stated,
         num_gpus=gpus if gpus.is_set else facts.num_gpus,
         gpu_part=gpu_part_of(facts.resources),
         hints=(*((resource,) if resource else ()), *product, *node_hints(facts.node)),
         is_partial=True,
+        is_overridden=not facts.is_surely_vllm,
         is_wrapped=True,
         assumed=("the chart, which is not in the input, passes these values to vLLM under its names",),
         option_paths={name: field.path for name, field in facts.settings.items()},

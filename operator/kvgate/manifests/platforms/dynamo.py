@@ -42,6 +42,7 @@ def _named(engine: FoundEngine, given: ReaderInput, name: str, service: Written)
         engine,
         name=f"{given.name} ({name})" if name else given.name,
         path=service.path,
+        stated=given.root.get("spec", "backendFramework"),
         num_pods=service.get("multinode", "nodeCount").count or 1,
         has_shared_memory=service.get("sharedMemory", "disabled").value is not True,
         shared_memory_path=service.get("sharedMemory").path,

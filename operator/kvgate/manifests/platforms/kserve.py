@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from kvgate.api.quantity import parse_quantity
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import as_options
-from kvgate.manifests.pods.containers import is_simulator, names_other_server
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of
+from kvgate.manifests.pods.other_engines import is_simulator, server_in
 from kvgate.manifests.pods.pod_engines import engines_of_container
 from kvgate.shell.environment import variables_of
 from kvgate.vllm.arguments import Argument
@@ -86,6 +86,7 @@ def _engines_of_model(given: ReaderInput, predictor: Written, model: Written) ->
         yield replace(
             engine,
             path=model.path,
+            stated=NOTHING if runtime.is_set else named_runtime,
             arguments=(*as_options(predictor.get("workerSpec"), _WORKER_SIZES), *(kept if is_wrapped else words)),
             model=of_server.get("--model-id", stored) if is_wrapped else stored,
             model_name=of_server.get("--model-name", NOTHING),
@@ -153,8 +154,8 @@ def read_llm_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
     for name_of_side, side in sides.items():
         container = _main(_pod(side))
         image = container.get("image").text
-        words = f"{spec.get('runtime').text} {image} {container.get('command').value}"
-        if side.is_set and not is_simulator(image) and not names_other_server(words):
+        words = f"{spec.get('runtime').text} {image} {container.get('command').value} {container.get('args').value}"
+        if side.is_set and not is_simulator(image) and not server_in(words):
             yield _engine_of_side(given, spec, side, name_of_side, missing)
 
 

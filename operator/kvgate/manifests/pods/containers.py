@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from kvgate.documents.written import Written
 from kvgate.manifests.fields import options_in
+from kvgate.manifests.pods.other_engines import STAND_IN, is_simulator, server_in
 from kvgate.manifests.pods.volumes import FileText, no_files
 from kvgate.shell.environment import Room, SharedRoom, expanded
 from kvgate.shell.words import MAX_WORD_CHARACTERS, Variables, commands_of, split
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
-from kvgate.vllm.images import counts_releases_of_vllm, is_own_image
+from kvgate.vllm.images import counts_releases_of_vllm, is_own_image, with_short_variables
 from kvgate.vllm.programs import UNKNOWN_PROGRAM, Kind, Program
 
 _CLI = ("vllm", "vllm-omni", "vllm.entrypoints.cli.main")
@@ -37,12 +38,8 @@ _LAUNCHERS = ("accelerate", "torchrun")
 _IMAGE_NAME = pattern(r"([\w.\-]*)(?:[:@]|\Z)")
 """A name in the path of an image, with nothing but a tag or a digest behind it."""
 _IMAGES = frozenset({"llm-d", "llm-d-cuda", "llm-d-dev", "llm-d-rocm", "llm-d-xpu"})
-_STAND_IN = r"sim(?:ulator)?(?=[:@]|$)|mock(?:er)?(?:s)?(?=[-:@]|$)|fake|dummy|stub|emulator"
-"""Programs that answer as vLLM does and hold no weights."""
-_OTHER_IMAGES = pattern(rf"router|proxy|exporter|sidecar|{_STAND_IN}|bench|gateway|loader|operator|runtime")
+_OTHER_IMAGES = pattern(rf"router|proxy|exporter|sidecar|{STAND_IN}|bench|gateway|loader|operator|runtime")
 """Images named after vLLM that hold something else, or something beside it."""
-_SIMULATORS = pattern(rf"(?:^|[-_/])(?:{_STAND_IN})")
-_OTHER_SERVERS = pattern(r"sglang|text-generation-(?:inference|launcher)|tritonserver|trtllm|tensorrt[-_]llm")
 _ONLY_VLLM = frozenset(
     {"gpu-memory-utilization", "max-model-len", "max-num-seqs", "max-num-batched-tokens", "kv-transfer-config"}
 )
@@ -83,16 +80,11 @@ class Start(Struct, frozen=True, kw_only=True):
 
 def is_vllm_image(image: str) -> bool:
     """Return True by the image's name; `vllm-router` and the like do not count."""
-    *folders, last = image.split("/")
+    *folders, last = with_short_variables(image).replace("$", "").lower().split("/")
     steps = [*(f"{folder}/" for folder in folders), last]
     names = [match[1] for step in steps if (match := _IMAGE_NAME.match(step))]
     found = next((name for name in names if "vllm" in name or name in _IMAGES), None)
     return found is not None and not _OTHER_IMAGES.search(found)
-
-
-def is_simulator(image: str) -> bool:
-    """Return True for llm-d's stand-in for vLLM and the like, which hold no weights."""
-    return _SIMULATORS.search(image) is not None
 
 
 def are_of_vllm(words: Sequence[str], variables: Iterable[str] = ()) -> bool:
@@ -104,11 +96,6 @@ def are_of_vllm(words: Sequence[str], variables: Iterable[str] = ()) -> bool:
     own = {flag[2:] for flag in flags} & _ONLY_VLLM
     is_set = any(name.startswith("VLLM_") for name in variables)
     return len(own) > 1 or (bool(own or is_set) and "--model" in flags)
-
-
-def names_other_server(words: str) -> bool:
-    """Return True where the words name another model server that stands where vLLM could."""
-    return _OTHER_SERVERS.search(words.lower()) is not None
 
 
 def starts_of(
@@ -178,7 +165,7 @@ def _is_vllm_image_with(
     """
     if is_vllm_image(image):
         return bool(words or variables_with_words) or counts_releases_of_vllm(image)
-    is_other = is_simulator(image) or names_other_server(image)
+    is_other = is_simulator(image) or server_in(image)
     # what stands beside an engine often has the same variables, and `--model` too
     is_beside = _OTHER_IMAGES.search(image.rpartition("/")[2])
     return not is_other and are_of_vllm([word.text for word in words], () if is_beside else variables)
@@ -211,7 +198,7 @@ def _after_program(words: list[Argument]) -> Start | None:
             program = Program(own_options=_OWN_OPTIONS.get(name, ""))
             if name == "inference_api" and any(each.text.rpartition("/")[2] in _LAUNCHERS for each in words[:index]):
                 return None
-        elif is_wrapped is None and _SERVERS.fullmatch(word.text):
+        elif is_wrapped is None and _SERVERS.fullmatch(word.text) and not server_in(word.text):
             is_wrapped, program = False, Program(kind=Kind.API_SERVER if _MODULE.fullmatch(word.text) else Kind.OTHER)
         if is_wrapped is not None:
             return Start(arguments=rest, before=tuple(words[:index]), is_wrapped=is_wrapped, program=program)

@@ -180,6 +180,8 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
     image: Written = NOTHING
     version: Written = NOTHING
     """Release of vLLM, where a field other than the image has it."""
+    stated: Written = NOTHING
+    """Field that names the engine; it may be another one than vLLM."""
     num_gpus: Written = NOTHING
     """GPUs of one pod."""
     visible_gpus: Written = NOTHING
@@ -196,7 +198,7 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
     is_partial: bool = False
     """True where something outside the input may set more options."""
     is_overridden: bool = False
-    """True where something outside the input may replace values of the input."""
+    """True where something outside the input may replace values of the input, or make another engine of them."""
     findings: tuple[Located, ...] = ()
     """Findings of the reader itself."""
     assumed: tuple[str, ...] = ()

@@ -1,5 +1,6 @@
 """Values of charts that nobody knows: which of them are engines, and the facts that stand beside."""
 
+import json
 import sys
 from io import BytesIO, TextIOWrapper
 from typing import Any
@@ -137,3 +138,52 @@ recipe_container_command_args: [--model, $(model), --tensor-parallel-size, $(ran
     assert ("resource", "nvidia.com/mig-1g.10gb") in [(hint.name, hint.value) for hint in sliced.hints]
     assert found_engines(text.replace("--model,", "--num-prompts, --model,")) == []
     assert found_engines(text.replace("vllm/vllm-openai", "other/server")) == []
+
+
+RECIPE = """\
+name: recipe
+model: {path: Qwen/Qwen3-32B}
+resources: {gpu_type: l4, gpus_per_node: 1}
+"""
+SETTINGS = "{tensor_parallel_size: 1, pipeline_parallel_size: 1, dtype: fp8, client: vllm-bench}"
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (
+            f"{RECIPE}backend: {{type: trtllm, trtllm_config: {{prefill: {SETTINGS}, decode: {SETTINGS}}}}}\n",
+            "backend.type",
+        ),
+        (f"{RECIPE}backend: {{sglang_config: {{aggregated: {SETTINGS}}}}}\n", "backend.sglang_config"),
+        (f"base:\n  backend: {{type: sglang}}\n  sglang: {SETTINGS}\n", "base.backend.type"),
+        (f"{RECIPE}framework: dynamo-trt\nengineArgs: {SETTINGS}\n", "framework"),
+        (f"{RECIPE}serving: {{engine: TGI, args: {SETTINGS}}}\n", "serving.engine"),
+    ],
+)
+def test_values_of_another_engine_are_told_once_with_the_field_that_says_so(text: str, path: str) -> None:
+    answer = invoked("check", "-", "-o", "json", "--accelerator", "L4-24GB", stdin=text)
+    (document,) = json.loads(answer.stdout)["documents"]
+    assert [(f["rule"], f["severity"], f["path"]) for f in document["findings"]] == [("OtherEngine", "info", path)]
+    assert (document["verdict"], document["engine"]["vllm_version"], document["assumed"]) == ("Unknown", None, [])
+    assert answer.exit_code == 2
+
+
+def test_settings_that_others_have_too_refuse_nothing_without_a_sign_of_vllm() -> None:
+    text = f"{RECIPE}engineArgs: {SETTINGS}\nmodelName: Qwen/Qwen3-32B\n"
+    for more, verdict, severity in (("", "MayNotFit", "warning"), ("engine: vllm\n", "DoesNotFit", "error")):
+        answer = invoked("check", "-", "-o", "json", "--accelerator", "L4-24GB", stdin=text + more)
+        (document,) = json.loads(answer.stdout)["documents"]
+        told = {f["rule"]: f["severity"] for f in document["findings"]}
+        assert (document["verdict"], told["OptionValue"]) == (verdict, severity)
+
+
+def test_an_engine_of_vllm_beside_another_one_is_judged_and_the_other_told() -> None:
+    text = f"""\
+engines:
+  a: {{framework: sglang, model: Qwen/Qwen3-32B, replicas: 1, args: {SETTINGS}}}
+  b: {{framework: vllm, model: Qwen/Qwen3-4B, replicas: 1, args: {{max_model_len: 4096, max_num_seqs: 8}}}}
+"""
+    answer = invoked("check", "-", "-o", "json", "--accelerator", "L4-24GB", stdin=text)
+    found = {each["path"]: each["verdict"] for each in json.loads(answer.stdout)["documents"]}
+    assert (answer.exit_code, found) == (0, {"engines.a": "Unknown", "engines.b": "Fits"})

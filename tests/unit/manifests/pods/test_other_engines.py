@@ -1,0 +1,105 @@
+"""Engines that are not vLLM, by their names in images, commands and fields."""
+
+import pytest
+
+from kvgate.documents.written import Written
+from kvgate.manifests.pods.other_engines import VLLM, engine_in, engine_stated, is_of_another, is_simulator, server_in
+
+
+@pytest.mark.parametrize(
+    ("words", "server"),
+    [
+        ("lmsysorg/sglang:v0.5.3-cu129", "SGLang"),
+        ("nvcr.io/nvidia/ai-dynamo/sglang-runtime:1.5.0", "SGLang"),
+        ("python3 -m sglang.launch_server --tp 8", "SGLang"),
+        ("python3 -m dynamo.trtllm", "TensorRT-LLM"),
+        ("trtllm-serve /models/x", "TensorRT-LLM"),
+        ("nvcr.io/nvidia/tensorrt-llm/release:1.2.0", "TensorRT-LLM"),
+        ("nvcr.io/nvidia/ai-dynamo/tensorrtllm-runtime:1.5.0", "TensorRT-LLM"),
+        ("nvcr.io/nvidia/tritonserver:25.09-trtllm-python-py3", "TensorRT-LLM"),
+        ("nvcr.io/nvidia/tritonserver:25.09-py3", "Triton Inference Server"),
+        ("ghcr.io/huggingface/text-generation-inference:3.3", "Text Generation Inference"),
+        ("ghcr.io/ggml-org/llama.cpp:server-cuda", "llama.cpp"),
+        ("openmmlab/lmdeploy:v0.10.0", "LMDeploy"),
+        ("docker.io/ollama/ollama", "Ollama"),
+        ("vllm/vllm-openai:v0.32.0", ""),
+        ("--attention-backend FLASHINFER_TRTLLM", "TensorRT-LLM"),  # words of vLLM are never asked
+        ("registry.example/tgi-frontend", ""),
+        ("my-sglangish-thing", ""),
+    ],
+)
+def test_a_server_is_known_by_its_name(words: str, server: str) -> None:
+    assert server_in(words) == server
+
+
+@pytest.mark.parametrize(
+    ("value", "engine"),
+    [
+        ("trtllm", "TensorRT-LLM"),
+        ("TRT-LLM", "TensorRT-LLM"),
+        ("dynamo-trt", "TensorRT-LLM"),
+        ("TensorRT_LLM", "TensorRT-LLM"),
+        ("SGLang", "SGLang"),
+        ("dynamo-sglang", "SGLang"),
+        ("tgi", "Text Generation Inference"),
+        ("llamacpp", "llama.cpp"),
+        ("llama.cpp", "llama.cpp"),
+        ("mocker", "a simulator"),
+        ("atom", "ATOM"),
+        ("VLLM", VLLM),
+        ("dynamo-vllm", VLLM),
+        ("nvidia", ""),
+        ("ray", ""),
+        ("pytorch", ""),
+        ("v1", ""),
+        ("an engine that is at least as fast as SGLang, on every GPU that we have", ""),
+    ],
+)
+def test_a_field_about_engines_may_name_one_shortly(value: str, engine: str) -> None:
+    assert engine_in(value) == engine
+
+
+@pytest.mark.parametrize(
+    ("node", "path"),
+    [
+        ({"backend": {"type": "trtllm"}}, "x.backend.type"),
+        ({"backendFramework": "sglang"}, "x.backendFramework"),
+        ({"runtime": "nvidia", "inferenceEngine": "vllm"}, "x.inferenceEngine"),
+        ({"llm-engine": {"name": "SGLang"}}, "x.llm-engine.name"),
+        ({"attention": {"backend": "TRTLLM"}}, ""),
+        ({"attention_backend": "TRTLLM"}, ""),
+        ({"backend": "ray"}, ""),
+        ({"description": "sglang"}, ""),
+    ],
+)
+def test_the_field_that_names_the_engine(node: object, path: str) -> None:
+    assert engine_stated(Written(value=node, path="x")).path == path
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("trtllm_config", True),
+        ("sglangConfig", True),
+        ("sglang", True),
+        ("tensorrt-llm", True),
+        ("vllm_config", False),
+        ("trt", False),
+        ("models-for-sglang-and-others", False),
+    ],
+)
+def test_settings_of_another_engine_stand_under_its_name(name: str, *, expected: bool) -> None:
+    assert is_of_another(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("ghcr.io/llm-d/llm-d-inference-sim:v0.5.0", True),
+        ("ghcr.io/llm-d/llm-d-inference-sim-dev:v0.5.0", True),
+        ("aibrix/vllm-mock:nightly", True),
+        ("corp/simple-server:1", False),
+    ],
+)
+def test_a_simulator_holds_no_weights(image: str, *, expected: bool) -> None:
+    assert is_simulator(image) is expected
