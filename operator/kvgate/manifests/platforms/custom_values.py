@@ -166,9 +166,12 @@ def _of_another(given: ReaderInput) -> Iterator[FoundEngine]:
         *(child for _, child in top.fields()),
         *(each for _, child in top.fields() for _, each in child.fields()),
     ]
-    stated = [field for field in map(engine_stated, nodes) if field.is_set]
-    blocks = [child for node in nodes for name, child in node.fields() if is_of_another(name) and child.fields()]
+    stated = [field for node in nodes if (field := engine_stated(node)).is_set and names_an_engine(node.value)]
+    named = [(name, child) for node in nodes for name, child in node.fields()]
+    blocks = [child for name, child in named if is_of_another(name) and names_an_engine(child.value)]
     if any(engine_in(field.text) == VLLM for field in stated) or not (stated or blocks):
+        return
+    if not stated and any("vllm" in name.lower() for name, _ in named):  # one of several that the chart may start
         return
     sign = stated[0] if stated else replace(blocks[0], value=blocks[0].path.rpartition(".")[2])
     yield FoundEngine(

@@ -187,3 +187,15 @@ engines:
     answer = invoked("check", "-", "-o", "json", "--accelerator", "L4-24GB", stdin=text)
     found = {each["path"]: each["verdict"] for each in json.loads(answer.stdout)["documents"]}
     assert (answer.exit_code, found) == (0, {"engines.a": "Unknown", "engines.b": "Fits"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "modelServers:\n  VLLM: {images: {default: 'vllm/vllm-openai:v0.32.0'}}\n  OLlama: {images: {default: 'ollama/ollama'}}\n",
+        f"sglang: {SETTINGS}\nvllm: {SETTINGS}\n",
+        f"retrieval: {{engine: ollama}}\nsomething: {SETTINGS}\n",
+    ],
+)
+def test_a_chart_that_may_start_several_engines_states_none(text: str) -> None:
+    assert found_engines(text) == []
