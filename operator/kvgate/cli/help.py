@@ -23,6 +23,7 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "Facts from files",
         ("config", "config_from", "calibration", "root", "path_map"),
     ),
+    ("Charts and kustomizations", ("values", "sets", "helm_arguments", "render")),
     (
         "The answer",
         ("x", "y", "at", "requests", "why", "lengths", "baseline", "write_baseline", "fail_on", "nothing_is_fine", "show", "choose",

@@ -18,6 +18,7 @@ from kvgate.documents.streams import NotText, documents
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.inputs import of_interest
+from kvgate.manifests.pods.other_engines import VLLM, engine_in
 from kvgate.manifests.platforms.readers import supporting_kinds
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -27,10 +28,10 @@ POD = "apiVersion: v1\nkind: Pod\nspec: {containers: [{image: vllm/vllm-openai}]
 
 
 def documents_that_count() -> Iterator[tuple[str, Any]]:
-    """Every document of the corpus in which an engine is found, or which a reader may look up."""
+    """Every document of the corpus in which an engine is found that is not certainly another than vLLM, or which a reader may look up."""
     for path in sorted(MANIFESTS.rglob("*.yaml")):
         engines = find_engines(read_manifests([str(path)])).engines
-        lines = {each.document.position.line for each in engines}
+        lines = {each.document.position.line for each in engines if engine_in(each.stated.text) in ("", VLLM)}
         for document in read_documents([str(path)]):
             if not isinstance(document, Document):
                 continue
