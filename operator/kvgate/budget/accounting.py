@@ -189,7 +189,11 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     checks_state_blocks: bool = False
     """True where vLLM with full CUDA graphs refuses more sequences than there are blocks for recurrent states."""
     defaults_to_unscaled_length: bool = False
-    """True where LongRoPE models run at the length before scaling unless the user requests more."""
+    """True where LongRoPE models run at the length before scaling unless the user requests more (0.11.1, absent in 0.11.0)."""
+    length_rule: str = "rope_scaling"
+    """Which keys of a config scale its longest context (`_get_and_verify_max_len`): `rope_scaling` alone; `rope_parameters`, also those
+    of single kinds of layers (0.12, absent in 0.11.2); or `yarn_stated`: the same, and YaRN's factor is no longer multiplied (0.30,
+    absent in 0.29)."""
     tokens_by_concurrency: bool = False
     """True where the logged size of the KV cache is concurrency × max_model_len; it was blocks of a group × block size before."""
     wrapper_ties_embeddings: bool = False

@@ -17,7 +17,7 @@ from kvgate.budget.ledger import Ledger, ledger_of
 from kvgate.budget.model_origin import Contradiction
 from kvgate.budget.pinned import Pin, PinnedCapacity, pin
 from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Capacity
-from kvgate.budget.settings import Resolved, accounting_for, resolve_settings
+from kvgate.budget.settings import Resolved, accounting_for, longest_context, resolve_settings
 
 _UNLIMITED = 1 << 62
 """Blocks of a pipeline stage without caches."""
@@ -154,8 +154,8 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def has_disputed_length(self) -> bool:
         """True where the config that is given is too short for max_model_len, and the one that is known by its name is not."""
-        shape, length = self.request.shape, self.resolved.max_model_len
-        return shape.max_model_len < length <= shape.published_max_model_len and not self.request.is_stretched
+        longest, length = longest_context(self.request.shape, self.accounting), self.resolved.max_model_len
+        return longest < length <= self.request.shape.published_max_model_len and not self.request.is_stretched
 
     @cached_property
     def fits_only_with_manager(self) -> bool:

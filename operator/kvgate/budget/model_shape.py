@@ -269,11 +269,13 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True, dict
     dtype: str
     """The checkpoint's dtype as vLLM runs it: float32 checkpoints are served in bfloat16 or float16."""
     max_model_len: int
-    """The longest context that vLLM accepts without an override; 0 where the config of an unmodelled kind does not state it."""
+    """The longest context that vLLM accepts without an override; 0: the config names none, and vLLM accepts any."""
+    earlier_max_model_lens: tuple[tuple[str, int], ...] = ()
+    """The same under the rules of earlier releases (`Accounting.length_rule`), where they give another length."""
     published_max_model_len: int = 0
     """Longer context that the catalogue has under the same name, where a config that somebody gave says less; 0: they agree."""
     default_max_model_len: int = 0
-    """Length that vLLM takes where the user sets none, if it is less (LongRoPE); 0: the longest."""
+    """Length that vLLM takes where the user sets none, if it is less (LongRoPE); 0: the longest, or 2048 where any is accepted."""
     tie_word_embeddings: bool = False
     lm_head_bias: bool = False
     ends_everywhere: frozenset[End] = frozenset()

@@ -21,6 +21,8 @@ _DRAFTS_ON_GPU = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "
 V0_LONGEST_WHOLE_PROMPT = 32 * 1024
 """V0 cuts prompts in chunks of 2048 tokens where the context may be longer than this; on CUDA only (0.6 to 0.9, `EngineArgs`)."""
 V0_MAX_NUM_SEQS = 256
+LENGTH_WHERE_NONE_IS_NAMED = 2048
+"""Default of max_model_len where a config names no length, as those of Mamba and Bloom (0.8.5 to 0.33, `_get_and_verify_max_len`)."""
 DISPATCHED_TOKENS = 256
 """Default of max_num_batched_tokens where experts get batches of a fixed size (0.20, DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP)."""
 V0_POOLING_TOKENS, V0_MEDIA_TOKENS = 32 * 1024, 5 * 1024
@@ -226,7 +228,12 @@ def _max_model_len(request: BudgetRequest, accounting: Accounting) -> int:
     if asked is not None and asked != AUTO_MAX_MODEL_LEN:
         return asked
     default = shape.default_max_model_len if accounting.defaults_to_unscaled_length else 0
-    return default or shape.max_model_len or 1
+    return default or longest_context(shape, accounting) or LENGTH_WHERE_NONE_IS_NAMED
+
+
+def longest_context(shape: ModelShape, accounting: Accounting) -> int:
+    """Return the largest max_model_len that the release accepts for the model without an override, in tokens; 0: any."""
+    return dict(shape.earlier_max_model_lens).get(accounting.length_rule, shape.max_model_len)
 
 
 def caches_prefixes(shape: ModelShape, asked: EngineSettings, accounting: Accounting) -> bool:

@@ -63,11 +63,12 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "flashinfer_samples": "requested",
         "flashinfer_capabilities": ((7, 5), (12, 1)),
         "compiler_tries_kernels": True,
+        "defaults_to_unscaled_length": True,
     }),
     ((0, 12), {
         "expert_chunk_tokens": 16 * 1024,
         "bundles_triton_kernels": True,
-        "defaults_to_unscaled_length": True,
+        "length_rule": "rope_parameters",
         "pads_encoder_outputs": "item",
         "graphs_by_level": True,
         "lora_in_experts": True,
@@ -167,6 +168,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "reduces_alone_mib": {},
     }),
     ((0, 30), {
+        "length_rule": "yarn_stated",
         "reduces_alone_mib": {(103, 4): 80, (103, 8): 64}, "shared_layers_project_keys": False, "pools_compressed_queries": False,
     }),
     ((0, 31), {"counts_fragments": False, "graphs_unmeasured_on": frozenset()}),

@@ -8,7 +8,7 @@ from kvgate.hf_config.blocks import Router, column_parallel, cut_vector, replica
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import sparse_of
 from kvgate.hf_config.fields import HEADS, LARGEST, Fields
-from kvgate.hf_config.positions import derived_max_model_len
+from kvgate.hf_config.positions import yarn_positions
 
 _INDEXED_RATIO = 4
 """Layers that keep a state for every 4 tokens choose among them; their windows overlap, so that compression is twice as wide."""
@@ -35,7 +35,7 @@ def deepseek_v4_stack(model: LanguageModel) -> Stack:
     count = min(fields.optional_count("num_nextn_predict_layers"), model.num_layers)
     drafts = tuple(_layer(model, model.num_layers + i, 0, more=more) for i in range(count))
     # one table for windows and one, of another base, for compressed states; in float32
-    positions, width = derived_max_model_len(fields), fields.count("qk_rope_head_dim")
+    positions, width = yarn_positions(fields), fields.count("qk_rope_head_dim")
     table = RotaryCache(max_position=positions, rotary_dim=width, element_bytes=4)
     return Stack(
         layers=layers,

@@ -20,7 +20,7 @@ from kvgate.hf_config.draft_layers import DraftFacts, DraftParts, decoder, vocab
 from kvgate.hf_config.family import PLAIN, Architecture
 from kvgate.hf_config.feed_forward import dense_of
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError, language_keys
-from kvgate.hf_config.positions import derived_max_model_len, rotary_tables
+from kvgate.hf_config.positions import lengths_by_rule, rotary_tables
 from kvgate.hf_config.quantization import ModuleFormats, kv_cache_scheme
 from kvgate.hf_config.reader import MAX_LAYERS, declared, model_dtype, quantization_of, read_config
 
@@ -108,7 +108,7 @@ def _shape(
         vocab_size=fields.optional_count("vocab_size"),
         layers=layers,
         dtype=model_dtype(fields, None),
-        max_model_len=derived_max_model_len(fields, default=0),
+        max_model_len=lengths_by_rule(fields)["yarn_stated"],
         rotary=rotary_tables(fields, known, hidden_size) if has_heads else (),
         kv_cache_scheme=kv_cache_scheme(declared(fields)),
         num_heads=fields.optional_count(*HEADS),

@@ -61,7 +61,7 @@ _PATHS = (("text_config",), ("thinker_config", "text_config"), ("llm_config",), 
 _TEXT_DEFAULTS: dict[str, Mapping[str, Any]] = {
     "gemma3_text": {
         "vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
-        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 163840,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072,
         "sliding_window": 4096,
     },
     "llama": {
@@ -74,6 +74,38 @@ _TEXT_DEFAULTS: dict[str, Mapping[str, Any]] = {
     },
 }  # fmt: skip
 """Defaults of transformers' config classes by model_type; a nested config leaves out the values that equal them."""
+_LENGTH_DEFAULTS = {
+    "cohere": 8192,
+    "cohere2": 8192,
+    "deepseek_v2": 2048,
+    "ernie4_5": 131072,
+    "gemma": 8192,
+    "gemma2": 8192,
+    "gemma3n_text": 32768,
+    "gemma4_text": 131072,
+    "glm4": 131072,
+    "glm4_moe": 131072,
+    "glm4v_moe_text": 65536,
+    "glm4v_text": 32768,
+    "granite": 2048,
+    "llama4_text": 131072,
+    "mixtral": 131072,
+    "mllama_text_model": 131072,
+    "olmo2": 2048,
+    "phi3": 4096,
+    "qwen2": 32768,
+    "qwen2_5_omni_text": 32768,
+    "qwen2_5_vl_text": 32768,
+    "qwen2_moe": 32768,
+    "qwen2_vl_text": 32768,
+    "qwen3": 32768,
+    "qwen3_moe": 32768,
+    "qwen3_omni_moe_text": 32768,
+    "qwen3_vl_moe_text": 128000,
+    "qwen3_vl_text": 128000,
+    "smollm3": 32768,
+}
+"""Their max_position_embeddings, for classes whose other values stand in published configs (transformers 4.57 and 5.20 agree)."""
 
 
 def language_keys(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +119,11 @@ def language_keys(config: Mapping[str, Any]) -> dict[str, Any]:
             nested = here
             break
     model_type = nested.get("model_type")
-    defaults = _TEXT_DEFAULTS.get(model_type, {}) if isinstance(model_type, str) else {}
+    defaults: dict[str, Any] = {}
+    if isinstance(model_type, str):
+        if model_type in _LENGTH_DEFAULTS and "max_position_embeddings" not in config:
+            defaults["max_position_embeddings"] = _LENGTH_DEFAULTS[model_type]
+        defaults |= _TEXT_DEFAULTS.get(model_type, {})
     inner = {**defaults, **nested}
     return {**config, **{key: value for key, value in inner.items() if value is not None or key not in config}}
 

@@ -10,7 +10,7 @@ from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.feed_forward import mlp_matrices, mlps_of
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.layers import stack
-from kvgate.hf_config.positions import derived_max_model_len, rope_scaling
+from kvgate.hf_config.positions import rope_scaling, yarn_positions
 
 
 def latent_stack(model: LanguageModel) -> Stack:
@@ -28,7 +28,7 @@ def latent_stack(model: LanguageModel) -> Stack:
     if not fields.has("index_topk") or rope_scaling(fields)[0] not in ("yarn", "deepseek_yarn"):
         return built
     # scaled by yarn, attention and indexer keep a table each, in float32 (V3.2); else they share the model's (GLM-5)
-    positions, width = derived_max_model_len(fields), fields.count("qk_rope_head_dim")
+    positions, width = yarn_positions(fields), fields.count("qk_rope_head_dim")
     return replace(built, rotary=(RotaryCache(max_position=positions, rotary_dim=width, element_bytes=4),) * 2)
 
 

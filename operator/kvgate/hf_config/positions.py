@@ -1,4 +1,4 @@
-"""Positions: the longest context that a model claims (vLLM 0.32, `_get_and_verify_max_len`), and the rotary tables for them."""
+"""Positions: the longest context that a model claims, by release, and the rotary tables for them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,52 +11,93 @@ _LENGTH_KEYS = (
     "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length", "max_target_positions",
     "max_sequence_length", "max_seq_length", "seq_len",
 )  # fmt: skip
-DEFAULT_MAX_MODEL_LEN = 2048
-"""Length that vLLM takes where a config names none."""
 MAX_FACTOR = 1_000_000
-_UNSCALED = ("su", "longrope", "llama3", "mrope", "default", "proportional")
+_STATED = ("su", "longrope", "llama3")
 """Kinds of rope scaling whose factor is already in max_position_embeddings."""
+_YARN = ("yarn", "deepseek_yarn", "deepseek_llama_scaling")
+"""Kinds whose factor releases before 0.30 multiply; 0.30 takes max_position_embeddings as it stands."""
 
 
 def rope_scaling(fields: Fields) -> tuple[Any, Mapping[str, Any]]:
     """Return (kind, settings) of the rope scaling; older configs call the kind `type`."""
     scaling = fields.mapping("rope_scaling", "rope_parameters")
-    return scaling.get("rope_type", scaling.get("type")), scaling
+    return _kind(scaling), scaling
 
 
-def derived_max_model_len(fields: Fields, *, default: int = DEFAULT_MAX_MODEL_LEN) -> int:
-    """Return the longest context in tokens; rope scaling multiplies where vLLM multiplies."""
-    lengths = [length for key in _LENGTH_KEYS if (length := fields.optional_count(key))]
-    length = min(lengths, default=default)
-    kind, scaling = rope_scaling(fields)
-    if not length or kind is None or kind in _UNSCALED or fields.text("model_type").startswith("gemma3"):
+def _kind(rope: Mapping[str, Any]) -> Any:
+    return rope.get("rope_type", rope.get("type"))
+
+
+def lengths_by_rule(fields: Fields) -> dict[str, int]:
+    """Return the longest context in tokens by the rule of a release (`Accounting.length_rule`); 0 where the config names none.
+
+    Source: `_get_and_verify_max_len` of 0.8.5 to 0.33.0. `patch_rope_parameters` takes `rope_scaling` for `rope_parameters` since 0.12.
+    """
+    stated, ropes = _stated_length(fields), _ropes(rope_scaling(fields)[1])
+    return {
+        "rope_scaling": _scaled(fields, stated, _ropes(fields.mapping("rope_scaling")), multiplies_yarn=True),
+        "rope_parameters": _scaled(fields, stated, ropes, multiplies_yarn=True),
+        "yarn_stated": _scaled(fields, stated, ropes, multiplies_yarn=False),
+    }
+
+
+def yarn_positions(fields: Fields) -> int:
+    """Return the rows of a rotary table that yarn scales."""
+    return lengths_by_rule(fields)["rope_parameters"] or 1
+
+
+def _stated_length(fields: Fields) -> int:
+    """Return the least length that the config names; `model_max_length` wins over all others (Command-R)."""
+    named = [length for key in _LENGTH_KEYS if (length := fields.optional_count(key))]
+    return fields.optional_count("model_max_length") or min(named, default=0)
+
+
+def _ropes(scaling: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the settings of each kind of layer, where they are nested, or the only ones."""
+    return [each for each in scaling.values() if isinstance(each, Mapping)] or [scaling]
+
+
+def _scaled(fields: Fields, length: int, ropes: list[Mapping[str, Any]], *, multiplies_yarn: bool) -> int:
+    """Return the length times the factor of the last kind of layer that has one; Gemma 3's length is already scaled."""
+    if not length or "gemma3" in fields.text("model_type"):
         return length
-    return scaled_length(fields, length, str(kind), scaling)
+    factor: float = 1
+    for rope in ropes:
+        kind = _kind(rope)
+        if kind is None or kind in _STATED or (kind in _YARN and not multiplies_yarn):
+            continue
+        factor = _factor(fields, rope) if rope.get("factor") is not None else factor
+        length = _original(fields, rope) or length if kind == "yarn" else length
+    return max(1, int(length * factor))
 
 
 def default_max_model_len(fields: Fields) -> int:
     """Return LongRoPE's length before scaling, which is better for short sequences; 0 where the derived length is the default."""
-    kind, _ = rope_scaling(fields)
-    return (fields.optional_count("original_max_position_embeddings") or 0) if kind in ("longrope", "su") else 0
+    kinds = {_kind(rope) for rope in _ropes(rope_scaling(fields)[1])}
+    return fields.optional_count("original_max_position_embeddings") if kinds & {"longrope", "su"} else 0
 
 
-def scaled_length(fields: Fields, length: int, kind: str, scaling: Mapping[str, Any]) -> int:
-    """Return the scaled length: yarn starts from the length before scaling, the others multiply what the config states."""
+def _factor(fields: Fields, scaling: Mapping[str, Any]) -> float:
     factor = scaling.get("factor", 1)
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor <= MAX_FACTOR:
         fields.problems.append(f"the factor of rope scaling is {factor!r}; it must be a number above 0")
-        return length
-    scaled = Fields(scaling)
-    original = scaled.optional_count("original_max_position_embeddings")
-    fields.problems += scaled.problems
-    if kind in ("yarn", "deepseek_yarn") and original:
-        length = original
-    return max(1, int(length * factor))
+        return 1
+    return factor
+
+
+def _original(fields: Fields, scaling: Mapping[str, Any]) -> int:
+    """Return the length before scaling. vLLM copies the config's own key into the scaling (`patch_rope_parameters`)."""
+    scaled = Fields(scaling, problems=fields.problems).optional_count("original_max_position_embeddings")
+    return scaled or fields.optional_count("original_max_position_embeddings")
+
+
+def scaled_length(fields: Fields, length: int, kind: str, scaling: Mapping[str, Any]) -> int:
+    """Return the rows of a rotary table: yarn starts from the length before scaling, the others multiply what the config states."""
+    original = _original(fields, scaling) if kind in ("yarn", "deepseek_yarn") else 0
+    return max(1, int((original or length) * _factor(fields, scaling)))
 
 
 _SHARES = ("partial_rotary_factor", "rotary_pct")
-_GEMMA3_POSITIONS = 131_072
-"""Positions of Gemma 3's tables where its config states none: eight logged weights (0.8 to 0.19, 4B to 27B) then agree to 0.01 GiB."""
 _WHOLE_HEADS = "proportional"
 """Gemma 4 keeps the whole head in its table although it turns a part of it."""
 
@@ -68,8 +109,6 @@ def rotary_tables(fields: Fields, known: Architecture, hidden_size: int) -> tupl
     if known.learned_positions is not None or nope or not positions:
         return ()
     is_gemma3 = fields.text("model_type").startswith("gemma3")
-    if is_gemma3:
-        positions = min(positions, _GEMMA3_POSITIONS)
     width = fields.optional_count("qk_rope_head_dim", "head_dim") or hidden_size // fields.count(*HEADS)
     by_layers = {kind: rope for kind, rope in fields.mapping("rope_parameters").items() if isinstance(rope, Mapping)}
     if by_layers:

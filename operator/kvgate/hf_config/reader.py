@@ -12,7 +12,7 @@ from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError, lan
 from kvgate.hf_config.layers import uniform_stack, unmodelled_mixer
 from kvgate.hf_config.modules import UnknownFormat
 from kvgate.hf_config.pooling import bidirectional
-from kvgate.hf_config.positions import default_max_model_len, derived_max_model_len, rotary_tables
+from kvgate.hf_config.positions import default_max_model_len, lengths_by_rule, rotary_tables
 from kvgate.hf_config.quantization import (
     ModuleFormats,
     Quantization,
@@ -88,7 +88,7 @@ def _unmodelled_shape(fields: Fields, name: str, architecture: str, kind: str) -
         vocab_size=fields.optional_count("vocab_size"),
         layers=(nothing,) * min(num_layers, MAX_LAYERS),
         dtype=model_dtype(fields, None),
-        max_model_len=derived_max_model_len(fields, default=0),
+        max_model_len=lengths_by_rule(fields)["yarn_stated"],
         num_heads=fields.optional_count(*HEADS),
     )
 
@@ -124,6 +124,7 @@ def _shape(
     stack = family.layers(model)
     if family.both_ways:
         stack = bidirectional(stack)
+    lengths = lengths_by_rule(fields)
     everywhere = (*stack.everywhere, *(matrix for head in family.heads for matrix in head(model)))
     return ModelShape(
         name=architecture,
@@ -132,7 +133,10 @@ def _shape(
         vocab_size=fields.count("vocab_size", "padded_vocab_size"),
         layers=stack.layers,
         dtype=model_dtype(fields, dtype),
-        max_model_len=derived_max_model_len(fields),
+        max_model_len=lengths["yarn_stated"],
+        earlier_max_model_lens=tuple(
+            (rule, tokens) for rule, tokens in lengths.items() if tokens != lengths["yarn_stated"]
+        ),
         default_max_model_len=default_max_model_len(fields),
         tie_word_embeddings=fields.flag("tie_word_embeddings", "tie_embedding", default=known.tied),
         lm_head_bias=known.lm_head_bias,

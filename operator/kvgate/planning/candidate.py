@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget import Accelerator, Budget, BudgetRequest, Guarantee, Parallelism, Verdict, largest_max_model_len
+from kvgate.budget.settings import longest_context
 from kvgate.budget.sharing import engines_per_gpu
 from kvgate.budget.units import format_gib
 from kvgate.judge.assess import Assessment
@@ -92,7 +93,9 @@ class Candidate(Struct, frozen=True, kw_only=True):
         """The longest request that one replica starts with even at the low end, up to the model's own limit."""
         request, max_model_len = self.budget.request, self.budget.resolved.max_model_len
         start = replace(request, guarantee=Guarantee.STARTUP, workload=None)
-        return largest_max_model_len(start.with_settings(max_model_len=request.shape.max_model_len or max_model_len))
+        return largest_max_model_len(
+            start.with_settings(max_model_len=longest_context(request.shape, self.budget.accounting) or max_model_len)
+        )
 
     @property
     def is_refused(self) -> bool:

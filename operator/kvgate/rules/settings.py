@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from kvgate.budget import Budget, Guarantee
-from kvgate.budget.settings import uncut_item_tokens
+from kvgate.budget.settings import longest_context, uncut_item_tokens
 from kvgate.budget.support import parallelism_refusals, prompt_refusals
 from kvgate.rules.finding import (
     Change,
@@ -39,7 +39,7 @@ MAX_MODEL_LEN_ABOVE_MODEL = Rule(
 
 def length_within_model(budget: Budget) -> Iterable[Finding]:
     """max_model_len above what the model was made for; what an override makes of that is not worked out."""
-    limit, length = budget.request.shape.max_model_len, budget.resolved.max_model_len
+    limit, length = longest_context(budget.request.shape, budget.accounting), budget.resolved.max_model_len
     published = budget.request.shape.published_max_model_len
     if budget.has_disputed_length:
         yield MAX_MODEL_LEN_ABOVE_MODEL.finding(

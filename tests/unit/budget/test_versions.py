@@ -159,7 +159,7 @@ def test_an_accelerator_without_compute_capability_is_planned() -> None:
     assert plan(new_request(accelerator=gaudi)).num_blocks is not None
 
 
-@pytest.mark.parametrize(("version", "length"), [("0.11.0", 131_072), ("0.12.0", 4096), ("0.33.0", 4096)])
+@pytest.mark.parametrize(("version", "length"), [("0.11.0", 131_072), ("0.11.1", 4096), ("0.33.0", 4096)])
 def test_longrope_runs_unscaled_unless_more_is_asked(version: str, length: int) -> None:
     shape = new_model_shape(max_model_len=131_072, default_max_model_len=4096)
     assert plan(new_request(shape=shape, vllm_version=version)).resolved.max_model_len == length

@@ -50,7 +50,7 @@ def test_a_config_that_is_silent_means_the_defaults_of_its_config_class() -> Non
     text = {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34}
     shape = read_config({"architectures": ["Gemma3ForCausalLM"], "text_config": {**text, "sliding_window": 1024}})
     assert shape.layers[5].mixers == (FullAttention(num_heads=8, num_kv_heads=4, head_dim=256),)
-    assert (shape.vocab_size, shape.max_model_len) == (262_144, 163_840)
+    assert (shape.vocab_size, shape.max_model_len) == (262_144, 131_072)
 
 
 def test_one_row_is_enough_for_a_class_of_plain_layers(monkeypatch: pytest.MonkeyPatch) -> None:
