@@ -230,6 +230,9 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     False where no attention kernel can do it; None: nobody has read the release."""
     offloads_after_loading: bool = False
     """True where a weight that is kept in host memory goes back there after a kernel has repacked it."""
+    pads_experts: bool = False
+    """True where FlashInfer's TRT-LLM kernels compute plain experts on Blackwell in steps of 128 (0.24,
+    `convert_to_unquantized_kernel_format`; 0.23 pads none)."""
     lora_in_experts: bool = False
     """True where adapters may change experts, so that each slot has room for them."""
     lora_adds_vocabulary: bool = True

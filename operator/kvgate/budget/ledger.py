@@ -25,7 +25,7 @@ from kvgate.budget.non_torch import non_torch
 from kvgate.budget.observed_starts import NextStart, ObservedStart, StartKey, StartToStart
 from kvgate.budget.offload import Offloaded, offloaded
 from kvgate.budget.request import DEFAULT_GRAPHS, NO_OFFLOAD, BudgetRequest, EngineSettings, GraphSettings
-from kvgate.budget.run import Run, most_available_bytes, run_of
+from kvgate.budget.run import Run, most_available_bytes, pads_plain_experts, run_of
 from kvgate.budget.settings import Resolved, accounting_for, may_run_v0, resolve_settings
 from kvgate.budget.units import share_of
 from kvgate.budget.versions import is_newer_than_known
@@ -276,6 +276,7 @@ def _ledger(
             run.parallelism,
             run.stage,
             with_drafts=with_drafts,
+            pads_experts=run.pads_experts,
         )
         if buffer := loaded_buffer_bytes(run):
             inputs = (*weights.inputs, ("batch_buffer_bytes", buffer))
@@ -324,6 +325,7 @@ def _weights(
     stage: tuple[int, int],
     *,
     with_drafts: bool,
+    pads_experts: bool,
 ) -> tuple[Term, int]:
     """Return the loaded bytes, and the plain sum of the parameters. They do not depend on lengths and batches, which what-ifs change."""
     weights = rank_weights(
@@ -333,6 +335,7 @@ def _weights(
         unsplit_large_blocks=accounting.unsplit_large_blocks,
         compute_capability=compute_capability,
         with_drafts=with_drafts,
+        pads_experts=pads_experts,
     )
     ratio = checkpoint_ratio(shape)
     ends = 0
@@ -410,11 +413,13 @@ def _holds_drafts(asked: EngineSettings) -> bool:
 
 def weights_of(shape: ModelShape, request: BudgetRequest, accounting: Accounting, stage: tuple[int, int]) -> Weights:
     """Return the weights of a shape, or of a part of one, as the request's engine loads them."""
+    asked = request.settings
     return rank_weights(
         shape,
-        request.settings.parallelism,
+        asked.parallelism,
         stage,
         unsplit_large_blocks=accounting.unsplit_large_blocks,
         compute_capability=kernels_capability(shape, request.accelerator.compute_capability, accounting),
-        with_drafts=_holds_drafts(request.settings),
+        with_drafts=_holds_drafts(asked),
+        pads_experts=pads_plain_experts(accounting, asked.parallelism, asked.lora, asked.moe_backend),
     )

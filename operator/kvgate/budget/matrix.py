@@ -96,6 +96,8 @@ class Matrix(Struct, frozen=True, kw_only=True):
     """Experts stacked into one tensor; expert parallelism gives each rank whole experts instead of cutting them; 0: not an expert."""
     least_width: int = 0
     """Least width of an expert on a rank: tensor parallelism pads it instead of making it narrower (Kimi)."""
+    suits_trtllm: bool = True
+    """False for an expert whose activation or routing FlashInfer's TRT-LLM kernels lack, so that other kernels take it unpadded."""
     bias: bool = False
     computes_in_float32: bool = False
     """True for a weight in float32 on GPUs without a kernel that multiplies bfloat16 into it (routers of Nemotron 3)."""

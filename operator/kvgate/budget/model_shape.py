@@ -175,6 +175,9 @@ class SparseMlp(Struct, frozen=True, kw_only=True):
     gated: bool = True
     hidden_size: int = 0
     """Width in which the experts work (Nemotron-3 Super's latent experts); 0: the model's."""
+    suits_trtllm: bool = True
+    """True where FlashInfer's TRT-LLM kernels can compute the plain experts: their activation is silu, or relu² without a gate, and
+    their routing is one of the kernels' own, which a softmax without normalised shares is not (`TrtLlmBf16Experts`, 0.24 to 0.33)."""
 
 
 Mlp = DenseMlp | SparseMlp

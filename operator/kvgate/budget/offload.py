@@ -99,6 +99,7 @@ def _sizes(matrices: Iterable[Matrix], run: Run, names: tuple[str, ...]) -> Iter
         element_bytes=run.element_bytes,
         compute_capability=run.accelerator.compute_capability,
         loaded=True,
+        pads_experts=run.pads_experts,
     )
     for matrix in matrices:
         segments = {matrix.name, *_SEGMENTS.get(matrix.name, ())}

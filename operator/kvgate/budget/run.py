@@ -45,6 +45,17 @@ MAX_CONTEXT_CHUNK_TOKENS = 64 * 1024
 """MLA up-projects at most this much context at a time (`determine_chunked_prefill_workspace_size`)."""
 
 
+_TRTLLM_OR_AUTO = ("auto", "flashinfer_trtllm", "humming", "marlin")
+"""Values of --moe-backend with which plain experts may run on FlashInfer's TRT-LLM kernels; two name kernels of other formats."""
+
+
+def pads_plain_experts(accounting: Accounting, parallelism: Parallelism, lora: LoraSettings, moe_backend: str) -> bool:
+    """Return whether those kernels are chosen on Blackwell (0.24 to 0.33, `select_unquantized_moe_backend`): not beside adapters, which
+    need widths that fit, nor where experts are balanced."""
+    is_chosen = moe_backend in _TRTLLM_OR_AUTO and not lora.enabled and not parallelism.balances_experts
+    return accounting.pads_experts and is_chosen
+
+
 class Run(Struct, frozen=True, kw_only=True):
     """The profile run of a rank; every term of the ledger except the weights is a function of this.
 
@@ -85,6 +96,11 @@ class Run(Struct, frozen=True, kw_only=True):
     """Kernels of the experts that the user requests."""
     fuses_kernels: bool = True
     """False where the optimisation level leaves out the fusions of all-reduce and norm (`-O0`, `-O1`)."""
+
+    @property
+    def pads_experts(self) -> bool:
+        """True where FlashInfer's TRT-LLM kernels compute plain experts, if their activation suits (`pads_plain_experts`)."""
+        return pads_plain_experts(self.accounting, self.parallelism, self.lora, self.moe_backend)
 
     @property
     def num_layers(self) -> int:

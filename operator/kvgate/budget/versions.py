@@ -138,6 +138,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "v2_runner_architectures": _DENSE_V2_FIRST,
         "v2_runner_plain_only": False,
         "fp8_cache_capability": (8, 0),
+        "pads_experts": True,
         "flashinfer_capabilities": ((8, 0), (12, 1)),
     }),
     ((0, 25), {

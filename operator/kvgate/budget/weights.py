@@ -66,6 +66,8 @@ class Storage(Struct, frozen=True, kw_only=True):
     compute_capability: tuple[int, int] | None
     loaded: bool = False
     """True after kernels have converted and padded it; False: as the model class builds it."""
+    pads_experts: bool = True
+    """True where FlashInfer's TRT-LLM kernels compute plain experts on Blackwell, if they can."""
 
     @property
     def is_blackwell(self) -> bool:
@@ -82,10 +84,16 @@ def rank_weights(
     unsplit_large_blocks: bool,
     compute_capability: tuple[int, int] | None = None,
     with_drafts: bool = False,
+    pads_experts: bool = True,
 ) -> Weights:
     """Return the weights of one rank of a pipeline stage that holds the layers first ≤ i < last of `stage`."""
     element = DTYPE_BYTES[shape.dtype]
-    built = Storage(parallelism=parallelism, element_bytes=element, compute_capability=compute_capability)
+    built = Storage(
+        parallelism=parallelism,
+        element_bytes=element,
+        compute_capability=compute_capability,
+        pads_experts=pads_experts,
+    )
     plain = sum(count * sum(sizes) for sizes, count in _tensors(shape, built, stage, with_drafts=with_drafts))
     loaded = sum(table.max_position * table.rotary_dim * (table.element_bytes or element) for table in shape.rotary)
     for sizes, count in _tensors(shape, replace(built, loaded=True), stage, with_drafts=with_drafts):
@@ -158,8 +166,8 @@ def local_expert(matrix: Matrix, storage: Storage) -> LocalMatrix:
     if storage.parallelism.tensor > 1 and not storage.parallelism.expert:
         whole = max(whole, matrix.least_width * storage.parallelism.tensor)
     outer_multiple, inner_multiple = 1, 1
-    if matrix.format is None and storage.is_blackwell:
-        inner_multiple = 128  # FlashInfer's kernel takes plain experts in steps of this width
+    if matrix.format is None and storage.is_blackwell and storage.pads_experts and matrix.suits_trtllm:
+        inner_multiple = 128  # FlashInfer's TRT-LLM kernels take plain experts in steps of this width
     elif matrix.format is not None and matrix.format.format == "mxfp4":
         outer_multiple, inner_multiple = mxfp4_multiples(storage.compute_capability, loaded=storage.loaded)
     inner = round_up(whole // tensor, inner_multiple)

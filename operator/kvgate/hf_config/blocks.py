@@ -124,8 +124,8 @@ def sparse_mlp(
     gate = replicated(
         "router", mlp.num_experts, columns=hidden_size, bias=router.linear_bias, element_bytes=router.element_bytes
     )
-    yield replace(up, least_width=least_width)
-    yield replace(down, least_width=least_width)
+    yield replace(up, least_width=least_width, suits_trtllm=mlp.suits_trtllm)
+    yield replace(down, least_width=least_width, suits_trtllm=mlp.suits_trtllm)
     yield replace(gate, computes_in_float32=router.computes_in_float32)
     if router.bias:
         yield vector("router_bias", mlp.num_experts, element_bytes=4)

@@ -122,6 +122,7 @@ def _mlps(fields: Fields, *, widened: bool) -> tuple[Mlp, ...]:
         num_experts=fields.count("num_experts"),
         num_experts_per_token=fields.count("top_k_experts", default=1),
         intermediate_size=fields.count("moe_intermediate_size", "expert_intermediate_size"),
+        suits_trtllm=False,  # gelu_tanh, and a routing of its own
     )
     return (dense, sparse)
 

@@ -207,3 +207,48 @@ def test_attention_alone_has_no_recurrent_part() -> None:
     parts = weight_parts(shape, layers, lambda part: weights_of(part, request, accounting_of("0.33.0"), layers))
     assert {"attention", "experts and routers", "norms"} <= {part.name for part in parts}
     assert "recurrent layers" not in {part.name for part in parts}
+
+
+GEMMA, QWEN_MOE = "google/gemma-4-26B-A4B-it", "Qwen/Qwen3-30B-A3B"
+"""Experts of 704 with gelu, and of 768 with silu; a quarter of either is no multiple of 128."""
+
+
+def expert_bytes(model: str, **settings: Any) -> int:
+    values = {"model": model, "gpu": "B200-SXM-180GB", "tensor_parallel_size": 4, "vllm_version": "0.33.0", **settings}
+    budget = assess_request(values).budget
+    assert budget is not None
+    return ledger_weights(budget)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "is_padded"),
+    [
+        (QWEN_MOE, {}, True),
+        (QWEN_MOE, {"vllm_version": "0.24.0"}, True),
+        (QWEN_MOE, {"moe_backend": "flashinfer_trtllm"}, True),
+        (QWEN_MOE, {"vllm_version": "0.23.0"}, False),
+        (QWEN_MOE, {"moe_backend": "triton"}, False),
+        (QWEN_MOE, {"moe_backend": "flashinfer_cutlass"}, False),
+        (QWEN_MOE, {"enable_lora": True}, False),
+        (GEMMA, {}, False),
+        (GEMMA, {"vllm_version": "0.25.1"}, False),
+        ("deepseek-ai/DeepSeek-V2-Lite-Chat", {}, False),
+    ],
+    ids=str,
+)
+def test_experts_are_padded_for_the_kernels_that_compute_them(
+    model: str, settings: dict[str, Any], is_padded: bool
+) -> None:
+    """FlashInfer's TRT-LLM kernels take steps of 128; they lack gelu, and a softmax whose shares are not normalised."""
+    others = {**settings, "gpu": "H100-SXM-80GB", "moe_backend": "auto"}
+    ratio = Fraction(expert_bytes(model, **settings), expert_bytes(model, **others))
+    assert ratio > Fraction(11, 10) if is_padded else abs(ratio - 1) < Fraction(1, 1000)
+
+
+def test_plain_experts_with_the_swiglu_of_openai_are_not_padded() -> None:
+    config = {**catalogue.load_model("openai/gpt-oss-20b").config}
+    config.pop("quantization_config", None)
+    sizes = {
+        gpu: expert_bytes("mine/plain", model_config=config, gpu=gpu) for gpu in ("B200-SXM-180GB", "H100-SXM-80GB")
+    }
+    assert len(set(sizes.values())) == 1
