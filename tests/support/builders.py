@@ -20,6 +20,7 @@ from kvgate.hf_config.blocks import attention, dense_mlp, vector
 _PARALLEL = {each.name for each in fields(Parallelism)}
 _REQUEST = {
     "circumstances",
+    "is_one_pod",
     "is_whole",
     "shape",
     "draft",

@@ -349,6 +349,7 @@ def _request(
         circumstances=circumstances_of({**told_by_rendering(spec), **extra.known, **environment.told}),
         calibration=facts.calibration,
         image_digest=(spec.vllm.image or "").partition("@")[2] if facts.calibration.starts else "",
+        is_one_pod=True,
         pod=pod_of(spec),
     )
 

@@ -194,9 +194,9 @@ MORE_GPUS_THAN_A_NODE = Rule(
 
 
 def pod_fits_a_node(budget: Budget) -> Iterable[Finding]:
-    """One pod requests all GPUs of an engine; engines over several nodes are not rendered."""
+    """One pod that kvgate renders requests all GPUs of an engine, which a command line may spread over several nodes."""
     count = budget.request.settings.parallelism.num_gpus
-    if count > GPUS_PER_NODE:
+    if budget.request.is_one_pod and count > GPUS_PER_NODE:
         yield MORE_GPUS_THAN_A_NODE.finding(
             "tensor_parallel_size",
             f"one pod requests {count} GPUs; most nodes have {GPUS_PER_NODE}, and one engine is not spread over nodes",

@@ -119,7 +119,7 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
     (weight_formats.name_and_config_agree, "NameStatesAnotherFormat", WARNING, "model",
      {"shape": new_model_shape(name="x/y-BF16", layer=NARROW)}),
     (weight_formats.name_and_config_agree, "NameStatesAnotherFormat", WARNING, "model", {"shape": new_model_shape(name="x/y-GGUF")}),
-    (setting_rules.pod_fits_a_node, "MoreGpusThanANode", WARNING, "tensor_parallel_size", {"tensor": 8, "pipeline": 2}),
+    (setting_rules.pod_fits_a_node, "MoreGpusThanANode", WARNING, "tensor_parallel_size", {"tensor": 8, "pipeline": 2, "is_one_pod": True}),
     (setting_rules.slices_stand_alone, "SlicesCannotBeJoined", ERROR, "tensor_parallel_size",
      {"tensor": 2, "accelerator": new_accelerator(is_slice=True)}),
     (memory.kv_cache_memory_within_gpu, "KVCacheMemoryAboveGpu", WARNING, "kv_cache_memory_bytes",

@@ -25,7 +25,7 @@ from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words, any_one
 from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand, workload_missing
-from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, MORE_GPUS_THAN_A_NODE, REQUEST_ABOVE_MAX_MODEL_LEN
+from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, REQUEST_ABOVE_MAX_MODEL_LEN
 from kvgate.vllm.arguments import GivenOption, Located, Place, is_open, located, shown
 from kvgate.vllm.given_settings import INVALID_SETTING
 from kvgate.vllm.images import is_own_image
@@ -53,7 +53,7 @@ _DECLARE = any_one(
     "declare it in a comment: # kvgate:workload peakConcurrency=8 promptTokens=2000 outputTokens=500",
     "declare it in a mapping of .kvgate.yaml",
 )
-_OF_OTHER_DOORS = (SETTING_NOT_UNDERSTOOD, MORE_GPUS_THAN_A_NODE, MODEL_ASSUMED)
+_OF_OTHER_DOORS = (SETTING_NOT_UNDERSTOOD, MODEL_ASSUMED)
 """Rules about a what-if's own keys, about pods that kvgate renders, and about what an engine lists as assumed."""
 
 
