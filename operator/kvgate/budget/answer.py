@@ -1,5 +1,6 @@
 """plan(BudgetRequest) → Budget: the one entry point to the arithmetic."""
 
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
 
@@ -247,6 +248,44 @@ def plan(request: BudgetRequest) -> Budget:
         usable_blocks=pool.less(accounting.null_blocks if kv_cache.groups else 1) if pool is not None else None,
         pin=pinned,
     )
+
+
+def spanned(budget: Budget, others: Sequence[Budget]) -> Budget:
+    """Return a budget whose terms also span those of others that differ in a setting; blocks span only blocks of the same bytes."""
+    alike = [each for each in others if len(each.stages) == len(budget.stages)]
+    stages = tuple(
+        _spanned_stage(stage, [each.stages[index] for each in alike]) for index, stage in enumerate(budget.stages)
+    )
+    equal = [each for each in alike if [s.bytes_per_block for s in each.stages] == [s.bytes_per_block for s in stages]]
+    tightest = next((new for new, old in zip(stages, budget.stages, strict=True) if old is budget.tightest), None)
+    return replace(
+        budget,
+        stages=stages,
+        tightest=tightest,
+        num_blocks=_hull(budget.num_blocks, [each.num_blocks for each in equal]),
+        usable_blocks=_hull(budget.usable_blocks, [each.usable_blocks for each in equal]),
+    )
+
+
+def _spanned_stage(stage: Stage, others: Sequence[Stage]) -> Stage:
+    ledger, ledgers = stage.ledger, [each.ledger for each in others if each.ledger]
+    if ledger is not None:
+        amounts = [{line.name: line.amount for line in each.lines} for each in ledgers]
+        lines = tuple(
+            replace(line, amount=_hull(line.amount, [each.get(line.name) for each in amounts])) for line in ledger.lines
+        )
+        ledger = replace(ledger, lines=lines)
+    available = _hull(stage.available, [each.available for each in others])
+    return replace(stage, ledger=ledger, available=available or stage.available)
+
+
+def _hull(amount: Interval | None, others: Iterable[Interval | None]) -> Interval | None:
+    """Return the amount as expected, between the least and the most of all."""
+    known = [each for each in (amount, *others) if each is not None]
+    if amount is None:
+        return None
+    low, high = min(each.low for each in known), max(each.high for each in known)
+    return Interval(low=low, expected=amount.expected, high=high)
 
 
 def _pinned(stages: tuple[Stage, ...], pool: Interval, accounting: Accounting) -> tuple[Pin, tuple[Stage, ...], Stage]:

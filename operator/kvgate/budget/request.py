@@ -264,6 +264,8 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
     """Observed starts, which correct the prediction of the formulas."""
     image_digest: str = ""
     """`sha256:…` where the image is named by its digest; starts of another image are only neighbours."""
+    alternatives: tuple[EngineSettings, ...] = ()
+    """The settings with each value that may stand where one is given that kvgate does not know; empty: it knows all of them."""
     is_one_pod: bool = False
     """True where one pod holds all GPUs of the engine, as kvgate renders it; elsewhere they may stand in several nodes."""
     pod: PodMemory = UNKNOWN_POD

@@ -96,7 +96,7 @@ from kvgate.rules.weight_formats import (
     WEIGHT_FORMAT_NOT_IN_RELEASE,
 )
 from kvgate.vllm.contradictions import LORA_NOT_ENABLED, NO_EFFECT, TOOL_CALL_PARSER_MISSING
-from kvgate.vllm.given_settings import INVALID_SETTING
+from kvgate.vllm.given_settings import INVALID_SETTING, VALUE_NOT_KNOWN
 from kvgate.vllm.option_findings import OPTION_REPEATED
 from kvgate.vllm.parser_problems import (
     OPTION_AMBIGUOUS,
@@ -184,6 +184,7 @@ _IN_ORDER = (
     LORA_NOT_ENABLED,
     TOOL_CALL_PARSER_MISSING,
     INVALID_SETTING,
+    VALUE_NOT_KNOWN,
     POD_CANNOT_SERVE,
     VARIABLE_NOT_EXPANDED,
     SECRET_IN_PLAIN_TEXT,

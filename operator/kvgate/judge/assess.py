@@ -34,6 +34,7 @@ from kvgate.budget import (
     parse_release,
     plan,
 )
+from kvgate.budget.answer import spanned
 from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.pod_ledger import pod_ledger_without_model
 from kvgate.budget.sharing import part_of
@@ -268,6 +269,8 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
     Facts that are assumed from a sibling by name, or that two sources state differently, refuse nothing: what the budget's rules
     find is a warning then.
     """
+    if request.alternatives:
+        return _over_alternatives(request, extra=extra, naming=naming)
     budget, found = _judged(request) if request.calibration is NOTHING_OBSERVED else _judged.__wrapped__(request)
     judged = tuple(named(found, naming))
     is_unsure = request.shape.assumed is not None or bool(budget.contradictions)
@@ -287,6 +290,32 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
         findings=findings,
         budget=budget,
     )
+
+
+def _over_alternatives(request: BudgetRequest, *, extra: tuple[Finding, ...], naming: Naming) -> Assessment:
+    """Judge every value that may stand where kvgate does not know the given one: only what holds for all of them is certain."""
+    answers = [
+        judge(replace(request, settings=settings, alternatives=()), extra=extra, naming=naming)
+        for settings in request.alternatives
+    ]
+    worst = min(answers, key=lambda answer: (WORST_FIRST.index(answer.verdict), _fewest_blocks(answer)))
+    verdicts = {answer.verdict for answer in answers}
+    in_all = [finding for finding in worst.findings if all(finding in answer.findings for answer in answers)]
+    return replace(
+        worst,
+        verdict=worst.verdict if len(verdicts) == 1 else Verdict.MAY_NOT_FIT,
+        findings=tuple(each if each in in_all else each.softened() for each in worst.findings),
+        budget=spanned(worst.budget, [answer.budget for answer in answers if answer.budget]) if worst.budget else None,
+    )
+
+
+WORST_FIRST = (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT, Verdict.UNKNOWN, Verdict.FITS)
+"""Verdicts in the order in which one of several counts."""
+
+
+def _fewest_blocks(answer: Assessment) -> int:
+    usable = answer.budget.usable_blocks if answer.budget else None
+    return usable.expected if usable else 0
 
 
 @lru_cache(maxsize=256)
@@ -339,6 +368,9 @@ def _request(
         draft=facts.draft,
         vllm_version=spec.vllm.version,
         settings=settings,
+        alternatives=tuple(
+            _settings(spec.vllm, {**environment.told, **extra.known, **each}) for each in extra.doubt.combinations()
+        ),
         guarantee=guarantee_of(spec),
         workload=Workload(**declared.model_dump()) if declared else None,
         capacity=spec.admission.capacity,

@@ -180,10 +180,6 @@ def memory_needed(budget: Budget) -> MemoryNeeded | None:
     )
 
 
-WORST_FIRST = (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT, Verdict.UNKNOWN, Verdict.FITS)
-"""Verdicts in the order in which one of several counts."""
-
-
 def joined(low: Sequence[AcceleratorVerdict], high: Sequence[AcceleratorVerdict]) -> Iterator[AcceleratorVerdict]:
     """Join the verdicts of two releases: an accelerator on which they differ may or may not do."""
     for older, newer in zip(low, high, strict=True):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kvgate.budget import parse_patch
 from kvgate.rules.finding import Finding, Remedy, Rule, Scope, Severity, Words, any_one, do, words
 from kvgate.text.patterns import pattern
-from kvgate.vllm.given_settings import INVALID_SETTING, read_settings, with_whole_configs
+from kvgate.vllm.given_settings import INVALID_SETTING, Doubt, doubt_of, read_settings, with_whole_configs
 from kvgate.vllm.settings import MENTIONED
 from kvgate.vllm.values import UnusableValue, gibibytes
 from kvgate.vllm.variables import (
@@ -83,6 +83,8 @@ class ExtraArgs(Struct, frozen=True, kw_only=True):
     """Values by vLLM's names, as its parser types them."""
     known: Mapping[str, Any]
     """Values of the settings that the budget reads."""
+    doubt: Doubt = Doubt()
+    """Settings whose value kvgate does not know."""
     given: frozenset[str] = frozenset()
     """Names of all options that are written."""
     findings: tuple[Finding, ...] = ()
@@ -101,7 +103,7 @@ def read_extra_args(vllm: Vllm) -> ExtraArgs:
 
 @lru_cache(maxsize=1024)
 def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data_parallel_size: int) -> ExtraArgs:
-    from kvgate.vllm.arguments import Argument, located
+    from kvgate.vllm.arguments import Argument, Located, located
     from kvgate.vllm.contradictions import contradictions
     from kvgate.vllm.option_findings import problem_findings, repetitions
     from kvgate.vllm.options import newest_read
@@ -115,6 +117,8 @@ def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data
     values = with_whole_configs({name: option.value for name, option in line.given.items()})
     known, problems = read_settings(values)
     is_beyond = is_own_image or release > newest_read()
+    doubt = doubt_of(values, problems)
+    about_doubt = {finding.field: finding for finding in doubt.findings(problems)}
     refused = Severity.WARNING if is_beyond else Severity.ERROR
     found = [
         *problem_findings(line, is_beyond=is_beyond, is_stated=True),
@@ -122,6 +126,11 @@ def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data
         *(
             located(INVALID_SETTING, line.given[name], problem, "give a value that vLLM takes", severity=refused)
             for name, problem in problems.items()
+            if name in line.given and name not in doubt.words
+        ),
+        *(
+            Located(finding=each, path=line.given[name].path)
+            for name, each in about_doubt.items()
             if name in line.given
         ),
         *contradictions(line),
@@ -133,7 +142,7 @@ def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data
             found.append(located(SETTING_MOVES_MEMORY, option, *moves_memory(setting.flag)))
     findings = [replace(each.finding, field=each.path or "extra_args") for each in found]
     findings += [finding for word in arguments for finding in not_expanded(word.text, word.path)]
-    return ExtraArgs(values=values, known=known, given=line.names, findings=tuple(findings))
+    return ExtraArgs(values=values, known=known, doubt=doubt, given=line.names, findings=tuple(findings))
 
 
 class PodEnvironment(Struct, frozen=True, kw_only=True):

@@ -48,6 +48,7 @@ from kvgate.rules.host_memory import judge_pod
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.given_settings import (
     circumstances_of,
+    doubt_of,
     engine_settings,
     read_settings,
     stretches_length,
@@ -55,6 +56,7 @@ from kvgate.vllm.given_settings import (
     with_whole_configs,
 )
 from kvgate.vllm.overrides import overridden, shape_overrides
+from kvgate.vllm.parser_problems import OPTION_NOT_YET, OPTION_REMOVED, OPTION_VALUE
 from kvgate.vllm.settings import DECIDING, WHAT_IFS
 from kvgate.vllm.values import UnusableValue
 from kvgate.vllm.variables import ALLOW_LONG
@@ -62,6 +64,7 @@ from kvgate.vllm.variables import ALLOW_LONG
 _KEYS = DECIDING | {setting.name for setting in WHAT_IFS} | {"id", "revision", ALLOW_LONG}
 
 
+REFUSED_VALUES = (OPTION_VALUE, OPTION_NOT_YET, OPTION_REMOVED)
 ACCELERATOR_NOT_LISTED = Rule(
     id="AcceleratorNotListed",
     severities=(Severity.INFO,),
@@ -115,18 +118,21 @@ def assess_request(
     naming: Naming = option_name,
     models: PublishedModels = NO_MODELS,
     pod: PodMemory | None = None,
+    is_parsed: bool = False,
 ) -> Assessment:
     """Judge one what-if. Raise BadRequest with all problems at once.
 
     `is_whole`: vLLM is started with these values alone, so that the rest is its defaults. `naming` names the settings in findings.
     `models`: checkpoints that are known beside the catalogue. `pod`: memory of the host, where the values do not state it.
+    `is_parsed`: the values were read from a command line, so that vLLM's parser takes them.
     """
     request, findings = read_request(
-        values, guarantee=guarantee, workload=workload, is_whole=is_whole, naming=naming, models=models, pod=pod
-    )
+        values, guarantee=guarantee, workload=workload, is_whole=is_whole, naming=naming, models=models, pod=pod, is_parsed=is_parsed
+    )  # fmt: skip
     if request is None:
         of_pod = tuple(named(pod_findings(values, pod), naming))
-        verdict = Verdict.DOES_NOT_FIT if error_rules(of_pod) else Verdict.UNKNOWN
+        is_refused = any(each.rule in REFUSED_VALUES and each.severity is Severity.ERROR for each in findings)
+        verdict = Verdict.DOES_NOT_FIT if is_refused or error_rules(of_pod) else Verdict.UNKNOWN
         return Assessment(verdict=verdict, guarantee=guarantee, findings=(*findings, *of_pod))
     return assess.judge(replace(request, calibration=calibration), extra=findings, naming=naming)
 
@@ -140,10 +146,18 @@ def read_request(
     naming: Naming = option_name,
     models: PublishedModels = NO_MODELS,
     pod: PodMemory | None = None,
+    is_parsed: bool = False,
 ) -> tuple[BudgetRequest | None, tuple[Finding, ...]]:
     """Return the question that the values ask, and the findings about it. The question is None where a fact is missing."""
     values = with_whole_configs(values)
+    refused = {} if is_parsed else _refused(values)
+    certain = {name for name, finding in refused.items() if finding.severity is Severity.ERROR}
+    values = {name: value for name, value in values.items() if name not in certain}
     known, problems = read_settings(values)
+    doubt = doubt_of(values, problems)
+    kept = (finding for name, finding in refused.items() if name not in doubt.words)
+    about_values = (*kept, *doubt.findings(problems))
+    problems = {name: problem for name, problem in problems.items() if name not in doubt.words}
     if not problems and "model" not in known and "model_config" not in known:
         missing = "{model} and {model_config} are missing; give a Hugging Face id, or the model's config.json"
         problems["model"] = words(missing)
@@ -176,7 +190,7 @@ def read_request(
     about_model = (*model_findings, *gguf_findings, *class_findings, *draft_findings, *adapter_findings)
     about_capacity = conflicts(known.get("capacity", Capacity.PROFILED), values)
     facts_found = (*about_model, *accelerator_findings, *version_findings, *about_capacity)
-    findings = tuple(named((*facts_found, *_remarks(values, known)), naming))
+    findings = tuple(named((*about_values, *facts_found, *_remarks(values, known)), naming))
     if shape is None or accelerator is None or version_findings:
         return None, findings
     request = BudgetRequest(
@@ -185,6 +199,7 @@ def read_request(
         draft=draft,
         vllm_version=version,
         settings=engine_settings(known),
+        alternatives=tuple(engine_settings({**known, **each}) for each in doubt.combinations()),
         circumstances=circumstances_of(known),
         guarantee=guarantee,
         workload=workload,
@@ -197,6 +212,16 @@ def read_request(
         pod=pod or _stated_pod(known),
     )
     return request, findings
+
+
+def _refused(values: Mapping[str, Any]) -> dict[str, Finding]:
+    """Return what vLLM's parser refuses of values that nobody has read from a command line; nothing where the release is not known."""
+    version = values.get("vllm_version") or DEFAULT_VERSION
+    if not isinstance(version, str) or facts.look_up_version(version):
+        return {}
+    from kvgate.vllm.option_findings import refused_values
+
+    return refused_values(values, version, is_stated=bool(values.get("vllm_version")))
 
 
 def _stated_pod(known: Mapping[str, Any]) -> PodMemory:

@@ -1,6 +1,7 @@
 """Settings as they are given: typed values, the records of the budget that they become, and features without a formula."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice, product
 from typing import Any
 
 from msgspec import Struct
@@ -16,10 +17,10 @@ from kvgate.budget import (
 )
 from kvgate.budget.host_settings import HostSettings
 from kvgate.budget.versions import Release
-from kvgate.rules.finding import Rule, Scope, SettingName, Severity, Words, words
+from kvgate.rules.finding import Finding, Rule, Scope, SettingName, Severity, Words, do, words
 from kvgate.vllm.overrides import changes_length, shape_overrides
 from kvgate.vllm.settings import PARTS_OF_SPECULATION, SETTINGS, WHAT_IFS, Setting
-from kvgate.vllm.values import UnusableValue
+from kvgate.vllm.values import UnknownWord, UnusableValue
 from kvgate.vllm.variables import ALLOW_LONG
 
 _UNMODELLED = {setting.name: setting for setting in SETTINGS if setting.unmodelled}
@@ -65,6 +66,54 @@ def read_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, W
             message = "{setting} is {value}; {error}"
             problems[setting.name] = words(message, setting=SettingName(setting.name), value=shown, error=error)
     return known, problems
+
+
+VALUE_NOT_KNOWN = Rule(
+    id="ValueNotKnown",
+    severities=(Severity.WARNING,),
+    scope=Scope.COMMAND_LINE,
+    title="A setting or circumstance has a value that kvgate does not know.",
+    explanation="The rest is judged; the interval holds all values of the setting that kvgate knows.",
+)
+_MOST_COMBINATIONS = 24
+"""Answers that are computed for values that nobody knows; no question has more than two or three such settings."""
+
+
+class Doubt(Struct, frozen=True, kw_only=True):
+    """Settings with values that kvgate does not know, and what stands for them."""
+
+    words: Mapping[str, tuple[str, ...]] = {}
+    """Known values by the name of the setting; none for a circumstance, whose interval holds all of them where nothing is told."""
+
+    def combinations(self) -> Iterator[dict[str, Any]]:
+        """Yield typed values, in place of those that are not known; nothing where every value is known."""
+        names = [name for name, words in self.words.items() if words]
+        for chosen in islice(product(*(self.words[name] for name in names)), _MOST_COMBINATIONS if names else 0):
+            yield {name: _WHAT_IFS[name].read(word) for name, word in zip(names, chosen, strict=True)}
+
+    def findings(self, problems: Mapping[str, Words]) -> Iterator[Finding]:
+        """Name each value that is not known."""
+        for name in self.words:
+            message = words("{problem}; the interval holds all of these", problem=problems[name])
+            yield VALUE_NOT_KNOWN.finding(
+                name, message, do("leave {setting} out, or give one of them", setting=SettingName(name))
+            )
+
+
+def doubt_of(given: Mapping[str, Any], problems: Mapping[str, Words]) -> Doubt:
+    """Return the settings among `problems` whose value costs its own term only: unknown words, and all that tells a circumstance."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in problems:
+        if name in _CIRCUMSTANCES:
+            found[name] = ()
+            continue
+        try:
+            _WHAT_IFS[name].read(given[name])
+        except UnknownWord as error:
+            found[name] = error.names
+        except UnusableValue:
+            continue
+    return Doubt(words=found)
 
 
 def _in_order(given: Mapping[str, Any], among: Mapping[str, Setting]) -> list[Setting]:

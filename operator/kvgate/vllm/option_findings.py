@@ -1,15 +1,20 @@
 """Findings for words that vLLM's parser refuses: how bad they are, where they stand, and which are only unknown to kvgate."""
 
-from collections.abc import Collection, Iterator
+import json
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
-from kvgate.rules.finding import Rule, Scope, SettingName, Severity, words
-from kvgate.vllm.arguments import Located, Place, located, shown
-from kvgate.vllm.options import releases_read
-from kvgate.vllm.parser import CommandLine
+from kvgate.budget import parse_patch
+from kvgate.rules.finding import Finding, Rule, Scope, SettingName, Severity, words
+from kvgate.vllm.arguments import Argument, Located, Place, located, option_name, shown
+from kvgate.vllm.option_values import takes_no_value
+from kvgate.vllm.options import Option, Patch, newest_read, options, releases_read
+from kvgate.vllm.parser import CommandLine, parse_arguments
 from kvgate.vllm.parser_problems import (
     OPTION_NOT_YET,
+    OPTION_REMOVED,
     OPTION_UNKNOWN,
     OPTION_VALUE,
     PARSER_UNKNOWN,
@@ -45,6 +50,40 @@ def problem_findings(
             told = replace(found.finding, severity=Severity.WARNING).with_words(as_of, newest=releases_read()[-1])
             found = replace(found, finding=told)
         yield found
+
+
+_OF_VALUES = (OPTION_VALUE, OPTION_NOT_YET, OPTION_REMOVED)
+
+
+def refused_values(values: Mapping[str, Any], version: str, *, is_stated: bool) -> dict[str, Finding]:
+    """Return, by the setting, what vLLM's parser has against a value if the values stood on the command line of this release.
+
+    Left out are settings that are no options of vLLM, the model, and values that change nothing: null, false, the option's default.
+    """
+    release = parse_patch(version)
+    found: dict[str, Finding] = {}
+    for name, value in values.items():
+        option = options().get(option_name(name))
+        if option is None or name == "model" or value in (None, False, *option.defaults_in(newest_read())):
+            continue
+        line = parse_arguments(_as_words(option, value, release), release, is_literal=True)
+        for each in problem_findings(line, is_beyond=release > newest_read(), is_stated=is_stated):
+            if each.finding.rule in _OF_VALUES:
+                before, _, after = each.finding.message.partition(option.flag)
+                told = words("{before}{setting}{after}", before=before, setting=SettingName(name), after=after)
+                found[name] = replace(each.finding, field=name, words=told)
+    return found
+
+
+def _as_words(option: Option, value: Any, release: Patch) -> list[Argument]:
+    """Return the model, and the option as somebody would write it."""
+    if value is True and any(takes_no_value(kind) for kind in option.types_in(release)):
+        texts = []
+    elif isinstance(value, list | tuple):
+        texts = [str(each) for each in value]
+    else:
+        texts = [json.dumps(value) if isinstance(value, Mapping) else str(value)]
+    return [Argument(text=text, path="") for text in ("model", option.flag, *texts)]
 
 
 OPTION_REPEATED = Rule(

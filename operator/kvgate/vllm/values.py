@@ -19,6 +19,15 @@ class UnusableValue(ValueError):
     """A value of the wrong type or range; the message says what it must be."""
 
 
+class UnknownWord(UnusableValue):
+    """A word that is none of those that kvgate knows; a newer vLLM, or a plug-in, may take it."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__(f"it must be one of {', '.join(names)}")
+        self.names = names
+        """The words that kvgate knows."""
+
+
 class ValueProblems:
     """Problems of several readings, reported together: each reading may raise UnusableValue."""
 
@@ -63,7 +72,9 @@ def one_of(*names: str) -> Reader:
 
     def read(value: Any) -> str:
         if value not in names:
-            raise UnusableValue(f"it must be one of {', '.join(names)}")
+            raise (
+                UnknownWord(names) if isinstance(value, str) else UnusableValue(f"it must be one of {', '.join(names)}")
+            )
         return str(value)
 
     return read

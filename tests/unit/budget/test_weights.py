@@ -237,7 +237,9 @@ def expert_bytes(model: str, **settings: Any) -> int:
     ids=str,
 )
 def test_experts_are_padded_for_the_kernels_that_compute_them(
-    model: str, settings: dict[str, Any], is_padded: bool
+    model: str,
+    settings: dict[str, Any],
+    is_padded: bool,  # noqa: FBT001
 ) -> None:
     """FlashInfer's TRT-LLM kernels take steps of 128; they lack gelu, and a softmax whose shares are not normalised."""
     others = {**settings, "gpu": "H100-SXM-80GB", "moe_backend": "auto"}

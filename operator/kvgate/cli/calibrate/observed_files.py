@@ -104,7 +104,7 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
 
 def _budget(values: dict[str, Any]) -> Budget:
     try:
-        request, findings = read_request(values, is_whole=True)
+        request, findings = read_request(values, is_whole=True, is_parsed=True)
     except BadRequest as error:
         raise UnusableFile(f"{error}; options of the same name win over what the file says") from None
     missing = [f"{f.message}; {f.remediation}" for f in findings if f.severity is not Severity.INFO]

@@ -133,7 +133,7 @@ def explain(
         return
 
     from kvgate.cli.explain.report import answer
-    from kvgate.judge.on_accelerators import WORST_FIRST
+    from kvgate.judge.assess import WORST_FIRST
     from kvgate.judge.what_if import assess_request
 
     with _usage_errors():

@@ -99,6 +99,7 @@ def ask_budget(facts: EngineFacts, line: CommandLine, version: str) -> tuple[Ass
             calibration=facts.calibration,
             models=facts.models,
             pod=pod_of(engine),
+            is_parsed=True,
         )
         told = [*assessment.findings]
         if facts.judged_guarantee is Guarantee.STARTUP:

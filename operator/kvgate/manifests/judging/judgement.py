@@ -18,10 +18,11 @@ from kvgate.budget import (
 )
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.documents.written import Written
+from kvgate.judge.assess import WORST_FIRST
 from kvgate.judge.drafts import UNKNOWN_DRAFT
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.judge.models import UNKNOWN_MODEL
-from kvgate.judge.on_accelerators import WORST_FIRST, AcceleratorVerdict, joined, memory_needed, verdicts_on
+from kvgate.judge.on_accelerators import AcceleratorVerdict, joined, memory_needed, verdicts_on
 from kvgate.manifests.judging.engine_budget import OVERSUBSCRIBED, EngineFacts, host_names
 from kvgate.manifests.judging.gpus import TOO_FEW_GPUS, Pools, choose
 from kvgate.manifests.judging.model_names import ModelFound, Named, find_model
