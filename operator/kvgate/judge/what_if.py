@@ -150,14 +150,17 @@ def read_request(
 ) -> tuple[BudgetRequest | None, tuple[Finding, ...]]:
     """Return the question that the values ask, and the findings about it. The question is None where a fact is missing."""
     values = with_whole_configs(values)
-    refused = {} if is_parsed else _refused(values)
+    known, found = read_settings(values)
+    doubt = doubt_of(values, found)
+    problems = {name: problem for name, problem in found.items() if name not in doubt.words}
+    refused = {} if is_parsed or problems else _refused(values)
     certain = {name for name, finding in refused.items() if finding.severity is Severity.ERROR}
-    values = {name: value for name, value in values.items() if name not in certain}
-    known, problems = read_settings(values)
-    doubt = doubt_of(values, problems)
-    kept = (finding for name, finding in refused.items() if name not in doubt.words)
-    about_values = (*kept, *doubt.findings(problems))
-    problems = {name: problem for name, problem in problems.items() if name not in doubt.words}
+    known = {name: value for name, value in known.items() if name not in certain}
+    doubt = doubt.without(certain)
+    about_values = (
+        *(finding for name, finding in refused.items() if name not in doubt.words),
+        *doubt.findings(found),
+    )
     if not problems and "model" not in known and "model_config" not in known:
         missing = "{model} and {model_config} are missing; give a Hugging Face id, or the model's config.json"
         problems["model"] = words(missing)

@@ -1,6 +1,6 @@
 """Settings as they are given: typed values, the records of the budget that they become, and features without a formula."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice, product
 from typing import Any
 
@@ -84,6 +84,10 @@ class Doubt(Struct, frozen=True, kw_only=True):
 
     words: Mapping[str, tuple[str, ...]] = {}
     """Known values by the name of the setting; none for a circumstance, whose interval holds all of them where nothing is told."""
+
+    def without(self, names: Collection[str]) -> "Doubt":
+        """Return the same without settings that are judged otherwise."""
+        return Doubt(words={name: words for name, words in self.words.items() if name not in names})
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """Yield typed values, in place of those that are not known; nothing where every value is known."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from msgspec.structs import replace
@@ -82,6 +83,7 @@ def _as_words(option: Option, value: Any, release: Patch) -> list[Argument]:
     elif isinstance(value, list | tuple):
         texts = [str(each) for each in value]
     else:
+        value = float(value) if isinstance(value, Fraction) else value
         texts = [json.dumps(value) if isinstance(value, Mapping) else str(value)]
     return [Argument(text=text, path="") for text in ("model", option.flag, *texts)]
 

@@ -6,6 +6,7 @@ import pytest
 
 from kvgate.budget.answer import Budget
 from kvgate.judge.what_if import assess_request
+from kvgate.rules.finding import Severity
 
 NANO = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
 GRANITE = "ibm-granite/granite-4.0-h-small"
@@ -77,8 +78,8 @@ def test_a_request_holds_one_state_for_every_block(max_model_len: int, states: i
     assert {group.spec.blocks(budget.kv_cache.reach) for group in budget.kv_cache.groups} == {states}
 
 
-def test_releases_that_no_longer_have_the_mode_give_no_verdict() -> None:
-    assert (
-        "mamba_cache_mode all, which this release refuses"
-        in budget_of(NANO, "0.32.0", mamba_cache_mode="all").unmodelled
+def test_releases_that_no_longer_have_the_mode_refuse_it() -> None:
+    answer = assess_request(
+        {"model": NANO, "gpu": "H100-SXM-80GB", "vllm_version": "0.32.0", "mamba_cache_mode": "all"}
     )
+    assert {each.rule.id for each in answer.findings if each.severity is Severity.ERROR} == {"OptionValue"}

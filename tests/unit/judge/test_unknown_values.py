@@ -120,7 +120,6 @@ def test_a_number_that_is_none_is_a_bad_request() -> None:
         ({"safetensors_load_strategy": "slowly"}, "OptionValue"),
         ({"swap_space": 4.5}, "OptionRemoved"),
         ({"performance_mode": "throughput", "vllm_version": "0.16.0"}, "OptionNotYet"),
-        ({"compilation_config": "{", "vllm_version": "0.16.0"}, "OptionValue"),
     ],
     ids=str,
 )

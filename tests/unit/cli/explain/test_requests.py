@@ -179,8 +179,9 @@ def test_features_that_are_switched_off_are_not_used() -> None:
         ({"pipeline_parallel_size": 1024}, "1024 stages"),
         ({"max_model_len": 50000}, "above the 40960 tokens"),
         ({"gpu": "T4", "kv_cache_dtype": "fp8"}, "compute capability"),
-        ({"kv_cache_dtype": "fp7"}, "kv_cache_dtype fp7: this vLLM release does not have it"),
-        ({"vllm_version": "0.9.0", "kv_cache_dtype": "int8_per_token_head"}, "this vLLM release does not have it"),
+        ({"kv_cache_dtype": "fp7"}, "kv_cache_dtype is 'fp7'; vLLM does not start"),
+        ({"vllm_version": "0.9.0", "kv_cache_dtype": "int8_per_token_head"}, "kv_cache_dtype is 'int8_per_token_head'"),
+        ({"dtype": "int8"}, "dtype is 'int8'; vLLM does not start"),
     ],
 )
 def test_what_vllm_refuses_does_not_fit(changes: dict[str, Any], words: str) -> None:
@@ -192,7 +193,7 @@ def test_what_vllm_refuses_does_not_fit(changes: dict[str, Any], words: str) -> 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("model", 3), ("model_config", "text"), ("gpu", ""), ("gpu_memory_bytes", -1), ("gpu_memory_bytes", 1.5), ("dtype", "int8"),
+        ("model", 3), ("model_config", "text"), ("gpu", ""), ("gpu_memory_bytes", -1), ("gpu_memory_bytes", 1.5),
         ("tensor_parallel_size", 0), ("tensor_parallel_size", True), ("tensor_parallel_size", "2.5"), ("pipeline_parallel_size", 10**9),
         ("gpu_memory_utilization", 0), ("gpu_memory_utilization", 1.5), ("gpu_memory_utilization", "0,9"), ("gpu_memory_utilization", True),
         ("max_model_len", 0), ("max_model_len", -2), ("max_model_len", "32kk"), ("max_model_len", "1.5K"), ("max_model_len", "9" * 5000),
