@@ -338,9 +338,8 @@ def _weights(
         pads_experts=pads_experts,
     )
     ratio = checkpoint_ratio(shape)
-    ends = 0
-    if with_drafts and stage[1] == len(shape.layers) and not shape.pools:
-        ends = own_ends_bytes(shape, parallelism, shares_head=accounting.mtp_shares_head)
+    has_ends = with_drafts and stage[1] == len(shape.layers) and not shape.pools
+    ends = own_ends_bytes(shape, parallelism, shares_head=accounting.mtp_shares_head) if has_ends else 0
     loaded_bytes = int(weights.loaded_bytes * ratio) + ends
     scaled_bytes = abs(loaded_bytes - ends - weights.loaded_bytes)
     margin = _weights_margin(shape, loaded_bytes) + fitted.SCALED_SHARE.of(scaled_bytes).high
@@ -413,13 +412,12 @@ def _holds_drafts(asked: EngineSettings) -> bool:
 
 def weights_of(shape: ModelShape, request: BudgetRequest, accounting: Accounting, stage: tuple[int, int]) -> Weights:
     """Return the weights of a shape, or of a part of one, as the request's engine loads them."""
-    asked = request.settings
     return rank_weights(
         shape,
-        asked.parallelism,
+        request.settings.parallelism,
         stage,
         unsplit_large_blocks=accounting.unsplit_large_blocks,
         compute_capability=kernels_capability(shape, request.accelerator.compute_capability, accounting),
-        with_drafts=_holds_drafts(asked),
-        pads_experts=pads_plain_experts(accounting, asked.parallelism, asked.lora, asked.moe_backend),
+        with_drafts=_holds_drafts(request.settings),
+        pads_experts=pads_plain_experts(accounting, request.settings),
     )

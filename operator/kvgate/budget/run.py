@@ -49,10 +49,12 @@ _TRTLLM_OR_AUTO = ("auto", "flashinfer_trtllm", "humming", "marlin")
 """Values of --moe-backend with which plain experts may run on FlashInfer's TRT-LLM kernels; two name kernels of other formats."""
 
 
-def pads_plain_experts(accounting: Accounting, parallelism: Parallelism, lora: LoraSettings, moe_backend: str) -> bool:
+def pads_plain_experts(accounting: Accounting, asked: "EngineSettings | Run") -> bool:
     """Return whether those kernels are chosen on Blackwell (0.24 to 0.33, `select_unquantized_moe_backend`): not beside adapters, which
     need widths that fit, nor where experts are balanced."""
-    is_chosen = moe_backend in _TRTLLM_OR_AUTO and not lora.enabled and not parallelism.balances_experts
+    is_chosen = (
+        asked.moe_backend in _TRTLLM_OR_AUTO and not asked.lora.enabled and not asked.parallelism.balances_experts
+    )
     return accounting.pads_experts and is_chosen
 
 
@@ -100,7 +102,7 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def pads_experts(self) -> bool:
         """True where FlashInfer's TRT-LLM kernels compute plain experts, if their activation suits (`pads_plain_experts`)."""
-        return pads_plain_experts(self.accounting, self.parallelism, self.lora, self.moe_backend)
+        return pads_plain_experts(self.accounting, self)
 
     @property
     def num_layers(self) -> int:

@@ -15,7 +15,6 @@ from kvgate import catalogue
 from kvgate.api import field_path
 from kvgate.budget import (
     NOTHING_OBSERVED,
-    Accelerator,
     AdjustLimits,
     Adjustment,
     Alternative,
@@ -42,12 +41,12 @@ from kvgate.judge.drafts import own_layers
 from kvgate.judge.facts import Facts
 from kvgate.judge.passed_through import NO_EXTRA_ARGS, ExtraArgs, PodEnvironment, read_environment, read_extra_args
 from kvgate.judge.pinning import conflicts, pinned_option, unpinned_where_hopeless
-from kvgate.judge.pods import pod_of, told_by_rendering
+from kvgate.judge.pods import pod_of, sharing_findings, told_by_rendering
 from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
 from kvgate.rules.host_memory import judge_pod
-from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, measured_beside_others, sharing_agrees
+from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED
 from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.given_settings import circumstances_of, engine_settings, stretches_length, unmodelled_kinds
@@ -190,7 +189,7 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
             skip_reason=skip_reason,
         )
         return
-    findings += tuple(named(_sharing(spec, facts.accelerator), field_name))
+    findings += tuple(named(sharing_findings(spec, facts.accelerator), field_name))
     request = _with_chosen_sequences(_request(spec, facts, extra, environment), spec)
     judged = judge(request, extra=findings, naming=field_name)
     about_bytes = is_about_bytes(judged)
@@ -224,18 +223,6 @@ def _as_admitted(assessment: Assessment) -> Assessment:
         return assessment
     budget, findings = unpinned_where_hopeless(assessment.budget, assessment.findings)
     return replace(assessment, budget=budget, findings=tuple(named(findings, field_name)))
-
-
-def _sharing(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Iterator[Finding]:
-    """Hold spec.accelerator.sharedBy against the nodes that the pod selects."""
-    asked, labels = spec.accelerator, (spec.template.node_selector or {}).items()
-    is_divided = asked.claim == "GpuMemory"
-    yield from sharing_agrees(
-        asked.shared_by, accelerator, labels, num_gpus=spec.vllm.num_gpus, by_replicas=not is_divided
-    )
-    is_measured = spec.admission.capacity == "Profiled" and spec.vllm.kv_cache_memory_bytes is None
-    if asked.shared_by > 1 and is_measured and not is_divided:
-        yield measured_beside_others(asked.shared_by, spec.replicas)
 
 
 def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> Effective:
@@ -298,7 +285,7 @@ def _over_alternatives(request: BudgetRequest, *, extra: tuple[Finding, ...], na
         judge(replace(request, settings=settings, alternatives=()), extra=extra, naming=naming)
         for settings in request.alternatives
     ]
-    worst = min(answers, key=lambda answer: (WORST_FIRST.index(answer.verdict), _fewest_blocks(answer)))
+    worst = min(answers, key=lambda answer: (WORST_FIRST.index(answer.verdict), answer.figures.num_blocks or 0))
     verdicts = {answer.verdict for answer in answers}
     in_all = [finding for finding in worst.findings if all(finding in answer.findings for answer in answers)]
     return replace(
@@ -311,11 +298,6 @@ def _over_alternatives(request: BudgetRequest, *, extra: tuple[Finding, ...], na
 
 WORST_FIRST = (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT, Verdict.UNKNOWN, Verdict.FITS)
 """Verdicts in the order in which one of several counts."""
-
-
-def _fewest_blocks(answer: Assessment) -> int:
-    usable = answer.budget.usable_blocks if answer.budget else None
-    return usable.expected if usable else 0
 
 
 @lru_cache(maxsize=256)

@@ -86,7 +86,7 @@ def test_gemma_4_26b_has_a_dense_block_beside_its_experts() -> None:
     assert {layer.mlps for layer in shape.layers} == {
         (
             DenseMlp(intermediate_size=2112),
-            SparseMlp(num_experts=128, num_experts_per_token=8, intermediate_size=704),
+            SparseMlp(num_experts=128, num_experts_per_token=8, intermediate_size=704, suits_trtllm=False),
         )
     }
 
