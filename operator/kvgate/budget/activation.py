@@ -11,7 +11,6 @@ from kvgate.budget.layer_activation import (
     encoder_profile,
     layer_bytes,
     unpacked_bytes,
-    unproven_bytes,
     workspace_bytes,
 )
 from kvgate.budget.run import EMBEDDING_BY_LAYER, Run
@@ -144,9 +143,9 @@ def _peak_activation(run: Run) -> Term:
     A warm compile cache is the low end and a cold one the high end, unless it is known; the release decides which of them is expected.
     """
     parts = parts_of(run)
-    margin, encoder, expected = _margin(run), parts.encoder, parts.expected_bytes
-    low = max(0, parts.warm_bytes - margin - unproven_bytes(run) - (encoder.peak_bytes - encoder.least_bytes))
-    high = max(parts.cold_bytes, encoder.worst_bytes + parts.kept_bytes) + margin + unpacked_bytes(run)
+    errors, encoder, expected = _errors(run), parts.encoder, parts.expected_bytes
+    low = _least_bytes(run)
+    high = max(parts.cold_bytes, encoder.worst_bytes + parts.kept_bytes) + errors.sum_bytes + unpacked_bytes(run)
     return Term(
         name="peak_activation",
         amount=Interval(low=min(low, expected), expected=expected, high=max(high, expected)),
@@ -188,14 +187,46 @@ def facts_of(run: Run) -> tuple[Fact, ...]:
     return (OLDER_ENGINE, *facts) if run.accounting.has_both_engines and not run.accounting.v1_engine else facts
 
 
-def _margin(run: Run) -> int:
-    """Return the error of the formulas: at most half a hidden state per token for the layers of a dense model, more for experts."""
-    margin = fitted.ACTIVATION_ERROR.interval.high + fitted.LAYER_ERROR.of(run.token_bytes).high
+class _Errors(Struct, frozen=True, kw_only=True):
+    """Errors of the formulas in bytes, by the step that each belongs to."""
+
+    whole_bytes: int
+    layer_bytes: int
+    """At most half a hidden state per token for the layers of a dense model."""
+    sampler_bytes: int = 0
+    workspace_bytes: int = 0
+
+    @property
+    def sum_bytes(self) -> int:
+        return self.whole_bytes + self.layer_bytes + self.sampler_bytes + self.workspace_bytes
+
+
+def _errors(run: Run) -> _Errors:
+    """Return the errors of a dense model's formulas, and those that experts, drafts and 32-bit elements add."""
+    whole, sampler, workspace = fitted.ACTIVATION_ERROR.interval.high, 0, 0
+    layer = fitted.LAYER_ERROR.of(run.token_bytes).high
     if run.is_sparse:
-        margin += fitted.EXPERTS_ERROR.interval.high + fitted.WORKSPACE_ERROR.of(workspace_bytes(run)).high
+        whole += fitted.EXPERTS_ERROR.interval.high
+        workspace = fitted.WORKSPACE_ERROR.of(workspace_bytes(run)).high
     if run.draft_tokens:
-        margin += fitted.DRAFT_ERROR.interval.high + fitted.DRAFT_ROWS_ERROR.of(run.logits_bytes).high
-    return margin + (fitted.FLOAT32_ERROR.of(run.token_bytes).high if run.element_bytes == FLOAT32_BYTES else 0)
+        whole += fitted.DRAFT_ERROR.interval.high
+        sampler = fitted.DRAFT_ROWS_ERROR.of(run.logits_bytes).high
+    if run.element_bytes == FLOAT32_BYTES:
+        layer += fitted.FLOAT32_ERROR.of(run.token_bytes).high
+    return _Errors(whole_bytes=whole, layer_bytes=layer, sampler_bytes=sampler, workspace_bytes=workspace)
+
+
+def _least_bytes(run: Run) -> int:
+    """Return the least peak: each step at its own least, and then the highest of them.
+
+    The error of a step that does not decide takes nothing off, so that a smaller batch never has a higher least peak.
+    """
+    if run.parallelism.data > 1:
+        run = replace(run, gathers_tokens=False)
+    parts, errors = parts_of(run), _errors(run)
+    layer, sampler = parts.layer_bytes - errors.layer_bytes, parts.least_sampler_bytes - errors.sampler_bytes
+    text = parts.encoder.kept_bytes + parts.workspace_bytes - errors.workspace_bytes + max(layer, sampler)
+    return max(0, max(parts.encoder.least_bytes, text) + parts.kept_bytes - errors.whole_bytes)
 
 
 def compilation(run: Run) -> Compilation:

@@ -62,12 +62,12 @@ def _feed_forward_bytes(layer: LayerShape, run: Run) -> int:
 
 def _expert_tokens(run: Run) -> int:
     """Tokens that reach the experts of a rank: data-parallel ranks gather the tokens of all of them (0.33, `AgRsAll2AllManager`)."""
-    return run.max_num_batched_tokens * run.parallelism.data
+    return run.max_num_batched_tokens * (run.parallelism.data if run.gathers_tokens else 1)
 
 
 def _gathered_elements(run: Run) -> int:
     """Elements of the gathered hidden states and of the experts' outputs before they are scattered; by rule, no start is known."""
-    return 2 * _expert_tokens(run) * run.shape.hidden_size if run.parallelism.data > 1 else 0
+    return 2 * _expert_tokens(run) * run.shape.hidden_size if run.parallelism.data > 1 and run.gathers_tokens else 0
 
 
 def unpacked_bytes(run: Run) -> int:
@@ -146,14 +146,6 @@ def _gathered_bytes(mixer: CompressedAttention, run: Run) -> int:
     context = states + mixer.sliding_window + run.max_num_batched_tokens
     picked = round_up((mixer.index_topk if mixer.ratio else 0) + mixer.sliding_window, 128)
     return GATHERED_REQUESTS * context * mixer.head_dim * run.element_bytes + 4 * run.max_num_batched_tokens * picked
-
-
-def unproven_bytes(run: Run) -> int:
-    """Return what the tokens of other data-parallel ranks add by rule; no start has shown it, so the low end goes without."""
-    others = run.parallelism.data - 1
-    if not others or not run.is_sparse:
-        return 0
-    return workspace_bytes(run) * others // run.parallelism.data + _gathered_elements(run) * run.element_bytes
 
 
 def loaded_buffer_bytes(run: Run) -> int:

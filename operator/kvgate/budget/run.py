@@ -94,6 +94,8 @@ class Run(Struct, frozen=True, kw_only=True):
     lora: LoraSettings = NO_LORA
     offload: OffloadSettings = NO_OFFLOAD
     circumstances: Circumstances = NOTHING_TOLD
+    gathers_tokens: bool = True
+    """False where only a rank's own tokens are to count: no start has shown what those of other data-parallel ranks add."""
     moe_backend: str = "auto"
     """Kernels of the experts that the user requests."""
     fuses_kernels: bool = True
