@@ -16,7 +16,7 @@ A guess stays as it is, and so does a constant without a reading, which must say
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from accuracy.readings import Reading, constants
@@ -54,7 +54,7 @@ def derive(readings: Iterable[Reading]) -> dict[str, Derived]:
         usable = [reading for reading in by_name.get(name, []) if earlier.issuperset(reading.others)]
         values = {} if constant.is_guess else _values(_best(usable), found)
         if values and (len(values) >= MIN_SOURCES or not usable[0].is_error):
-            found[name] = _derived(values, constant, is_error=usable[0].is_error)
+            found[name] = _including(_derived(values, constant, is_error=usable[0].is_error), constant, found)
         earlier.add(name)
     return found
 
@@ -100,6 +100,15 @@ def _derived(values: Mapping[str, Sequence[tuple[str, float]]], constant: Fitted
     interval = _error(by_source, constant) if is_error else _interval(by_source, constant)
     starts = tuple(sorted(name for group in values.values() for name, _ in group))
     return Derived(interval=interval, starts=starts, sources=len(values))
+
+
+def _including(derived: Derived, constant: Fitted, found: Mapping[str, Derived]) -> Derived:
+    """Return the constant with no end below that of the memory which it includes; few logs may show less of it by chance."""
+    if not constant.includes:
+        return derived
+    one, other = derived.interval, _now(constant.includes, found)
+    low, expected, high = max(one.low, other.low), max(one.expected, other.expected), max(one.high, other.high)
+    return replace(derived, interval=Interval(low=low, expected=expected, high=high))
 
 
 def _interval(by_source: Sequence[Sequence[float]], constant: Fitted) -> Interval:

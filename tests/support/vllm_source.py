@@ -209,7 +209,74 @@ class Stats:
         self.failed = self._counter_cls(name=FAILED, documentation="of vllm:others")
 """
 
+ATTENTION = """
+class Attention:
+    def __init__(self, num_heads, cache_config=None, attn_type="decoder"):
+        pass
+
+
+class WindowAttention(Attention):
+    def __init__(self, window, cache_config=None):
+        super().__init__(1, cache_config=cache_config)
+"""
+
+MODELS = """
+from vllm.model_executor.layers.attention.attention import Attention, WindowAttention
+
+
+class Plain:
+    def __init__(self, config, cache_config=None):
+        if config.rotates:
+            self.attn = Attention(config.heads)
+        elif config.slides:
+            self.attn = WindowAttention(config.window, cache_config)
+        else:
+            self.attn = Attention(config.heads, cache_config=cache_config)
+
+
+class A:
+    def __init__(self, vllm_config):
+        cache_config = vllm_config.cache_config
+        self.layers = make_layers(2, lambda: Plain(vllm_config.config, cache_config=cache_config))
+
+
+class Encoder:
+    def __init__(self):
+        self.attn = Attention(1, attn_type=AttentionType.ENCODER_ONLY)
+
+
+class Whole:
+    def __init__(self, config, cache_config=None):
+        kind = WindowAttention if config.slides else Attention
+        self.attn = kind(config.heads, cache_config)
+
+
+class B:
+    def __init__(self, vllm_config):
+        self.encoder = Encoder()
+        if vllm_config.drafts:
+            self.layer = Whole(vllm_config.config)
+        else:
+            self.layer = Whole(vllm_config.config, None)
+
+
+class _Layer(Whole):
+    pass
+
+
+class C:
+    layer_type = _Layer
+
+    def __init__(self, vllm_config):
+        self.layer = self.layer_type(vllm_config.config, cache_config=vllm_config.cache_config)
+        self.text = init_model(vllm_config, architectures=["AForCausalLM"])
+"""
+
 FILES = {
+    "vllm/model_executor/layers/attention/attention.py": ATTENTION,
+    "vllm/model_executor/models/a.py": MODELS,
+    "vllm/model_executor/models/b.py": "from vllm.model_executor.models.a import B\n",
+    "vllm/model_executor/models/c.py": "from vllm.model_executor.models.a import C\n",
     "vllm/distributed/kv_transfer/offloading.py": CONNECTOR,
     "vllm/config/__init__.py": "from vllm.config.cache import CacheConfig, ModelConfig\n",
     "vllm/config/cache.py": CONFIG,

@@ -111,6 +111,16 @@ def test_few_sources_cannot_say_how_wrong_a_formula_may_be() -> None:
     assert "WEIGHTS_ERROR" not in derive(found)
 
 
+def test_no_end_is_below_that_of_the_memory_which_a_constant_includes() -> None:
+    """Three logs may show less of the whole by chance than many show of its part."""
+    part = [new_reading(str(index), value) for index, value in enumerate((0.1, 0.4))]
+    whole = [new_reading(source, 0.2, constant="KERNELS_AND_GRAPHS_SMALL") for source in "abc"]
+    alone, found = derive(whole)["KERNELS_AND_GRAPHS_SMALL"].interval, derive([*part, *whole])
+    assert in_gib(alone) == [0.1, 0.2, 0.3]
+    assert found["KERNELS"].interval.high > alone.high
+    assert in_gib(found["KERNELS_AND_GRAPHS_SMALL"].interval) == [0.1, 0.25, in_gib(found["KERNELS"].interval)[2]]
+
+
 def test_a_guess_stays_as_it_is() -> None:
     guess = next(name for name, constant in constants().items() if constant.is_guess)
     assert guess not in derive([new_reading("a", 1.0, constant=guess)])

@@ -117,6 +117,7 @@ def known() -> words.Known:
     from kvgate.budget.kv_cache_dtype import formats_known
     from kvgate.budget.request import EngineSettings
     from kvgate.hf_config.architectures import classes_read
+    from kvgate.hf_config.attention import TESTS_OF_CLASSES
     from kvgate.vllm.metric_names import SCRAPED_NAMES
 
     return words.Known(
@@ -124,6 +125,7 @@ def known() -> words.Known:
         metrics=frozenset(name.removeprefix("vllm:") for name in SCRAPED_NAMES),
         kv_cache_dtypes=formats_known(),
         devices=DEVICES.keys(),
+        tests={(name, test) for name, tests in TESTS_OF_CLASSES.items() for test in tests},
         settings=frozenset(field.name for field in fields(EngineSettings)),
     )
 

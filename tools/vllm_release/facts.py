@@ -1,4 +1,4 @@
-"""Facts of one release of vLLM beside its options: model classes, parsers, metrics, KV cache dtypes, batch limits."""
+"""Facts of one release of vLLM beside its options: model classes, parsers, metrics, KV cache dtypes and who takes them, batch limits."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from vllm_release.hints import last_name, literal_values
 from vllm_release.options import OptionFacts, read_options
+from vllm_release.plain_caches import read_plain_caches
 from vllm_release.reading import Reading
 from vllm_release.source import NotRead, Source
 from vllm_release.values import Frame, Unread
@@ -54,6 +55,8 @@ class ReleaseFacts:
     metrics: Mapping[str, str]
     """Kinds by the names that a scrape shows, without `vllm:` and the suffixes of a histogram."""
     kv_cache_dtypes: tuple[str, ...]
+    plain_caches: frozenset[tuple[str, str]]
+    """(model class, condition in its source) of layers that keep the model's dtype; empty: always."""
     batch_tiers: tuple[BatchTier, ...]
     """Largest first; the last one is of all other devices."""
 
@@ -67,6 +70,7 @@ def read_release(source: Source) -> ReleaseFacts:
         model_classes=_names(source, REGISTRY, "_VLLM_MODELS"),
         metrics=dict(sorted(_metrics(source))),
         kv_cache_dtypes=_kv_cache_dtypes(source),
+        plain_caches=read_plain_caches(source),
         batch_tiers=_batch_tiers(source),
     )
 

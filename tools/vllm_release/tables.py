@@ -171,6 +171,8 @@ class Tables:
     """By (name, kind)."""
     kv_cache_dtypes: Mapping[str, Span]
     """Spans of minor releases."""
+    plain_caches: Mapping[tuple[str, str], Span]
+    """By (model class, condition); spans of minor releases."""
     batch_tiers: History
     """[minor release, tiers]."""
 
@@ -191,9 +193,10 @@ def put_release(tables: Tables, facts: ReleaseFacts) -> Tables:
     minors = list(dict.fromkeys(minor(release) for release in releases))
     of_minor = minor(version)
     is_last_of_minor = not any(minor(each) == of_minor and _numbers(each) > _numbers(version) for each in releases)
-    dtypes, tiers = tables.kv_cache_dtypes, tables.batch_tiers
+    dtypes, plain, tiers = tables.kv_cache_dtypes, tables.plain_caches, tables.batch_tiers
     if is_last_of_minor:
         dtypes = put_names(dtypes, facts.kv_cache_dtypes, of_minor, minors)
+        plain = put_names(plain, facts.plain_caches, of_minor, minors)  # type: ignore[arg-type]
         tiers = put_value(tiers, Span(minors[0]), facts.batch_tiers, of_minor, minors, absent=())
     return Tables(
         about={**tables.about, "releases": releases},
@@ -205,6 +208,7 @@ def put_release(tables: Tables, facts: ReleaseFacts) -> Tables:
         model_classes=put_names(tables.model_classes, facts.model_classes, version, releases),
         metrics=put_names(tables.metrics, list(facts.metrics.items()), version, releases),  # type: ignore[arg-type]
         kv_cache_dtypes=dtypes,
+        plain_caches=plain,  # type: ignore[arg-type]
         batch_tiers=tiers,
     )
 
@@ -219,6 +223,7 @@ def facts_of(tables: Tables, release: str) -> ReleaseFacts:
         model_classes=frozenset(_held(tables.model_classes, release, releases)),
         metrics=dict(_held(tables.metrics, release, releases)),
         kv_cache_dtypes=tuple(_held(tables.kv_cache_dtypes, of_minor, tables.minors)),
+        plain_caches=frozenset(_held(tables.plain_caches, of_minor, tables.minors)),
         batch_tiers=value_at(tables.batch_tiers, of_minor, tables.minors, absent=()),
     )
 
@@ -241,6 +246,7 @@ def read_tables() -> Tables:
         model_classes={name: Span(since, gone or None) for name, _, since, _, gone in _rows(MODEL_CLASSES)},
         metrics={(name, kind): Span(since, gone or None) for name, kind, since, gone in _rows(METRICS)},  # type: ignore[misc]
         kv_cache_dtypes={name: Span(since, gone) for name, since, gone in constants["KV_CACHE_DTYPES"]},
+        plain_caches={(name, test): Span(since, gone) for name, test, since, gone in constants["PLAIN_CACHES"]},
         batch_tiers=[[since, tuple(BatchTier(*tier) for tier in tiers)] for since, tiers in constants["BATCH_TIERS"]],
     )
 
@@ -293,11 +299,15 @@ def budget_text(tables: Tables) -> str:
     """A Python module: the budget reads no files."""
     dtypes = sorted(tables.kv_cache_dtypes.items(), key=lambda item: (item[1].since, item[0]))
     lines = [f"    ({json.dumps(name)}, {span.since}, {span.removed_in}),\n" for name, span in dtypes]
+    plain = [
+        f"    ({json.dumps(name)}, {json.dumps(test)}, {span.since}, {span.removed_in}),\n"
+        for (name, test), span in sorted(tables.plain_caches.items())
+    ]
     tiers = []
     for since, of_release in tables.batch_tiers:
         rows = "".join(f"        {_tier(tier)},\n" for tier in of_release)
         tiers.append(f"    ({since}, (\n{rows}    )),\n" if of_release else f"    ({since}, ()),\n")
-    return _BUDGET_TEXT.format(dtypes="".join(lines), tiers="".join(tiers))
+    return _BUDGET_TEXT.format(dtypes="".join(lines), plain="".join(plain), tiers="".join(tiers))
 
 
 def _tier(tier: BatchTier) -> str:
@@ -328,12 +338,17 @@ _METRICS_HEAD = """\
 name,kind,since,removed_in
 """
 _BUDGET_TEXT = '''\
-"""KV cache dtypes and batch limits of each release of vLLM, by its source. Written by `make vllm-release`."""
+"""KV cache dtypes, who takes them, and batch limits of each release of vLLM, by its source. Written by `make vllm-release`."""
 
 # fmt: off
 KV_CACHE_DTYPES: tuple[tuple[str, tuple[int, int], tuple[int, int] | None], ...] = (
 {dtypes})
 """(value of --kv-cache-dtype, first minor release with it, first one without it again)."""
+
+PLAIN_CACHES: tuple[tuple[str, str, tuple[int, int], tuple[int, int] | None], ...] = (
+{plain})
+"""(model class, tests in its source, first minor release, first one without it again): where the tests hold, or where there are none, the
+class builds attention layers without `cache_config`."""
 
 BATCH_TIERS: tuple[tuple[tuple[int, int], tuple[tuple[int, int, int, tuple[str, ...]], ...]], ...] = (
 {tiers})

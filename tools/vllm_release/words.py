@@ -25,6 +25,8 @@ class Known:
     """Those that have a formula."""
     devices: Collection[str]
     """Those that batch limits may leave out."""
+    tests: Collection[tuple[str, str]]
+    """(model class, tests in its source) that a reader of the class decides."""
     settings: Collection[str]
     """Options that decide memory, by vLLM's names."""
 
@@ -39,6 +41,10 @@ def changes(before: ReleaseFacts, after: ReleaseFacts, known: Known) -> Iterator
     )
     yield from _section("Metrics", _came_and_went(before.metrics, after.metrics))
     yield from _section("KV cache dtypes", _came_and_went(before.kv_cache_dtypes, after.kv_cache_dtypes))
+    plain = (
+        [f"{name}{f' where {test}' if test else ''}" for name, test in each.plain_caches] for each in (before, after)
+    )
+    yield from _section("Classes whose layers ignore the KV cache dtype", _came_and_went(*plain))
     if before.batch_tiers != after.batch_tiers:
         yield from _section("Batch limits", (f"{_tiers(before.batch_tiers)} → {_tiers(after.batch_tiers)}",))
 
@@ -57,6 +63,12 @@ def to_look_at(
     yield from (
         f"KV cache dtype {name} has no formula: add one to budget/kv_cache_dtype.py, or it is Unknown"
         for name in sorted(new_dtypes)
+    )
+    undecided = {row for row in after.plain_caches - before.plain_caches - set(known.tests) if all(row)}
+    yield from (
+        f"{name} ignores the KV cache dtype where {test}: say in hf_config/attention.py which configs those are"
+        for name, test in sorted(undecided)
+        if name in known.model_classes
     )
     gone = set(before.metrics) - set(after.metrics)
     yield from (

@@ -241,6 +241,14 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where CUDA graphs are captured with adapters and without (`cudagraph_specialize_lora`)."""
     kv_cache_dtypes: frozenset[str] = frozenset()
     """Values of --kv-cache-dtype that the parser accepts."""
+    layers_state_cache_dtype: bool = False
+    """True where every layer states the dtype of its cache (0.11.1, `GPUModelRunner.get_kv_cache_spec`; 0.11.0 has one for all)."""
+    plain_caches: frozenset[tuple[str, str]] = frozenset()
+    """(model class, tests in its source) of layers that keep the model's dtype: where the tests hold, the class builds them without
+    `cache_config`, and `Attention.__init__` takes `auto`."""
+    shares_indices: bool = False
+    """True where a layer of sparse MLA that takes the choice of another one builds no indexer (0.24.0, `DeepseekV2MLAAttention`; 0.21 to
+    0.23 build it and do not run it, and 0.20 runs it)."""
     shrinks_to_fewest_blocks: bool = False
     """True where a rank with room for more blocks than the fewest of all ranks gives the rest back (`get_kv_cache_configs`); before 0.12
     it keeps all bytes that `--kv-cache-memory-bytes` gives it."""

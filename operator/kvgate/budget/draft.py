@@ -119,6 +119,16 @@ _SHARED_HEAD = frozenset({
 """Classes whose layers of multi-token prediction are built with a `SharedHead`, which holds a head for each layer."""
 
 
+MTP_CLASSES = {
+    "Exaone4_5_ForConditionalGeneration": "Exaone4_5_MTP",
+    "ExaoneMoEForCausalLM": "ExaoneMoeMTP",
+    "ExaoneMoeForCausalLM": "ExaoneMoeMTP",
+    "MiMoV2FlashForCausalLM": "MiMoV2MTPModel",
+}
+"""Model class → the class of its layers of multi-token prediction, where that one ignores the cache's dtype (0.31,
+`SpeculativeConfig.hf_config_override`)."""
+
+
 def own_ends_bytes(shape: ModelShape, parallelism: Parallelism, *, shares_head: bool) -> int:
     """Bytes of the embedding and the heads that layers of multi-token prediction keep beside the model's, on the last stage.
 

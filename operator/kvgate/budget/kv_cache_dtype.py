@@ -35,6 +35,8 @@ WIDEST_COMMON_HEAD = 256
 _INDEXED_BLOCK_SIZE = 128
 _FP8_BY_ITSELF = frozenset({"GlmMoeDsaForCausalLM"})
 """Model classes that take an fp8 cache on Blackwell where the user chooses none."""
+_READ_BY_LAYERS = frozenset({"compressed-tensors"})
+"""Quantisation methods whose scheme for the cache an attention layer reads itself (0.16 to 0.33, `Attention.__init__`)."""
 _HALF, _ONE = Fraction(1, 2), Fraction(1)
 
 
@@ -160,6 +162,11 @@ def resolve(name: str, *, model_dtype: str, checkpoint_scheme: str | None = None
     raise UnmodelledValue("kv_cache_dtype", name)
 
 
+def takes_cache_dtype(shape: ModelShape, accounting: Accounting) -> bool:
+    """False where the model's class builds its attention layers without the settings of the cache (`plain_caches`)."""
+    return not any((shape.architecture, test) in accounting.plain_caches for test in ("", *shape.source_tests))
+
+
 def cache_dtype_of(shape: ModelShape, accelerator: Accelerator, asked: str, accounting: Accounting) -> KVCacheDtype:
     """Return the format of the cache as the kernels keep it. Raises UnmodelledKind for a format without a formula."""
     return _cache_dtype(shape, accelerator.capability_major, asked, accounting)
@@ -171,7 +178,10 @@ def _cache_dtype(shape: ModelShape, major: int | None, asked: str, accounting: A
         return resolve("fp8_ds_mla", model_dtype=shape.dtype)
     # `auto` follows the checkpoint; earlier releases keep the model dtype whatever the checkpoint states
     scheme, method = shape.kv_cache_scheme, shape.quantization.method if shape.quantization else None
-    if scheme not in accounting.kv_cache_dtypes or not (method is None or method in accounting.cache_scheme_methods):
+    methods = accounting.cache_scheme_methods
+    if not takes_cache_dtype(shape, accounting):
+        asked, methods = "auto", methods & _READ_BY_LAYERS
+    if scheme not in accounting.kv_cache_dtypes or not (method is None or method in methods):
         scheme = None
     is_sparse = any(isinstance(mixer, LatentAttention) and mixer.is_sparse for mixer in shape.mixers)
     if is_sparse and scheme is None and major == 10 and shape.architecture in _FP8_BY_ITSELF:

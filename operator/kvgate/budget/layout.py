@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from kvgate.budget.accounting import Accounting
 from kvgate.budget.capacity import KVCache
-from kvgate.budget.draft import Draft
+from kvgate.budget.draft import MTP_CLASSES, Draft
 from kvgate.budget.errors import UnmodelledKind, UnmodelledValue
 from kvgate.budget.hardware import stage_sizes
 from kvgate.budget.hybrid_manager import hybrid_manager
-from kvgate.budget.kv_cache_dtype import HYBRID_MLA_BLOCK_SIZE, cache_dtype_of, kernel_block_size
+from kvgate.budget.kv_cache_dtype import HYBRID_MLA_BLOCK_SIZE, cache_dtype_of, kernel_block_size, takes_cache_dtype
 from kvgate.budget.kv_cache_groups import Cache, Groups, bytes_per_block, form_groups, without_local_caches
 from kvgate.budget.kv_cache_spec import (
     AttentionSpec,
@@ -28,6 +28,7 @@ from kvgate.budget.kv_cache_spec import (
 from kvgate.budget.layer_specs import CacheSettings, specs_of
 from kvgate.budget.model_shape import DTYPE_BYTES, CompressedAttention, FullAttention, LatentAttention, ModelShape
 from kvgate.budget.request import BudgetRequest
+from kvgate.budget.run import with_own_parts
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import cdiv, round_up
 
@@ -51,6 +52,7 @@ class LayoutSettings(Struct, frozen=True, kw_only=True):
     draft: Draft | None = None
     """Another model that drafts; its layers keep caches in the same blocks."""
     draft_specs: CacheSettings | None = None
+    """Settings of the caches of whatever drafts, where they are not the target's."""
 
 
 class Layout(Struct, frozen=True, kw_only=True, eq=False):
@@ -68,7 +70,7 @@ class Layout(Struct, frozen=True, kw_only=True, eq=False):
 def lay_out(request: BudgetRequest, resolved: Resolved, accounting: Accounting) -> tuple[KVCache, Layout]:
     """Return the cache, and what each stage holds of it. Raises UnmodelledKind for a layer or a format without a formula."""
     settings = _layout_settings(request, resolved, accounting)
-    layout = layout_of(request.shape, settings)
+    layout = layout_of(with_own_parts(request.shape, accounting), settings)
     reach = Reach(
         max_model_len=resolved.max_model_len,
         decode_context=request.settings.parallelism.decode_context,
@@ -126,17 +128,28 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
         hybrid_manager=hybrid_manager(request, accounting).runs,
         with_drafts=with_drafts,
         draft=draft,
-        draft_specs=_draft_specs(request, draft, specs, accounting) if draft else None,
+        draft_specs=_draft_specs(request, draft, specs, accounting),
     )
 
 
-def _draft_specs(request: BudgetRequest, draft: Draft, specs: CacheSettings, accounting: Accounting) -> CacheSettings:
-    """Return the settings of the draft's caches: the target's format, unless the draft has one of its own, and the draft's cut."""
-    speculation, dtype = request.settings.speculation, specs.dtype
-    if speculation is not None and speculation.kv_cache_dtype not in (None, "auto"):
-        dtype = cache_dtype_of(draft.shape, request.accelerator, str(speculation.kv_cache_dtype), accounting)
-    elif dtype.name in _LATENT_FORMATS and not any(isinstance(mixer, LatentAttention) for mixer in draft.shape.mixers):
-        dtype = cache_dtype_of(draft.shape, request.accelerator, "fp8", accounting)
+def _draft_specs(
+    request: BudgetRequest, draft: Draft | None, specs: CacheSettings, accounting: Accounting
+) -> CacheSettings | None:
+    """Return the settings of the draft's caches: the target's format, unless the draft has one of its own, and the draft's cut.
+
+    None where nothing drafts, and for layers of the model's own whose caches are like the model's.
+    """
+    speculation, dtype, shape = request.settings.speculation, specs.dtype, draft.shape if draft else request.shape
+    is_mtp = speculation is not None and speculation.is_mtp
+    is_plain = (MTP_CLASSES.get(shape.architecture), "") in accounting.plain_caches if is_mtp else False
+    if is_plain or (draft is not None and not takes_cache_dtype(shape, accounting)):
+        dtype = cache_dtype_of(shape, request.accelerator, "auto", accounting)
+    elif speculation is not None and speculation.kv_cache_dtype not in (None, "auto"):
+        dtype = cache_dtype_of(shape, request.accelerator, str(speculation.kv_cache_dtype), accounting)
+    elif dtype.name in _LATENT_FORMATS and not any(isinstance(mixer, LatentAttention) for mixer in shape.mixers):
+        dtype = cache_dtype_of(shape, request.accelerator, "fp8", accounting)
+    if draft is None:
+        return replace(specs, dtype=dtype) if is_plain else None
     return replace(
         specs, dtype=dtype, tensor=request.draft_parallelism.tensor, retained_tokens=0, skipped_layers=frozenset()
     )
@@ -164,8 +177,12 @@ def caches_of(shape: ModelShape, settings: LayoutSettings) -> list[Cache]:
     """Return every cache of the model in the order of its layers, with the blocks of hybrids aligned."""
     layers = shape.layers + (shape.draft_layers if settings.with_drafts else ())
     specs = _with_boundaries(shape, settings.specs)
+    own_drafts = specs if settings.draft is not None else settings.draft_specs or specs
     caches = [
-        (i, spec) for i, layer in enumerate(layers) for mixer in layer.mixers for spec in specs_of(mixer, i, specs)
+        (i, spec)
+        for i, layer in enumerate(layers)
+        for mixer in layer.mixers
+        for spec in specs_of(mixer, i, specs if i < len(shape.layers) else own_drafts)
     ]
     if settings.draft is not None and settings.draft_specs is not None:
         caches += [

@@ -52,6 +52,10 @@ class FullAttention(Struct, frozen=True, kw_only=True):
         return "full attention" if self.sees_all_tokens else "chunked-local attention"
 
 
+INDEXER = "indexer_"
+"""Beginning of the names of an indexer's weights."""
+
+
 class LatentAttention(Struct, frozen=True, kw_only=True):
     """Multi-head latent attention (MLA): one latent vector per token, not divided by tensor parallelism."""
 
@@ -299,6 +303,8 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True, dict
     """Format of the token embedding, which only GGUF files convert; None: plain elements."""
     head_format: WeightFormat | None = None
     """Format of the output head, which few quantised checkpoints convert; None: plain elements."""
+    source_tests: frozenset[str] = frozenset()
+    """Tests in the source of the model's class that hold for this config, as `release_tables` writes them."""
     kv_cache_scheme: str | None = None
     """KV cache dtype that the checkpoint states (`fp8`), which vLLM takes where the user sets `auto`."""
     checkpoint_bytes: int = 0

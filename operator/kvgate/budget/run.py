@@ -15,6 +15,7 @@ from kvgate.budget.interval import Term
 from kvgate.budget.matrix import whole
 from kvgate.budget.model_shape import (
     DTYPE_BYTES,
+    INDEXER,
     MROPE_POSITIONS,
     CompressedAttention,
     Encoder,
@@ -238,11 +239,39 @@ def built_shape(shape: ModelShape, accounting: Accounting, settings: EngineSetti
     )
     uncut = tuple(_uncut(encoder, settings) for encoder in shape.encoders)
     widens = accounting.interleaved_positions_have_room and any(table.is_interleaved for table in shape.rotary)
-    if accounting.shared_layers_project_keys:
-        shape = _with_own_keys(shape)
+    shape = with_own_parts(shape, accounting)
     if not (ties or widens or any(left_out) or any(uncut)):
         return shape
     return _built(shape, left_out, uncut, ties=ties, widens=widens)
+
+
+def with_own_parts(shape: ModelShape, accounting: Accounting) -> ModelShape:
+    """Return the model with the parts that its layers share in later releases, and that this release builds for each of them."""
+    if accounting.shared_layers_project_keys:
+        shape = _with_own_keys(shape)
+    return shape if accounting.shares_indices else _with_own_indexers(shape)
+
+
+@lru_cache(maxsize=1024)
+def _with_own_indexers(shape: ModelShape) -> ModelShape:
+    """Give layers of sparse MLA that take another layer's choice an indexer like that layer's; equal layers stay one object."""
+    changed: dict[int, LayerShape] = {}
+    sparse = [
+        (layer, mixer)
+        for layer in shape.layers
+        for mixer in layer.mixers
+        if isinstance(mixer, LatentAttention) and mixer.is_sparse
+    ]
+    indexed = next((layer for layer, mixer in sparse if mixer.index_head_dim), None)
+    for layer, mixer in sparse:
+        if mixer.index_head_dim:
+            indexed = layer
+        elif indexed is not None and id(layer) not in changed:
+            own = tuple(matrix for matrix in indexed.matrices if matrix.name.startswith(INDEXER))
+            changed[id(layer)] = replace(layer, mixers=indexed.mixers, matrices=(*layer.matrices, *own))
+    if not changed:
+        return shape
+    return replace(shape, layers=tuple(changed.get(id(layer), layer) for layer in shape.layers))
 
 
 @lru_cache(maxsize=1024)

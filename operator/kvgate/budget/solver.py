@@ -10,6 +10,7 @@ from kvgate.budget.answer import Budget, plan
 from kvgate.budget.capacity import largest
 from kvgate.budget.hardware import Accelerator
 from kvgate.budget.interval import Verdict
+from kvgate.budget.kv_cache_dtype import takes_cache_dtype
 from kvgate.budget.request import BudgetRequest, Capacity, Guarantee
 from kvgate.budget.sharing import equal_part, within_part
 from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
@@ -156,6 +157,8 @@ def _can_use_fp8(request: BudgetRequest) -> bool:
     if kv_cache is None or kv_cache.dtype.bytes_per_element <= 1:
         return False
     accounting = accounting_of(request.vllm_version)
+    if not takes_cache_dtype(request.shape, accounting):
+        return False
     return kv_cache_dtype_refusal("fp8", request.shape, request.accelerator, accounting) is None
 
 

@@ -18,6 +18,7 @@ from kvgate.budget.kv_cache_dtype import (
     WIDEST_COMMON_HEAD,
     cache_dtype_of,
     formats_known,
+    takes_cache_dtype,
 )
 from kvgate.budget.matrix import Cut, Matrix
 from kvgate.budget.model_shape import (
@@ -67,7 +68,7 @@ def kv_cache_dtype_refusal(
         return f"this vLLM release does not have it; it has {known}"
     # layers that keep a format of their own, or are not known, take every format; so does a plain dtype
     keeps_own = any(isinstance(mixer, UnmodelledLayer | CompressedAttention) for mixer in shape.mixers)
-    if name in DTYPE_BYTES or keeps_own:
+    if name in DTYPE_BYTES or keeps_own or not takes_cache_dtype(shape, accounting):
         return None
     return _kind_refusal(name, shape) or _kernel_refusal(name, shape, accelerator, accounting, skip_layers)
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kvgate.budget.accounting import Accounting, BatchLimits, BatchTier
 from kvgate.budget.errors import UnknownVersion
-from kvgate.budget.release_tables import BATCH_TIERS, KV_CACHE_DTYPES
+from kvgate.budget.release_tables import BATCH_TIERS, KV_CACHE_DTYPES, PLAIN_CACHES
 from kvgate.budget.units import GIB
 from kvgate.text.patterns import pattern
 
@@ -64,6 +64,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "flashinfer_capabilities": ((7, 5), (12, 1)),
         "compiler_tries_kernels": True,
         "defaults_to_unscaled_length": True,
+        "layers_state_cache_dtype": True,
     }),
     ((0, 12), {
         "expert_chunk_tokens": 16 * 1024,
@@ -137,6 +138,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "all_reduce_excludes": frozenset(),
         "v2_runner_architectures": _DENSE_V2_FIRST,
         "v2_runner_plain_only": False,
+        "shares_indices": True,
         "fp8_cache_capability": (8, 0),
         "pads_experts": True,
         "flashinfer_capabilities": ((8, 0), (12, 1)),
@@ -247,11 +249,7 @@ def _accounting(release: tuple[int, int, int]) -> Accounting:
         raise UnknownVersion(
             f"vLLM {release[0]}.{release[1]} is older than {OLDEST[0]}.{OLDEST[1]}, the oldest release that kvgate knows"
         )
-    dtypes = frozenset(
-        name
-        for name, since, removed_in in KV_CACHE_DTYPES
-        if since <= release and (removed_in is None or release < removed_in)
-    )
+    dtypes = frozenset(name for name, since, gone in KV_CACHE_DTYPES if _is_within(release, since, gone))
     tiers = [tiers for since, tiers in BATCH_TIERS if since <= release][-1]
     facts = Accounting(
         kv_cache_dtypes=dtypes,
@@ -267,4 +265,11 @@ def _accounting(release: tuple[int, int, int]) -> Accounting:
     for since, changes in _CHANGES:
         if since <= release:
             facts = replace(facts, **changes)
-    return facts
+    if not facts.layers_state_cache_dtype:
+        return facts
+    rows = ((name, test) for name, test, since, gone in PLAIN_CACHES if _is_within(release, since, gone))
+    return replace(facts, plain_caches=frozenset(rows))
+
+
+def _is_within(release: tuple[int, ...], since: Release, removed_in: Release | None) -> bool:
+    return since <= release and (removed_in is None or release < removed_in)

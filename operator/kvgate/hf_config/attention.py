@@ -1,6 +1,6 @@
 """Attention as config.json describes it: heads, widths, biases and windows (vLLM 0.32, `ModelConfig`), and what a layer of it caches."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from kvgate.budget.matrix import Matrix, Units
 from kvgate.budget.model_shape import FullAttention, Mixer
@@ -77,6 +77,23 @@ def attention_matrices(fields: Fields, known: Architecture, mixer: FullAttention
             yield cut_vector("qk_norm", Units(count=all_heads))
         else:
             yield vector("qk_norm", all_heads if known.head_norms == "whole" else 2 * mixer.head_dim)
+
+
+TESTS_OF_CLASSES: Mapping[str, Mapping[str, Callable[[Fields], bool]]] = {
+    "BaiChuanForCausalLM": {"self.position_embedding == 'ALIBI'": lambda _: False},
+    "BaichuanForCausalLM": {"self.position_embedding == 'ALIBI'": lambda fields: fields.count(*HIDDEN) != _BAICHUAN_7B},
+    "FalconForCausalLM": {
+        "self.use_rotary": lambda fields: not fields.flag("alibi"),
+        "not self.use_rotary and self.use_alibi": lambda fields: fields.flag("alibi"),
+    },
+}
+"""By class: tests in its source that choose how its attention is built (vLLM 0.24, `baichuan.py`; 0.33, `falcon.py`)."""
+_BAICHUAN_7B = 4096
+
+
+def source_tests(fields: Fields, architecture: str) -> frozenset[str]:
+    """Return the tests in the source of the class that hold for this config."""
+    return frozenset(test for test, holds in TESTS_OF_CLASSES.get(architecture, {}).items() if holds(fields))
 
 
 SLIDING = "sliding_attention"

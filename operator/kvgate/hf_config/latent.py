@@ -12,6 +12,9 @@ from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.layers import stack
 from kvgate.hf_config.positions import rope_scaling, yarn_positions
 
+_SKIP_OFFSET = 2
+"""Default of `index_skip_topk_offset` (vLLM 0.24 to 0.33)."""
+
 
 def latent_stack(model: LanguageModel) -> Stack:
     """Read DeepSeek-V2 to V3.2 and GLM-5: one latent vector per token; some layers keep the keys of an indexer beside it."""
@@ -58,15 +61,13 @@ def _layer(
 def _indexed_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
     """Return True for each layer that picks tokens for itself; the others take the choice of the one before (GLM-5.2).
 
-    vLLM 0.32: `indexer_types`, or a letter for each layer, or every `index_topk_freq`-th from an offset on.
+    vLLM 0.24 to 0.33, `DeepseekV2MLAAttention` and `DeepseekV32Attention`: a letter for each layer, or every `index_topk_freq`-th from an
+    offset on. Neither reads `indexer_types`.
     """
-    if kinds := fields.per_layer("indexer_types", num_layers):
-        return tuple(kind == "full" for kind in kinds)
-    pattern = fields.text("index_topk_pattern")
-    if len(pattern) >= num_layers:
-        return tuple(letter != "S" for letter in pattern[:num_layers])
+    if pattern := fields.text("index_topk_pattern"):
+        return tuple(pattern[i : i + 1] != "S" for i in range(num_layers))
     frequency = fields.optional_count("index_topk_freq") or 1
-    offset = fields.optional_count("index_skip_topk_offset") or 1
+    offset = fields.optional_count("index_skip_topk_offset") or _SKIP_OFFSET
     return tuple(max(i - offset + 1, 0) % frequency == 0 for i in range(num_layers))
 
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from kvgate.budget.model_shape import DTYPE_BYTES, UNREAD_ENCODER, LayerShape, ModelShape, UnmodelledLayer
 from kvgate.hf_config.architectures import family_of, multimodal_of, nested_family
+from kvgate.hf_config.attention import source_tests
 from kvgate.hf_config.family import Family, LanguageModel
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError, language_keys
 from kvgate.hf_config.layers import uniform_stack, unmodelled_mixer
@@ -149,6 +150,7 @@ def _shape(
         rotary=rotary_tables(fields, known, model.hidden_size) if stack.rotary is None else stack.rotary,
         quantization=quantization.main if quantization else None,
         head_format=quantization.head if quantization else None,
+        source_tests=source_tests(fields, architecture),
         kv_cache_scheme=kv_cache_scheme(declared(fields)),
         num_heads=fields.count(*HEADS, default=0),
         supports_pipeline=family.supports_pipeline,

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from kvgate.budget import Budget, Guarantee, Interval, Verdict, verdict_of
+from kvgate.budget.kv_cache_dtype import takes_cache_dtype
 from kvgate.budget.non_torch import startup_slack
 from kvgate.budget.units import format_gib, share_of
 from kvgate.budget.weights import checkpoint_ratio
@@ -174,6 +175,7 @@ def guarantee_holds(budget: Budget) -> Iterable[Finding]:
             *(
                 [change(Change.SET, "kv_cache_dtype", "fp8")]
                 if budget.request.settings.kv_cache_dtype == "auto"
+                and takes_cache_dtype(budget.request.shape, budget.accounting)
                 else []
             ),
             "use GPUs with more memory",
@@ -370,6 +372,8 @@ def weights_do_not_choose_kv_cache(budget: Budget) -> Iterable[Finding]:
     """The most common wrong assumption about FP8 checkpoints."""
     shape, kv_cache = budget.request.shape, budget.kv_cache
     if kv_cache is None or shape.quantization is None or not shape.quantization.format.startswith("fp8"):
+        return
+    if not takes_cache_dtype(shape, budget.accounting):
         return
     if budget.request.settings.kv_cache_dtype == "auto" and kv_cache.dtype.bytes_per_element == 2:
         yield KV_CACHE_KEEPS_MODEL_DTYPE.finding(

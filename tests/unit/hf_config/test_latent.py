@@ -46,7 +46,9 @@ def indexed(**overrides: Any) -> list[int]:
     ("overrides", "expected"),
     [
         ({}, list(range(8))),
-        ({"indexer_types": ["full", "shared", "full", "shared"] * 2}, [0, 2, 4, 6]),
+        ({"indexer_types": ["full", "shared", "full", "shared"] * 2}, list(range(8))),
+        ({"index_topk_freq": 4}, [0, 1, 5]),
+        ({"index_topk_pattern": "FSFS"}, [0, 2, 4, 5, 6, 7]),
         ({"index_topk_freq": 4, "index_skip_topk_offset": 3}, [0, 1, 2, 6]),
         ({"index_topk_freq": 4, "index_skip_topk_offset": 3, "index_topk_pattern": "FFSSSSSF"}, [0, 1, 7]),
         ({"index_topk_freq": 1}, list(range(8))),
@@ -54,11 +56,6 @@ def indexed(**overrides: Any) -> list[int]:
 )
 def test_some_layers_take_the_choice_of_the_one_before(overrides: dict[str, Any], expected: list[int]) -> None:
     assert indexed(**overrides) == expected
-
-
-def test_an_indexer_list_of_the_wrong_length_is_told() -> None:
-    with pytest.raises(ModelConfigError, match="indexer_types has 3 entries for 8 layers"):
-        read_config({**DEEPSEEK, "indexer_types": ["full"] * 3})
 
 
 def test_the_layers_of_glm_5_2_share_21_indexers() -> None:

@@ -67,6 +67,7 @@ def without_the_newest(table: tables.Tables) -> tables.Tables:
         model_classes=spans(table.model_classes, newest),
         metrics=spans(table.metrics, newest),
         kv_cache_dtypes=spans(table.kv_cache_dtypes, of_minor),
+        plain_caches=spans(table.plain_caches, of_minor),
         batch_tiers=history(table.batch_tiers),
     )
 
