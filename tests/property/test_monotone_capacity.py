@@ -109,7 +109,7 @@ EXEMPTIONS = (
         "V0 profiles as many prompts with all their items as the batch holds", without_media,
     ),
     Exemption(
-        "max_model_len", "0.6.0", "0.9.2", "vllm/engine/arg_utils.py", "EngineArgs._set_default_args_v0",
+        "max_model_len", "0.6.0", "0.10.2", "vllm/engine/arg_utils.py", "EngineArgs._set_default_args_v0",
         "V0 cuts prompts only where they may be longer than 32K, and a batch else holds a whole prompt", with_stated_batch,
     ),
     Exemption(
