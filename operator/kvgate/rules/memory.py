@@ -371,11 +371,10 @@ KV_CACHE_KEEPS_MODEL_DTYPE = Rule(
 def weights_do_not_choose_kv_cache(budget: Budget) -> Iterable[Finding]:
     """The most common wrong assumption about FP8 checkpoints."""
     shape, kv_cache = budget.request.shape, budget.kv_cache
-    if kv_cache is None or shape.quantization is None or not shape.quantization.format.startswith("fp8"):
+    if kv_cache is None or shape.quantization is None or not takes_cache_dtype(shape, budget.accounting):
         return
-    if not takes_cache_dtype(shape, budget.accounting):
-        return
-    if budget.request.settings.kv_cache_dtype == "auto" and kv_cache.dtype.bytes_per_element == 2:
+    is_fp8 = shape.quantization.format.startswith("fp8")
+    if is_fp8 and budget.request.settings.kv_cache_dtype == "auto" and kv_cache.dtype.bytes_per_element == 2:
         yield KV_CACHE_KEEPS_MODEL_DTYPE.finding(
             "kv_cache_dtype",
             words(
