@@ -59,7 +59,7 @@ FOLDERS = (".github", "benchmarks", "charts", "crds", "deploy", "docs", "operato
 TEXTS = [
     path
     for path in (*ROOT.iterdir(), *(each for folder in FOLDERS for each in (ROOT / folder).rglob("*")))
-    if path.is_file() and path.suffix not in (".pyc", ".png", ".so") and path.name != "CHANGELOG.md"
+    if path.is_file() and path.suffix not in (".pyc", ".png", ".so")
 ]
 
 
