@@ -79,16 +79,15 @@ def between(
         *compare("layers", *both(lambda shape: len(shape.layers)), text=counted("layer")),
         *compare("hidden_size", *both(lambda shape: shape.hidden_size), text=lambda size: f"hidden_size {size}"),
         *compare(
-            "weights", *both(_weights_bytes), within=SAME_WEIGHTS, text=lambda size: f"{size_text(size)} of weights"
+            "weights",
+            *both(lambda shape: int(described_bytes(shape) * checkpoint_ratio(shape))),
+            within=SAME_WEIGHTS,
+            text=lambda size: f"{size_text(size)} of weights",
         ),
     ]
     if length:
         found += compare("max_model_len", *both(lambda shape: shape.max_model_len), text=counted("token"))
     return (*found, *_caches(used, other, sources))
-
-
-def _weights_bytes(shape: ModelShape) -> int:
-    return int(described_bytes(shape) * checkpoint_ratio(shape))
 
 
 def _caches(used: ModelShape, other: ModelShape, sources: tuple[str, str]) -> Iterator[Contradiction]:

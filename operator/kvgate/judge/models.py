@@ -171,7 +171,8 @@ def _published_shape(
     """Return the shape of a published checkpoint; `place` is that of its entry in a lock file, empty where it was fetched."""
     content = content_of(published)
     kind: Literal["lock file", "fetched"] = "lock file" if place else "fetched"
-    origin = ModelOrigin(kind=kind, place=place or _commit_of(published), digest=content.digest.hex()[:12])
+    commit = ", commit ".join(filter(None, (published.source, published.commit[:12])))
+    origin = ModelOrigin(kind=kind, place=place or commit, digest=content.digest.hex()[:12])
     return _shape_or_findings(
         (content.digest, published.name, quantization, dtype, place),
         lambda: _beside_the_catalogue(
@@ -183,10 +184,6 @@ def _published_shape(
         size=content.num_characters,
         where=f"{published.name} of {published.source or 'the lock file'}",
     )
-
-
-def _commit_of(published: Published) -> str:
-    return ", commit ".join(filter(None, (published.source, published.commit[:12])))
 
 
 def shape_of_text(

@@ -47,6 +47,7 @@ from kvgate.rules.finding import (
 from kvgate.rules.host_memory import judge_pod
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.given_settings import (
+    Doubt,
     circumstances_of,
     doubt_of,
     engine_settings,
@@ -150,25 +151,7 @@ def read_request(
 ) -> tuple[BudgetRequest | None, tuple[Finding, ...]]:
     """Return the question that the values ask, and the findings about it. The question is None where a fact is missing."""
     values = with_whole_configs(values)
-    known, found = read_settings(values)
-    doubt = doubt_of(values, found)
-    problems = {name: problem for name, problem in found.items() if name not in doubt.words}
-    refused = {} if is_parsed or problems else _refused(values)
-    certain = {name for name, finding in refused.items() if finding.severity is Severity.ERROR}
-    known = {name: value for name, value in known.items() if name not in certain}
-    doubt = doubt.without(certain)
-    about_values = (
-        *(finding for name, finding in refused.items() if name not in doubt.words),
-        *doubt.findings(found),
-    )
-    if not problems and "model" not in known and "model_config" not in known:
-        missing = "{model} and {model_config} are missing; give a Hugging Face id, or the model's config.json"
-        problems["model"] = words(missing)
-    if known.get("capacity") is Capacity.PINNED:
-        message = "{capacity} Pinned and {size} both set the size of the KV cache; leave one of them out"
-        problems |= {name: words(message, size=SettingName(name)) for name in SIZES if name in known}
-    if problems:
-        raise BadRequest("; ".join(problem.worded(naming) for problem in problems.values()), problems)
+    known, doubt, about_values = _understood(values, naming, is_parsed=is_parsed)
     version = known.get("vllm_version", DEFAULT_VERSION)
     version_findings = facts.look_up_version(version)
     overrides = None if version_findings else shape_overrides(values.get("hf_overrides"), parse_release(version))
@@ -215,6 +198,29 @@ def read_request(
         pod=pod or _stated_pod(known),
     )
     return request, findings
+
+
+def _understood(
+    values: Mapping[str, Any], naming: Naming, *, is_parsed: bool
+) -> tuple[dict[str, Any], Doubt, tuple[Finding, ...]]:
+    """Return the settings, those whose words nobody knows, and the findings about them. Raises BadRequest with every problem."""
+    known, found = read_settings(values)
+    doubt = doubt_of(values, found)
+    problems = {name: problem for name, problem in found.items() if name not in doubt.words}
+    refused = {} if is_parsed or problems else _refused(values)
+    certain = {name for name, finding in refused.items() if finding.severity is Severity.ERROR}
+    known = {name: value for name, value in known.items() if name not in certain}
+    doubt = doubt.without(certain)
+    if not problems and "model" not in known and "model_config" not in known:
+        missing = "{model} and {model_config} are missing; give a Hugging Face id, or the model's config.json"
+        problems["model"] = words(missing)
+    if known.get("capacity") is Capacity.PINNED:
+        message = "{capacity} Pinned and {size} both set the size of the KV cache; leave one of them out"
+        problems |= {name: words(message, size=SettingName(name)) for name in SIZES if name in known}
+    if problems:
+        raise BadRequest("; ".join(problem.worded(naming) for problem in problems.values()), problems)
+    told = (finding for name, finding in refused.items() if name not in doubt.words)
+    return known, doubt, (*told, *doubt.findings(found))
 
 
 def _refused(values: Mapping[str, Any]) -> dict[str, Finding]:

@@ -125,17 +125,17 @@ def engines_in(paths: Sequence[str], options: CheckOptions, given: GivenFacts) -
 def _in_order(items: Sequence[Item]) -> tuple[Item, ...]:
     """Sort items by their place, file by file in the order of the input, and the findings of each by file, line and severity."""
     files = {file: index for index, file in enumerate(dict.fromkeys(item.document.file for item in items))}
-    sorted_within = (replace(item, all_findings=tuple(sorted(item.all_findings, key=_place_of))) for item in items)
+
+    def within(placed: Placed) -> tuple[str, int, int, int]:
+        return placed.file, placed.line, list(Severity).index(placed.finding.severity), placed.column
+
+    sorted_within = (replace(item, all_findings=tuple(sorted(item.all_findings, key=within))) for item in items)
 
     def place(item: Item) -> tuple[int, int, int]:
         in_stream = item.document.index if item.document.origin else 0
         return files[item.document.file], in_stream, item.rendered_line or item.line
 
     return tuple(sorted(sorted_within, key=place))
-
-
-def _place_of(placed: Placed) -> tuple[str, int, int, int]:
-    return placed.file, placed.line, list(Severity).index(placed.finding.severity), placed.column
 
 
 def _guarded(document: Document, judge: Callable[..., T], *about: Any) -> T | Broken:

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from kvgate.cli.reports.report import SourceKind
+
 CHECK_SCHEMA_VERSION = "1.1"
 DIFF_SCHEMA_VERSION = "1.1"
 
@@ -57,17 +59,7 @@ class ProvenanceRecord(Struct, frozen=True, kw_only=True):
 
     fact: str
     """`model`, `draft`, `calibration`, a fact of `.kvgate.yaml`, or `ignore` with the rule."""
-    source: Literal[
-        "catalogue",
-        "lock file",
-        "fetched",
-        "given",
-        "assumed",
-        "observed starts",
-        "configuration",
-        "comment",
-        "baseline",
-    ]
+    source: SourceKind
     place: str
     """File and line, or the commit of a hub; empty for the catalogue."""
     is_file: bool

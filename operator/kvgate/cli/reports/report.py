@@ -61,22 +61,25 @@ class Ignored(Struct, frozen=True, kw_only=True):
     """File and line of the comment, or of the entry; the file of a baseline."""
 
 
+SourceKind = Literal[
+    "catalogue",
+    "lock file",
+    "fetched",
+    "given",
+    "assumed",
+    "observed starts",
+    "configuration",
+    "comment",
+    "baseline",
+]
+
+
 class Provenance(Struct, frozen=True, kw_only=True):
     """The source of one fact behind a verdict."""
 
     fact: str
     """`model`, `draft`, `calibration`, a field of `.kvgate.yaml`, or `ignore` with the rule."""
-    source: Literal[
-        "catalogue",
-        "lock file",
-        "fetched",
-        "given",
-        "assumed",
-        "observed starts",
-        "configuration",
-        "comment",
-        "baseline",
-    ]
+    source: SourceKind
     place: str = ""
     """File and line, or other words for the place; empty for the catalogue."""
     is_file: bool = True
