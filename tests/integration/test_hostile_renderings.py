@@ -48,6 +48,7 @@ def lift_allow_list(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(kustomize, "build", build)
     patch.setattr(helm, "refusal_of", lambda _: "")
     patch.setattr(helm, "chart_files", files)
+    patch.setattr(helm, "files_to_render", lambda _, own, __: own)
     patch.setattr(helm.Copy, "__enter__", enter)
 
 

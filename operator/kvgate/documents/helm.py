@@ -1,10 +1,12 @@
 """Helm charts, rendered by `helm template` from a copy of the chart: nothing is fetched, and nothing of the chart is run."""
 
+import gzip
 import json
 import os
 import re
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +37,9 @@ _PLACE = pattern(r"([\w.-]+(?:/[\w.-]+)+\.(?:ya?ml|tpl|txt))(?::(\d+))?(?::\d+)?
 """A word that names a template, and perhaps a line and a column of it."""
 _MISSING = pattern(r"missing in charts/? directory: ([^\n]+)")
 _SCHEMA, _PACKED = "values.schema.json", ".tgz"
-_MAX_PACKED_DEPTH = 3
+_MAX_HEADER_BYTES = 2 << 10
+"""Size of a header with a long name in a packed chart; Python takes quadratic time for some."""
+_NAME = pattern(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "id", "$id"})
 """Words of JSON Schema by which Helm reads another file or address; it follows those that begin with `#` inside of the schema."""
 _KNOWN_SCHEMAS = pattern(r"https?://json-schema\.org/(?:draft-0[467]/|draft/20(?:19-09|20-12)/)?schema#?")
@@ -82,71 +86,114 @@ def read_chart(folder: Path, inside: Path) -> Chart:
     )
 
 
-def values_files(chart: Chart) -> list[Path]:
-    """Return further files of values beside those of the chart: `values-prod.yaml`, and `ci/gpu-values.yaml` of chart-testing."""
-    folders = (chart.folder, chart.folder / "ci")
-    found = (path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir()))
-    names = (path for path in found if _VALUES_NAMES.fullmatch(path.name) and path.name != VALUES_FILE)
-    return [path for path in names if path.is_file()]
+def values_files(own: Iterable[Path]) -> list[Path]:
+    """Return further files of values among those of the chart: `values-prod.yaml`, and `ci/gpu-values.yaml` of chart-testing."""
+    beside = (path for path in own if path.parent in (Path(), Path("ci")))
+    return [path for path in beside if _VALUES_NAMES.fullmatch(path.name) and path.name != VALUES_FILE]
 
 
-def chart_files(folder: Path, inside: Path) -> Iterator[tuple[Path, bytes]]:
+class _Room:
+    """Files and bytes that a chart may still have, with its dependencies and with what it unpacks to."""
+
+    def __init__(self) -> None:
+        self.num_files, self.num_bytes = MAX_FILES, MAX_CHART_BYTES
+
+    def take(self, num_bytes: int = 0) -> None:
+        """Count one file. Raises Refused."""
+        self.num_files, self.num_bytes = self.num_files - 1, self.num_bytes - num_bytes
+        if self.num_files < 0 or self.num_bytes < 0:
+            raise Refused(f"the chart has more than {MAX_FILES} files or {MAX_CHART_BYTES >> 20} MiB")
+
+
+def chart_files(folder: Path, inside: Path, room: _Room | None = None) -> Iterator[tuple[Path, bytes]]:
     """Yield every file of a chart as (path below it, content). Raises OSError for a link that leads out of the checkout."""
-    num_files = num_bytes = 0
+    room = room or _Room()
     for top, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and not Path(top, name).is_symlink())
         for name in sorted(names):
             path = Path(top, name)
             with open_file(path, inside) as file:
                 data = read_all(file, max_bytes=_MAX_FILE_BYTES)
-            num_files, num_bytes = num_files + 1, num_bytes + len(data)
-            if num_files > MAX_FILES or num_bytes > MAX_CHART_BYTES:
-                raise Refused(f"the chart has more than {MAX_FILES} files or {MAX_CHART_BYTES >> 20} MiB")
+            room.take(len(data))
             yield path.relative_to(folder), data
 
 
 def files_to_render(chart: Chart, own: Mapping[Path, bytes], inside: Path) -> dict[Path, bytes]:
-    """Return the files of a chart with its dependencies from `file://`, path in the chart → content. Raises OSError."""
-    files = dict(own)
+    """Return the files of a chart, path in the chart → content, with its dependencies from `file://` and without packed ones.
+
+    A packed chart becomes a folder: Helm gets what was read here, for it reads some archives otherwise than Python. Raises OSError,
+    and ValueError with a sentence.
+    """
+    files, room = dict(own), _Room()
+    for data in own.values():
+        room.take(len(data))
+    there = {Path(*path.parts[:2]) for path in own}
     for name, repository in chart.dependencies:
         place = Path(CHARTS, name)
         local = Path(os.path.normpath(chart.folder.resolve() / repository.removeprefix(_LOCAL)))
-        is_there = any(path.is_relative_to(place) for path in own)
-        is_missing = repository.startswith(_LOCAL) and name and "/" not in name and not is_there
+        is_missing = repository.startswith(_LOCAL) and _NAME.fullmatch(name) and there.isdisjoint({Path(CHARTS), place})
         if is_missing and local.is_relative_to(inside.resolve()) and (local / CHART_FILE).is_file():
-            files |= {place / path: data for path, data in chart_files(local, inside)}
+            files |= {place / path: data for path, data in chart_files(local, inside, room)}
+    waiting = [path for path in files if _is_packed(path)]
+    while waiting:
+        path = waiting.pop()
+        members = {path.with_suffix("") / below: data for below, data in _members(path, files.pop(path), room)}
+        if not members.keys().isdisjoint(files):
+            raise ValueError(f"{path} and {path.with_suffix('')} are two charts in one place")
+        files |= members
+        waiting += filter(_is_packed, members)
     return files
+
+
+def _is_packed(path: Path) -> bool:
+    return path.parent.name == CHARTS and path.suffix == _PACKED
+
+
+class _Member(tarfile.TarInfo):
+    """A member of an archive; headers that would take Python long to read are refused."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Read one header."""
+        member = super().frombuf(buf, encoding, errors)
+        if member.size < 0 or (not member.isreg() and member.size > _MAX_HEADER_BYTES):
+            raise tarfile.ReadError(f"a header of {member.size} bytes")
+        return member
+
+
+def _members(name: Path, data: bytes, room: _Room) -> Iterator[tuple[Path, bytes]]:
+    """Yield the files of a packed chart as (path below its folder, content). Raises OSError, ValueError with a sentence."""
+    try:
+        with gzip.open(BytesIO(data)) as stream:
+            unpacked = stream.read(room.num_bytes + 1)
+        room.take(len(unpacked))
+        with tarfile.open(fileobj=BytesIO(unpacked), mode="r:", tarinfo=_Member) as archive:
+            for member in archive:
+                room.take()
+                steps = os.path.normpath(member.name.replace("\\", "/")).split("/")[1:]
+                file = archive.extractfile(member) if member.isreg() and not member.issparse() else None
+                if file and steps and not {"..", ""} & set(steps):
+                    yield Path(*steps), file.read()
+    except (tarfile.TarError, zlib.error, EOFError, RecursionError) as error:
+        raise ValueError(f"{name} cannot be unpacked: {error}") from None
 
 
 def refusal_of(files: Mapping[Path, bytes]) -> str:
     """Return why Helm does not get a chart; an empty text where it does. Of all its files only schemas lead Helm to others."""
     try:
         for path, data in files.items():
-            _check_file(str(path), data, depth=0)
-    except (ValueError, RecursionError, OSError, EOFError, tarfile.TarError) as error:
+            if path.name == _SCHEMA:
+                _check_schema(str(path), _parsed(str(path), data), is_root=True)
+    except (ValueError, RecursionError) as error:
         return str(error)
     return ""
 
 
-def _check_file(name: str, data: bytes, depth: int) -> None:
-    """Check a schema, or the schemas in a packed chart. Raises ValueError, and what reading an archive raises."""
-    if name.endswith(_PACKED):
-        if depth == _MAX_PACKED_DEPTH:
-            raise ValueError(f"{name} is a chart packed in more than {_MAX_PACKED_DEPTH} charts")
-        num_bytes = 0
-        with tarfile.open(fileobj=BytesIO(data), mode="r|gz") as archive:
-            for member in archive:
-                num_bytes += member.size
-                if num_bytes > MAX_CHART_BYTES:
-                    raise Refused(f"{name} unpacks to more than {MAX_CHART_BYTES >> 20} MiB")
-                if file := archive.extractfile(member) if member.name.endswith((_SCHEMA, _PACKED)) else None:
-                    _check_file(f"{name}/{member.name}", file.read(), depth + 1)
-    elif name.endswith(_SCHEMA):
-        try:
-            schema = json.loads(data, object_pairs_hook=_once)
-        except ValueError as error:
-            raise ValueError(f"{name} is no JSON: {error}") from None
-        _check_schema(name, schema, is_root=True)
+def _parsed(name: str, data: bytes) -> Any:
+    try:
+        return json.loads(data, object_pairs_hook=_once)
+    except ValueError as error:
+        raise ValueError(f"{name} is no JSON: {error}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

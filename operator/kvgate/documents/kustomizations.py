@@ -83,6 +83,7 @@ class _Allowed(_Exact):
     common_annotations: Any = None
     labels: Any = None
     images: Any = None
+    image_tags: Any = None
     replicas: Any = None
     vars: Any = None
     sort_options: Any = None
@@ -98,7 +99,7 @@ class Kustomization(Struct, frozen=True, kw_only=True):
     path: Path
     fields: Mapping[str, Any]
     included: tuple[Path, ...]
-    """Folders with a kustomization of their own."""
+    """Folders with a kustomization of their own, without links."""
     files: tuple[Path, ...]
     resources: tuple[Path, ...]
     """Those of the files that hold whole objects."""
@@ -186,7 +187,7 @@ class _Reading:
         """Sort a name, and add its file to another list too; False for one that is not in the checkout."""
         path = self._inside(str(name))
         if path is not None and path.is_dir() and kustomization_in(path):
-            self.included.append(path)
+            self.included.append(path.resolve())
         elif path is not None and path.is_file():
             self.files.append(path)
             if into is not None:
@@ -219,7 +220,7 @@ class _Reading:
             if name in field
         }
         env = field.get("env")
-        kept = {key: value for key, value in field.items() if key != "env" or self._is_there(env)}
+        kept = {key: value for key, value in field.items() if key != "env" or env is None or self._is_there(env)}
         return {**kept, **files}
 
 
@@ -290,7 +291,7 @@ class Kustomizations:
     def roots_of(self, paths: Iterable[Path]) -> list[Path]:
         """Return the kustomizations which no other one includes and which are no components."""
         paths = [path.parent.resolve() / path.name for path in paths]
-        included = {folder.resolve() for path in paths for folder in self.included_by(path)}
+        included = {folder for path in paths for folder in self.included_by(path)}
         return [path for path in paths if path.parent not in included and not self._is_component(path)]
 
     def included_by(self, path: Path) -> Sequence[Path]:

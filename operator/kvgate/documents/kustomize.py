@@ -4,8 +4,8 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
-from io import BytesIO
+from functools import cache, cached_property
+from io import BytesIO, StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,12 +21,11 @@ from kvgate.documents.kustomizations import (
     INCLUDED,
     MAX_BYTES,
     OBJECTS_WITH_PATH,
-    Kustomization,
     Tree,
     is_text,
     listed,
 )
-from kvgate.documents.nodes import YamlError, value_of
+from kvgate.documents.nodes import YamlError, value_of, without_surrogates
 from kvgate.documents.origins import Resource
 from kvgate.documents.positions import entry_of
 from kvgate.documents.programs import Failed, run_program
@@ -36,7 +35,8 @@ from kvgate.text.patterns import pattern
 
 PROGRAMS = ("kustomize", "kubectl")
 MAX_TREE_BYTES = 64 << 20
-"""Size of all files of one overlay."""
+"""Size of all files of one overlay, and of its copy, in which a file stands as often as it is named."""
+_TOO_LARGE = f"its files have more than {MAX_TREE_BYTES >> 20} MiB"
 _LARGE_BYTES = 16 << 10
 _DEFINES = b"\nkind: CustomResourceDefinition\n"
 _START = pattern(rb"(?m)^(---\s)")
@@ -57,7 +57,7 @@ def read_files(tree: Tree, inside: Path) -> Mapping[Path, bytes]:
         texts[file] = read_file(file, max_bytes=MAX_BYTES * 8, inside=inside)
         num_bytes += len(texts[file])
         if num_bytes > MAX_TREE_BYTES:
-            raise Refused(f"its files have more than {MAX_TREE_BYTES >> 20} MiB")
+            raise Refused(_TOO_LARGE)
     return texts
 
 
@@ -71,17 +71,40 @@ class Layout(Struct, frozen=True, kw_only=True):
 
 
 def lay_out(tree: Tree, texts: Mapping[Path, bytes]) -> Layout:
-    """Write an overlay anew, each of its kustomizations in a folder beside the others, with all files that it names."""
+    """Write an overlay anew, each of its kustomizations in a folder beside the others, with all files that it names. Raises Refused."""
     missing = _missing_keys(tree, texts)
     folders = {each.folder: f"{_FOLDER}{index}" for index, each in enumerate(tree.kustomizations)}
-    files, names = dict[str, bytes](), {name: folder for folder, name in folders.items()}
+    files, names = _Files(), {name: folder for folder, name in folders.items()}
     for each in tree.kustomizations:
         copy = _Copy(each.folder, folders, texts, files, names)
         fields = dict(copy.fields(_with_keys(each.fields, missing) if each.left_out else each.fields))
         if each is tree.root:
             fields["buildMetadata"] = [*listed(fields.get("buildMetadata")), _ANNOTATED]
-        files[f"{folders[each.folder]}/{KUSTOMIZATIONS[0]}"] = json.dumps(fields, default=str).encode()
+        files.add(f"{folders[each.folder]}/{KUSTOMIZATIONS[0]}", _written(fields))
     return Layout(files=files, names=names)
+
+
+class _Files(dict[str, bytes]):
+    """Files of a copy, which is bounded in size."""
+
+    num_bytes = 0
+
+    def add(self, name: str, content: bytes) -> None:
+        """Raises Refused."""
+        self.num_bytes += len(content)
+        if self.num_bytes > MAX_TREE_BYTES:
+            raise Refused(_TOO_LARGE)
+        self[name] = content
+
+
+def _written(fields: Mapping[str, Any]) -> bytes:
+    """Return a kustomization as YAML. Raises Refused: aliases can stand for any length."""
+    text = StringIO()
+    for part in json.JSONEncoder(default=str).iterencode(fields):
+        text.write(part)
+        if text.tell() > MAX_TREE_BYTES:
+            raise Refused(_TOO_LARGE)
+    return without_surrogates(text.getvalue()).encode()
 
 
 class _Copy:
@@ -92,7 +115,7 @@ class _Copy:
         folder: Path,
         folders: Mapping[Path, str],
         texts: Mapping[Path, bytes],
-        files: dict[str, bytes],
+        files: _Files,
         names: dict[str, Path],
     ) -> None:
         self.folder, self.folders, self.texts, self.files, self.names = folder, folders, texts, files, names
@@ -114,11 +137,12 @@ class _Copy:
 
     def _named(self, name: str) -> str:
         path = Path(os.path.normpath(self.folder / name))
-        return f"../{self.folders[path]}" if path in self.folders else self._text(self.texts[path], path)
+        folder = self.folders.get(path.resolve())
+        return f"../{folder}" if folder else self._text(self.texts[path], path)
 
     def _text(self, text: str | bytes, path: Path | None = None) -> str:
         name = f"{_FILE}{len(self.files)}.yaml"
-        self.files[f"{self.folders[self.folder]}/{name}"] = text.encode() if isinstance(text, str) else text
+        self.files.add(f"{self.folders[self.folder]}/{name}", text.encode() if isinstance(text, str) else text)
         self.names[name] = path or self.folder
         return name
 
@@ -168,35 +192,45 @@ def _built(program: Path, files: Mapping[str, bytes]) -> bytes | Failed:
 
 def _missing_keys(tree: Tree, texts: Mapping[Path, bytes]) -> dict[str, set[str]]:
     """Return ConfigMap → keys that replacements take from it and that no generator has; a file that is made at a deploy may have them."""
-    wanted, there = dict[str, set[str]](), dict[str, set[str]]()
+    wanted = dict[str, set[str]]()
+    for source in _sources_of_replacements(tree, texts):
+        kind, _, key = source.get("fieldPath").text.partition(".")
+        if kind == "data" and key:
+            wanted.setdefault(source.get("name").text, set()).add(key)
+    keys = {key for each in wanted.values() for key in each}
+
+    @cache
+    def keys_in(file: Path) -> set[str]:
+        lines = texts.get(file, b"").decode(errors="replace").splitlines()
+        return keys.intersection(line.partition("=")[0].strip() for line in lines)
+
     for kustomization in tree.kustomizations:
-        for source in _sources_of_replacements(kustomization, texts):
-            kind, _, key = source.get("fieldPath").text.partition(".")
-            if kind == "data" and key:
-                wanted.setdefault(source.get("name").text, set()).add(key)
         for generator in Written(value=kustomization.fields).get("configMapGenerator").items():
-            own = there.setdefault(generator.get("name").text, set())
-            own |= {item.text.partition("=")[0] for item in generator.get("literals").items()}
-            own |= {Path(item.text.rpartition("=")[2]).name for item in generator.get("files").items()}
-            own |= {item.text.partition("=")[0] for item in generator.get("files").items()}
-            envs = [*(item.text for item in generator.get("envs").items()), generator.get("env").text]
-            for file in (kustomization.folder / name for name in envs if name):
-                lines = texts.get(Path(os.path.normpath(file)), b"").decode(errors="replace").splitlines()
-                own |= {line.partition("=")[0].strip() for line in lines}
-    return {name: keys - there.get(name, set()) for name, keys in wanted.items()}
+            missing = wanted.get(generator.get("name").text, set())
+            missing -= {item.text.partition("=")[0] for item in generator.get("literals").items()}
+            missing -= {Path(item.text.rpartition("=")[2]).name for item in generator.get("files").items()}
+            missing -= {item.text.partition("=")[0] for item in generator.get("files").items()}
+            envs = {*(item.text for item in generator.get("envs").items()), generator.get("env").text}
+            for file in (kustomization.folder / name for name in envs if name and missing):
+                missing -= keys_in(Path(os.path.normpath(file)))
+    return wanted
 
 
-def _sources_of_replacements(kustomization: Kustomization, texts: Mapping[Path, bytes]) -> Iterator[Written]:
-    """Yield where replacements take their values from; they stand in the kustomization, or in files that it names."""
-    for each in Written(value=kustomization.fields).get("replacements").items():
-        yield each.get("source")
-        file = Path(os.path.normpath(kustomization.folder / each.get("path").text))
-        if file in texts:
-            with suppress(YamlError, UnicodeDecodeError):
-                value = value_of(texts[file].decode())
-                yield from (
-                    item.get("source") for item in Written(value=value if isinstance(value, list) else [value]).items()
-                )
+def _sources_of_replacements(tree: Tree, texts: Mapping[Path, bytes]) -> Iterator[Written]:
+    """Yield where replacements take their values from; they stand in the kustomizations, or in files that these name."""
+    files = dict[Path, None]()
+    for kustomization in tree.kustomizations:
+        for each in Written(value=kustomization.fields).get("replacements").items():
+            yield each.get("source")
+            files[Path(os.path.normpath(kustomization.folder / each.get("path").text))] = None
+    num_bytes = 0
+    for file in files:
+        num_bytes += len(texts.get(file, b""))
+        with suppress(YamlError, UnicodeDecodeError):
+            value = value_of(texts[file].decode()) if file in texts and num_bytes <= MAX_BYTES else None
+            yield from (
+                item.get("source") for item in Written(value=value if isinstance(value, list) else [value]).items()
+            )
 
 
 def _with_keys(fields: Mapping[str, Any], missing: dict[str, set[str]]) -> Mapping[str, Any]:

@@ -90,7 +90,7 @@ def compose(text: str, room: NodeRoom | None = None) -> yaml.Node | None:
             _check_depth(text, room)
         node = _composed(text, room)
     except yaml.YAMLError as error:
-        if text.lstrip()[:1] in ("{", "[") and (joined := _SURROGATES.sub(_joined, text)) != text:
+        if text.lstrip()[:1] in ("{", "[") and (joined := without_surrogates(text)) != text:
             return compose(joined, room)
         raise _converted(error, text) from None
     except YamlError:
@@ -267,6 +267,11 @@ def _composed(text: str, room: NodeRoom, loader_type: type[_Loader] = _Loader) -
         if was_enabled:
             gc.enable()
     return node
+
+
+def without_surrogates(text: str) -> str:
+    """Return JSON with the characters beyond 16 bits escaped as YAML does it, for readers of YAML."""
+    return _SURROGATES.sub(_joined, text)
 
 
 def _joined(match: re.Match[str]) -> str:

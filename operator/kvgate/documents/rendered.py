@@ -1,6 +1,6 @@
 """The charts and overlays of an input: what Helm and kustomize render, and what is read as it is written instead."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from time import monotonic
@@ -9,7 +9,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate.documents import helm, kustomizations, kustomize
-from kvgate.documents.bounded_files import read_file
 from kvgate.documents.confined import NO_WALL
 from kvgate.documents.discovery import CHART_FILE
 from kvgate.documents.origins import NO_CHARTS, PathMap
@@ -147,15 +146,20 @@ class _Renderer:
         """Render a chart with its own values, or with those that are given; then with other files of values beside them."""
         at = folder / CHART_FILE
         try:
-            texts = dict(helm.chart_files(folder, inside))
-            chart = helm.read_chart(folder, inside)
-            files = helm.files_to_render(chart, texts, inside)
+            if self._has_room(at):
+                self._chart(at, inside)
         except (OSError, ValueError) as error:
             self._fails(at, str(error), "correct the chart")
-            return
+
+    def _chart(self, at: Path, inside: Path) -> None:
+        """Raises OSError, ValueError with a sentence."""
+        folder = at.parent
+        texts = dict(helm.chart_files(folder, inside))
+        chart = helm.read_chart(folder, inside)
         interesting = any(self._is_of_interest(text) for text in texts.values())
-        if chart.is_library or not (interesting or self._is_named(at)) or not self._has_room(at):
+        if chart.is_library or not (interesting or self._is_named(at)):
             return
+        files = helm.files_to_render(chart, texts, inside)
         if refusal := helm.refusal_of(files):
             self._fails(at, refusal, f"if you trust it, render it yourself: helm template {folder} | kvgate check -")
             return
@@ -170,22 +174,26 @@ class _Renderer:
                 return
             self._add(chart, at, at, done, (folder / helm.VALUES_FILE, *own.values))
             if not own.values and not own.arguments:
-                self._with_other_values(copy, program, at, set(done.split(_BETWEEN)))
+                self._with_other_values(copy, program, texts, set(done.split(_BETWEEN)))
         self.found.templates.add(folder / helm.TEMPLATES)
         dependencies = (path for path in texts if path.name == helm.VALUES_FILE)
         self.found.covered |= {(folder / path).resolve() for path in dependencies}
 
-    def _with_other_values(self, copy: helm.Copy, program: Path, at: Path, known: set[bytes]) -> None:
+    def _with_other_values(
+        self, copy: helm.Copy, program: Path, texts: Mapping[Path, bytes], known: set[bytes]
+    ) -> None:
         """Render the chart with each file of values beside it that names an engine; one that does not fit the chart is read alone.
 
-        `known`: objects that are judged already; one that a file of values does not change is not judged again.
+        `texts`: files of the chart; `known`: objects that are judged already; one that a file of values does not change is not judged
+        again.
         """
-        for values in helm.values_files(copy.chart)[: helm.MAX_VALUES_FILES]:
-            text = read_file(values, max_bytes=kustomizations.MAX_BYTES, inside=copy.inside)
-            if self._is_of_interest(text) and monotonic() < self.until:
+        for path in helm.values_files(texts)[: helm.MAX_VALUES_FILES]:
+            if self._is_of_interest(texts[path]) and monotonic() < self.until:
+                values = copy.chart.folder / path
                 done = copy.render(program, (values,), ())
                 if isinstance(done, bytes):
                     new = (each for each in done.split(_BETWEEN) if each not in known or _REFERRED.search(each))
+                    at = copy.chart.folder / CHART_FILE
                     self._add(copy.chart, at, values, _BETWEEN.join([b"", *new]), (values,))
 
     def _add(self, chart: helm.Chart, at: Path, name: Path, data: bytes, values: Sequence[Path]) -> None:
@@ -206,17 +214,21 @@ class _Renderer:
                 continue
             seen.add(at)
             if not self._overlay(at, known):
-                folders = (folder.resolve() for folder in known.included_by(at.parent.resolve() / at.name))
+                folders = known.included_by(at.parent.resolve() / at.name)
                 waiting += [names[folder] for folder in folders if folder in names]
 
     def _overlay(self, at: Path, known: kustomizations.Kustomizations) -> bool:
-        """Render one overlay; return False if it is of interest and not rendered."""
+        """Render one overlay; return False if it is not rendered and may be of interest."""
         try:
-            tree, inside = known.tree_of(at), known.inside
-            texts = kustomize.read_files(tree, inside)
+            return self._has_room(at) and self._is_done(at, known)
         except (OSError, ValueError) as error:
             self._fails(at, str(error), "correct the kustomization")
             return False
+
+    def _is_done(self, at: Path, known: kustomizations.Kustomizations) -> bool:
+        """Render one overlay; return False if it is of interest and not rendered. Raises OSError, ValueError with a sentence."""
+        tree, inside = known.tree_of(at), known.inside
+        texts = kustomize.read_files(tree, inside)
         if not any(self._is_of_interest(text) for text in texts.values()):
             return True
         self.found.covered |= {file.resolve() for each in tree.kustomizations for file in each.patches}
@@ -225,7 +237,7 @@ class _Renderer:
                 at, tree.refusal, f"if you trust it, render it yourself: kustomize build {at.parent} | kvgate check -"
             )
             return False
-        program = self._program(kustomize.PROGRAMS, at, inside) if self._has_room(at) else None
+        program = self._program(kustomize.PROGRAMS, at, inside)
         if program is None or not self._is_walled(at):
             return False
         layout = kustomize.lay_out(tree, texts)
