@@ -104,8 +104,15 @@ def _separated(words: Sequence[str]) -> list[str]:
     """Insert `--` before the first word that is a file here: the checkout may hold a file with the name of an option."""
     if "--" in words:
         return list(words)
-    first = next((index for index, word in enumerate(words) if os.path.lexists(word)), len(words))
+    first = next(
+        (index for index, word in enumerate(words) if os.path.lexists(word) and _may_be_given(word)), len(words)
+    )
     return [*words[:first], "--", *words[first:]]
+
+
+def _may_be_given(word: str) -> bool:
+    """Whether pre-commit may give a file of this name: one called `--fail-on=warning` would else end the options before the hook's own."""
+    return not word.startswith("-") or word.endswith((".yaml", ".yml", ".json"))
 
 
 def check() -> int:

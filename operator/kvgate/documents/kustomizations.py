@@ -291,7 +291,7 @@ class Kustomizations:
     def roots_of(self, paths: Iterable[Path]) -> list[Path]:
         """Return the kustomizations which no other one includes and which are no components."""
         paths = [path.parent.resolve() / path.name for path in paths]
-        included = {folder for path in paths for folder in self.included_by(path)}
+        included = {folder for path in paths for folder in self.included_by(path) if folder != path.parent}
         return [path for path in paths if path.parent not in included and not self._is_component(path)]
 
     def included_by(self, path: Path) -> Sequence[Path]:

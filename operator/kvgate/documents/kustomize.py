@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, cached_property
 from io import BytesIO, StringIO
@@ -36,7 +36,7 @@ from kvgate.text.patterns import pattern
 PROGRAMS = ("kustomize", "kubectl")
 MAX_TREE_BYTES = 64 << 20
 """Size of all files of one overlay, and of its copy, in which a file stands as often as it is named."""
-_TOO_LARGE = f"its files have more than {MAX_TREE_BYTES >> 20} MiB"
+_TOO_LARGE = f"its files, each as often as it is named, have more than {MAX_TREE_BYTES >> 20} MiB"
 _LARGE_BYTES = 16 << 10
 _DEFINES = b"\nkind: CustomResourceDefinition\n"
 _START = pattern(rb"(?m)^(---\s)")
@@ -252,8 +252,8 @@ class Overlay(Struct, frozen=True, kw_only=True, dict=True):
     inside: Path
     shown: Callable[[Path], str]
     """Path of a file → its name in findings."""
-    read: dict[Path, Sequence[Document]] = field(default_factory=dict)
-    """Objects of the resources that were read."""
+    read: dict[Path, Mapping[str, Mapping[str, Document]]] = field(default_factory=dict)
+    """Resources that were read: file → kind → name → object."""
 
     def origin(self, document: Document) -> Resource | None:
         """Return where an object comes from; None for one that a generator makes."""
@@ -278,14 +278,16 @@ class Overlay(Struct, frozen=True, kw_only=True, dict=True):
             inside=self.inside,
         )
 
-    def _documents(self, file: Path) -> Sequence[Document]:
-        """Return the objects in a resource."""
+    def _documents(self, file: Path) -> Mapping[str, Mapping[str, Document]]:
+        """Return the objects in a resource, of each kind and name the first."""
         if file not in self.read:
-            self.read[file] = ()
+            found = dict[str, dict[str, Document]]()
+            self.read[file] = found
             with suppress(OSError):
                 data = read_file(file, max_bytes=MAX_BYTES * 8, inside=self.inside)
-                found = parsed(self.shown(file), BytesIO(data))
-                self.read[file] = [each for each in found if isinstance(each, Document)]
+                for each in parsed(self.shown(file), BytesIO(data)):
+                    if isinstance(each, Document):
+                        found.setdefault(each.kind, {}).setdefault(_name(each), each)
         return self.read[file]
 
     @cached_property
@@ -295,16 +297,12 @@ class Overlay(Struct, frozen=True, kw_only=True, dict=True):
         return tuple(self.shown(file) for file in dict.fromkeys(others) if file not in resources)
 
 
-def _same_object(rendered: Document, sources: Sequence[Document]) -> Document | None:
+def _same_object(rendered: Document, sources: Mapping[str, Mapping[str, Document]]) -> Document | None:
     """Return the object of the file with the same kind and name; kustomize may have put words before and behind the name."""
-    of_kind = [each for each in sources if each.kind == rendered.kind]
-    name = _name(rendered)
-    same = [each for each in of_kind if _name(each) == name]
-    inside = [each for each in of_kind if _name(each) and _name(each) in name]
-    for candidates in (same, inside):
-        if candidates:
-            return candidates[0]
-    return of_kind[0] if len(of_kind) == 1 else None
+    of_kind, name = sources.get(rendered.kind, {}), _name(rendered)
+    inside = (own for own in of_kind if own and own in name)
+    own = name if name in of_kind else next(inside, next(iter(of_kind), "") if len(of_kind) == 1 else "")
+    return of_kind.get(own)
 
 
 def _name(document: Document) -> str:

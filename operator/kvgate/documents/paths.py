@@ -1,5 +1,6 @@
 """The paths of a command line: files, folders and standard input, with what Helm and kustomize make of them."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
@@ -100,7 +101,7 @@ def read_relevant(
         if isinstance(source, _File):
             for stream in found.streams.get(source.path, ()):
                 yield from stream.documents(reading)
-            if source.path.resolve() in found.covered:
+            if Path(os.path.realpath(source.path)) in found.covered:
                 continue
         yield from _read(source, reading)
 

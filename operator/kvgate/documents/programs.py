@@ -98,15 +98,14 @@ def run_program(program: Path, arguments: Sequence[str], folder: Path) -> bytes 
         late, output = list[bool](), b""
         timer = Timer(SECONDS, lambda: late.append(True) or _kill(process))  # type: ignore[func-returns-value]
         timer.start()
-        with process:
-            try:
+        try:
+            with process:
                 output = process.stdout.read(MAX_OUTPUT_BYTES + 1) if process.stdout else b""
-                timed_out = bool(late)
-            finally:
-                timer.cancel()
                 if len(output) > MAX_OUTPUT_BYTES:
                     _kill(process)
-        code = process.returncode
+        finally:
+            timer.cancel()
+        code, timed_out = process.returncode, bool(late)
         messages.seek(0)
         said = messages.read(_MAX_MESSAGE_BYTES).decode(errors="replace").strip()
     (folder / confined.HOME).rmdir()

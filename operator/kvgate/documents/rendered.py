@@ -1,5 +1,6 @@
 """The charts and overlays of an input: what Helm and kustomize render, and what is read as it is written instead."""
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -93,7 +94,7 @@ class _Renderer:
     """The rendering of one input."""
 
     def __init__(self, named: Sequence[Path], options: ChartOptions, marks: Collection[str]) -> None:
-        self.named = {path.resolve() for path in named}
+        self.named = {os.path.realpath(path) for path in named}
         self.options, self.marks = options, [mark.encode() for mark in marks]
         self.found = Renderings()
         self.until = monotonic() + MAX_SECONDS
@@ -105,7 +106,7 @@ class _Renderer:
         return any(mark in in_small_letters for mark in self.marks)
 
     def _is_named(self, path: Path) -> bool:
-        return bool({path.resolve(), path.parent.resolve()} & self.named)
+        return bool({os.path.realpath(path), os.path.realpath(path.parent)} & self.named)
 
     def _fails(self, at: Path, message: str, remedy: str, *, file: Path | None = None, line: int = 1) -> None:
         """Report what is not rendered: an error where the user named it, else one line."""

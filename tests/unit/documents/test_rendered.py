@@ -1,13 +1,15 @@
 """Charts and overlays, rendered by the real Helm and kubectl: engines found once, and findings in the files that they come from."""
 
+import gzip
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvgate.documents import confined, helm, programs
+from kvgate.documents import confined, helm, kustomize, programs
 from support.assets import require_assets, require_walls
 from support.command_line import invoked
 
@@ -73,10 +75,13 @@ def check(pytestconfig: pytest.Config, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     Path(".git").mkdir()
 
-    def run(files: dict[str, str], *arguments: str) -> dict[str, Any]:
-        for name, text in files.items():
+    def run(files: dict[str, str | Path | bytes], *arguments: str) -> dict[str, Any]:
+        for name, content in files.items():
             Path(name).parent.mkdir(parents=True, exist_ok=True)
-            Path(name).write_text(text)
+            if isinstance(content, Path):
+                Path(name).symlink_to(content)
+            else:
+                Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
         done = invoked("check", *(arguments or (".",)), "-o", "json")
         assert done.stdout, done.stderr
         return {**json.loads(done.stdout), "code": done.exit_code}
@@ -303,6 +308,7 @@ def test_a_program_of_the_checkout_is_never_run(check: Check, monkeypatch: pytes
         ("while :; do echo y; done", "its output has more than"),
         ("echo no >&2; exit 3", "no"),
         ("exit 3", "exit code 3"),
+        ("exec >&-; while :; do :; done", "was stopped"),
     ],
 )
 def test_a_program_is_bounded_and_gets_no_tokens(
@@ -434,3 +440,108 @@ def test_arguments_of_helm_template(words: list[str], values: list[str] | None, 
             helm.template_arguments(words)
     else:
         assert helm.template_arguments(words) == (list(map(Path, values)), others)
+
+
+BIG = "x" * (1 << 20)
+BASE = {"base/deployment.yaml": ENGINE, "base/kustomization.yaml": "resources: [deployment.yaml]\n"}
+TOO_LARGE = "not rendered: its files, each as often as it is named, have more than 64 MiB"
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        ({"o/kustomization.yaml": "resources: [../base]\ncommonAnnotations: {note: '\U0001f600'}\n"}, ["llama"]),
+        ({"o/kustomization.yaml": "resources: [../base]\nimageTags: [{name: x, newTag: b}]\n"}, ["llama"]),
+        ({"o/kustomization.yaml": "resources: [../base]\nconfigMapGenerator: [{name: c, env: null}]\n"}, ["llama"]),
+        ({"o/kustomization.yaml": "resources: [../link]\nnamePrefix: a-\n", "link": Path("base")}, ["a-llama"]),
+        ({"o/kustomization.yaml": "resources: [../up/base]\nnamePrefix: a-\n", "up": Path()}, ["a-llama"]),
+        (
+            {"o/kustomization.yaml": "resources: [../link, ../base]\nnamePrefix: a-\n", "link": Path("other"),
+             "other/deployment.yaml": ENGINE.replace("llama", "qwen"), "other/kustomization.yaml": "resources: [deployment.yaml]\n"},
+            ["a-llama", "a-qwen"],
+        ),
+    ],
+)  # fmt: skip
+def test_an_overlay_with_ordinary_fields_is_rendered(check: Check, files: dict[str, Any], names: list[str]) -> None:
+    report = check({**BASE, **files})
+    assert report["unrendered"] == []
+    assert sorted(each["name"] for each in report["documents"]) == names
+
+
+@pytest.mark.parametrize(
+    ("fields", "files"),
+    [
+        (f"commonAnnotations: {{a: &a {BIG[: 900 << 10]}}}\nimages: [{'*a, ' * 10_000}]", {}),
+        (f'patchesStrategicMerge:\n- &a "a\\n{BIG[: 900 << 10]}"\n' + "- *a\n" * 100, {}),
+        (f"configMapGenerator: [{{name: c, files: [{', '.join(f'k{n}=big' for n in range(100))}]}}]", {"big": BIG}),
+    ],
+)
+def test_a_copy_is_bounded_whatever_an_overlay_names_how_often(
+    check: Check, fields: str, files: dict[str, str]
+) -> None:
+    files = {f"o/{name}": text for name, text in files.items()}
+    report = check({**BASE, **files, "o/kustomization.yaml": f"resources: [../base]\n{fields}\n"})
+    assert [each["reason"].partition(";")[0] for each in report["unrendered"]] == [TOO_LARGE]
+    assert [each["name"] for each in report["documents"]] == ["llama"], "its base is judged"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "replacements:\n" + "- {path: big.yaml}\n" * 60,
+        "replacements: [{source: {kind: ConfigMap, name: c, fieldPath: data.x}}]\nconfigMapGenerator:\n"
+        + "- {name: c, envs: [big.yaml]}\n" * 60,
+    ],
+)
+def test_a_file_is_read_once_however_often_it_is_named(check: Check, fields: str) -> None:
+    files = {"o/big.yaml": "- a\n" * 200_000, "o/kustomization.yaml": f"resources: [../base, missing]\n{fields}"}
+    start = time.process_time()
+    check({**BASE, **files})
+    assert time.process_time() - start < 10
+
+
+def test_an_overlay_of_many_objects_takes_no_time_for_each_pair(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = "".join(f"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c{n}}}\n" for n in range(1000))
+    files = {**BASE, "base/kustomization.yaml": "resources: [deployment.yaml, many.yaml]\n", "base/many.yaml": objects}
+    asked = list[object]()
+    name = kustomize._name
+    monkeypatch.setattr(kustomize, "_name", lambda document: asked.append(document) or name(document))
+    assert [each["name"] for each in check(files)["documents"]] == ["llama"]
+    assert 1000 < len(asked) < 3000
+
+
+@pytest.mark.parametrize(
+    ("files", "is_judged"),
+    [
+        ({"x/Chart.yaml": "dependencies: [{name: \"a\\0b\", version: 1.0.0, repository: 'file://../y'}]\n"}, False),
+        (
+            {"x/Chart.yaml": f"dependencies: [{{name: {'a' * 300}, version: 1.0.0, repository: 'file://../y'}}]\n"},
+            False,
+        ),
+        ({"x/Chart.yaml": "dependencies: [{name: .., version: 1.0.0, repository: 'file://../y'}]\n"}, False),
+        (
+            {"x/Chart.yaml": "dependencies: [{name: y, version: 1.0.0, repository: 'file://../y'}]\n", "x/charts": "a"},
+            False,
+        ),
+        ({"x/charts/y.tgz": b"no archive"}, False),
+        ({"x/charts/y.tgz": gzip.compress(b"a" * 2000)}, False),
+        ({"x/charts/y.tgz": gzip.compress(b"\0" * (65 << 20))}, False),
+        ({"x/values-big.yaml": f"a: {BIG}{BIG} # vllm\n"}, True),
+        ({"x/ci": Path("/etc")}, True),
+        ({"loop.yaml": Path("loop.yaml")}, True),
+        ({"loop/kustomization.yaml": Path("kustomization.yaml")}, True),
+    ],
+)
+def test_no_file_ends_the_check(check: Check, files: dict[str, Any], *, is_judged: bool) -> None:
+    files = {**{f"x/{name}": text for name, text in CHART.items()}, "y/Chart.yaml": CHART["Chart.yaml"], **files}
+    files["x/Chart.yaml"] = CHART["Chart.yaml"] + files["x/Chart.yaml"].removeprefix(CHART["Chart.yaml"])
+    report = check(files)
+    assert bool(report["documents"]) == is_judged
+    assert is_judged or [each["file"] for each in report["unrendered"]] == ["x/Chart.yaml"]
+
+
+def test_dependencies_are_bounded_together(check: Check) -> None:
+    each = ", ".join(f"{{name: a{n}, version: 1.0.0, repository: 'file://../y'}}" for n in range(200))
+    files = {"x/values.yaml": "a: 1 # vllm\n", "y/Chart.yaml": CHART["Chart.yaml"], "y/big": BIG}
+    report = check({**files, "x/Chart.yaml": f"{CHART['Chart.yaml']}dependencies: [{each}]\n"})
+    assert "more than 5000 files or 64 MiB" in report["unrendered"][0]["reason"]
