@@ -4,6 +4,7 @@ Each case is a folder. With no wall at all the real kubectl or Helm does what th
 """
 
 import ctypes
+import gzip
 import io
 import json
 import os
@@ -290,6 +291,66 @@ def _packed(files: Mapping[str, str | bytes], name: str = "sub") -> bytes:
     return buffer.getvalue()
 
 
+_Member = tuple[str, str, dict[int, bytes]]
+"""Name, content, and bytes of the header by their offset."""
+_AS = 156
+"""Offset of a member's kind in its header."""
+
+
+def _record(text: str) -> str:
+    """One record of a pax header, which begins with its own length."""
+    length = next(each for each in range(1000) if each == len(f"{each} {text}\n"))
+    return f"{length} {text}\n"
+
+
+def _archive(*members: _Member) -> bytes:
+    """A tar whose headers say what they should not."""
+    data = b""
+    for name, content, changes in members:
+        header = bytearray(tarfile.TarInfo(name).tobuf(tarfile.USTAR_FORMAT))
+        for offset, value in {124: b"%011o" % len(content), **changes, 148: b" " * 8}.items():
+            header[offset : offset + len(value)] = value
+        header[148:156] = b"%06o\0 " % sum(header)
+        data += bytes(header) + content.encode() + bytes(-len(content) % 512)
+    return data
+
+
+def _parts(form: str, schema: str) -> list[bytes]:
+    """A packed chart, in one or more streams of gzip, that Python's `tarfile` takes for one without this schema."""
+    start, end = _archive(("sub/Chart.yaml", _CHART.replace("serving", "sub"), {})), bytes(1024)
+    named: _Member = ("sub/values.schema.json", schema, {})
+    match form:
+        case "two streams":
+            return [start, _archive(named) + end]
+        case "a number of 2^56":
+            return [start + _archive((*named[:2], {100: b"\x81" + bytes(7)})) + end]
+        case "a step to itself":
+            return [start + _archive((f"{named[0]}/.", schema, {})) + end]
+        case "a step up":
+            return [start + _archive((f"{named[0]}/x/..", schema, {})) + end]
+        case "a header of Solaris":
+            return [start + _archive(("sub/x", _record("path=sub/other"), {_AS: b"X"}), named) + end]
+    return [_archive(("sub/x", _record("path=sub/other"), {_AS: b"g"})) + start + _archive(named) + end]
+
+
+_FORMS = (
+    "two streams",
+    "a number of 2^56",
+    "a step to itself",
+    "a step up",
+    "a header of Solaris",
+    "a header for all members",
+)
+
+
+def _archive_case(form: str) -> Case:
+    def files(watch: Watch) -> Files:
+        parts = _parts(form, json.dumps({"$ref": watch.canary.as_uri()}))
+        return _chart({"charts/sub-1.0.0.tgz": b"".join(map(gzip.compress, parts))})
+
+    return Case(name=f"packed chart with {form}", files=files)
+
+
 _SCHEMAS: dict[str, Callable[[str, str], Any]] = {
     "at the top": lambda place, _: {"$ref": place},
     "in a property": lambda place, _: {"properties": {"a": {"$ref": place}}},
@@ -336,6 +397,7 @@ def charts() -> Iterator[Case]:
     for form in ("subchart", "packed", "packed twice"):
         for how in ("at the top", "in a property", "below an id"):
             yield _schema_case(how, form)
+    yield from map(_archive_case, _FORMS)
     yield Case(
         name="a link to a file", files=lambda watch: _chart({"files/link": watch.canary, "templates/t.yaml": _TEMPLATE})
     )
