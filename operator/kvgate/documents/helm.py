@@ -183,24 +183,19 @@ def refusal_of(files: Mapping[Path, bytes]) -> str:
     try:
         for path, data in files.items():
             if path.name == _SCHEMA:
-                _check_schema(str(path), _parsed(str(path), data), is_root=True)
+                _check_schema(str(path), json.loads(data, object_pairs_hook=_once), is_root=True)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        return f"{path} is no JSON: {error}"
     except (ValueError, RecursionError) as error:
         return str(error)
     return ""
-
-
-def _parsed(name: str, data: bytes) -> Any:
-    try:
-        return json.loads(data, object_pairs_hook=_once)
-    except ValueError as error:
-        raise ValueError(f"{name} is no JSON: {error}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object whose keys each stand once: of two, Helm and kvgate might take different ones."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError(f"a key stands twice in one object of {_SCHEMA}")
     return found
 
 

@@ -177,7 +177,8 @@ class _Reading:
             elif name == FILES:
                 yield name, [each for each in listed(value) if self._is_there(each)]
             elif name in OBJECTS_WITH_PATH:
-                yield name, [each for each in listed(value) if self._has_path(each)]
+                paths = ((each, each.get("path") if isinstance(each, Mapping) else None) for each in listed(value))
+                yield name, [each for each, path in paths if path is None or self._is_there(path, into=self.patches)]
             elif name == GENERATOR:
                 yield name, [self._config_map(each) for each in listed(value)]
             else:
@@ -205,10 +206,6 @@ class _Reading:
         except (OSError, RuntimeError, ValueError):
             return None
         return path if path.is_relative_to(self.inside) and target.is_relative_to(self.inside) else None
-
-    def _has_path(self, field: Any) -> bool:
-        name = field.get("path") if isinstance(field, Mapping) else None
-        return name is None or self._is_there(name, into=self.patches)
 
     def _config_map(self, field: Any) -> Any:
         """Return a generator without the files that are not there: `key=file`, or a file."""

@@ -42,17 +42,13 @@ def find_program(names: Sequence[str], root: Path | None) -> Path | None:
     `root`: the folder of the checkout.
     """
     checkout = (root or repository_of(Path()) or Path("/nonexistent")).resolve()
-    found = (shutil.which(name, path=folder) for name in names for folder in _folders(checkout))
+    folders = [Path(each) for each in os.environ.get("PATH", "").split(os.pathsep)]
+    outside = [each for each in folders if each.is_absolute() and not each.resolve().is_relative_to(checkout)]
+    found = (shutil.which(name, path=str(folder)) for name in names for folder in outside)
     programs = (Path(each) for each in found if each)
     return next(
         (each for each in programs if not each.resolve().is_relative_to(checkout) and not _is_script(each)), None
     )
-
-
-def _folders(checkout: Path) -> list[str]:
-    """Return the folders of PATH that are no part of the checkout."""
-    folders = os.environ.get("PATH", "").split(os.pathsep)
-    return [each for each in folders if os.path.isabs(each) and not Path(each).resolve().is_relative_to(checkout)]  # noqa: PTH117
 
 
 def _is_script(program: Path) -> bool:

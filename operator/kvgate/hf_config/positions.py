@@ -33,7 +33,9 @@ def lengths_by_rule(fields: Fields) -> dict[str, int]:
 
     Source: `_get_and_verify_max_len` of 0.8.5 to 0.33.0. `patch_rope_parameters` takes `rope_scaling` for `rope_parameters` since 0.12.
     """
-    stated, ropes = _stated_length(fields), _ropes(rope_scaling(fields)[1])
+    named = [length for key in _LENGTH_KEYS if (length := fields.optional_count(key))]
+    stated = fields.optional_count("model_max_length") or min(named, default=0)  # the former wins (Command-R)
+    ropes = _ropes(rope_scaling(fields)[1])
     return {
         "rope_scaling": _scaled(fields, stated, _ropes(fields.mapping("rope_scaling")), multiplies_yarn=True),
         "rope_parameters": _scaled(fields, stated, ropes, multiplies_yarn=True),
@@ -44,12 +46,6 @@ def lengths_by_rule(fields: Fields) -> dict[str, int]:
 def yarn_positions(fields: Fields) -> int:
     """Return the rows of a rotary table that yarn scales."""
     return lengths_by_rule(fields)["rope_parameters"] or 1
-
-
-def _stated_length(fields: Fields) -> int:
-    """Return the least length that the config names; `model_max_length` wins over all others (Command-R)."""
-    named = [length for key in _LENGTH_KEYS if (length := fields.optional_count(key))]
-    return fields.optional_count("model_max_length") or min(named, default=0)
 
 
 def _ropes(scaling: Mapping[str, Any]) -> list[Mapping[str, Any]]:

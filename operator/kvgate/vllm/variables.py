@@ -91,15 +91,15 @@ class LoadingVariables(Struct, frozen=True, kw_only=True):
             return True
         paths = [each for each in value.replace(",", ":").split(":") if each] if self.is_path or self.is_program else []
         is_bare = self.is_program and "/" not in value
-        return is_bare or bool(paths and all(map(_is_of_image, paths)))
+        are_of_image = (
+            path == "/dev/null" or (path.startswith(_FOLDERS_OF_IMAGE) and ".." not in path.split("/"))
+            for path in paths
+        )
+        return is_bare or bool(paths and all(are_of_image))
 
 
 _FOLDERS_OF_IMAGE = ("/usr/", "/opt/", "/etc/", "/lib/", "/lib64/", "/bin/", "/sbin/")
 """No volume of a rendered pod lies there, and the user of its process may not write there."""
-
-
-def _is_of_image(path: str) -> bool:
-    return path == "/dev/null" or (path.startswith(_FOLDERS_OF_IMAGE) and ".." not in path.split("/"))
 
 
 _OF_A_LIBRARY = (
