@@ -38,15 +38,16 @@ def with_memory(request: Request, more_gib: int) -> Request:
     return replace(request, accelerator=replace(gpu, **sizes))
 
 
-def longest(request: Request) -> int:
-    return min(request.shape.max_model_len, 131_072)
+def longest(shape: ModelShape) -> int:
+    """A shape of 1 token states no length: its model takes any."""
+    return min(shape.max_model_len, 131_072) if shape.max_model_len > 1 else 131_072
 
 
 STEPS: dict[str, Callable[[Request], list[Request]]] = {
     "memory": lambda request: [with_memory(request, gib) for gib in (0, 1, 3, 9)],
     "max_num_seqs": lambda request: [request.with_settings(max_num_seqs=n) for n in (1024, 256, 255, 100, 64, 17, 4, 1)],
     "max_model_len": lambda request: [
-        request.with_settings(max_model_len=max(1, longest(request) * 100 // part)) for part in (100, 200, 266, 500, 1600, 5000)
+        request.with_settings(max_model_len=max(1, longest(request.shape) * 100 // part)) for part in (100, 200, 266, 500, 1600, 5000)
     ],
     "enforce_eager": lambda request: [request.with_settings(enforce_eager=value) for value in (False, True)],
     "language_model_only": lambda request: [request.with_settings(language_model_only=value) for value in (False, True)],
@@ -172,7 +173,7 @@ def violations(request: Request, lever: str, steps: slice = slice(None)) -> Iter
 
 def new_case(name: str, release: str, turn: int, **more: object) -> Request:
     shape = shape_of(name)
-    usual = {"max_model_len": min(shape.max_model_len, 131_072), "max_num_seqs": 256, "max_num_batched_tokens": 8192}
+    usual = {"max_model_len": longest(shape), "max_num_seqs": 256, "max_num_batched_tokens": 8192}
     fields = {key: value for key, value in {**usual, **more}.items() if value is not ...}
     return new_request(
         shape=shape, accelerator=GPUS[turn % len(GPUS)], vllm_version=release, is_whole=True, **fields

@@ -45,8 +45,8 @@ _SPEC = pattern(rb"(?m)^spec:[ ]*\n(?:(?:[ \t#-].*)?\n)*")
 _ORIGIN = "config.kubernetes.io/origin"
 _ANNOTATED = "originAnnotations"
 _FOLDER, _FILE = "kvgate-overlay-", "kvgate-file-"
-_NAME = pattern(rf"(?:/[^\s'\":]*/)?(?:{_FOLDER}\d+/)?({_FILE}\d+\.yaml)|(?:/[^\s'\":]*/)?({_FOLDER}\d+)")
-"""Pattern of a name of the copy in a message, with the folders before it."""
+_NAME = pattern(rf"(?:{_FOLDER}\d+/)?({_FILE}\d+\.yaml)|({_FOLDER}\d+)")
+"""Pattern of a name of the copy in a message."""
 
 
 def read_files(tree: Tree, inside: Path) -> Mapping[Path, bytes]:
@@ -187,7 +187,8 @@ def _built(program: Path, files: Mapping[str, bytes]) -> bytes | Failed:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(text)
         verb = "build" if program.stem == PROGRAMS[0] else PROGRAMS[0]
-        return run_program(program, [verb, str(folder / f"{_FOLDER}0")], folder)
+        done = run_program(program, [verb, str(folder / f"{_FOLDER}0")], folder)
+    return Failed(message=done.message.replace(f"{folder}/", "")) if isinstance(done, Failed) else done
 
 
 def _missing_keys(tree: Tree, texts: Mapping[Path, bytes]) -> dict[str, set[str]]:

@@ -24,8 +24,9 @@ def rope_scaling(fields: Fields) -> tuple[Any, Mapping[str, Any]]:
     return _kind(scaling), scaling
 
 
-def _kind(rope: Mapping[str, Any]) -> Any:
-    return rope.get("rope_type", rope.get("type"))
+def _kind(rope: Mapping[str, Any]) -> str | None:
+    kind = rope.get("rope_type", rope.get("type"))
+    return None if kind is None else str(kind)
 
 
 def lengths_by_rule(fields: Fields) -> dict[str, int]:
