@@ -238,7 +238,7 @@ def test_a_namespace_that_names_200_models_delays_no_other(objects: Objects, hub
         objects.settle(quiet_seconds=1.0)
         waiting, asked = door.count("kvgate_models_waiting"), len(hub.requested())
         apply(objects, "victim", "mine/victim")
-        objects.wait_for("victim", "Accepted", "True", "Fits", within_seconds=120)
+        objects.wait_for("victim", "Accepted", "True", "Fits")
         since = [path.split("/revision/")[0] for path in hub.requested()[asked:]]
         before_it = set(since[: since.index("/api/models/mine/victim")])
         assert len(before_it) < waiting / 4, "its turn, not its time: a busy machine makes everybody wait"
