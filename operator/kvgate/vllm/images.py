@@ -37,7 +37,7 @@ _TAGS_AHEAD = ("nightly", "main", "dev")
 _MOVING_TAGS = ("", "latest", *_TAGS_AHEAD)
 _FLAVOURS = pattern(
     r"(?:[-_+.]+(?:[brv]?\d{1,12}|post\d{1,9}|cu\d{1,4}|cuda\d{0,4}|rocm\d{0,4}|x86|amd64|arm64|aarch64|gpu|cpu|xpu|ubuntu\d{0,6}|ubi\d{0,2}|"
-    r"rhel\d{0,2}|py\d{1,4}|python\d{0,4}|ec2|sagemaker|slim|lightweight|nixl|lmcache|distributed))*"
+    r"instinct|mi\d{3}x?|rhel\d{0,2}|py\d{1,4}|python\d{0,4}|ec2|sagemaker|slim|lightweight|nixl|lmcache|distributed))*"
 )
 """Words behind a release that say what it was built for, and nothing of another code: `-x86_64`, `-cu129-ubuntu2404`, `-gpu-py312`."""
 _LEADS_TO = pattern(rf"({_NUMBERS})(?:rc\d{{1,9}}|\.dev\d{{1,9}})")
@@ -136,7 +136,7 @@ def release_of_image(image: str) -> ImageFound:
     )
     if match:
         found = ImageFound(oldest=match[1], newest=match[1], reason=f"tag {name.tag}")
-        return _as_far_as_it_says(found, name, name.tag[match.end(1) :])
+        return _as_far_as_it_says(found, name, name.tag[match.end(1) :], _before_it(name, match.start(1)))
     row = next((row for row in _rows() if _is_of(name, row)), None)
     if row is not None:
         reason = f"{name.repository.rpartition('/')[2]}:{name.tag} ({row.source})"
@@ -150,8 +150,15 @@ def release_of_image(image: str) -> ImageFound:
     return _unnumbered(name)
 
 
-def _as_far_as_it_says(found: ImageFound, name: ImageName, rest: str) -> ImageFound:
-    """Return the release of a tag with its strength; `rest` are the words behind it in the tag.
+def _before_it(name: ImageName, start: int) -> str:
+    """Return the words that stand before a release, in the tag and behind `vllm-openai` in the repository, but for vLLM's own name."""
+    _, is_own, variant = f"/{name.repository}".rpartition("/vllm-openai")
+    before = name.tag[:start].removesuffix("v").rstrip("-_").removesuffix("vllm").rstrip("-_")
+    return (variant if is_own else "") + (f"-{before}" if before else "")
+
+
+def _as_far_as_it_says(found: ImageFound, name: ImageName, rest: str, before: str = "") -> ImageFound:
+    """Return the release of a tag with its strength; `before` and `rest` are the words on both sides of it.
 
     A build before a release (`rc`, `dev`) has the code of the one before, of its own, or between; on a branch it may be any later one.
     """
@@ -159,10 +166,10 @@ def _as_far_as_it_says(found: ImageFound, name: ImageName, rest: str) -> ImageFo
         return found
     if own := _LEADS_TO.fullmatch(found.newest):
         oldest, newest, reason = _before(own[1]), own[1], f"the tag {name.tag} is a build before {own[1]}"
-    elif _BEFORE_A_RELEASE.search(rest):
+    elif _BEFORE_A_RELEASE.search(f"{before}-{rest}"):
         oldest, newest = _before(found.oldest), _releases()[-1]
         reason = f"the tag {name.tag} is no release: it is a build of its own"
-    elif not _FLAVOURS.fullmatch(rest):
+    elif not (_FLAVOURS.fullmatch(rest) and _FLAVOURS.fullmatch(before)):
         oldest, newest, reason = (
             found.oldest,
             found.newest,
