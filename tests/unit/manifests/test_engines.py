@@ -91,6 +91,22 @@ def test_a_runtime_of_another_server_is_no_engine(tmp_path: Path) -> None:
     assert engines(tmp_path, llm_service(command=["python3", "-m", "sglang.launch_server"])) == []
 
 
+@pytest.mark.parametrize(
+    ("container", "num_engines"),
+    [
+        ({"args": ["--moe-backend", "flashinfer_trtllm"]}, 1),
+        ({"command": ["vllm", "serve", "/mnt/models"], "args": ["--served-model-name", "ollama/qwen3"]}, 1),
+        ({"command": ["sh", "-c", "exec vllm serve /mnt/models --moe-backend flashinfer_trtllm"]}, 1),
+        ({"command": ["python3"], "args": ["-m", "sglang.launch_server", "--model-path", "/mnt/models"]}, 0),
+        ({"command": ["sh", "-c", "exec trtllm-serve /mnt/models --tp_size 2"]}, 0),
+    ],
+)
+def test_a_program_names_another_server_and_the_value_of_an_option_does_not(
+    tmp_path: Path, container: dict[str, Any], num_engines: int
+) -> None:
+    assert len(engines(tmp_path, llm_service(**container))) == num_engines
+
+
 def test_without_a_main_container_the_one_with_gpus_is_the_engine(tmp_path: Path) -> None:
     service = llm_service()
     gpus = {"limits": {"nvidia.com/gpu": 2}}

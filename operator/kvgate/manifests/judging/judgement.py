@@ -153,7 +153,9 @@ def _sign_of_another(engine: FoundEngine) -> Written | None:
     if engine.program.kind is not Kind.OTHER or engine.program.own_options:
         return None
     if engine_in(engine.stated.text) not in ("", VLLM):
-        return engine.stated
+        # a short name in a field may be of something else, and an image of vLLM is none of another engine
+        is_sure = server_in(engine.stated.text) or not is_vllm_image(engine.image.text)
+        return engine.stated if is_sure else None
     images = () if engine.is_wrapped else (engine.image, engine.version)
     return next((each for each in images if server_in(each.text) and not is_vllm_image(each.text)), None)
 

@@ -154,7 +154,8 @@ def read_llm_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
     for name_of_side, side in sides.items():
         container = _main(_pod(side))
         image = container.get("image").text
-        words = f"{spec.get('runtime').text} {image} {container.get('command').value} {container.get('args').value}"
+        line = f"{container.get('command').value} {container.get('args').value}".partition("--")[0]
+        words = f"{spec.get('runtime').text} {image} {line}"  # a value of an option may name an engine, as flashinfer_trtllm
         if side.is_set and not is_simulator(image) and not server_in(words):
             yield _engine_of_side(given, spec, side, name_of_side, missing)
 

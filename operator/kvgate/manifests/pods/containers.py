@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kvgate.documents.written import Written
 from kvgate.manifests.fields import options_in
-from kvgate.manifests.pods.other_engines import STAND_IN, is_simulator, server_in
+from kvgate.manifests.pods.other_engines import NAMED_AFTER_VLLM, STAND_IN, is_simulator, server_in
 from kvgate.manifests.pods.volumes import FileText, no_files
 from kvgate.shell.environment import Room, SharedRoom, expanded
 from kvgate.shell.words import MAX_WORD_CHARACTERS, Variables, commands_of, split
@@ -38,7 +38,9 @@ _LAUNCHERS = ("accelerate", "torchrun")
 _IMAGE_NAME = pattern(r"([\w.\-]*)(?:[:@]|\Z)")
 """A name in the path of an image, with nothing but a tag or a digest behind it."""
 _IMAGES = frozenset({"llm-d", "llm-d-cuda", "llm-d-dev", "llm-d-rocm", "llm-d-xpu"})
-_OTHER_IMAGES = pattern(rf"router|proxy|exporter|sidecar|{STAND_IN}|bench|gateway|loader|operator|runtime")
+_OTHER_IMAGES = pattern(
+    rf"router|proxy|exporter|sidecar|{STAND_IN}|bench|gateway|loader|operator|runtime|{NAMED_AFTER_VLLM}"
+)
 """Images named after vLLM that hold something else, or something beside it."""
 _ONLY_VLLM = frozenset(
     {"gpu-memory-utilization", "max-model-len", "max-num-seqs", "max-num-batched-tokens", "kv-transfer-config"}

@@ -13,6 +13,9 @@ VLLM = "vLLM"
 STAND_IN = r"sim(?:ulator)?(?=[:@]|$)|inference-sim|mock(?:er)?(?:s)?(?=[-:@]|$)|fake|dummy|stub|emulator"
 """Names of programs that answer as vLLM does and hold no weights."""
 _SIMULATORS = pattern(rf"(?:^|[-_/])(?:{STAND_IN})")
+NAMED_AFTER_VLLM = r"(?:candle|nano|mini)[-_.]?vllm|rvllm|vllm[-_.](?:cpp|rs|mlx|lite)"
+"""Names of other programs that have vLLM's name in theirs."""
+_NAMED_AFTER = "an engine named after vLLM"
 _SERVERS: Mapping[str, str] = {
     "SGLang": r"sglang",
     "TensorRT-LLM": r"trt[-_]?llm|tensorrt[-_]?llm",
@@ -24,6 +27,9 @@ _SERVERS: Mapping[str, str] = {
     "MLC LLM": r"mlc[-_]llm",
     "Text Embeddings Inference": r"text-embeddings-inference",
     "FastDeploy": r"fastdeploy",
+    "Aphrodite": r"aphrodite[-_](?:engine|openai)",
+    "mistral.rs": r"mistral\.?rs",
+    _NAMED_AFTER: NAMED_AFTER_VLLM,
 }
 """Name for people → expression for the name anywhere, in small letters."""
 _IN_FIELDS: Mapping[str, str] = {
@@ -43,6 +49,8 @@ _IN_FIELDS: Mapping[str, str] = {
 _WORD = r"(?:^|[^a-z0-9])(?:{})(?![a-z0-9])"
 _ANYWHERE = {name: pattern(_WORD.format(names)) for name, names in _SERVERS.items()}
 _STATED = {name: pattern(_WORD.format(names)) for name, names in _IN_FIELDS.items()}
+_KERNELS = pattern(r"(?:^|[^a-z])(?:flash\w*|cutlass)|[-_](?:attn|attention|mla|moe|gemm)(?![a-z])")
+"""Values of fields about kernels, some of which are named after an engine: `flashinfer_trtllm`, `TRITON_ATTN`."""
 _FIELDS = frozenset({
     "backend", "backend_type", "backend_framework", "framework", "engine", "engine_type", "inference_backend", "inference_engine",
     "inference_framework", "inference_server", "llm_backend", "llm_engine", "model_server", "runtime", "runtime_type", "server_type",
@@ -76,9 +84,12 @@ def server_in(words: str) -> str:
 def engine_in(value: str) -> str:
     """Return the engine that the value of a field about engines names: `VLLM`, another one, or nothing."""
     small = value.lower()
-    if len(value) > _MAX_CHARACTERS or "vllm" in small:
-        return VLLM if "vllm" in small else ""
-    return server_in(value) or next((name for name, names in _STATED.items() if names.search(small)), "")
+    server = server_in(value)
+    if "vllm" in small and server != _NAMED_AFTER:
+        return VLLM
+    if len(value) > _MAX_CHARACTERS or _KERNELS.search(small):
+        return ""
+    return server or next((name for name, names in _STATED.items() if names.search(small)), "")
 
 
 def engine_stated(node: Written) -> Written:

@@ -140,6 +140,17 @@ recipe_container_command_args: [--model, $(model), --tensor-parallel-size, $(ran
     assert found_engines(text.replace("vllm/vllm-openai", "other/server")) == []
 
 
+@pytest.mark.parametrize("backend", ["TRITON_ATTN", "flashinfer_trtllm", "triton"])
+def test_a_kernel_named_after_an_engine_leaves_vllm_judged(backend: str) -> None:
+    text = (
+        f"model: Qwen/Qwen3-8B\nbackend: {backend}\nvllm: {{maxModelLen: 4096, gpuMemoryUtilization: 0.9}}\n"
+        "image: {repository: vllm/vllm-openai, tag: v0.30.0}\nresources: {limits: {nvidia.com/gpu: 1}}\n"
+    )
+    answer = invoked("check", "-", "-o", "json", "--accelerator", "L4-24GB", stdin=text)
+    (document,) = json.loads(answer.stdout)["documents"]
+    assert (document["verdict"], document["engine"]["vllm_version"]) == ("Fits", "0.30.0")
+
+
 RECIPE = """\
 name: recipe
 model: {path: Qwen/Qwen3-32B}

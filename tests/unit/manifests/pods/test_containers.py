@@ -230,6 +230,7 @@ def test_a_variable_of_vllm_and_a_model_name_the_program() -> None:
     [
         (IMAGE, True), ("rocm/vllm:latest", True), ("quay.io/modh/vllm@sha256:0", True), ("ghcr.io/llm-d/llm-d-cuda:v0.4.0", True),
         ("registry/vllm-router:1", False), ("ghcr.io/llm-d/llm-d-inference-sim:v0.6.1", False), ("vllm-exporter", False), ("", False),
+        ("team/candle-vllm:1", False), ("team/nano-vllm:1", False), ("team/vllm.cpp:1", False), ("ollama-and-vllm/vllm:1", True),
     ],
 )  # fmt: skip
 def test_images_that_run_vllm_are_told_by_name(image: str, expected: bool) -> None:  # noqa: FBT001
