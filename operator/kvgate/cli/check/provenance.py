@@ -14,6 +14,7 @@ from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
 from kvgate.judge.facts import look_up_version
 from kvgate.judge.passed_through import read_extra_args
 from kvgate.manifests import InputDocuments
+from kvgate.manifests.judging.gpus import pools_named
 
 if TYPE_CHECKING:
     from kvgate.cli.check.repository_config import ConfigFile
@@ -59,9 +60,16 @@ def _of_configuration(
         used.add("config_json")
     typed = {"accelerator": given.accelerator, "vllm_version": given.vllm_version, "config_json": given.model_config}
     used -= {fact for fact, value in typed.items() if value}
+    pools, named = file.config.pools, list[str]()
+    if item.engine and "accelerator" in used and (named := [e.value for e in pools_named(item.engine.engine, pools)]):
+        used.remove("accelerator")
     for fact, value, place in given.stated(*_identity(item)):
+        named += [value] if fact == "accelerator" and fact in used and value in pools else []
         if fact in used:
             yield Provenance(fact=_WORDS[fact], source="configuration", place=place, detail=value, digest=value)
+    for name in dict.fromkeys(named):
+        place, gpus = file.place_of(f'pools["{name}"]'), " or ".join(pools[name])
+        yield Provenance(fact=f"pool {name}", source="configuration", place=place, detail=gpus, digest=gpus)
     for name, path, required in given.required(item):
         text = required if isinstance(required, str) else " or ".join(required)
         yield Provenance(fact=f"requirement of {name}", source="configuration", place=file.place_of(path), detail=text)

@@ -114,8 +114,8 @@ def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingPr
     `configured` is one name, or several with commas between them.
     """
     found = accelerators_of(engine.hints)
-    pooled = [(each, pools[each.value]) for each in engine.hints if each.name in POOL_LABELS and each.value in pools]
-    stated = [gpu for _, gpus in pooled for gpu in gpus] or [text.strip() for text in (configured or "").split(",")]
+    pooled = pools_named(engine, pools)
+    stated = [gpu for each in pooled for gpu in pools[each.value]] or [text.strip() for text in (configured or "").split(",")]
     if found:
         known = {each.name for each in map(catalogue.find_accelerator, stated) if each}
         meant = [each for each in found if each.accelerator.name in known] if len(found) > 1 else []
@@ -144,11 +144,16 @@ def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingPr
         remedy = "see VLLM_CPU_KVCACHE_SPACE, which is the size of the KV cache"
         return Chosen(name=None, path=sign.path, findings=(located(RUNS_ON_CPU, at, message, remedy),))
     if any(stated):
-        path, pool = next(((hint.path, f"as pool {hint.value} has it") for hint, _ in pooled), ("", "as configured"))
+        path, pool = next(((hint.path, f"as pool {hint.value} has it") for hint in pooled), ("", "as configured"))
         names = sorted(dict.fromkeys(stated), key=_memory_of)
         word = f"accelerator {' or '.join(names)}, {pool}"
         return Chosen(name=names[0], path=path, others=tuple(names[1:]), must_start_on_all=True, assumed=(word,))
     return Chosen(name=None, is_open=True)
+
+
+def pools_named(engine: FoundEngine, pools: Pools) -> list[Hint]:
+    """Return the hints that name a pool; what the pools have wins over a configured accelerator."""
+    return [each for each in engine.hints if each.name in POOL_LABELS and each.value in pools]
 
 
 def _memory_of(name: str) -> int:

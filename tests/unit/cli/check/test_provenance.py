@@ -104,6 +104,39 @@ def test_what_changes_nothing_is_not_named(tmp_path: Path, monkeypatch: pytest.M
     assert "rests on" not in invoked("check", ".").stdout
 
 
+IN_POOL = POD.replace("  containers:", "  nodeSelector: {cloud.google.com/gke-nodepool: small}\n  containers:")
+POOLS = "pools:\n  big: [H200-SXM-141GB]\n  small: [%s]\naccelerator: %s\n"
+
+
+@pytest.mark.parametrize(
+    ("engine", "configured", "sources"),
+    [
+        (IN_POOL, "T4-16GB", {"pool small": ".kvgate.yaml:3"}),
+        (POD, "small", {"accelerator": ".kvgate.yaml:4", "pool small": ".kvgate.yaml:3"}),
+        (POD, "T4-16GB", {"accelerator": ".kvgate.yaml:4"}),
+    ],
+)
+def test_a_pool_is_named_where_it_states_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, configured: str, sources: dict[str, str]
+) -> None:
+    """The accelerator of the configuration is named only where no pool wins over it; the command line wins over both."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text(engine % "Qwen/Qwen3-0.6B")
+    (tmp_path / ".kvgate.yaml").write_text(POOLS % ("L4-24GB", configured))
+    (document,) = report(".")["documents"]
+    assert {each["fact"]: each["place"] for each in document["provenance"]} == {"model": "", **sources}
+    (document,) = report(".", "--accelerator", "H100-SXM-80GB")["documents"]
+    assert [each["fact"] for each in document["provenance"]] == ["model"]
+
+
+def test_diff_names_a_pool_whose_gpus_change(sandbox: Sandbox) -> None:
+    before = {"a.yaml": None, "hidden/b.yaml": None, "c.yaml": IN_POOL % "Qwen/Qwen3-8B"}
+    sandbox.commit_files({**before, ".kvgate.yaml": POOLS % ("L4-24GB", "T4-16GB")})
+    sandbox.commit_files({".kvgate.yaml": POOLS % ("H100-SXM-80GB", "T4-16GB")})
+    shown = invoked("diff", "main~1..main").stdout
+    assert "pool small: from .kvgate.yaml:3, L4-24GB → from .kvgate.yaml:3, H100-SXM-80GB" in shown, shown
+
+
 def test_the_catalogue_may_go_first(sandbox: Sandbox) -> None:
     answer = report(".", "--facts", "catalogue-first", code=1)
     (document,) = answer["documents"]
