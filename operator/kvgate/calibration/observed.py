@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from kvgate.budget import Budget, Calibration, GpuAtStart, ObservedStart, StartState, observed_start
+from kvgate.budget import Budget, Calibration, GpuAtStart, ObservedStart, StartState, fitted, observed_start
 from kvgate.budget.non_torch import startup_slack
 from kvgate.budget.units import format_gib, gib
 
@@ -25,7 +25,9 @@ def start_of_blocks(
     size, groups = stage.bytes_per_block, budget.kv_cache.groups if budget.kv_cache else ()
     if block_size and len(groups) == 1 and groups[0].spec.block_size:
         size = size * block_size // groups[0].spec.block_size
-    return start_of_bytes(budget, num_gpu_blocks * size + size // 2, resolution_bytes=size // 2, source=source)
+    # a figure in blocks of many GiB would agree with every other start: by its own word none is coarser than starts scatter
+    half = min(size // 2, max(stage.bytes_per_block // 2, fitted.SCATTER.interval.high))
+    return start_of_bytes(budget, num_gpu_blocks * size + half, resolution_bytes=half, source=source)
 
 
 def start_of_bytes(

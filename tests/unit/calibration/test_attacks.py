@@ -13,7 +13,7 @@ from kvgate.budget.ledger import Ledger
 from kvgate.budget.observed_starts import GpuAtStart, ObservedStart
 from kvgate.budget.units import GIB
 from kvgate.calibration.keeping import MAX_STARTS_OF_A_SETTING, with_start
-from kvgate.calibration.observed import unused_texts
+from kvgate.calibration.observed import start_of_blocks, unused_texts
 from kvgate.controller.crashes import cause_in
 from kvgate.judge.what_if import read_request
 from support.command_line import invoked
@@ -129,6 +129,42 @@ def test_an_objects_own_starts_move_its_own_prediction_where_they_move_nobody_el
     starts = numbered(replace(start, is_expired=True) for start in own)
     assert predicted(*starts).expected == own[1].available_kv_cache_bytes, "the newest, although they disagree"
     assert is_only_wider(predicted(*starts, reader=("serving", "yours")), predicted())
+
+
+@pytest.mark.parametrize("blocks_gib", [30, 46])
+@pytest.mark.parametrize("num_honest", [1, 2])
+def test_an_engine_that_reports_a_coarse_figure_agrees_with_nobody(num_honest: int, blocks_gib: int) -> None:
+    """One block of many GiB is exact to as many GiB, by itself; the size of a block is a label of the engine's own metrics."""
+    request, _ = read_request(ASKED)
+    assert request is not None
+    budget = plan(request)
+    assert budget.tightest is not None
+    coarse = start_of_blocks(budget, 1, block_size=blocks_gib * GIB * 16 // budget.tightest.bytes_per_block, source="x")
+    assert coarse is not None
+    honest, named = witnesses(-0.5, num_honest), a_pods_start(0.0, "coarse")
+    forged = replace(
+        named, available_kv_cache_bytes=coarse.available_kv_cache_bytes, resolution_bytes=coarse.resolution_bytes
+    )
+    assert is_only_wider(predicted(*numbered((*honest, forged))), predicted(*numbered(honest)))
+
+
+def test_an_engine_whose_backend_chose_larger_blocks_confirms_another() -> None:
+    request, _ = read_request(ASKED)
+    assert request is not None
+    budget = plan(request)
+    assert budget.tightest is not None
+    honest = a_pods_start(-0.5, "one")
+    num_blocks = honest.available_kv_cache_bytes // (budget.tightest.bytes_per_block * 8)
+    start = start_of_blocks(budget, num_blocks, block_size=128, source="x")
+    assert start is not None
+    second = replace(
+        a_pods_start(0.0, "two"),
+        available_kv_cache_bytes=start.available_kv_cache_bytes,
+        resolution_bytes=start.resolution_bytes,
+    )
+    found = predicted(*numbered((honest, second)))
+    assert found.low <= honest.available_kv_cache_bytes <= found.high
+    assert found.expected == start.available_kv_cache_bytes
 
 
 # ── what is no longer what runs ───────────────────────────────────────────────────────────────────────────────────

@@ -115,7 +115,9 @@ def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingPr
     """
     found = accelerators_of(engine.hints)
     pooled = pools_named(engine, pools)
-    stated = [gpu for each in pooled for gpu in pools[each.value]] or [text.strip() for text in (configured or "").split(",")]
+    stated = [gpu for each in pooled for gpu in pools[each.value]] or [
+        text.strip() for text in (configured or "").split(",")
+    ]
     if found:
         known = {each.name for each in map(catalogue.find_accelerator, stated) if each}
         meant = [each for each in found if each.accelerator.name in known] if len(found) > 1 else []
