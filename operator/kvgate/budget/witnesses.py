@@ -34,11 +34,25 @@ def of_origin(starts: Iterable[ObservedStart], origin: Origin) -> tuple[Observed
 def num_witnesses(starts: Iterable[ObservedStart]) -> int:
     """Return how many witnesses vouch for these starts of one origin: owners on different nodes.
 
-    Pods of one owner are one witness, and so are the owners on one node, or on nodes that no record states. Starts that have expired,
-    and those on GPUs that others may have used, vouch for nothing.
+    Pods of one owner are one witness, and so are the owners on one node, or on nodes that no record states; an owner whose pods move
+    from node to node makes no witnesses of others. Starts that have expired, and those on GPUs that others may have used, vouch for
+    nothing.
     """
-    vouching = [start for start in starts if start.may_move and not start.is_expired]
-    return min(len({start.witness for start in vouching}), len({start.node for start in vouching}))
+    vouching = (start for start in starts if start.may_move and not start.is_expired)
+    nodes = grouped(dict.fromkeys((start.witness, start.node) for start in vouching), lambda pair: pair[0])
+    owner_on: dict[str, tuple[str, str] | None] = {}
+
+    def places(owner: tuple[str, str] | None, tried: set[str]) -> bool:
+        """Give an owner a node of its own, for which others may have to take another of theirs; False where there is none."""
+        for _, node in nodes[owner]:
+            if node not in tried:
+                tried.add(node)
+                if node not in owner_on or places(owner_on[node], tried):
+                    owner_on[node] = owner
+                    return True
+        return False
+
+    return sum(places(owner, set()) for owner in nodes)
 
 
 def audible(

@@ -12,6 +12,7 @@ from kvgate.budget.interval import Interval
 from kvgate.budget.ledger import Ledger
 from kvgate.budget.observed_starts import GpuAtStart, ObservedStart
 from kvgate.budget.units import GIB
+from kvgate.budget.witnesses import num_witnesses
 from kvgate.calibration.keeping import MAX_STARTS_OF_A_SETTING, with_start
 from kvgate.calibration.observed import start_of_blocks, unused_texts
 from kvgate.controller.crashes import cause_in
@@ -76,6 +77,21 @@ def test_the_many_pods_of_one_object_move_nobody_else(error_gib: float, namespac
 def test_many_objects_on_one_node_are_one_witness() -> None:
     starts = [a_pods_start(1.2, f"pod-{n}", owner=f"owner-{n}", node="cheap") for n in range(5)]
     assert is_only_wider(predicted(*numbered(starts)), predicted())
+
+
+def test_one_object_on_many_nodes_makes_no_witnesses_of_objects_on_one_node() -> None:
+    """Of the four owners and four nodes, two owners have a node of their own: three older witnesses are not overruled."""
+    cheap = [a_pods_start(1.2, f"pod-{n}", owner=f"owner-of-cheap-{n}", node="node-0") for n in range(3)]
+    roaming = [a_pods_start(1.2, f"flood-{n}", owner="flood", node=f"node-{n}") for n in range(4)]
+    old = witnesses(-1.0, 3)
+    assert predicted(*numbered((*old, *roaming, *cheap))).expected == predicted(*numbered(old)).expected
+    assert [num_witnesses(each) for each in (cheap, roaming, (*roaming, *cheap), (*cheap, *roaming))] == [1, 1, 2, 2]
+
+
+def test_objects_whose_pods_share_nodes_by_chance_are_as_many_witnesses_as_there_are_nodes() -> None:
+    pairs = [("a", "1"), ("a", "2"), ("b", "1"), ("c", "2"), ("c", "3")]
+    starts = [a_pods_start(1.2, f"{owner}-{node}", owner=owner, node=node) for owner, node in pairs]
+    assert num_witnesses(starts) == num_witnesses(starts[::-1]) == 3
 
 
 def test_two_objects_on_two_nodes_are_two_witnesses_and_are_followed() -> None:
