@@ -16,10 +16,16 @@ from kvgate.hf_config.quantization_files import quantization_files, with_quantiz
 
 
 class ModelConfig(Struct, frozen=True):
-    """The text of a config.json, and the name that findings give it."""
+    """The text of a config.json, its path, and the files beside it that count."""
 
     text: str
-    where: str
+    path: Path
+    beside: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """Return the name that findings give it."""
+        return " with ".join((str(self.path), *filter(None, [" and ".join(self.beside)])))
 
 
 def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
@@ -32,9 +38,7 @@ def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
     files = files_beside(path, stated, inside=inside) if stated else {}
     if not files:
         return config
-    return ModelConfig(
-        text=json.dumps(with_quantization_beside(stated, files)), where=f"{path} with {' and '.join(files)}"
-    )
+    return ModelConfig(text=json.dumps(with_quantization_beside(stated, files)), path=path, beside=tuple(files))
 
 
 def files_beside(path: Path, config: Mapping[str, Any], *, inside: Path | None) -> dict[str, Mapping[str, Any]]:
@@ -56,7 +60,7 @@ def _read(path: Path, inside: Path | None) -> ModelConfig:
         raise BadInput(f"{path} is not JSON: {error}") from None
     except ModelConfigError as error:
         raise BadInput(f"{path}: {error}") from None
-    return ModelConfig(text=text, where=str(path))
+    return ModelConfig(text=text, path=path)
 
 
 @lru_cache(maxsize=64)

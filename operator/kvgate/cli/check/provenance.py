@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvgate.budget import ModelShape
 from kvgate.checkpoint.published import content_of, name_key
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts
-from kvgate.cli.reports.report import Item, Provenance
+from kvgate.cli.reports.report import Item, Provenance, shown_file
 from kvgate.documents.written import Written
 from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
 from kvgate.judge.facts import look_up_version
@@ -100,17 +100,19 @@ def _of_model(
     if origin is None or (origin.kind == "given" and origin.place == "hf_overrides"):
         return
     place, is_file = origin.place, origin.kind in ("lock file", "given")
+    told = ", ".join(each.difference for each in origin.differences)
+    details = [f"differs from the catalogue: {told}"] if told else []
     if origin.kind == "given":
         config = None if (place := _of_config_map(item, documents)) else given.model_config_of(*_identity(item))
-        place = config.where if config else place
-        place = given.file.other.shown_text(place) if given.file and given.file.other else place
-    told = ", ".join(each.difference for each in origin.differences)
+        if config:
+            place = given.file.shown(config.path) if given.file else shown_file(str(config.path))
+            details[:0] = [f"with {name}" for name in config.beside]
     yield Provenance(
         fact=fact,
         source=origin.kind,
         place=place,
         is_file=is_file,
-        detail=f"differs from the catalogue: {told}" if told else "",
+        detail=", ".join(details),
         digest=origin.digest,
     )
 

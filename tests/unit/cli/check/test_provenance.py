@@ -269,6 +269,31 @@ def test_mappings_of_the_revision_are_about_the_files_of_the_checkout(sandbox: S
     assert [each["place"] for each in document["provenance"]] == ["", "HEAD:.kvgate.yaml:2"]
 
 
+def test_a_model_folder_is_named_with_its_paths_in_the_repository(sandbox: Sandbox) -> None:
+    """`diff` reads each side from a folder of its own; a source whose file and content stay is none that changed."""
+    files = {
+        ".kvgate.yaml": "modelConfig: m/config.json\n",
+        "m/config.json": json.dumps(catalogue.load_model("Qwen/Qwen3-8B").config),
+        ".kvgateignore": None,
+    }
+    sandbox.commit_files({**files, "hidden/b.yaml": None, "a.yaml": ON_L4 % "acme/own"})
+    (document,) = report(".")["documents"]
+    assert [(each["fact"], each["place"]) for each in document["provenance"]] == [
+        ("model", "m/config.json"), ("choice of config.json", ".kvgate.yaml:1"),
+    ]  # fmt: skip
+    sandbox.commit_files({"a.yaml": (ON_L4 % "acme/own").replace("4096", "8192")})
+    (engine,) = json.loads(invoked("diff", "main~1..main", "-o", "json").stdout)["engines"]
+    assert (engine["change"], engine["changed_sources"]) == ("changed", [])
+    awq = {"quant_method": "awq", "bits": 4, "w_bit": 4, "q_group_size": 128, "group_size": 128, "zero_point": True}
+    sandbox.commit_files({"m/quant_config.json": json.dumps(awq)})
+    for sides in ("main~1..main", "main~1"):
+        shown = invoked("diff", sides).stdout
+        assert "model: from m/config.json → from m/config.json, with quant_config.json" in shown, shown
+    assert "file=m/config.json,line=1" in invoked("check", ".", "-o", "github").stdout
+    (document,) = report(".", "--config-from", "main")["documents"]
+    assert document["provenance"][0]["place"] == "main:m/config.json"
+
+
 def test_diff_names_the_source_that_changed(sandbox: Sandbox) -> None:
     result = invoked("diff", "main~1..main", "-o", "json")
     engines = {each["file"]: each for each in json.loads(result.stdout)["engines"]}
