@@ -152,8 +152,8 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
                 names = self.file.config.without_pools(value) if name == "accelerators" else value
                 yield name, f"{prefix}require.{name}", names
 
-    def stated(self, files: Sequence[str], name: str, root: Written) -> Iterator[tuple[str, str, str]]:
-        """Yield (fact, its value in words, file and line) of what the configuration states about one engine."""
+    def stated(self, files: Sequence[str], name: str, root: Written) -> Iterator[tuple[str, Any, str]]:
+        """Yield (fact, its value, file and line) of what the configuration states about one engine."""
         sources = self._sources(files, name, root)
         for field, shown in _FIELDS.items():
             source = next((each for each in sources if getattr(each, field, None) is not None), None)
@@ -161,8 +161,7 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
                 continue
             mappings: tuple[object, ...] = self.file.config.mappings
             prefix = f"mappings[{mappings.index(source)}]." if source in mappings else ""
-            value = getattr(source, field)
-            yield field, value if isinstance(value, str) else "", self.file.place_of(f"{prefix}{shown}")
+            yield field, getattr(source, field), self.file.place_of(f"{prefix}{shown}")
 
     def model_config_of(self, files: Sequence[str], name: str, root: Written) -> ModelConfig | None:
         """Return the config.json for the model of one engine, used where the catalogue does not have the model."""

@@ -269,6 +269,25 @@ def test_mappings_of_the_revision_are_about_the_files_of_the_checkout(sandbox: S
     assert [each["place"] for each in document["provenance"]] == ["", "HEAD:.kvgate.yaml:2"]
 
 
+VALUES = "large: {model: %s}\nsmall: {model: Qwen/Qwen3-0.6B}\nimage: vllm/vllm-openai:v0.32.0\ncount: 1\n"
+MAPPING = """\
+accelerator: L4-24GB
+mappings:
+- paths: ["*.yaml"]
+  fields: {model: %s.model, image: image, gpus: count}
+  workload: {peakConcurrency: 1, promptTokens: %d, outputTokens: 10}
+"""
+
+
+def test_diff_names_other_places_of_facts_and_another_workload(sandbox: Sandbox) -> None:
+    files = {"a.yaml": None, "hidden/b.yaml": None, "values.yaml": VALUES % LARGE}
+    sandbox.commit_files({**files, ".kvgate.yaml": MAPPING % ("large", 100)})
+    sandbox.commit_files({".kvgate.yaml": MAPPING % ("small", 200)})
+    (engine,) = json.loads(invoked("diff", "main~1..main", "-o", "json").stdout)["engines"]
+    assert {"places of facts", "workload"} <= {each["fact"] for each in engine["changed_sources"]}
+    assert "places of facts: from .kvgate.yaml:4, whose content changed" in invoked("diff", "main~1..main").stdout
+
+
 def test_a_model_folder_is_named_with_its_paths_in_the_repository(sandbox: Sandbox) -> None:
     """`diff` reads each side from a folder of its own; a source whose file and content stay is none that changed."""
     files = {
