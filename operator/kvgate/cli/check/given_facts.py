@@ -91,6 +91,7 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
     accelerator: str | None = None
     vllm_version: str | None = None
     model_config: ModelConfig | None = None
+    model_config_place: str = ""
     guarantee: Guarantee | None = None
     """Guarantee that every engine is judged by, instead of its own."""
     calibration: Calibration = NOTHING_OBSERVED
@@ -236,6 +237,7 @@ def given_facts(paths: Sequence[str], options: CheckOptions) -> GivenFacts:
         vllm_version=options.vllm_version,
         guarantee=Guarantee(options.guarantee) if options.guarantee else None,
         model_config=read_model_config(config_json, inside=options.guard(config_json)) if config_json else None,
+        model_config_place=options.shown(config_json),
         calibration=read_calibration(starts, inside=inside_of(options.calibration)),
         calibration_place=options.shown(starts),
         models=locked_models(lock, inside=inside_of(options.lock), shown=options.shown(lock), facts=options.facts),

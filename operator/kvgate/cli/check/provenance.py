@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvgate.budget import ModelShape
 from kvgate.checkpoint.published import content_of, name_key
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts
-from kvgate.cli.reports.report import Item, Provenance, shown_file
+from kvgate.cli.reports.report import Item, Provenance
 from kvgate.documents.written import Written
 from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
 from kvgate.judge.facts import look_up_version
@@ -106,7 +106,7 @@ def _of_model(
     if origin.kind == "given":
         config = None if (place := _of_config_map(item, documents)) else given.model_config_of(*_identity(item))
         if config:
-            place = given.file.shown(config.path) if given.file else shown_file(str(config.path))
+            place = given.model_config_place or (given.file.shown(config.path) if given.file else "")
             details[:0] = [f"with {name}" for name in config.beside]
     yield Provenance(
         fact=fact,

@@ -311,6 +311,10 @@ def test_a_model_folder_is_named_with_its_paths_in_the_repository(sandbox: Sandb
     assert "file=m/config.json,line=1" in invoked("check", ".", "-o", "github").stdout
     (document,) = report(".", "--config-from", "main")["documents"]
     assert document["provenance"][0]["place"] == "main:m/config.json"
+    sandbox.commit_files({".kvgate.yaml": None})
+    for revision, place in (((), "m/config.json"), (("--config-from", "main"), "main:m/config.json")):
+        (document,) = report(".", "--model-config", "m/config.json", *revision)["documents"]
+        assert document["provenance"][0]["place"] == place
 
 
 def test_diff_names_the_source_that_changed(sandbox: Sandbox) -> None:
