@@ -135,7 +135,7 @@ def test_a_slow_program_that_logs_has_the_time_that_it_needs(
 
 
 def test_a_process_shows_that_it_works_by_its_log_and_by_cpu_of_its_own_or_of_its_children(tmp_path: Path) -> None:
-    log, burn = tmp_path / "log", "while True: pass"
+    log, burn = tmp_path / "log", "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
     in_a_child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
     for code, works in ((burn, True), (in_a_child, True), ("import time; time.sleep(600)", False)):
         process = subprocess.Popen(guarded([sys.executable, "-c", code], tmp_path))
