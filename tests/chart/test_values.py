@@ -41,7 +41,7 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "crds.keep": ({}, {"crds": {"keep": False}}),
     "crds.userRoles": ({}, {"crds": {"userRoles": False}}),
     "authors.mustCreatePods": ({}, {"authors": {"mustCreatePods": False}}),
-    "authors.mustReadSecrets": ({}, {"authors": {"mustReadSecrets": False}}),
+    "authors.mustReadSecrets": ({}, {"authors": {"mustReadSecrets": True}}),
     "calibration.images": ({}, {"calibration": {"images": ["registry.example/team/*"]}}),
     "calibration.readNodes": ({}, {"calibration": {"readNodes": True}}),
     "calibration.scope": ({}, {"calibration": {"scope": "Cluster"}}),

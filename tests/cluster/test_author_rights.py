@@ -38,9 +38,8 @@ def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
     assets = require_assets(pytestconfig)
     with ControlPlane(assets, full=False) as plane:
         install(plane)
-        shipped = [
-            each for each in documents(render(assets / "helm")) if each["kind"].startswith("ValidatingAdmissionPolicy")
-        ]
+        rendered = documents(render(assets / "helm", "--set=authors.mustReadSecrets=true"))
+        shipped = [each for each in rendered if each["kind"].startswith("ValidatingAdmissionPolicy")]
         assert len(shipped) == 2
         plane.apply(*shipped)
         for person, rules in RIGHTS.items():
