@@ -118,7 +118,7 @@ def _put_up(wall: str, folder: str, program: str, descriptor: int) -> None:
     """Take away the files and the network. Raises OSError."""
     if not _calls:
         raise OSError(_NO_SUCH_CALL, f"no wall is known for {platform.machine()}")
-    libraries = [each for each in _LIBRARIES if _is_dynamic(descriptor) and os.path.exists(each)]  # noqa: PTH110
+    libraries = [each for each in (_LIBRARIES if _is_dynamic(descriptor) else ()) if os.path.exists(each)]  # noqa: PTH110
     if wall == NAMESPACES:
         _enter_namespaces(folder, program, libraries)
     _check(_libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))

@@ -301,9 +301,10 @@ class Overlay(Struct, frozen=True, kw_only=True, dict=True):
 def _same_object(rendered: Document, sources: Mapping[str, Mapping[str, Document]]) -> Document | None:
     """Return the object of the file with the same kind and name; kustomize may have put words before and behind the name."""
     of_kind, name = sources.get(rendered.kind, {}), _name(rendered)
-    inside = (own for own in of_kind if own and own in name)
-    own = name if name in of_kind else next(inside, next(iter(of_kind), "") if len(of_kind) == 1 else "")
-    return of_kind.get(own)
+    if name in of_kind:
+        return of_kind[name]
+    only = next(iter(of_kind)) if len(of_kind) == 1 else ""
+    return of_kind.get(next((own for own in of_kind if own and own in name), only))
 
 
 def _name(document: Document) -> str:

@@ -31,9 +31,9 @@ class Render(StrEnum):
     """When Helm and kustomize render charts and kustomizations."""
 
     SANDBOXED = "sandboxed"
-    """Where the kernel keeps them from everything but their input."""
+    """They render only where the kernel keeps them from everything but their input."""
     ALLOW_LISTED = "allow-listed"
-    """Also where it cannot: then only the features that kvgate lets through keep them from it."""
+    """They render everywhere. Where the kernel has no sandbox, only the list of allowed features keeps them from other files."""
     NEVER = "never"
 
 

@@ -98,7 +98,8 @@ class _Renderer:
         self.options, self.marks = options, [mark.encode() for mark in marks]
         self.found = Renderings()
         self.until = monotonic() + MAX_SECONDS
-        self.has_wall = True if options.render is Render.ALLOW_LISTED else None
+        self.may_run: bool | None = True if options.render is Render.ALLOW_LISTED else None
+        """Whether programs may run; None until somebody needs to know whether this system has a sandbox."""
 
     def _is_of_interest(self, text: bytes) -> bool:
         """Return whether a text may belong to an engine, or to an InferenceDeployment."""
@@ -135,13 +136,13 @@ class _Renderer:
             self.found.notes.append(Unrendered(file=str(at), line=1, reason=reason))
         return program
 
-    def _is_walled(self, at: Path) -> bool:
-        """Return whether a program may run; one line says it for all of the input where none may."""
-        if self.has_wall is None:
-            self.has_wall = wall() != NO_WALL
-            if not self.has_wall:
+    def _may_run(self, at: Path) -> bool:
+        """Return whether a program may run. Where none may, one line says it for the whole input."""
+        if self.may_run is None:
+            self.may_run = wall() != NO_WALL
+            if not self.may_run:
                 self.found.notes.append(Unrendered(file=str(at), line=1, reason=_NO_WALL))
-        return self.has_wall
+        return self.may_run
 
     def chart(self, folder: Path, inside: Path) -> None:
         """Render a chart with its own values, or with those that are given; then with other files of values beside them."""
@@ -165,7 +166,7 @@ class _Renderer:
             self._fails(at, refusal, f"if you trust it, render it yourself: helm template {folder} | kvgate check -")
             return
         program = self._program(helm.PROGRAMS, at, inside)
-        if program is None or not self._is_walled(at):
+        if program is None or not self._may_run(at):
             return
         own = self.options if self._is_named(at) else ChartOptions()
         with helm.Copy(chart, files, inside) as copy:
@@ -239,7 +240,7 @@ class _Renderer:
             )
             return False
         program = self._program(kustomize.PROGRAMS, at, inside)
-        if program is None or not self._is_walled(at):
+        if program is None or not self._may_run(at):
             return False
         layout = kustomize.lay_out(tree, texts)
         done = kustomize.build(program, layout)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from msgspec.structs import replace
 
 from kvgate.budget.answer import plan
@@ -256,14 +257,19 @@ REFUSED = (
 )
 
 
+def calibrated(folder: Path, text: str) -> tuple[Result, Path]:
+    """Return the answer of `kvgate calibrate` about a log, and the file that it writes to."""
+    log, into = folder / "serve.log", folder / "starts.jsonl"
+    log.write_text(text, encoding="utf-8")
+    return invoked("calibrate", str(log), "--gpu", "H100-SXM-80GB", "--into", str(into)), into
+
+
 @pytest.mark.parametrize(
     "end", [OUT_OF_MEMORY, MEASURED + OUT_OF_MEMORY, MEASURED + WARM_UP, MEASURED + UNKNOWN_END],
     ids=["while loading", "after the measurement", "in the warm-up", "for a reason that nobody knows"],
 )  # fmt: skip
 def test_the_log_of_a_crash_teaches_no_capacity(tmp_path: Path, end: str) -> None:
-    log, into = tmp_path / "serve.log", tmp_path / "starts.jsonl"
-    log.write_text(START + end, encoding="utf-8")
-    done = invoked("calibrate", str(log), "--gpu", "H100-SXM-80GB", "--into", str(into))
+    done, into = calibrated(tmp_path, START + end)
     assert (done.exit_code, into.exists()) == (2, False), done.stderr
     assert "teaches no capacity" in done.stderr
     cause = cause_in(end)
@@ -275,7 +281,5 @@ def test_the_log_of_a_crash_teaches_no_capacity(tmp_path: Path, end: str) -> Non
     ids=["cut", "ready", "an earlier traceback", "a crash while it served", "refused after the measurement"],
 )  # fmt: skip
 def test_the_log_of_a_measurement_does_teach(tmp_path: Path, log: str) -> None:
-    path, into = tmp_path / "serve.log", tmp_path / "starts.jsonl"
-    path.write_text(START + log, encoding="utf-8")
-    done = invoked("calibrate", str(path), "--gpu", "H100-SXM-80GB", "--into", str(into))
+    done, into = calibrated(tmp_path, START + log)
     assert (done.exit_code, into.exists()) == (0, True), done.stderr

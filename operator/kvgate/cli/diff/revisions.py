@@ -48,7 +48,7 @@ _PARTIAL = (
     "this clone is partial (git clone --filter), and kvgate fetches nothing: "
     "git fetch --refetch --no-filter completes it, or compare in a clone without --filter"
 )
-"""What a user can do where Git lacks an object or a revision."""
+"""Remedies for a user whose Git lacks an object or a revision."""
 
 
 class Compared(Struct, frozen=True, kw_only=True):

@@ -111,8 +111,7 @@ class Provenance(Struct, frozen=True, kw_only=True):
     @property
     def content(self) -> tuple[str, ...]:
         """Return what must differ for the source to be another one; its line may move."""
-        file = self._file_and_line[0] if self.is_file else self.place
-        return self.source, file, self.detail, self.digest
+        return self.source, self.file or self.place, self.detail, self.digest
 
 
 NO_FILES: Mapping[str, MountedText] = MappingProxyType({})

@@ -136,7 +136,8 @@ def passed_over(report: Report) -> Iterator[str]:
     for each in report.skipped:
         named.setdefault(each.why, []).append(f"{each.path} by {each.by}" if each.by else str(each.path))
     counts = [
-        f"{count} {why.partition('|')[0 if count == 1 else 2]}" + _listed(named.get(why, ()), count)
+        f"{count} {why.partition('|')[0 if count == 1 else 2]}"
+        + (f" ({_listed(named[why], count)})" if why in named else "")
         for why, count in report.passed_over.items()
     ]
     if counts:
@@ -146,9 +147,9 @@ def passed_over(report: Report) -> Iterator[str]:
 
 
 def _listed(names: Sequence[str], count: int) -> str:
-    """Return `: a, b and 3 more`; empty where there are no names."""
+    """Return `a, b and 3 more`: the first of the names, and how many of the count are left."""
     more = f" and {count - MAX_NAMED} more" if count > MAX_NAMED else ""
-    return f" ({', '.join(names[:MAX_NAMED])}{more})" if names else ""
+    return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
 class Note(Struct, frozen=True, kw_only=True):
@@ -169,8 +170,7 @@ def notes(report: Report) -> Iterator[Note]:
             if source.file:
                 of_engines.setdefault(source, []).append(item.title)
     for source, titles in of_engines.items():
-        more = f" and {len(titles) - MAX_NAMED} more" if len(titles) > MAX_NAMED else ""
-        about = f": {', '.join(titles[:MAX_NAMED])}{more}" if titles else ""
+        about = f": {_listed(titles, len(titles))}" if titles else ""
         yield Note(file=source.file, line=source.line, title="Provenance", text=f"{source.text}{about}")
     for result in all_results(report):
         if ignored := result.placed.ignored:
