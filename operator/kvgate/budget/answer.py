@@ -153,6 +153,11 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         return contradictions_in(self.request)
 
     @property
+    def is_of_doubtful_facts(self) -> bool:
+        """True where the model's facts are assumed, or two sources contradict each other: nothing is refused on them."""
+        return self.request.shape.assumed is not None or bool(self.contradictions)
+
+    @property
     def has_disputed_length(self) -> bool:
         """True where the config that is given is too short for max_model_len, and the one that is known by its name is not."""
         longest, length = longest_context(self.request.shape, self.accounting), self.resolved.max_model_len
@@ -281,9 +286,9 @@ def _spanned_stage(stage: Stage, others: Sequence[Stage]) -> Stage:
 
 def _hull(amount: Interval | None, others: Iterable[Interval | None]) -> Interval | None:
     """Return the amount as expected, between the least and the most of all."""
-    known = [each for each in (amount, *others) if each is not None]
     if amount is None:
         return None
+    known = [amount, *(each for each in others if each is not None)]
     low, high = min(each.low for each in known), max(each.high for each in known)
     return Interval(low=low, expected=amount.expected, high=high)
 

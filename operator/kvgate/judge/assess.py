@@ -260,7 +260,7 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
         return _over_alternatives(request, extra=extra, naming=naming)
     budget, found = _judged(request) if request.calibration is NOTHING_OBSERVED else _judged.__wrapped__(request)
     judged = tuple(named(found, naming))
-    is_unsure = request.shape.assumed is not None or bool(budget.contradictions)
+    is_unsure = budget.is_of_doubtful_facts
     findings = (*extra, *((each.softened() for each in judged) if is_unsure else judged))
     verdict = budget.verdict
     if is_unsure and error_rules(judged) and verdict is Verdict.FITS:
@@ -313,7 +313,7 @@ def is_about_bytes(judged: Assessment) -> bool:
 
     It cannot where vLLM refuses a setting anyway, and nobody knows where the model is assumed, or its sources contradict each other.
     """
-    if judged.budget is not None and (judged.budget.request.shape.assumed or judged.is_contradictory):
+    if judged.budget is not None and judged.budget.is_of_doubtful_facts:
         return False
     return (
         judged.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT) and error_rules(judged.findings) <= BUDGET_RULES

@@ -206,7 +206,7 @@ def _is_unsure(each: _Seen) -> bool:
         or bool(each.seen.profiles)
         or each.seen.may_be_apart
         or bool(sleeps and sleeps.value)
-        or bool(budget and (budget.request.shape.assumed or budget.contradictions))
+        or bool(budget and budget.is_of_doubtful_facts)
     )
 
 
