@@ -110,12 +110,10 @@ class Objects:
         self.plane.kubectl("patch", "infd", name, "--type=merge", "-p", json.dumps(change))
 
     def events(self, name: str) -> list[tuple[str, str]]:
-        """(type, reason) of the events about an InferenceDeployment."""
-        items = json.loads(self.plane.kubectl("get", "events", "-o", "json").stdout)["items"]
-        about = [item for item in items if item["involvedObject"]["name"] == name and "kvgate" in str(item)]
-        return [
-            (item["type"], item["reason"]) for item in about if item["involvedObject"]["kind"] == "InferenceDeployment"
-        ]
+        """(type, reason) of the events about an InferenceDeployment; others' events may name no object at all."""
+        about = f"involvedObject.kind=InferenceDeployment,involvedObject.name={name}"
+        found = self.plane.kubectl("get", "events", f"--field-selector={about}", "-o", "json")
+        return [(item["type"], item["reason"]) for item in json.loads(found.stdout)["items"] if "kvgate" in str(item)]
 
     def writes(self, name: str | None = None) -> list[AuditEvent]:
         """What the controller's process wrote, kopf's annotations included; its Lease aside."""
