@@ -1,4 +1,4 @@
-"""The tests that run each line of the budget, and how long each test takes; measured once for a state of the code and the tests."""
+"""The tests that run each line of some rooms, and how long each test takes; measured once for a state of the code and the tests."""
 
 import json
 import os
@@ -11,12 +11,19 @@ from pathlib import Path
 
 from coverage import CoverageData
 
-TESTS = (
-    "tests/parity", "tests/unit/budget", "tests/unit/rules", "tests/unit/judge", "tests/unit/planning", "tests/unit/calibration",
-    "tests/unit/vllm", "tests/unit/vllm_release/test_committed_tables.py",
-    "tests/unit/test_derivation.py", "tests/contract", "tests/property",
-)  # fmt: skip
-"""The tests that may kill a mutant. Those of the doors print the same figures once more."""
+TESTS: Mapping[str, tuple[str, ...]] = {
+    "budget": (
+        "tests/parity", "tests/unit/budget", "tests/unit/rules", "tests/unit/judge", "tests/unit/planning", "tests/unit/calibration",
+        "tests/unit/vllm", "tests/unit/vllm_release/test_committed_tables.py",
+        "tests/unit/test_derivation.py", "tests/contract", "tests/property",
+    ),
+    "judge": ("tests/unit/judge", "tests/unit/planning", "tests/unit/rules", "tests/contract"),
+    "manifests": ("tests/unit/manifests", "tests/contract", "tests/manifests/test_golden.py", "tests/manifests/test_look_alikes.py"),
+    "controller,rendering,webhook": (
+        "tests/unit/controller", "tests/unit/rendering", "tests/unit/webhook", "tests/contract", "tests/rendering",
+    ),
+}  # fmt: skip
+"""Rooms, with commas between them → the tests that may kill a mutant of theirs. Those of the doors print the same figures once more."""
 AT_MOST_SECONDS = 60.0
 """Tests of one mutant: those of the module first, then the shortest."""
 
@@ -33,9 +40,9 @@ class CoverageMap:
     def tests(self, path: str, line: int) -> list[str]:
         """Return the tests for a mutant on a line; any test may notice a change of what runs when modules are imported."""
         covering = self.tests_of_line.get(path, {}).get(line) or self.seconds.keys()
-        own = f"tests/unit/budget/test_{Path(path).stem}.py::"
+        own = f"/test_{Path(path).stem}.py::"
         chosen, total = list[str](), 0.0
-        for test in sorted(covering, key=lambda each: (not each.startswith(own), self.seconds.get(each, 0.0), each)):
+        for test in sorted(covering, key=lambda each: (own not in each, self.seconds.get(each, 0.0), each)):
             total += self.seconds.get(test, 0.0)
             if chosen and total > AT_MOST_SECONDS:
                 break
@@ -43,14 +50,14 @@ class CoverageMap:
         return chosen
 
 
-def coverage_map(tree: Path, environment: Mapping[str, str]) -> CoverageMap:
+def coverage_map(tree: Path, environment: Mapping[str, str], rooms: str) -> CoverageMap:
     """Run the tests of a tree once under coverage, or return what the last run of the same files has shown."""
     kept = tree / f"covered-{_state(tree)}.json"
     if not kept.exists():
         for outdated in tree.glob("covered-*.json"):
             outdated.unlink()
         print("running the tests once to learn which lines each of them runs", flush=True)
-        kept.write_text(json.dumps(_measured(tree, environment)), encoding="utf-8")
+        kept.write_text(json.dumps(_measured(tree, environment, rooms)), encoding="utf-8")
     found = json.loads(kept.read_text(encoding="utf-8"))
     tests = list(found["seconds"])
     lines = {
@@ -60,11 +67,12 @@ def coverage_map(tree: Path, environment: Mapping[str, str]) -> CoverageMap:
     return CoverageMap(seconds=found["seconds"], tests_of_line=lines)
 
 
-def _measured(tree: Path, environment: Mapping[str, str]) -> dict[str, object]:
+def _measured(tree: Path, environment: Mapping[str, str], rooms: str) -> dict[str, object]:
     seconds, data = tree / "seconds.json", tree / "covered.data"
+    sources = ",".join(f"operator/kvgate/{room}" for room in rooms.split(","))
     done = subprocess.run(
-        [sys.executable, "-m", "coverage", "run", "--rcfile=/dev/null", "--source=operator/kvgate/budget", f"--data-file={data}",
-         "-m", "pytest", "-q", "-p", "mutants.recording", "-p", "no:cacheprovider", "-m", "not cluster", "--timeout=600", *TESTS],
+        [sys.executable, "-m", "coverage", "run", "--rcfile=/dev/null", f"--source={sources}", f"--data-file={data}",
+         "-m", "pytest", "-q", "-p", "mutants.recording", "-p", "no:cacheprovider", "-m", "not cluster", "--timeout=600", *TESTS[rooms]],
         cwd=tree, env={**os.environ, **environment, "MUTANTS_SECONDS": str(seconds)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode > 1:  # not the end of a run in which some tests failed

@@ -26,7 +26,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let the lines that run from here on count for this test, also those whose results an earlier test has left in a cache."""
     if running := Coverage.current():
-        modules = [module for name, module in sys.modules.items() if name.startswith("kvgate.budget")]
+        rooms = tuple(f"kvgate.{room}" for room in os.environ["MUTANTS_ROOMS"].split(","))
+        modules = [module for name, module in sys.modules.items() if name.startswith(rooms)]
         for cached in (value for module in modules for value in vars(module).values()):
             if hasattr(cached, "cache_clear"):
                 cached.cache_clear()
