@@ -56,6 +56,8 @@ class Reason(StrEnum):
     """The pods are rendered as the spec is written."""
     POLICY_WARN = "PolicyWarn"
     """The deployment does not fit, and is rendered all the same, because the policy is Warn."""
+    MODEL_ASSUMED = "ModelAssumed"
+    """The deployment would not fit if its model is like the one whose facts are assumed; it is rendered all the same."""
     SOURCES_CONTRADICT = "SourcesContradict"
     """The deployment does not fit, and is rendered all the same, because two sources state different facts about its model."""
     BUDGET_SKIPPED = "BudgetSkipped"

@@ -119,8 +119,8 @@ class BudgetStatus(Recorded):
     """Bytes that are left for the KV cache."""
     headroom_bytes: Bytes
     """Bytes of KV cache beyond the demand; negative where the demand does not fit."""
-    headroom_percent: int
-    """Expected headroom in percent of the expected KV cache."""
+    headroom_percent: int | None = None
+    """Expected headroom in percent of the expected KV cache; absent where no KV cache is expected."""
     capacity_tokens: int
     """Expected size of the KV cache in tokens, as vLLM prints it."""
     max_concurrency: str
@@ -187,8 +187,8 @@ class RecalibratedStatus(ApiModel):
     """Size of today / admitted size - 1 in percent, a decimal string; absent where none was admitted."""
     available_kv_cache_bytes: Bytes
     """Bytes that would be left for the KV cache."""
-    headroom_percent: int
-    """Expected headroom in percent of the expected KV cache."""
+    headroom_percent: int | None = None
+    """Expected headroom in percent of the expected KV cache; absent where no KV cache is expected."""
     effective: Effective | None = None
     """The values that would be rendered today; absent where they are those of status.effective, or where nothing would be rendered."""
     message: Annotated[str, Field(max_length=2048)]

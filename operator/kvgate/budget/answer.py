@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget.accounting import Accounting
-from kvgate.budget.capacity import Demand, KVCache, demand_of
+from kvgate.budget.capacity import Demand, KVCache, blocks_of_requests, demand_of, largest, shared_tokens
 from kvgate.budget.contradictions import contradictions_in
 from kvgate.budget.errors import UnmodelledKind, UnmodelledValue
 from kvgate.budget.hybrid_manager import hybrid_manager, needs_manager
@@ -17,9 +17,10 @@ from kvgate.budget.layout import Layout, lay_out
 from kvgate.budget.ledger import Ledger, ledger_of
 from kvgate.budget.model_origin import Contradiction
 from kvgate.budget.pinned import Pin, PinnedCapacity, pin
-from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Capacity
+from kvgate.budget.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Capacity, Guarantee
 from kvgate.budget.settings import Resolved, accounting_for, longest_context, resolve_settings
 
+_MOST_REQUESTS = 1 << 20
 _UNLIMITED = 1 << 62
 """Blocks of a pipeline stage without caches."""
 _SEVERITY = (Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.DOES_NOT_FIT)
@@ -51,7 +52,7 @@ class CacheFigures(Struct, frozen=True, kw_only=True):
     headroom_bytes: int | None = None
     """Bytes of that GPU beyond the demand of the guarantee; negative where it does not fit."""
     headroom_ratio: float | None = None
-    """(capacity − demand of the guarantee) / capacity, at least -1."""
+    """(capacity − demand of the guarantee) / capacity, both as expected; None where no capacity is expected."""
 
 
 class Budget(Struct, frozen=True, kw_only=True, dict=True):
@@ -122,30 +123,33 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def headroom_shares(self) -> tuple[Fraction, Fraction, Fraction] | None:
-        """Low, expected and high headroom as shares of the expected KV cache; never below -1, because "far too much" has no size."""
-        headroom, stage = self.headroom, self.tightest
-        if headroom is None or stage is None:
+        """Low, expected and high headroom as shares of the expected KV cache; None where no byte of one is expected."""
+        headroom, whole_bytes = self.headroom, self.tightest.available.expected if self.tightest else 0
+        if headroom is None or whole_bytes <= 0:
             return None
-        whole = max(1, stage.available.expected)
-        low, expected, high = (
-            max(Fraction(-1), Fraction(e, whole)) for e in (headroom.low, headroom.expected, headroom.high)
-        )
+        low, expected, high = (Fraction(end, whole_bytes) for end in (headroom.low, headroom.expected, headroom.high))
         return low, expected, high
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict:
-        """Verdict of the arithmetic alone; the rules judge settings that vLLM refuses for other reasons."""
-        usable = self.usable_blocks
-        if self.demand is None or usable is None:
+        """Verdict of the arithmetic alone on the guarantee; the rules judge settings that vLLM refuses for other reasons."""
+        return self._verdict_on(self.demand.blocks) if self.demand else Verdict.UNKNOWN
+
+    @property
+    def starts(self) -> Verdict:
+        """The same on vLLM's own check: one request of max_model_len, and the states of all sequences where graphs need them."""
+        return self._verdict_on(self.demand.checked_blocks) if self.demand else Verdict.UNKNOWN
+
+    def _verdict_on(self, blocks: int) -> Verdict:
+        usable, demand = self.usable_blocks, self.demand
+        if demand is None or usable is None:
             return Verdict.UNKNOWN
-        verdict = verdict_of(self.demand.blocks, usable)
-        if verdict is Verdict.DOES_NOT_FIT and self.guesses_sequences and self.demand.is_for_sequences:
-            verdict = max(Verdict.MAY_NOT_FIT, verdict_of(self.demand.startup_blocks, usable), key=_SEVERITY.index)
+        verdict = verdict_of(blocks, usable)
+        if verdict is Verdict.DOES_NOT_FIT and self.guesses_sequences and blocks == demand.sequence_blocks:
+            verdict = max(Verdict.MAY_NOT_FIT, verdict_of(demand.startup_blocks, usable), key=_SEVERITY.index)
         is_disputed = self.has_disputed_length or bool(self.contradictions)
-        if verdict is Verdict.FITS and (is_disputed or self.fits_only_with_manager):
-            return Verdict.MAY_NOT_FIT
-        is_refusal = verdict is Verdict.DOES_NOT_FIT
-        return Verdict.MAY_NOT_FIT if is_refusal and self.request.shape.assumed else verdict
+        is_doubtful = verdict is Verdict.FITS and (is_disputed or self.fits_only_with_manager)
+        return Verdict.MAY_NOT_FIT if is_doubtful else verdict
 
     @cached_property
     def contradictions(self) -> tuple[Contradiction, ...]:
@@ -184,12 +188,45 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         usable, demand = self.usable_blocks, self.demand
         if usable is None or demand is None or self.fits_only_with_manager:
             return False
-        return usable.low >= max(demand.startup_blocks, demand.sequence_blocks)
+        return usable.low >= demand.checked_blocks
 
     @property
     def demand_bytes(self) -> int | None:
         """Bytes of the demand on the tightest rank."""
         return self.demand.blocks * self.tightest.bytes_per_block if self.demand and self.tightest else None
+
+    @cached_property
+    def requests_held(self) -> float | None:
+        """Requests that the KV cache is expected to hold at once: of the workload, else of max_model_len; None where nothing is kept."""
+        kv_cache, pool, usable = self.kv_cache, self.num_blocks, self.usable_blocks
+        workload = self.request.workload if self.request.guarantee is Guarantee.WORKLOAD else None
+        if kv_cache is None or pool is None or usable is None or not kv_cache.groups:
+            return None
+        if workload is None:
+            return float(kv_cache.max_concurrency(pool.expected))
+        shared = shared_tokens(kv_cache, self.resolved, workload)
+        most = largest(
+            _MOST_REQUESTS,
+            lambda n: blocks_of_requests(kv_cache, n, workload.request_tokens, shared) <= usable.expected,
+            guess=workload.peak_concurrency,
+        )
+        return float(most)
+
+    @property
+    def lacking_bytes(self) -> int | None:
+        """Bytes of KV cache that one GPU lacks, as expected: for the start where that is refused, else for the guarantee; None for none."""
+        if self.demand is None:
+            return None
+        blocks = self.demand.checked_blocks if self.starts is Verdict.DOES_NOT_FIT else self.demand.blocks
+        lacking = max((blocks * stage.bytes_per_block - stage.available.expected for stage in self.stages), default=0)
+        return lacking if lacking > 0 else None
+
+    def headroom_ratio_beside(self, blocks: int) -> float | None:
+        """(capacity − blocks) / capacity, both as expected; None where no capacity is expected."""
+        usable, stage = self.usable_blocks, self.tightest
+        if usable is None or stage is None or stage.available.expected <= 0:
+            return None
+        return (usable.expected - blocks) * stage.bytes_per_block / stage.available.expected
 
     @property
     def headroom(self) -> Interval | None:

@@ -126,6 +126,11 @@ class Demand(Struct, frozen=True, kw_only=True):
     """Blocks that full CUDA graphs over recurrent states need: one for every sequence, the null block among them."""
 
     @property
+    def checked_blocks(self) -> int:
+        """Blocks without which vLLM does not start."""
+        return max(self.startup_blocks, self.sequence_blocks)
+
+    @property
     def is_for_sequences(self) -> bool:
         """True where the graphs need more than the guarantee."""
         return 0 < self.blocks == self.sequence_blocks
@@ -144,11 +149,7 @@ def demand_of(
     if guarantee is Guarantee.FULL_CONTEXT:
         requests, blocks = resolved.max_num_seqs, max(startup, resolved.max_num_seqs * kv_cache.request_blocks)
     elif guarantee is Guarantee.WORKLOAD and workload is not None:
-        requests, shared = workload.peak_concurrency, 0
-        if resolved.enable_prefix_caching:
-            # vLLM finds a prefix again in whole blocks of every group at once (0.32, `HybridKVCacheCoordinator`)
-            step = lcm(*(group.spec.block_size or 1 for group in kv_cache.groups)) * kv_cache.reach.decode_context
-            shared = min(workload.shared_prefix_tokens, workload.prompt_tokens) // step * step
+        requests, shared = workload.peak_concurrency, shared_tokens(kv_cache, resolved, workload)
         blocks = max(startup, blocks_of_requests(kv_cache, requests, workload.request_tokens, shared))
     sequences = resolved.max_num_seqs - kv_cache.null_blocks if resolved.graphs_hold_states else 0
     return Demand(
@@ -158,6 +159,14 @@ def demand_of(
         startup_blocks=startup,
         sequence_blocks=sequences,
     )
+
+
+def shared_tokens(kv_cache: KVCache, resolved: Resolved, workload: Workload) -> int:
+    """Tokens of the shared prefix that are kept once: whole blocks of every group at once (0.32, `HybridKVCacheCoordinator`)."""
+    if not resolved.enable_prefix_caching:
+        return 0
+    step = lcm(*(group.spec.block_size or 1 for group in kv_cache.groups)) * kv_cache.reach.decode_context
+    return min(workload.shared_prefix_tokens, workload.prompt_tokens) // step * step
 
 
 def blocks_of_requests(kv_cache: KVCache, requests: int, num_tokens: int, shared_tokens: int = 0) -> int:

@@ -6,7 +6,7 @@ from kvgate.budget import PINNED_SAFETY_BYTES, Budget, Interval
 from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.host_settings import NO_HOST_SETTINGS, UNKNOWN_POD
 from kvgate.budget.pod_ledger import pod_ledger
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assess import Answer, Assessment
 from kvgate.judge.pinning import pinned_option
 from kvgate.rules.finding import Finding
 
@@ -28,11 +28,24 @@ def to_json(identifier: object, assessment: Assessment, *, with_host: bool = Fal
     return {
         "id": identifier,
         "verdict": assessment.verdict.value,
+        "decides": assessment.decides,
+        "starts": _answer(assessment.starts),
+        "holds": _answer(assessment.holds),
+        "confidence": assessment.confidence.value,
         "findings": [finding_json(finding) for finding in assessment.findings],
         "ledger": ledger_json(budget) if budget else None,
         "kv_cache": _kv_cache(budget) if budget else None,
         **({"host_memory": host_memory_json(pod_ledger(budget))} if budget and with_host else {}),
         "error": None,
+    }
+
+
+def _answer(answer: Answer) -> Json:
+    return {
+        "guarantee": answer.guarantee,
+        "verdict": answer.verdict,
+        "requests": answer.requests,
+        "headroom_ratio": answer.headroom_ratio,
     }
 
 
@@ -112,6 +125,7 @@ def _kv_cache(budget: Budget) -> Json | None:
         "num_blocks": blocks,
         "num_tokens": budget.num_tokens.expected if budget.num_tokens else None,
         "max_concurrency": float(kv_cache.max_concurrency(blocks)) if blocks is not None and kv_cache.groups else None,
+        "headroom_ratio": budget.figures.headroom_ratio,
         "request_blocks": kv_cache.request_blocks,
         "request_bytes": kv_cache.request_bytes,
         "max_model_len_that_fits": kv_cache.max_model_len_that_fits(blocks, at_most=longest)

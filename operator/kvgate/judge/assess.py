@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -46,6 +47,8 @@ from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
 from kvgate.rules.host_memory import judge_pod
+from kvgate.rules.memory import GUARANTEE_NOT_MET
+from kvgate.rules.settings import REQUEST_ABOVE_MAX_MODEL_LEN
 from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED
 from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
 from kvgate.vllm.arguments import option_name
@@ -85,13 +88,38 @@ class Decision(StrEnum):
 NO_FIGURES = CacheFigures()
 
 
+class Confidence(StrEnum):
+    """Certainty of the facts about the model. Nothing is refused on facts that are assumed or contradictory."""
+
+    KNOWN = "Known"
+    ASSUMED = "Assumed"
+    """They are those of another model, by the name."""
+    CONTRADICTORY = "Contradictory"
+    """Two sources of them disagree, or the name and the config do."""
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """One of the two answers to every question: does it start, and does it hold the promise."""
+
+    guarantee: Guarantee | None
+    """None for the load of an engine that promises none."""
+    verdict: Verdict | None
+    requests: float | None
+    """Requests that the KV cache is expected to hold at once: of the declared workload, else of max_model_len."""
+    headroom_ratio: float | None
+    """(capacity − demand of this answer) / capacity, both as expected; None where no capacity is expected."""
+
+
 class Assessment(Struct, frozen=True, kw_only=True):
     """The whole answer. The doors translate it and decide nothing."""
 
     verdict: Verdict
-    """Verdict on the spec as it is written."""
+    """Verdict on the spec as it is written, of the answer that decides."""
     guarantee: Guarantee
-    """Guarantee that is judged."""
+    """Guarantee that is judged. Startup: there is no promise beyond the start, which decides alone."""
+    start_verdict: Verdict | None = None
+    """Verdict on the start, where the promise decides."""
+    confidence: Confidence = Confidence.KNOWN
     decision: Decision = Decision.ADMIT
     findings: tuple[Finding, ...] = ()
     budget: Budget | None = None
@@ -104,15 +132,38 @@ class Assessment(Struct, frozen=True, kw_only=True):
     """Knobs that policy Adjust was allowed to turn. If there is no adjustment, none of their settings fits."""
 
     @property
-    def is_contradictory(self) -> bool:
-        """True where two sources state different facts about the model."""
-        return self.budget is not None and bool(self.budget.contradictions)
+    def is_refusal(self) -> bool:
+        """True for DoesNotFit, unless nothing but facts that are assumed or contradict each other says so."""
+        is_sure = self.confidence is Confidence.KNOWN or bool(error_rules(self.findings))
+        return self.verdict is Verdict.DOES_NOT_FIT and is_sure
 
     @property
-    def is_refusal(self) -> bool:
-        """True for DoesNotFit, unless nothing but facts that contradict each other says so."""
-        is_sure = not self.is_contradictory or bool(error_rules(self.findings))
-        return self.verdict is Verdict.DOES_NOT_FIT and is_sure
+    def decides(self) -> Literal["starts", "holds"]:
+        """The answer whose verdict this is."""
+        return "starts" if self.guarantee is Guarantee.STARTUP else "holds"
+
+    @property
+    def starts(self) -> Answer:
+        """The answer of vLLM's own check with these settings."""
+        budget = self.budget
+        ratio = budget.headroom_ratio_beside(budget.demand.checked_blocks) if budget and budget.demand else None
+        return Answer(
+            guarantee=Guarantee.STARTUP,
+            verdict=self.start_verdict or self.verdict,
+            requests=budget.requests_held if budget else None,
+            headroom_ratio=ratio,
+        )
+
+    @property
+    def holds(self) -> Answer:
+        """The answer on the load that is promised; without a promise, the requests that the KV cache holds."""
+        budget, is_promised = self.budget, self.decides == "holds"
+        return Answer(
+            guarantee=self.guarantee if is_promised else None,
+            verdict=self.verdict if is_promised else None,
+            requests=budget.requests_held if budget else None,
+            headroom_ratio=budget.figures.headroom_ratio if budget and is_promised else None,
+        )
 
     @property
     def figures(self) -> CacheFigures:
@@ -193,12 +244,10 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
     request = _with_chosen_sequences(_request(spec, facts, extra, environment), spec)
     judged = judge(request, extra=findings, naming=field_name)
     about_bytes = is_about_bytes(judged)
-    as_written = Assessment(
-        verdict=judged.verdict,
-        guarantee=judged.guarantee,
+    as_written = replace(
+        judged,
         decision=_decide(judged.verdict, spec, None, skipped=skip_reason is not None or not judged.is_refusal),
         findings=(*judged.findings, _SEARCH_STOPPED) if about_bytes else judged.findings,
-        budget=judged.budget,
         skip_reason=skip_reason,
     )
     yield _as_admitted(as_written)
@@ -254,29 +303,49 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
     """Return budget, findings and verdict without a policy, as `kvgate explain` needs them. Raise UnknownVersion.
 
     Facts that are assumed from a sibling by name, or that two sources state differently, refuse nothing: what the budget's rules
-    find is a warning then.
+    find is a warning then. The verdict is computed from them all the same.
     """
     if request.alternatives:
         return _over_alternatives(request, extra=extra, naming=naming)
     budget, found = _judged(request) if request.calibration is NOTHING_OBSERVED else _judged.__wrapped__(request)
     judged = tuple(named(found, naming))
-    is_unsure = budget.is_of_doubtful_facts
-    findings = (*extra, *((each.softened() for each in judged) if is_unsure else judged))
-    verdict = budget.verdict
-    if is_unsure and error_rules(judged) and verdict is Verdict.FITS:
-        verdict = Verdict.MAY_NOT_FIT  # vLLM refuses it if the model is what it is assumed to be
-    if verdict is Verdict.FITS and any(each.rule == SHARED_GPU_OVERBOOKED for each in judged):
-        verdict = Verdict.MAY_NOT_FIT  # it does beside engines that leave it enough
-    if any(each.rule == NAME_STATES_ANOTHER_FORMAT for each in findings):
-        # the name may be right: then the weights have other bytes, and these are no reason to refuse
-        findings = tuple(each.softened() if each.rule in _ABOUT_WEIGHTS else each for each in findings)
-        verdict = Verdict.MAY_NOT_FIT if verdict is Verdict.DOES_NOT_FIT else verdict
+    confidence = _confidence(budget, judged)
+    if budget.is_of_doubtful_facts:
+        told = tuple(each.softened() for each in judged)
+    elif confidence is Confidence.CONTRADICTORY:  # the name may be right: then the weights have other bytes
+        told = tuple(each.softened() if each.rule in _ABOUT_WEIGHTS else each for each in judged)
+    else:
+        told = judged
+    refused = error_rules((*extra, *judged))
+    is_overbooked = any(
+        each.rule == SHARED_GPU_OVERBOOKED for each in judged
+    )  # it fits beside engines that leave it enough
+    is_unsure = confidence is Confidence.CONTRADICTORY or is_overbooked
     return Assessment(
-        verdict=Verdict.DOES_NOT_FIT if error_rules(findings) else verdict,
+        verdict=_with_refusals(budget.verdict, refused, is_unsure=is_unsure),
+        start_verdict=_with_refusals(budget.starts, refused - _ABOUT_THE_PROMISE, is_unsure=is_unsure),
         guarantee=request.guarantee,
-        findings=findings,
+        confidence=confidence,
+        findings=(*extra, *told),
         budget=budget,
     )
+
+
+_ABOUT_THE_PROMISE = {GUARANTEE_NOT_MET, REQUEST_ABOVE_MAX_MODEL_LEN}
+"""Rules whose errors say that a load is not held; vLLM starts all the same."""
+
+
+def _with_refusals(verdict: Verdict, refused: AbstractSet[Rule], *, is_unsure: bool) -> Verdict:
+    """Return the verdict of the arithmetic with what vLLM refuses for other reasons."""
+    if refused:
+        return Verdict.DOES_NOT_FIT
+    return Verdict.MAY_NOT_FIT if is_unsure and verdict is Verdict.FITS else verdict
+
+
+def _confidence(budget: Budget, findings: tuple[Finding, ...]) -> Confidence:
+    if budget.contradictions or any(each.rule == NAME_STATES_ANOTHER_FORMAT for each in findings):
+        return Confidence.CONTRADICTORY
+    return Confidence.ASSUMED if budget.request.shape.assumed else Confidence.KNOWN
 
 
 def _over_alternatives(request: BudgetRequest, *, extra: tuple[Finding, ...], naming: Naming) -> Assessment:
@@ -313,10 +382,10 @@ def is_about_bytes(judged: Assessment) -> bool:
 
     It cannot where vLLM refuses a setting anyway, and nobody knows where the model is assumed, or its sources contradict each other.
     """
-    if judged.budget is not None and judged.budget.is_of_doubtful_facts:
-        return False
     return (
-        judged.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT) and error_rules(judged.findings) <= BUDGET_RULES
+        judged.confidence is Confidence.KNOWN
+        and judged.verdict in (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT)
+        and error_rules(judged.findings) <= BUDGET_RULES
     )
 
 

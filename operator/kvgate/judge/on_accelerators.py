@@ -148,18 +148,9 @@ def _verdict(assessment: Assessment, name: str) -> AcceleratorVerdict:
     if verdict in (Verdict.FITS, Verdict.UNKNOWN) or budget is None or not counting:
         return AcceleratorVerdict(name=name, verdict=verdict)
     first = next((rule for rule in counting if rule not in BUDGET_RULES), counting[0])
-    if first in BUDGET_RULES and verdict is Verdict.DOES_NOT_FIT and (lacking := lacking_bytes(budget)):
+    if first in BUDGET_RULES and verdict is Verdict.DOES_NOT_FIT and (lacking := budget.lacking_bytes):
         return _lacking(name, first.id, lacking, budget)
     return AcceleratorVerdict(name=name, verdict=verdict, reason=first.id)
-
-
-def lacking_bytes(budget: Budget) -> int | None:
-    """Return the bytes of KV cache that one GPU lacks for the demand, as expected; None where it lacks none."""
-    if budget.demand is None:
-        return None
-    needed = max(budget.demand.blocks, budget.demand.startup_blocks, budget.demand.sequence_blocks)
-    lacking = max((needed * stage.bytes_per_block - stage.available.expected for stage in budget.stages), default=0)
-    return lacking if lacking > 0 else None
 
 
 def memory_needed(budget: Budget) -> MemoryNeeded | None:

@@ -8,7 +8,7 @@ from kvgate.api import SKIP_BUDGET_ANNOTATION, field_path
 from kvgate.api.conditions import Reason
 from kvgate.budget import Alternative, Budget, Correction, Verdict, verdict_of
 from kvgate.budget.units import GIB, format_gib
-from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED, Assessment, Decision, field_name
+from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED, Assessment, Confidence, Decision, field_name
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.judge.models import INVALID_MODEL_CONFIG, MODEL_ASSUMED, UNKNOWN_MODEL
 from kvgate.rules import Finding, Severity
@@ -45,6 +45,8 @@ _FACT_REASONS = {
     UNMODELLED_KIND: Reason.UNMODELLED_KIND,
     ASSESSMENT_STOPPED: Reason.ASSESSMENT_STOPPED,
 }
+
+_DOUBTS = {Confidence.ASSUMED: Reason.MODEL_ASSUMED, Confidence.CONTRADICTORY: Reason.SOURCES_CONTRADICT}
 
 
 def judged_text(verdict: Verdict, budget: Budget | None) -> str:
@@ -95,11 +97,12 @@ def _count(requests: Fraction) -> str:
 
 
 def _headroom_text(budget: Budget) -> str:
-    headroom, shares = budget.headroom, budget.headroom_shares
-    if headroom is None or shares is None:
-        return ""
     if budget.verdict is Verdict.DOES_NOT_FIT:
-        return f" (lacks {'at least ' if headroom.low < headroom.high else ''}{format_gib(max(0, -headroom.high))})"
+        is_exact = budget.usable_blocks is not None and budget.usable_blocks.low == budget.usable_blocks.high
+        return f" ({'lacks' if is_exact else 'expected to lack'} {format_gib(budget.lacking_bytes or 0)})"
+    shares = budget.headroom_shares
+    if shares is None:
+        return ""
     shown = (shares[0], shares[2]) if budget.verdict is Verdict.MAY_NOT_FIT else (shares[1],)
     return f" (headroom {_range(f'{floor(share * 100)} %' for share in shown)})"
 
@@ -232,4 +235,6 @@ def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
         return True, Reason.MAY_NOT_FIT, message
     if assessment.skip_reason is not None:
         return True, Reason.BUDGET_SKIPPED, f"{assessment.skip_reason}: {message}"
-    return True, Reason.POLICY_WARN if assessment.is_refusal else Reason.SOURCES_CONTRADICT, message
+    if assessment.is_refusal:
+        return True, Reason.POLICY_WARN, message
+    return True, _DOUBTS[assessment.confidence], message

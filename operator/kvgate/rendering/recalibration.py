@@ -90,7 +90,7 @@ def recalibrated(
         capacity_tokens=tokens,
         difference_percent=f"{(tokens / was - 1) * 100:+.1f}" if was else None,
         available_kv_cache_bytes=now.budget["availableKvCacheBytes"],
-        headroom_percent=now.budget["headroomPercent"],
+        headroom_percent=now.budget.get("headroomPercent"),
         effective=_other_values(now, admitted),
         message="; ".join(filter(None, (_why(now, Figured.of(owner, then), admitted), now.message))),
         kvgate_version=__version__,

@@ -43,7 +43,7 @@ def budget_status(assessment: Assessment) -> Document | None:
     if budget is None or budget.kv_cache is None or budget.tightest is None:
         return None
     blocks, demand, headroom, shares = budget.num_blocks, budget.demand, budget.headroom, budget.headroom_shares
-    if blocks is None or demand is None or headroom is None or shares is None:
+    if blocks is None or demand is None or headroom is None:
         return None
     adjusted = assessment.decision is Decision.ADMIT_ADJUSTED
     available, ledger = budget.tightest.available, budget.tightest.ledger
@@ -54,7 +54,7 @@ def budget_status(assessment: Assessment) -> Document | None:
         demand_bytes=budget.demand_bytes or 0,
         available_kv_cache_bytes=_bytes(available),
         headroom_bytes=_bytes(headroom),
-        headroom_percent=floor(shares[1] * 100),
+        headroom_percent=floor(shares[1] * 100) if shares else None,
         capacity_tokens=budget.kv_cache.num_tokens(blocks.expected),
         max_concurrency=f"{float(budget.kv_cache.max_concurrency(blocks.expected)):.2f}",
         observed_starts=correction.starts if correction and correction.is_same_setting else None,

@@ -10,7 +10,7 @@ from kvgate.budget import Verdict
 from kvgate.budget.contradictions import SAME_WEIGHTS, compare, contradictions_of, size_text
 from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, by_name, name_key
 from kvgate.checkpoint.tensors import StoredTensor, summarize
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assess import Assessment, Confidence
 from kvgate.judge.models import look_up_model
 from kvgate.judge.what_if import assess_request
 from support.builders import new_llama_config
@@ -116,7 +116,7 @@ def test_what_contradicts_never_fits_and_both_sources_are_named(
 ) -> None:
     assessment = judged(name, models, **settings)
     assert assessment.verdict is Verdict.MAY_NOT_FIT
-    assert assessment.is_contradictory
+    assert assessment.confidence is Confidence.CONTRADICTORY
     for part in parts:
         assert part in told(assessment)
     assert not any(each.severity.value == "error" for each in assessment.findings)
@@ -156,7 +156,7 @@ def test_what_honest_sources_differ_by_is_no_contradiction(
 ) -> None:
     assessment = judged(name, models, **settings)
     assert told(assessment) == ""
-    assert not assessment.is_contradictory
+    assert assessment.confidence is not Confidence.CONTRADICTORY
     assert assessment.verdict is Verdict.FITS
 
 

@@ -293,7 +293,8 @@ def test_bytes_refuse_nothing_while_the_name_and_the_config_state_different_form
     config = load_model("meta-llama/Llama-3.1-70B-Instruct").config
     asked = {"model_config": config, "gpu": "H100-SXM-80GB", "max_model_len": 4096}
     plain, named = (assess_request({**asked, "model": name}) for name in ("ours/llama-70b", "ours/llama-70b-AWQ"))
-    assert (plain.verdict, named.verdict) == (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT)
+    assert (plain.verdict, named.verdict) == (Verdict.DOES_NOT_FIT, Verdict.DOES_NOT_FIT)
+    assert (plain.is_refusal, named.is_refusal) == (True, False)
     rules = {finding.rule.id: finding.severity for finding in named.findings}
     assert rules["NameStatesAnotherFormat"] is Severity.WARNING
     assert rules["WeightsTooLarge"] is Severity.WARNING
@@ -303,7 +304,8 @@ def test_a_quantization_that_the_name_states_is_not_refused_for_the_sake_of_the_
     config = load_model("Qwen/Qwen3-8B-FP8").config
     asked = {"model_config": config, "gpu": "H100-SXM-80GB", "max_model_len": 4096, "quantization": "awq"}
     plain, named = (assess_request({**asked, "model": name}) for name in ("ours/qwen", "ours/qwen-AWQ"))
-    assert (plain.verdict, named.verdict) == (Verdict.DOES_NOT_FIT, Verdict.FITS)
+    assert (plain.verdict, named.verdict) == (Verdict.DOES_NOT_FIT, Verdict.DOES_NOT_FIT)
+    assert (plain.is_refusal, named.is_refusal) == (True, False)
     assert "QuantizationContradictsCheckpoint" in {finding.rule.id for finding in named.findings}
 
 

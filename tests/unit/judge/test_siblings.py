@@ -12,7 +12,7 @@ from kvgate.checkpoint.published import PublishedModels, by_name, from_json
 from kvgate.hf_config import read_config
 from kvgate.hf_config.names import MAX_NAME, PLAIN, stated_format
 from kvgate.judge import siblings
-from kvgate.judge.assess import Decision, assess
+from kvgate.judge.assess import Confidence, Decision, assess
 from kvgate.judge.facts import gather
 from kvgate.judge.models import look_up_model
 from kvgate.judge.siblings import sibling_of
@@ -106,7 +106,8 @@ def test_an_assumed_model_is_stored_as_its_name_says(base: str, form: str) -> No
     found = {finding.rule.id for finding in answer.findings}
     assert "ModelAssumed" in found
     assert "NameStatesAnotherFormat" not in found
-    assert answer.verdict in (Verdict.FITS, Verdict.MAY_NOT_FIT)
+    assert answer.verdict is not Verdict.UNKNOWN
+    assert (answer.confidence, answer.is_refusal) == (Confidence.ASSUMED, False)
 
 
 def test_the_format_in_which_a_model_is_published_is_its_own() -> None:
@@ -170,9 +171,10 @@ def test_a_native_quantisation_is_replaced_by_the_stated_one() -> None:
 
 
 @pytest.mark.parametrize("gpu", ["L4-24GB", "T4-16GB"])
-def test_what_cannot_fit_by_far_may_not_fit(gpu: str) -> None:
+def test_what_cannot_fit_by_far_is_said_and_is_no_refusal(gpu: str) -> None:
     answer = assess_request({"model": "my-org/Qwen3-235B-A22B-AWQ", "gpu": gpu, "max_model_len": 8192})
-    assert answer.verdict is Verdict.MAY_NOT_FIT
+    assert (answer.verdict, answer.confidence) == (Verdict.DOES_NOT_FIT, Confidence.ASSUMED)
+    assert not answer.is_refusal
     assert [f.rule.id for f in answer.findings if f.severity is Severity.ERROR] == []
     assert answer.findings[0].message.startswith("assumed from Qwen/Qwen3-235B-A22B, quantised as AWQ by its name")
     real = assess_request({"model": "Qwen/Qwen3-235B-A22B", "gpu": gpu, "max_model_len": 8192})
@@ -186,10 +188,10 @@ def test_a_release_without_the_class_is_a_warning_for_an_assumed_model() -> None
     assert [f.severity for f in assumed.findings if f.rule.id == "ModelClassNotInRelease"] == [Severity.WARNING]
 
 
-def test_a_setting_that_vllm_would_refuse_may_not_fit() -> None:
+def test_a_setting_that_vllm_would_refuse_does_not_fit_and_is_no_refusal() -> None:
     question = {"gpu": "L4-24GB", "tensor_parallel_size": 4, "max_model_len": 4096}
     answer = assess_request({**question, "model": "my-org/phi-4-AWQ"})
-    assert answer.verdict is Verdict.MAY_NOT_FIT
+    assert (answer.verdict, answer.is_refusal) == (Verdict.DOES_NOT_FIT, False)
     assert ("ParallelSizeRefused", Severity.WARNING) in {(f.rule.id, f.severity) for f in answer.findings}
     assert assess_request({**question, "model": "my-org/phi-4-AWQ", "tensor_parallel_size": 2}).verdict is Verdict.FITS
 
@@ -211,7 +213,7 @@ def test_the_policy_adjust_changes_nothing_for_an_assumed_model() -> None:
         admission={"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen", "MaxNumSeqs"]}},
     )).spec  # fmt: skip
     judged = assess(spec, gather(spec, lambda _: ""))
-    assert (judged.verdict, judged.decision) == (Verdict.MAY_NOT_FIT, Decision.ADMIT_WITH_WARNING)
+    assert (judged.verdict, judged.decision) == (Verdict.DOES_NOT_FIT, Decision.ADMIT_WITH_WARNING)
     assert (judged.adjustment, judged.alternatives, judged.sought) == (None, (), ())
 
 

@@ -243,7 +243,7 @@ def test_the_figures_are_the_interval_where_it_decides_and_the_most_where_nothin
     )
     none = plan(tight.request.with_settings(max_model_len=(pool.high + 100) * 16))
     assert re.fullmatch(
-        r"does not start; at most 0\.\d requests .* \(lacks at least 0\.\d\d GiB\)", verdict_text(none.verdict, none)
+        r"does not start; at most 0\.\d requests .* \(expected to lack 0\.\d\d GiB\)", verdict_text(none.verdict, none)
     )
 
 

@@ -12,7 +12,7 @@ from kvgate import catalogue
 from kvgate.budget import Budget, Guarantee, Verdict
 from kvgate.cli.check.given_facts import GivenFacts
 from kvgate.cli.reports.report import Item, placed_in
-from kvgate.judge.assess import field_name, judge
+from kvgate.judge.assess import Confidence, field_name, judge
 from kvgate.judge.summary import verdict_text
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one
 from kvgate.rules.memory import demanded, less_demand
@@ -62,12 +62,12 @@ class Required(Struct, frozen=True, kw_only=True):
 def with_requirements(items: Sequence[Item], given: GivenFacts) -> Iterator[Item]:
     """Yield the items with what they lack of the requirements; an engine that is refused anyway has findings enough.
 
-    Figures of a model whose sources contradict each other make no error.
+    Figures of a model whose facts are assumed or contradict each other make no error.
     """
     for item in items:
         required = {name: Required(path=path, value=value) for name, path, value in given.required(item)}
         found = [] if item.does_not_pass or item.verdict is None else list(_findings(item, required))
-        if item.assessment and item.assessment.is_contradictory:
+        if item.assessment and item.assessment.confidence is not Confidence.KNOWN:
             found = [each if each.rule is ACCELERATOR_NOT_ALLOWED else each.softened() for each in found]
         naming = field_name if item.deployment else option_name
         placed = (placed_in(item.document, Located(finding=each.named(naming), path=item.path)) for each in found)

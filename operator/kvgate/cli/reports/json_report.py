@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
@@ -14,7 +14,7 @@ from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.cli.assessment_json import host_memory_json, ledger_json
 from kvgate.cli.reports import records
 from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Provenance, Report
-from kvgate.judge.assess import Decision, effective_values
+from kvgate.judge.assess import Answer, Confidence, Decision, effective_values
 from kvgate.manifests.judging.which_gpus import sentence
 from kvgate.text.inert import inert_json
 
@@ -81,19 +81,22 @@ def document_record(item: Item) -> records.DocumentRecord:
             records.IgnoredRecord(**asdict(_finding(placed)), by=why.by, reason=why.reason, place=why.place)
             for placed, why in item.ignored
         ],
-        confidence=_confidence(item),
+        decides=item.assessment.decides if item.assessment else None,
+        starts=_answer(item.assessment.starts) if item.assessment else None,
+        holds=_answer(item.assessment.holds) if item.assessment else None,
+        confidence=item.assessment.confidence if item.assessment else Confidence.KNOWN,
         provenance=list(map(_provenance, item.provenance)),
         admission=_admission(item.deployment) if item.deployment else None,
     )
 
 
-def _confidence(item: Item) -> Literal["Known", "Assumed", "Contradictory"]:
-    assessment = item.assessment
-    if assessment is None or assessment.budget is None:
-        return "Known"
-    if assessment.is_contradictory:
-        return "Contradictory"
-    return "Assumed" if assessment.budget.request.shape.assumed else "Known"
+def _answer(answer: Answer) -> records.AnswerRecord:
+    return records.AnswerRecord(
+        guarantee=answer.guarantee.value if answer.guarantee else None,
+        verdict=answer.verdict.value if answer.verdict else None,
+        requests=answer.requests,
+        headroom_ratio=answer.headroom_ratio,
+    )
 
 
 def _provenance(source: Provenance) -> records.ProvenanceRecord:

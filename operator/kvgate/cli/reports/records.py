@@ -8,9 +8,10 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from kvgate.cli.reports.report import SourceKind
+from kvgate.judge.assess import Confidence
 
-CHECK_SCHEMA_VERSION = "1.1"
-DIFF_SCHEMA_VERSION = "1.1"
+CHECK_SCHEMA_VERSION = "1.2"
+DIFF_SCHEMA_VERSION = "1.2"
 
 Severity = Literal["error", "warning", "info"]
 Verdict = Literal["Fits", "MayNotFit", "DoesNotFit", "Unknown"]
@@ -136,10 +137,22 @@ class CacheRecord(Struct, frozen=True, kw_only=True):
     requests: float | None
     """Requests of max_model_len that run at the same time."""
     headroom_ratio: float | None
-    """(capacity − demand of the guarantee) / capacity, at least -1."""
+    """(capacity − demand of the answer that decides) / capacity, both as expected; null where no capacity is expected."""
     headroom_bytes: int | None
     """Bytes of one GPU beyond the demand of the guarantee; negative where it does not fit."""
     blocks: int | None
+
+
+class AnswerRecord(Struct, frozen=True, kw_only=True):
+    """One of the two answers about an engine: whether it starts, and whether it holds the load that is promised."""
+
+    guarantee: Guarantee | None
+    """Null for the load of an engine that promises none."""
+    verdict: Verdict | None
+    requests: float | None
+    """Requests that the KV cache is expected to hold at once: of the declared workload, else of max_model_len."""
+    headroom_ratio: float | None
+    """(capacity − demand of this answer) / capacity, both as expected; null where no capacity is expected."""
 
 
 class CalibrationRecord(Struct, frozen=True, kw_only=True):
@@ -243,7 +256,11 @@ class DocumentRecord(Struct, frozen=True, kw_only=True):
     findings: list[FindingRecord]
     """Findings that count."""
     ignored: list[IgnoredRecord]
-    confidence: Literal["Known", "Assumed", "Contradictory"]
+    decides: Literal["starts", "holds"] | None
+    """The answer whose verdict `verdict` is; null where nothing could be judged."""
+    starts: AnswerRecord | None
+    holds: AnswerRecord | None
+    confidence: Confidence
     """Assumed: the model's facts are those of another model. Contradictory: two sources of them disagree, which refuses nothing."""
     provenance: list[ProvenanceRecord]
     """Sources of the facts behind the verdict."""

@@ -15,7 +15,7 @@ from kvgate.documents.discovery import CHART_FILE, PassedOver, Why
 from kvgate.documents.paths import Unrendered
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.judge import summary
-from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
+from kvgate.judge.assess import NO_FIGURES, Assessment, Confidence, Decision
 from kvgate.manifests import Broken, Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
 from kvgate.manifests.judging.release_range import Assumed, JudgedEngine
@@ -273,7 +273,7 @@ class Item(Struct, frozen=True, kw_only=True):
         """True where the policy refuses it, or where it does not start."""
         if self.deployment:
             return self.deployment.decision is Decision.REFUSE
-        is_unsure = self.assessment is not None and self.assessment.is_contradictory
+        is_unsure = self.assessment is not None and self.assessment.confidence is not Confidence.KNOWN
         errors = (placed for placed in self.all_findings if placed.finding.severity is Severity.ERROR)
         return self.verdict is Verdict.DOES_NOT_FIT and (not is_unsure or any(errors))
 

@@ -41,7 +41,9 @@ def rules(answer: dict[str, Any]) -> list[str]:
 
 def test_an_answer_has_every_key_of_the_contract() -> None:
     answer = ask_one()
-    assert set(answer) == {"id", "verdict", "findings", "ledger", "kv_cache", "error"}
+    both = {"decides", "starts", "holds", "confidence"}
+    assert set(answer) == {"id", "verdict", "findings", "ledger", "kv_cache", "error"} | both
+    assert set(answer["starts"]) == set(answer["holds"]) == {"guarantee", "verdict", "requests", "headroom_ratio"}
     assert set(answer["ledger"]) == {
         "total_bytes", "requested_bytes", "weights_bytes", "parameter_bytes", "peak_activation_bytes", "non_torch_bytes", "circumstances",
         "cuda_graph_bytes", "available_kv_cache_bytes",
@@ -49,7 +51,7 @@ def test_an_answer_has_every_key_of_the_contract() -> None:
     assert set(answer["ledger"]["available_kv_cache_bytes"]) == {"low", "expected", "high"}
     assert set(answer["kv_cache"]) == {
         "groups", "bytes_per_block", "num_blocks", "num_tokens", "max_concurrency", "request_blocks", "request_bytes",
-        "max_model_len_that_fits",
+        "max_model_len_that_fits", "headroom_ratio",
     }  # fmt: skip
     assert set(answer["kv_cache"]["groups"][0]) == {"kind", "num_layers", "block_size", "page_size_bytes"}
     assert (answer["id"], answer["verdict"], answer["error"], answer["findings"]) == ("q", "Fits", None, [])
