@@ -150,6 +150,9 @@ def test_the_json_report_has_every_key_that_is_promised() -> None:
         "rendered_by",
         "rendered_line",
         "confidence",
+        "decides",
+        "starts",
+        "holds",
         "provenance",
     }
     assert set(refused["engine"]) >= {
