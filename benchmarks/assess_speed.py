@@ -17,8 +17,10 @@ from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import parse_document
 from kvgate.budget.answer import plan
 from kvgate.budget.solver import AdjustLimits, adjust
-from kvgate.judge.assess import assess, to_budget_request
+from kvgate.judge.assess import assess
 from kvgate.judge.facts import ConfigMissing, Facts, gather
+from kvgate.judge.question import question
+from kvgate.statement.deployment import statement_of
 
 Case = tuple[str, Callable[[], object]]
 FITS = "assess, fits"
@@ -50,14 +52,14 @@ def spec_of(model: str, *, length: int, sequences: int) -> InferenceDeploymentSp
 
 
 def facts_of(spec: InferenceDeploymentSpec) -> Facts:
-    return gather(spec, lambda _: ConfigMissing(message="", remediation=""))
+    return gather(statement_of(spec), lambda _: ConfigMissing(message="", remediation=""))
 
 
 def cases(model: str) -> list[Case]:
     small, large = spec_of(model, length=4096, sequences=2), spec_of(model, length=40_960, sequences=256)
     facts = facts_of(small)
-    request = to_budget_request(small, facts)
-    too_much = to_budget_request(large, facts)
+    request = question(statement_of(small), facts)
+    too_much = question(statement_of(large), facts)
     limits = AdjustLimits()
     return [
         ("plan only", lambda: plan(request)),

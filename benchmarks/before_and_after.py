@@ -60,6 +60,10 @@ def _assessments(models: tuple[tuple[str, str, int], ...], *, length: int = 2048
     from kvgate.judge.assess import assess
     from kvgate.judge.facts import ConfigMissing, gather
 
+    try:
+        from kvgate.statement.deployment import statement_of
+    except ImportError:  # an earlier revision gathers the facts of a spec itself
+        statement_of = None  # type: ignore[assignment]
     for number in range(WARM_UP + QUESTIONS):
         model, accelerator, tensor = models[number % len(models)]
         vllm = {"maxModelLen": length + 8 * number, "maxNumSeqs": 1 + number % 4, "maxNumBatchedTokens": 2048 + number}
@@ -73,7 +77,9 @@ def _assessments(models: tuple[tuple[str, str, int], ...], *, length: int = 2048
                 "vllm": {**vllm, "tensorParallelSize": tensor},
             },
         }).spec  # fmt: skip
-        facts = gather(spec, lambda _: ConfigMissing(message="", remediation=""))
+        facts = gather(
+            statement_of(spec) if statement_of else spec, lambda _: ConfigMissing(message="", remediation="")
+        )
         yield lambda spec=spec, facts=facts: assess(spec, facts)  # type: ignore[misc]
 
 

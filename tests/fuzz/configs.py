@@ -11,7 +11,8 @@ from fuzz.mutation import nested, odd
 from kvgate import catalogue
 from kvgate.budget.interval import Verdict
 from kvgate.judge.assess import Assessment
-from kvgate.judge.what_if import BadRequest, assess_request
+from kvgate.judge.what_if import assess_request
+from kvgate.statement.what_if import BadRequest
 
 Path = tuple[str, ...]
 

@@ -10,6 +10,7 @@ from fleet.recorded_starts import RecordedStart, recorded_starts
 from kvgate.api.validation import parse_document
 from kvgate.judge.assess import assess
 from kvgate.judge.facts import ConfigMissing, gather
+from kvgate.statement.deployment import statement_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STARTS = [start for starts in recorded_starts().values() for start in starts]
@@ -49,7 +50,7 @@ def test_blocks_are_those_of_the_models_layout(start: RecordedStart) -> None:
     document = watched()[start.deployment]
     document["metadata"] |= {"namespace": "default"}  # type: ignore[operator]
     spec = parse_document(document).spec
-    budget = assess(spec, gather(spec, lambda _: ConfigMissing(message="", remediation=""))).effective
+    budget = assess(spec, gather(statement_of(spec), lambda _: ConfigMissing(message="", remediation=""))).effective
     assert budget is not None
     assert budget.kv_cache is not None
     blocks = int(start.available_kv_gib * 2**30) // budget.kv_cache.bytes_per_block

@@ -46,6 +46,7 @@ from kvgate.metrics.samples import DeploymentSample, ObservedSample, PodSample, 
 from kvgate.monitoring.alerts import rule_groups
 from kvgate.monitoring.scraping import ENGINES, KVGATE, OTHER_ENGINES, scrape_configuration
 from kvgate.rendering.pod import load_budget_seconds
+from kvgate.statement.deployment import statement_of
 from pictures.grafana import Window
 
 SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "samples"
@@ -169,7 +170,7 @@ def judged_samples() -> Iterator[DeploymentSample]:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
         document["metadata"].setdefault("namespace", NAMESPACE)
         deployment = parse_document(document)
-        assessment = assess(deployment.spec, gather(deployment.spec, _no_config))
+        assessment = assess(deployment.spec, gather(statement_of(deployment.spec), _no_config))
         sample = sample_of(deployment, assessment, ())
         conditions = tuple(_conditions(sample.name, assessment))
         yield replace(sample, conditions=conditions, load_seconds=load_budget_seconds(assessment.effective))

@@ -15,7 +15,7 @@ from kvgate.cli.check.requirements import (
 from kvgate.documents.positions import INVALID_YAML, UNREADABLE
 from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED
 from kvgate.judge.drafts import UNKNOWN_DRAFT
-from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
+from kvgate.judge.facts import ACCELERATOR_NOT_LISTED, UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.judge.models import (
     GGUF_NOT_IN_RELEASE,
     INVALID_MODEL_CONFIG,
@@ -23,15 +23,7 @@ from kvgate.judge.models import (
     MODEL_CLASS_NOT_IN_RELEASE,
     UNKNOWN_MODEL,
 )
-from kvgate.judge.passed_through import (
-    LOADS_UNJUDGED,
-    OUTSIDE_CACHE_VOLUME,
-    SECRET_IN_PLAIN_TEXT,
-    SETTING_MOVES_MEMORY,
-    VARIABLE_NOT_EXPANDED,
-)
 from kvgate.judge.pinning import CAPACITY_CONFLICT
-from kvgate.judge.what_if import ACCELERATOR_NOT_LISTED, SETTING_NOT_UNDERSTOOD, VERSION_ASSUMED
 from kvgate.manifests.fields import FIELD_IGNORED
 from kvgate.manifests.inputs import UNKNOWN_KIND
 from kvgate.manifests.judging.engine_budget import MODEL_NOT_NAMED, OVERSUBSCRIBED
@@ -95,6 +87,14 @@ from kvgate.rules.weight_formats import (
     SOURCES_CONTRADICT,
     WEIGHT_FORMAT_NOT_IN_RELEASE,
 )
+from kvgate.statement.passed_through import (
+    LOADS_UNJUDGED,
+    OUTSIDE_CACHE_VOLUME,
+    SECRET_IN_PLAIN_TEXT,
+    SETTING_MOVES_MEMORY,
+    VARIABLE_NOT_EXPANDED,
+)
+from kvgate.statement.what_if import SETTING_NOT_UNDERSTOOD, VERSION_ASSUMED
 from kvgate.vllm.contradictions import LORA_NOT_ENABLED, NO_EFFECT, TOOL_CALL_PARSER_MISSING
 from kvgate.vllm.given_settings import INVALID_SETTING, VALUE_NOT_KNOWN
 from kvgate.vllm.option_findings import OPTION_REPEATED

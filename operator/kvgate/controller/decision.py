@@ -25,6 +25,7 @@ from kvgate.rendering.rollout import Obstacle
 from kvgate.rendering.standing import Admitted, config_digest, renewed, standing_of, with_budget
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
 from kvgate.rendering.workload import NotRendered, Rendered, figures_of_verdict, rendered
+from kvgate.statement.deployment import statement_of
 
 NO_CONFIG = ConfigMissing(message="", remediation="")
 """Value for specs without configFrom."""
@@ -233,7 +234,7 @@ def judgements(
 
     nothing_read = Facts(shape=None, accelerator=accelerator, findings=findings)
     yield judged(undecided(owner.spec, nothing_read, skip_reason=owner.skip_reason))
-    facts = gather(owner.spec, lambda _: config, calibration, models)
+    facts = gather(statement_of(owner.spec), lambda _: config, calibration, models)
     yield from map(judged, assessments(owner.spec, facts, skip_reason=owner.skip_reason))
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,52 +15,46 @@ from kvgate import catalogue
 from kvgate.api import field_path
 from kvgate.budget import (
     NOTHING_OBSERVED,
+    Accelerator,
     AdjustLimits,
     Adjustment,
     Alternative,
     Budget,
     BudgetRequest,
     CacheFigures,
-    EngineSettings,
     Guarantee,
     Knob,
-    UnknownVersion,
     Verdict,
-    Workload,
     adjust,
     alternatives,
     largest_max_num_seqs,
-    parse_release,
     plan,
 )
 from kvgate.budget.answer import spanned
 from kvgate.budget.host_memory import HostLedger
+from kvgate.budget.host_settings import UNKNOWN_POD
 from kvgate.budget.pod_ledger import pod_ledger_without_model
-from kvgate.budget.sharing import part_of
-from kvgate.judge.drafts import own_layers
-from kvgate.judge.facts import Facts
-from kvgate.judge.passed_through import NO_EXTRA_ARGS, ExtraArgs, PodEnvironment, read_environment, read_extra_args
-from kvgate.judge.pinning import conflicts, pinned_option, unpinned_where_hopeless
-from kvgate.judge.pods import pod_of, sharing_findings, told_by_rendering
+from kvgate.judge.facts import Facts, look_up_accelerator
+from kvgate.judge.pinning import CAPACITY_CONFLICT, pinned_option, unpinned_where_hopeless
+from kvgate.judge.question import question
 from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
 from kvgate.rules.host_memory import judge_pod
 from kvgate.rules.memory import GUARANTEE_NOT_MET
 from kvgate.rules.settings import REQUEST_ABOVE_MAX_MODEL_LEN
-from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED
+from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, measured_beside_others, sharing_agrees
 from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
+from kvgate.statement.deployment import guarantee_of, statement_of
+from kvgate.statement.engine import EngineStatement
 from kvgate.vllm.arguments import option_name
-from kvgate.vllm.given_settings import circumstances_of, engine_settings, stretches_length, unmodelled_kinds
+from kvgate.vllm.given_settings import engine_settings
 from kvgate.vllm.settings import SPEC_SETTINGS
-from kvgate.vllm.variables import ALLOW_LONG
 
 if TYPE_CHECKING:
     from kvgate.api.status import Effective
-    from kvgate.api.v1alpha1 import Adjust, InferenceDeploymentSpec, Vllm
+    from kvgate.api.v1alpha1 import Adjust, InferenceDeploymentSpec
 
-_READERS = {setting.name: setting.read for setting in SPEC_SETTINGS if setting.budget}
-"""Readers of the settings of spec.vllm that the budget reads."""
 _OF_THE_SPEC = frozenset(setting.name for setting in SPEC_SETTINGS) | {
     "config",
     "model_config",
@@ -223,13 +216,12 @@ _SEARCH_STOPPED = SEARCH_STOPPED.finding(
 
 def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Iterator[Assessment]:
     """Yield the verdict as soon as it is known, then the same with changes that would fit. Each answer is complete by itself."""
-    extra = read_extra_args(spec.vllm) if facts.knows_version else NO_EXTRA_ARGS
-    environment = read_environment(spec)
-    about_options = (*extra.findings, *conflicts(spec.admission.capacity, extra.values))
-    findings = tuple(named((*facts.findings, *about_options, *environment.findings), field_name))
-    if facts.shape is None or facts.accelerator is None or not facts.knows_version:
-        of_pod = _pod_findings(spec, facts)
+    statement = statement_of(spec)
+    findings = tuple(named((*facts.findings, *statement.findings), field_name))
+    if facts.accelerator is None or not facts.is_complete:
+        of_pod = pod_findings(statement)
         findings += tuple(named(of_pod, field_name))
+        about_options = (*statement.findings, *(each for each in facts.findings if each.rule == CAPACITY_CONFLICT))
         verdict = Verdict.DOES_NOT_FIT if error_rules((*about_options, *of_pod)) else Verdict.UNKNOWN
         decision = _decide(verdict, spec, None, skipped=skip_reason is not None)
         yield Assessment(
@@ -241,7 +233,7 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
         )
         return
     findings += tuple(named(sharing_findings(spec, facts.accelerator), field_name))
-    request = _with_chosen_sequences(_request(spec, facts, extra, environment), spec)
+    request = _with_chosen_sequences(question(statement, facts), spec)
     judged = judge(request, extra=findings, naming=field_name)
     about_bytes = is_about_bytes(judged)
     as_written = replace(
@@ -389,80 +381,35 @@ def is_about_bytes(judged: Assessment) -> bool:
     )
 
 
-def guarantee_of(spec: InferenceDeploymentSpec) -> Guarantee:
-    """Return the guarantee that is asked for, else what the numbers of the spec say."""
-    return spec.admission.guarantee or (Guarantee.WORKLOAD if spec.workload else Guarantee.FULL_CONTEXT)
-
-
-def to_budget_request(spec: InferenceDeploymentSpec, facts: Facts) -> BudgetRequest:
-    """Translate a spec into the question that the budget answers. Raise ValueError where the shape or the accelerator is unknown."""
-    return _request(spec, facts, read_extra_args(spec.vllm), read_environment(spec))
-
-
-def _request(
-    spec: InferenceDeploymentSpec, facts: Facts, extra: ExtraArgs, environment: PodEnvironment
-) -> BudgetRequest:
-    if facts.shape is None or facts.accelerator is None:
-        raise ValueError("a budget needs a model and an accelerator")
-    declared, shared_by = spec.workload, spec.accelerator.shared_by
-    settings = _settings(spec.vllm, {**environment.told, **extra.known})
-    if settings.speculation is not None:
-        settings = replace(settings, speculation=own_layers(settings.speculation, spec.model.name))
-    accelerator = facts.accelerator
-    if spec.accelerator.claim == "GpuMemory":  # the container sees its part alone, and nothing of its neighbours
-        accelerator, shared_by = part_of(accelerator, shared_by), 1
-    values = {**extra.values, "max_model_len": spec.vllm.max_model_len, ALLOW_LONG: environment.allows_any_length}
-    return BudgetRequest(
-        shape=facts.shape,
-        accelerator=accelerator,
-        shared_by=shared_by,
-        draft=facts.draft,
-        vllm_version=spec.vllm.version,
-        settings=settings,
-        alternatives=tuple(
-            _settings(spec.vllm, {**environment.told, **extra.known, **each}) for each in extra.doubt.combinations()
-        ),
-        guarantee=guarantee_of(spec),
-        workload=Workload(**declared.model_dump()) if declared else None,
-        capacity=spec.admission.capacity,
-        unmodelled_settings=unmodelled_kinds(values, parse_release(spec.vllm.version)),
-        unmodelled_variables=environment.kinds,
-        is_stretched=stretches_length(values),
-        is_whole=True,
-        circumstances=circumstances_of({**told_by_rendering(spec), **extra.known, **environment.told}),
-        calibration=facts.calibration,
-        image_digest=(spec.vllm.image or "").partition("@")[2] if facts.calibration.starts else "",
-        is_one_pod=True,
-        pod=pod_of(spec),
-    )
-
-
-def host_ledger_of(spec: InferenceDeploymentSpec, vendor: str) -> HostLedger | None:
+def host_ledger_of(statement: EngineStatement, vendor: str) -> HostLedger | None:
     """Return the host's ledger of a pod as its settings alone state it, so that no prediction about a model moves a rendered pod.
 
     None where the release is not known.
     """
-    with suppress(UnknownVersion):
-        settings = _settings(spec.vllm, {**read_environment(spec).told, **read_extra_args(spec.vllm).known})
-        return pod_ledger_without_model(settings, spec.vllm.version, pod_of(spec), vendor=vendor)
-    return None
+    if not statement.is_of_known_release:
+        return None
+    return pod_ledger_without_model(engine_settings(statement.known), statement.version, statement.pod, vendor=vendor)
 
 
-def _pod_findings(spec: InferenceDeploymentSpec, facts: Facts) -> tuple[Finding, ...]:
-    """Judge the pod of a spec whose model or GPU is not known: what its settings take is certain without them."""
-    vendor = facts.accelerator.vendor if facts.accelerator else ""
-    ledger = host_ledger_of(spec, vendor) if facts.knows_version else None
-    return tuple(judge_pod(ledger, pod_of(spec))) if ledger else ()
+def pod_findings(statement: EngineStatement) -> tuple[Finding, ...]:
+    """Judge the pod where the model, the GPU or the release is not known: what its settings take is certain without them."""
+    accelerator = look_up_accelerator(str(gpu))[0] if (gpu := statement.known.get("gpu")) else None
+    ledger = None
+    if statement.pod != UNKNOWN_POD:
+        ledger = host_ledger_of(statement, accelerator.vendor if accelerator else "")
+    return tuple(judge_pod(ledger, statement.pod)) if ledger else ()
 
 
-def _settings(vllm: Vllm, extra: Mapping[str, Any]) -> EngineSettings:
-    """Return the settings of spec.vllm, and those of extraArgs that no field owns."""
-    known, fields = dict(extra), vars(vllm)
-    for name, read in _READERS.items():
-        value = fields[name]
-        if value is not None:  # the API has no decimals: its share of the memory is a text
-            known[name] = read(value) if type(value) is str else value
-    return engine_settings(known)
+def sharing_findings(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Iterator[Finding]:
+    """Hold spec.accelerator.sharedBy against the nodes that the pod selects."""
+    asked, labels = spec.accelerator, (spec.template.node_selector or {}).items()
+    is_divided = asked.claim == "GpuMemory"
+    yield from sharing_agrees(
+        asked.shared_by, accelerator, labels, num_gpus=spec.vllm.num_gpus, by_replicas=not is_divided
+    )
+    is_measured = spec.admission.capacity == "Profiled" and spec.vllm.kv_cache_memory_bytes is None
+    if asked.shared_by > 1 and is_measured and not is_divided:
+        yield measured_beside_others(asked.shared_by, spec.replicas)
 
 
 def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec) -> BudgetRequest:

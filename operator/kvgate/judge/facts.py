@@ -1,10 +1,10 @@
-"""Facts about a spec before it is judged: the model's shape, the accelerator, and findings about missing facts."""
+"""gather(statement) → Facts: the model's shape, the accelerator, the draft, and findings about those that are missing."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -36,13 +36,25 @@ from kvgate.judge.models import (
     look_up_overridden,
     shape_of_text,
 )
-from kvgate.rules.finding import Finding, Rule, Scope, Severity
+from kvgate.judge.pinning import conflicts
+from kvgate.rules.finding import Finding, Rule, Scope, Severity, words
+from kvgate.statement.deployment import statement_of
+from kvgate.statement.engine import EngineStatement
 from kvgate.text.patterns import pattern
 from kvgate.vllm.overrides import overridden, shape_overrides
 
 if TYPE_CHECKING:
     from kvgate.api.base import KeyRef
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec
+
+
+ACCELERATOR_NOT_LISTED = Rule(
+    id="AcceleratorNotListed",
+    severities=(Severity.INFO,),
+    scope=Scope.FACTS,
+    title="The accelerator is not in the catalogue.",
+    explanation="gpu_memory_bytes is used, and its capabilities are not judged.",
+)
 
 
 class ConfigMissing(Struct, frozen=True, kw_only=True):
@@ -69,12 +81,15 @@ UNKNOWN_VERSION = Rule(
         "platform whose verdict is Unknown."
     ),
 )
+_NO_GPU = UNKNOWN_ACCELERATOR.finding(
+    "gpu", words("neither {gpu} nor {gpu_memory_bytes} is given"), "give a name that `kvgate gpus` lists"
+)
 ConfigLookup = Callable[["KeyRef"], str | ConfigMissing]
 """A door's way to the text of a ConfigMap key: it asks the cluster, reads files beside the one that is checked, or finds nothing."""
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """The facts of one spec; None means unknown, and a finding gives the reason."""
+    """The facts of one engine; None means unknown, and a finding gives the reason."""
 
     shape: ModelShape | None
     accelerator: Accelerator | None
@@ -86,36 +101,43 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Starts of vLLM that were observed elsewhere."""
     findings: tuple[Finding, ...] = ()
 
+    @property
+    def is_complete(self) -> bool:
+        """True where a question can be asked."""
+        return self.shape is not None and self.accelerator is not None and self.knows_version
+
+
+def no_config(_: KeyRef) -> ConfigMissing:
+    """Stand for the look-up of a door that has no ConfigMaps."""
+    return ConfigMissing(message="no ConfigMap is read here", remediation="give the model's config.json")
+
 
 def gather(
-    spec: InferenceDeploymentSpec,
-    lookup: ConfigLookup,
+    statement: EngineStatement,
+    lookup: ConfigLookup = no_config,
     calibration: Calibration = NOTHING_OBSERVED,
     models: PublishedModels = NO_MODELS,
 ) -> Facts:
     """Look up everything that a verdict needs. Nothing here decides."""
-    reference = spec.model.config_from.config_map_key_ref if spec.model.config_from else None
-    name, quantization, dtype = spec.model.name, spec.vllm.quantization, spec.vllm.dtype
-    overrides = _overrides(spec)
-    shape: ModelShape | None = None
-    model_findings: tuple[Finding, ...]
-    if reference is not None and models.catalogue_first and catalogue.find_model(name):
-        reference = None
-    if reference is None:
-        revision = spec.model.revision or ""
-        look_up = partial(look_up_overridden, overrides=overrides) if overrides else look_up_model
-        shape, model_findings = look_up(name, revision=revision, quantization=quantization, dtype=dtype, models=models)
-    elif isinstance(text := lookup(reference), ConfigMissing):
-        model_findings = (INVALID_MODEL_CONFIG.finding("config", text.message, text.remediation),)
-    else:
-        where = f"ConfigMap {reference.name}, key {reference.key}"
-        text = _with_overrides(text, overrides)
-        shape, model_findings = shape_of_text(text, name=name, where=where, quantization=quantization, dtype=dtype)
-    accelerator, accelerator_findings = look_up_accelerator(spec.accelerator.type)
-    version_findings = look_up_version(spec.vllm.version)
-    class_findings = look_up_model_class(shape, spec.vllm.version) if shape else ()
-    speculation = None if version_findings else _speculation(spec)
-    draft, draft_findings = look_up_draft(speculation, spec.vllm.version, models=models)
+    known, version = statement.known, statement.version
+    version_findings = look_up_version(version)
+    overrides = (
+        None if version_findings else shape_overrides(statement.values.get("hf_overrides"), parse_release(version))
+    )
+    shape, model_findings = _shape(statement, overrides or {}, lookup, models)
+    if shape is not None and "checkpoint_bytes" in known:
+        given = "checkpoint_bytes of the question"
+        shape = replace(shape, checkpoint_bytes=known["checkpoint_bytes"], checkpoint_source=given)
+    accelerator, accelerator_findings = _accelerator(known)
+    speculation = None if version_findings else speculation_of(statement)
+    draft, draft_findings = look_up_draft(speculation, version, config=known.get("draft_config"), models=models)
+    adapter_findings = look_up_adapters(
+        statement.values.get("lora_modules"),
+        model=statement.model,
+        max_lora_rank=known.get("max_lora_rank"),
+        version=version,
+        models=models,
+    )
     return Facts(
         shape=shape,
         accelerator=accelerator,
@@ -124,38 +146,34 @@ def gather(
         calibration=calibration,
         findings=(
             *model_findings,
-            *look_up_gguf(name, spec.vllm.version),
+            *look_up_gguf(statement.model, version),
             *accelerator_findings,
             *version_findings,
-            *class_findings,
+            *(look_up_model_class(shape, version) if shape else ()),
             *draft_findings,
-            *(() if version_findings else _adapter_findings(spec, models)),
+            *adapter_findings,
+            *conflicts(statement.capacity, statement.values),
         ),
     )
 
 
-def _adapter_findings(spec: InferenceDeploymentSpec, models: PublishedModels) -> Iterator[Finding]:
-    """Report adapters that extraArgs start vLLM with; the spec has no field for them."""
-    if not any("lora" in text for text in spec.vllm.extra_args):
-        return
-    from kvgate.judge.passed_through import read_extra_args
-
-    extra = read_extra_args(spec.vllm)
-    rank, version = extra.known.get("max_lora_rank"), spec.vllm.version
-    for finding in look_up_adapters(
-        extra.values.get("lora_modules"), model=spec.model.name, max_lora_rank=rank, version=version, models=models
-    ):
-        yield replace(finding, field="extra_args")
-
-
-def _overrides(spec: InferenceDeploymentSpec) -> dict[str, Any]:
-    """Return the keys of the model's config that extraArgs override; the spec has no field for them."""
-    if not any("hf" in text for text in spec.vllm.extra_args) or look_up_version(spec.vllm.version):
-        return {}
-    from kvgate.judge.passed_through import read_extra_args
-
-    given = read_extra_args(spec.vllm).values.get("hf_overrides")
-    return shape_overrides(given, parse_release(spec.vllm.version)) or {}
+def _shape(
+    statement: EngineStatement, overrides: Mapping[str, Any], lookup: ConfigLookup, models: PublishedModels
+) -> tuple[ModelShape | None, tuple[Finding, ...]]:
+    """Return the model's shape. A config is looked up by its text, so that many requests about one model read it once."""
+    known, name, reference = statement.known, statement.model, statement.config
+    revision, config = statement.values.get("revision"), known.get("model_config")
+    requested: dict[str, Any] = {"quantization": known.get("quantization"), "dtype": known.get("dtype")}
+    if reference is not None and not (models.catalogue_first and catalogue.find_model(name)):
+        text = lookup(reference)
+        if isinstance(text, ConfigMissing):
+            return None, (INVALID_MODEL_CONFIG.finding("config", text.message, text.remediation),)
+        where = f"ConfigMap {reference.name}, key {reference.key}"
+        return shape_of_text(_with_overrides(text, overrides), name=name, where=where, **requested)
+    if config is not None:
+        return shape_of_text(json.dumps(overridden(config, overrides)), name=name, where="model_config", **requested)
+    look_up = partial(look_up_overridden, overrides=overrides) if overrides else look_up_model
+    return look_up(name, revision=revision if isinstance(revision, str) else "", models=models, **requested)
 
 
 def _with_overrides(text: str, overrides: Mapping[str, Any]) -> str:
@@ -168,14 +186,44 @@ def _with_overrides(text: str, overrides: Mapping[str, Any]) -> str:
         return text
 
 
-def _speculation(spec: InferenceDeploymentSpec) -> Speculation | None:
-    """Return the speculative decoding that extraArgs ask for; the spec has no field for it."""
-    if not any("spec" in text for text in spec.vllm.extra_args):
-        return None
-    from kvgate.judge.passed_through import read_extra_args
+def speculation_of(statement: EngineStatement) -> Speculation | None:
+    """Return the speculative decoding of the engine."""
+    return own_layers(statement.known.get("speculative_config"), statement.model)
 
-    found = read_extra_args(spec.vllm).known.get("speculative_config")
-    return own_layers(found, spec.model.name) if isinstance(found, Speculation) else None
+
+def _accelerator(known: Mapping[str, Any]) -> tuple[Accelerator | None, tuple[Finding, ...]]:
+    """Return the catalogue's accelerator, with the memory that the request states; describe a GPU of which only the memory is known."""
+    name, memory_bytes = known.get("gpu"), known.get("gpu_memory_bytes")
+    accelerator, findings = look_up_accelerator(name) if name else (None, (_NO_GPU,))
+    if memory_bytes is None:
+        return accelerator, findings
+    if accelerator is None:
+        # Vendor and capabilities are not known: the interval is wide, and nothing is refused because of them.
+        listed_as = name or "this GPU"
+        accelerator = Accelerator(
+            name=listed_as, product=listed_as, memory_bytes=0, memory_low_bytes=0, memory_high_bytes=0, compute_capability=None,
+            vendor="unknown", **({} if name else _likely(memory_bytes)),
+        )  # fmt: skip
+        message = "{name} is not in the catalogue: {gpu_memory_bytes} is used and its capabilities are not judged"
+        remedy = "`kvgate gpus` lists those that are known"
+        findings = (ACCELERATOR_NOT_LISTED.finding("gpu", words(message, name=listed_as), remedy),)
+    exact = {"memory_bytes": memory_bytes, "memory_low_bytes": memory_bytes, "memory_high_bytes": memory_bytes}
+    return replace(accelerator, **exact), findings
+
+
+@lru_cache(maxsize=64)
+def _likely(memory_bytes: int) -> dict[str, Any]:
+    """Return what all GPUs of the catalogue with so much memory have in common; drivers report up to 0.5 % more or less."""
+    alike = [
+        each
+        for each in catalogue.accelerators()
+        if each.memory_low_bytes * 199 <= memory_bytes * 200 <= each.memory_high_bytes * 201
+    ]
+    vendors, capabilities = {each.vendor for each in alike}, {each.compute_capability for each in alike}
+    return {
+        "likely_vendor": vendors.pop() if len(vendors) == 1 else "",
+        "likely_capability": capabilities.pop() if len(capabilities) == 1 else None,
+    }
 
 
 _HUB_NAME = pattern(
@@ -193,7 +241,7 @@ def names_to_fetch(spec: InferenceDeploymentSpec) -> tuple[ModelName, ...]:
     model, names = spec.model, list[ModelName]()
     if model.source is None and model.config_from is None and catalogue.find_model(model.name) is None:
         names.append(ModelName(model.name, model.revision or ""))
-    speculation = None if look_up_version(spec.vllm.version) else _speculation(spec)
+    speculation = None if look_up_version(spec.vllm.version) else speculation_of(statement_of(spec))
     if (drafting := unlisted_draft(speculation)) is not None:
         names.append(drafting)
     fetchable = (

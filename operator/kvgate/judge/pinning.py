@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kvgate.budget import Budget, Capacity, parse_patch, plan
 from kvgate.rules.finding import Change, Finding, Rule, Scope, SettingName, Severity, any_one, change, leave_out, words
 from kvgate.rules.pinned import nothing_is_pinned
+from kvgate.statement.what_if import SIZES
 
 CAPACITY_CONFLICT = Rule(
     id="CapacityConflict",
@@ -22,8 +23,6 @@ _TAKEN_BY = {
     "mm_ipc_gpu_memory_gb": "vLLM takes this memory out of the KV cache that it is given",
 }
 """Options after which vLLM has less than it is given: `sleep` (0.7+), and `reserve_mm_ipc_gpu_memory` (0.25+)."""
-SIZES = ("kv_cache_memory_bytes", "num_gpu_blocks_override")
-"""Options that set the size of the KV cache. A user sets one of them, or lets kvgate pin the size."""
 _PROFILED = change(Change.SET, "capacity", Capacity.PROFILED.value)
 
 

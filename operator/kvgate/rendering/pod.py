@@ -16,8 +16,9 @@ from kvgate.budget.sharing import part_of
 from kvgate.budget.units import MIB, cdiv
 from kvgate.calibration.trust import Trust
 from kvgate.judge.assess import host_ledger_of
-from kvgate.judge.pods import links_bytes, memory_request_bytes, shared_memory_bytes
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash
+from kvgate.statement.deployment import statement_of
+from kvgate.statement.pods import links_bytes, memory_request_bytes, shared_memory_bytes
 from kvgate.text.expansion import escape_references
 from kvgate.vllm.settings import SPEC_SETTINGS
 from kvgate.vllm.variables import CACHE_MOUNT, FOLDERS
@@ -70,7 +71,7 @@ def pod_template(
 ) -> Document:
     """Return the pod template with its own hash as annotation, so that pods are replaced once per change and never without one."""
     template = owner.spec.template
-    host = host_ledger_of(owner.spec, placement.vendor)
+    host = host_ledger_of(statement_of(owner.spec), placement.vendor)
     volumes, mounts = _storage(owner.spec, host)
     resources = _resources(owner.spec, placement, host)
     container = {**_container(owner.spec, image, resources, effective, load_seconds), "volumeMounts": mounts}

@@ -20,6 +20,7 @@ from kvgate.judge import summary
 from kvgate.judge.assess import Assessment, Decision, assessments, undecided
 from kvgate.judge.facts import ConfigMissing, Facts, gather, names_to_fetch
 from kvgate.rendering.standing import read_standing
+from kvgate.statement.deployment import statement_of
 from kvgate.text.inert import inert_line
 from kvgate.text.json_values import MAX_DEPTH, NOT_UNICODE, is_nested_beyond, parsed_has_lone_surrogate
 
@@ -135,7 +136,7 @@ def reviews(body: Any, known: Known) -> Iterator[Answer]:
     spec, skip = deployment.spec, deployment.skip_reason
     yield _judged(request, deployment, undecided(spec, Facts(shape=None, accelerator=None), skip_reason=skip))
     calibration = known.calibration.seen_from(request.namespace, request.name)
-    facts = gather(spec, lambda _: _NOT_READ_HERE, calibration, known.models)
+    facts = gather(statement_of(spec), lambda _: _NOT_READ_HERE, calibration, known.models)
     asked = names_to_fetch(spec) if known.asks_hub else ()
     missing = [str(name) for name in asked if known.models.fetched.get(name.key) is None]
     announced = [_FETCHED_FIRST.format(" and ".join(missing))] if missing and skip is None else []

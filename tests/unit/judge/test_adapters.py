@@ -12,6 +12,7 @@ from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.models import look_up_model
 from kvgate.judge.what_if import read_request
 from kvgate.rules import Severity
+from kvgate.statement.deployment import statement_of
 from support.builders import new_document
 
 CONFIG = {
@@ -93,9 +94,11 @@ def test_a_deployment_is_judged_with_the_adapters_of_its_arguments() -> None:
     arguments = ["--enable-lora", "--lora-modules", "sql=me/sql-lora"]
     document = new_document(model="Qwen/Qwen3-8B", accelerator="L4", vllm={"extraArgs": arguments})
     spec = parse_document(document).spec
-    found = [each for each in gather(spec, no_config, models=known()).findings if each.rule.id == "LoraRefused"]
-    assert [(each.field, each.severity) for each in found] == [("extra_args", Severity.ERROR)]
-    assert not [each for each in gather(spec, no_config).findings if each.rule.id == "LoraRefused"]
+    found = [
+        each for each in gather(statement_of(spec), no_config, models=known()).findings if each.rule.id == "LoraRefused"
+    ]
+    assert [(each.field, each.severity) for each in found] == [("lora_modules", Severity.ERROR)]
+    assert not [each for each in gather(statement_of(spec), no_config).findings if each.rule.id == "LoraRefused"]
 
 
 def no_config(reference: object) -> ConfigMissing:

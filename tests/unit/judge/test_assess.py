@@ -10,10 +10,12 @@ from kvgate.budget.circumstances import Circumstances
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.catalogue import load_model
-from kvgate.judge.assess import Assessment, Decision, assess, judge, to_budget_request
+from kvgate.judge.assess import Assessment, Decision, assess, judge
 from kvgate.judge.facts import ConfigMissing, Facts, gather
+from kvgate.judge.question import question
 from kvgate.judge.what_if import assess_request
 from kvgate.rules import Severity
+from kvgate.statement.deployment import statement_of
 from support.builders import new_document, new_request
 
 FITS: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 2}
@@ -36,7 +38,7 @@ def assessed(
 ) -> Assessment:
     admission = {"policy": policy, **spec.pop("admission", {})}
     parsed = spec_of(accelerator=gpu, vllm=vllm, admission=admission, **spec)
-    return assess(parsed, gather(parsed, no_config), skip_reason=skip)
+    return assess(parsed, gather(statement_of(parsed), no_config), skip_reason=skip)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_a_policy_makes_a_decision(
 def test_a_missing_fact_is_never_a_no(part: str) -> None:
     document = new_document(**{part: "nobody/knows-this-one"})
     spec = parse_document(document).spec
-    result = assess(spec, gather(spec, no_config))
+    result = assess(spec, gather(statement_of(spec), no_config))
     assert (result.verdict, result.decision) == (Verdict.UNKNOWN, Decision.ADMIT_WITH_WARNING)
     assert len(result.findings) == 1
     assert result.budget is None
@@ -164,7 +166,7 @@ def test_break_glass_renders_what_is_written() -> None:
 )
 def test_the_guarantee_is(admission: dict[str, Any], workload: dict[str, int] | None, guarantee: Guarantee) -> None:
     spec = spec_of(admission=admission, workload=workload) if workload else spec_of(admission=admission)
-    assert to_budget_request(spec, gather(spec, no_config)).guarantee is guarantee
+    assert question(statement_of(spec), gather(statement_of(spec), no_config)).guarantee is guarantee
 
 
 @pytest.mark.parametrize(("gpu", "seqs"), [("L4-24GB", 1), ("H100-SXM-80GB", 9)])
@@ -178,7 +180,7 @@ def test_sequences_that_nobody_chose_are_the_most_that_fit(gpu: str, seqs: int) 
 
 def test_a_budget_without_facts_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="needs a model and an accelerator"):
-        to_budget_request(spec_of(), Facts(shape=None, accelerator=None))
+        question(statement_of(spec_of()), Facts(shape=None, accelerator=None))
 
 
 def test_judging_without_a_policy_admits_nothing_and_refuses_nothing() -> None:
@@ -370,7 +372,7 @@ def test_sharing_that_only_one_side_states_is_told(
     document = new_document(vllm={"maxModelLen": 4096, "maxNumSeqs": 2, **vllm}, template={"nodeSelector": selected})
     document["spec"]["accelerator"] |= accelerator
     spec = parse_document(document).spec
-    found = assess(spec, gather(spec, no_config))
+    found = assess(spec, gather(statement_of(spec), no_config))
     told = [each for each in found.findings if each.severity is not Severity.INFO]
     assert [each.rule.id for each in told] == rules
     assert all(each.severity is Severity.WARNING for each in told)
@@ -382,7 +384,7 @@ def test_an_equal_part_is_the_only_alternative_where_the_share_leaves_no_room(po
     document = new_document(vllm={"maxModelLen": 4096, "maxNumSeqs": 2}, admission={"policy": policy})
     document["spec"]["accelerator"] |= {"sharedBy": 3}
     spec = parse_document(document).spec
-    found = assess(spec, gather(spec, no_config))
+    found = assess(spec, gather(statement_of(spec), no_config))
     assert found.decision is Decision.REFUSE
     assert [(each.field, each.value) for each in found.alternatives] == [("gpu_memory_utilization", "0.31")]
 
@@ -409,7 +411,11 @@ def test_engines_that_measure_beside_starting_ones_are_told(
     document = new_document(vllm=settings, admission=admission, replicas=replicas)
     document["spec"]["accelerator"] |= accelerator
     spec = parse_document(document).spec
-    found = [each for each in assess(spec, gather(spec, no_config)).findings if each.rule.id == "SharedGpuStartOrder"]
+    found = [
+        each
+        for each in assess(spec, gather(statement_of(spec), no_config)).findings
+        if each.rule.id == "SharedGpuStartOrder"
+    ]
     assert [each.severity for each in found] == ([severity] if severity else [])
 
 
@@ -441,5 +447,5 @@ def test_what_kvgate_renders_is_known_of_the_start(
     vllm: dict[str, Any], template: dict[str, Any], told: dict[str, Any]
 ) -> None:
     spec = spec_of(vllm={"version": "0.33.0", **vllm}, template=template)
-    request = to_budget_request(spec, gather(spec, no_config))
+    request = question(statement_of(spec), gather(statement_of(spec), no_config))
     assert request.circumstances == Circumstances(usage_context="server", **told)

@@ -11,7 +11,9 @@ from kvgate.checkpoint.published import Published, PublishedModels, TensorGroup,
 from kvgate.judge.assess import assess
 from kvgate.judge.drafts import look_up_draft
 from kvgate.judge.facts import ConfigMissing, gather
-from kvgate.judge.what_if import BadRequest, assess_request
+from kvgate.judge.what_if import assess_request
+from kvgate.statement.deployment import statement_of
+from kvgate.statement.what_if import BadRequest
 from support.builders import new_document
 
 QWEN_EAGLE3 = "AngelSlim/Qwen3-8B_eagle3"
@@ -160,6 +162,6 @@ def test_admission_judges_the_draft_that_extra_args_name(
 ) -> None:
     document = new_document(vllm={"maxModelLen": 4096, "maxNumSeqs": 4, "extraArgs": arguments, "version": "0.32.0"})
     spec = parse_document(document).spec
-    assessment = assess(spec, gather(spec, no_text))
+    assessment = assess(spec, gather(statement_of(spec), no_text))
     assert assessment.verdict is verdict
     assert {finding.rule.id for finding in assessment.findings if finding.severity != "info"} >= rules

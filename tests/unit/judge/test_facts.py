@@ -15,6 +15,7 @@ from kvgate.judge.facts import (
     names_to_fetch,
 )
 from kvgate.rules import Severity
+from kvgate.statement.deployment import statement_of
 from support.builders import new_document, new_llama_config
 
 FROM_MAP = {"name": "my/model", "configFrom": {"configMapKeyRef": {"name": "configs", "key": "config.json"}}}
@@ -109,7 +110,7 @@ def test_a_config_of_the_user_wins_over_the_catalogue() -> None:
         asked.append(reference)
         return json.dumps(new_llama_config(num_hidden_layers=7))
 
-    facts = gather(spec, lookup)
+    facts = gather(statement_of(spec), lookup)
     assert facts.shape is not None
     assert len(facts.shape.layers) == 7
     assert [(reference.name, reference.key) for reference in asked] == [("configs", "config.json")]
@@ -119,12 +120,14 @@ def test_the_catalogue_is_asked_where_there_is_no_config() -> None:
     def lookup(reference: KeyRef) -> str:
         raise AssertionError(reference)
 
-    assert gather(parse_document(new_document()).spec, lookup).findings == ()
+    assert gather(statement_of(parse_document(new_document()).spec), lookup).findings == ()
 
 
 def test_a_missing_config_is_a_finding() -> None:
     spec = parse_document(new_document(model=FROM_MAP)).spec
-    facts = gather(spec, lambda _: ConfigMissing(message="ConfigMap configs is not there", remediation="create it"))
+    facts = gather(
+        statement_of(spec), lambda _: ConfigMissing(message="ConfigMap configs is not there", remediation="create it")
+    )
     (finding,) = facts.findings
     assert (finding.rule.id, finding.message, finding.remediation) == (
         "InvalidModelConfig",
@@ -137,12 +140,15 @@ def test_a_missing_config_is_a_finding() -> None:
 
 def test_both_unknown_facts_are_told_at_once() -> None:
     spec = parse_document(new_document(model="nobody/knows", accelerator="nothing")).spec
-    assert [f.rule.id for f in gather(spec, lambda _: "").findings] == ["UnknownModel", "UnknownAccelerator"]
+    assert [f.rule.id for f in gather(statement_of(spec), lambda _: "").findings] == [
+        "UnknownModel",
+        "UnknownAccelerator",
+    ]
 
 
 def test_quantization_and_dtype_of_the_spec_change_the_shape() -> None:
     spec = parse_document(new_document(vllm={"quantization": "fp8", "dtype": "half"})).spec
-    shape = gather(spec, lambda _: "").shape
+    shape = gather(statement_of(spec), lambda _: "").shape
     assert shape is not None
     assert shape.quantization is not None
     assert shape.dtype == "float16"

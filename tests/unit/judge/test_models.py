@@ -13,6 +13,7 @@ from kvgate.judge import models as found_models
 from kvgate.judge.facts import gather
 from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, shape_of_text
 from kvgate.rules import Severity
+from kvgate.statement.deployment import statement_of
 from kvgate.text.json_values import MAX_DEPTH
 from support.builders import new_document, new_layer, new_llama_config, new_model_shape
 
@@ -98,7 +99,7 @@ def test_numbers_that_json_does_not_have_are_read_through_every_door(limit: str)
     text = json.dumps(config).replace('"LIMIT"', limit)
     plain, _ = shape_of_text(json.dumps(catalogue.load_model(NEMOTRON).config), name=NEMOTRON, where="config.json")
     shape, findings = shape_of_text(text, name=NEMOTRON, where="config.json")
-    gathered = gather(parse_document(new_document(model=FROM_MAP)).spec, lambda _: text)
+    gathered = gather(statement_of(parse_document(new_document(model=FROM_MAP)).spec), lambda _: text)
     assert plain is not None
     assert shape is not None
     assert gathered.shape is not None

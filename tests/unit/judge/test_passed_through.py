@@ -8,7 +8,7 @@ import pytest
 
 from kvgate.api.v1alpha1 import Vllm
 from kvgate.budget.request import EngineSettings, GraphSettings, Speculation
-from kvgate.judge.passed_through import PodEnvironment, read_environment, read_extra_args
+from kvgate.statement.passed_through import PodEnvironment, read_environment, read_extra_args
 from kvgate.vllm.given_settings import engine_settings
 from kvgate.vllm.options import options
 from kvgate.vllm.pod_options import POD_OPTIONS

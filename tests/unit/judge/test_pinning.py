@@ -11,8 +11,10 @@ from kvgate.judge.assess import Assessment, Decision, assess, effective_values
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.pinning import pinned_option
 from kvgate.judge.summary import accepted, refusal
-from kvgate.judge.what_if import BadRequest, assess_request
+from kvgate.judge.what_if import assess_request
 from kvgate.rules import Severity
+from kvgate.statement.deployment import statement_of
+from kvgate.statement.what_if import BadRequest
 from support.builders import new_document
 
 PINNED = {"capacity": "Pinned"}
@@ -36,7 +38,7 @@ def assessed(vllm: dict[str, Any], **admission: Any) -> tuple[InferenceDeploymen
     skip = admission.pop("skip", None)
     spec = spec_of(vllm, admission=PINNED | admission)
     nowhere = ConfigMissing(message="there is none", remediation="make one")
-    return spec, assess(spec, gather(spec, lambda _: nowhere), skip_reason=skip)
+    return spec, assess(spec, gather(statement_of(spec), lambda _: nowhere), skip_reason=skip)
 
 
 def rules(assessment: Assessment) -> dict[str, Severity]:

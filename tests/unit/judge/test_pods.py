@@ -8,7 +8,8 @@ from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import parse_document
 from kvgate.budget.units import GIB
 from kvgate.judge.assess import host_ledger_of
-from kvgate.judge.pods import memory_request_bytes, pod_of, shared_memory_bytes
+from kvgate.statement.deployment import statement_of
+from kvgate.statement.pods import memory_request_bytes, pod_of, shared_memory_bytes
 from support.builders import new_document
 
 
@@ -17,7 +18,7 @@ def spec_of(**spec: Any) -> InferenceDeploymentSpec:
 
 
 def shared(spec: InferenceDeploymentSpec, vendor: str = "nvidia") -> int:
-    return shared_memory_bytes(spec, host_ledger_of(spec, vendor))
+    return shared_memory_bytes(spec, host_ledger_of(statement_of(spec), vendor))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_a_variable_moves_blocks_out_of_shared_memory() -> None:
     ("arguments", "expected"), [([], 3), (["--kv-offloading-size=40"], 43), (["--cpu-offload-gb=7.5"], 11)]
 )
 def test_a_pod_requests_what_it_is_expected_to_take_in_whole_gib(arguments: list[str], expected: int) -> None:
-    ledger = host_ledger_of(spec_of(vllm={"extraArgs": arguments}), "nvidia")
+    ledger = host_ledger_of(statement_of(spec_of(vllm={"extraArgs": arguments})), "nvidia")
     assert ledger is not None
     assert memory_request_bytes(ledger) == expected * GIB
 
@@ -57,7 +58,7 @@ def test_lmcache_of_the_spec_counts_in_every_rank() -> None:
     env = [{"name": "LMCACHE_MAX_LOCAL_CPU_SIZE", "value": "20"}]
     connector = '--kv-transfer-config={"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}'
     vllm = {"tensorParallelSize": 2, "extraArgs": [connector]}
-    ledger = host_ledger_of(spec_of(vllm=vllm, template={"env": env}), "nvidia")
+    ledger = host_ledger_of(statement_of(spec_of(vllm=vllm, template={"env": env})), "nvidia")
     assert ledger is not None
     assert next(line.amount.expected for line in ledger.lines if line.name == "kv_offload") == 40 * GIB
 
@@ -70,4 +71,4 @@ def test_the_limit_of_the_spec_and_what_kvgate_adds_to_it() -> None:
 
 
 def test_a_release_that_is_not_known_has_no_ledger() -> None:
-    assert host_ledger_of(spec_of(vllm={"version": "12345678901.1"}), "nvidia") is None
+    assert host_ledger_of(statement_of(spec_of(vllm={"version": "12345678901.1"})), "nvidia") is None

@@ -18,6 +18,7 @@ from kvgate.judge.models import look_up_model
 from kvgate.judge.siblings import sibling_of
 from kvgate.judge.what_if import assess_request
 from kvgate.rules import Severity
+from kvgate.statement.deployment import statement_of
 from support.builders import new_document, new_llama_config
 
 SIBLINGS = {
@@ -200,11 +201,11 @@ def test_what_does_not_depend_on_the_model_is_refused_still() -> None:
     spec = parse_document(new_document(
         model={"name": "my-org/Qwen3-8B-AWQ"}, vllm={"maxNumSeqs": 4, "extraArgs": ["--no-such-option=1"]}
     )).spec  # fmt: skip
-    judged = assess(spec, gather(spec, lambda _: ""))
+    judged = assess(spec, gather(statement_of(spec), lambda _: ""))
     own = parse_document(new_document(
         model={"name": "Qwen/Qwen3-8B-AWQ"}, vllm={"maxNumSeqs": 4, "extraArgs": ["--no-such-option=1"]}
     )).spec  # fmt: skip
-    assert judged.verdict is assess(own, gather(own, lambda _: "")).verdict
+    assert judged.verdict is assess(own, gather(statement_of(own), lambda _: "")).verdict
 
 
 def test_the_policy_adjust_changes_nothing_for_an_assumed_model() -> None:
@@ -212,7 +213,7 @@ def test_the_policy_adjust_changes_nothing_for_an_assumed_model() -> None:
         model={"name": "my-org/Qwen3-32B"}, accelerator="L4-24GB", vllm={"maxModelLen": 40960, "maxNumSeqs": 64},
         admission={"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen", "MaxNumSeqs"]}},
     )).spec  # fmt: skip
-    judged = assess(spec, gather(spec, lambda _: ""))
+    judged = assess(spec, gather(statement_of(spec), lambda _: ""))
     assert (judged.verdict, judged.decision) == (Verdict.DOES_NOT_FIT, Decision.ADMIT_WITH_WARNING)
     assert (judged.adjustment, judged.alternatives, judged.sought) == (None, (), ())
 

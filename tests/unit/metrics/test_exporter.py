@@ -50,6 +50,7 @@ from kvgate.metrics.samples import (
 )
 from kvgate.metrics.series import MAX_LABEL_CHARACTERS, PARTS, series_of
 from kvgate.rendering.standing import budget_status
+from kvgate.statement.deployment import statement_of
 
 LEDGER_TERMS = ("weights", "peak_activation", "non_torch", "cuda_graph")
 KEY = ("serving", "chat")
@@ -67,7 +68,7 @@ def judged(**spec: Any) -> tuple[InferenceDeployment, Assessment]:
         "spec": whole,
     })  # fmt: skip
     nowhere = ConfigMissing(message="there is none", remediation="make one")
-    return deployment, assess(deployment.spec, gather(deployment.spec, lambda _: nowhere))
+    return deployment, assess(deployment.spec, gather(statement_of(deployment.spec), lambda _: nowhere))
 
 
 def condition(kind: str, status: str = "True") -> Condition:

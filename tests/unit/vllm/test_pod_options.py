@@ -3,7 +3,7 @@
 import pytest
 
 from kvgate.api.v1alpha1 import Vllm
-from kvgate.judge.passed_through import read_extra_args
+from kvgate.statement.passed_through import read_extra_args
 from kvgate.vllm.options import Option, options, releases_read
 from kvgate.vllm.pod_options import POD_OPTIONS, owned_flag, secret_flag
 

@@ -147,11 +147,13 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from generate.pages import pods_reference
 from kvgate.cli.main import main
-from kvgate.judge.assess import assess, effective_values, to_budget_request
+from kvgate.judge.assess import assess, effective_values
+from kvgate.judge.question import question
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.what_if import read_request
 from kvgate.planning.sweep_axes import parse_axis
 from kvgate.rendering.pod import arguments
+from kvgate.statement.deployment import statement_of
 
 def parsed(**vllm):
     spec = {"model": {"name": "Qwen/Qwen3-0.6B"}, "accelerator": {"type": "L4-24GB"}, "vllm": vllm}
@@ -159,8 +161,8 @@ def parsed(**vllm):
     return parse_document({**head, "spec": spec}).spec
 
 spec = parsed(toyBlocks=777)
-facts = gather(spec, lambda _: ConfigMissing(message="", remediation=""))
-assert to_budget_request(spec, facts).settings.num_gpu_blocks_override == 777
+facts = gather(statement_of(spec), lambda _: ConfigMissing(message="", remediation=""))
+assert question(statement_of(spec), facts).settings.num_gpu_blocks_override == 777
 assessment = assess(spec, facts)
 assert "--toy-blocks=777" in arguments(spec, effective_values(spec, assessment))
 try:

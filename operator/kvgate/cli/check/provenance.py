@@ -12,9 +12,9 @@ from kvgate.cli.reports.report import Item, Provenance
 from kvgate.documents.written import Written
 from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
 from kvgate.judge.facts import look_up_version
-from kvgate.judge.passed_through import read_extra_args
 from kvgate.manifests import InputDocuments
 from kvgate.manifests.judging.gpus import pools_named
+from kvgate.statement.passed_through import read_extra_args
 
 if TYPE_CHECKING:
     from kvgate.cli.check.repository_config import ConfigFile

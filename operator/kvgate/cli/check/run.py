@@ -37,6 +37,7 @@ from kvgate.manifests.judging.sharing import judge_together
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.finding import Severity, any_one
 from kvgate.rules.memory import workload_missing
+from kvgate.statement.deployment import statement_of
 from kvgate.vllm.arguments import Located
 
 T = TypeVar("T")
@@ -197,7 +198,9 @@ def judge_deployment(
         spec = spec.model_copy(update={"admission": spec.admission.model_copy(update=admission)})
     if config is not None:  # what the user gives goes before what is fetched
         models = replace(models, fetched={}, missing={})
-    known = facts.gather(spec, documents.lookup(subject.namespace, subject.document.file), calibration, models)
+    known = facts.gather(
+        statement_of(spec), documents.lookup(subject.namespace, subject.document.file), calibration, models
+    )
     if config is not None and (known.shape is None or known.shape.assumed):
         shape, problems = shape_of_text(
             config.text,

@@ -9,8 +9,9 @@ from typing import Any, BinaryIO
 from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.assessment_json import Json, failed, to_json
-from kvgate.judge.what_if import BadRequest, assess_request
+from kvgate.judge.what_if import assess_request
 from kvgate.rules.finding import vllm_name
+from kvgate.statement.what_if import BadRequest
 from kvgate.text.inert import inert_json, json_text
 from kvgate.text.patterns import pattern
 

@@ -12,7 +12,7 @@ from kvgate.cli.exits import Exit
 from kvgate.cli.reports.effects import Effect, effects_between
 from kvgate.cli.reports.report import Item, Placed, Provenance, Report
 from kvgate.documents.reading import STDIN_NAME
-from kvgate.judge.passed_through import read_extra_args
+from kvgate.statement.passed_through import read_extra_args
 from kvgate.vllm.options import ChangedDefault, changed_defaults
 
 NO_RENAMES: Mapping[str, str] = {}

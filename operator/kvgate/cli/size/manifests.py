@@ -18,10 +18,10 @@ from kvgate.budget import Capacity, Guarantee
 from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.budget.units import GIB
 from kvgate.judge.pinning import pinned_option
-from kvgate.judge.pods import memory_request_bytes
 from kvgate.planning.candidate import Candidate
 from kvgate.planning.size import NODE
 from kvgate.rendering.pod import IMAGES, PRODUCT_LABELS
+from kvgate.statement.pods import memory_request_bytes
 from kvgate.text.inert import inert_line
 from kvgate.vllm.options import options
 from kvgate.vllm.settings import SPEC_SETTINGS, WHAT_IFS, Setting

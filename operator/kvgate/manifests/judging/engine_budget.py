@@ -13,10 +13,10 @@ from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.documents.written import Written
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
-from kvgate.judge.assess import Assessment, judge
+from kvgate.judge.assess import Assessment, judge, pod_findings
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR
 from kvgate.judge.models import MODEL_ASSUMED
-from kvgate.judge.what_if import SETTING_NOT_UNDERSTOOD, BadRequest, assess_request, pod_findings
+from kvgate.judge.what_if import assess_request
 from kvgate.manifests.judging.gpus import RANKS_ELSEWHERE, Chosen
 from kvgate.manifests.judging.line_findings import undecided
 from kvgate.manifests.judging.model_names import ModelFound, is_filled_in_later
@@ -26,8 +26,10 @@ from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words, any_one
 from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand, workload_missing
 from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, REQUEST_ABOVE_MAX_MODEL_LEN
+from kvgate.statement.engine import EngineStatement
+from kvgate.statement.what_if import SETTING_NOT_UNDERSTOOD, BadRequest
 from kvgate.vllm.arguments import GivenOption, Located, Place, is_open, located, shown
-from kvgate.vllm.given_settings import INVALID_SETTING
+from kvgate.vllm.given_settings import INVALID_SETTING, read_settings, with_whole_configs
 from kvgate.vllm.images import is_own_image
 from kvgate.vllm.parser import CommandLine
 from kvgate.vllm.variables import ALLOW_LONG
@@ -219,7 +221,9 @@ def host_findings(engine: FoundEngine, line: CommandLine, version: str) -> list[
     if any(name in line.unknown for name in sizes):
         return []
     values = {**_host_values(engine, line), **{name: option.value for name, option in line.given.items()}}
-    found = pod_findings({**values, "vllm_version": version}, pod_of(engine))
+    known, _ = read_settings(with_whole_configs({**values, "vllm_version": version}))
+    statement = EngineStatement(values=values, known=known, guarantee=Guarantee.STARTUP, pod=pod_of(engine))
+    found = pod_findings(statement)
     paths = _host_paths(engine)
     placed = [Located(finding=each, path=paths.get(each.field) or engine.path) for each in found]
     return [each.softened() for each in placed] if is_partly_seen(engine, line) else placed

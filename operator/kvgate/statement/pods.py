@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kvgate.api.quantity import parse_quantity
 from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
 from kvgate.budget.units import GIB, MIB, cdiv, round_up
-from kvgate.rules.sharing import measured_beside_others, sharing_agrees
 from kvgate.vllm.images import is_own_image
 
 if TYPE_CHECKING:
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec
-    from kvgate.budget import Accelerator
-    from kvgate.rules.finding import Finding
 
 
 def links_bytes(spec: InferenceDeploymentSpec) -> int:
@@ -57,15 +53,3 @@ def told_by_rendering(spec: InferenceDeploymentSpec) -> dict[str, Any]:
     if spec.template.cache_claim_name is None:
         told["compile_cache"] = "cold"
     return told
-
-
-def sharing_findings(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Iterator[Finding]:
-    """Hold spec.accelerator.sharedBy against the nodes that the pod selects."""
-    asked, labels = spec.accelerator, (spec.template.node_selector or {}).items()
-    is_divided = asked.claim == "GpuMemory"
-    yield from sharing_agrees(
-        asked.shared_by, accelerator, labels, num_gpus=spec.vllm.num_gpus, by_replicas=not is_divided
-    )
-    is_measured = spec.admission.capacity == "Profiled" and spec.vllm.kv_cache_memory_bytes is None
-    if asked.shared_by > 1 and is_measured and not is_divided:
-        yield measured_beside_others(asked.shared_by, spec.replicas)

@@ -1,0 +1,68 @@
+"""The statement of an InferenceDeployment: the fields of its spec, extraArgs and template.env."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kvgate.budget import Guarantee, Workload
+from kvgate.statement.engine import EngineStatement, is_known_release
+from kvgate.statement.passed_through import NO_EXTRA_ARGS, read_environment, read_extra_args
+from kvgate.statement.pods import pod_of, told_by_rendering
+from kvgate.vllm.settings import SPEC_SETTINGS
+from kvgate.vllm.variables import ALLOW_LONG
+
+if TYPE_CHECKING:
+    from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
+
+_READERS = {setting.name: setting.read for setting in SPEC_SETTINGS if setting.budget}
+"""Readers of the settings of spec.vllm that the budget reads."""
+_OF_THE_MODEL = ("quantization", "dtype")
+"""Settings of spec.vllm that shape the model."""
+
+
+def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
+    """Return what the spec says about each of its engines. Fields win over extraArgs, and these over variables of the pod."""
+    vllm, asked, declared = spec.vllm, spec.accelerator, spec.workload
+    extra = read_extra_args(vllm) if is_known_release(vllm.version) else NO_EXTRA_ARGS
+    environment, fields = read_environment(spec), _fields(vllm)
+    facts = {
+        "model": spec.model.name,
+        "gpu": asked.type,
+        "vllm_version": vllm.version,
+        "shared_by": asked.shared_by,
+        "capacity": spec.admission.capacity,
+        **({"revision": spec.model.revision} if spec.model.revision else {}),
+        **{name: value for name in _OF_THE_MODEL if (value := getattr(vllm, name)) is not None},
+    }
+    return EngineStatement(
+        values={
+            **extra.values,
+            **facts,
+            "max_model_len": vllm.max_model_len,
+            ALLOW_LONG: environment.allows_any_length,
+        },
+        known={**told_by_rendering(spec), **environment.told, **extra.known, **facts, **fields},
+        doubt=extra.doubt.without(fields),
+        findings=(*extra.findings, *environment.findings),
+        guarantee=guarantee_of(spec),
+        workload=Workload(**declared.model_dump()) if declared else None,
+        pod=pod_of(spec),
+        config=spec.model.config_from.config_map_key_ref if spec.model.config_from else None,
+        is_whole=True,
+        is_one_pod=True,
+        sees_part_alone=asked.claim == "GpuMemory",
+        image_digest=(vllm.image or "").partition("@")[2],
+        unmodelled_variables=environment.kinds,
+    )
+
+
+def guarantee_of(spec: InferenceDeploymentSpec) -> Guarantee:
+    """Return the guarantee that is asked for, else what the numbers of the spec say."""
+    return spec.admission.guarantee or (Guarantee.WORKLOAD if spec.workload else Guarantee.FULL_CONTEXT)
+
+
+def _fields(vllm: Vllm) -> Mapping[str, Any]:
+    """Return the typed settings of spec.vllm; the API has no decimals, and its share of the memory is a text."""
+    given = ((name, read, getattr(vllm, name)) for name, read in _READERS.items())
+    return {name: read(value) if type(value) is str else value for name, read, value in given if value is not None}
