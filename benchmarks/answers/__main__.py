@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from answers.asking import ask
-from answers.comparison import all_questions, compare, lines, markdown
+from answers.comparison import compare, lines, markdown
 from answers.questions import QUESTIONS
 from answers.records import ROOT, freeze
 
@@ -22,7 +22,7 @@ def main() -> None:
     if options.write:
         _write()
         return
-    compared = compare(all_questions())
+    compared = compare(question for questions in QUESTIONS.values() for question in questions())
     if options.markdown:
         options.markdown.write_text(markdown(compared), encoding="utf-8")
     for line in lines(compared):

@@ -52,12 +52,8 @@ def _check(question: Question) -> Iterator[Row]:
 def _contract(question: Question) -> Iterator[Row]:
     outcome = DOORS[question.asked["door"]](ROOT / question.asked["path"])
     rest = rest_of({"message": outcome.message.replace(f"{ROOT}/", ""), "effective": outcome.effective})
-    yield Row(
-        key=question.key,
-        verdict=outcome.verdict or "",
-        outcome=f"{outcome.decision} {outcome.reason or ''}".rstrip(),
-        rest=rest,
-    )
+    decided = f"{outcome.decision} {outcome.reason or ''}".rstrip()
+    yield Row(key=question.key, verdict=outcome.verdict or "", outcome=decided, rest=rest)
 
 
 def _what_if(question: Question) -> Iterator[Row]:

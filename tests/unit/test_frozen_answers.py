@@ -50,8 +50,8 @@ def test_a_change_is_seen_and_needs_a_cause(monkeypatch: pytest.MonkeyPatch) -> 
     idle = replace(cause, name="idle", explains=lambda *_: False)
     explained = compare(questions, (idle, cause))
     assert not explained.failures
-    assert {name: len(changes) for name, changes in explained.by_cause.items()} == {"idle": 0, "other": 1}
-    assert "| other: Why. | 1 | 0000~" in markdown(explained, (idle, cause))
+    assert {cause.name: len(changes) for cause, changes in explained.by_cause.items()} == {"idle": 0, "other": 1}
+    assert "| other: Why. | 1 | 0000~" in markdown(explained)
 
 
 def test_an_engine_that_is_no_longer_found_is_a_change() -> None:
