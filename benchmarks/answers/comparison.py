@@ -31,11 +31,20 @@ class Change(Struct, frozen=True, kw_only=True):
         return {name: (before[name], after[name]) for name in before if before[name] != after[name] and name != "key"}
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of the JSON whose digests differ."""
+        before, after = self.parts.get("rest", ("", ""))
+        return tuple(sorted({each.partition("=")[0] for each in {*before.split()} ^ {*after.split()}}))
+
+    @property
     def text(self) -> str:
         """Return the key, the question and what differs: `0012~ab34 (gpu=L4-24GB …): verdict Fits → Unknown`."""
         row = self.after or self.before
         asked = " ".join(f"{name}={value}" for name, value in self.question.asked.items())
-        parts = (f"{name} {before or '∅'} → {after or '∅'}" for name, (before, after) in self.parts.items())
+        told = (
+            f"{name} {before or '∅'} → {after or '∅'}" for name, (before, after) in self.parts.items() if name != "rest"
+        )
+        parts = (*told, *((f"also {', '.join(self.keys)}",) if self.keys else ()))
         return f"{row.key if row else ''} ({asked}): {'; '.join(parts)}"
 
 
@@ -88,10 +97,7 @@ def lines(compared: Compared) -> Iterator[str]:
         yield f"{cause.name}: {len(changes)}{'' if changes else ' (it explains nothing any more)'}: {cause.sentence}"
         yield from (f"  {change.text}" for change in changes[:3])
     if compared.rest:
-        digests = (change.parts["rest"] for change in compared.rest)
-        keys = Counter(
-            key for old, new in digests for key in {each.partition("=")[0] for each in {*old.split()} ^ {*new.split()}}
-        )
+        keys = Counter(key for change in compared.rest for key in change.keys)
         yield f"the rest of the JSON alone: {len(compared.rest)} ({', '.join(f'{key} {n}' for key, n in keys.most_common())})"
     if compared.new:
         yield f"{len(compared.new)} questions are not frozen: {', '.join(question.key for question in compared.new[:5])}"

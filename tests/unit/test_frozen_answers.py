@@ -7,6 +7,7 @@ from itertools import islice
 import pytest
 from msgspec.structs import replace
 
+from answers.asking import ask
 from answers.causes import Cause
 from answers.comparison import Change, compare, markdown
 from answers.questions import QUESTIONS
@@ -37,7 +38,7 @@ def test_every_verdict_is_a_twentieth_of_the_what_ifs() -> None:
 
 def test_a_change_is_seen_and_needs_a_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     questions = list(islice(QUESTIONS["what-ifs"](), 3))
-    rows = [row for row in frozen("what-ifs") if row.question in {question.key for question in questions}]
+    rows = list(ask(questions))
     changed = [replace(rows[0], verdict="Other"), replace(rows[1], rest="ledger=0000"), rows[2]]
     monkeypatch.setattr("answers.comparison.frozen", lambda _: iter(changed))
     compared = compare(questions, ())
