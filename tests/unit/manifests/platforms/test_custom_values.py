@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from io import BytesIO, TextIOWrapper
 from typing import Any
 
@@ -210,3 +211,143 @@ engines:
 )
 def test_a_chart_that_may_start_several_engines_states_none(text: str) -> None:
     assert found_engines(text) == []
+
+
+BESIDE = "image: vllm/vllm-openai:v0.32.0\nreplicas: 1\n"
+SETTLED = f"{BESIDE}model: Qwen/Qwen3-8B\n"
+SERVED = "model: corp/llm\nargs: [--max-model-len=1, --max-num-seqs=1]\n"
+
+
+@pytest.mark.parametrize("style", [str, str.upper, lambda name: name.replace("_", "-")])
+def test_every_name_of_a_model_is_one(style: Callable[[str], str]) -> None:
+    names = """model model_name model_id model_uri model_url model_path model_repo model_ref model_tag hf_model hf_model_id hf_model_name
+        hf_repo huggingface_id hugging_face_id huggingface_model llm_model_id llm_model llm_model_name repo_id vllm_model""".split()
+    parts = "id repo repository name hfId modelId huggingfaceId uri path".split()
+    texts = [f"{style(name)}: Qwen/Qwen3-8B" for name in names] + [
+        f"model: {{{part}: Qwen/Qwen3-8B}}" for part in parts
+    ]
+    assert [engine(f"{BESIDE}{text}\n").model.text for text in texts] == ["Qwen/Qwen3-8B"] * len(texts)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (
+            "num_gpus gpu_count gpus gpu gpu_request_count request_gpu gpus_per_replica gpu_limit num_gpu worker_gpu_count my_num_gpus",
+            {"num_gpus": 2},
+        ),
+        ("gpu_type gpu_product accelerator_type gpu_model gpu_name", {"hints": [("accelerator", "2")]}),
+        (
+            "node_shape instance_type machine_type vm_size worker_instance_type",
+            {"hints": [("node.kubernetes.io/instance-type", "2")]},
+        ),
+        ("number_of_gpus my_gpu model_gpu_type", {}),
+    ],
+)
+def test_every_name_of_gpus_is_one(fields: str, expected: dict[str, Any]) -> None:
+    for name in fields.split():
+        found = engine(f"{SETTLED}{name}: 2\n")
+        told = {"num_gpus": found.num_gpus.count, "hints": [(hint.name, hint.value) for hint in found.hints]}
+        assert {key: value for key, value in told.items() if value} == expected, name
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        *((f"{SERVED}{name}: 1\n", 1) for name in (
+            "image", "resources", "replicas", "replicaCount", "nodeSelector", "affinity", "tolerations", "limits", "gpus", "gpuType",
+            "worker_replica_count",
+        )),
+        ("model: corp/llm\nimage: vllm/vllm-openai:v0.32.0\n", 1),
+        (SERVED, 0),
+        (f"{SERVED}my_replicas: 1\n", 0),
+        ("model: corp/llm\nserverImage: vllm/vllm-openai:v0.32.0\n", 0),
+        ("model: corp/llm\nserverImage: vllm/vllm-openai:v0.32.0\nreplicas: 1\n", 1),
+        ("model: corp/llm\nreplicas: 1\nmaxModelLen: 4096\n", 0),
+        ("model: corp/llm\nreplicas: 1\nmaxModelLen: 4096\ndtype: auto\n", 0),
+        ("model: corp/llm\nreplicas: 1\nmax_model_len: 4096\nmaxNumSeqs: 8\n", 1),
+        ("model: corp/llm\nreplicas: 1\nmax_model_len: 4096\nmaxNumSeqs: many\n", 0),
+        ("model: corp/llm\nreplicas: 1\nargs: [--max-model-len=1, --max-num-seqs=1]\n", 1),
+        ("model: corp/llm\nreplicas: 1\nargs: [--max-model-len=1]\n", 0),
+        ("replicas: 1\nargs: [--max-model-len=1, --model=corp/llm]\n", 1),
+        ("replicas: 1\nargs: [--max-model-len=1, --max-num-seqs=1]\n", 0),
+        ("replicas: 1\ncommand: vllm serve corp/llm\n", 1),
+        ("replicas: 1\ncommand: python -m vllm.entrypoints.openai.api_server --model corp/llm\n", 1),
+        ("replicas: 1\ncommand: vllm bench corp/llm --num-prompts 1 --model corp/llm\n", 0),
+        ("enabled: false\nmodel: corp/llm\nimage: vllm/vllm-openai:v0.32.0\nreplicas: 1\n", 0),
+        ("router: {model: corp/llm, image: 'vllm/vllm-openai:v0.32.0', replicas: 1}\n", 0),
+        ("sglang: {model: corp/llm, image: 'vllm/vllm-openai:v0.32.0', replicas: 1}\n", 0),
+        ("eval2: {model: corp/llm, image: 'vllm/vllm-openai:v0.32.0', replicas: 1}\n", 0),
+        ("a: {b: {c: {d: {e: {model: corp/llm, image: 'vllm/vllm-openai:v0.32.0', replicas: 1}}}}}\n", 1),
+        ("list: [{model: corp/llm, image: 'vllm/vllm-openai:v0.32.0', replicas: 1}, {model: corp/other, image: 'vllm/vllm-openai:v0.32.0', gpus: 1}]\n", 2),
+        ("a: {args: [--max-model-len=1, --model=corp/llm]}\nb: {args: [--max-num-seqs=1]}\nreplicas: 1\nc: {d: 1}\nmodel: corp/llm\n", 0),
+    ],
+)  # fmt: skip
+def test_values_are_an_engine_where_all_that_one_needs_is_there(text: str, count: int) -> None:
+    assert len([each for each in found_engines(text) if each.model.is_set or each.arguments]) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "surely"),
+    [
+        ("model: corp/llm\nreplicas: 1\nmax_model_len: 1\nmaxNumSeqs: 1\n", True),
+        ("model: corp/llm\nreplicas: 1\ntensorParallelSize: 1\npipelineParallelSize: 1\na: vllm\n", False),
+        ("model: corp/llm\nreplicas: 1\ntensorParallelSize: 1\nkvCacheDtype: fp8\nenforceEager: true\na: vllm\n", True),
+        (
+            "model: corp/llm\nreplicas: 1\nbackend: vllm\ntensorParallelSize: 1\npipelineParallelSize: 1\na: vllm\n",
+            True,
+        ),
+        (SETTLED, True),
+    ],
+)
+def test_settings_that_others_have_too_say_less(text: str, *, surely: bool) -> None:
+    assert engine(text).is_overridden is not surely
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        *((f"{SETTLED}{field}: named\n", "named") for field in (
+            "name", "deployment_name", "modelName", "serviceName", "deployName", "app", "fullnameOverride", "nameOverride",
+        )),
+        (SETTLED, "Qwen3-8B"),
+        ("chat: {vllmConfig: {model: corp/llm, image: 'vllm/vllm-openai:v0.32.0', replicas: 1}}\n", "chat"),
+        ("vllm: {model: corp/llm, image: 'vllm/vllm-openai:v0.32.0', replicas: 1}\n", "vllm"),
+        ("chat: {name: corp/llm, model: corp/other, image: 'vllm/vllm-openai:v0.32.0', replicas: 1}\n", "chat"),
+    ],
+)  # fmt: skip
+def test_an_engine_is_called_as_people_call_it(text: str, name: str) -> None:
+    assert engine(text).name == name
+
+
+def test_slices_variables_and_settings_reach_the_engine() -> None:
+    found = engine(
+        f"{SETTLED}migProfile: 1g.10gb\nmy_env: [{{key: LENGTH, value: '4096'}}, {{name: SEQS, value: '8'}}]\n"
+        "extraArgs: [--max-model-len=$(LENGTH), --max-num-seqs=$(SEQS)]\nenforceEager: true\ncpuOffloadGb: 1\ndtype: odd\n"
+    )
+    assert [(word.text, word.path) for word in found.arguments] == [
+        ("--enforce-eager", "enforceEager"),
+        ("--cpu-offload-gb=1", "cpuOffloadGb"),
+        ("--max-model-len=4096", "extraArgs[0]"),
+        ("--max-num-seqs=8", "extraArgs[1]"),
+    ]
+    assert [(hint.name, hint.value) for hint in found.hints] == [("resource", "nvidia.com/mig-1g.10gb")]
+    assert found.option_paths == {"enforce_eager": "enforceEager", "cpu_offload_gb": "cpuOffloadGb"}
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("backend: sglang\nmax_model_len: 1\nmax_num_seqs: 1\n", "backend"),
+        ("a: {engine: trtllm, max_model_len: 1, max_num_seqs: 1}\n", "a.engine"),
+        ("sglang: {max_model_len: 1, max_num_seqs: 1}\n", "sglang"),
+        ("sglang: {max_model_len: 1, max_num_seqs: 1}\nvllm: {a: 1}\n", ""),
+        (
+            "a: {engine: trtllm, max_model_len: 1, max_num_seqs: 1}\nb: {engine: vllm, max_model_len: 1, max_num_seqs: 1}\n",
+            "",
+        ),
+        ("a: {engine: trtllm}\nb: {max_model_len: 1, max_num_seqs: 1}\n", ""),
+    ],
+)
+def test_values_that_name_another_engine_are_its(text: str, path: str) -> None:
+    assert [each.stated.path for each in found_engines(text)] == ([path] if path else [])

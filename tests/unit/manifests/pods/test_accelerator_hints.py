@@ -102,6 +102,58 @@ def test_hints_name_accelerators(pairs: list[tuple[str, str]], expected: list[st
     assert found(*pairs) == expected
 
 
+@pytest.mark.parametrize(
+    ("label", "value", "expected"),
+    [
+        ("beta.kubernetes.io/instance-type", "g6.xlarge", "L4-24GB"),
+        ("instanceType", "g6.xlarge", "L4-24GB"),
+        ("eks.amazonaws.com/instance-gpu-name", "l4", "L4-24GB"),
+        ("eks.amazonaws.com/instance-family", "p4de", "A100-SXM-80GB"),
+        ("karpenter.azure.com/sku-name", "Standard_NC24ads_A100_v4", "A100-PCIe-80GB"),
+        ("karpenter.k8s.gcp/instance-type", "g2-standard-4", "L4-24GB"),
+        ("node.coreweave.cloud/type", "g6.xlarge", "L4-24GB"),
+        ("instance-type", "g6.xlarge", "L4-24GB"),
+        ("karpenter.sh/instance-family", "p4de", "A100-SXM-80GB"),
+        ("karpenter.k8s.gcp/instance-family", "g2", "L4-24GB"),
+        ("karpenter.k8s.gcp/instance-gpu-name", "nvidia-l4", "L4-24GB"),
+        ("beta.amd.com/gpu.device-id", "74a1", "MI300X-192GB"),
+        ("beta.amd.com/gpu.product-name", "AMD_Instinct_MI300X_OAM", "MI300X-192GB"),
+        ("accelerator", "l4", "L4-24GB"),
+        ("nvidia.com/gpu.memory", "23500", ""),
+        ("nvidia.com/gpu.memory", "15283", ""),
+        ("nvidia.com/gpu.memory", "15284", "T4-16GB"),
+        ("nvidia.com/gpu.memory", "15436", "T4-16GB"),
+        ("nvidia.com/gpu.memory", "15437", ""),
+        ("nvidia.com/gpu.memory", "-15360", ""),
+        ("nvidia.com/gpu.memory", "00023034", ""),
+        ("nvidia.com/gpu.memory", "0023034", "L4-24GB"),
+        ("nvidia.com/gpu.family", "TURING", "T4-16GB"),
+        ("nvidia.com/gpu.family", "pascal", ""),
+        ("resource", "nvidia.com/mig-3g.71gb.shared", "H200-MIG-3g.71gb"),
+        ("resource", "mig-3g.71gb.me", "H200-MIG-3g.71gb"),
+        ("nvidia.com/gpu.product", "NVIDIA-L4-OAM", "L4-24GB"),
+        ("compute-class", "l4", "L4-24GB"),
+        ("machine-type", "l4", "L4-24GB"),
+        ("resource-profile", "nvidia-gpu-l4", "L4-24GB"),
+        ("resource", "nvidia.com/l4", ""),
+    ],
+)  # fmt: skip
+def test_labels_of_clouds_by_every_name_that_they_have(label: str, value: str, expected: str) -> None:
+    assert found((label, value))[:1] == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("slice_", "board", "expected"),
+    [
+        ("1g.10gb", "NVIDIA-H100-80GB-HBM3", ["H100-80GB-MIG-1g.10gb"]),
+        ("1g.10gb", "NVIDIA-A100-SXM4-40GB", []),
+        ("1g.10gb", "NVIDIA-L4", []),
+    ],
+)
+def test_a_slice_is_one_of_its_board(slice_: str, board: str, expected: list[str]) -> None:
+    assert found(("nvidia.com/gpu.product", board), ("resource", f"nvidia.com/mig-{slice_}")) == expected
+
+
 def test_only_what_a_node_must_have_counts() -> None:
     terms = [{"matchExpressions": [
         {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-L4"]},
@@ -156,6 +208,19 @@ def test_expressions_of_one_term_and_the_node_selector_hold_together() -> None:
         ("accelerator", "cuda", None),
         ("accelerator", "nvidia-a16", "nvidia-a16"),
         ("kubernetes.io/hostname", "x", None),
+        ("kubernetes.io/hostname", "x1", None),
+        ("amd.com/gpu.product-name", "AMD_Instinct_MI8", "AMD_Instinct_MI8"),
+        ("beta.amd.com/gpu.product-name", "AMD_Instinct_MI8", "AMD_Instinct_MI8"),
+        ("karpenter.k8s.aws/instance-gpu-name", "m60", "m60"),
+        ("eks.amazonaws.com/instance-gpu-name", "m60", "m60"),
+        ("karpenter.azure.com/sku-gpu-name", "K80", "K80"),
+        ("karpenter.azure.com/sku-gpu-name", "A100", None),
+        ("resource", "amd.com/gpu", None),
+        ("resource", "habana.ai/gaudi", None),
+        ("resource", "gpu.intel.com/xe", None),
+        ("resource", "volcano.sh/vgpu-number", None),
+        ("resource", "aliyun.com/gpu-count", None),
+        ("resource", "huawei.com/Ascend", "huawei.com/Ascend"),
     ],
 )
 def test_a_gpu_that_nobody_knows_is_named(name: str, value: str, expected: str | None) -> None:

@@ -1,5 +1,7 @@
 """Engines that are not vLLM, by their names in images, commands and fields."""
 
+from typing import Any
+
 import pytest
 
 from kvgate.documents.written import Written
@@ -26,6 +28,18 @@ from kvgate.manifests.pods.other_engines import VLLM, engine_in, engine_stated, 
         ("ghcr.io/ericlbuehler/mistral.rs:cuda-86", "mistral.rs"),
         ("ghcr.io/ericlbuehler/candle-vllm:latest", "an engine named after vLLM"),
         ("team/vllm.cpp:1", "an engine named after vLLM"),
+        ("corp/trt-llm:1", "TensorRT-LLM"),
+        ("text-generation-launcher --model-id x", "Text Generation Inference"),
+        ("llama-server -m x", "llama.cpp"),
+        ("corp/llamafile", "llama.cpp"),
+        ("corp/triton-inference-server:1", "Triton Inference Server"),
+        ("mlc_llm serve x", "MLC LLM"),
+        ("ghcr.io/huggingface/text-embeddings-inference:1", "Text Embeddings Inference"),
+        ("paddle/fastdeploy-cuda:2", "FastDeploy"),
+        ("aphrodite-engine run x", "Aphrodite"),
+        ("mistralrs-server", "mistral.rs"),
+        ("corp/mini-vllm:1", "an engine named after vLLM"),
+        ("corp/rvllm:1", "an engine named after vLLM"),
         ("vllm/vllm-openai:v0.32.0", ""),
         ("--attention-backend FLASHINFER_TRTLLM", "TensorRT-LLM"),  # values of vLLM's options are never asked
         ("registry.example/tgi-frontend", ""),
@@ -51,6 +65,24 @@ def test_a_server_is_known_by_its_name(words: str, server: str) -> None:
         ("mocker", "a simulator"),
         ("atom", "ATOM"),
         ("nano-vllm", "an engine named after vLLM"),
+        ("tensorrt", "TensorRT-LLM"),
+        ("turbomind", "LMDeploy"),
+        ("mlc", "MLC LLM"),
+        ("tei", "Text Embeddings Inference"),
+        ("hf-transformers", "Transformers"),
+        ("transformers", "Transformers"),
+        ("deepspeed-mii", "DeepSpeed"),
+        ("openvino", "OpenVINO Model Server"),
+        ("ovms", "OpenVINO Model Server"),
+        ("mock", "a simulator"),
+        ("simulated", "a simulator"),
+        ("dummy", "a simulator"),
+        ("Ollama", "Ollama"),
+        ("o" * 60 + " trt", ""),
+        ("s" * 56 + " trt", "TensorRT-LLM"),
+        ("cutlass_trt", ""),
+        ("trt_moe", ""),
+        ("nano-vllm and vllm", "an engine named after vLLM"),
         ("TRITON_ATTN", ""),
         ("triton-mla", ""),
         ("flashinfer_trtllm", ""),
@@ -86,8 +118,24 @@ def test_the_field_that_names_the_engine(node: object, path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    """backend backendType backend-framework framework engine engineType inferenceBackend inferenceEngine inference_framework
+    inferenceServer llm_backend LLM_ENGINE modelServer runtime runtimeType serverType servingBackend servingEngine serving-framework
+    serving.runtime""".split(),
+)
+def test_every_field_about_engines_is_asked_and_its_parts_too(name: str) -> None:
+    values: list[Any] = ["sglang", *({part: "sglang"} for part in ("type", "name", "kind", "framework"))]
+    assert [engine_stated(Written(value={"other": "sglang", name: each})).text for each in values] == ["sglang"] * 5
+    assert not engine_stated(Written(value={name: {"other": "sglang"}, f"my_{name}": "sglang"})).is_set
+
+
+@pytest.mark.parametrize(
     ("name", "expected"),
     [
+        *(
+            (f"sglang{end}", True)
+            for end in ("_args", "-settings", "_options", "Server", "_runtime", "_engine", "Values")
+        ),
         ("trtllm_config", True),
         ("sglangConfig", True),
         ("sglang", True),
