@@ -90,6 +90,24 @@ def test_one_verdict_is_a_sentence(verdict: AcceleratorVerdict, words: str) -> N
     assert sentence(verdict, verb="fit") == words.replace("start", "fit")
 
 
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("DtypeRefused", "bfloat16"),
+        ("WeightFormatRefused", "weight format"),
+        ("KVCacheDtypeRefused", "kv_cache_dtype"),
+        ("BlockSizeRefused", "block_size"),
+        ("CacheKernelMissing", "no kernel for its cache"),
+        ("UtilizationTooHigh", "gpu_memory_utilization"),
+        ("KVCacheMemoryAboveGpu", "kv_cache_memory_bytes"),
+        ("SlicesCannotBeJoined", "slices cannot be joined"),
+        ("Other", "Other"),
+    ],
+)
+def test_a_rule_is_told_in_a_few_words(rule: str, words: str) -> None:
+    assert sentence(on("T4-16GB", NOT, rule)) == f"it does not start on T4-16GB ({words})"
+
+
 def test_the_smallest_for_servers_stands_for_those_that_start() -> None:
     verdicts = [on("RTX-4090-24GB", FITS), on("H100-SXM-80GB", FITS), on("A40-48GB", FITS), on("L4-24GB", MAY)]
     assert smallest_that_starts(verdicts) == "A40-48GB"

@@ -215,14 +215,36 @@ def test_a_chart_that_may_start_several_engines_states_none(text: str) -> None:
 
 BESIDE = "image: vllm/vllm-openai:v0.32.0\nreplicas: 1\n"
 SETTLED = f"{BESIDE}model: Qwen/Qwen3-8B\n"
+ONE = "model: corp/llm, image: 'vllm/vllm-openai:v0.32.0', replicas: 1"
 SERVED = "model: corp/llm\nargs: [--max-model-len=1, --max-num-seqs=1]\n"
 
 
 @pytest.mark.parametrize("style", [str, str.upper, lambda name: name.replace("_", "-")])
 def test_every_name_of_a_model_is_one(style: Callable[[str], str]) -> None:
-    names = """model model_name model_id model_uri model_url model_path model_repo model_ref model_tag hf_model hf_model_id hf_model_name
-        hf_repo huggingface_id hugging_face_id huggingface_model llm_model_id llm_model llm_model_name repo_id vllm_model""".split()
-    parts = "id repo repository name hfId modelId huggingfaceId uri path".split()
+    names = [
+        "model",
+        "model_name",
+        "model_id",
+        "model_uri",
+        "model_url",
+        "model_path",
+        "model_repo",
+        "model_ref",
+        "model_tag",
+        "hf_model",
+        "hf_model_id",
+        "hf_model_name",
+        "hf_repo",
+        "huggingface_id",
+        "hugging_face_id",
+        "huggingface_model",
+        "llm_model_id",
+        "llm_model",
+        "llm_model_name",
+        "repo_id",
+        "vllm_model",
+    ]
+    parts = ["id", "repo", "repository", "name", "hfId", "modelId", "huggingfaceId", "uri", "path"]
     texts = [f"{style(name)}: Qwen/Qwen3-8B" for name in names] + [
         f"model: {{{part}: Qwen/Qwen3-8B}}" for part in parts
     ]
@@ -279,7 +301,7 @@ def test_every_name_of_gpus_is_one(fields: str, expected: dict[str, Any]) -> Non
         ("sglang: {model: corp/llm, image: 'vllm/vllm-openai:v0.32.0', replicas: 1}\n", 0),
         ("eval2: {model: corp/llm, image: 'vllm/vllm-openai:v0.32.0', replicas: 1}\n", 0),
         ("a: {b: {c: {d: {e: {model: corp/llm, image: 'vllm/vllm-openai:v0.32.0', replicas: 1}}}}}\n", 1),
-        ("list: [{model: corp/llm, image: 'vllm/vllm-openai:v0.32.0', replicas: 1}, {model: corp/other, image: 'vllm/vllm-openai:v0.32.0', gpus: 1}]\n", 2),
+        (f"list: [{{{ONE}}}, {{{ONE}, gpus: 1}}]\n", 2),
         ("a: {args: [--max-model-len=1, --model=corp/llm]}\nb: {args: [--max-num-seqs=1]}\nreplicas: 1\nc: {d: 1}\nmodel: corp/llm\n", 0),
     ],
 )  # fmt: skip

@@ -188,7 +188,7 @@ def test_a_document_that_names_vllm_without_an_engine_is_told(tmp_path: Path, te
     ("document", "platform"),
     [
         ({"kind": "Workspace", "apiVersion": "kaito.sh/v1", "inference": {"preset": {"name": "phi-4"}}}, "kaito"),
-        ({"kind": "InferenceSet", "apiVersion": "kaito.sh/v1", "spec": {"template": {"inference": {"preset": {"name": "phi-4"}}}}}, "kaito"),
+        ({"kind": "InferenceSet", "apiVersion": "kaito.sh/v1", "spec": {"template": {"inference": {"preset": {"name": "a"}}}}}, "kaito"),
         ({"kind": "MultiRoleInference", "apiVersion": "kaito.sh/v1", "spec": {"model": {"name": "a"}, "roles": [{"type": "a"}]}}, "kaito"),
         ({"kind": "Model", "apiVersion": "kubeai.org/v1", "spec": {"url": "hf://a/b"}}, "kubeai"),
         ({"kind": "ModelClaim", "apiVersion": "model.aibrix.ai/v1", "spec": {"artifactURL": "a"}}, "aibrix"),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvgate.documents.written import Written
-from kvgate.manifests.pods.containers import Start, is_vllm_image, starts_of, with_config_file
+from kvgate.manifests.pods.containers import Start, are_of_vllm, is_vllm_image, starts_of, with_config_file
 from kvgate.manifests.pods.volumes import file_sources, files_of
 from kvgate.shell.environment import variables_of
 from kvgate.vllm.arguments import Argument
@@ -230,6 +230,9 @@ def test_a_variable_of_vllm_and_a_model_name_the_program() -> None:
     [
         (IMAGE, True), ("rocm/vllm:latest", True), ("quay.io/modh/vllm@sha256:0", True), ("ghcr.io/llm-d/llm-d-cuda:v0.4.0", True),
         ("registry/vllm-router:1", False), ("ghcr.io/llm-d/llm-d-inference-sim:v0.6.1", False), ("vllm-exporter", False), ("", False),
+        ("llm-d", True), ("corp/llm-d-dev:1", True), ("a/llm-d-rocm", True), ("a/llm-d-xpu", True), ("a/llm-d-other", False),
+        ("vllm/base/x:1", False), ("vllm-operator/x:1", False), ("corp/vllm-bench:1", False), ("corp/vllm-gateway", False),
+        ("corp/vllm-sidecar", False), ("corp/vllm-proxy", False), ("corp/vllm-loader", False), ("corp/vllm-runtime", False),
         ("team/candle-vllm:1", False), ("team/nano-vllm:1", False), ("team/vllm.cpp:1", False), ("ollama-and-vllm/vllm:1", True),
     ],
 )  # fmt: skip
@@ -266,3 +269,113 @@ def test_words_are_expanded_as_the_kubelet_does(word: str, expected: str) -> Non
     env = [{"name": "A", "value": "1"}, {"name": "A-B", "value": "2"}]
     (start,) = started(["vllm", "serve"], [word], env=env)
     assert words(start) == [expected]
+
+
+VARIABLES = ("VLLM_ARGS", "VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "VLLM_SERVE_ARGS", "EXTRA_ARGS", "MODEL_ARGS")
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_every_variable_with_arguments_is_read(name: str) -> None:
+    env = [{"name": name, "value": "--seed 1"}, {"name": "OTHER_ARGS", "value": "--no"}]
+    assert [words(start) for start in started(None, None, env=env)] == [["--seed", "1"]]
+    (by_hand,) = started(["vllm", "serve", "x"], env=env)
+    assert [(path, told.partition(" ")[0]) for path, told in by_hand.remarks] == [("c.env[0].value", name)]
+    assert [start.remarks for start in started("vllm serve", f"x ${{{name}}}", env=env)] == [()]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "bash", "cat", "echo", "env", "huggingface-cli", "hf", "ls", "nvidia-smi", "python", "python3", "ray", "sh", "sleep", "tail",
+        "vllm", "/usr/bin/env",
+    ],
+)  # fmt: skip
+def test_a_first_word_that_is_a_program_is_no_model(program: str) -> None:
+    assert started(None, [program, "x"]) == ()
+    assert [words(start) for start in started(None, [f"corp/{program}-8b", "x"])] == [[f"corp/{program}-8b", "x"]]
+
+
+@pytest.mark.parametrize(
+    ("flags", "variable", "is_vllm"),
+    [
+        ("--gpu-memory-utilization=1 --max-model-len=1", "A", True),
+        ("--max-num-seqs=1 --max_num_batched_tokens=1", "A", True),
+        ("--kv-transfer-config={} --model=x", "A", True),
+        ("--max-num-seqs=1", "A", False),
+        ("--max-num-seqs=1", "VLLM_A", False),
+        ("--model=x", "A", False),
+        ("--model=x", "VLLM_A", True),
+        ("--model=x --dtype=auto", "A", False),
+        ("model --max-model-len-not=1 --model=x", "A", False),
+    ],
+)
+def test_flags_that_only_vllm_has(flags: str, variable: str, *, is_vllm: bool) -> None:
+    assert are_of_vllm(flags.split(), [variable]) is is_vllm
+    env = [{"name": variable, "value": "1"}]
+    assert bool(started(None, flags.split(), "corp/llm:1", env=env)) is is_vllm
+    # what stands beside an engine has its variables too
+    alone = is_vllm and variable == "A"
+    assert bool(started(None, flags.split(), "corp/llm-proxy:1", env=env)) is alone
+
+
+@pytest.mark.parametrize(
+    ("script", "is_on_ray"),
+    [
+        ("ray start --head; vllm serve x", True),
+        ("bash /vllm-workspace/multi-node-serving.sh leader; vllm serve x", True),
+        ("echo ray; vllm serve x --start", False),
+        ("start ray; vllm serve x", False),
+        ("vllm serve x", False),
+    ],
+)
+def test_a_start_of_ray_beside_vllm_is_known(script: str, *, is_on_ray: bool) -> None:
+    assert [start.is_on_ray for start in started(["sh", "-c", script])] == [is_on_ray]
+
+
+FILES = {"/a/serve.sh": "vllm serve x $@", "/serve.sh": "vllm serve y"}
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["sh", "-c", "cd /a; ./serve.sh 1"], "x 1"),
+        (["sh", "-c", "cd /a/; bash serve.sh 1"], "x 1"),
+        (["sh", "-c", "cd /a b; ./serve.sh 1"], None),
+        (["sh", "-c", "cd a; ./serve.sh 1"], None),
+        (["sh", "-c", "cd /a; cd b; ./serve.sh 1"], None),
+        (["sh", "-c", "./serve.sh 1"], None),
+        (["/a/serve.sh", "1"], "x 1"),
+        (["exec", "/a/serve.sh", "1"], "x 1"),
+        (["bash", "/a/serve.sh", "1"], "x 1"),
+        (["bash", "-e", "-o", "pipefail", "/a/serve.sh", "1"], "x 1"),
+        (["bash", "-eo", "pipefail", "-c", "vllm serve z $@", "name", "2"], "z 2"),
+        (["bash", "--norc", "--", "/a/serve.sh", "1"], "x 1"),
+        (["sh", "-lec", "vllm serve z", "name"], "z"),
+        (["tini", "--", "/usr/bin/env", "A=1", "sh", "-c", "vllm serve z"], "z"),
+        (["a", "b", "c", "d", "e", "sh", "-c", "vllm serve z"], None),
+        (["eval", "vllm", "serve z"], "z"),
+        (["ash", "-c", "vllm serve z"], "z"),
+        (["dash", "-c", "vllm serve z"], "z"),
+        (["zsh", "-c", "vllm serve z"], "z"),
+        (["fish", "-c", "vllm serve z"], None),
+    ],
+)
+def test_scripts_run_as_shells_run_them(command: list[str], expected: str | None) -> None:
+    given = Written(value=command, path="c.command"), Written(value=None, path="c.args")
+    found = starts_of(*given, {}, "corp/image:1", file_text=FILES.get)
+    assert [" ".join(words(start)) for start in found] == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("--config /c.yaml --seed=1", "--max-model-len=1 --seed=1"),
+        ("x --seed=1 --config /c.yaml --dtype=auto", "x --max-model-len=1 --seed=1 --dtype=auto"),
+        ("x --config=/c.yaml", "x --max-model-len=1"),
+        ("x --config", "x --config"),
+        ("x --configs=/c.yaml", "x --configs=/c.yaml"),
+    ],
+)
+def test_a_file_of_options_may_stand_anywhere(arguments: str, expected: str) -> None:
+    line = [Argument(text=word, path="c.args") for word in arguments.split()]
+    assert " ".join(word.text for word in with_config_file(line, {"/c.yaml": "max-model-len: 1"}.get)) == expected
