@@ -104,6 +104,27 @@ def test_every_path_that_leads_nowhere_is_told_with_the_field_that_may_be_meant(
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("fact", "wrong", "kind"),
+    [
+        ("model", "group", "the model's name"),
+        ("image", "group", "the image, or its repository and tag"),
+        ("gpus", "weights", "the number of GPUs, or the resources of the container"),
+        ("accelerator", "weights", "the name of the GPU"),
+        ("vllmVersion", "weights", "the release of vLLM"),
+    ],
+)
+def test_a_path_to_a_value_of_another_kind_is_told_with_its_kind(
+    tmp_path: Path, fact: str, wrong: str, kind: str
+) -> None:
+    documents = checked(tmp_path, f"{VALUES}  group: {{a: b}}\n", **{**FIELDS, fact: f"llm.{wrong}"})
+    found = {each["field"]: each for document in documents for each in document["findings"]}
+    assert (found[fact]["rule"], found[fact]["severity"], found[fact]["path"]) == (
+        "PathLeadsNowhere", "warning", f"llm.{wrong}",
+    )  # fmt: skip
+    assert found[fact]["remediation"] == f"write the path of the field that holds {kind}"
+
+
 @pytest.mark.parametrize("wrong", [{"model": "llm.weight.hub"}, {"engines": "lllm"}], ids=["model", "engines"])
 def test_a_mistyped_path_of_the_model_hides_no_engine(wrong: dict[str, str], tmp_path: Path) -> None:
     (found,) = checked(tmp_path, VALUES, **FIELDS | wrong)

@@ -196,6 +196,7 @@ def test_a_document_that_names_vllm_without_an_engine_is_told(tmp_path: Path, te
         ({"kind": "InferenceService", "apiVersion": "serving.kserve.io/v1",
           "spec": {"predictor": {"model": {"modelFormat": {"name": "huggingface"}}}}}, "kserve"),
         ({"model_loading_config": {"model_id": "a"}}, "ray-serve"),
+        ({"applications": [{"args": {"llm_configs": ["./other.yaml"]}}]}, "ray-serve"),
         ({"applications": [{"args": {"llm_configs": [{"model_loading_config": {"model_id": "a"}}]}}]}, "ray-serve"),
         ({"kind": "VLLMRuntime", "apiVersion": "production-stack.vllm.ai/v1", "spec": {"model": {"modelURL": "a"}}}, "production-stack"),
         ({"kind": "VLLMRuntime", "apiVersion": "serving.vllm.ai/v1", "spec": {"model": {"modelURL": "a"}}}, "production-stack"),

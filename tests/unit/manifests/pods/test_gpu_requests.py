@@ -127,7 +127,11 @@ GIB = 1 << 30
     ],
 )
 def test_a_claim_is_a_part_of_the_memory(
-    side: str, name: str, amount: Any, part_bytes: int | None, is_all: bool | None,  # noqa: FBT001
+    side: str,
+    name: str,
+    amount: Any,
+    part_bytes: int | None,
+    is_all: bool | None,  # noqa: FBT001
 ) -> None:
     written = Written(value={side: {name: amount}}, path="r")
     annotations = written.get("annotations") if side == "annotations" else NOTHING
