@@ -1013,3 +1013,22 @@ def test_what_only_one_release_refuses_is_no_error_beside_what_all_refuse(tmp_pa
     told = {each.finding.rule.id: each.finding.severity for each in found.findings}
     assert found.verdict is Verdict.DOES_NOT_FIT
     assert (told["TooFewGpus"], told["DtypeRefused"]) == (Severity.ERROR, Severity.WARNING)
+
+
+OFFLOADED = ("Qwen/Qwen3-8B", "--max-model-len=$(LENGTH)", "--kv-offloading-size=200")
+SMALL = {"resources": {"limits": {"nvidia.com/gpu": 1, "memory": "16Gi"}}}
+
+
+@pytest.mark.parametrize("option", ["-tp", "-pp", "-dp", "-pcp"])
+def test_memory_of_the_host_is_judged_without_a_length_and_not_without_a_size(tmp_path: Path, option: str) -> None:
+    known = judged(tmp_path, *OFFLOADED, f"{option}=1", container=SMALL)
+    path = "spec.containers[0].resources.limits.memory"
+    assert [(each.finding.severity, each.path) for each in known.findings if "Memory" in each.finding.rule.id] == [
+        (Severity.ERROR, path)
+    ]
+    assert known.verdict is Verdict.DOES_NOT_FIT
+    unknown = judged(tmp_path, *OFFLOADED, f"{option}=$(SIZE)", container=SMALL)
+    assert (unknown.verdict, [rule for rule in rules(unknown) if "Memory" in rule]) == (Verdict.UNKNOWN, [])
+    unseen = judged(tmp_path, *OFFLOADED, "$(MORE)", container=SMALL)
+    assert rules(unseen, Severity.WARNING)[-1:] == ["HostMemoryTooSmall"]
+    assert unseen.verdict is Verdict.UNKNOWN

@@ -1,0 +1,130 @@
+"""Verdicts and findings of the oldest and the newest release that an engine may be, joined to one answer."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from kvgate.budget import Verdict
+from kvgate.manifests import read_manifests
+from kvgate.manifests.engines import find_engines
+from kvgate.manifests.judging.judgement import Defaults, judge_engine
+from kvgate.manifests.judging.release_range import JudgedEngine, joined_ends
+from kvgate.manifests.judging.releases import Releases, newest_understood, usable_releases
+from kvgate.rules.finding import Rule, Scope, Severity
+from kvgate.vllm.arguments import Located, Place, located
+from kvgate.vllm.images import Strength
+from kvgate.vllm.options import releases_read
+
+FITS, MAY, NOT, UNKNOWN = Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.DOES_NOT_FIT, Verdict.UNKNOWN
+RULE = Rule(id="R", severities=(Severity.ERROR, Severity.WARNING, Severity.INFO), scope=Scope.COMMAND_LINE, title="T.")
+LOW, HIGH = "0.10.0", "0.20.0"
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> JudgedEngine:
+    pod = {"containers": [{"name": "a", "image": "vllm/vllm-openai:v0.20.0", "args": ["--model=Qwen/Qwen3-0.6B"]}]}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": pod}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    (engine,) = find_engines(read_manifests([str(tmp_path)])).engines
+    return judge_engine(engine, Defaults())
+
+
+def findings(text: str) -> tuple[Located, ...]:
+    """`error a` → a finding of this severity about the setting `a`, and `error a@p` at another path."""
+    told = []
+    for each in text.split("; ") if text else []:
+        severity, _, about = each.partition(" ")
+        name, _, path = about.partition("@")
+        told.append(located(RULE, Place(name=name, path=path), "m", severity=Severity(severity)))
+    return tuple(told)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdicts", "verdict", "expected"),
+    [
+        ("", "", (FITS, FITS), FITS, []),
+        ("error a", "error a", (NOT, NOT), NOT, ["error a: m"]),
+        ("error a", "error b", (NOT, NOT), NOT, ["error b: high", "error a: low"]),
+        ("error a; error b", "error a; error c", (NOT, NOT), NOT, ["error a: m", "warning c: high", "warning b: low"]),
+        ("error a", "error a@p", (NOT, NOT), NOT, ["error a@p: high", "error a: low"]),
+        ("warning a; error b", "error a", (NOT, NOT), NOT, ["error a: high", "error b: low"]),
+        ("error a", "warning a; error b", (NOT, NOT), NOT, ["warning a: high", "error b: high"]),
+        ("warning a", "warning a; warning b", (MAY, MAY), MAY, ["warning a: m", "warning b: high"]),
+        ("info a; info b", "info a; info c", (FITS, FITS), FITS, ["info a: m", "info c: m"]),
+        ("info a", "warning a", (FITS, FITS), FITS, ["warning a: high"]),
+        ("", "error a", (FITS, NOT), MAY, ["warning a: high", "warning vllm_version"]),
+        ("error a", "", (NOT, FITS), MAY, ["warning a: low", "warning vllm_version"]),
+        ("error a", "", (NOT, UNKNOWN), UNKNOWN, ["warning a: low", "warning vllm_version"]),
+        ("", "error a", (UNKNOWN, NOT), UNKNOWN, ["warning a: high", "warning vllm_version"]),
+        ("", "", (MAY, FITS), MAY, ["warning vllm_version"]),
+        ("error a", "error a", (NOT, UNKNOWN), UNKNOWN, ["error a: m", "warning vllm_version"]),
+    ],
+)  # fmt: skip
+def test_two_releases_are_one_answer(
+    plain: JudgedEngine, low: str, high: str, verdicts: tuple[Verdict, Verdict], verdict: Verdict, expected: list[str]
+) -> None:
+    older = replace(plain, vllm_version=LOW, verdict=verdicts[0], findings=findings(low))
+    newer = replace(plain, vllm_version=HIGH, verdict=verdicts[1], findings=findings(high))
+    joined = joined_ends([newer, older])
+    assert (joined.verdict, joined.vllm_version, joined.is_release_known) == (verdict, HIGH, False)
+    sides = {"m": "m", f"with vLLM {LOW}: m": "low", f"with vLLM {HIGH}: m": "high"}
+    told = []
+    for each in joined.findings:
+        about = f"{each.finding.field}@{each.path}" if each.path and each.finding.rule == RULE else each.finding.field
+        side = f": {sides[each.finding.message]}" if each.finding.rule == RULE else ""
+        told.append(f"{each.finding.severity.value} {about}{side}")
+    assert told == expected
+    if told and told[-1].endswith("vllm_version"):
+        last = joined.findings[-1]
+        assert (last.finding.rule.id, last.path) == ("ReleaseDecides", "spec.containers[0].image")
+        assert f"with vLLM {LOW} it is {verdicts[0].value}, with {HIGH} {verdicts[1].value}" in last.finding.message
+
+
+def test_one_release_is_the_answer_itself(plain: JudgedEngine) -> None:
+    assert joined_ends([plain]) is plain
+
+
+@pytest.mark.parametrize(
+    ("strength", "release", "expected"),
+    [
+        (Strength.STRONG, "0.10.2", True),
+        (Strength.STRONG, "0.9.2", False),
+        (Strength.STRONG, "0.11.1", False),
+        (Strength.WEAK, "0.9.2", True),
+        (Strength.WEAK, "0.8.5", True),
+        (Strength.WEAK, "0.8.4", False),
+        (Strength.WEAK, "0.20.0", True),
+        (Strength.WEAK, newest_understood(), True),
+        (Strength.WEAK, "99.0.0", False),
+        (Strength.STRONG, "0.10.0", False),
+        (Strength.WEAK, "0.11.0", False),
+    ],
+)
+def test_weak_evidence_leaves_every_release_that_people_use(
+    strength: Strength, release: str, *, expected: bool
+) -> None:
+    """The two ends are no other releases."""
+    assert Releases(low="0.10.0", high="0.11.0", strength=strength).may_be(release) is expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "has", "lacks"),
+    [
+        ((), ("0.8.5", newest_understood()), ()),
+        (("--no-such-option",), ("0.8.5", newest_understood()), ()),
+        (("--max-model",), ("0.8.5", newest_understood()), ()),
+        (("--swap-space",), ("0.8.5",), (newest_understood(),)),
+        (("--swap-space", "--no-such-option"), ("0.8.5",), (newest_understood(),)),
+        (("--nnodes",), (newest_understood(),), ("0.8.5",)),
+        (("--nnodes", "--async-scheduling", "--num-scheduler-steps"), (newest_understood(),), ("0.8.5",)),
+    ],
+)
+def test_releases_are_those_that_know_most_of_the_options(
+    flags: tuple[str, ...], has: tuple[str, ...], lacks: tuple[str, ...]
+) -> None:
+    found = usable_releases(frozenset(flags))
+    assert set(has) <= set(found)
+    assert set(lacks).isdisjoint(found)
+    assert list(found) == [each for each in releases_read() if each in found]
