@@ -77,7 +77,8 @@ def test_the_release_is_the_images_or_assumed(tmp_path: Path, image: str, versio
     engine = judged(tmp_path, "Qwen/Qwen3-0.6B", image=image)
     assert engine.vllm_version == version
     assert assumed in " ".join(each.text for each in engine.assumed)
-    assert bool(engine.assumed) == bool(assumed)
+    assert [each.fact for each in engine.assumed] == (["vllm_version"] if assumed else [])
+    assert [each.value for each in engine.assumed if " to " not in each.text] in ([], [version])
 
 
 @pytest.mark.parametrize(
@@ -1032,3 +1033,30 @@ def test_memory_of_the_host_is_judged_without_a_length_and_not_without_a_size(tm
     unseen = judged(tmp_path, *OFFLOADED, "$(MORE)", container=SMALL)
     assert rules(unseen, Severity.WARNING)[-1:] == ["HostMemoryTooSmall"]
     assert unseen.verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("mounts", "folder", "expected"),
+    [
+        ({"cache": "/root/.cache/huggingface"}, "", "cache"),
+        ({"top": "/root", "cache": "/root/.cache/huggingface/"}, "", "cache"),
+        ({"cache": "/root/.cache", "other": "/root/.cache/other"}, "", "cache"),
+        ({"cache": "/root/.cach"}, "", None),
+        ({"cache": "/hf", "top": "/"}, "/hf", "cache"),
+        ({"cache": "/hf"}, "/hf/hub", "cache"),
+        ({"cache": "/root/.cache/huggingface"}, "/hf", None),
+    ],
+)
+def test_the_volume_of_the_weights_is_the_innermost_around_their_folder(
+    tmp_path: Path, mounts: dict[str, str], folder: str, expected: str | None
+) -> None:
+    container = {
+        "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts.items()],
+        "env": [{"name": "HF_HOME", "value": folder}] if folder else [],
+    }
+    volumes = [{"name": name, "emptyDir": {"sizeLimit": "1Gi" if name == "cache" else "900Gi"}} for name in mounts]
+    found = judged(tmp_path, "Qwen/Qwen3-8B", container=container, volumes=volumes)
+    path = f"spec.volumes[{list(mounts).index(expected)}].emptyDir.sizeLimit" if expected else None
+    assert [each.path for each in found.findings if each.finding.rule.id == "VolumeTooSmall"] == (
+        [path] if path else []
+    )

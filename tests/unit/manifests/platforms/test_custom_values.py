@@ -222,28 +222,10 @@ SERVED = "model: corp/llm\nargs: [--max-model-len=1, --max-num-seqs=1]\n"
 @pytest.mark.parametrize("style", [str, str.upper, lambda name: name.replace("_", "-")])
 def test_every_name_of_a_model_is_one(style: Callable[[str], str]) -> None:
     names = [
-        "model",
-        "model_name",
-        "model_id",
-        "model_uri",
-        "model_url",
-        "model_path",
-        "model_repo",
-        "model_ref",
-        "model_tag",
-        "hf_model",
-        "hf_model_id",
-        "hf_model_name",
-        "hf_repo",
-        "huggingface_id",
-        "hugging_face_id",
-        "huggingface_model",
-        "llm_model_id",
-        "llm_model",
-        "llm_model_name",
-        "repo_id",
-        "vllm_model",
-    ]
+        "model", "model_name", "model_id", "model_uri", "model_url", "model_path", "model_repo", "model_ref", "model_tag",
+        "hf_model", "hf_model_id", "hf_model_name", "hf_repo", "huggingface_id", "hugging_face_id", "huggingface_model",
+        "llm_model_id", "llm_model", "llm_model_name", "repo_id", "vllm_model",
+    ]  # fmt: skip
     parts = ["id", "repo", "repository", "name", "hfId", "modelId", "huggingfaceId", "uri", "path"]
     texts = [f"{style(name)}: Qwen/Qwen3-8B" for name in names] + [
         f"model: {{{part}: Qwen/Qwen3-8B}}" for part in parts

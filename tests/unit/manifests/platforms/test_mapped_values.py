@@ -79,6 +79,22 @@ def test_each_entry_is_an_engine_and_shares_what_stands_at_the_top(path: str, va
     assert {each["engine"]["accelerator"] for each in found} == {"L4-24GB"}
 
 
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        ("[--model=Qwen/Qwen3-8B]", 1),
+        ("[--model, Qwen/Qwen3-8B]", 1),
+        ("[--seed=1]", 0),
+        ("{model: Qwen/Qwen3-8B, seed: 1}", 0),
+    ],
+)
+def test_arguments_that_name_a_model_are_an_engine(tmp_path: Path, words: str, count: int) -> None:
+    found = checked(
+        tmp_path, f"llm: {{line: {words}, card: L4}}\n", engines="llm", arguments="line", accelerator="card"
+    )
+    assert [each["engine"]["model"] for each in found] == ["Qwen/Qwen3-8B"] * count
+
+
 def test_values_that_state_no_model_are_no_engine(tmp_path: Path) -> None:
     """A file for one cluster states only what differs there."""
     assert checked(tmp_path, "replicas: 3\nllm: {cards: 2}\n", **FIELDS) == []

@@ -56,6 +56,25 @@ def test_the_model_has_the_name_of_what_is_downloaded(
     assert model_of(tmp_path, {**download, "env": variables}, served).removeprefix("hf://") == "Qwen/Qwen3-8B"
 
 
+@pytest.mark.parametrize("source", ["--source", "--model-uri", "--repo-id", "--repo_id", "--model-id", "download"])
+@pytest.mark.parametrize("folder", ["--output-dir", "--local-dir", "--local_dir", "--target-dir"])
+@pytest.mark.parametrize(
+    ("place", "name", "served", "expected"),
+    [
+        ("/models/a", "Qwen/Qwen3-8B", "/models/a", True),
+        ("/models/", "Qwen/Qwen3-8B", "/models/Qwen3-8B", True),
+        ("/models", "Qwen/Qwen3-8B", "/models/Qwen", False),
+        ("models", "Qwen/Qwen3-8B", "/models", False),
+        ("/models", "Qwen3-8B", "/models", False),
+    ],
+)
+def test_folders_of_a_download_are_these(
+    tmp_path: Path, source: str, folder: str, place: str, name: str, served: str, *, expected: bool
+) -> None:
+    found = model_of(tmp_path, {"command": ["x", source, name, f"{folder}={place}"]}, ["--model", served])
+    assert found == (name if expected else "")
+
+
 @pytest.mark.parametrize(
     "download",
     [

@@ -120,28 +120,11 @@ def test_the_field_that_names_the_engine(node: object, path: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "backend",
-        "backendType",
-        "backend-framework",
-        "framework",
-        "engine",
-        "engineType",
-        "inferenceBackend",
-        "inferenceEngine",
-        "inference_framework",
-        "inferenceServer",
-        "llm_backend",
-        "LLM_ENGINE",
-        "modelServer",
-        "runtime",
-        "runtimeType",
-        "serverType",
-        "servingBackend",
-        "servingEngine",
-        "serving-framework",
-        "serving.runtime",
+        "backend", "backendType", "backend-framework", "framework", "engine", "engineType", "inferenceBackend",
+        "inferenceEngine", "inference_framework", "inferenceServer", "llm_backend", "LLM_ENGINE", "modelServer", "runtime",
+        "runtimeType", "serverType", "servingBackend", "servingEngine", "serving-framework", "serving.runtime",
     ],
-)
+)  # fmt: skip
 def test_every_field_about_engines_is_asked_and_its_parts_too(name: str) -> None:
     values: list[Any] = ["sglang", *({part: "sglang"} for part in ("type", "name", "kind", "framework"))]
     assert [engine_stated(Written(value={"other": "sglang", name: each})).text for each in values] == ["sglang"] * 5
