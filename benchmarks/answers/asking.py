@@ -16,8 +16,9 @@ from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
 from kvgate.cli.reports.json_report import document_record
 from kvgate.judge.assess import NO_FIGURES
-from kvgate.judge.what_if import BadRequest, assess_request
+from kvgate.judge.what_if import assess_request
 from kvgate.rules.finding import Finding, vllm_name
+from kvgate.statement.what_if import BadRequest
 from support.command_line import invoked
 
 

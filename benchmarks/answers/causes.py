@@ -28,4 +28,71 @@ class Cause(Struct, frozen=True, kw_only=True):
     """(question, row before, row after) → whether this is why they differ. A row is None where the answer has no such engine."""
 
 
-CAUSES: tuple[Cause, ...] = ()
+def _same(before: Row, after: Row, *but: str) -> bool:
+    """Return whether two rows agree in everything that is compared, except in these fields."""
+    return all(getattr(before, name) == getattr(after, name) for name in _COMPARED if name not in but)
+
+
+_COMPARED = ("verdict", "guarantee", "outcome", "headroom_ratio", "num_tokens", "rules")
+
+
+def _is_unclamped(before: Row, after: Row) -> bool:
+    """Headroom may be lower than -1, and absent where no capacity is expected."""
+    same = before.headroom_ratio == after.headroom_ratio
+    is_lower = before.headroom_ratio == "-1.0" and after.headroom_ratio and float(after.headroom_ratio) < -1
+    return same or not after.headroom_ratio or bool(is_lower)
+
+
+def _headroom(_: Question, before: Row | None, after: Row | None) -> bool:
+    return (
+        before is not None
+        and after is not None
+        and _same(before, after, "headroom_ratio")
+        and _is_unclamped(before, after)
+    )
+
+
+def _turns(before: Row | None, after: Row | None, *turns: tuple[str, str]) -> bool:
+    if before is None or after is None or not _is_unclamped(before, after):
+        return False
+    return (before.verdict, after.verdict) in turns and _same(before, after, "verdict", "outcome", "headroom_ratio")
+
+
+_ASSUMED = ("my-org/", "someone/")
+"""Publishers of the drawn questions whose models nobody knows."""
+
+
+def _assumed(question: Question, before: Row | None, after: Row | None) -> bool:
+    words = f"{question.asked.get('path')} {question.asked.get('arguments')}"
+    if "assumed-never-refused" in words:
+        return True
+    if question.kind == "commands":  # a table of candidates: some that were offered are not any more
+        return any(name in words for name in _ASSUMED) and before is not None and "MayNotFit" in before.verdict
+    is_assumed = after is not None and ":ModelAssumed" in after.rules and "error:" not in after.rules
+    return is_assumed and _turns(before, after, ("MayNotFit", "DoesNotFit"), ("Unknown", "DoesNotFit"))
+
+
+def _contradictory(_: Question, before: Row | None, after: Row | None) -> bool:
+    rules = after.rules if after else ""
+    is_contradictory = ":NameStatesAnotherFormat" in rules or ":SourcesContradict" in rules
+    turns = ("MayNotFit", "DoesNotFit"), ("Fits", "MayNotFit"), ("Fits", "DoesNotFit"), ("Unknown", "DoesNotFit")
+    return is_contradictory and _turns(before, after, *turns)
+
+
+CAUSES: tuple[Cause, ...] = (
+    Cause(
+        name="headroom-is-not-clamped",
+        sentence="Headroom is (expected capacity − demand) / expected capacity, not clamped, null where no capacity is expected.",
+        explains=_headroom,
+    ),
+    Cause(
+        name="assumed-model-does-not-fit",
+        sentence="A verdict on assumed facts is computed all the same: DoesNotFit is never softened in what is said, and refuses nothing.",
+        explains=_assumed,
+    ),
+    Cause(
+        name="contradictory-facts",
+        sentence="Contradictory facts make Fits at most MayNotFit, and DoesNotFit stays; neither makes an error.",
+        explains=_contradictory,
+    ),
+)
