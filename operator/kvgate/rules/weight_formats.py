@@ -133,7 +133,7 @@ NAME_STATES_ANOTHER_FORMAT = Rule(
     severities=(Severity.WARNING,),
     scope=Scope.FACTS,
     title="The model's name states a format of weights that its config does not state.",
-    explanation="The verdict follows the config. While the two disagree, bytes refuse nothing.",
+    explanation="The verdict follows the config. While the two disagree, Fits becomes MayNotFit, and bytes refuse nothing.",
 )
 
 
@@ -164,7 +164,7 @@ SOURCES_CONTRADICT = Rule(
     severities=(Severity.WARNING,),
     scope=Scope.FACTS,
     title="Two sources state different facts about the model: config.json, index, headers, a lock file, the catalogue.",
-    explanation="The verdict is at most MayNotFit, and what follows from these facts refuses nothing.",
+    explanation="A verdict Fits becomes MayNotFit, and what follows from these facts refuses nothing.",
 )
 
 
