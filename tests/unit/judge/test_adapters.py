@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from kvgate.api.validation import parse_document
-from kvgate.checkpoint.published import Published, PublishedModels, by_name
+from kvgate.checkpoint.not_fetched import NotFetched, Reason
+from kvgate.checkpoint.published import Published, PublishedModels, by_name, name_key
 from kvgate.judge.adapters import look_up_adapters
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.models import look_up_model
@@ -34,7 +35,9 @@ def told(
 ) -> list[tuple[str, str]]:
     rank = changes.pop("max_lora_rank", None)
     found = look_up_adapters(lora_modules, model=model, max_lora_rank=rank, version=version, models=known(**changes))
-    return [(finding.severity, str(finding.message)) for finding in found]
+    findings = [*found]
+    assert {(each.rule.id, each.field) for each in findings} <= {("LoraRefused", "lora_modules")}
+    return [(finding.severity, str(finding.message)) for finding in findings]
 
 
 REFUSED = [(Severity.ERROR, "vLLM refuses to load the adapter sql: its rank 64 is above --max-lora-rank 16")]
@@ -99,6 +102,29 @@ def test_a_deployment_is_judged_with_the_adapters_of_its_arguments() -> None:
     ]
     assert [(each.field, each.severity) for each in found] == [("lora_modules", Severity.ERROR)]
     assert not [each for each in gather(statement_of(spec), no_config).findings if each.rule.id == "LoraRefused"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_refused"),
+    [
+        (["--lora-modules=sql=me/sql-lora"], True), (["--seed=1", "--lora-modules=sql=me/sql-lora"], True),
+        (["--lora-modules=sql=me/sql-lora", "--max-lora-rank=64"], False), (["--lora-modules=sql=me/sql-lora", "--max-lora-rank=32"], True),
+        (["--seed=1"], False), (["--lora-modules=sql=me/other"], False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_rank_of_the_arguments_counts(arguments: list[str], *, is_refused: bool) -> None:
+    spec = parse_document(new_document(vllm={"extraArgs": ["--enable-lora", *arguments]})).spec
+    found = gather(spec, no_config, models=known()).findings
+    assert [(each.rule.id, each.field) for each in found] == ([("LoraRefused", "extra_args")] if is_refused else [])
+
+
+def test_an_adapter_that_could_not_be_fetched_is_a_warning() -> None:
+    missing = NotFetched(name="me/x", reason=Reason.UNREACHABLE, message="the hub says no", remedies=("log in",))
+    models = PublishedModels(missing={name_key("me/x"): missing})
+    (finding,) = look_up_adapters(["a=me/x"], model="m", max_lora_rank=None, version="0.32.0", models=models)
+    assert (finding.severity, finding.field, finding.remediation) == (Severity.WARNING, "lora_modules", "log in")
+    assert finding.message == "the adapter a could not be fetched: the hub says no"
 
 
 def no_config(reference: object) -> ConfigMissing:

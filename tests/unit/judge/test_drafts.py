@@ -4,7 +4,9 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from kvgate import catalogue
 from kvgate.api.validation import parse_document
 from kvgate.budget import Speculation, Verdict
 from kvgate.checkpoint.published import Published, PublishedModels, TensorGroup, by_name
@@ -165,3 +167,50 @@ def test_admission_judges_the_draft_that_extra_args_name(
     assessment = assess(spec, gather(statement_of(spec), no_text))
     assert assessment.verdict is verdict
     assert {finding.rule.id for finding in assessment.findings if finding.severity != "info"} >= rules
+
+
+def locked(**changes: Any) -> PublishedModels:
+    entry = catalogue.find_draft(EAGLE3)
+    assert entry is not None
+    return PublishedModels(locked=by_name([Published(name=EAGLE3, config={**entry.config, **changes})]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "facts"),
+    [({}, []), ({"max_position_embeddings": 1000}, []), ({"num_attention_heads": 16}, ["caches"])],  # a shorter draft is no other one
+    ids=str,
+)  # fmt: skip
+def test_a_draft_of_a_lock_file_is_held_against_the_catalogue(changes: dict[str, Any], facts: list[str]) -> None:
+    draft, _ = look_up_draft(Speculation(model=EAGLE3, num_speculative_tokens=3), "0.32.0", models=locked(**changes))
+    assert draft is not None
+    assert draft.shape.origin is not None
+    assert (draft.shape.origin.kind, draft.shape.origin.place) == ("lock file", "the lock file")
+    assert [each.fact for each in draft.shape.contradictions] == facts
+    assert draft.shape.origin.differences == draft.shape.contradictions
+
+
+def test_the_catalogue_goes_before_a_lock_file_only_where_the_user_says_so() -> None:
+    speculation = Speculation(model=EAGLE3, num_speculative_tokens=3)
+    models = replace(locked(hidden_size=2048), catalogue_first=True)
+    draft, _ = look_up_draft(speculation, "0.32.0", models=models)
+    assert draft is not None
+    assert (draft.shape.hidden_size, draft.shape.origin) == (4096, None)
+
+
+def test_a_fetched_draft_is_used_where_the_catalogue_has_none() -> None:
+    entry = Published(name="my/eagle3", config=CONFIG, checkpoint_bytes=77)
+    for models in (PublishedModels(fetched=by_name([entry])), PublishedModels(locked=by_name([entry]))):
+        draft, findings = look_up_draft(
+            Speculation(model="my/eagle3", num_speculative_tokens=3), "0.32.0", models=models
+        )
+        assert draft is not None
+        assert (findings, draft.stored_bytes, draft.stored_ends, draft.shape.contradictions) == ((), 77, None, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "stored_bytes"), [("meta-llama/Llama-3.2-1B-Instruct", 0), ("meta-llama/Llama-3.1-8B-Instruct", 16_060_522_496)]
+)  # fmt: skip
+def test_the_catalogue_may_know_the_bytes_of_a_model_that_drafts(name: str, stored_bytes: int) -> None:
+    draft, _ = look_up_draft(Speculation(model=name, num_speculative_tokens=3), "0.32.0")
+    assert draft is not None
+    assert draft.stored_bytes == stored_bytes

@@ -13,6 +13,7 @@ from kvgate.judge.facts import (
     gather,
     look_up_accelerator,
     names_to_fetch,
+    unknown_accelerators,
 )
 from kvgate.rules import Severity
 from kvgate.statement.deployment import statement_of
@@ -186,3 +187,50 @@ def test_so_it_may_know_a_draft(config: dict[str, object], names: tuple[str, ...
     vllm = {"extraArgs": [f"--speculative-config={json.dumps(config)}"]}
     found = names_to_fetch(parse_document(new_document(vllm=vllm)).spec)
     assert tuple(each.name for each in found) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("L4-24GB", []), ("pool", []), ("L4-24GB, H100-SXM-80GB", []), ("nothing", ["nothing"]), ("L4-24GB,some , none", ["some", "none"]),
+        ("pool,L4-24GB", ["pool"]),
+    ],
+)  # fmt: skip
+def test_each_unknown_name_of_a_list_is_told(text: str, fields: list[str]) -> None:
+    found = [*unknown_accelerators(text, {"pool"})]
+    assert [(each.rule.id, each.field) for each in found] == [("UnknownAccelerator", "accelerator")] * len(fields)
+    assert [name in each.message for name, each in zip(fields, found, strict=True)] == [True] * len(fields)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "num_layers"),
+    [
+        ([], 36), (["--seed=1"], 36), (['--hf-overrides={"num_hidden_layers": 4}'], 4),
+        (["--seed=1", '--hf-overrides={"num_hidden_layers": 4}'], 4),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("is_given", [False, True])
+def test_overrides_stand_beside_other_arguments(arguments: list[str], num_layers: int, *, is_given: bool) -> None:
+    model = {**FROM_MAP, "name": "Qwen/Qwen3-8B"} if is_given else "Qwen/Qwen3-8B"
+    spec = parse_document(new_document(model=model, vllm={"extraArgs": arguments})).spec
+    shape = gather(spec, lambda _: json.dumps(catalogue.load_model("Qwen/Qwen3-8B").config)).shape
+    assert shape is not None
+    assert len(shape.layers) == num_layers
+
+
+@pytest.mark.parametrize("text", ["[]", "nonsense"])
+def test_overrides_of_a_text_that_is_no_config_leave_its_problem_as_it_is(text: str) -> None:
+    spec = parse_document(new_document(model=FROM_MAP, vllm={"extraArgs": ['--hf-overrides={"vocab_size": 4}']})).spec
+    found = gather(spec, lambda _: text)
+    assert (found.shape, {each.rule.id for each in found.findings}) == (None, {"InvalidModelConfig"})
+
+
+def test_a_draft_stands_beside_other_arguments_and_a_release_must_be_known() -> None:
+    arguments = ["--seed=1", '--speculative-config={"method":"eagle3","model":"no/draft","num_speculative_tokens":3}']
+    for version, rules in (("0.33.0", ["UnknownDraft"]), ("0.5.0", ["UnknownVersion"])):
+        spec = parse_document(new_document(vllm={"version": version, "extraArgs": arguments})).spec
+        found = gather(spec, lambda _: "")
+        assert [each.rule.id for each in found.findings] == rules
+        assert found.knows_version is (version == "0.33.0")
+        assert found.draft is None

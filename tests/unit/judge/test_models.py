@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.api.validation import parse_document
 from kvgate.budget.model_shape import FullAttention
-from kvgate.checkpoint.published import Published, PublishedModels, by_name, from_json
+from kvgate.checkpoint.not_fetched import NotFetched, Reason
+from kvgate.checkpoint.published import Published, PublishedModels, by_name, from_json, name_key
 from kvgate.judge import models as found_models
 from kvgate.judge.facts import gather
-from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, shape_of_text
+from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, look_up_overridden, shape_of_text
 from kvgate.rules import Severity
 from kvgate.statement.deployment import statement_of
 from kvgate.text.json_values import MAX_DEPTH
@@ -82,7 +83,7 @@ def test_equal_lookups_give_the_same_object() -> None:
 )
 def test_a_release_may_lack_a_model_class(architecture: str, version: str, severity: Severity | None) -> None:
     findings = look_up_model_class(new_model_shape(layer=WINDOWED, architecture=architecture), version)
-    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+    assert [(each.field, each.severity) for each in findings] == ([("vllm_version", severity)] if severity else [])
     assert all(architecture in finding.message for finding in findings)
 
 
@@ -211,5 +212,160 @@ def test_a_broken_checkpoint_is_reported_with_its_source() -> None:
 )
 def test_gguf_left_vllm_with_0_24(name: str, version: str, words: str | None) -> None:
     findings = look_up_gguf(name, version)
-    assert [finding.rule.id for finding in findings] == (["GgufNotInRelease"] if words else [])
+    assert [(each.rule.id, each.field) for each in findings] == ([("GgufNotInRelease", "model")] if words else [])
     assert words is None or words in str(findings[0].message)
+
+
+def _qwen(name: str = "Qwen/Qwen3-8B", revision: str = "", **changes: object) -> PublishedModels:
+    entry = {
+        "name": name, "revision": revision, "config": {**catalogue.load_model("Qwen/Qwen3-8B").config, **changes}, "checkpointBytes": 5,
+        "source": "hub", "commit": "0123456789abcdef",
+    }  # fmt: skip
+    return PublishedModels(locked=by_name([from_json(entry)]))
+
+
+@pytest.mark.parametrize(
+    ("name", "revision", "changes", "facts"),
+    [
+        ("Qwen/Qwen3-8B", "", {"num_hidden_layers": 3}, ["layers", "weights"]),
+        ("Qwen/Qwen3-8B", "", {"max_position_embeddings": 1000}, ["weights", "max_model_len"]),
+        ("Qwen/Qwen3-8B", "", {}, ["weights"]),
+        ("Qwen/Qwen3-8B", "v2", {}, []),  # another revision may be stored otherwise
+        ("Qwen/Qwen3-8B", "v2", {"num_hidden_layers": 3}, ["layers"]),
+        ("my/own", "", {"num_hidden_layers": 3}, []),
+    ],
+    ids=str,
+)
+def test_a_lock_file_is_held_against_the_catalogue(
+    name: str, revision: str, changes: dict[str, object], facts: list[str]
+) -> None:
+    shape, findings = look_up_model(name, revision=revision, models=_qwen(name, revision, **changes))
+    assert shape is not None
+    assert shape.origin is not None
+    assert (findings, shape.checkpoint_bytes, shape.origin.kind, shape.origin.place) == (
+        (), 5, "lock file", "the lock file",
+    )  # fmt: skip
+    assert [each.fact for each in shape.contradictions] == facts
+    assert shape.origin.differences == shape.contradictions
+    assert {(each.source, each.other_source) for each in shape.contradictions} <= {("the lock file", "the catalogue")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "longer", "facts"),
+    [
+        ({}, 0, []),
+        ({"max_position_embeddings": 1000}, 40960, []),  # a config that is given may be shorter
+        ({"max_position_embeddings": 100_000}, 0, []),
+        ({"hidden_size": 2048}, 0, ["hidden_size", "weights"]),
+    ],
+    ids=str,
+)
+def test_a_config_that_is_given_is_held_against_the_catalogue(
+    changes: dict[str, object], longer: int, facts: list[str]
+) -> None:
+    text = json.dumps({**catalogue.load_model("Qwen/Qwen3-8B").config, **changes})
+    shape, _ = shape_of_text(text, name="Qwen/Qwen3-8B", where="ConfigMap a")
+    assert shape is not None
+    assert shape.origin is not None
+    assert (shape.origin.kind, shape.origin.place) == ("given", "the config that is given")
+    assert (shape.published_max_model_len, [each.fact for each in shape.contradictions]) == (longer, facts)
+
+
+@pytest.mark.parametrize(
+    ("source", "commit", "place"),
+    [("hub", "0123456789abcdef", "hub, commit 0123456789ab"), ("hub", "", "hub"), ("", "0123", "0123"), ("", "", "")],
+)
+def test_a_fetched_model_says_where_it_comes_from(source: str, commit: str, place: str) -> None:
+    entry = from_json({"name": "my/own", "config": new_llama_config(), "source": source, "commit": commit})
+    shape, _ = look_up_model("my/own", models=PublishedModels(fetched=by_name([entry])))
+    assert shape is not None
+    assert shape.origin is not None
+    assert (shape.origin.kind, shape.origin.place) == ("fetched", place)
+
+
+@pytest.mark.parametrize("catalogue_first", [False, True])
+@pytest.mark.parametrize(("name", "is_listed"), [("Qwen/Qwen3-8B", True), ("my/own", False)])
+def test_the_catalogue_goes_before_a_lock_file_only_where_the_user_says_so(
+    name: str, *, is_listed: bool, catalogue_first: bool
+) -> None:
+    models = replace(_qwen(name, num_hidden_layers=3), catalogue_first=catalogue_first)
+    layers = 36 if is_listed and catalogue_first else 3
+    plain, _ = look_up_model(name, models=models)
+    overridden, _ = look_up_overridden(name, {"hidden_act": "silu"}, models=models)
+    assert plain is not None
+    assert overridden is not None
+    assert (len(plain.layers), len(overridden.layers)) == (layers, layers)
+    assert overridden.contradictions == ()
+
+
+def test_overrides_of_a_fetched_model_are_those_of_its_own_config() -> None:
+    models = PublishedModels(fetched=_qwen("my/own", num_hidden_layers=3).locked)
+    shape, findings = look_up_overridden("my/own", {"vocab_size": 1000}, models=models)
+    assert shape is not None
+    assert (len(shape.layers), shape.vocab_size, shape.unmodelled, findings) == (3, 1000, (), ())
+    assert look_up_overridden("nobody/knows", {"vocab_size": 1000})[0] is None
+
+
+NOT_FETCHED = NotFetched(name="x", reason=Reason.UNREACHABLE, message="the hub says no", remedies=("log in",))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_missing", "rules"),
+    [
+        ("my-org/Qwen3-8B", False, ["ModelAssumed"]),
+        ("my-org/Qwen3-8B", True, ["ModelAssumed", "UnknownModel"]),
+        ("nobody/x", False, ["UnknownModel"]),
+        ("nobody/x", True, ["UnknownModel"]),
+    ],
+)
+def test_a_fetch_that_found_nothing_is_told_with_its_reason(name: str, rules: list[str], *, is_missing: bool) -> None:
+    models = PublishedModels(missing={name_key(name): NOT_FETCHED} if is_missing else {})
+    shape, findings = look_up_model(name, models=models)
+    assert (shape is not None) is (rules[0] == "ModelAssumed")
+    assert [(each.rule.id, each.field) for each in findings] == [(rule, "model") for rule in rules]
+    assert ("and it could not be fetched: the hub says no" in str(findings[-1].message)) is is_missing
+    assert ("log in" in findings[-1].remediation) is is_missing
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "is_told"),
+    [
+        ("org/model", "--fetch", True), ("org/model", "", False), ("model", "--fetch", False), ("/org/model", "--fetch", False),
+        ("./org/model", "--fetch", False), ("~/model", "--fetch", False), ("s3://org/model", "--fetch", False),
+    ],
+)  # fmt: skip
+def test_a_fetch_is_advised_for_what_a_hub_may_have(name: str, option: str, *, is_told: bool) -> None:
+    (finding,) = look_up_model(name, models=PublishedModels(fetch_option=option))[1]
+    assert ("fetch what its publisher published" in finding.remediation) is is_told
+
+
+@pytest.mark.parametrize(
+    ("name", "quantization", "revision", "lacks"),
+    [
+        ("Qwen/Qwen3-8B", "awq", "", True), ("Qwen/Qwen3-8B", "gptq_marlin", "", True), ("Qwen/Qwen3-8B-AWQ", "awq", "", False),
+        ("qwen/qwen3-8b", "awq", "", False),  # a copy under another name may have the config
+        ("Qwen/Qwen3-8B", "awq", "v2", False), ("Qwen/Qwen3-8B", "fp8", "", False), ("Qwen/Qwen3-8B", None, "", False),
+    ],
+)  # fmt: skip
+def test_a_format_that_vllm_looks_for_in_the_checkpoint(
+    name: str, quantization: str | None, revision: str, *, lacks: bool
+) -> None:
+    shape, _ = look_up_model(name, quantization=quantization, revision=revision)
+    assert shape is not None
+    assert shape.lacks_requested_format is lacks
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_stored"),
+    [({}, True), ({"dtype": "auto"}, True), ({"dtype": "half"}, False), ({"quantization": "fp8"}, False)],
+    ids=str,
+)
+def test_the_bytes_of_the_catalogue_are_those_of_the_checkpoint_as_it_is_stored(
+    asked: dict[str, str], *, is_stored: bool
+) -> None:
+    for name, source in (("Qwen/Qwen3-8B", "catalogue"), ("my-org/Qwen3-8B", "assumed")):
+        shape, _ = look_up_model(name, **asked)
+        assert shape is not None
+        assert shape.checkpoint_bytes == (16_381_470_720 if is_stored else 0)
+        assert shape.origin is not None
+        assert shape.origin.kind == source
