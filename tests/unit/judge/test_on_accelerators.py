@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import BudgetRequest, Verdict
+from kvgate.budget import Accelerator, BudgetRequest, Verdict
+from kvgate.budget.units import GIB
 from kvgate.judge import on_accelerators
 from kvgate.judge.assess import Assessment, judge
 from kvgate.judge.on_accelerators import joined, memory_needed, verdicts_on
@@ -105,3 +106,47 @@ def test_a_gpu_with_the_memory_that_is_needed_is_enough_and_one_with_less_is_not
             request.accelerator, memory_bytes=size, memory_low_bytes=size - spread, memory_high_bytes=size + spread
         )
         assert judge(replace(request, accelerator=accelerator)).verdict is verdict
+
+
+def board(gib: float, *, low: float = 0.0, high: float = 0.0, **more: Any) -> Accelerator:
+    """An H100 with another memory, whose drivers report `low` GiB less and `high` GiB more."""
+    ends = {"memory_low_bytes": round((gib - low) * GIB), "memory_high_bytes": round((gib + high) * GIB)}
+    h100 = catalogue.find_accelerator("H100-SXM-80GB")
+    assert h100 is not None
+    return replace(h100, name=f"{gib} -{low} +{high} {more}", memory_bytes=round(gib * GIB), **ends, **more)
+
+
+LONG = {"max_model_len": 30_000, "vllm_version": "0.33.0"}
+SAMPLING = {"max_model_len": 30_000, "vllm_version": "0.20.0"}
+"""The sampler of this release takes scratch for each multiprocessor: 0.17 GiB for 300 of them."""
+
+
+@pytest.mark.parametrize(
+    ("values", "boards"),
+    [
+        (LONG, [board(step / 4, low=0.1, high=0.1) for step in range(80, 104)]),
+        (LONG, [board(23.5), board(24, low=4), board(24.5, low=1), board(25, high=9), board(26, low=8), board(30, low=7)]),
+        (LONG, [board(19), board(20, high=8), board(21), board(22), board(22.5), board(23, high=3), board(24)]),
+        ({**LONG, "tensor_parallel_size": 2}, [
+            board(step / 8, nvlink=nvlink) for step in range(80, 120) for nvlink in (False, True)
+        ]),
+        (SAMPLING, [board(10, high=2)] + [
+            board(20 + (step + number / 2) / 64, high=2, multiprocessors=count)
+            for step in range(192) for number, count in enumerate((1, 300))
+        ]),
+    ],
+    ids=["steps", "wide below", "wide above", "links", "scratch"],
+)  # fmt: skip
+def test_boards_that_only_look_alike_are_judged_as_if_alone(values: dict[str, Any], boards: list[Accelerator]) -> None:
+    request = asked("Qwen/Qwen3-8B", **values)
+    alone = [verdicts_on(request, (each,))[0] for each in boards]
+    together = verdicts_on(request, boards)
+    assert [(each.name, each.verdict) for each in together] == [(each.name, each.verdict) for each in alone]
+    assert len({each.verdict for each in alone}) > 1
+
+
+def test_no_gpu_is_no_verdict_and_lists_of_two_releases_are_of_the_same_gpus() -> None:
+    request = asked("Qwen/Qwen3-8B", max_model_len=8192)
+    assert verdicts_on(request, ()) == ()
+    with pytest.raises(ValueError, match="shorter"):
+        tuple(joined(verdicts_on(request, BOARDS[:2]), verdicts_on(request, BOARDS[:1])))
