@@ -33,7 +33,9 @@ def test_what_a_webhook_changes_on_its_way_is_not_written_again(corrections: Cor
     assert not corrections.may_try("Deployment", IMAGE)
     corrections.note("Deployment", ENV, left=ENV)
     assert not corrections.may_try("Deployment", ENV)
-    clock.now = WINDOW_SECONDS + 1
+    clock.now = 3599
+    assert not corrections.may_try("Deployment", IMAGE)
+    clock.now = 3601
     assert corrections.may_try("Deployment", IMAGE)
 
 

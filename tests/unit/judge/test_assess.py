@@ -10,7 +10,20 @@ from kvgate.budget.circumstances import Circumstances
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.catalogue import load_model
+<<<<<<< HEAD
 from kvgate.judge.assess import Assessment, Decision, assess, judge
+=======
+from kvgate.judge.assess import (
+    Assessment,
+    Decision,
+    assess,
+    assessments,
+    effective_values,
+    judge,
+    to_budget_request,
+    undecided,
+)
+>>>>>>> 89bcbb75 (Floors of maxNumSeqs, rendered values, answers in steps and the findings of a spec with their fields are held by tables)
 from kvgate.judge.facts import ConfigMissing, Facts, gather
 from kvgate.judge.question import question
 from kvgate.judge.what_if import assess_request
@@ -55,6 +68,9 @@ def assessed(
         (TOO_LARGE, "Warn", None, Verdict.DOES_NOT_FIT, Decision.ADMIT_WITH_WARNING),
         (TOO_LARGE, "Reject", "why", Verdict.DOES_NOT_FIT, Decision.ADMIT_WITH_WARNING),
         (TOO_LARGE, "Adjust", "why", Verdict.DOES_NOT_FIT, Decision.ADMIT_WITH_WARNING),
+        (MAYBE, "Adjust", "why", Verdict.MAY_NOT_FIT, Decision.ADMIT_WITH_WARNING),
+        (REFUSED, "Reject", "why", Verdict.DOES_NOT_FIT, Decision.ADMIT_WITH_WARNING),
+        (REFUSED, "Adjust", "why", Verdict.DOES_NOT_FIT, Decision.ADMIT_WITH_WARNING),
         (REFUSED, "Reject", None, Verdict.DOES_NOT_FIT, Decision.REFUSE),
         (REFUSED, "Adjust", None, Verdict.DOES_NOT_FIT, Decision.REFUSE),
         (REFUSED, "Warn", None, Verdict.DOES_NOT_FIT, Decision.ADMIT_WITH_WARNING),
@@ -449,3 +465,136 @@ def test_what_kvgate_renders_is_known_of_the_start(
     spec = spec_of(vllm={"version": "0.33.0", **vllm}, template=template)
     request = question(statement_of(spec), gather(statement_of(spec), no_config))
     assert request.circumstances == Circumstances(usage_context="server", **told)
+
+
+def of_workload(peak_concurrency: int) -> dict[str, Any]:
+    return {"workload": {"peakConcurrency": peak_concurrency, "promptTokens": 1000, "outputTokens": 24}}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "policy", "floor", "spec", "seqs"),
+    [
+        ("L4-24GB", "Reject", 12, {}, 1),  # the floor is one of Adjust
+        ("L4-24GB", "Warn", 12, {}, 1),
+        ("L4-24GB", "Adjust", 1, {}, 1),
+        ("L4-24GB", "Adjust", 4, {}, 4),
+        ("L4-24GB", "Adjust", 12, {}, 12),
+        ("H100-SXM-80GB", "Adjust", 4, {}, 9),
+        ("H100-SXM-80GB", "Adjust", 12, {}, 12),
+        ("L4-24GB", "Reject", 12, of_workload(8), 8),
+        ("L4-24GB", "Reject", 12, of_workload(300), 256),  # vLLM's default on this GPU
+        ("L4-24GB", "Adjust", 4, of_workload(8), 8),
+        ("L4-24GB", "Adjust", 12, of_workload(8), 12),
+        ("L4-24GB", "Adjust", 1, of_workload(300), 256),
+        ("H100-SXM-80GB", "Adjust", 12, of_workload(8), 1024),
+        ("L4-24GB", "Reject", 1, {**of_workload(8), "admission": {"guarantee": "Startup"}}, 1),
+        ("L4-24GB", "Adjust", 12, {"vllm": {"maxNumSeqs": 6}}, 6),  # somebody chose them
+        ("L4-24GB", "Adjust", 12, {**of_workload(8), "vllm": {"maxNumSeqs": 6}}, 6),
+    ],
+)
+def test_sequences_that_nobody_chose_keep_to_the_floors(
+    gpu: str, policy: str, floor: int, spec: dict[str, Any], seqs: int
+) -> None:
+    rest = {key: value for key, value in spec.items() if key not in ("vllm", "admission")}
+    admission = {"adjust": {"minMaxNumSeqs": floor}, **spec.get("admission", {})}
+    result = assessed(spec.get("vllm", {}), gpu=gpu, policy=policy, admission=admission, **rest)
+    assert result.budget is not None
+    assert result.budget.resolved.max_num_seqs == seqs
+
+
+@pytest.mark.parametrize(
+    ("vllm", "policy", "more", "values"),
+    [
+        (FITS, "Reject", {}, (4096, 2, "auto")),
+        ({**FITS, "kvCacheDtype": "fp8"}, "Reject", {}, (4096, 2, "fp8")),
+        ({}, "Warn", {}, (40_960, 1, "auto")),
+        ({}, "Reject", {"gpu": "H100-SXM-80GB"}, (40_960, 9, "auto")),
+        (TOO_LARGE, "Warn", {}, (40_960, 8, "auto")),
+        (TOO_LARGE, "Adjust", {"skip": "why"}, (40_960, 8, "auto")),
+        (TOO_LARGE, "Adjust", {}, (3152, 8, "auto")),
+        (UNKNOWN, "Reject", {}, (4096, 8, "auto")),
+        ({"maxNumSeqs": 3, "kvCacheDtype": "fp8"}, "Reject", {"model": "nobody/knows"}, (None, 3, "fp8")),
+    ],
+)
+def test_pods_are_rendered_from_the_judged_values(
+    vllm: dict[str, Any], policy: str, more: dict[str, Any], values: tuple[int | None, int | None, str | None]
+) -> None:
+    model = {"model": more["model"]} if "model" in more else {}
+    spec = spec_of(accelerator=more.get("gpu", "L4-24GB"), vllm=vllm, admission={"policy": policy}, **model)
+    found = effective_values(spec, assess(spec, gather(spec, no_config), skip_reason=more.get("skip")))
+    expected = dict(zip(("max_model_len", "max_num_seqs", "kv_cache_dtype"), values, strict=True))
+    assert found.model_dump(exclude_none=True) == {key: value for key, value in expected.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("vllm", "policy", "skip", "steps"),
+    [
+        (FITS, "Adjust", None, [("Admit", [], False)]),
+        (MAYBE, "Reject", None, [("AdmitWithWarning", ["SearchStopped"], False), ("AdmitWithWarning", [], False)]),
+        (TOO_LARGE, "Reject", None, [("Refuse", ["SearchStopped"], False), ("Refuse", [], False)]),
+        (TOO_LARGE, "Adjust", None, [("Refuse", ["SearchStopped"], False), ("AdmitAdjusted", [], True)]),
+        (TOO_LARGE, "Reject", "why", [("AdmitWithWarning", ["SearchStopped"], False), ("AdmitWithWarning", [], False)]),
+        (REFUSED, "Adjust", None, [("Refuse", [], False)]),
+        (UNKNOWN, "Adjust", None, [("AdmitWithWarning", [], False)]),
+        ({"version": "0.5.0"}, "Adjust", None, [("AdmitWithWarning", [], False)]),
+    ],
+)
+def test_each_answer_stands_by_itself(
+    vllm: dict[str, Any], policy: str, skip: str | None, steps: list[tuple[str, list[str], bool]]
+) -> None:
+    spec = spec_of(accelerator="L4-24GB", vllm=vllm, admission={"policy": policy})
+    answers = [*assessments(spec, gather(spec, no_config), skip_reason=skip)]
+    stopped = [[f.rule.id for f in each.findings if f.rule.id == "SearchStopped"] for each in answers]
+    told = [
+        (each.decision.value, rules, each.adjustment is not None) for each, rules in zip(answers, stopped, strict=True)
+    ]
+    assert told == steps
+    assert {each.skip_reason for each in answers} == {skip}
+    assert [bool(each.alternatives) for each in answers] == [False, True][: len(steps)]
+    searched = answers[-1].adjustment is not None
+    assert [knob.value for knob in answers[-1].sought] == (["MaxNumSeqs", "MaxModelLen"] if searched else [])
+
+
+def test_a_judgement_without_time_decides_nothing() -> None:
+    spec = spec_of(vllm=TOO_LARGE, admission={"guarantee": "Startup"})
+    found = undecided(spec, gather(spec, no_config), skip_reason="why")
+    assert (found.verdict, found.decision, found.guarantee, found.skip_reason) == (
+        Verdict.UNKNOWN, Decision.ADMIT_WITH_WARNING, Guarantee.STARTUP, "why",
+    )  # fmt: skip
+    assert [(each.rule.id, each.field) for each in found.findings] == [("AssessmentStopped", "model")]
+
+
+def offloading(limit: str) -> dict[str, Any]:
+    """A pod that keeps 40 GiB in the memory of its host, with that limit."""
+    template = {"resources": {"limits": {"memory": limit}}}
+    return {"model": "nobody/x", "vllm": {"extraArgs": ["--kv-offloading-size=40"]}, "template": template}
+
+
+def with_variable(name: str, value: str) -> dict[str, Any]:
+    return {"template": {"env": [{"name": "OTHER", "value": "b"}, {"name": "EMPTY"}, {"name": name, "value": value}]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "verdict", "findings"),
+    [
+        ({"vllm": {**FITS, "extraArgs": ["--no-such"]}}, "DoesNotFit", [("OptionUnknown", "error", "spec.vllm.extraArgs[0]")]),
+        ({"vllm": {**FITS, "extraArgs": ["--seed=1", "--worker-cls=corp.W"]}}, "Unknown", [("UnmodelledKind", "warning", "extra_args")]),
+        (with_variable("HF_HOME", "/tmp/x"), "Fits", [("OutsideCacheVolume", "warning", "spec.template.env[2].value")]),
+        (with_variable("HF_TOKEN", "hf_abcdefghijklmnop"), "Fits", [("SecretInPlainText", "warning", "spec.template.env[2].value")]),
+        (with_variable("A", "$(B)"), "Fits", [("VariableNotExpanded", "warning", "spec.template.env[2].value")]),
+        (with_variable("HF_ENDPOINT", "http://x"), "Fits", [("LoadsUnjudged", "warning", "spec.template.env[2].name")]),
+        (with_variable("A", "b"), "Fits", []),
+        (offloading("8Gi"), "DoesNotFit",
+         [("UnknownModel", "warning", "model"), ("HostMemoryTooSmall", "error", "host_memory_limit_bytes")]),
+        (offloading("80Gi"), "Unknown", [("UnknownModel", "warning", "model")]),
+        ({"vllm": {**FITS, "extraArgs": ["--enable-sleep-mode"]}, "admission": {"capacity": "Pinned"}}, "DoesNotFit",
+         [("CapacityConflict", "error", "capacity")]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_spec_has_exactly_these_findings(
+    spec: dict[str, Any], verdict: str, findings: list[tuple[str, str, str]]
+) -> None:
+    result = assessed(spec.get("vllm", FITS), **{key: value for key, value in spec.items() if key != "vllm"})
+    told = [(each.rule.id, each.severity.value, each.field) for each in result.findings if each.severity != "info"]
+    assert (result.verdict.value, told) == (verdict, findings)

@@ -63,6 +63,12 @@ def test_lmcache_of_the_spec_counts_in_every_rank() -> None:
     assert next(line.amount.expected for line in ledger.lines if line.name == "kv_offload") == 40 * GIB
 
 
+@pytest.mark.parametrize(("ranks", "links"), [(1, 1), (2, 10), (4, 10), (5, 10), (6, 12), (8, 16)])
+def test_links_grow_with_the_ranks_of_a_pod(ranks: int, links: int) -> None:
+    spec = spec_of(vllm={"tensorParallelSize": ranks}, template={"resources": {"limits": {"memory": "64Gi"}}})
+    assert pod_of(spec).added_bytes == links * GIB == shared_memory_bytes(spec, None)
+
+
 def test_the_limit_of_the_spec_and_what_kvgate_adds_to_it() -> None:
     limits = {"resources": {"limits": {"memory": "64Gi"}}}
     pod = pod_of(spec_of(template=limits, vllm={"tensorParallelSize": 4}))

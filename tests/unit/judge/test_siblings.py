@@ -234,3 +234,26 @@ def test_an_argument_that_contradicts_the_name_breaks_nothing(quantization: str)
     shape, findings = look_up_model("my-org/Qwen3-8B-AWQ", quantization=quantization)
     assert shape is None or shape.assumed is not None
     assert findings
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("my-org/Qwen3-32B", 1, 1),
+        ("x/Qwen3-32B-NVFP4", 0.873, 1.439),
+        ("RedHatAI/Qwen3-32B-NVFP4", 0.873, 1.024),  # the tool of this publisher converts all of a dense text model
+        ("x/Qwen3-235B-A22B-AWQ", 0.992, 1.196),
+        ("x/Qwen2.5-VL-7B-Instruct-AWQ", 0.883, 1.229),
+        ("RedHatAI/Qwen2.5-VL-7B-Instruct-FP8-dynamic", 0.945, 1.117),
+        ("nvidia/Qwen2.5-VL-7B-Instruct-NVFP4", 0.845, 1.176),
+        ("unsloth/DeepSeek-V3.1-BF16", 1, 1),
+        ("my-org/gpt-oss-20b-MXFP4", 0.795, 1),
+    ],
+)
+def test_the_range_of_weights_that_a_name_allows(name: str, low: float, high: float) -> None:
+    shape, _ = look_up_model(name)
+    assert shape is not None
+    assert shape.assumed is not None
+    assert (round(float(shape.assumed.weights_low), 3), round(float(shape.assumed.weights_high), 3)) == (low, high)
+    assert shape.origin is not None
+    assert (shape.origin.kind, shape.origin.place) == ("assumed", shape.assumed.words)
