@@ -115,7 +115,7 @@ def test_a_deployment_is_judged_with_the_adapters_of_its_arguments() -> None:
 )  # fmt: skip
 def test_the_rank_of_the_arguments_counts(arguments: list[str], *, is_refused: bool) -> None:
     spec = parse_document(new_document(vllm={"extraArgs": ["--enable-lora", *arguments]})).spec
-    found = gather(spec, no_config, models=known()).findings
+    found = gather(statement_of(spec), no_config, models=known()).findings
     assert [(each.rule.id, each.field) for each in found] == ([("LoraRefused", "extra_args")] if is_refused else [])
 
 

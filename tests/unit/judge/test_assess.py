@@ -10,9 +10,6 @@ from kvgate.budget.circumstances import Circumstances
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.catalogue import load_model
-<<<<<<< HEAD
-from kvgate.judge.assess import Assessment, Decision, assess, judge
-=======
 from kvgate.judge.assess import (
     Assessment,
     Decision,
@@ -20,10 +17,8 @@ from kvgate.judge.assess import (
     assessments,
     effective_values,
     judge,
-    to_budget_request,
     undecided,
 )
->>>>>>> 89bcbb75 (Floors of maxNumSeqs, rendered values, answers in steps and the findings of a spec with their fields are held by tables)
 from kvgate.judge.facts import ConfigMissing, Facts, gather
 from kvgate.judge.question import question
 from kvgate.judge.what_if import assess_request
@@ -521,7 +516,7 @@ def test_pods_are_rendered_from_the_judged_values(
 ) -> None:
     model = {"model": more["model"]} if "model" in more else {}
     spec = spec_of(accelerator=more.get("gpu", "L4-24GB"), vllm=vllm, admission={"policy": policy}, **model)
-    found = effective_values(spec, assess(spec, gather(spec, no_config), skip_reason=more.get("skip")))
+    found = effective_values(spec, assess(spec, gather(statement_of(spec), no_config), skip_reason=more.get("skip")))
     expected = dict(zip(("max_model_len", "max_num_seqs", "kv_cache_dtype"), values, strict=True))
     assert found.model_dump(exclude_none=True) == {key: value for key, value in expected.items() if value is not None}
 
@@ -543,7 +538,7 @@ def test_each_answer_stands_by_itself(
     vllm: dict[str, Any], policy: str, skip: str | None, steps: list[tuple[str, list[str], bool]]
 ) -> None:
     spec = spec_of(accelerator="L4-24GB", vllm=vllm, admission={"policy": policy})
-    answers = [*assessments(spec, gather(spec, no_config), skip_reason=skip)]
+    answers = [*assessments(spec, gather(statement_of(spec), no_config), skip_reason=skip)]
     stopped = [[f.rule.id for f in each.findings if f.rule.id == "SearchStopped"] for each in answers]
     told = [
         (each.decision.value, rules, each.adjustment is not None) for each, rules in zip(answers, stopped, strict=True)
@@ -557,7 +552,7 @@ def test_each_answer_stands_by_itself(
 
 def test_a_judgement_without_time_decides_nothing() -> None:
     spec = spec_of(vllm=TOO_LARGE, admission={"guarantee": "Startup"})
-    found = undecided(spec, gather(spec, no_config), skip_reason="why")
+    found = undecided(spec, gather(statement_of(spec), no_config), skip_reason="why")
     assert (found.verdict, found.decision, found.guarantee, found.skip_reason) == (
         Verdict.UNKNOWN, Decision.ADMIT_WITH_WARNING, Guarantee.STARTUP, "why",
     )  # fmt: skip

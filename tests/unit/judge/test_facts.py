@@ -214,7 +214,7 @@ def test_each_unknown_name_of_a_list_is_told(text: str, fields: list[str]) -> No
 def test_overrides_stand_beside_other_arguments(arguments: list[str], num_layers: int, *, is_given: bool) -> None:
     model = {**FROM_MAP, "name": "Qwen/Qwen3-8B"} if is_given else "Qwen/Qwen3-8B"
     spec = parse_document(new_document(model=model, vllm={"extraArgs": arguments})).spec
-    shape = gather(spec, lambda _: json.dumps(catalogue.load_model("Qwen/Qwen3-8B").config)).shape
+    shape = gather(statement_of(spec), lambda _: json.dumps(catalogue.load_model("Qwen/Qwen3-8B").config)).shape
     assert shape is not None
     assert len(shape.layers) == num_layers
 
@@ -222,7 +222,7 @@ def test_overrides_stand_beside_other_arguments(arguments: list[str], num_layers
 @pytest.mark.parametrize("text", ["[]", "nonsense"])
 def test_overrides_of_a_text_that_is_no_config_leave_its_problem_as_it_is(text: str) -> None:
     spec = parse_document(new_document(model=FROM_MAP, vllm={"extraArgs": ['--hf-overrides={"vocab_size": 4}']})).spec
-    found = gather(spec, lambda _: text)
+    found = gather(statement_of(spec), lambda _: text)
     assert (found.shape, {each.rule.id for each in found.findings}) == (None, {"InvalidModelConfig"})
 
 
@@ -230,7 +230,7 @@ def test_a_draft_stands_beside_other_arguments_and_a_release_must_be_known() -> 
     arguments = ["--seed=1", '--speculative-config={"method":"eagle3","model":"no/draft","num_speculative_tokens":3}']
     for version, rules in (("0.33.0", ["UnknownDraft"]), ("0.5.0", ["UnknownVersion"])):
         spec = parse_document(new_document(vllm={"version": version, "extraArgs": arguments})).spec
-        found = gather(spec, lambda _: "")
+        found = gather(statement_of(spec), lambda _: "")
         assert [each.rule.id for each in found.findings] == rules
         assert found.knows_version is (version == "0.33.0")
         assert found.draft is None

@@ -7,7 +7,8 @@ import pytest
 from kvgate.budget import DEFAULT_VERSION, BudgetRequest, Verdict
 from kvgate.budget.units import GIB
 from kvgate.checkpoint.published import PublishedModels, by_name, from_json
-from kvgate.judge.what_if import BadRequest, assess_request, read_request
+from kvgate.judge.what_if import assess_request, read_request
+from kvgate.statement.what_if import BadRequest
 from support.builders import new_llama_config
 
 QWEN: dict[str, Any] = {
