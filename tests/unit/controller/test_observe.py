@@ -42,8 +42,8 @@ async def test_a_reading_is_counted_and_timed_and_asks_for_plain_text_without_co
     assert into.get_sample_value("kvgate_pod_scrape_duration_seconds_count") == 1
     (asked,) = served.requests
     assert asked.startswith(b"GET /metrics HTTP/1.1\r\n")
-    assert b"Accept: text/plain;version=0.0.4\r\n" in asked
-    assert b"Accept-Encoding: identity\r\n" in asked
+    assert b"\r\nAccept: text/plain;version=0.0.4\r\n" in asked
+    assert b"\r\nAccept-Encoding: identity\r\n" in asked
 
 
 @pytest.mark.parametrize(

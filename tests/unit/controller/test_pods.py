@@ -1,11 +1,12 @@
 """What is kept of a pod, and clocks that differ from ours."""
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from kvgate.controller.pods import Pod, pod_of
+from kvgate.controller.pods import KnownPods, Pod, pod_of
 from support.manifests import a_pod
 
 
@@ -48,3 +49,27 @@ def test_a_pod_takes_little_memory_whatever_its_manifest_holds() -> None:
     large["spec"]["containers"][0]["env"] = [{"name": "A", "value": "x" * 200_000}]
     pod = pod_of(large)
     assert sum(len(str(getattr(pod, name))) for name in Pod.__struct_fields__) < 500
+
+
+class Listing:
+    """A cluster with these pods."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    async def list(self, *_: object, **__: object) -> AsyncIterator[dict[str, Any]]:
+        for name in self.names:
+            yield a_pod(name) | {"spec": {}}
+
+
+async def test_a_list_adds_what_the_watch_missed_and_forgets_what_went() -> None:
+    known = KnownPods()
+    for name in ("stays", "goes"):
+        known.put(a_pod(name) | {"spec": {}})
+    await known.relist(cast("Any", Listing("stays", "new")), [None])
+    assert len(known) == 2
+    known.forget("uid-stays")
+    known.forget("uid-goes")
+    assert len(known) == 1
+    known.forget("uid-new")
+    assert len(known) == 0

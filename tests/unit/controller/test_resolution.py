@@ -18,7 +18,7 @@ from kvgate.controller.resolution import Origin, Resolution, Waiting, resolution
 from kvgate.rendering.standing import read_standing
 from kvgate.rendering.status import previous_status
 from support.builders import new_llama_config
-from support.manifests import a_document
+from support.manifests import a_deployment, a_document
 
 NAME = ModelName("mine/small")
 SMALL = new_llama_config()
@@ -211,3 +211,48 @@ def test_the_text_of_a_hub_reaches_no_terminal() -> None:
     origin = Origin.of(NAME, commit="\x1b[2J" + "x" * 500, source="hub\nAccepted=True")
     assert str(origin).isprintable()
     assert len(str(origin)) < 500
+
+
+@pytest.mark.parametrize("status", ["True", "False", "Unknown"])
+def test_a_standing_verdict_keeps_the_condition_that_it_was_made_with(status: str) -> None:
+    document = an_object()
+    run(document, open_still())
+    run(document, open_still(GATED))
+    (condition,) = [each for each in document["status"]["conditions"] if each["type"] == "ModelResolved"]
+    condition["status"] = status
+    _, after = run(document, None)
+    assert told(after)["ModelResolved"] == (status, "Gated")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {}, {"vllm": {"maxNumSeqs": 64}, "admission": {"policy": "Adjust"}}, {"vllm": {"maxNumSeqs": 64}, "admission": {"policy": "Warn"}},
+        {"admission": {"capacity": "Pinned"}}, {"model": {"name": "nobody/x"}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_second_run_of_a_standing_verdict_says_the_same(spec: dict[str, Any]) -> None:
+    document = a_document(**spec)
+    _, first = run(document, None)
+    intent, second = run(document, None)
+    assert intent.is_kept
+    assert second == first
+    assert intent.deployment is not None
+    annotations = intent.deployment.wanted["spec"]["template"]["metadata"]["annotations"]
+    assert intent.template_hash == annotations["kvgate.io/render-hash"] != ""
+
+
+@pytest.mark.parametrize("is_going", [False, True])
+def test_the_end_of_a_child_is_waited_for(*, is_going: bool) -> None:
+    document = a_document()
+    live = a_deployment()
+    live |= {"kind": "Deployment", "apiVersion": "apps/v1"}
+    live["metadata"]["ownerReferences"][0]["controller"] = True
+    if is_going:
+        live["metadata"]["deletionTimestamp"] = "2026-11-23T01:00:00Z"
+    owner = parse_document(document)
+    intent = decide(Situation(document=document, owner=owner, deployment=live), assess_owner(owner, NO_CONFIG))
+    assert intent.obstacle is None
+    assert (intent.deployment is None) is is_going
+    assert intent.service is not None

@@ -686,3 +686,23 @@ async def test_a_start_says_on_which_node_it_was() -> None:
     start = await of_engine(FakeCluster(), observed_starts(), node="n")
     assert isinstance(start, ObservedStart)
     assert (start.node, start.witness) == ("n", ("serving", "qwen"))
+
+
+@pytest.mark.parametrize(("conflicts", "is_stored"), [(0, True), (2, True), (3, False)])
+async def test_a_write_that_meets_another_is_tried_a_few_times(conflicts: int, *, is_stored: bool) -> None:
+    class Contested(FakeCluster):
+        left = conflicts
+
+        async def apply(self, kind: Kind, body: Document) -> Document:
+            if self.left:
+                self.left -= 1
+                raise Conflict("patch", "configmaps", "it changed")
+            return await super().apply(kind, body)
+
+    cluster = Contested()
+    if is_stored:
+        assert await observed_starts().add(cluster, a_start()) == ""  # type: ignore[arg-type]
+    else:
+        with pytest.raises(Conflict):
+            await observed_starts().add(cluster, a_start())  # type: ignore[arg-type]
+    assert (cluster.writes, cluster.left) == (int(is_stored), 0)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.rendering.drift import additions, carries, differences
+from kvgate.rendering.drift import additions, carries, differences, has_key
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,9 @@ def test_defaults_other_spellings_and_other_peoples_fields_are_no_difference(liv
         (["--a", "--b"], ["--a"]),
         ([{"key": "x"}, {"key": "y"}], [{"key": "x"}]),
         ("ab", ["ab"]),
+        ([{"key": "x"}], [{"name": "a"}]),
+        (["a"], [{"name": "a"}]),
+        ([{"name": "a"}], ["a"]),
     ],
 )
 def test_what_is_missing_or_other_is_a_difference(live: Any, wanted: Any) -> None:
@@ -99,6 +102,9 @@ POD = {
         ({"f:containers": {'k:{"name":"shell"}': {".": {}}, 'k:{"name":"more"}': {".": {}}}, "f:nodeName": {}},
          ["/containers/2", "/containers/0", "/nodeName"]),
         ({"f:containers": {'k:{"name":"gone"}': {".": {}}}, "f:volumes": {}}, []),
+        ({"f:containers": {'k:{"name":"more"}': {"f:ports": {'k:{"containerPort":80,"protocol":"TCP"}': {".": {}}}}}},
+         ["/containers/2"]),
+        ({"f:containers": {'k:{"name":"vllm"}': {".": {}, "f:ports": {'k:{"containerPort":80,"protocol":"TCP"}': {".": {}}}}}}, []),
         ({"f:initContainers": {'k:{"name":"a"}': {".": {}}}, "v:1": {}, "i:0": {}}, []),
     ],
 )  # fmt: skip
@@ -120,3 +126,11 @@ def test_a_paused_deployment_and_more_keys_in_a_selector_are_additions() -> None
     assert additions({"spec": {"selector": {"a": "b", "x/y~z": "c", "n": "o"}}}, wanted) == (
         "/spec/selector/n", "/spec/selector/x~1y~0z",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("port", "is_found"),
+    [({"containerPort": 80}, True), ({"containerPort": 80, "protocol": "UDP"}, False), ({"containerPort": 81}, False), ("80", False)],
+)  # fmt: skip
+def test_the_protocol_of_a_port_has_a_default(port: Any, *, is_found: bool) -> None:
+    assert has_key(port, {"containerPort": 80, "protocol": "TCP"}) is is_found

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from kvgate.api.status import Effective, Placement
-from kvgate.rendering.live_deployment import as_it_runs, template_digest
-from kvgate.rendering.workload import Figures, Rendered, rendered
-from support.manifests import an_owner
+from kvgate.controller.decision import assess_owner
+from kvgate.rendering.live_deployment import admission_copy, as_it_runs, restored, template_digest
+from kvgate.rendering.standing import standing_of
+from kvgate.rendering.workload import Figures, Rendered, figures_of_verdict, rendered
+from support.manifests import UID, a_document, an_owner
 
 FIGURES = Figures(
     effective=Effective(max_model_len=4096, max_num_seqs=4, kv_cache_dtype="auto"),
@@ -126,3 +128,40 @@ def test_pods_that_somebody_changed_are_rendered_anew(change: Callable[[dict[str
 def test_without_a_digest_nothing_is_believed() -> None:
     wanted = a_rendering()
     assert as_it_runs(wanted, stored(wanted.deployment), None) is wanted
+
+
+def with_amounts(cpu: object, memory: object) -> dict[str, Any]:
+    return {"resources": {"requests": {"cpu": cpu, "memory": memory}}, "text": "2"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_same"),
+    [
+        (("500m", "1Gi"), ("0.5", "1024Mi"), True), ((1, "1Gi"), ("1", "1Gi"), True), (("1m", "1Gi"), ("0.0001", "1Gi"), True),
+        (("1", "1Gi"), ("2", "1Gi"), False), (("1m", "1Gi"), ("2m", "1Gi"), False), (("1", "1Gi"), ("1", "1025Mi"), False),
+    ],
+)  # fmt: skip
+def test_a_digest_is_of_amounts_and_not_of_their_words(
+    one: tuple[object, object], other: tuple[object, object], *, are_same: bool
+) -> None:
+    assert (template_digest(with_amounts(*one)) == template_digest(with_amounts(*other))) is are_same
+    assert template_digest({"a": "", "b": None, "c": [1]}) == template_digest({"c": [1]}) != template_digest({"c": [2]})
+
+
+@pytest.mark.parametrize("spec", [{}, {"admission": {"capacity": "Pinned"}}, {"model": {"name": "nobody/x"}}], ids=str)
+def test_an_admission_is_restored_from_the_copy_in_its_deployment(spec: dict[str, Any]) -> None:
+    document, owner = a_document(**spec), an_owner(**spec)
+    found = assess_owner(owner, "")
+    figures = figures_of_verdict(owner, found.assessment, found.accelerator)
+    assert isinstance(figures, Figures)
+    kept = standing_of(document, owner, found.assessment, figures, calibration_revision=0, config=None)
+    live = rendered(owner, figures, admission=admission_copy(kept, owner)).deployment
+    live["metadata"]["ownerReferences"] = [{"uid": UID, "controller": True}]
+    again = restored(document, owner, live)
+    assert again is not None
+    assert (again.figures, again.budget) == (kept.figures, kept.budget)
+    assert restored(document, an_owner(**{**spec, "vllm": {"maxNumSeqs": 5}}), live) is None
+    assert restored({**document, "metadata": {**document["metadata"], "uid": "other"}}, owner, live) is None
+    refused = {"conditions": [{"type": "Accepted", "status": "False"}]}
+    assert restored({**document, "status": refused}, owner, live) is None
+    assert restored(document, owner, None) is None

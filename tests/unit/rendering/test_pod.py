@@ -194,3 +194,9 @@ def test_every_version_gives_an_image_that_a_runtime_can_pull(version: str) -> N
 def test_the_build_of_a_release_stands_in_its_tag_as_vllm_publishes_it(version: str, tag: str) -> None:
     """Tags of vllm/vllm-openai on Docker Hub: v0.19.0, v0.19.0-cu130, v0.19.0-cu130-ubuntu2404."""
     assert image_of(an_owner(vllm={"version": version}).spec, H100.vendor) == f"vllm/vllm-openai:{tag}"
+
+
+def test_amounts_have_the_names_of_kubernetes() -> None:
+    limits = {"cpu": "4", "memory": "64Gi", "ephemeral-storage": "10Gi"}
+    found = container(template={"resources": {"limits": limits}})["resources"]
+    assert found == {"limits": {"cpu": "4", "memory": "65Gi", "ephemeral-storage": "10Gi", "nvidia.com/gpu": "1"}}

@@ -116,3 +116,31 @@ def test_where_no_pod_is_replaced_neither_its_gpu_nor_its_time_moves() -> None:
     assert (after.provenance.template_digest, after.provenance.recalibrations) == ("d", None)
     moved = recalibrated_from(admitted(-2, **TWELVE), admitted(None, **TWELVE))
     assert (moved.provenance.template_digest, moved.provenance.recalibrations) == (None, 1)
+
+
+def test_figures_alone_are_told_apart_from_a_verdict_that_moved() -> None:
+    owner = an_owner(**TWELVE)
+    capacity = {"admission": {"recalibrate": True}}
+    stands, then, today = admitted(None, **capacity), judged(None, **capacity), judged(-2, **capacity)
+    document = recalibrated(today[0], stands, then[1], today[1], None)
+    assert document is not None
+    ((_, status, reason, message),) = outdated(document, owner, stands, existed=False)
+    assert (document["verdict"], status, reason) == ("Fits", True, Reason.FIGURES_MOVED)
+    assert "would be rendered" not in message
+    for change in ({"verdict": "MayNotFit"}, {"accepted": "Unknown"}):
+        ((_, _, moved, _),) = outdated({**document, **change}, owner, stands, existed=False)
+        assert moved is Reason.VERDICT_MOVED
+
+
+@pytest.mark.parametrize(
+    ("revision", "recorded", "is_taken"), [(0, None, True), (7, 7, True), (8, 7, True), (6, 7, False)]
+)
+def test_a_prediction_that_knows_fewer_starts_does_not_take_over(
+    revision: int, recorded: int | None, *, is_taken: bool
+) -> None:
+    stands = admitted(None, **TWELVE)
+    assert stands.budget is not None
+    record = stands.record.model_copy(update={"calibration_revision": recorded})
+    stands = replace(stands, record=record, budget={**stands.budget, "capacityTokens": 1000})
+    owner, today, figures, _ = judged(None, **TWELVE)
+    assert (taking_over(owner, stands, today, figures, revision=revision) is not None) is is_taken

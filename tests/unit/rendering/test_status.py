@@ -11,7 +11,7 @@ from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.controller.decision import assess_owner
 from kvgate.rendering.observation import Crash, Observation, PodTrouble, RunningEngine
 from kvgate.rendering.rollout import Obstacle
-from kvgate.rendering.status import halted_status, invalid_status, is_changed, previous_status, status_of
+from kvgate.rendering.status import failed_status, halted_status, invalid_status, is_changed, previous_status, status_of
 from kvgate.rendering.workload import NotRendered, render
 from kvgate.vllm.metric_names import EngineReading
 from support.manifests import NOW, a_deployment, a_document, an_owner
@@ -345,3 +345,23 @@ def test_a_crash_of_an_earlier_spec_or_of_a_complete_rollout_stalls_nothing() ->
     assert conditions(old)["Stalled"][0] == "False"
     current = Observation(crashes=(replace(crash, template_hash=CURRENT),))
     assert conditions(status(a_deployment(), observation=current, replicas=2))["Ready"][0] == "True"
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+def test_a_defect_keeps_what_was_known_of_this_generation(generation: int) -> None:
+    document = a_document(generation=generation) | {"status": status(a_deployment(), replicas=2)}
+    found = failed_status(previous_status(document, LATER), ValueError("x"))
+    told = conditions(found)
+    assert found["observedGeneration"] == generation
+    assert told["Accepted"] == (("True", "Fits") if generation == 1 else ("Unknown", "CannotBeJudged"))
+    assert (told["Reconciling"], told["Stalled"]) == (("False", "CannotBeJudged"), ("True", "CannotBeJudged"))
+    assert found["effective"]["maxNumSeqs"] == 4
+
+
+def test_observations_are_equal_by_what_they_report_and_not_by_remarks() -> None:
+    one = Observation(engines=(engine(1600),), remark="x")
+    assert one == Observation(engines=(engine(1600),))
+    assert not one != Observation(engines=(engine(1600),))  # noqa: SIM202 - the operator itself
+    assert one != Observation(engines=(engine(1616),))
+    assert one != Observation()
+    assert hash(one) == hash(Observation(engines=(engine(1600),)))

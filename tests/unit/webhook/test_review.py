@@ -200,3 +200,10 @@ def test_no_text_of_a_spec_reaches_the_terminal_of_whoever_applies_it(new_review
             assert [
                 line for line in told if not line.isprintable() or line.lstrip().startswith("::") or "##[" in line
             ] == []
+
+
+@pytest.mark.parametrize(("given", "told"), [("chat", "chat"), (None, ""), ("x" * 1000, "x" * 253)])
+def test_the_log_names_the_object(new_review: NewReview, given: str | None, told: str) -> None:
+    for key in ("name", "namespace"):
+        request = review(new_review(request={key: given})).request
+        assert getattr(request, key) == told

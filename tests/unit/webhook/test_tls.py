@@ -1,6 +1,7 @@
 """When a certificate ends, as cryptography wrote it."""
 
 import datetime as dt
+import logging
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,9 @@ def test_the_first_of_a_chain_is_the_one_that_is_served(secret: Path, tmp_path: 
     assert expires_at(chain) == UTC_TIME_ENDS.timestamp()
 
 
-def test_a_renewed_certificate_ends_later_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
+def test_a_renewed_certificate_ends_later_and_a_broken_one_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write_certificates(tmp_path)
     certificate = Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
     assert certificate.expires_at < UTC_TIME_ENDS.timestamp()
@@ -56,5 +59,11 @@ def test_a_renewed_certificate_ends_later_and_a_broken_one_changes_nothing(tmp_p
     assert certificate.reload()
     assert certificate.expires_at == UTC_TIME_ENDS.timestamp()
     (tmp_path / "tls.crt").write_text("none")
+    caplog.set_level(logging.INFO)
+    caplog.clear()
     assert not certificate.reload()
+    assert not certificate.reload()
+    (record,) = caplog.records  # told once
+    assert record.levelno == logging.ERROR
+    assert record.__dict__["fields"]["error"]
     assert certificate.expires_at == UTC_TIME_ENDS.timestamp()
