@@ -116,7 +116,7 @@ def test_a_deployment_is_judged_with_the_adapters_of_its_arguments() -> None:
 def test_the_rank_of_the_arguments_counts(arguments: list[str], *, is_refused: bool) -> None:
     spec = parse_document(new_document(vllm={"extraArgs": ["--enable-lora", *arguments]})).spec
     found = gather(statement_of(spec), no_config, models=known()).findings
-    assert [(each.rule.id, each.field) for each in found] == ([("LoraRefused", "extra_args")] if is_refused else [])
+    assert [(each.rule.id, each.field) for each in found] == ([("LoraRefused", "lora_modules")] if is_refused else [])
 
 
 def test_an_adapter_that_could_not_be_fetched_is_a_warning() -> None:
