@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kvgate.budget import Verdict
 from kvgate.cli.terminal import show_error
 from kvgate.text.inert import inert_line
 
@@ -34,6 +35,13 @@ _MEANINGS = {
     Exit.FINDINGS: "at least one object would be refused, one engine does not start, or a document beside them cannot be read",
     Exit.UNDECIDED: "nothing could be decided (unknown model, unreadable file, nothing to judge), or the command was misused",
 }
+
+
+def exit_of(verdict: Verdict, *, is_refusal: bool) -> Exit:
+    """Return the exit code for the verdict of the answer that decides. Facts that are assumed or contradictory refuse nothing."""
+    if is_refusal:
+        return Exit.FINDINGS
+    return Exit.UNDECIDED if verdict is Verdict.UNKNOWN else Exit.FITS
 
 
 class BadInput(ValueError):

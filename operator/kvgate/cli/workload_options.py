@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from kvgate.budget import Guarantee, Workload
+from kvgate.vllm.arguments import option_name
 from kvgate.vllm.values import UnusableValue, read_tokens, whole
 
 _READERS = {
@@ -14,6 +15,8 @@ _READERS = {
     "output_tokens": read_tokens,
     "shared_prefix_tokens": read_tokens,
 }
+BY_LOAD = "Workload if one is given, FullContext with --max-model-len and --max-num-seqs together, else Startup"
+"""Promise that a command line states without --guarantee."""
 _NEEDED = ("peak_concurrency", "prompt_tokens", "output_tokens")
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -58,8 +61,13 @@ def taken_workload(values: dict[str, Any]) -> Workload | None:
     return read_workload({name: text for name in _READERS if (text := values.pop(name, None)) is not None})
 
 
-def read_workload(given: Mapping[str, str], *, needed: Collection[str] = _NEEDED) -> Workload | None:
-    """Read the options of a workload; None where none is given. Raises UnusableValue with all that is wrong or missing."""
+def read_workload(
+    given: Mapping[str, Any], *, needed: Collection[str] = _NEEDED, naming: Callable[[str], str] = option_name
+) -> Workload | None:
+    """Read the parts of a workload; None where none is given. `naming` names them in the words of the door.
+
+    Raises UnusableValue with all that is wrong or missing.
+    """
     if not given:
         return None
     problems, numbers = [], {"peak_concurrency": 1}
@@ -67,28 +75,58 @@ def read_workload(given: Mapping[str, str], *, needed: Collection[str] = _NEEDED
         try:
             numbers[name] = int(_READERS[name](text))
         except UnusableValue as error:
-            problems.append(f"{_flag(name)} is {text!r}; {error}")
+            problems.append(f"{naming(name)} is {text!r}; {error}")
     if missing := [name for name in needed if name not in given]:
-        problems.append(f"a workload also needs {', '.join(map(_flag, missing))}")
+        problems.append(f"a workload also needs {', '.join(map(naming, missing))}")
     if problems:
         raise UnusableValue("; ".join(problems))
     workload = Workload(**numbers)
     if workload.shared_prefix_tokens > workload.prompt_tokens:
         raise UnusableValue(
-            f"--shared-prefix-tokens is {workload.shared_prefix_tokens}, above --prompt-tokens {workload.prompt_tokens}; "
+            f"{naming('shared_prefix_tokens')} is {workload.shared_prefix_tokens}, above {naming('prompt_tokens')} "
+            f"{workload.prompt_tokens}; "
             "the prefix is a part of the prompt"
         )
     return workload
 
 
-def chosen_guarantee(named: str | None, workload: Workload | None) -> Guarantee | None:
-    """Return the guarantee that is requested: by its name, or by a workload. Raises UnusableValue where the workload is missing."""
+def promise_of(
+    named: str | None, workload: Workload | None, stated: Collection[str], *, needed: Sequence[str] = _NEEDED
+) -> Guarantee:
+    """Return the promise that a command line states: by --guarantee, by a workload, or by a length and a number of sequences together.
+
+    `stated` are the names of the settings that are typed, as options or as axes. Startup where no load is promised: the start alone
+    decides. Raises UnusableValue where the workload is missing.
+    """
     if named is None:
-        return Guarantee.WORKLOAD if workload else None
+        states_both = "max_model_len" in stated and "max_num_seqs" in stated
+        return Guarantee.WORKLOAD if workload else Guarantee.FULL_CONTEXT if states_both else Guarantee.STARTUP
     if Guarantee(named) is Guarantee.WORKLOAD and workload is None:
-        raise UnusableValue(f"guarantee Workload needs {', '.join(map(_flag, _NEEDED))}")
+        raise UnusableValue(f"guarantee Workload needs {', '.join(map(option_name, needed))}")
     return Guarantee(named)
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def promise_of_request(values: dict[str, Any]) -> tuple[Guarantee, Workload | None]:
+    """Remove `guarantee` and `workload` from a request of one line of JSON, and read them. Raises UnusableValue with what is wrong.
+
+    Only they state a promise there; a length and a number of sequences are settings.
+    """
+    named, given = values.pop("guarantee", None), values.pop("workload", None)
+    if named not in (None, *Guarantee):
+        raise UnusableValue(f"guarantee is {named!r}; write {', '.join(Guarantee)}")
+    if given is None:
+        if named == Guarantee.WORKLOAD:
+            raise UnusableValue(f"guarantee Workload needs the key workload, an object with {', '.join(_NEEDED)}")
+        return Guarantee(named or Guarantee.STARTUP), None
+    known = {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else {}
+    if not known:
+        raise UnusableValue(f"workload is {given!r}; write an object with {', '.join(_NEEDED)}")
+    if unknown := [name for name in known if name not in _READERS]:
+        raise UnusableValue(f"workload has the key {unknown[0]!r}; its keys are {', '.join(_READERS)}")
+    if known.get("shared_prefix_tokens") == 0:
+        del known["shared_prefix_tokens"]
+    try:
+        workload = read_workload(known, naming=str)
+    except UnusableValue as error:
+        raise UnusableValue(f"workload: {error}") from None
+    return Guarantee(named or Guarantee.WORKLOAD), workload

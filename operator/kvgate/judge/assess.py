@@ -316,7 +316,7 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
     return Assessment(
         verdict=_with_refusals(budget.verdict, refused, is_unsure=is_unsure),
         start_verdict=_with_refusals(budget.starts, refused - _ABOUT_THE_PROMISE, is_unsure=is_unsure),
-        guarantee=request.guarantee,
+        guarantee=budget.request.guarantee,
         confidence=confidence,
         findings=(*extra, *told),
         budget=budget,

@@ -37,6 +37,8 @@ _HOLDS = {
     Verdict.DOES_NOT_FIT: "does not hold",
 }
 
+_NOT_HELD = (_HOLDS[Verdict.MAY_NOT_FIT], _HOLDS[Verdict.DOES_NOT_FIT])
+
 _FACT_REASONS = {
     UNKNOWN_MODEL: Reason.UNKNOWN_MODEL,
     UNKNOWN_ACCELERATOR: Reason.UNKNOWN_ACCELERATOR,
@@ -112,10 +114,32 @@ def _range(ends: Iterable[str]) -> str:
 
 
 def verdict_text(verdict: Verdict, budget: Budget | None) -> str:
-    """Return what was judged and how much is left, the sentence of every door: `starts; 7.9 requests of 32768 tokens at once, …`."""
-    parts = (judged_text(verdict, budget), figures_text(budget))
-    is_otherwise = verdict is Verdict.DOES_NOT_FIT and budget is not None and budget.verdict is not verdict and parts[1]
-    return "; ".join(filter(None, (parts[0], "not for lack of GPU memory" if is_otherwise else "", parts[1])))
+    """Return both answers and how much is left, the sentence of every door, with the answer that decides first.
+
+    `holds full context (8 requests of 32768 tokens); 9.2 requests of 32768 tokens at once, …`, or without a load that is promised
+    `starts; holds 7.9 requests of 32768 tokens at once, …; no load is promised`.
+    """
+    judged, figures = judged_text(verdict, budget), figures_text(budget)
+    if budget is None or not figures:
+        return judged
+    others = []
+    if verdict is Verdict.DOES_NOT_FIT and budget.verdict is not verdict:
+        others.append("not for lack of GPU memory")
+    elif judged.startswith(_NOT_HELD):
+        others.append(_STARTS[budget.starts])
+    is_without_load = not demanded(budget) and verdict is not Verdict.UNKNOWN
+    holds = "holds " if is_without_load and budget.kv_cache and budget.kv_cache.groups else ""
+    promise = "no load is promised" if is_without_load and verdict is not Verdict.DOES_NOT_FIT else ""
+    return "; ".join(filter(None, (judged, *others, _length_text(budget), f"{holds}{figures}", promise)))
+
+
+def _length_text(budget: Budget) -> str:
+    """Return what `max_model_len` auto costs: `max_model_len auto is 29040 of the model's 131072 tokens`; empty where a length is given."""
+    longest, length = budget.longest_of_auto, budget.resolved.max_model_len
+    if longest is None:
+        return ""
+    lost = f" of the model's {longest} tokens, {longest - length} fewer" if length < longest else " tokens, all of the model's"
+    return f"max_model_len auto is {length}{lost}"
 
 
 def refusal(assessment: Assessment) -> str:

@@ -9,7 +9,7 @@ from kvgate.budget import Accelerator, Budget, BudgetRequest, Guarantee, Paralle
 from kvgate.budget.settings import longest_context
 from kvgate.budget.sharing import engines_per_gpu
 from kvgate.budget.units import format_gib
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assess import Assessment, Confidence
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import Severity, error_rules
 from kvgate.rules.memory import WEIGHTS_TOO_LARGE
@@ -43,6 +43,12 @@ class Candidate(Struct, frozen=True, kw_only=True):
     def verdict(self) -> Verdict:
         """Verdict of the engine; a candidate that breaks a limit of the question does not fit."""
         return Verdict.DOES_NOT_FIT if self.beyond else self.assessment.verdict
+
+    @property
+    def is_refusal(self) -> bool:
+        """True where it is sure that it does not fit: the facts about the model are neither assumed nor contradictory."""
+        is_sure = self.assessment.confidence is Confidence.KNOWN
+        return self.assessment.is_refusal or bool(self.beyond and is_sure)
 
     @property
     def accelerator(self) -> Accelerator:

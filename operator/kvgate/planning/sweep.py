@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -10,6 +10,8 @@ from kvgate.budget import Budget, BudgetRequest, Guarantee, Interval, Verdict, W
 from kvgate.budget.capacity import largest
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import assess
+from kvgate.judge.assess import Answer, Confidence
+from kvgate.judge.summary import verdict_text
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep_axes import Axis
 from kvgate.rules.checks import BUDGET_RULES
@@ -28,6 +30,14 @@ class Cell(Struct, frozen=True, kw_only=True):
     """One pair of values."""
 
     verdict: Verdict
+    """Verdict of the answer that decides."""
+    decides: Literal["starts", "holds"]
+    starts: Answer
+    holds: Answer
+    confidence: Confidence
+    is_refusal: bool
+    told: str
+    """What was judged and how much is left, in the sentence of every door."""
     by_memory: Verdict
     """Verdict of the bytes alone: the boundary is drawn between these."""
     refusal: str
@@ -139,6 +149,12 @@ def _cell(request: BudgetRequest, findings: tuple[Finding, ...]) -> Cell:
     errors = [finding for finding in assessment.findings if finding.severity is Severity.ERROR]
     return Cell(
         verdict=assessment.verdict,
+        decides=assessment.decides,
+        starts=assessment.starts,
+        holds=assessment.holds,
+        confidence=assessment.confidence,
+        is_refusal=assessment.is_refusal,
+        told=verdict_text(assessment.verdict, budget),
         by_memory=budget.verdict if budget else Verdict.UNKNOWN,
         refusal=next((f.message for f in errors if f.rule not in BUDGET_RULES), ""),
         demand_bytes=budget.demand_bytes if budget else None,
@@ -170,10 +186,3 @@ def _largest(request: BudgetRequest, y: Axis, verdicts: tuple[Verdict, ...], *, 
         guess=guess,
     )
 
-
-def guarantee_of(values: Mapping[str, Any], x: Axis, y: Axis, requested: Guarantee | None) -> Guarantee:
-    """Return the requested guarantee, else FullContext where max_num_seqs is given: demand is then so many requests of max_model_len."""
-    if requested is not None:
-        return requested
-    counts = "max_num_seqs" in (x.name, y.name) or values.get("max_num_seqs") is not None
-    return Guarantee.FULL_CONTEXT if counts else Guarantee.STARTUP

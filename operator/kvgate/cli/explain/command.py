@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from kvgate.budget import Guarantee, Verdict
 from kvgate.cli.completion import a_file
-from kvgate.cli.exits import BadInput, Exit
+from kvgate.cli.exits import BadInput, exit_of
 from kvgate.cli.help import Command
 from kvgate.cli.known_models import ModelOptions, locked_models, models_of, with_model_options
 from kvgate.cli.shared_options import CALIBRATION_OPTION, GIVEN_FILE, given_settings, read_calibration, with_settings
 from kvgate.cli.terminal import show, show_answers
-from kvgate.cli.workload_options import chosen_guarantee, taken_workload, with_workload
+from kvgate.cli.workload_options import BY_LOAD, promise_of, taken_workload, with_workload
 from kvgate.vllm.values import UnusableValue, read_tokens
 
 if TYPE_CHECKING:
@@ -25,12 +24,6 @@ if TYPE_CHECKING:
 
 _OWN_LENGTHS = "default"
 """Text that stands for --paging without lengths."""
-_EXITS = {
-    Verdict.FITS: Exit.FITS,
-    Verdict.MAY_NOT_FIT: Exit.FITS,
-    Verdict.DOES_NOT_FIT: Exit.FINDINGS,
-    Verdict.UNKNOWN: Exit.UNDECIDED,
-}
 
 
 def _read_lengths(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -74,7 +67,7 @@ _OF_ENGINES = ("gpu", "vllm_version", "model_config")
     help="With FILE[#NAME]: read this file instead of the nearest .kvgate.yaml.",
 )
 @with_workload(
-    default="Workload if one is given, else Startup; with FILE[#NAME] that of an InferenceDeployment, and Startup for others"
+    default=f"{BY_LOAD}; with FILE[#NAME] that of an InferenceDeployment, and Startup for others"
 )
 @CALIBRATION_OPTION
 @with_model_options
@@ -103,7 +96,12 @@ def explain(
     Infinity, -Infinity and NaN, as Python reads them. The answer writes them as texts, and also ids that few programs can read: a
     number of 5,000 digits, 1e999, half of a surrogate pair.
 
-    Exit code: 0 fits or may not fit, 1 does not fit, 2 could not be decided. With --requests: 0 after every line is answered.
+    The first line says which answer decides. A load that is typed decides whether the engine holds it: by --guarantee, by the options of
+    a workload, or by --max-model-len and --max-num-seqs together. Where none is typed, the start alone decides, and so it does for
+    --max-model-len auto, unless a workload is given. In a line of --requests only the keys guarantee and workload state a load.
+
+    Exit code of the answer that decides: 0 fits or may not fit, 1 does not fit, 2 could not be decided (Unknown). If the facts about the
+    model are assumed or contradict each other, DoesNotFit is no 1 but 0. With --requests: 0 after every line is answered.
     """
     options = ModelOptions.taken_from(values)
     given = {key: value for key, value in values.items() if value is not None}
@@ -139,7 +137,7 @@ def explain(
     with _usage_errors():
         workload = taken_workload(given)
         settings = {"usage_context": "server", **given_settings(given)}  # its options are those of `vllm serve`
-        asked = chosen_guarantee(guarantee, workload) or Guarantee.STARTUP
+        asked = promise_of(guarantee, workload, settings)
         models = models_of(settings, options)
         gpus = str(settings.get("gpu") or "").split(",")  # several names with commas between them: a ledger for each
         each_gpu = [{"gpu": name.strip()} for name in gpus] if len(gpus) > 1 else [{}]
@@ -150,7 +148,8 @@ def explain(
         texts = [answer(each, output or "text", why=why, lengths=lengths) for each in assessments]
     between = "\n" if output == "jsonl" else "\n\n"
     show(f"[{','.join(texts)}]" if output == "json" and len(texts) > 1 else between.join(texts))
-    sys.exit(_EXITS[min((each.verdict for each in assessments), key=WORST_FIRST.index)])
+    worst = min((each.verdict for each in assessments), key=WORST_FIRST.index)
+    sys.exit(exit_of(worst, is_refusal=any(each.is_refusal for each in assessments)))
 
 
 @contextmanager

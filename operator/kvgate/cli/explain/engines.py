@@ -56,14 +56,14 @@ def _lines(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> I
     """Return the place of an engine, its ledger or the views that are requested, its verdict and what was found."""
     budget = item.assessment.budget if item.assessment else None
     on = f", judged on {item.engine.judged_on}" if item.engine and item.engine.judged_on else ""
-    yield f"{item.file}:{item.line}: {item.title}{on}"
+    verdict, told = verdict_line(item)
+    shown = Styled(text=verdict, colour=outcome(item)[1], is_bold=True)
+    yield f"{item.file}:{item.line}: {item.title}{on}: ", shown, f": {told}"
     if why is not None or lengths is not None:
         yield from view_lines(budget, why=why, lengths=lengths)
         return
     if budget is not None:
         yield from ledger_lines(budget)
-    verdict, told = verdict_line(item)
-    yield Styled(text=verdict, colour=outcome(item)[1], is_bold=True), f": {told}"
     yield from finding_lines(item.findings)
     if item.assumed:
         yield f"  assumed: {'; '.join(each.text for each in item.assumed)}"

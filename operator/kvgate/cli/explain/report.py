@@ -90,12 +90,12 @@ def view_lines(budget: Budget | None, *, why: str | None, lengths: tuple[int, ..
 
 
 def _report(assessment: Assessment) -> Iterator[Line]:
-    """Ledger, verdict, findings, and the single changes that would fit."""
+    """Verdict with both answers, ledger, findings, and the single changes that would fit."""
     budget = assessment.budget
-    if budget is not None:
-        yield from ledger_lines(budget)
     shown = Styled(text=assessment.verdict.value, colour=_COLOURS[assessment.verdict], is_bold=True)
     yield shown, f": {verdict_text(assessment.verdict, budget)}"
+    if budget is not None:
+        yield from ledger_lines(budget)
     for finding in assessment.findings:
         yield f"  {finding.severity.value} {finding.rule}: {finding.message}"
         yield from (f"      {line}" for line in finding.remedy_lines)

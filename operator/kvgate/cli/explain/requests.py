@@ -2,18 +2,21 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import inf, isfinite
 from typing import Any, BinaryIO
 
 from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.assessment_json import Json, failed, to_json
+from kvgate.cli.workload_options import promise_of_request
 from kvgate.judge.what_if import assess_request
+from kvgate.statement.what_if import BadRequest
 from kvgate.rules.finding import vllm_name
 from kvgate.statement.what_if import BadRequest
 from kvgate.text.inert import inert_json, json_text
 from kvgate.text.patterns import pattern
+from kvgate.vllm.values import UnusableValue
 
 MAX_LINE_BYTES = 5 << 20
 """Longest request; the longest config.json that is read has less than 4 MiB."""
@@ -50,9 +53,12 @@ def _answer(line: bytes, calibration: Calibration, models: PublishedModels) -> s
         if isinstance(value, float) and not isfinite(value):  # few programs can read 1e999: echo it as a text
             value = _written_identifier(line) or value
         identifier = str(value) if type(value) is int else json_text(value, is_compact=True)
-        assessment = assess_request(values, calibration=calibration, naming=vllm_name, models=models)
+        guarantee, workload = promise_of_request(values)
+        assessment = assess_request(
+            values, guarantee=guarantee, workload=workload, calibration=calibration, naming=vllm_name, models=models
+        )
         return _written(identifier, to_json(None, assessment))
-    except BadRequest as error:
+    except UnusableValue as error:
         message = str(error)
     except RecursionError:
         message = "the line is nested too deep; a config.json has a dozen levels"
@@ -66,7 +72,7 @@ def _written(identifier: str, answer: Json) -> str:
     return f'{{"id":{identifier}' + inert_json(answer, is_compact=True).removeprefix(f'{{"id":{_NO_ID}')
 
 
-def _parsed(line: bytes) -> Mapping[str, Any]:
+def _parsed(line: bytes) -> dict[str, Any]:
     """Return the object as Python reads JSON, which includes `Infinity`. Raises BadRequest."""
     try:
         text = line.decode("utf-8-sig")

@@ -7,12 +7,12 @@ import click
 
 from kvgate.budget import Verdict
 from kvgate.cli.completion import gpus
-from kvgate.cli.exits import Exit
+from kvgate.cli.exits import Exit, exit_of
 from kvgate.cli.help import Command
 from kvgate.cli.known_models import ModelOptions, models_of, with_model_options
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import progress_of, show, show_error
-from kvgate.cli.workload_options import with_workload
+from kvgate.cli.workload_options import BY_LOAD, with_workload
 from kvgate.vllm.values import UnusableValue
 
 SEARCHED = frozenset(
@@ -27,7 +27,7 @@ SEARCHED = frozenset(
 
 @click.command(cls=Command)
 @with_settings(without=SEARCHED)
-@with_workload(default="Workload if one is given, FullContext with --max-num-seqs, else Startup")
+@with_workload(default=BY_LOAD)
 @click.option(
     "--kv-cache-dtype",
     "dtypes",
@@ -79,10 +79,12 @@ def size(
     """Find the GPUs for a model and its workload: how many, which parallelism, which settings; cheapest first.
 
     A candidate fits if even the low end of its predicted KV cache holds what must fit, in all replicas together. A workload without
-    --peak-concurrency asks how many requests the GPUs hold. Without a workload and without --max-num-seqs, the table shows for every
-    accelerator the full-length requests that it holds and the longest context that it starts with.
+    --peak-concurrency asks how many requests the GPUs hold. Where no load is typed, the start alone decides, and the table shows for every
+    accelerator the full-length requests that it holds and the longest context that it starts with. --max-model-len and --max-num-seqs
+    together are a load: so many requests of that length at the same time.
 
-    Exit code: 0 something fits or may fit, 1 nothing does, 2 could not be decided.
+    Exit code: 0 something fits or may fit, 1 nothing does, 2 could not be decided (Unknown). If the facts about the model are assumed or
+    contradict each other, it is 0 although nothing fits, and nothing is offered.
     """
     from kvgate.cli.size.question import asked
     from kvgate.cli.size.report import chosen, csv_report, found_of, json_report, text_report
@@ -115,4 +117,5 @@ def size(
     verdicts = {candidate.verdict for candidate in candidates}
     if verdicts & {Verdict.FITS, Verdict.MAY_NOT_FIT}:
         sys.exit(Exit.FITS)
-    sys.exit(Exit.UNDECIDED if Verdict.UNKNOWN in verdicts else Exit.FINDINGS)
+    verdict = Verdict.UNKNOWN if Verdict.UNKNOWN in verdicts else Verdict.DOES_NOT_FIT
+    sys.exit(exit_of(verdict, is_refusal=verdict is not Verdict.UNKNOWN and any(each.is_refusal for each in candidates)))

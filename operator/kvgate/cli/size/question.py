@@ -8,10 +8,10 @@ from typing import Any, BinaryIO
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Workload
+from kvgate.budget import AUTO_MAX_MODEL_LEN, Accelerator, BudgetRequest, Guarantee, Workload
 from kvgate.catalogue.prices import BadPrices, Prices, list_prices, read_prices
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
-from kvgate.cli.workload_options import read_workload
+from kvgate.cli.workload_options import promise_of, read_workload
 from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.size import Question
@@ -67,10 +67,10 @@ def asked(
 def _with_guarantee(request: BudgetRequest, workload: Workload | None, named: str | None) -> BudgetRequest:
     """Choose what must fit. Without --max-model-len, the requests of the workload set it: they must be able to run."""
     settings = request.settings
-    usual = Guarantee.WORKLOAD if workload else Guarantee.FULL_CONTEXT if settings.max_num_seqs else Guarantee.STARTUP
-    guarantee = Guarantee(named) if named else usual
-    if guarantee is Guarantee.WORKLOAD and workload is None:
-        raise UnusableValue("guarantee Workload needs --prompt-tokens, --output-tokens")
+    stated = [name for name in ("max_model_len", "max_num_seqs") if getattr(settings, name) is not None]
+    guarantee = promise_of(named, workload, stated, needed=_NEEDED)
+    if guarantee is Guarantee.FULL_CONTEXT and settings.max_model_len == AUTO_MAX_MODEL_LEN:
+        guarantee = Guarantee.STARTUP  # nobody states the length that is promised
     if guarantee is Guarantee.FULL_CONTEXT and not settings.max_num_seqs:
         raise UnusableValue(
             "guarantee FullContext needs --max-num-seqs: that many requests of --max-model-len at the same time"

@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from kvgate.budget import Verdict
-from kvgate.cli.exits import Exit
+from kvgate.cli.exits import Exit, exit_of
 from kvgate.cli.help import Command
 from kvgate.cli.known_models import ModelOptions, models_of, with_model_options
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import is_terminal, progress_of, show, show_bytes, show_error
-from kvgate.cli.workload_options import with_workload
+from kvgate.cli.workload_options import BY_LOAD, with_workload
 from kvgate.vllm.values import UnusableValue
 
 _OUTPUTS = {
@@ -27,12 +26,6 @@ _OUTPUTS = {
 """Output → module and function that write it."""
 _SUFFIXES = {**{f".{name}": name for name in _OUTPUTS}, ".txt": "text", ".htm": "html"}
 """End of the name of a file → output."""
-_EXITS = {
-    Verdict.FITS: Exit.FITS,
-    Verdict.MAY_NOT_FIT: Exit.FITS,
-    Verdict.DOES_NOT_FIT: Exit.FINDINGS,
-    Verdict.UNKNOWN: Exit.UNDECIDED,
-}
 
 
 @click.command(cls=Command)
@@ -44,7 +37,7 @@ _EXITS = {
 )
 @click.option("--y", metavar="KNOB=VALUES", help="Default: max_num_seqs=1..256.")
 @click.option("--at", metavar="X,Y", help="Mark this point, and add it to the axes. Its verdict decides the exit code.")
-@with_workload(default="Workload if one is given, FullContext if max_num_seqs is set or swept, else Startup")
+@with_workload(default=f"{BY_LOAD}; an axis counts as its option")
 @click.option("-o", "--output", type=click.Choice(list(_OUTPUTS)), help="Default: from the name of --file, else text.")
 @with_model_options
 @click.option(
@@ -56,7 +49,8 @@ def sweep(output: str | None, file: Path | None, **values: Any) -> None:
     KNOB is vLLM's name of a setting: max_model_len, max_num_seqs, max_num_batched_tokens, gpu_memory_utilization,
     tensor_parallel_size, kv_cache_dtype, gpu … The output png needs the extra `plot`; svg and html need nothing.
 
-    Exit code: 0 drawn. With --at: 0 that point fits or may fit, 1 it does not fit, 2 it could not be decided.
+    Exit code: 0 drawn. With --at: 0 that point fits or may fit, 1 it does not fit, 2 it could not be decided (Unknown). If the facts about
+    the model are assumed or contradict each other, a point that does not fit is no 1 but 0.
     """
     from kvgate.cli.sweep.question import swept
     from kvgate.judge.what_if import UnknownFacts
@@ -85,4 +79,5 @@ def sweep(output: str | None, file: Path | None, **values: Any) -> None:
         raise click.UsageError("a png is not for a terminal; give --file")
     else:
         show_bytes(content)
-    sys.exit(_EXITS[result.chosen.verdict] if result.chosen else Exit.FITS)
+    point = result.chosen
+    sys.exit(exit_of(point.verdict, is_refusal=point.is_refusal) if point else Exit.FITS)

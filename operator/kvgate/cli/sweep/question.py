@@ -5,9 +5,9 @@ from typing import Any
 
 from kvgate.budget import plan
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
-from kvgate.cli.workload_options import chosen_guarantee, taken_workload
+from kvgate.cli.workload_options import promise_of, taken_workload
 from kvgate.judge.what_if import UnknownFacts, read_request
-from kvgate.planning.sweep import Sweep, guarantee_of, judge_pairs
+from kvgate.planning.sweep import Sweep, judge_pairs
 from kvgate.planning.sweep_axes import Axis, parse_axis, read_swept_value, with_value
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.given_settings import read_settings
@@ -31,7 +31,7 @@ def swept(
     values = dict(values)
     x_text, y_text, at, named = (values.pop(key, None) for key in ("x", "y", "at", "guarantee"))
     workload = taken_workload(values)
-    requested = chosen_guarantee(named, workload)
+    promise_of(named, workload, ())  # a workload that is missing is reported before anything else
     problems = ValueProblems(problem.worded(option_name) for problem in read_settings(values)[1].values())
     y = problems.read_or(_UNREAD, parse_axis, y_text or _SEQUENCES)
     # Without --x the values of max_model_len follow when the model is known.
@@ -49,7 +49,7 @@ def swept(
     if texts:
         (x, column), (y, row) = (with_value(axis, text) for axis, text in zip((x, y), texts, strict=True))
         point = column, row
-    guarantee = guarantee_of(values, x, y, requested)
+    guarantee = promise_of(named, workload, {*values, x.name, y.name})
     return judge_pairs(values, x, y, guarantee=guarantee, workload=workload, at=point, models=models, progress=progress)
 
 

@@ -59,11 +59,11 @@ def subtitle(swept: Sweep) -> str:
     settings, names = swept.request.settings, (swept.x.name, swept.y.name)
     workload = swept.request.workload
     parts = [
-        "guarantee Startup: one request of max_model_len"
+        "starts decides (guarantee Startup): one request of max_model_len, no load is promised"
         if swept.guarantee is Guarantee.STARTUP
-        else f"guarantee Workload: {workload.peak_concurrency} requests of {workload.request_tokens} tokens"
+        else f"holds decides (guarantee Workload): {workload.peak_concurrency} requests of {workload.request_tokens} tokens"
         if swept.guarantee is Guarantee.WORKLOAD and workload
-        else "guarantee FullContext: max_num_seqs requests of max_model_len"
+        else "holds decides (guarantee FullContext): max_num_seqs requests of max_model_len"
     ]
     fixed = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "kv_cache_dtype")
     for name in fixed:
@@ -93,8 +93,8 @@ def cell_lines(swept: Sweep, column: int, row: int) -> Iterator[str]:
     """Return the numbers of one cell, per GPU."""
     cell = swept.rows[row][column]
     yield f"{swept.x.name} {swept.x.labels[column]}, {swept.y.name} {swept.y.labels[row]}"
-    reason = cell.refusal or ("" if cell.demand_bytes is not None and cell.available is not None else cell.message)
-    yield f"{cell.verdict.value}: {reason}" if reason else cell.verdict.value
+    is_known = cell.demand_bytes is not None and cell.available is not None
+    yield f"{cell.verdict.value}: {cell.refusal or (cell.told if is_known else cell.message or cell.told)}"
     if cell.refusal:
         return
     if cell.demand_bytes is not None and cell.available is not None:
