@@ -280,7 +280,9 @@ def plan(request: BudgetRequest) -> Budget:
             kv_cache = replace(kv_cache, reach=replace(kv_cache.reach, max_model_len=longest))
         resolved = replace(resolved, max_model_len=kv_cache.reach.max_model_len)
         request = request.with_settings(max_model_len=resolved.max_model_len)
-        if request.guarantee is Guarantee.FULL_CONTEXT:  # nobody states the length that is promised: the start alone decides
+        if (
+            request.guarantee is Guarantee.FULL_CONTEXT
+        ):  # nobody states the length that is promised: the start alone decides
             request = replace(request, guarantee=Guarantee.STARTUP)
     return Budget(
         request=request,

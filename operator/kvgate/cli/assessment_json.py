@@ -1,13 +1,15 @@
 """An Assessment as JSON: the response object of the machine contract. What is not known is null."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-from kvgate.budget import PINNED_SAFETY_BYTES, Budget, Interval
+from kvgate.budget import PINNED_SAFETY_BYTES, Budget, CacheFigures, Interval, Verdict
 from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.host_settings import NO_HOST_SETTINGS, UNKNOWN_POD
 from kvgate.budget.pod_ledger import pod_ledger
-from kvgate.judge.assess import Answer, Assessment
+from kvgate.judge.assess import Answer, Assessment, Confidence
 from kvgate.judge.pinning import pinned_option
+from kvgate.judge.what_if import VERSION_ASSUMED
 from kvgate.rules.finding import Finding
 
 Json = dict[str, Any]
@@ -27,16 +29,41 @@ def to_json(identifier: object, assessment: Assessment, *, with_host: bool = Fal
         with_host |= budget.request.pod != UNKNOWN_POD or budget.request.settings.host != NO_HOST_SETTINGS
     return {
         "id": identifier,
-        "verdict": assessment.verdict.value,
-        "decides": assessment.decides,
-        "starts": _answer(assessment.starts),
-        "holds": _answer(assessment.holds),
-        "confidence": assessment.confidence.value,
+        **answers_json(assessment),
         "findings": [finding_json(finding) for finding in assessment.findings],
         "ledger": ledger_json(budget) if budget else None,
         "kv_cache": _kv_cache(budget) if budget else None,
         **({"host_memory": host_memory_json(pod_ledger(budget))} if budget and with_host else {}),
         "error": None,
+    }
+
+
+class Judged(Protocol):
+    """The two answers to a question, as an assessment and a point of a sweep have them."""
+
+    @property
+    def verdict(self) -> Verdict: ...
+    @property
+    def decides(self) -> str: ...
+    @property
+    def starts(self) -> Answer: ...
+    @property
+    def holds(self) -> Answer: ...
+    @property
+    def confidence(self) -> Confidence: ...
+    @property
+    def headroom_ratio(self) -> float | None: ...
+
+
+def answers_json(judged: Judged) -> Json:
+    """Return both answers, which of them decides, its verdict and its headroom, under the same names at every door."""
+    return {
+        "verdict": judged.verdict.value,
+        "decides": judged.decides,
+        "starts": _answer(judged.starts),
+        "holds": _answer(judged.holds),
+        "confidence": judged.confidence.value,
+        "headroom_ratio": judged.headroom_ratio,
     }
 
 
@@ -85,6 +112,95 @@ def ledger_json(budget: Budget) -> Json | None:
             for fact in line.facts
         },
         **({"calibration": {"starts": observed.starts, "same_setting": observed.is_same_setting}} if observed else {}),
+    }
+
+
+def terms_json(budget: Budget) -> Json:
+    """Return low, expected and high of every term of the ledger of the tightest stage, by its name without `_bytes`."""
+    ledger = budget.tightest.ledger if budget.tightest else None
+    if ledger is None:
+        return {}
+    host = {"host": _ends(ledger.host_bytes)} if ledger.host_bytes.high else {}
+    return {**{name: _ends(term) for name, term in ledger.terms}, **host}
+
+
+def engine_json(budget: Budget) -> Json:
+    """Return the settings as they are judged, under the keys of an engine in `kvgate check -o json`."""
+    request, parallel = budget.request, budget.request.settings.parallelism
+    return {
+        "model": request.shape.name,
+        "accelerator": request.accelerator.name,
+        "accelerators": [],
+        "judged_on": request.accelerator.name,
+        "needed": None,
+        "vllm_version": request.vllm_version,
+        "tensor_parallel_size": parallel.tensor,
+        "pipeline_parallel_size": parallel.pipeline,
+        "data_parallel_size": parallel.data,
+        "max_model_len": budget.resolved.max_model_len,
+        "max_num_seqs": budget.resolved.max_num_seqs,
+        "kv_cache_dtype": request.settings.kv_cache_dtype,
+    }
+
+
+def figures_json(figures: CacheFigures) -> Json:
+    """Return the figures of the KV cache under the keys of `kv_cache` in `kvgate check -o json`."""
+    return {
+        "tokens": figures.num_tokens,
+        "bytes": figures.kv_cache_bytes,
+        "requests": figures.max_concurrency,
+        "headroom_ratio": figures.headroom_ratio,
+        "headroom_bytes": figures.headroom_bytes,
+        "blocks": figures.num_blocks,
+    }
+
+
+def sources_json(budget: Budget) -> list[Json]:
+    """Return the sources of the facts about the model and its draft, as `provenance` in `kvgate check -o json` lists them."""
+    draft = budget.request.draft
+    shapes = {"model": budget.request.shape, **({"draft": draft.shape} if draft else {})}
+    return [
+        {
+            "fact": fact,
+            "source": origin.kind,
+            "place": origin.place,
+            "is_file": origin.kind in ("lock file", "given"),
+            "detail": ", ".join(each.difference for each in origin.differences),
+        }
+        for fact, shape in shapes.items()
+        if (origin := shape.origin) is not None
+    ]
+
+
+def assumed_json(budget: Budget, findings: Sequence[Finding]) -> list[Json]:
+    """Return the facts that nobody stated, as `assumed` in `kvgate check -o json` lists them."""
+    shape, request = budget.request.shape, budget.request
+    released = [each.message for each in findings if each.rule == VERSION_ASSUMED]
+    of_model = [f"assumed from {shape.assumed.words}"] if shape.assumed else []
+    return [
+        *({"fact": "model", "value": shape.name, "why": why} for why in of_model),
+        *({"fact": "vllm_version", "value": request.vllm_version, "why": why} for why in released),
+    ]
+
+
+def document_json(assessment: Assessment) -> Json:
+    """Return the response with the keys of a document in `kvgate check -o json`, and every term of the ledger as an interval.
+
+    The answer to a line of --requests leaves them out, because a million of them would be large and slow.
+    """
+    answered, budget = to_json(None, assessment), assessment.budget
+    ledger, kv_cache = answered["ledger"], answered["kv_cache"]
+    if budget is not None and ledger is not None:
+        ledger = {**ledger, "terms": terms_json(budget)}
+    return {
+        **answered,
+        "engine": engine_json(budget) if budget else None,
+        "guarantee": assessment.guarantee.value,
+        "ledger": ledger,
+        "kv_cache": {**(kv_cache or {}), **figures_json(assessment.figures)},
+        "host": host_memory_json(pod_ledger(budget)) if budget and budget.stages else None,
+        "assumed": assumed_json(budget, assessment.findings) if budget else [],
+        "provenance": sources_json(budget) if budget else [],
     }
 
 

@@ -138,7 +138,11 @@ def _length_text(budget: Budget) -> str:
     longest, length = budget.longest_of_auto, budget.resolved.max_model_len
     if longest is None:
         return ""
-    lost = f" of the model's {longest} tokens, {longest - length} fewer" if length < longest else " tokens, all of the model's"
+    lost = (
+        f" of the model's {longest} tokens, {longest - length} fewer"
+        if length < longest
+        else " tokens, all of the model's"
+    )
     return f"max_model_len auto is {length}{lost}"
 
 

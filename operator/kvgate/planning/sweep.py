@@ -34,6 +34,8 @@ class Cell(Struct, frozen=True, kw_only=True):
     decides: Literal["starts", "holds"]
     starts: Answer
     holds: Answer
+    headroom_ratio: float | None
+    """That of the answer that decides."""
     confidence: Confidence
     is_refusal: bool
     told: str
@@ -152,6 +154,7 @@ def _cell(request: BudgetRequest, findings: tuple[Finding, ...]) -> Cell:
         decides=assessment.decides,
         starts=assessment.starts,
         holds=assessment.holds,
+        headroom_ratio=assessment.headroom_ratio,
         confidence=assessment.confidence,
         is_refusal=assessment.is_refusal,
         told=verdict_text(assessment.verdict, budget),
@@ -185,4 +188,3 @@ def _largest(request: BudgetRequest, y: Axis, verdicts: tuple[Verdict, ...], *, 
         at_least=at_least,
         guess=guess,
     )
-

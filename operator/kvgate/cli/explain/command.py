@@ -66,9 +66,7 @@ _OF_ENGINES = ("gpu", "vllm_version", "model_config")
     type=GIVEN_FILE,
     help="With FILE[#NAME]: read this file instead of the nearest .kvgate.yaml.",
 )
-@with_workload(
-    default=f"{BY_LOAD}; with FILE[#NAME] that of an InferenceDeployment, and Startup for others"
-)
+@with_workload(default=f"{BY_LOAD}; with FILE[#NAME] that of an InferenceDeployment, and Startup for others")
 @CALIBRATION_OPTION
 @with_model_options
 @click.option(

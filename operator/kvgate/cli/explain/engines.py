@@ -3,11 +3,15 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kvgate.cli.assessment_json import to_json
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from kvgate.cli.assessment_json import document_json
 from kvgate.cli.check.command import report_or_exit
 from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.exits import Exit
 from kvgate.cli.explain.report import added_views, ledger_lines, view_lines
+from kvgate.cli.reports.json_report import document_record
 from kvgate.cli.reports.report import Item
 from kvgate.cli.reports.text import finding_lines
 from kvgate.cli.reports.wording import outcome, rests_on, verdict_line
@@ -72,26 +76,16 @@ def _lines(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> I
 
 
 def _json(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> dict[str, object]:
-    """Return the response object of one engine, with its place and name; verdict and findings are those of the manifest."""
-    answered = to_json(None, item.assessment) if item.assessment else {}
-    budget = item.assessment.budget if item.assessment else None
+    """Return the record of `kvgate check` for one engine, and the keys of a response beside it; findings are those of the manifest."""
+    budget, rendered = (item.assessment.budget, item.assessment.effective) if item.assessment else (None, None)
+    answered = document_json(replace(item.assessment, budget=rendered)) if item.assessment else {}
+    record = to_builtins(document_record(item))
+    both = {name: {**(record[name] or {}), **(answered.get(name) or {})} or None for name in ("ledger", "kv_cache")}
     return {
-        "file": item.file,
-        "line": item.line,
-        "namespace": item.namespace,
         **answered,
+        **record,
+        **both,
         "id": item.name,
-        "verdict": item.verdict,
-        "findings": [
-            {
-                "rule": placed.rule,
-                "severity": placed.finding.severity.value,
-                "line": placed.line,
-                "path": placed.path,
-                "message": placed.finding.message,
-                "remediation": placed.finding.remediation,
-            }
-            for placed in item.findings
-        ],
+        "headroom_ratio": item.assessment.headroom_ratio if item.assessment else None,
         **added_views(budget, why=why, lengths=lengths),
     }

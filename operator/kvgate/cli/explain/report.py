@@ -9,7 +9,7 @@ from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB, format_gib
-from kvgate.cli.assessment_json import to_json
+from kvgate.cli.assessment_json import document_json
 from kvgate.cli.terminal import Line, Styled, folded, text_of, width_of_terminal
 from kvgate.judge.assess import Assessment, is_about_bytes
 from kvgate.judge.summary import alternatives_text, correction_text, verdict_text
@@ -60,7 +60,7 @@ def answer(assessment: Assessment, output: str, *, why: str | None, lengths: tup
         report = () if has_views else _report(assessment)
         lines = (*report, *view_lines(assessment.budget, why=why, lengths=lengths))
         return text_of(folded(lines, width_of_terminal()))
-    answered = {**to_json(None, assessment), **added_views(assessment.budget, why=why, lengths=lengths)}
+    answered = {**document_json(assessment), **added_views(assessment.budget, why=why, lengths=lengths)}
     return inert_json(answered, indent=2 if output == "json" else None)
 
 

@@ -118,4 +118,6 @@ def size(
     if verdicts & {Verdict.FITS, Verdict.MAY_NOT_FIT}:
         sys.exit(Exit.FITS)
     verdict = Verdict.UNKNOWN if Verdict.UNKNOWN in verdicts else Verdict.DOES_NOT_FIT
-    sys.exit(exit_of(verdict, is_refusal=verdict is not Verdict.UNKNOWN and any(each.is_refusal for each in candidates)))
+    sys.exit(
+        exit_of(verdict, is_refusal=verdict is not Verdict.UNKNOWN and any(each.is_refusal for each in candidates))
+    )

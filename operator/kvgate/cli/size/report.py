@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from math import floor
 
 from msgspec import Struct, structs
 
@@ -11,9 +12,10 @@ from kvgate import catalogue
 from kvgate.budget import AUTO_MAX_MODEL_LEN, Capacity, Guarantee, Interval, Verdict
 from kvgate.budget.units import GIB
 from kvgate.catalogue.prices import Prices
-from kvgate.cli.assessment_json import Json, finding_json
+from kvgate.cli.assessment_json import Json, answers_json, finding_json
 from kvgate.cli.terminal import Line, Styled, folded, table, text_of, width_of_terminal
 from kvgate.judge.pinning import pinned_option
+from kvgate.judge.summary import verdict_text
 from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
 from kvgate.planning.engine_load import decode_bounds, requests_held
 from kvgate.planning.hints import HOST_MEMORY, cheaper_perhaps, hints
@@ -105,6 +107,7 @@ def text_report(found: Found, costs: Prices, *, choose: int | None) -> str:
             word += " per request"
         word = f"Row {choose}" if choose else word
         lines += ["", f"{word}: {best.num_gpus} × {best.accelerator.name}: {replicas}{_flags(best)}"]
+        lines.append(f"  {best.verdict.value}: {verdict_text(best.verdict, best.budget)}")
     lines += (f"  {hint}" for hint in hints(question, candidates))
     if any(c.verdict is Verdict.DOES_NOT_FIT for c in explained):
         lines.append(f"  {HOST_MEMORY}")
@@ -197,7 +200,7 @@ def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[
         length = "auto"
     pinned = ", capacity Pinned" if request.capacity is Capacity.PINNED else ""
     yield f"{request.shape.name}, vLLM {request.vllm_version}, max_model_len {length}{pinned}"
-    guarantee = f"guarantee {request.guarantee.value}:"
+    guarantee = f"{candidate.assessment.decides} decides (guarantee {request.guarantee.value}):"
     if request.guarantee is Guarantee.WORKLOAD and workload:
         shared = f" ({workload.shared_prefix_tokens} of them shared)" if workload.shared_prefix_tokens else ""
         tokens = f"requests of {workload.prompt_tokens} + {workload.output_tokens} tokens{shared} at the same time"
@@ -209,7 +212,8 @@ def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[
     elif request.guarantee is Guarantee.FULL_CONTEXT:
         yield f"{guarantee} {question.concurrency} requests of max_model_len at the same time"
     else:
-        yield f"{guarantee} one request of max_model_len; an engine holds FULL REQUESTS of them, and starts with up to LONGEST tokens"
+        yield f"{guarantee} one request of max_model_len, no load is promised"
+        yield "an engine holds FULL REQUESTS of them, and starts with up to LONGEST tokens"
     yield f"prices in {costs.currency}: {costs.remark}"
     for finding in question.findings:
         if finding.severity is not Severity.INFO:
@@ -217,13 +221,11 @@ def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[
 
 
 def rows_of(found: Found) -> list[Candidate]:
-    """Choose the cheapest candidates that fit, and those that may fit for less; for Startup, all that start with some length."""
+    """Choose the cheapest candidates that fit, and those that may fit for less; for Startup, all that may start. None that does not fit."""
     candidates = found.candidates
     works = [c for c in candidates if c.verdict in _SHOWN]
-    if found.every:
+    if found.every or found.question.request.guarantee is Guarantee.STARTUP:
         return works
-    if found.question.request.guarantee is Guarantee.STARTUP:
-        return works + [c for c in candidates if c not in works and c.longest and not c.is_refused]
     fits = [c for c in works if c.verdict is Verdict.FITS][:_ROWS]
     return fits + (cheaper_perhaps(fits[0], works) if fits else works)[:_ROWS]
 
@@ -237,7 +239,7 @@ def _table(candidates: Sequence[Candidate]) -> Iterator[Line]:
         stages = f" pp{parallelism.pipeline}" if parallelism.pipeline > 1 else ""
         headroom = "-"
         if budget.headroom is not None and budget.headroom_shares is not None:
-            share = round(float(budget.headroom_shares[1]) * 100)
+            share = floor(budget.headroom_shares[1] * 100)
             headroom = f"{budget.headroom.expected / GIB:.2f} GiB {share:>4} %"
         rows.append((
             str(number),
@@ -313,7 +315,7 @@ def csv_report(found: Found) -> str:
     for candidate in found.candidates:
         row: Json = {}
         for key, value in _candidate(found.question, candidate).items():
-            if key == "decode_bounds":
+            if key in ("decode_bounds", "starts", "holds"):
                 continue
             row |= {f"{key}_{end}": value and value[end] for end in _ENDS} if key in _INTERVALS else {key: value}
         rows.append(row)
@@ -331,6 +333,7 @@ def _candidate(question: Question, candidate: Candidate) -> Json:
     bounds = decode_bounds(candidate, held) if candidate.verdict in _SHOWN else ()
     return {
         "accelerator": candidate.accelerator.name,
+        **answers_json(candidate.assessment),
         "verdict": candidate.verdict.value,
         "reason": why_not(candidate),
         "num_gpus": candidate.num_gpus,

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvgate.budget import Capacity, Guarantee, Verdict
 from kvgate.budget.units import GIB, format_gib
-from kvgate.cli.assessment_json import finding_json
+from kvgate.cli.assessment_json import answers_json, finding_json
 from kvgate.cli.terminal import Line, Styled, text_of, width_of_terminal
 from kvgate.planning.sweep import Cell, Sweep
 from kvgate.planning.sweep_axes import label
@@ -218,7 +218,7 @@ def json_report(swept: Sweep) -> str:
         "cells": [
             [
                 {
-                    "verdict": cell.verdict,
+                    **answers_json(cell),
                     "refusal": cell.refusal or None,
                     "demand_bytes": cell.demand_bytes,
                     "available_kv_cache_bytes": {end: getattr(cell.available, end) for end in _ENDS}
