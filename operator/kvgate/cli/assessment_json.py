@@ -51,19 +51,16 @@ class Judged(Protocol):
     def holds(self) -> Answer: ...
     @property
     def confidence(self) -> Confidence: ...
-    @property
-    def headroom_ratio(self) -> float | None: ...
 
 
 def answers_json(judged: Judged) -> Json:
-    """Return both answers, which of them decides, its verdict and its headroom, under the same names at every door."""
+    """Return both answers, which of them decides, and its verdict, under the same names at every door."""
     return {
         "verdict": judged.verdict.value,
         "decides": judged.decides,
         "starts": _answer(judged.starts),
         "holds": _answer(judged.holds),
         "confidence": judged.confidence.value,
-        "headroom_ratio": judged.headroom_ratio,
     }
 
 

@@ -159,11 +159,6 @@ class Assessment(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def headroom_ratio(self) -> float | None:
-        """The headroom of the answer that decides."""
-        return self.budget.figures.headroom_ratio if self.budget else None
-
-    @property
     def figures(self) -> CacheFigures:
         """CacheFigures of the KV cache that is rendered; none where facts are missing."""
         return self.effective.figures if self.effective else NO_FIGURES

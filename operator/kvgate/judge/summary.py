@@ -127,8 +127,9 @@ def verdict_text(verdict: Verdict, budget: Budget | None) -> str:
         others.append("not for lack of GPU memory")
     elif judged.startswith(_NOT_HELD):
         others.append(_STARTS[budget.starts])
-    is_without_load = not demanded(budget) and verdict is not Verdict.UNKNOWN
-    holds = "holds " if is_without_load and budget.kv_cache and budget.kv_cache.groups else ""
+    keeps_some = budget.kv_cache is not None and bool(budget.kv_cache.groups)
+    is_without_load = not demanded(budget) and verdict is not Verdict.UNKNOWN and keeps_some
+    holds = "holds " if is_without_load else ""
     promise = "no load is promised" if is_without_load and verdict is not Verdict.DOES_NOT_FIT else ""
     return "; ".join(filter(None, (judged, *others, _length_text(budget), f"{holds}{figures}", promise)))
 

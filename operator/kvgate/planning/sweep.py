@@ -154,7 +154,7 @@ def _cell(request: BudgetRequest, findings: tuple[Finding, ...]) -> Cell:
         decides=assessment.decides,
         starts=assessment.starts,
         holds=assessment.holds,
-        headroom_ratio=assessment.headroom_ratio,
+        headroom_ratio=budget.figures.headroom_ratio if budget else None,
         confidence=assessment.confidence,
         is_refusal=assessment.is_refusal,
         told=verdict_text(assessment.verdict, budget),

@@ -102,4 +102,6 @@ def test_a_sweep_over_a_workload_says_so_and_counts_its_blocks() -> None:
     assert answer["guarantee"] == "Workload"
     # 157 blocks of 16 tokens hold a request, and 36 layers × 2 × 8 heads × 128 × 2 bytes a token
     assert {cell["demand_bytes"] for row in answer["cells"] for cell in row} == {4 * 157 * 16 * 147_456}
-    assert "guarantee Workload: 4 requests of 2500 tokens" in invoked(*command[:-2], *OF_A_WORKLOAD).stdout
+    assert (
+        "holds decides (guarantee Workload): 4 requests of 2500 tokens" in invoked(*command[:-2], *OF_A_WORKLOAD).stdout
+    )

@@ -229,7 +229,10 @@ def test_a_verdict_says_what_was_judged_and_how_much_is_left(
     workload = new_workload(values.pop("concurrency", 1), 6000, 500)
     found = judge(new_request(shape=catalogue_shape("Qwen/Qwen3-8B"), workload=workload, **values))
     size = "9.00 GiB of KV cache per GPU" if "data" in asked else "9.00 GiB of KV cache"
-    assert verdict_text(found.verdict, found.budget) == f"{judged}; {requests}, {size} ({left})"
+    figures = f"{requests}, {size} ({left})"
+    told = {"starts": f"starts; holds {figures}; no load is promised", "does not": f"{judged}; starts; {figures}"}
+    of_kind = next((text for start, text in told.items() if judged.startswith(start)), f"{judged}; {figures}")
+    assert verdict_text(found.verdict, found.budget) == of_kind
 
 
 def test_the_figures_are_the_interval_where_it_decides_and_the_most_where_nothing_fits() -> None:
@@ -237,13 +240,14 @@ def test_the_figures_are_the_interval_where_it_decides_and_the_most_where_nothin
     pool = tight.usable_blocks
     assert pool is not None
     may = plan(tight.request.with_settings(max_model_len=(pool.low + pool.high) // 2 * 16))
-    assert verdict_text(may.verdict, may).startswith("may not start; 0.")
+    assert verdict_text(may.verdict, may).startswith("may not start; holds 0.")
     assert re.search(
         r" to 1\.\d requests of .* GiB of KV cache \(headroom -\d+ % to \d+ %\)", verdict_text(may.verdict, may)
     )
     none = plan(tight.request.with_settings(max_model_len=(pool.high + 100) * 16))
     assert re.fullmatch(
-        r"does not start; at most 0\.\d requests .* \(expected to lack 0\.\d\d GiB\)", verdict_text(none.verdict, none)
+        r"does not start; holds at most 0\.\d requests .* \(expected to lack 0\.\d\d GiB\)",
+        verdict_text(none.verdict, none),
     )
 
 

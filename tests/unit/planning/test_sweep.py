@@ -7,8 +7,8 @@ import pytest
 
 from kvgate.budget.interval import Interval, Verdict
 from kvgate.budget.request import Guarantee
-from kvgate.judge.what_if import UnknownFacts, assess_request
-from kvgate.planning.sweep import guarantee_of, judge_pairs
+from kvgate.judge.what_if import UnknownFacts
+from kvgate.planning.sweep import judge_pairs
 from kvgate.planning.sweep_axes import MAX_VALUES, parse_axis, with_value
 from kvgate.vllm.settings import SWEPT
 from kvgate.vllm.values import UnusableValue
@@ -88,37 +88,6 @@ def test_a_share_is_swept_with_all_its_digits() -> None:
 def test_every_setting_but_objects_is_a_knob() -> None:
     assert {"max_model_len", "gpu", "model", "block_size", "mamba_ssm_cache_dtype"} <= SWEPT.keys()
     assert not {"model_config", "speculative_config"} & SWEPT.keys()
-
-
-def test_full_context_is_asked_where_sequences_are_part_of_the_question() -> None:
-    lengths, sequences, sizes = map(parse_axis, ("max_model_len=1,2", "max_num_seqs=1,2", "tensor_parallel_size=1,2"))
-    assert guarantee_of({}, lengths, sequences, None) is Guarantee.FULL_CONTEXT
-    assert guarantee_of({"max_num_seqs": "8"}, lengths, sizes, None) is Guarantee.FULL_CONTEXT
-    assert guarantee_of({}, lengths, sizes, None) is Guarantee.STARTUP
-    assert guarantee_of({}, lengths, sequences, Guarantee.STARTUP) is Guarantee.STARTUP
-
-
-@pytest.mark.parametrize(
-    ("x", "y"),
-    [
-        ("max_model_len=4096,16384,65536", "max_num_seqs=1,8,64"),
-        ("gpu=L4,H100-SXM-80GB", "kv_cache_dtype=auto,fp8,nonsense"),
-        ("tensor_parallel_size=1,2,3", "gpu_memory_utilization=0.5,0.92"),
-        ("max_num_batched_tokens=2048,16384", "enforce_eager=false,true"),
-        ("max_model_len=4096", "dtype=bfloat16,float32"),
-    ],
-)
-def test_every_cell_is_what_the_engine_answers_to_its_pair(x: str, y: str) -> None:
-    """Asked one by one, as `kvgate explain` would be."""
-    values = {**QWEN, "max_num_seqs": 4} if "max_num_seqs" not in y else QWEN
-    result = judge_pairs(values, parse_axis(x), parse_axis(y), guarantee=Guarantee.FULL_CONTEXT)
-    for row, second in zip(result.rows, result.y.values, strict=True):
-        for cell, first in zip(row, result.x.values, strict=True):
-            pair = {result.x.name: first, result.y.name: second}
-            answer = assess_request({**values, **pair}, guarantee=Guarantee.FULL_CONTEXT)
-            assert cell.verdict is answer.verdict
-            if answer.budget and answer.budget.demand_bytes is not None:
-                assert cell.demand_bytes == answer.budget.demand_bytes
 
 
 def test_the_numbers_of_a_cell_make_its_verdict() -> None:

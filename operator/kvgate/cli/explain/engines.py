@@ -86,6 +86,5 @@ def _json(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> di
         **record,
         **both,
         "id": item.name,
-        "headroom_ratio": item.assessment.headroom_ratio if item.assessment else None,
         **added_views(budget, why=why, lengths=lengths),
     }

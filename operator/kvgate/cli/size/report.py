@@ -335,6 +335,7 @@ def _candidate(question: Question, candidate: Candidate) -> Json:
         "accelerator": candidate.accelerator.name,
         **answers_json(candidate.assessment),
         "verdict": candidate.verdict.value,
+        "headroom_ratio": budget.figures.headroom_ratio,
         "reason": why_not(candidate),
         "num_gpus": candidate.num_gpus,
         "replicas": candidate.replicas,

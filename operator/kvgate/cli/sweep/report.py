@@ -219,6 +219,7 @@ def json_report(swept: Sweep) -> str:
             [
                 {
                     **answers_json(cell),
+                    "headroom_ratio": cell.headroom_ratio,
                     "refusal": cell.refusal or None,
                     "demand_bytes": cell.demand_bytes,
                     "available_kv_cache_bytes": {end: getattr(cell.available, end) for end in _ENDS}

@@ -88,7 +88,8 @@ def test_a_guarantee_that_may_be_held_is_a_warning_and_one_that_is_not_an_error(
         assert [f["severity"] for f in found] == ([severity] if severity else [])
         assert exit_code == code
     assert found[0]["message"].startswith(
-        "require.guarantee of .kvgate.yaml is FullContext, and the engine does not hold full context (8 requests of 8192 tokens); at most "
+        "require.guarantee of .kvgate.yaml is FullContext, and the engine does not hold full context "
+        "(8 requests of 8192 tokens); starts; at most "
     )
 
 

