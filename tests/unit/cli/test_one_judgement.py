@@ -1,15 +1,14 @@
 """The same question gets the same answer from explain, size, sweep, a line of --requests and an InferenceDeployment."""
 
+import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvgate.budget import Verdict
-from kvgate.cli.assessment_json import engine_json
 from kvgate.cli.explain.requests import answers
 from kvgate.cli.reports.records import CacheRecord, DocumentRecord, EngineRecord
-from kvgate.judge.what_if import assess_request
 from support.command_line import invoked
 
 QWEN, LLAMA, ASSUMED = "Qwen/Qwen3-8B", "meta-llama/Llama-3.1-8B-Instruct", "my-org/Llama-3.3-70B-Instruct"
@@ -79,8 +78,6 @@ def by_line(model: str, gpu: str, values: dict[str, Any]) -> dict[str, Any]:
     line = {"model": model, "gpu": gpu, "vllm_version": "0.19.1", **settings, **({"workload": load} if load else {})}
     if not load and "guarantee" not in line:
         line["guarantee"] = "FullContext"
-    import io
-
     (answer,) = answers(io.BytesIO(json.dumps(line).encode()))
     found: dict[str, Any] = json.loads(answer)
     return found
@@ -133,8 +130,6 @@ def test_auto_says_its_length_and_what_is_lost_and_the_start_alone_decides() -> 
 
 
 def test_a_line_of_requests_promises_by_its_own_keys_only() -> None:
-    import io
-
     asked = {"model": QWEN, "gpu": L40S, "max_model_len": 32768, "max_num_seqs": 16, "vllm_version": "0.19.1"}
     wrong: dict[str, dict[str, Any]] = {
         "guarantee is 'Full'; write Startup, Workload, FullContext": {"guarantee": "Full"},
@@ -224,13 +219,9 @@ def test_the_answer_for_flags_and_for_a_file_has_the_keys_of_check() -> None:
     for name in ("weights", "peak_activation", "non_torch", "cuda_graph"):
         assert terms[name]["expected"] == explained["ledger"][f"{name}_bytes"]
         assert terms[name]["low"] <= terms[name]["expected"] <= terms[name]["high"]
-    budget = assess_request({"model": QWEN, "gpu": L40S}).budget
-    assert budget is not None
-    assert engine_json(budget)["judged_on"] == L40S
-    assert assess_request({"model": QWEN, "gpu": L40S}).verdict is Verdict.FITS
 
 
-def test_the_answer_for_a_file_is_the_record_of_check_with_the_ledger(tmp_path: Any) -> None:
+def test_the_answer_for_a_file_is_the_record_of_check_with_the_ledger(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     head = {"apiVersion": "kvgate.io/v1alpha1", "kind": "InferenceDeployment", "metadata": {"name": "a"}}
     spec = {
