@@ -9,8 +9,8 @@ from kvgate.budget.host_settings import NO_HOST_SETTINGS, UNKNOWN_POD
 from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.judge.assess import Answer, Assessment, Confidence
 from kvgate.judge.pinning import pinned_option
-from kvgate.judge.what_if import VERSION_ASSUMED
 from kvgate.rules.finding import Finding
+from kvgate.statement.what_if import VERSION_ASSUMED
 
 Json = dict[str, Any]
 
