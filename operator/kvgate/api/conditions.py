@@ -37,6 +37,8 @@ class ConditionType(StrEnum):
     """The reported capacity differs from the prediction by more than 5 %."""
     PREDICTION_OUTDATED = "PredictionOutdated"
     """The spec would be judged otherwise today than when it was admitted; the verdict of the admission stands."""
+    SCALED_BELOW_WORKLOAD = "ScaledBelowWorkload"
+    """Fewer replicas run than the verdict was given for, and their larger share of the workload is not surely held."""
 
 
 class Reason(StrEnum):
@@ -184,6 +186,10 @@ class Reason(StrEnum):
     """Today another size of the KV cache would be predicted, with the same verdict."""
     AS_ADMITTED = "AsAdmitted"
     """Today's prediction is the one that was admitted, within 1 % or a block."""
+    SHARE_TOO_LARGE = "ShareTooLarge"
+    """After scaling down each engine has a larger share of the workload than was judged, and may not hold it."""
+    SHARE_HELD = "ShareHeld"
+    """Each engine holds its share of the workload with the replicas that there are now."""
     NOT_OBSERVED = "NotObserved"
     """No pod of the current spec has reported yet, or there is no prediction to compare with."""
 

@@ -50,6 +50,24 @@ class Effective(Recorded):
     """Blocks that are pinned, in releases that take no bytes."""
 
 
+class EffectiveStatus(Effective):
+    """The same, with what kvgate chose."""
+
+    # The record of an admission has no such field: it follows from the spec, and an older CRD would drop a part of what is signed.
+
+    chosen: Annotated[tuple[str, ...], Field(max_length=8)] | None = None
+    """Names of the values that the spec leaves out and that kvgate chose, such as maxNumSeqs; absent where there are none."""
+
+
+class WorkloadShare(Recorded):
+    """Share of one engine in the workload."""
+
+    engines: int
+    """Number of engines that share the workload: data-parallel ranks of all replicas."""
+    requests: int
+    """Requests that run on each of them at the same time, rounded up."""
+
+
 class Bytes(Recorded):
     """A prediction in bytes, as an interval."""
 
@@ -260,9 +278,11 @@ class InferenceDeploymentStatus(Recorded):
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
     })] | None = None  # fmt: skip
     """Conditions: Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled, Drifted, Observed, PredictionDrift, PredictionOutdated,
-    ModelResolved."""
-    effective: Effective | None = None
+    ModelResolved, ScaledBelowWorkload."""
+    effective: EffectiveStatus | None = None
     """The values that the pods are rendered from."""
+    workload_share: WorkloadShare | None = None
+    """Part of spec.workload that each engine was judged with; absent where another guarantee was judged."""
     budget: BudgetStatus | None = None
     """Memory of the GPU and the demand."""
     calibration_revision: int | None = None

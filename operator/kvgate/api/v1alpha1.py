@@ -208,7 +208,7 @@ class Vllm(ApiModel):
 
 
 class Workload(ApiModel):
-    """Load that the deployment serves at its peak."""
+    """Load that all replicas serve together at their peak. Each data-parallel rank of each replica takes an equal share, rounded up."""
 
     cel_rules: ClassVar = (
         CelRule(
@@ -220,7 +220,7 @@ class Workload(ApiModel):
     )
 
     peak_concurrency: Count
-    """Requests that run at the same time."""
+    """Requests that run at the same time, on all replicas together."""
     prompt_tokens: Tokens
     """Tokens of the prompt of one request."""
     output_tokens: Tokens
@@ -294,13 +294,18 @@ class InferenceDeploymentSpec(ApiModel):
     vllm: Vllm = Vllm.model_construct()
     """Settings of vLLM."""
     workload: Workload | None = None
-    """Load that the deployment serves at its peak; the guarantee Workload needs it."""
+    """Load that all replicas serve together at their peak; the guarantee Workload needs it."""
     admission: Admission = Admission.model_construct()
     """Reaction of kvgate to a deployment that does not fit."""
     replicas: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 1
-    """Number of engines that run side by side. Each of them has the whole budget to itself."""
+    """Number of engines that run side by side. Each of them has the whole budget to itself, and its share of the workload."""
     template: Template = Template.model_construct()
     """Part of the pod template that is yours to choose; kvgate renders everything else."""
+
+    @property
+    def num_engines(self) -> int:
+        """Engines that share the workload: data-parallel ranks of all replicas; without replicas, those of one."""
+        return max(1, self.replicas) * self.vllm.data_parallel_size
 
 
 class InferenceDeployment(ApiModel):

@@ -46,10 +46,32 @@ class Workload(Struct, frozen=True, kw_only=True):
     output_tokens: int
     shared_prefix_tokens: int = 0
     """Prompt tokens that all requests share, and which prefix caching keeps once."""
+    engines: int = 1
+    """Engines that share the load."""
+    whole_concurrency: int | None = None
+    """Requests of all engines together; None: there is one engine, or nobody knows how many there are."""
 
     @property
     def request_tokens(self) -> int:
         return self.prompt_tokens + self.output_tokens
+
+    def shared_among(self, engines: int) -> "Workload":
+        """Return the share of one of several equal engines, rounded up; a number below 1 counts as 1."""
+        if engines <= 1:
+            return self
+        share = -(-self.peak_concurrency // engines)
+        return replace(self, peak_concurrency=share, engines=engines, whole_concurrency=self.peak_concurrency)
+
+    def __str__(self) -> str:
+        """`8 requests of 2500 tokens`, or `32 of 64 requests of 6500 tokens on each of 2 engines`."""
+        text = f"{self.requests_text} of {self.request_tokens} tokens"
+        return text if self.whole_concurrency is None else f"{text} on each of {self.engines} engines"
+
+    @property
+    def requests_text(self) -> str:
+        """`8 requests`, or `32 of 64 requests` where several engines share them."""
+        whole = "" if self.whole_concurrency is None else f" of {self.whole_concurrency}"
+        return f"{self.peak_concurrency}{whole} requests"
 
 
 WITHOUT_WEIGHTS = frozenset({"ngram", "ngram_gpu", "suffix"})

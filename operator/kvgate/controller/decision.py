@@ -65,6 +65,16 @@ class Situation(Struct, frozen=True, kw_only=True):
         return self.standing.is_of(self.owner, generation, config_digest(self.config))
 
     @property
+    def judged_owner(self) -> InferenceDeployment | InvalidDocument:
+        """The object to judge. A verdict that stands was given for the replicas of its admission, and scaling changes nothing in it."""
+        admitted = self.standing.owner if self.standing and self.stands else None
+        if admitted is None or isinstance(self.owner, InvalidDocument):
+            return self.owner
+        return self.owner.model_copy(
+            update={"spec": self.owner.spec.model_copy(update={"replicas": admitted.spec.replicas})}
+        )
+
+    @property
     def calibration_revision(self) -> int | None:
         """Revision of the observed starts at the admission of this spec; None where the newest may be used.
 

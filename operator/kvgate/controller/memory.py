@@ -154,14 +154,15 @@ class Memory:
 
         A verdict that stands is judged a second time, with the newest starts, only where these say something about such an engine.
         """
-        if not isinstance(situation.owner, InferenceDeployment):
+        owner = situation.judged_owner
+        if not isinstance(owner, InferenceDeployment):
             return None
         if (known := self.judged(key, situation)) is not None:
             return known
         basis, (then, newest) = self._basis(situation), self._calibrations(key, situation)
-        judged = await self._judge(situation.owner, situation.config, then, situation.models)
+        judged = await self._judge(owner, situation.config, then, situation.models)
         if not _is_alike(judged, then, newest):
-            today = await self._judge(situation.owner, situation.config, newest, situation.models)
+            today = await self._judge(owner, situation.config, newest, situation.models)
             judged = replace(judged, newest=today)
         self._judged[key] = _Judgement(basis=basis, then=then, newest=newest, judged=judged)
         return judged

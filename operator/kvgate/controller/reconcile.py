@@ -285,6 +285,7 @@ _REPORTED = {
     ConditionType.DRIFTED: "Apply",
     ConditionType.PREDICTION_DRIFT: "Observe",
     ConditionType.PREDICTION_OUTDATED: "Assess",
+    ConditionType.SCALED_BELOW_WORKLOAD: "Assess",
 }
 """Conditions whose changes become events, each with kvgate's action; the others change with every pod."""
 

@@ -381,6 +381,12 @@ def is_about_bytes(judged: Assessment) -> bool:
     )
 
 
+def chosen_settings(spec: InferenceDeploymentSpec, effective: Effective) -> tuple[str, ...]:
+    """Return vLLM's names of the settings that the spec leaves out and that kvgate chose for it."""
+    is_chosen = spec.vllm.max_num_seqs is None and effective.max_num_seqs is not None
+    return ("max_num_seqs",) if is_chosen else ()
+
+
 def host_ledger_of(statement: EngineStatement, vendor: str) -> HostLedger | None:
     """Return the host's ledger of a pod as its settings alone state it, so that no prediction about a model moves a rendered pod.
 

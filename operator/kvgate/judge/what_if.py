@@ -51,7 +51,8 @@ def assess_request(
         is_refused = any(each.rule in REFUSED_VALUES and each.severity is Severity.ERROR for each in findings)
         verdict = Verdict.DOES_NOT_FIT if is_refused or error_rules(of_pod) else Verdict.UNKNOWN
         return Assessment(verdict=verdict, guarantee=guarantee, findings=(*findings, *of_pod))
-    return assess.judge(replace(request, calibration=calibration), extra=findings, naming=naming)
+    share = workload.shared_among(request.settings.parallelism.data) if workload else None
+    return assess.judge(replace(request, workload=share, calibration=calibration), extra=findings, naming=naming)
 
 
 def read_request(

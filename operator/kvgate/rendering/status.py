@@ -4,15 +4,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from kvgate.api import field_path
 from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason, set_condition
-from kvgate.api.status import Condition, InferenceDeploymentStatus
+from kvgate.api.status import Condition, Effective, InferenceDeploymentStatus, WorkloadShare
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget import Budget
-from kvgate.judge.assess import Assessment, Decision, effective_values
+from kvgate.budget import Budget, Guarantee, Verdict, plan
+from kvgate.judge.assess import (
+    Assessment,
+    Decision,
+    chosen_settings,
+    effective_values,
+    guarantee_of,
+    workload_of,
+)
 from kvgate.judge.summary import accepted, changes_text, finding_text
 from kvgate.rendering.labels import selector
 from kvgate.rendering.observation import (
@@ -123,15 +131,18 @@ def status_of(
         *progress(left_out, obstacle, rollout, (crash.reason, crash_text(crash, budget)) if crash else None, admitted),
         *_drifted(drift, before),
         *_resolved(resolved, admitted if is_kept else None, before),
+        *_scaled(owner, assessment.effective if is_kept else None, before),
         *outdated(recalibration, owner, admitted, existed=before.has(ConditionType.PREDICTION_OUTDATED)),
         *about_pods,
     ]
-    effective = before.status.get("effective") if left_out else _dumped(effective_values(owner.spec, assessment))
+    effective = before.status.get("effective") if left_out else _effective(effective_values(owner.spec, assessment), owner)
+    judged = admitted.owner if admitted and is_kept else owner
     return _document(
         before,
         statements,
         observed=observed,
-        effective=_dumped(admitted.record.effective) if admitted else effective,
+        effective=_effective(admitted.record.effective, admitted.owner) if admitted else effective,
+        workloadShare=_workload_share(judged),
         **figures,
         **_counts(owner.name, rollout),
         recalibrated=recalibration,
@@ -217,7 +228,9 @@ def invalid_status(
         before,
         statements,
         observed=observed,
-        effective=_dumped(admitted.record.effective) if admitted else before.status.get("effective"),
+        effective=_effective(admitted.record.effective, admitted.owner)
+        if admitted
+        else before.status.get("effective"),
         **_counts(name, rollout),
         **(_record(admitted) or {key: before.status.get(key) for key in _RECORD}),
     )
@@ -332,6 +345,38 @@ def _drifted(drift: str, before: PreviousStatus) -> list[Statement]:
     if before.has(ConditionType.DRIFTED):
         return [(ConditionType.DRIFTED, False, Reason.AS_RENDERED, "Deployment and Service are as they were rendered")]
     return []
+
+
+def _effective(effective: Effective, owner: InferenceDeployment | None) -> Document:
+    """Return status.effective: the values, and the names of those that the spec leaves to kvgate."""
+    chosen = chosen_settings(owner.spec, effective) if owner else ()
+    return {**_dumped(effective), **({"chosen": [field_path(name).rpartition(".")[2] for name in chosen]} if chosen else {})}
+
+
+def _workload_share(owner: InferenceDeployment | None) -> Document | None:
+    """Return status.workloadShare; None where no workload is judged."""
+    share = workload_of(owner.spec) if owner and guarantee_of(owner.spec) is Guarantee.WORKLOAD else None
+    return _dumped(WorkloadShare(engines=share.engines, requests=share.peak_concurrency)) if share else None
+
+
+def _scaled(owner: InferenceDeployment, judged: Budget | None, before: PreviousStatus) -> list[Statement]:
+    """Return the condition ScaledBelowWorkload, which exists from the first time that the replicas held less than the workload.
+
+    `judged` is the budget of a verdict that stands, with the share of the replicas of that time. Without replicas nothing is promised.
+    """
+    kind, then = ConditionType.SCALED_BELOW_WORKLOAD, judged.request.workload if judged else None
+    today = workload_of(owner.spec)
+    if judged and then and today and owner.spec.replicas and today.peak_concurrency > then.peak_concurrency:
+        verdict = plan(replace(judged.request, workload=today)).verdict
+        sequences = judged.resolved.max_num_seqs
+        if verdict is not Verdict.FITS or today.peak_concurrency > sequences:
+            message = (
+                f"each engine now has {today.requests_text}, and {then.requests_text} were judged with {then.engines} engines; the KV cache "
+                f"{'holds them' if verdict is Verdict.FITS else 'may not hold them'}, and maxNumSeqs is {sequences}: raise spec.replicas"
+            )
+            return [(kind, True, Reason.SHARE_TOO_LARGE, message)]
+    held = "each engine holds its share of the workload"
+    return [(kind, False, Reason.SHARE_HELD, held)] if before.has(kind) else []
 
 
 def _resolved(resolved: Statement | None, kept: Admitted | None, before: PreviousStatus) -> list[Statement]:

@@ -206,7 +206,7 @@ def demanded(budget: Budget) -> str:
     if budget.request.guarantee is Guarantee.FULL_CONTEXT:
         return f"full context ({settings.max_num_seqs} requests of {settings.max_model_len} tokens)"
     if budget.request.guarantee is Guarantee.WORKLOAD and workload is not None:
-        return f"the workload ({workload.peak_concurrency} requests of {workload.request_tokens} tokens)"
+        return f"the workload ({workload})"
     return ""
 
 

@@ -251,8 +251,8 @@ def workload_can_run(budget: Budget) -> Iterable[Finding]:
         yield CONCURRENCY_ABOVE_MAX_NUM_SEQS.finding(
             "max_num_seqs",
             words(
-                "the workload has {peak} requests at its peak and {max_num_seqs} is {sequences}: the rest wait",
-                peak=workload.peak_concurrency,
+                "the workload has {peak} at its peak and {max_num_seqs} is {sequences}: the rest wait",
+                peak=workload.requests_text,
                 sequences=settings.max_num_seqs,
             ),
             any_one(

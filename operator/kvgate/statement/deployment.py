@@ -23,7 +23,7 @@ _OF_THE_MODEL = ("quantization", "dtype")
 
 def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
     """Return what the spec says about each of its engines. Fields win over extraArgs, and these over variables of the pod."""
-    vllm, asked, declared = spec.vllm, spec.accelerator, spec.workload
+    vllm, asked = spec.vllm, spec.accelerator
     extra = read_extra_args(vllm) if is_known_release(vllm.version) else NO_EXTRA_ARGS
     environment, fields = read_environment(spec), _fields(vllm)
     facts = {
@@ -46,7 +46,7 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
         doubt=extra.doubt.without(fields),
         findings=(*extra.findings, *environment.findings),
         guarantee=guarantee_of(spec),
-        workload=Workload(**declared.model_dump()) if declared else None,
+        workload=workload_of(spec),
         pod=pod_of(spec),
         config=spec.model.config_from.config_map_key_ref if spec.model.config_from else None,
         is_whole=True,
@@ -60,6 +60,12 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
 def guarantee_of(spec: InferenceDeploymentSpec) -> Guarantee:
     """Return the guarantee that is asked for, else what the numbers of the spec say."""
     return spec.admission.guarantee or (Guarantee.WORKLOAD if spec.workload else Guarantee.FULL_CONTEXT)
+
+
+def workload_of(spec: InferenceDeploymentSpec) -> Workload | None:
+    """Return the share of one engine in the workload that the spec declares; None where it declares none."""
+    declared = spec.workload
+    return Workload(**declared.model_dump()).shared_among(spec.num_engines) if declared else None
 
 
 def _fields(vllm: Vllm) -> Mapping[str, Any]:

@@ -254,7 +254,8 @@ def _oversubscription(assessment: Assessment, workload: Workload | None, *, is_c
     if assessment.verdict not in (Verdict.FITS, Verdict.MAY_NOT_FIT) or assessment.budget is None:
         return
     budget, guarantee = assessment.budget, Guarantee.WORKLOAD if workload else Guarantee.FULL_CONTEXT
-    for finding in judge(replace(budget.request, guarantee=guarantee, workload=workload)).findings:
+    share = workload.shared_among(budget.request.settings.parallelism.data) if workload else None
+    for finding in judge(replace(budget.request, guarantee=guarantee, workload=share)).findings:
         if finding.rule == GUARANTEE_NOT_MET:
             told = finding.with_words("{message}; vLLM preempts requests under such a load")
             severity = Severity.WARNING if is_chosen else Severity.INFO
