@@ -30,6 +30,7 @@ FIELDS = {
     "gpu_memory_utilization": "gpuMemoryUtilization",
     "kv_cache_memory_bytes": "kvCacheMemoryBytes",
     "num_gpu_blocks_override": "numGpuBlocksOverride",
+    "chosen": "chosen",
 }
 """Of the effective values: as the command line writes them, and as the status does."""
 
@@ -74,7 +75,9 @@ def test_the_command_line_tells_the_values_that_are_rendered(case: Path) -> None
         assert told is None or expected_of(case, "controller")["reason"] == "UnknownAccelerator"
         return
     assert told is not None
-    assert {FIELDS[name]: value for name, value in told.items() if value is not None} == rendered
+    in_status = {FIELDS[name]: value for name, value in told.items() if value is not None}
+    in_status |= {"chosen": [FIELDS[name] for name in told["chosen"]]} if told["chosen"] else {}
+    assert in_status == rendered
 
 
 def test_the_cases_cover_every_decision_and_verdict() -> None:

@@ -23,6 +23,7 @@ _ELSEWHERE = {
     "capacity": "spec.admission.capacity",
     "extra_args": "spec.vllm.extraArgs",
     "environment": "spec.template.env",
+    "min_max_model_len": "spec.admission.adjust.minMaxModelLen",
     "host_memory_limit_bytes": "spec.template.resources.limits.memory",
 }
 """Subjects of findings whose path is not `spec.vllm.` and their name."""

@@ -98,8 +98,9 @@ class ApiModel(BaseModel):
         from kvgate.api.base import attribute_docstrings
 
         schema = handler.resolve_ref_schema(handler(core_schema))
-        for name, text in attribute_docstrings(cls).items():
-            schema["properties"][cls.model_fields[name].alias]["description"] = text
+        for base in reversed([each for each in cls.__mro__ if issubclass(each, ApiModel)]):
+            for name, text in attribute_docstrings(base).items():
+                schema["properties"][cls.model_fields[name].alias]["description"] = text
         if cls.cel_rules:
             schema["x-kubernetes-validations"] = [rule.schema() for rule in cls.cel_rules]
         return schema
@@ -110,7 +111,30 @@ Switch = Annotated[bool, Field(strict=True)]
 """True or false, and no text or number in their place, as the API server requires."""
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 ParallelSize = Annotated[int, Field(strict=True, ge=1, le=1024)]
-Tokens = Annotated[int, Field(strict=True, ge=1, le=100_000_000)]
+MAX_TOKENS = 100_000_000
+Tokens = Annotated[int, Field(strict=True, ge=1, le=MAX_TOKENS)]
+
+
+def _tokens_or_auto(value: Any) -> int | str:
+    """Read a length as the API server does: a whole number, or the word auto."""
+    if value == "auto" or (type(value) is int and 1 <= value <= MAX_TOKENS):
+        length: int | str = value
+        return length
+    raise PydanticCustomError("tokens_or_auto", "It must be a number of tokens from 1 to 100000000, or auto")
+
+
+TokensOrAuto = Annotated[
+    int | str,
+    PlainValidator(_tokens_or_auto),
+    WithJsonSchema({
+        "x-kubernetes-int-or-string": True,
+        "x-kubernetes-validations": [{
+            "rule": f"type(self) == int ? self >= 1 && self <= {MAX_TOKENS} : self == 'auto'",
+            "message": f"must be a number of tokens from 1 to {MAX_TOKENS}, or auto",
+        }],
+    }),
+]  # fmt: skip
+"""A length in tokens, or auto for the longest that fits."""
 GpuShare = Annotated[str, Field(strict=True, max_length=5, pattern=r"^(0\.[0-9]{1,3}|1(\.0{1,3})?)$")]
 """A decimal string: the API has no floats."""
 _PATH_PART = "[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*"

@@ -37,7 +37,8 @@ class Effective(Recorded):
     """The values that the pods are rendered from."""
 
     max_model_len: int | None = None
-    """Longest request in tokens, prompt and output together; absent where vLLM decides."""
+    """Longest request in tokens, prompt and output together; absent where vLLM decides. With auto, the length at the low end of the
+    prediction."""
     max_num_seqs: int | None = None
     """Requests that run at the same time; absent where vLLM decides."""
     kv_cache_dtype: str

@@ -23,6 +23,7 @@ from kvgate.api.base import (
     ParallelSize,
     Switch,
     Tokens,
+    TokensOrAuto,
 )
 from kvgate.api.template import Template
 from kvgate.budget import DEFAULT_VERSION, Capacity, Guarantee, Knob
@@ -163,8 +164,9 @@ class Vllm(ApiModel):
     """Release of vLLM, such as 0.33.0. It decides the defaults and the memory accounting, and the image where none is named."""
     image: ImageReference | None = None
     """Container image. Default: vLLM's image of this version; a `+` in the version is a `-` in its tag (0.19.0+cu130: v0.19.0-cu130)."""
-    max_model_len: Tokens | None = None
-    """Longest request in tokens, prompt and output together. Default: the model's own maximum."""
+    max_model_len: TokensOrAuto | None = None
+    """Longest request in tokens, prompt and output together, or auto: the longest that fits, up to the model's own maximum (vLLM 0.14 and
+    later). With auto FullContext is judged at admission.adjust.minMaxModelLen. Default: the model's own maximum."""
     max_num_seqs: Count | None = None
     """Requests that run at the same time. Default: as many as fit the guarantee, and at most vLLM's default."""
     max_num_batched_tokens: Tokens | None = None
@@ -243,7 +245,8 @@ class Adjust(ApiModel):
     """Settings that may change; the first is the one that you would rather change. GpuMemoryUtilization changes only where sharedBy is
     above 1, and to an equal part at most."""
     min_max_model_len: Tokens = 1
-    """Least value of maxModelLen, in tokens."""
+    """Least value of maxModelLen, in tokens. Where vllm.maxModelLen is auto, whatever the policy, FullContext is judged at this length if it
+    is above 1; else the start alone decides."""
     min_max_num_seqs: Count = 1
     """Least value of maxNumSeqs."""
 

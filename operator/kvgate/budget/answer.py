@@ -74,8 +74,9 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
     """Blocks of the pool, with the null block: the minimum over the stages."""
     usable_blocks: Interval | None = None
     """Blocks that requests can hold; below zero there is no room for the null block either."""
-    longest_of_auto: int | None = None
-    """Tokens that `max_model_len` auto might reach: the model's own length; None where a length is given."""
+    auto_from: int | None = None
+    """The model's own length in tokens, from which `--max-model-len auto` came down to `resolved.max_model_len`, the length at the low
+    end; None where a length is given."""
     pin: Pin | None = None
     """The size that is pinned; None where vLLM or the user decides it, where there is nothing to pin, and where a formula is missing."""
 
@@ -267,22 +268,22 @@ def plan(request: BudgetRequest) -> Budget:
     stages = _stages(request, resolved, accounting, layout, modelled=not unmodelled)
     pool = _pool(stages, keeps_something=bool(kv_cache.groups)) if stages else None
     tightest = min(stages, key=lambda stage: _blocks(stage, stage.available.expected), default=None)
-    pinned, longest_of_auto = None, None
+    pinned, auto_from = None, None
     is_pinned = request.capacity is Capacity.PINNED and not request.settings.gives_cache_memory
     if is_pinned and pool is not None and kv_cache.groups:
         pinned, stages, tightest = _pinned(stages, pool, accounting)
         pool = Interval.exactly(pinned.num_blocks)
+    auto_from = None
     if request.settings.max_model_len == AUTO_MAX_MODEL_LEN and pool is not None:
         # vLLM starts with the longest request that fits, and the low end of the pool decides; batch limits stay as they are
-        longest_of_auto = kv_cache.reach.max_model_len
-        longest = kv_cache.max_model_len_that_fits(pool.low, at_most=longest_of_auto)
-        if longest:
-            kv_cache = replace(kv_cache, reach=replace(kv_cache.reach, max_model_len=longest))
-        resolved = replace(resolved, max_model_len=kv_cache.reach.max_model_len)
-        request = request.with_settings(max_model_len=resolved.max_model_len)
-        if (
-            request.guarantee is Guarantee.FULL_CONTEXT
-        ):  # nobody states the length that is promised: the start alone decides
+        auto_from, floor = kv_cache.reach.max_model_len, request.least_model_len
+        # one token is enough to start (0.14 to 0.33, `_auto_fit_max_model_len`)
+        longest = kv_cache.max_model_len_that_fits(pool.low, at_most=auto_from) or 1
+        kv_cache = replace(kv_cache, reach=replace(kv_cache.reach, max_model_len=longest))
+        resolved = replace(resolved, max_model_len=longest)
+        request = replace(request, least_model_len=min(floor, auto_from) if floor else None)
+        request = request.with_settings(max_model_len=longest)
+        if request.guarantee is Guarantee.FULL_CONTEXT and not floor:  # nobody states a length: the start alone decides
             request = replace(request, guarantee=Guarantee.STARTUP)
     return Budget(
         request=request,
@@ -291,11 +292,11 @@ def plan(request: BudgetRequest) -> Budget:
         unmodelled=unmodelled,
         kv_cache=kv_cache,
         stages=stages,
-        demand=demand_of(kv_cache, request.guarantee, resolved=resolved, workload=request.workload),
+        demand=demand_of(kv_cache, request, resolved),
         tightest=tightest,
         num_blocks=pool,
         usable_blocks=pool.less(accounting.null_blocks if kv_cache.groups else 1) if pool is not None else None,
-        longest_of_auto=longest_of_auto,
+        auto_from=auto_from,
         pin=pinned,
     )
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from kvgate.budget.kv_cache_dtype import KVCacheDtype
 from kvgate.budget.kv_cache_groups import Groups, request_blocks
 from kvgate.budget.kv_cache_spec import Reach, SlidingWindowSpec, WindowMLASpec
-from kvgate.budget.request import Guarantee, Workload
+from kvgate.budget.request import BudgetRequest, Guarantee, Workload
 from kvgate.budget.settings import Resolved
 from kvgate.budget.units import cdiv
 
@@ -136,18 +136,15 @@ class Demand(Struct, frozen=True, kw_only=True):
         return 0 < self.blocks == self.sequence_blocks
 
 
-def demand_of(
-    kv_cache: KVCache,
-    guarantee: Guarantee,
-    *,
-    resolved: Resolved,
-    workload: Workload | None,
-) -> Demand:
+def demand_of(kv_cache: KVCache, request: BudgetRequest, resolved: Resolved) -> Demand:
     """Return the demand of a guarantee; Workload without a workload is Startup."""
+    guarantee, workload = request.guarantee, request.workload
     startup = kv_cache.checked_blocks(kv_cache.reach.max_model_len)
     requests, blocks = 1, startup
     if guarantee is Guarantee.FULL_CONTEXT:
-        requests, blocks = resolved.max_num_seqs, max(startup, resolved.max_num_seqs * kv_cache.request_blocks)
+        whole = replace(kv_cache.reach, max_model_len=request.least_model_len or kv_cache.reach.max_model_len)
+        requests = resolved.max_num_seqs
+        blocks = max(startup, requests * replace(kv_cache, reach=whole).request_blocks)
     elif guarantee is Guarantee.WORKLOAD and workload is not None:
         requests, shared = workload.peak_concurrency, shared_tokens(kv_cache, resolved, workload)
         blocks = max(startup, blocks_of_requests(kv_cache, requests, workload.request_tokens, shared))

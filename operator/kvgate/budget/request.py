@@ -267,6 +267,8 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
     settings: EngineSettings = DEFAULT_SETTINGS
     guarantee: Guarantee = Guarantee.STARTUP
     workload: Workload | None = None
+    least_model_len: int | None = None
+    """Length in tokens at which FullContext is judged where max_model_len is `auto`; None: at max_model_len."""
     shared_by: int = 1
     """Engines that share each GPU, this one included; others are assumed to be like it where nothing else is known."""
     capacity: Capacity = Capacity.PROFILED

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.api import field_path
 from kvgate.budget import (
+    AUTO_MAX_MODEL_LEN,
     NOTHING_OBSERVED,
     Accelerator,
     AdjustLimits,
@@ -61,6 +62,7 @@ _OF_THE_SPEC = frozenset(setting.name for setting in SPEC_SETTINGS) | {
     "shared_by",
     "capacity",
     "host_memory_limit_bytes",
+    "min_max_model_len",
 }
 
 
@@ -121,6 +123,8 @@ class Assessment(Struct, frozen=True, kw_only=True):
     alternatives: tuple[Alternative, ...] = ()
     skip_reason: str | None = None
     """Reason in the break-glass annotation, where one is given."""
+    chosen: tuple[str, ...] = ()
+    """vLLM's names of the settings that the spec leaves out, and that were chosen so that the promise holds."""
     sought: tuple[Knob, ...] = ()
     """Knobs that policy Adjust was allowed to turn. If there is no adjustment, none of their settings fits."""
 
@@ -238,6 +242,7 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
     about_bytes = is_about_bytes(judged)
     as_written = replace(
         judged,
+        chosen=("max_num_seqs",) if spec.vllm.max_num_seqs is None and request.settings.max_num_seqs else (),
         decision=_decide(judged.verdict, spec, None, skipped=skip_reason is not None or not judged.is_refusal),
         findings=(*judged.findings, _SEARCH_STOPPED) if about_bytes else judged.findings,
         skip_reason=skip_reason,
@@ -246,14 +251,17 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
     if not about_bytes:
         return
     searches = spec.admission.policy == "Adjust"
-    adjustment = _adjustment(request, spec.admission.adjust) if searches else None
+    knobs = spec.admission.adjust.knobs if searches else ()
+    if spec.vllm.max_model_len == "auto":  # vLLM lowers the length itself
+        knobs = tuple(knob for knob in knobs if knob is not Knob.MAX_MODEL_LEN)
+    adjustment = _adjustment(request, spec.admission.adjust, knobs) if knobs else None
     searched = replace(
         as_written,
         decision=_decide(judged.verdict, spec, adjustment, skipped=skip_reason is not None),
         findings=judged.findings,
         adjustment=adjustment,
         alternatives=alternatives(request, catalogue.accelerators()),
-        sought=spec.admission.adjust.knobs if searches else (),
+        sought=knobs,
     )
     yield _as_admitted(searched)
 
@@ -274,7 +282,9 @@ def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> E
     if budget is None or assessment.verdict is Verdict.UNKNOWN:
         vllm = spec.vllm
         return Effective(
-            max_model_len=vllm.max_model_len, max_num_seqs=vllm.max_num_seqs, kv_cache_dtype=vllm.kv_cache_dtype
+            max_model_len=None if vllm.max_model_len == "auto" else vllm.max_model_len,
+            max_num_seqs=vllm.max_num_seqs,
+            kv_cache_dtype=vllm.kv_cache_dtype,
         )
     if assessment.adjustment is not None and budget is assessment.adjustment.budget:
         changes = {change.field: change.after for change in assessment.adjustment.changes}
@@ -432,12 +442,15 @@ def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec
     return request.with_settings(max_num_seqs=max(floor, largest_max_num_seqs(request, at_most)))
 
 
-def _adjustment(request: BudgetRequest, asked: Adjust) -> Adjustment | None:
+def _adjustment(request: BudgetRequest, asked: Adjust, knobs: tuple[Knob, ...]) -> Adjustment | None:
     """Return the adjustment that policy Adjust makes; None where nothing within its limits fits, or vLLM refuses what would fit."""
     limits = AdjustLimits(
-        knobs=asked.knobs, min_max_model_len=asked.min_max_model_len, min_max_num_seqs=asked.min_max_num_seqs
+        knobs=knobs, min_max_model_len=asked.min_max_model_len, min_max_num_seqs=asked.min_max_num_seqs
     )
     adjustment = adjust(request, limits)
+    if adjustment and request.settings.max_model_len == AUTO_MAX_MODEL_LEN:
+        length_is_open = adjustment.budget.request.with_settings(max_model_len=AUTO_MAX_MODEL_LEN)
+        adjustment = replace(adjustment, budget=plan(length_is_open))
     return adjustment if adjustment and not error_rules(judge_budget(adjustment.budget)) else None
 
 

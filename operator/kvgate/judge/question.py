@@ -29,6 +29,7 @@ def question(statement: EngineStatement, facts: Facts) -> BudgetRequest:
         circumstances=circumstances_of(known),
         guarantee=statement.guarantee,
         workload=statement.workload,
+        least_model_len=statement.least_model_len,
         capacity=statement.capacity,
         is_whole=statement.is_whole,
         is_one_pod=statement.is_one_pod,

@@ -136,7 +136,7 @@ def verdict_text(verdict: Verdict, budget: Budget | None) -> str:
 
 def _length_text(budget: Budget) -> str:
     """Return what `max_model_len` auto costs: `max_model_len auto is 29040 of the model's 131072 tokens`; empty where a length is given."""
-    longest, length = budget.longest_of_auto, budget.resolved.max_model_len
+    longest, length = budget.auto_from, budget.resolved.max_model_len
     if longest is None:
         return ""
     lost = (
@@ -224,6 +224,14 @@ def changes_text(assessment: Assessment) -> str:
     return ", ".join(f"{field_path(c.field).rpartition('.')[2]} {c.before} → {c.after}" for c in changes)
 
 
+def _chosen_text(assessment: Assessment) -> str:
+    """`; maxNumSeqs 12 (chosen)`; empty where the spec states it."""
+    budget = assessment.effective
+    is_shown = budget is not None and assessment.verdict is not Verdict.UNKNOWN and assessment.chosen
+    names = ((name, getattr(budget.resolved, name)) for name in assessment.chosen) if budget and is_shown else ()
+    return "".join(f"; {short_field_name(name)} {value} (chosen)" for name, value in names)
+
+
 def _pinned_text(assessment: Assessment) -> str:
     """`; pinned at 54.17 GiB of KV cache per GPU (394480 tokens)`; empty where vLLM measures."""
     pinned = assessment.effective.pinned if assessment.effective else None
@@ -250,12 +258,14 @@ def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
     if assessment.verdict is Verdict.FITS:
         assumed = (f"; {each.message}" for each in assessment.findings if each.rule == MODEL_ASSUMED)
         fits = verdict_text(Verdict.FITS, assessment.budget)
-        return True, Reason.FITS, fits + _pinned_text(assessment) + "".join(assumed)
+        return True, Reason.FITS, fits + _chosen_text(assessment) + _pinned_text(assessment) + "".join(assumed)
     if assessment.decision is Decision.ADMIT_ADJUSTED:
         fits = verdict_text(Verdict.FITS, assessment.effective)
-        return True, Reason.ADJUSTED, f"adjusted to fit: {changes_text(assessment)}; {fits}{_pinned_text(assessment)}"
+        values = _chosen_text(assessment) + _pinned_text(assessment)
+        return True, Reason.ADJUSTED, f"adjusted to fit: {changes_text(assessment)}; {fits}{values}"
     found = (finding_text(f) for f in assessment.findings if f.severity is not Severity.INFO)
-    told = () if assessment.verdict is Verdict.UNKNOWN else (verdict_text(assessment.verdict, assessment.budget),)
+    judged = verdict_text(assessment.verdict, assessment.budget) + _chosen_text(assessment)
+    told = () if assessment.verdict is Verdict.UNKNOWN else (judged,)
     message = "; ".join((*told, *found))
     if assessment.verdict is Verdict.UNKNOWN:
         missing = (_FACT_REASONS[f.rule] for f in assessment.findings if f.rule in _FACT_REASONS)

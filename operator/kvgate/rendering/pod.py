@@ -107,6 +107,8 @@ def arguments(spec: InferenceDeploymentSpec, effective: Effective) -> list[str]:
     elif spec.model.revision is not None:
         found.append(f"--revision={spec.model.revision}")
     values = {**dict(spec.vllm), **{name: value for name, value in effective if value is not None}}
+    if spec.vllm.max_model_len == "auto":
+        values["max_model_len"] = "auto"
     for setting in SPEC_SETTINGS:
         field = Vllm.model_fields.get(setting.name)
         if field is None or (value := values[setting.name]) == field.default:

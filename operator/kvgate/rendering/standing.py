@@ -285,8 +285,9 @@ def _is_reachable(effective: Effective, spec: InferenceDeploymentSpec, *, is_adj
     """Return True where no value is above the spec's, and none is below it except where the policy Adjust allows that."""
     vllm, asked = spec.vllm, spec.admission.adjust
     may = frozenset(asked.knobs) if is_adjusted and spec.admission.policy == "Adjust" else frozenset()
+    length = vllm.max_model_len if isinstance(vllm.max_model_len, int) else None
     return (
-        _is_within(effective.max_model_len, vllm.max_model_len, asked.min_max_model_len, may=Knob.MAX_MODEL_LEN in may)
+        _is_within(effective.max_model_len, length, asked.min_max_model_len, may=Knob.MAX_MODEL_LEN in may)
         and _is_within(effective.max_num_seqs, vllm.max_num_seqs, asked.min_max_num_seqs, may=Knob.MAX_NUM_SEQS in may)
         and (effective.kv_cache_dtype == vllm.kv_cache_dtype or Knob.KV_CACHE_DTYPE in may)
         and (effective.gpu_memory_utilization is None or Knob.GPU_MEMORY_UTILIZATION in may)

@@ -135,7 +135,9 @@ def status_of(
         *outdated(recalibration, owner, admitted, existed=before.has(ConditionType.PREDICTION_OUTDATED)),
         *about_pods,
     ]
-    effective = before.status.get("effective") if left_out else _effective(effective_values(owner.spec, assessment), owner)
+    effective = (
+        before.status.get("effective") if left_out else _effective(effective_values(owner.spec, assessment), owner)
+    )
     judged = admitted.owner if admitted and is_kept else owner
     return _document(
         before,
@@ -228,9 +230,7 @@ def invalid_status(
         before,
         statements,
         observed=observed,
-        effective=_effective(admitted.record.effective, admitted.owner)
-        if admitted
-        else before.status.get("effective"),
+        effective=_effective(admitted.record.effective, admitted.owner) if admitted else before.status.get("effective"),
         **_counts(name, rollout),
         **(_record(admitted) or {key: before.status.get(key) for key in _RECORD}),
     )
@@ -350,7 +350,10 @@ def _drifted(drift: str, before: PreviousStatus) -> list[Statement]:
 def _effective(effective: Effective, owner: InferenceDeployment | None) -> Document:
     """Return status.effective: the values, and the names of those that the spec leaves to kvgate."""
     chosen = chosen_settings(owner.spec, effective) if owner else ()
-    return {**_dumped(effective), **({"chosen": [field_path(name).rpartition(".")[2] for name in chosen]} if chosen else {})}
+    return {
+        **_dumped(effective),
+        **({"chosen": [field_path(name).rpartition(".")[2] for name in chosen]} if chosen else {}),
+    }
 
 
 def _workload_share(owner: InferenceDeployment | None) -> Document | None:
@@ -371,8 +374,8 @@ def _scaled(owner: InferenceDeployment, judged: Budget | None, before: PreviousS
         sequences = judged.resolved.max_num_seqs
         if verdict is not Verdict.FITS or today.peak_concurrency > sequences:
             message = (
-                f"each engine now has {today.requests_text}, and {then.requests_text} were judged with {then.engines} engines; the KV cache "
-                f"{'holds them' if verdict is Verdict.FITS else 'may not hold them'}, and maxNumSeqs is {sequences}: raise spec.replicas"
+                f"each engine now has {today.requests_text}, and {then.requests_text} were judged with {then.engines} engines; "
+                f"the KV cache {'holds them' if verdict is Verdict.FITS else 'may not hold them'}, and maxNumSeqs is {sequences}: raise spec.replicas"
             )
             return [(kind, True, Reason.SHARE_TOO_LARGE, message)]
     held = "each engine holds its share of the workload"

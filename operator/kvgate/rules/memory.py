@@ -204,7 +204,8 @@ def demanded(budget: Budget) -> str:
     """Return what the guarantee demands, in words; empty for one request, which vLLM itself demands."""
     settings, workload = budget.resolved, budget.request.workload
     if budget.request.guarantee is Guarantee.FULL_CONTEXT:
-        return f"full context ({settings.max_num_seqs} requests of {settings.max_model_len} tokens)"
+        length = budget.request.least_model_len or settings.max_model_len
+        return f"full context ({settings.max_num_seqs} requests of {length} tokens)"
     if budget.request.guarantee is Guarantee.WORKLOAD and workload is not None:
         return f"the workload ({workload})"
     return ""
@@ -214,10 +215,11 @@ def less_demand(budget: Budget) -> Remedy:
     """Shorter requests, or fewer of them where there are several."""
     settings = budget.resolved
     fewer = change(Change.LOWER, "max_num_seqs", before=settings.max_num_seqs)
-    return any_one(
-        *([fewer] if settings.max_num_seqs > 1 else []),
-        change(Change.LOWER, "max_model_len", before=settings.max_model_len),
-    )
+    shorter = [change(Change.LOWER, "max_model_len", before=settings.max_model_len)]
+    if budget.auto_from is not None:  # vLLM chooses the length itself
+        floor = budget.request.least_model_len
+        shorter = [change(Change.LOWER, "min_max_model_len", before=floor)] if floor else []
+    return any_one(*([fewer] if settings.max_num_seqs > 1 or not shorter else []), *shorter)
 
 
 def _severity(verdict: Verdict) -> Severity:

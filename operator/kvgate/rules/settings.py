@@ -260,16 +260,18 @@ def workload_can_run(budget: Budget) -> Iterable[Finding]:
                 "declare the concurrency that you expect",
             ),
         )
-    if workload.request_tokens > settings.max_model_len:
+    # with `auto` the bytes decide about shorter lengths than the model's own
+    length = settings.max_model_len if budget.auto_from is None else budget.auto_from
+    if workload.request_tokens > length:
         yield REQUEST_ABOVE_MAX_MODEL_LEN.finding(
             "workload",
             words(
                 "a request of {tokens} tokens is longer than {max_model_len} {length}; vLLM refuses it",
                 tokens=workload.request_tokens,
-                length=settings.max_model_len,
+                length=length,
             ),
             any_one(
-                at_least("max_model_len", workload.request_tokens, before=settings.max_model_len),
+                at_least("max_model_len", workload.request_tokens, before=length),
                 "declare shorter requests",
             ),
         )

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from kvgate.budget import Guarantee, Workload
+from kvgate.rules.finding import Finding
 from kvgate.statement.engine import EngineStatement, is_known_release
 from kvgate.statement.passed_through import NO_EXTRA_ARGS, read_environment, read_extra_args
 from kvgate.statement.pods import pod_of, told_by_rendering
@@ -44,9 +47,10 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
         },
         known={**told_by_rendering(spec), **environment.told, **extra.known, **facts, **fields},
         doubt=extra.doubt.without(fields),
-        findings=(*extra.findings, *environment.findings),
+        findings=(*_length_refused(vllm), *extra.findings, *environment.findings),
         guarantee=guarantee_of(spec),
         workload=workload_of(spec),
+        least_model_len=_least_model_len(spec),
         pod=pod_of(spec),
         config=spec.model.config_from.config_map_key_ref if spec.model.config_from else None,
         is_whole=True,
@@ -60,6 +64,22 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
 def guarantee_of(spec: InferenceDeploymentSpec) -> Guarantee:
     """Return the guarantee that is asked for, else what the numbers of the spec say."""
     return spec.admission.guarantee or (Guarantee.WORKLOAD if spec.workload else Guarantee.FULL_CONTEXT)
+
+
+def _least_model_len(spec: InferenceDeploymentSpec) -> int | None:
+    """Return the floor of a length that vLLM chooses; None where the spec states the length, or no floor (the default of 1 is none)."""
+    floor = spec.admission.adjust.min_max_model_len
+    return floor if spec.vllm.max_model_len == "auto" and floor > 1 else None
+
+
+def _length_refused(vllm: Vllm) -> tuple[Finding, ...]:
+    """Find out whether a release before 0.14 is given `auto`, which its parser refuses. An image of the user's own may take it."""
+    if vllm.max_model_len != "auto" or not is_known_release(vllm.version):
+        return ()
+    from kvgate.vllm.option_findings import refused_values
+
+    found = refused_values({"max_model_len": "auto"}, vllm.version, is_stated=True).values()
+    return tuple(replace(each, field="max_model_len") if vllm.image is None else each.softened() for each in found)
 
 
 def workload_of(spec: InferenceDeploymentSpec) -> Workload | None:

@@ -31,6 +31,8 @@ class EngineStatement(Struct, frozen=True, kw_only=True):
     """The promise; Startup where no load is promised."""
     workload: Workload | None = None
     """Load of this engine."""
+    least_model_len: int | None = None
+    """Tokens that a length which vLLM chooses must reach; None where the length is stated, or no floor."""
     pod: PodMemory = UNKNOWN_POD
     config: KeyRef | None = None
     """Key of a ConfigMap that holds the model's config.json."""

@@ -14,7 +14,7 @@ from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.cli.assessment_json import host_memory_json, ledger_json
 from kvgate.cli.reports import records
 from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Provenance, Report
-from kvgate.judge.assess import Answer, Confidence, Decision, effective_values
+from kvgate.judge.assess import Answer, Confidence, Decision, chosen_settings, effective_values
 from kvgate.manifests.judging.which_gpus import sentence
 from kvgate.text.inert import inert_json
 
@@ -184,7 +184,8 @@ def _admission(deployment: JudgedDeployment) -> records.AdmissionRecord:
     assessment, valid = deployment.assessment, deployment.subject.deployment
     effective = None
     if assessment and valid and deployment.decision is not Decision.REFUSE:
-        effective = effective_values(valid.spec, assessment).model_dump()
+        values = effective_values(valid.spec, assessment)
+        effective = {**values.model_dump(), "chosen": list(chosen_settings(valid.spec, values)) or None}
     return records.AdmissionRecord(
         decision=deployment.decision.value,
         reason=reason.value,
