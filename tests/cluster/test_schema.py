@@ -49,7 +49,7 @@ VALUES: dict[str, tuple[list[Any], list[Any]]] = {
         ["vllm/vllm-openai:v0.33.0", "localhost:5000/a__b/c.d:V1", "[::1]:5000/x", "x:1@sha256:" + "a" * 64],
         ["", "vllm:0.19.0+cu128", "a b", "vllm:", "VLLM", "a//b", "x@sha256:abc", "https://x/y", "x:" + "t" * 129, "$(IMAGE)"],
     ),
-    "vllm.maxModelLen": ([1, 131072], [0, -1, "32k", 10**9, True]),
+    "vllm.maxModelLen": ([1, 131072, "auto"], [0, -1, "32k", "Auto", "", "32768", 10**9, 1.5, True]),
     "vllm.maxNumSeqs": ([1, 1024], [0, 10**7, "8"]),
     "vllm.kvCacheDtype": (["auto", "fp8_e4m3"], ["FP8", "", 8]),
     "vllm.dtype": (["auto", "half"], ["fp8", "bf16"]),

@@ -266,6 +266,8 @@ class Provenance(Recorded):
     """Release of kvgate that admitted the spec; absent where that release did not write it."""
     template_digest: Annotated[str, Field(max_length=64)] | None = None
     """SHA-256 of the pod template that was rendered. A later release that renders other pods leaves running ones as they are."""
+    model_assumed: bool | None = None
+    """True where the spec was admitted with facts that are assumed from another model; it is judged anew once its own are known."""
     recalibrations: Annotated[int, Field(ge=0)] | None = None
     """Number of times that admission.recalibrate has changed the pods of this spec; absent where it has not."""
 

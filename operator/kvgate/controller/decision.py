@@ -11,10 +11,10 @@ from kvgate.api.base import Document, KeyRef
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.budget import NOTHING_OBSERVED, Accelerator, Calibration
+from kvgate.budget import NOTHING_OBSERVED, Accelerator, Calibration, Verdict
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.controller.resolution import Resolution
-from kvgate.judge.assess import Assessment, assessments, undecided
+from kvgate.judge.assess import Assessment, Confidence, Decision, assessments, undecided
 from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
 from kvgate.rendering.drift import additions, differences
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by
@@ -66,13 +66,19 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     @property
     def judged_owner(self) -> InferenceDeployment | InvalidDocument:
-        """The object to judge. A verdict that stands was given for the replicas of its admission, and scaling changes nothing in it."""
-        admitted = self.standing.owner if self.standing and self.stands else None
-        if admitted is None or isinstance(self.owner, InvalidDocument):
-            return self.owner
-        return self.owner.model_copy(
-            update={"spec": self.owner.spec.model_copy(update={"replicas": admitted.spec.replicas})}
-        )
+        """The object to judge.
+
+        A verdict that stands was given for the replicas of its admission, and scaling changes nothing in it. Where it was given on an
+        assumption, the next one is about the sequences that run.
+        """
+        standing, owner = self.standing, self.owner
+        if standing is None or standing.owner is None or isinstance(owner, InvalidDocument) or not self.stands:
+            return owner
+        update: dict[str, object] = {"replicas": standing.owner.spec.replicas}
+        if standing.provenance.model_assumed and owner.spec.vllm.max_num_seqs is None:
+            running = {"max_num_seqs": standing.record.effective.max_num_seqs}
+            update["vllm"] = owner.spec.vllm.model_copy(update=running)
+        return owner.model_copy(update={"spec": owner.spec.model_copy(update=update)})
 
     @property
     def calibration_revision(self) -> int | None:
@@ -277,6 +283,13 @@ def _verdict(situation: Situation, judged: Judged | None) -> Intent:
     if isinstance(owner, InvalidDocument) or judged is None:
         return Intent(owner=owner, admitted=with_budget(standing) if standing else None)
     if standing is not None and situation.stands:
+        known = judged.today.assessment
+        is_resolved = known.confidence is not Confidence.ASSUMED and known.verdict is not Verdict.UNKNOWN
+        changes_pods = (
+            known.decision is Decision.ADMIT_ADJUSTED
+        )  # that is status.recalibrated, as for every standing verdict
+        if standing.provenance.model_assumed and is_resolved and not changes_pods:
+            return _verdict_of_resolved(situation, owner, standing, judged.today)
         return _standing_verdict(situation, owner, standing, judged)
     state = situation.resolution
     resolved = state.statement if state else None
@@ -310,6 +323,21 @@ def _standing_verdict(situation: Situation, owner: InferenceDeployment, standing
         calibration_revision=today.calibration_revision, config=situation.config, model_source=standing.record.model_source or "",
     )  # fmt: skip
     return Intent(owner=owner, judged=today, admitted=recalibrated_from(admitted, standing))
+
+
+def _verdict_of_resolved(situation: Situation, owner: InferenceDeployment, standing: Admitted, today: Judged) -> Intent:
+    """Return the verdict on a spec that was admitted on an assumption, with the facts of its own model; its pods stay as they are."""
+    state, record = situation.resolution, standing.record
+    resolved = state.statement if state else None
+    figures = figures_of_verdict(owner, today.assessment, today.accelerator)
+    if isinstance(figures, NotRendered):
+        return Intent(owner=owner, judged=today, left_out=figures, admitted=with_budget(standing), resolved=resolved)
+    running = {"effective": record.effective, "placement": record.placement, "load_seconds": record.load_seconds}
+    admitted = standing_of(
+        situation.document, owner, today.assessment, replace(figures, **running),
+        calibration_revision=today.calibration_revision, config=situation.config, model_source=state.origin if state else "",
+    )  # fmt: skip
+    return Intent(owner=owner, judged=today, admitted=recalibrated_from(admitted, standing), resolved=resolved)
 
 
 def _with_running_pods(

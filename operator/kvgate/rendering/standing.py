@@ -31,7 +31,7 @@ from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import Capacity, Interval, Knob, PinnedCapacity
 from kvgate.budget.pod_ledger import pod_ledger
-from kvgate.judge.assess import Assessment, Decision
+from kvgate.judge.assess import Assessment, Confidence, Decision
 from kvgate.judge.summary import accepted, changes_text
 from kvgate.rendering.workload import Figures
 from kvgate.text.patterns import pattern
@@ -182,7 +182,8 @@ def standing_of(
         digest="",
     )
     budget = budget_status(assessment)
-    provenance = Provenance(kvgate_version=__version__)
+    is_assumed = assessment.confidence is Confidence.ASSUMED
+    provenance = Provenance(kvgate_version=__version__, model_assumed=is_assumed or None)
     return Admitted(record=_signed(record, document, budget), owner=owner, budget=budget, provenance=provenance)
 
 

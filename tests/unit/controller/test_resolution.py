@@ -44,7 +44,7 @@ def run(document: Document, state: Resolution | None) -> tuple[Intent, Document]
     situation = Situation(
         document=document, owner=owner, resolution=state, standing=read_standing(document, document.get("status") or {})
     )
-    intent = decide(situation, assess_owner(owner, NO_CONFIG, models=situation.models))
+    intent = decide(situation, assess_owner(situation.judged_owner, NO_CONFIG, models=situation.models))
     before = previous_status(document, "2026-11-23T01:00:00Z")
     status = status_after(intent, name=owner.name, deployment=None, before=before, observation=None)
     document["status"] = status
@@ -128,6 +128,55 @@ def test_a_verdict_that_stands_is_not_changed_by_what_is_found_later() -> None:
     assert told(status)["Accepted"] == ("False", "BudgetExceeded")
     assert status["standing"]["generation"] == 1
     assert intent.admitted is not None, "the admitted spec keeps running"
+
+
+ASSUMED = ModelName("my-org/Qwen3-8B-AWQ")
+"""A name that is in no catalogue, and whose facts are assumed from another model."""
+
+
+def known_as(config: dict[str, Any]) -> Resolution:
+    quantised = {**config, "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
+    models = StoredModels({entry_key(ASSUMED.key): packed(Published(name=ASSUMED.name, config=quantised))})
+    origin = Origin(name=ASSUMED.name, commit="0a1b", source="hub.example.org")
+    return resolution({ASSUMED: origin}, {}, models, waiting=WAITING, now=1001.0)
+
+
+def admitted_on_an_assumption(**spec: Any) -> Document:
+    document = an_object(model={"name": ASSUMED.name}, **spec)
+    _, status = run(document, resolution({}, {ASSUMED: GATED}, StoredModels({}), waiting=WAITING, now=1001.0))
+    assert status["provenance"]["modelAssumed"] is True
+    return document
+
+
+@pytest.mark.parametrize("sequences", [{"maxNumSeqs": 64}, {}], ids=["stated", "chosen"])
+@pytest.mark.parametrize(
+    ("config", "accepted"),
+    [(SMALL, ("True", "Fits")), (LARGE, ("False", "BudgetExceeded"))],
+    ids=["smaller", "larger"],
+)
+def test_what_was_admitted_on_an_assumption_is_judged_anew_and_its_pods_stay(
+    config: dict[str, Any], accepted: tuple[str, str], sequences: dict[str, int]
+) -> None:
+    document = admitted_on_an_assumption(vllm={"maxModelLen": 4096, **sequences})
+    before = document["status"]
+    assert told(before)["Accepted"] == ("True", "Fits")
+    pods = run(document, None)[0].template_hash
+    for _ in range(2):
+        intent, status = run(document, known_as(config))
+        assert told(status)["Accepted"] == accepted
+        assert told(status)["ModelResolved"] == ("True", "Found")
+        assert (intent.template_hash, status["effective"]) == (pods, before["effective"])
+    assert status["budget"] != before["budget"]
+
+
+def test_adjusting_what_was_assumed_moves_no_pod_by_itself() -> None:
+    vllm = {"maxModelLen": 4096, "maxNumSeqs": 256}
+    document = admitted_on_an_assumption(vllm=vllm, accelerator={"type": "L4-24GB"}, admission={"policy": "Adjust"})
+    before = document["status"]
+    assert told(before)["Accepted"] == ("True", "ModelAssumed")
+    intent, status = run(document, known_as(SMALL))
+    assert (intent.is_kept, status["effective"]) == (True, before["effective"])
+    assert told(status)["PredictionOutdated"] == ("True", "VerdictMoved")
 
 
 def test_an_admitted_spec_keeps_running_while_the_model_of_the_next_one_is_fetched() -> None:

@@ -188,3 +188,27 @@ def test_a_negative_low_end_pins_nothing_and_says_so_with_both_ends() -> None:
     (finding,) = [each for each in pinned.findings if each.rule.id == "KVCacheTooSmall"]
     assert "--capacity Pinned gives it 0.00 GiB: the low end of -" in finding.message
     assert "change --capacity from Pinned to Profiled" in finding.remediation
+
+
+def test_holds_is_judged_with_the_pinned_size_which_is_below_the_low_end() -> None:
+    measured = assess_request({**WHAT_IF, "max_num_seqs": 1}).budget
+    assert measured is not None
+    assert measured.num_blocks is not None
+    at_low_end = {"maxModelLen": (measured.num_blocks.low - 1) * 16, "maxNumSeqs": 1}
+    assert assessed(at_low_end, capacity="Profiled")[1].verdict is Verdict.FITS
+    _, pinned = assessed(at_low_end)
+    assert (pinned.starts.verdict, pinned.holds.verdict) == (Verdict.DOES_NOT_FIT, Verdict.DOES_NOT_FIT)
+    budget = assessed(FITS)[1].budget
+    assert budget is not None
+    assert budget.pin is not None
+    assert budget.pin.cache_memory_bytes <= budget.pin.available.low
+
+
+def test_two_requests_are_held_by_what_is_measured_and_not_by_what_is_pinned() -> None:
+    measured = assess_request({**WHAT_IF, "max_num_seqs": 2}).budget
+    assert measured is not None
+    assert measured.num_blocks is not None
+    half = {"maxModelLen": (measured.num_blocks.low - 1) // 2 * 16, "maxNumSeqs": 2}
+    assert assessed(half, capacity="Profiled")[1].verdict is Verdict.FITS
+    _, pinned = assessed(half)
+    assert (pinned.starts.verdict, pinned.holds.verdict) == (Verdict.FITS, Verdict.DOES_NOT_FIT)
