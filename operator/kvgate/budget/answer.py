@@ -273,7 +273,6 @@ def plan(request: BudgetRequest) -> Budget:
     if is_pinned and pool is not None and kv_cache.groups:
         pinned, stages, tightest = _pinned(stages, pool, accounting)
         pool = Interval.exactly(pinned.num_blocks)
-    auto_from = None
     if request.settings.max_model_len == AUTO_MAX_MODEL_LEN and pool is not None:
         # vLLM starts with the longest request that fits, and the low end of the pool decides; batch limits stay as they are
         auto_from, floor = kv_cache.reach.max_model_len, request.least_model_len

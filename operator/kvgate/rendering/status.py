@@ -18,8 +18,6 @@ from kvgate.judge.assess import (
     Decision,
     chosen_settings,
     effective_values,
-    guarantee_of,
-    workload_of,
 )
 from kvgate.judge.summary import accepted, changes_text, finding_text
 from kvgate.rendering.labels import selector
@@ -36,6 +34,7 @@ from kvgate.rendering.rollout import WAITING, Obstacle, Rollout, progress, rollo
 from kvgate.rendering.standing import Admitted, budget_status, dumped
 from kvgate.rendering.workload import NotRendered, predicted_tokens
 from kvgate.rules import Finding
+from kvgate.statement.deployment import guarantee_of, workload_of
 
 
 class PreviousStatus(Struct, frozen=True, kw_only=True):
@@ -373,9 +372,10 @@ def _scaled(owner: InferenceDeployment, judged: Budget | None, before: PreviousS
         verdict = plan(replace(judged.request, workload=today)).verdict
         sequences = judged.resolved.max_num_seqs
         if verdict is not Verdict.FITS or today.peak_concurrency > sequences:
+            holds = "holds them" if verdict is Verdict.FITS else "may not hold them"
             message = (
                 f"each engine now has {today.requests_text}, and {then.requests_text} were judged with {then.engines} engines; "
-                f"the KV cache {'holds them' if verdict is Verdict.FITS else 'may not hold them'}, and maxNumSeqs is {sequences}: raise spec.replicas"
+                f"the KV cache {holds}, and maxNumSeqs is {sequences}: raise spec.replicas"
             )
             return [(kind, True, Reason.SHARE_TOO_LARGE, message)]
     held = "each engine holds its share of the workload"
