@@ -245,8 +245,8 @@ class Adjust(ApiModel):
     """Settings that may change; the first is the one that you would rather change. GpuMemoryUtilization changes only where sharedBy is
     above 1, and to an equal part at most."""
     min_max_model_len: Tokens = 1
-    """Least value of maxModelLen, in tokens. Where vllm.maxModelLen is auto, FullContext is judged at this length if it is above 1, whatever
-    the policy; else the start alone decides."""
+    """Least value of maxModelLen, in tokens. Where vllm.maxModelLen is auto, FullContext is judged at this length if it is above 1,
+    whatever the policy; else the start alone decides."""
     min_max_num_seqs: Count = 1
     """Least value of maxNumSeqs."""
 

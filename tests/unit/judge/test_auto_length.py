@@ -12,6 +12,7 @@ from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.summary import accepted
 from kvgate.judge.what_if import assess_request
 from kvgate.rendering.pod import arguments
+from kvgate.statement.deployment import statement_of
 from support.builders import new_document
 
 AUTO = {"maxModelLen": "auto", "maxNumSeqs": 4}
@@ -20,7 +21,7 @@ AUTO = {"maxModelLen": "auto", "maxNumSeqs": 4}
 def assessed(vllm: dict[str, Any], gpu: str = "L4-24GB", **spec: Any) -> tuple[InferenceDeploymentSpec, Assessment]:
     parsed = parse_document(new_document(accelerator=gpu, vllm=vllm, **spec)).spec
     nowhere = ConfigMissing(message="there is none", remediation="make one")
-    return parsed, assess(parsed, gather(parsed, lambda _: nowhere))
+    return parsed, assess(parsed, gather(statement_of(parsed), lambda _: nowhere))
 
 
 def floor(tokens: int, **admission: Any) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def test_full_context_is_judged_at_the_floor(spec: dict[str, Any], guarantee: Gu
 def test_a_floor_above_the_model_is_its_own_length() -> None:
     _, result = assessed({"maxModelLen": "auto", "maxNumSeqs": 1}, "H100-SXM-80GB", **floor(1_000_000))
     assert result.verdict is Verdict.FITS
-    assert "(1 requests of 40960 tokens); length auto: 40960 tokens, the model's own" in accepted(result)[2]
+    assert "(1 requests of 40960 tokens); max_model_len auto is 40960 tokens, all of the model's" in accepted(result)[2]
 
 
 @pytest.mark.parametrize(
