@@ -38,6 +38,7 @@ from kvgate.budget.pod_ledger import pod_ledger_without_model
 from kvgate.judge.facts import Facts, look_up_accelerator
 from kvgate.judge.pinning import CAPACITY_CONFLICT, pinned_option, unpinned_where_hopeless
 from kvgate.judge.question import question
+from kvgate.judge.worlds import Confidence, in_world, joined, refuse_apart, world_of
 from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
@@ -81,16 +82,6 @@ class Decision(StrEnum):
 
 
 NO_FIGURES = CacheFigures()
-
-
-class Confidence(StrEnum):
-    """Certainty of the facts about the model. Nothing is refused on facts that are assumed or contradictory."""
-
-    KNOWN = "Known"
-    ASSUMED = "Assumed"
-    """They are those of another model, by the name."""
-    CONTRADICTORY = "Contradictory"
-    """Two sources of them disagree, or the name and the config do."""
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -357,12 +348,12 @@ def _over_alternatives(request: BudgetRequest, *, extra: tuple[Finding, ...], na
         for settings in request.alternatives
     ]
     worst = min(answers, key=lambda answer: (WORST_FIRST.index(answer.verdict), answer.figures.num_blocks or 0))
-    verdicts = {answer.verdict for answer in answers}
+    world = joined([world_of(answer) for answer in answers])
     in_all = [finding for finding in worst.findings if all(finding in answer.findings for answer in answers)]
+    keeps_all = refuse_apart(world.verdict, is_error_common=bool(error_rules(in_all)))
     return replace(
-        worst,
-        verdict=worst.verdict if len(verdicts) == 1 else Verdict.MAY_NOT_FIT,
-        findings=tuple(each if each in in_all else each.softened() for each in worst.findings),
+        in_world(worst, world),
+        findings=tuple(each if keeps_all or each in in_all else each.softened() for each in worst.findings),
         budget=spanned(worst.budget, [answer.budget for answer in answers if answer.budget]) if worst.budget else None,
     )
 

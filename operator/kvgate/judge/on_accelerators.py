@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Budget, BudgetRequest, Verdict, accounting_of
 from kvgate.budget.units import GIB, cdiv, share_of
 from kvgate.judge.assess import Assessment, judge
+from kvgate.judge.worlds import joined_verdict
 from kvgate.rules import Severity
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import error_rules
@@ -178,4 +179,4 @@ def joined(low: Sequence[AcceleratorVerdict], high: Sequence[AcceleratorVerdict]
             yield newer
         else:
             told = older if newer.verdict is Verdict.FITS else newer
-            yield replace(told, verdict=Verdict.MAY_NOT_FIT, lacking_bytes=None)
+            yield replace(told, verdict=joined_verdict((older.verdict, newer.verdict)), lacking_bytes=None)

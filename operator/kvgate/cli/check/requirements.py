@@ -12,8 +12,9 @@ from kvgate import catalogue
 from kvgate.budget import Budget, Guarantee, Verdict
 from kvgate.cli.check.given_facts import GivenFacts
 from kvgate.cli.reports.report import Item, placed_in
-from kvgate.judge.assess import Confidence, field_name, judge
+from kvgate.judge.assess import field_name, judge
 from kvgate.judge.summary import verdict_text
+from kvgate.judge.worlds import Confidence
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one
 from kvgate.rules.memory import demanded, less_demand
 from kvgate.vllm.arguments import Located, option_name

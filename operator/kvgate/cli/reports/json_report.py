@@ -14,7 +14,8 @@ from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.cli.assessment_json import host_memory_json, ledger_json
 from kvgate.cli.reports import records
 from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Provenance, Report
-from kvgate.judge.assess import Answer, Confidence, Decision, chosen_settings, effective_values
+from kvgate.judge.assess import Answer, Decision, chosen_settings, effective_values
+from kvgate.judge.worlds import Confidence
 from kvgate.manifests.judging.which_gpus import sentence
 from kvgate.text.inert import inert_json
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from kvgate.cli.reports.report import SourceKind
-from kvgate.judge.assess import Confidence
+from kvgate.judge.worlds import Confidence
 
 CHECK_SCHEMA_VERSION = "1.2"
 DIFF_SCHEMA_VERSION = "1.2"

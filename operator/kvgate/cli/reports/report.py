@@ -15,7 +15,8 @@ from kvgate.documents.discovery import CHART_FILE, PassedOver, Why
 from kvgate.documents.paths import Unrendered
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.judge import summary
-from kvgate.judge.assess import NO_FIGURES, Assessment, Confidence, Decision
+from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
+from kvgate.judge.worlds import Confidence
 from kvgate.manifests import Broken, Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
 from kvgate.manifests.judging.release_range import Assumed, JudgedEngine

@@ -23,10 +23,19 @@ from kvgate.judge.drafts import UNKNOWN_DRAFT
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.judge.models import UNKNOWN_MODEL
 from kvgate.judge.on_accelerators import AcceleratorVerdict, joined, memory_needed, verdicts_on
+from kvgate.judge.worlds import refusing_nothing
 from kvgate.manifests.judging.engine_budget import OVERSUBSCRIBED, EngineFacts, host_names
 from kvgate.manifests.judging.gpus import TOO_FEW_GPUS, Pools, choose
 from kvgate.manifests.judging.model_names import ModelFound, Named, find_model
-from kvgate.manifests.judging.release_range import Assumed, JudgedEngine, joined_ends, judged_at_ends, key_of
+from kvgate.manifests.judging.release_range import (
+    NOT_JUDGED,
+    Assumed,
+    JudgedEngine,
+    joined_ends,
+    joined_worlds,
+    judged_at_ends,
+    key_of,
+)
 from kvgate.manifests.judging.releases import releases_of
 from kvgate.manifests.judging.which_gpus import (
     largest_board,
@@ -76,7 +85,7 @@ OTHER_ENGINE = Rule(
     severities=(Severity.INFO,),
     scope=Scope.MANIFESTS,
     title="The engine is not vLLM: SGLang, TensorRT-LLM, Text Generation Inference, llama.cpp, a simulator, or the like.",
-    explanation="kvgate does not judge it, and the verdict is Unknown.",
+    explanation="kvgate does not judge it: the verdict is NotJudged, and nothing fails for it.",
 )
 
 
@@ -116,14 +125,15 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         models=defaults.models.without_fetched(model.name) if model and model.is_place else defaults.models,
     )
     if chosen.is_unjudged:
-        judged = _not_judged(joined_ends(judged_at_ends(facts)))
+        judged = joined_ends(judged_at_ends(facts))
     elif chosen.is_open:
         judged = _judged_on_any(facts)
     else:
         judged = (
             _judged_on_several(facts) if chosen.others or chosen.may_be_unnamed else joined_ends(judged_at_ends(facts))
         )
-        judged = _softened(judged) if engine.is_overridden else judged
+    judged = _softened(judged) if engine.is_overridden else judged
+    judged = _not_judged(judged) if chosen.is_unjudged else judged
     shape = judged.assessment.budget.request.shape if judged.assessment and judged.assessment.budget else None
     names, is_unknown = names_of(engine, line), judged.verdict is Verdict.UNKNOWN
     # where nothing names the GPU, it is the smallest on which the engine starts, which nobody chose
@@ -167,7 +177,7 @@ def _of_another(engine: FoundEngine, sign: Written) -> JudgedEngine:
     return JudgedEngine(
         engine=engine,
         assessment=None,
-        verdict=Verdict.UNKNOWN,
+        verdict=NOT_JUDGED,
         accelerator=None,
         vllm_version="",
         is_release_known=False,
@@ -210,7 +220,9 @@ def _not_judged(judged: JudgedEngine) -> JudgedEngine:
     certain = (each for each in judged.findings if each.finding.severity is not Severity.WARNING)
     findings = tuple(each for each in certain if each.finding.rule not in {*HOST_RULES, TOO_FEW_GPUS})
     is_refused = any(each.finding.severity is Severity.ERROR for each in findings)
-    return replace(judged, verdict=Verdict.DOES_NOT_FIT if is_refused else Verdict.UNKNOWN, findings=findings)
+    if is_refused:
+        return replace(judged, verdict=Verdict.DOES_NOT_FIT, findings=findings)
+    return replace(judged, verdict=NOT_JUDGED, assessment=None, findings=findings)
 
 
 def _on(facts: EngineFacts, name: str) -> JudgedEngine:
@@ -268,8 +280,7 @@ def _on_none(each: Located, gpu: str) -> Located:
 def _softened(judged: JudgedEngine) -> JudgedEngine:
     """Return a judgement that refuses nothing."""
     findings = tuple(each.softened() for each in judged.findings)
-    verdict = Verdict.MAY_NOT_FIT if judged.verdict is Verdict.DOES_NOT_FIT else judged.verdict
-    return replace(judged, verdict=verdict, findings=findings)
+    return replace(judged.with_answers(refusing_nothing), findings=findings)
 
 
 def _judged_on_several(facts: EngineFacts) -> JudgedEngine:
@@ -285,16 +296,18 @@ def _judged_on_several(facts: EngineFacts) -> JudgedEngine:
         return judged
     by_verdict = sorted(verdicts, key=lambda each: WORST_FIRST.index(each.verdict))
     worst, best = by_verdict[0], by_verdict[-1]
+    worlds = [judged]
     if worst.verdict is not best.verdict:
-        of_best = _on(facts, best.name)
-        common = set(map(key_of, of_best.findings))
-        judged = _on(facts, worst.name)
-        told = (each if key_of(each) in common else _only_on(worst.name, each) for each in judged.findings)
-        judged = replace(judged, findings=tuple(told))
-        if of_best.verdict is not Verdict.DOES_NOT_FIT and not chosen.must_start_on_all:
-            judged = _softened(judged)
-    elif chosen.may_be_unnamed and _judged_on_any(facts).verdict is not Verdict.DOES_NOT_FIT:
-        judged = _softened(judged)
+        worlds = [_on(facts, worst.name), _on(facts, best.name)]
+        common = set(map(key_of, worlds[1].findings))
+        told = (each if key_of(each) in common else _only_on(worst.name, each) for each in worlds[0].findings)
+        judged = replace(worlds[0], findings=tuple(told))
+    elif chosen.may_be_unnamed and judged.verdict is Verdict.DOES_NOT_FIT:  # a node may have a GPU that holds it
+        worlds.append(_judged_on_any(facts))
+    if not chosen.must_start_on_all:
+        joined_of_all = joined_worlds(judged, worlds)
+        is_error = joined_of_all.verdict is Verdict.DOES_NOT_FIT
+        judged = joined_of_all if is_error else _softened(joined_of_all)
     told_of_gpus = which_of_several(facts.engine, chosen, verdicts)
     return replace(judged, findings=(*judged.findings, *told_of_gpus), accelerators=verdicts)
 

@@ -1,7 +1,8 @@
 """The judgement of an engine with one release of vLLM, and with the oldest and the newest that it may be, joined to one."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -9,13 +10,14 @@ from msgspec.structs import replace
 from kvgate.budget import Verdict, Workload, parse_patch
 from kvgate.judge.assess import Assessment
 from kvgate.judge.on_accelerators import AcceleratorVerdict, MemoryNeeded
+from kvgate.judge.worlds import World, in_world, joined, refuse_apart, refusing_nothing, with_answers, world_of
 from kvgate.manifests.judging.engine_budget import EngineFacts, ask_budget, host_findings, is_partly_seen, version_path
 from kvgate.manifests.judging.gpus import gpu_count_problems
 from kvgate.manifests.judging.line_findings import line_findings, undecided_settings
 from kvgate.manifests.judging.releases import taken_elsewhere
 from kvgate.manifests.judging.surroundings import start_advice
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.rules.finding import Rule, Scope, Severity, any_one
+from kvgate.rules.finding import Rule, Scope, Severity, any_one, error_rules
 from kvgate.vllm.arguments import Located, Place, located
 from kvgate.vllm.contradictions import TOOL_CALL_PARSER_MISSING, contradictions
 from kvgate.vllm.images import Strength
@@ -45,13 +47,25 @@ class Assumed(Struct, frozen=True, kw_only=True):
     """The same in words for people."""
 
 
+class Unjudged(StrEnum):
+    """The answer about an engine that kvgate does not judge: it is not vLLM, or its hardware is no GPU of NVIDIA or AMD.
+
+    It is no verdict of the arithmetic, and nothing fails for it.
+    """
+
+    NOT_JUDGED = "NotJudged"
+
+
+NOT_JUDGED: Final = Unjudged.NOT_JUDGED
+
+
 class JudgedEngine(Struct, frozen=True, kw_only=True):
     """Judgement of one engine."""
 
     engine: FoundEngine
     assessment: Assessment | None
     """None where the engine could not be assessed."""
-    verdict: Verdict
+    verdict: Verdict | Unjudged
     model: str | None = None
     """The model by the name that the catalogue may know; None where none is named."""
     accelerator: str | None
@@ -74,6 +88,18 @@ class JudgedEngine(Struct, frozen=True, kw_only=True):
     """Load that somebody declared for it."""
     judged_on: str | None = None
     """The GPU whose assessment it is, where nothing names one: the smallest on which it starts."""
+
+    @property
+    def world(self) -> World:
+        """The answers in the world that it was judged in."""
+        verdict = Verdict.UNKNOWN if self.verdict is NOT_JUDGED else self.verdict
+        return world_of(self.assessment) if self.assessment else World(verdict=verdict, start_verdict=verdict)
+
+    def with_answers(self, change: Callable[[Verdict], Verdict]) -> "JudgedEngine":
+        """Return the judgement with its verdict, and both answers of its assessment, changed alike."""
+        assessment = with_answers(self.assessment, change) if self.assessment else None
+        verdict = self.verdict if self.verdict is NOT_JUDGED else change(self.verdict)
+        return replace(self, verdict=verdict, assessment=assessment)
 
 
 def judged_with(facts: EngineFacts, version: str) -> JudgedEngine:
@@ -102,10 +128,13 @@ def judged_with(facts: EngineFacts, version: str) -> JudgedEngine:
     if facts.chosen.is_unjudged:  # what concerns GPUs does not concern it
         errors = (each for each in findings if each.finding.severity is Severity.ERROR)
         findings = [*facts.chosen.findings, *errors]
+    assessment = _with_errors(assessment, findings, is_whole=is_whole) if assessment else None
+    is_refused = any(each.finding.severity is Severity.ERROR for each in findings)
+    unassessed = Verdict.DOES_NOT_FIT if is_refused else Verdict.UNKNOWN
     return JudgedEngine(
         engine=engine,
         assessment=assessment,
-        verdict=_verdict(assessment, findings, is_whole=is_whole),
+        verdict=assessment.verdict if assessment else unassessed,
         accelerator=facts.chosen.name,
         vllm_version=version,
         options_set=line.names if is_whole else None,
@@ -113,12 +142,12 @@ def judged_with(facts: EngineFacts, version: str) -> JudgedEngine:
     )
 
 
-def _verdict(assessment: Assessment | None, findings: list[Located], *, is_whole: bool) -> Verdict:
+def _with_errors(assessment: Assessment, findings: Sequence[Located], *, is_whole: bool) -> Assessment:
     """Errors of the command line refuse the start as surely as memory does."""
-    if any(each.finding.severity is Severity.ERROR for each in findings):
-        return Verdict.DOES_NOT_FIT
-    verdict = assessment.verdict if assessment else Verdict.UNKNOWN
-    return verdict if is_whole or verdict is not Verdict.DOES_NOT_FIT else Verdict.MAY_NOT_FIT
+    told = error_rules(each.finding for each in findings)
+    if told - error_rules(assessment.findings):
+        return with_answers(assessment, lambda _: Verdict.DOES_NOT_FIT)
+    return assessment if is_whole or told else with_answers(assessment, refusing_nothing)
 
 
 def _weights_bytes(assessment: Assessment | None) -> int | None:
@@ -150,16 +179,23 @@ def joined_ends(ends: Sequence[JudgedEngine]) -> JudgedEngine:
     high, low = ends[0], ends[-1]
     if len(ends) == 1:
         return high
-    findings, verdict = list(_joined_findings(low, high)), high.verdict
+    answer = joined_worlds(high, (low, high))
+    findings = list(_joined_findings(low, high))
     if low.verdict is not high.verdict:
-        verdict = Verdict.UNKNOWN if Verdict.UNKNOWN in (low.verdict, high.verdict) else Verdict.MAY_NOT_FIT
         message = (
             f"with vLLM {low.vllm_version} it is {low.verdict.value}, with {high.vllm_version} {high.verdict.value}"
         )
         remedy = any_one("name a release in the image's tag", "give --vllm-version")
         at = Place(name="vllm_version", path=version_path(high.engine))
         findings.append(located(RELEASE_DECIDES, at, message, remedy))
-    return replace(high, verdict=verdict, is_release_known=False, findings=tuple(findings))
+    return replace(answer, is_release_known=False, findings=tuple(findings))
+
+
+def joined_worlds(shown: JudgedEngine, worlds: Sequence[JudgedEngine]) -> JudgedEngine:
+    """Return the judgement that is shown, with the answers of all worlds."""
+    world = joined([each.world for each in worlds])
+    assessment = in_world(shown.assessment, world) if shown.assessment else None
+    return replace(shown, verdict=world.verdict, assessment=assessment)
 
 
 def _joined_findings(low: JudgedEngine, high: JudgedEngine) -> Iterator[Located]:
@@ -168,7 +204,7 @@ def _joined_findings(low: JudgedEngine, high: JudgedEngine) -> Iterator[Located]
     older, newer = {key_of(each): each for each in low.findings}, {key_of(each): each for each in high.findings}
     common = [each for key, each in newer.items() if key in older and older[key].finding.severity is Severity.ERROR]
     is_said = any(each.finding.severity is Severity.ERROR for each in common)  # what holds in both is the refusal
-    both_refuse = low.verdict is high.verdict is Verdict.DOES_NOT_FIT and not is_said
+    both_refuse = refuse_apart(joined([low.world, high.world]).verdict, is_error_common=is_said)
     for key, each in newer.items():
         is_milder = key in older and older[key].finding.severity is not each.finding.severity
         yield each if key in older and not is_milder else _only_with(high.vllm_version, each, both_refuse=both_refuse)

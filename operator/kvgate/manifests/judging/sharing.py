@@ -219,12 +219,15 @@ def _with_finding(judged: JudgedEngine, group: Iterable[_Seen], finding: Finding
         path=setting.path if setting else judged.engine.path,
         line=setting.line if setting else 0,
     )
-    verdict = judged.verdict
     if finding.severity is Severity.ERROR:
-        verdict = Verdict.DOES_NOT_FIT
-    elif finding.rule == SHARED_GPU_OVERBOOKED and verdict is Verdict.FITS:
-        verdict = Verdict.MAY_NOT_FIT
-    return replace(judged, verdict=verdict, findings=(*judged.findings, own))
+        judged = judged.with_answers(lambda _: Verdict.DOES_NOT_FIT)
+    elif finding.rule == SHARED_GPU_OVERBOOKED:
+        judged = judged.with_answers(_at_most_may_fit)
+    return replace(judged, findings=(*judged.findings, own))
+
+
+def _at_most_may_fit(verdict: Verdict) -> Verdict:
+    return Verdict.MAY_NOT_FIT if verdict is Verdict.FITS else verdict
 
 
 # ── parts that a scheduler counts with ────────────────────────────────────────────────────────────────────────────
@@ -261,5 +264,4 @@ def _within_its_part(judged: JudgedEngine) -> JudgedEngine:
         path=at.path if at else part.path,
         line=at.line if at else 0,
     )
-    verdict = Verdict.MAY_NOT_FIT if judged.verdict is Verdict.FITS else judged.verdict
-    return replace(judged, verdict=verdict, findings=(*judged.findings, own))
+    return replace(judged.with_answers(_at_most_may_fit), findings=(*judged.findings, own))
