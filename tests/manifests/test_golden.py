@@ -130,6 +130,15 @@ def test_the_report_is_the_golden_one(case: str) -> None:
         assert text == golden.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("path", sorted([*FOLDER.glob("*/*/input.*"), *FOLDER.glob("upstream/*/*.yaml")]), ids=str)
+def test_nothing_beside_fits_says_that_it_does_not_start(path: Path) -> None:
+    report = run((str(path),), CheckOptions())
+    messages = [placed.finding.message for item in report.items if item.verdict == "Fits" for placed in item.findings]
+    assert [
+        each for each in messages if re.search(r"\b(does not start|refuses)\b", each) and "not on" not in each
+    ] == []
+
+
 @pytest.mark.parametrize("platform", sorted({reader.platform for reader in READERS if reader.platform.isascii()}))
 def test_every_platform_has_real_examples(platform: str) -> None:
     cases = [case for case in CASES if case.startswith(f"{platform}/")]

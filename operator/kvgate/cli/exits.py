@@ -32,8 +32,8 @@ class Exit(IntEnum):
 
 _MEANINGS = {
     Exit.FITS: "what could be judged starts, or is admitted; warnings do not change this unless --fail-on says so",
-    Exit.FINDINGS: "at least one object would be refused, one engine does not start, or a document beside them cannot be read",
-    Exit.UNDECIDED: "nothing could be decided (unknown model, unreadable file, nothing to judge), or the command was misused",
+    Exit.FINDINGS: "at least one object would be refused, one engine does not start, or a file that may hold one cannot be read",
+    Exit.UNDECIDED: "there are engines to judge and none could be (unknown model …), there is no engine, or the command was misused",
 }
 
 

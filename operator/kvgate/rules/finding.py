@@ -123,6 +123,19 @@ class Words(Struct, frozen=True, kw_only=True):
         of_sentences = [value.settings() for value in given.values() if isinstance(value, Words)]
         return frozenset(of_template | of_values).union(*of_sentences)
 
+    def doubted(self) -> Words:
+        """Return the sentence about a start that is not certain to fail, where it says that it fails."""
+        values = (
+            (name, value.doubted() if isinstance(value, Words) else _doubted(value)) for name, value in self.values
+        )
+        return replace(self, template=_doubted(self.template), values=tuple(values))
+
+
+def _doubted(text: str) -> str:
+    if isinstance(text, SettingName):
+        return text
+    return text.replace("does not start", "may not start").replace(" refuses ", " may refuse ")
+
 
 class _Values(dict[str, str]):
     """The values of a sentence; every other name is a setting."""
@@ -306,6 +319,10 @@ class Finding(Struct, frozen=True, kw_only=True, eq=False):
     def noted(self) -> Finding:
         """An info instead of a warning: the verdict says it, or nothing is wrong."""
         return replace(self, severity=Severity.INFO) if self.severity is Severity.WARNING else self
+
+    def doubted(self) -> Finding:
+        """A warning beside a verdict that says that it starts: it does not say that it does not."""
+        return replace(self, words=self.words.doubted()) if self.severity is not Severity.ERROR else self
 
     def with_words(self, template: str, **values: object) -> Finding:
         """The same with another sentence; `{message}` in it is the one that it has."""

@@ -91,14 +91,18 @@ def _commented(items: list[Item], found: list[Directive], hints: _Hints) -> list
     extra = [(each.comment, each.finding) for each in found if isinstance(each, Problem)]
     if items[0].deployment:
         extra += [(each.comment, _WORKLOAD_ELSEWHERE) for each in found if isinstance(each, WorkloadComment)]
-    # another rendering of the same file may have what the comment is for
-    extra += [
-        (ignore.comment, _unused(rule, hints))
-        for ignore in (ignores if not items[0].source else ())
-        for rule in ignore.rules
-        if _place(rule, ignore) not in used
-    ]
-    return _with_comment_findings(items, extra)
+    items = _with_comment_findings(items, extra, judged)
+    if items[0].source:  # another rendering of the same file may have what the comment is for
+        return items
+    for is_last in (False, True):  # a comment that ignores this very rule is used by what the others leave
+        unused = [
+            (ignore.comment, _unused(rule, hints))
+            for ignore in ignores
+            for rule in ignore.rules
+            if _place(rule, ignore) not in used and (rule == IGNORE_UNUSED.id) is is_last
+        ]
+        items = _with_comment_findings(items, unused, judged)
+    return items
 
 
 def _place(rule: str, ignore: Ignore) -> _Place:
@@ -119,15 +123,17 @@ def _unused(rule: str, hints: _Hints) -> Finding:
     return IGNORE_UNUSED.finding("", f"kvgate:ignore {rule} matches no finding", remedy)
 
 
-def _with_comment_findings(items: list[Item], extra: list[tuple[Comment, Finding]]) -> list[Item]:
-    """Add each finding about a comment to the engine that the comment stands in, or to the first one."""
+def _with_comment_findings(
+    items: list[Item], extra: list[tuple[Comment, Finding]], judged: Callable[[Placed], Placed]
+) -> list[Item]:
+    """Add each finding about a comment to the engine that the comment stands in, or to the first one; `judged` ignores it or not."""
     added: dict[int, list[Placed]] = {}
     for comment, finding in extra:
         index = max(0, bisect_right(items, comment.about, key=lambda item: item.rendered_line or item.line) - 1)
         place = items[index].document.place_of_line(comment.line)
         line, rendered = place.position.line, place.rendered_line
         placed = Placed(finding=finding, file=place.file, line=line, column=1, path="", rendered_line=rendered)
-        added.setdefault(index, []).append(placed)
+        added.setdefault(index, []).append(judged(placed))
     return [
         replace(item, all_findings=(*item.all_findings, *added[index])) if index in added else item
         for index, item in enumerate(items)

@@ -15,6 +15,7 @@ from kvgate.cli.reports.report import Item, placed_in
 from kvgate.judge.assess import field_name, judge
 from kvgate.judge.summary import verdict_text
 from kvgate.judge.worlds import Confidence
+from kvgate.manifests.judging.release_range import NOT_JUDGED
 from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one
 from kvgate.rules.memory import demanded, less_demand
 from kvgate.vllm.arguments import Located, option_name
@@ -67,7 +68,7 @@ def with_requirements(items: Sequence[Item], given: GivenFacts) -> Iterator[Item
     """
     for item in items:
         required = {name: Required(path=path, value=value) for name, path, value in given.required(item)}
-        found = [] if item.does_not_pass or item.verdict is None else list(_findings(item, required))
+        found = [] if item.does_not_pass or item.verdict in (None, NOT_JUDGED) else list(_findings(item, required))
         if item.assessment and item.assessment.confidence is not Confidence.KNOWN:
             found = [each if each.rule is ACCELERATOR_NOT_ALLOWED else each.softened() for each in found]
         naming = field_name if item.deployment else option_name

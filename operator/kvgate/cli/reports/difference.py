@@ -88,8 +88,10 @@ class Difference(Struct, frozen=True, kw_only=True):
         broken = len(self.new.unreadable) > len(self.old.unreadable)
         if broken or any(change.is_worse for change in self.changes):
             return Exit.FINDINGS
-        decided = any(item.is_decided for report in (self.old, self.new) for item in report.items)
-        return Exit.FITS if decided else Exit.UNDECIDED
+        engines = [item for report in (self.old, self.new) for item in report.items if not item.is_not_understood]
+        judged = [item for item in engines if item.is_judged]
+        is_open = bool(judged) and not any(item.is_decided for item in judged)
+        return Exit.UNDECIDED if is_open or not engines else Exit.FITS
 
 
 def compare(old: Report, new: Report, roots: tuple[str, str], renamed: Mapping[str, str] = NO_RENAMES) -> Difference:

@@ -16,6 +16,7 @@ from kvgate.cli.reports import records
 from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Provenance, Report
 from kvgate.judge.assess import Answer, Decision, chosen_settings, effective_values
 from kvgate.judge.worlds import Confidence
+from kvgate.manifests.judging.release_range import NOT_JUDGED
 from kvgate.manifests.judging.which_gpus import sentence
 from kvgate.text.inert import inert_json
 
@@ -65,7 +66,7 @@ def document_record(item: Item) -> records.DocumentRecord:
         name=item.name,
         engine=None if item.is_not_understood else _engine(item, budget),
         guarantee=item.guarantee.value if item.guarantee else None,
-        verdict=item.verdict.value if item.verdict else None,
+        verdict=_verdict(item),
         kv_cache=records.CacheRecord(
             tokens=figures.num_tokens,
             bytes=figures.kv_cache_bytes,
@@ -89,6 +90,12 @@ def document_record(item: Item) -> records.DocumentRecord:
         provenance=list(map(_provenance, item.provenance)),
         admission=_admission(item.deployment) if item.deployment else None,
     )
+
+
+def _verdict(item: Item) -> records.Verdict | records.NotJudged | None:
+    if item.verdict is None or item.verdict is NOT_JUDGED:
+        return "NotJudged" if item.verdict else None
+    return item.verdict.value
 
 
 def _answer(answer: Answer) -> records.AnswerRecord:

@@ -15,6 +15,7 @@ DIFF_SCHEMA_VERSION = "1.2"
 
 Severity = Literal["error", "warning", "info"]
 Verdict = Literal["Fits", "MayNotFit", "DoesNotFit", "Unknown"]
+NotJudged = Literal["NotJudged"]
 Guarantee = Literal["Startup", "Workload", "FullContext"]
 
 
@@ -247,8 +248,9 @@ class DocumentRecord(Struct, frozen=True, kw_only=True):
     engine: EngineRecord | None
     guarantee: Guarantee | None
     """The guarantee that was judged."""
-    verdict: Verdict | None
-    """Null also for an InferenceDeployment that its schema refuses."""
+    verdict: Verdict | NotJudged | None
+    """NotJudged for an engine that is not vLLM, or runs on no GPU of NVIDIA or AMD. Null also for an InferenceDeployment that its schema
+    refuses."""
     kv_cache: CacheRecord
     ledger: LedgerRecord | None
     host: HostRecord | None

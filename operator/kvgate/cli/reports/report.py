@@ -19,10 +19,13 @@ from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
 from kvgate.judge.worlds import Confidence
 from kvgate.manifests import Broken, Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
-from kvgate.manifests.judging.release_range import Assumed, JudgedEngine
+from kvgate.manifests.judging.engine_budget import MODEL_NOT_NAMED
+from kvgate.manifests.judging.line_findings import VARIABLE_UNKNOWN
+from kvgate.manifests.judging.release_range import NOT_JUDGED, Assumed, JudgedEngine, Unjudged
 from kvgate.manifests.pods.engine_found import MountedText
 from kvgate.rules.finding import Finding, Scope, Severity
 from kvgate.vllm.arguments import Located
+from kvgate.vllm.given_settings import INVALID_SETTING
 
 
 class JudgedDeployment(Struct, frozen=True, kw_only=True):
@@ -172,7 +175,7 @@ class Item(Struct, frozen=True, kw_only=True):
     name: str
     namespace: str
     platform: str
-    verdict: Verdict | None
+    verdict: Verdict | Unjudged | None
     """None where there is nothing to judge."""
     accelerator: str | None = None
     vllm_version: str | None = None
@@ -236,7 +239,7 @@ class Item(Struct, frozen=True, kw_only=True):
         """The guarantee that was judged; None where there is nothing to judge."""
         if self.assessment:
             return self.assessment.guarantee
-        return Guarantee.STARTUP if self.engine else None
+        return Guarantee.STARTUP if self.engine and self.verdict is not NOT_JUDGED else None
 
     @property
     def figures(self) -> CacheFigures:
@@ -250,9 +253,11 @@ class Item(Struct, frozen=True, kw_only=True):
 
     @property
     def is_pardoned(self) -> bool:
-        """True if it would be refused, and every error is ignored for a reason that somebody gave."""
-        errors = [placed for placed in self.all_findings if placed.finding.severity is Severity.ERROR]
-        return self.does_not_pass and bool(errors) and all(placed.ignored for placed in errors)
+        """True if it would be refused, and every error, or every warning where there is no error, is ignored for a stated reason."""
+        severities = {placed.finding.severity for placed in self.all_findings} - {Severity.INFO}
+        worst = Severity.ERROR if Severity.ERROR in severities else Severity.WARNING
+        reasons = [placed for placed in self.all_findings if placed.finding.severity is worst]
+        return self.does_not_pass and bool(reasons) and all(placed.ignored for placed in reasons)
 
     @property
     def is_disallowed(self) -> bool:
@@ -263,11 +268,22 @@ class Item(Struct, frozen=True, kw_only=True):
     @property
     def is_unknown(self) -> bool:
         """True where the verdict is Unknown or a requirement is not judged, and nobody answers for the missing facts."""
-        missing = [each for each in self.all_findings if each.finding.rule.scope in (Scope.FACTS, Scope.REQUIREMENTS)]
-        counts = [each for each in missing if not each.ignored]
         if self.verdict is Verdict.UNKNOWN:
-            return bool(counts) or not missing
-        return any(each.finding.rule.id == "RequirementNotJudged" for each in counts)
+            missing = self.missing_facts or self.all_findings
+            return not missing or any(not each.ignored for each in missing)
+        return any(each.rule == "RequirementNotJudged" for each in self.findings)
+
+    @property
+    def missing_facts(self) -> tuple[Placed, ...]:
+        """The findings that name the facts without which the verdict is Unknown."""
+        scopes = (Scope.FACTS, Scope.REQUIREMENTS)
+        named = [each for each in self.all_findings if each.finding.rule.scope in scopes]
+        return tuple(named) or tuple(each for each in self.all_findings if each.finding.rule in _NAME_WHAT_IS_MISSING)
+
+    @property
+    def is_judged(self) -> bool:
+        """True for an engine that there is something to judge about: a vLLM engine on GPUs, also where facts are missing."""
+        return not self.is_not_understood and self.verdict is not NOT_JUDGED
 
     @property
     def does_not_pass(self) -> bool:
@@ -280,7 +296,7 @@ class Item(Struct, frozen=True, kw_only=True):
 
     @property
     def is_decided(self) -> bool:
-        return self.does_not_pass or self.verdict not in (None, Verdict.UNKNOWN)
+        return self.does_not_pass or self.verdict not in (None, Verdict.UNKNOWN, NOT_JUDGED)
 
     @property
     def title(self) -> str:
@@ -293,6 +309,10 @@ class Item(Struct, frozen=True, kw_only=True):
             name = f"{self.namespace}/{name}"
         by = f" ({shown_file(self.source)})" if self.source else ""
         return f"{self.platform} {name}{where}{by}" if self.engine else f"{self.kind}{by}"
+
+
+_NAME_WHAT_IS_MISSING = (MODEL_NOT_NAMED, VARIABLE_UNKNOWN, INVALID_SETTING)
+"""Rules of other scopes that name a fact without which nothing can be judged."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -347,15 +367,19 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> Exit:
-        """1 for a refusal, or for what `fail_on` names; 2 where nothing at all could be decided."""
+        """1 for a refusal, for what cannot be read, or for what `fail_on` names.
+
+        2 where there is no engine, or where there are engines to judge, none of them could be, and nobody answers for that.
+        """
         counting = [placed for item in self.items for placed in item.findings]
-        decided = any(item.is_decided for item in self.items)
-        fails = any(item.is_refused for item in self.items) or (decided and bool(self.unreadable))
+        fails = any(item.is_refused for item in self.items) or bool(self.unreadable)
         fails |= "warning" in self.fail_on and any(p.finding.severity is not Severity.INFO for p in counting)
         fails |= "unknown" in self.fail_on and any(item.is_unknown for item in self.items)
         if fails:
             return Exit.FINDINGS
-        return Exit.FITS if decided else Exit.UNDECIDED
+        judged = [item for item in self.items if item.is_judged]
+        is_open = any(item.is_unknown for item in judged) and not any(item.is_decided for item in judged)
+        return Exit.UNDECIDED if is_open or not self.has_engine else Exit.FITS
 
 
 class Result(Struct, frozen=True, kw_only=True):

@@ -17,8 +17,9 @@ from kvgate.documents.discovery import Why
 from kvgate.documents.paths import Unrendered
 from kvgate.judge.assess import Decision
 from kvgate.judge.summary import figures_text, judged_text, shortened, verdict_text
+from kvgate.manifests.judging.release_range import NOT_JUDGED
 from kvgate.manifests.judging.which_gpus import folded
-from kvgate.rules.finding import Scope, Severity
+from kvgate.rules.finding import Severity
 from kvgate.rules.memory import demanded
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def outcome(item: Item) -> tuple[str, str]:
         return _DECISIONS[item.deployment.decision]
     if item.verdict is None:
         return "not understood", "cyan"
+    if item.verdict is NOT_JUDGED:
+        return "not judged", "cyan"
     judged = judged_text(item.verdict, item.assessment.budget if item.assessment else None)
     return judged.partition(" (")[0], _COLOURS[item.verdict]
 
@@ -65,10 +68,13 @@ def verdict_line(item: Item) -> tuple[str, str]:
     result = outcome(item)[0]
     if item.verdict is None:
         return (f"not valid, {result}" if item.deployment else result), ""
+    if item.verdict is NOT_JUDGED:
+        reasons = dict.fromkeys(placed.rule for placed in item.all_findings)
+        return item.verdict.value, f"{result} ({', '.join(reasons)})" if reasons else result
     has_decision = item.deployment or item.is_pardoned or item.is_disallowed
     told = _told_of_gpus(item) or verdict_text(item.verdict, item.assessment.budget if item.assessment else None)
     if item.verdict is Verdict.UNKNOWN and item.all_findings:
-        missing = [placed for placed in item.all_findings if placed.finding.rule.scope is Scope.FACTS]
+        missing = item.missing_facts
         told += f" ({', '.join(dict.fromkeys(placed.rule for placed in missing or item.all_findings[:1]))})"
     return f"{item.verdict.value}, {result}" if has_decision else item.verdict.value, told
 
@@ -222,7 +228,9 @@ def _verdict(item: Item | None) -> str | None:
     """Return `Fits: starts`, or `Fits, admitted: holds full context (8 requests of 4096 tokens)`."""
     if item is None:
         return None
-    judged = judged_text(item.verdict, item.assessment.budget if item.assessment else None) if item.verdict else ""
+    if item.verdict is None or item.verdict is NOT_JUDGED:
+        return verdict_line(item)[0]
+    judged = judged_text(item.verdict, item.assessment.budget if item.assessment else None)
     return ": ".join(filter(None, (verdict_line(item)[0], judged)))
 
 

@@ -57,13 +57,14 @@ OTHER_HARDWARE = Rule(
     severities=(Severity.INFO,),
     scope=Scope.MANIFESTS,
     title="The engine requests hardware that is not a GPU of NVIDIA or AMD: TPU, Gaudi, Neuron, Ascend, or a GPU of Intel.",
-    explanation="kvgate does not judge it, and the verdict is Unknown.",
+    explanation="kvgate does not judge it: the verdict is NotJudged, and nothing fails for it.",
 )
 RUNS_ON_CPU = Rule(
     id="RunsOnCpu",
     severities=(Severity.INFO,),
     scope=Scope.COMMAND_LINE,
     title="The engine runs on CPUs, whose KV cache is main memory.",
+    explanation="kvgate does not judge it: the verdict is NotJudged, and nothing fails for it.",
 )
 TOO_FEW_GPUS = Rule(
     id="TooFewGpus",

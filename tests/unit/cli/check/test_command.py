@@ -23,6 +23,16 @@ UNKNOWN = FITS.replace("Qwen3-8B", "Qwen3-8")
 INVALID = FITS.replace("maxNumSeqs: 4", 'maxNumSeq: 4, gpuMemoryUtilization: "0,9"')
 BROKEN = "a: [1,\n"
 OTHER = "kind: Service\n"
+ON_CPUS = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: on-cpus}
+spec:
+  containers:
+  - name: server
+    image: vllm/vllm-openai-cpu:v0.32.0
+    args: [--model=Qwen/Qwen3-0.6B]
+"""
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "vocab_size": 32000,
     "num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4, "max_position_embeddings": 2048,
@@ -48,7 +58,13 @@ def stream(*documents: str) -> str:
         ((UNKNOWN,), 2),
         ((FITS, UNKNOWN), 0),
         ((UNKNOWN, REFUSED), 1),
-        ((BROKEN,), 2),
+        ((BROKEN,), 1),
+        ((BROKEN, UNKNOWN), 1),
+        ((ON_CPUS,), 0),
+        ((ON_CPUS, UNKNOWN), 2),
+        ((ON_CPUS, REFUSED), 1),
+        ((ON_CPUS, FITS, UNKNOWN), 0),
+        ((ON_CPUS, BROKEN), 1),
         ((FITS, BROKEN), 1),
         ((BROKEN, REFUSED), 1),
         ((OTHER,), 2),
@@ -154,6 +170,9 @@ def test_the_json_report_has_every_key_that_is_promised() -> None:
         "starts",
         "holds",
         "provenance",
+        "decides",
+        "starts",
+        "holds",
     }
     assert set(refused["engine"]) >= {
         "model", "accelerator", "accelerators", "vllm_version", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size",
@@ -290,7 +309,7 @@ def test_the_whole_process_answers_and_imports_only_what_it_needs(
     [
         (OTHER, 0),
         ("image: vllm/vllm-openai\n", 0),
-        (BROKEN, 2),
+        (BROKEN, 1),
         (MISTAKEN_POD, 1),
         (UNKNOWN, 2),
     ],

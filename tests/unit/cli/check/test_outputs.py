@@ -265,7 +265,7 @@ def test_a_verdict_without_a_named_gpu_says_on_which_ones_and_how_much_the_small
     told = answer("text", "-", *full, stdin=unnamed.replace("- --max-", "- --max-num-seqs=12\n    - --max-"), code=1)
     assert "does not hold full context (12 requests of 40960 tokens)" in told
     cpu = unnamed.replace("vllm/vllm-openai:v0.32.0", "vllm/vllm-openai-cpu:v0.32.0")
-    assert "Unknown: not decided (RunsOnCpu)" in answer("text", "-", stdin=cpu, code=2)
+    assert "NotJudged: not judged (RunsOnCpu)" in answer("text", "-", stdin=cpu, code=0)
 
 
 def test_what_only_kvgate_does_not_know_is_an_info_and_so_is_a_gpu_that_nobody_chose(folder: Path) -> None:

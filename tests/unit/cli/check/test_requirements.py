@@ -129,7 +129,7 @@ def test_a_refused_engine_has_findings_enough() -> None:
         ("warning,unknown", UNKNOWN, 1),
         ("warning", UNKNOWN, 2),
         ("error", UNKNOWN, 2),
-        ("unknown", f"# kvgate:ignore UnknownModel it is ours\n{UNKNOWN}", 2),
+        ("unknown", f"# kvgate:ignore UnknownModel it is ours\n{UNKNOWN}", 0),
         ("warning, unknown", POD.replace("- --max-", "- --max-num-seqs=8\n    - --max-"), 1),
         ("unknown", POD.replace("- --max-", "- --max-num-seqs=8\n    - --max-"), 0),
     ],

@@ -12,7 +12,7 @@ from kvgate.budget.versions import parse_patch
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.judgement import Defaults, judge_engine
-from kvgate.manifests.judging.release_range import JudgedEngine
+from kvgate.manifests.judging.release_range import NOT_JUDGED, JudgedEngine
 from kvgate.manifests.judging.releases import newest_understood
 from kvgate.rules.finding import Severity
 from kvgate.vllm.options import newest_read, releases_read
@@ -104,7 +104,7 @@ def test_hardware_that_is_not_judged_gets_one_info(
     found = judged(
         tmp_path, "Qwen/Qwen3-8B", "--max-model-len=$(LENGTH)", *arguments, gpus=None, container=stated, **pod
     )
-    assert found.verdict is Verdict.UNKNOWN
+    assert (found.verdict, found.assessment) == (NOT_JUDGED, None)
     assert rules(found) == [rule]
 
 
@@ -827,7 +827,7 @@ def test_the_resource_or_the_image_names_the_vendor(tmp_path: Path, resource: st
 )
 def test_other_hardware_is_named_and_is_no_alarm(tmp_path: Path, resource: str, words: str) -> None:
     found = judged(tmp_path, "Qwen/Qwen3-0.6B", container={"resources": {"limits": {resource: 1}}}, nodeSelector={})
-    assert found.verdict is Verdict.UNKNOWN
+    assert found.verdict is NOT_JUDGED
     (finding,) = (each.finding for each in found.findings if each.finding.rule.id == "OtherHardware")
     assert finding.severity is Severity.INFO
     assert words in finding.message
@@ -841,7 +841,7 @@ def test_the_image_or_a_label_names_other_hardware(tmp_path: Path) -> None:
         ("ghcr.io/me/serving:1-vllm0.32.0", {"kubeai.org/resource-profile": "cpu"}, "RunsOnCpu"),
     ):
         found = judged(tmp_path, "Qwen/Qwen3-0.6B", image=image, gpus=None, nodeSelector=labels)
-        assert (found.verdict, rules(found)) == (Verdict.UNKNOWN, [rule])
+        assert (found.verdict, rules(found)) == (NOT_JUDGED, [rule])
     refused = judged(
         tmp_path, "Qwen/Qwen3-0.6B", "--max-model-len=x", image="vllm/vllm-tpu:v0.13.2", gpus=None, nodeSelector={}
     )

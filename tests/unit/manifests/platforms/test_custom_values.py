@@ -177,8 +177,8 @@ def test_values_of_another_engine_are_told_once_with_the_field_that_says_so(text
     answer = invoked("check", "-", "-o", "json", "--accelerator", "L4-24GB", stdin=text)
     (document,) = json.loads(answer.stdout)["documents"]
     assert [(f["rule"], f["severity"], f["path"]) for f in document["findings"]] == [("OtherEngine", "info", path)]
-    assert (document["verdict"], document["engine"]["vllm_version"], document["assumed"]) == ("Unknown", None, [])
-    assert answer.exit_code == 2
+    assert (document["verdict"], document["engine"]["vllm_version"], document["assumed"]) == ("NotJudged", None, [])
+    assert answer.exit_code == 0
 
 
 def test_settings_that_others_have_too_refuse_nothing_without_a_sign_of_vllm() -> None:
@@ -198,7 +198,7 @@ engines:
 """
     answer = invoked("check", "-", "-o", "json", "--accelerator", "L4-24GB", stdin=text)
     found = {each["path"]: each["verdict"] for each in json.loads(answer.stdout)["documents"]}
-    assert (answer.exit_code, found) == (0, {"engines.a": "Unknown", "engines.b": "Fits"})
+    assert (answer.exit_code, found) == (0, {"engines.a": "NotJudged", "engines.b": "Fits"})
 
 
 @pytest.mark.parametrize(
