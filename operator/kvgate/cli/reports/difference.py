@@ -90,7 +90,7 @@ class Difference(Struct, frozen=True, kw_only=True):
             return Exit.FINDINGS
         engines = [item for report in (self.old, self.new) for item in report.items if not item.is_not_understood]
         judged = [item for item in engines if item.is_judged]
-        is_open = bool(judged) and not any(item.is_decided for item in judged)
+        is_open = any(item.is_unknown for item in judged) and not any(item.is_decided for item in judged)
         return Exit.UNDECIDED if is_open or not engines else Exit.FITS
 
 

@@ -13,6 +13,7 @@ from kvgate.budget import CacheFigures, Guarantee, Verdict
 from kvgate.cli.exits import Exit
 from kvgate.documents.discovery import CHART_FILE, PassedOver, Why
 from kvgate.documents.paths import Unrendered
+from kvgate.documents.positions import UNREADABLE
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.judge import summary
 from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
@@ -372,14 +373,20 @@ class Report(Struct, frozen=True, kw_only=True):
         2 where there is no engine, or where there are engines to judge, none of them could be, and nobody answers for that.
         """
         counting = [placed for item in self.items for placed in item.findings]
-        fails = any(item.is_refused for item in self.items) or bool(self.unreadable)
+        named = {str(Path(path)) for path in self.paths}
+        decided = any(item.is_decided for item in self.items)
+        # a PATH that cannot be opened is a slip on the command line, beside which nothing may have been judged
+        beside = [
+            each for each in self.unreadable if decided or each.finding.rule != UNREADABLE or each.file not in named
+        ]
+        fails = any(item.is_refused for item in self.items) or bool(beside)
         fails |= "warning" in self.fail_on and any(p.finding.severity is not Severity.INFO for p in counting)
         fails |= "unknown" in self.fail_on and any(item.is_unknown for item in self.items)
         if fails:
             return Exit.FINDINGS
         judged = [item for item in self.items if item.is_judged]
-        is_open = any(item.is_unknown for item in judged) and not any(item.is_decided for item in judged)
-        return Exit.UNDECIDED if is_open or not self.has_engine else Exit.FITS
+        is_open = bool(self.unreadable) or any(item.is_unknown for item in judged)
+        return Exit.UNDECIDED if (is_open and not decided) or not self.has_engine else Exit.FITS
 
 
 class Result(Struct, frozen=True, kw_only=True):

@@ -91,6 +91,8 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
 def _range(releases: Sequence[str], why: ImageFound) -> Releases:
     low, high = releases[0], releases[-1]
     span = f"vLLM {low}" if low == high else f"vLLM {low} to {high}"
+    if why.newest is None and high == newest_understood():  # nothing ends the range but what kvgate has read
+        why = replace(why, reason=f"{why.reason}; {high} is the newest that kvgate knows")
     return Releases(
         low=low,
         high=high,

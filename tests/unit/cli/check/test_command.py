@@ -78,6 +78,26 @@ def test_the_exit_code_is_that_of_the_worst_object_which_was_judged(documents: t
     assert result.exit_code == code, result.output
 
 
+def test_an_engine_that_is_not_judged_is_told_once_and_fails_nothing() -> None:
+    strict = check("-", "--fail-on", "warning,unknown", "-o", "json", stdin=ON_CPUS)
+    (document,) = json.loads(strict.stdout)["documents"]
+    assert (strict.exit_code, document["verdict"], document["guarantee"]) == (0, "NotJudged", None)
+    assert (document["decides"], document["starts"], document["holds"]) == (None, None, None)
+    assert json.loads(strict.stdout)["summary"]["verdicts"] == {"NotJudged": 1}
+    assert [each["rule"] for each in document["findings"]] == ["RunsOnCpu"]
+    junit = check("-", "-o", "junit", stdin=ON_CPUS).stdout
+    assert '<testsuites name="kvgate check" tests="1" failures="0" errors="0" skipped="1">' in junit
+    refused = check("-", "-o", "json", stdin=ON_CPUS.replace("]", ", --no-such-option]"))
+    assert (refused.exit_code, json.loads(refused.stdout)["documents"][0]["verdict"]) == (1, "DoesNotFit")
+
+
+def test_requirements_do_not_apply_to_what_is_not_judged(tmp_path: Path) -> None:
+    config = tmp_path / ".kvgate.yaml"
+    config.write_text("require: {headroom: 10%, accelerators: [L4-24GB], guarantee: FullContext}\n", encoding="utf-8")
+    result = check("-", "--config", str(config), "--fail-on", "warning,unknown", stdin=ON_CPUS)
+    assert result.exit_code == 0, result.output
+
+
 def test_every_finding_has_its_place(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(stream(OTHER, REFUSED, INVALID))

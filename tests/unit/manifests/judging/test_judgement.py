@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget.interval import Verdict
@@ -12,7 +13,7 @@ from kvgate.budget.versions import parse_patch
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.judgement import Defaults, judge_engine
-from kvgate.manifests.judging.release_range import NOT_JUDGED, JudgedEngine
+from kvgate.manifests.judging.release_range import NOT_JUDGED, JudgedEngine, joined_ends
 from kvgate.manifests.judging.releases import newest_understood
 from kvgate.rules.finding import Severity
 from kvgate.vllm.options import newest_read, releases_read
@@ -1060,3 +1061,32 @@ def test_the_volume_of_the_weights_is_the_innermost_around_their_folder(
     assert [each.path for each in found.findings if each.finding.rule.id == "VolumeTooSmall"] == (
         [path] if path else []
     )
+
+
+def test_a_release_that_cannot_be_judged_takes_the_certainty_from_the_other(tmp_path: Path) -> None:
+    new = judged(tmp_path, "Qwen/Qwen3-0.6B", "--max-model-len=4096")
+    old = replace(new, vllm_version="0.9.0", verdict=Verdict.UNKNOWN, assessment=None)
+    for ends, shown in (([new, old], new), ([old, new], old)):
+        answer = joined_ends(ends)
+        assert (answer.verdict, answer.vllm_version) == (Verdict.MAY_NOT_FIT, shown.vllm_version)
+        assert "ReleaseDecides" in rules(answer)
+        if answer.assessment:
+            assert (answer.assessment.verdict, answer.assessment.starts.verdict) == (Verdict.MAY_NOT_FIT,) * 2
+    assert joined_ends([old, old]).verdict is Verdict.UNKNOWN
+
+
+def test_an_option_that_is_refused_decides_both_answers(tmp_path: Path) -> None:
+    refused = judged(tmp_path, "Qwen/Qwen3-0.6B", "--max-model-len=4096", "--no-such-option")
+    assert refused.verdict is Verdict.DOES_NOT_FIT
+    assert refused.assessment is not None
+    assert refused.assessment.starts.verdict is Verdict.DOES_NOT_FIT
+    start = judged(tmp_path, "Qwen/Qwen3-0.6B", "--max-model-len=4096")
+    assert start.assessment is not None
+    assert start.assessment.starts.verdict is Verdict.FITS
+
+
+def test_an_open_range_of_releases_ends_at_the_newest_that_is_known_and_says_so(tmp_path: Path) -> None:
+    for image, is_open in (("", True), ("vllm/vllm-openai:latest", True), (IMAGE, False)):
+        found = judged(tmp_path, "Qwen/Qwen3-0.6B", "--max-model-len=4096", image=image)
+        told = [each.text for each in found.assumed if each.fact == "vllm_version"]
+        assert [f"; {ASSUMED} is the newest that kvgate knows" in each for each in told] == ([True] if is_open else [])
