@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def command_line(request: Path) -> Outcome:
 
 def webhook(request: Path) -> Outcome:
     """The answer to the AdmissionReview of a create; a warning is as good as a message."""
-    answer = review(_admission_review(_first_of_ours(request)))
+    answer = review(_admission_review(_first_of_ours(request)), now=datetime.fromisoformat(NOW))
     response = answer.body["response"]
     message = response.get("status", {}).get("message") or "; ".join(response.get("warnings", ()))
     return Outcome(decision="Refuse" if answer.decision == INVALID else answer.decision, message=message)
@@ -64,8 +65,8 @@ def controller(request: Path) -> Outcome:
     owner = pure.read_owner(document)
     reference = pure.config_reference(owner)
     config = pure.config_text(reference, _config_map(request, reference)) if reference else pure.NO_CONFIG
-    situation = pure.Situation(document=document, owner=owner, config=config)
-    judged = pure.assess_owner(owner, config) if isinstance(owner, InferenceDeployment) else None
+    situation = pure.Situation(document=document, owner=owner, config=config, now=datetime.fromisoformat(NOW))
+    judged = pure.assess_owner(owner, config, skip=situation.skip) if isinstance(owner, InferenceDeployment) else None
     intent = pure.decide(situation, judged)
     status = pure.status_after(
         intent,

@@ -1,6 +1,7 @@
 """What the controller renders, `kvgate check` reads back as the engine that was judged: the same settings, to the byte."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.request import Guarantee
 from kvgate.controller.decision import Judged, assess_owner, config_text
 from kvgate.judge import assess
+from kvgate.judge.skipping import skip_of
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.judgement import Defaults, judge_engine
@@ -50,7 +52,7 @@ def rendered(source: Path) -> Case | None:
         other for other in documents if other["kind"] == "ConfigMap" and other["metadata"]["name"] == reference.name
     )
     text = config_text(reference, next(maps, None))
-    judged = assess_owner(owner, text)
+    judged = assess_owner(owner, text, skip=skip_of(owner, datetime.now(UTC)))
     outcome = render(owner, judged.assessment, judged.accelerator)
     config = text if isinstance(text, str) else None
     return Case(owner=owner, config=config, judged=judged, manifests=outcome) if isinstance(outcome, Rendered) else None

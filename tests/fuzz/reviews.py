@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -109,8 +110,16 @@ def _plausible(chance: random.Random) -> dict[str, Any]:
             "labels": {"a": "b"},
             "nodeSelector": {"zone": "a"},
         }
-    metadata = {"name": "fuzzed", "namespace": "fuzz", "annotations": {"note": chance.choice(("", "x", "$(A)"))}}
+    metadata = {"name": "fuzzed", "namespace": "fuzz", "annotations": _annotations(chance)}
     return {"apiVersion": "kvgate.io/v1alpha1", "kind": "InferenceDeployment", "metadata": metadata, "spec": spec}
+
+
+def _annotations(chance: random.Random) -> dict[str, str]:
+    note = {"note": chance.choice(("", "x", "$(A)"))}
+    if chance.random() < 0.8:
+        return note
+    until = chance.choice(("2020-01-01T00:00:00Z", "2126-12-24T18:00:00+14:00", "0001-01-01T00:00:00+14:00", "2126-12-24", "soon", ""))
+    return note | {"kvgate.io/skip-budget": chance.choice(("", "x", "load test")), "kvgate.io/skip-budget-until": until}
 
 
 def review_of(document: Any) -> dict[str, Any]:
@@ -189,7 +198,7 @@ def _answered(body: Any) -> Iterator[str]:
 
 
 def _reviewed(case: Case, decisions: dict[str, str]) -> Iterator[str]:
-    answer = review(review_of(case.document))
+    answer = review(review_of(case.document), now=datetime.now(UTC))
     if not _asks_for_config(case.document):
         decisions["webhook"] = "Refuse" if answer.decision == INVALID else answer.decision
     yield from _not_json("the answer", answer.body)
@@ -210,9 +219,10 @@ def _controlled(case: Case, decisions: dict[str, str]) -> Iterator[str]:
     if reference is not None:
         data = {"data": {reference.key: case.config}} if case.config is not None else None
         config = pure.config_text(reference, data)
-    judged = pure.assess_owner(owner, config) if isinstance(owner, InferenceDeployment) else None
+    situation = pure.Situation(document=document, owner=owner, config=config, now=datetime.now(UTC))
+    judged = pure.assess_owner(owner, config, skip=situation.skip) if isinstance(owner, InferenceDeployment) else None
     decisions["controller"] = judged.assessment.decision.value if judged else "Refuse"
-    intent = pure.decide(pure.Situation(document=document, owner=owner, config=config), judged)
+    intent = pure.decide(situation, judged)
     status = pure.status_after(
         intent, name="fuzzed", deployment=None, before=previous_status(document, NOW), observation=None
     )

@@ -223,7 +223,7 @@ class Standing(Recorded):
 
     generation: Annotated[int, Field(ge=1)]
     """Newest generation of the object with which this spec was admitted."""
-    decision: Literal["Admit", "AdmitWithWarning", "AdmitAdjusted"]
+    decision: Literal["Admit", "AdmitWithWarning", "AdmitAdjusted", "Skipped"]
     """Decision of the admission policy."""
     accepted: Literal["True", "Unknown"]
     """Status of the condition Accepted."""

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from kvgate.api import SKIP_BUDGET_ANNOTATION
+from kvgate.api import SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION
 from kvgate.api.base import (
     ApiModel,
     CelRule,
@@ -346,6 +346,15 @@ class InferenceDeployment(ApiModel):
     @property
     def skip_reason(self) -> str | None:
         """Return the reason in the break-glass annotation; None where it is not set or empty."""
-        annotations = self.metadata.get("annotations")
-        reason = annotations.get(SKIP_BUDGET_ANNOTATION) if isinstance(annotations, dict) else None
+        reason = self._annotation(SKIP_BUDGET_ANNOTATION)
         return " ".join(reason.split())[:256] or None if isinstance(reason, str) else None  # a warning is one line
+
+    @property
+    def skip_until(self) -> str | None:
+        """Return the end of the break glass as it is written; None where the annotation is not set."""
+        until = self._annotation(SKIP_BUDGET_UNTIL_ANNOTATION)
+        return None if until is None else str(until)[:64]
+
+    def _annotation(self, name: str) -> object:
+        annotations = self.metadata.get("annotations")
+        return annotations.get(name) if isinstance(annotations, dict) else None

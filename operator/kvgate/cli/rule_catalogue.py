@@ -24,6 +24,7 @@ from kvgate.judge.models import (
     UNKNOWN_MODEL,
 )
 from kvgate.judge.pinning import CAPACITY_CONFLICT
+from kvgate.judge.skipping import BUDGET_NOT_SKIPPED, BUDGET_SKIPPED
 from kvgate.manifests.fields import FIELD_IGNORED
 from kvgate.manifests.inputs import UNKNOWN_KIND
 from kvgate.manifests.judging.engine_budget import MODEL_NOT_NAMED, OVERSUBSCRIBED
@@ -116,6 +117,8 @@ _IN_ORDER = (
     MAMBA_CACHE_BLOCKS_EXCEEDED,
     GUARANTEE_NOT_MET,
     WORKLOAD_MISSING,
+    BUDGET_SKIPPED,
+    BUDGET_NOT_SKIPPED,
     HOST_MEMORY_TOO_SMALL,
     SHARED_MEMORY_TOO_SMALL,
     OVERSUBSCRIBED,

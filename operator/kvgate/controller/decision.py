@@ -1,6 +1,7 @@
 """The decision about one InferenceDeployment: the situation in the cluster, and the changes and the status that follow. Pure."""
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,7 @@ from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.controller.resolution import Resolution
 from kvgate.judge.assess import Assessment, Confidence, Decision, assessments, undecided
 from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
+from kvgate.judge.skipping import Skip, skip_of
 from kvgate.rendering.drift import additions, differences
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by
 from kvgate.rendering.live_deployment import admission_copy, as_it_runs, template_digest
@@ -50,6 +52,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     """Today's prediction as the status has it, or as this process wrote it last."""
     resolution: Resolution | None = None
     """The state of the models that the catalogue lacks; None where the hub is not asked for any."""
+    now: datetime = datetime.min.replace(tzinfo=UTC)
+    """The time by which a break glass has ended or not; without it none has."""
 
     @property
     def models(self) -> PublishedModels:
@@ -79,6 +83,17 @@ class Situation(Struct, frozen=True, kw_only=True):
             running = {"max_num_seqs": standing.record.effective.max_num_seqs}
             update["vllm"] = owner.spec.vllm.model_copy(update=running)
         return owner.model_copy(update={"spec": owner.spec.model_copy(update=update)})
+
+    @property
+    def skip_now(self) -> Skip | None:
+        """The break-glass annotation as it would count for another spec."""
+        return None if isinstance(self.owner, InvalidDocument) else skip_of(self.owner, self.now)
+
+    @property
+    def skip(self) -> Skip | None:
+        """The break-glass annotation as it counts for this spec: a verdict that stands was made while it counted."""
+        skip = self.skip_now
+        return skip.as_admitted() if skip is not None and self.stands else skip
 
     @property
     def calibration_revision(self) -> int | None:
@@ -152,6 +167,8 @@ class Intent(Struct, frozen=True, kw_only=True):
     """True where the present spec was admitted before, and its verdict stands."""
     recalibration: Document | None = None
     """Today's prediction, where it differs from the admitted one: status.recalibrated."""
+    skip_ended: str = ""
+    """Why the break glass that admitted the spec counts no more; empty where it does, or where none did."""
     obstacle: Obstacle | None = None
     resolved: Statement | None = None
     """The condition ModelResolved of the present spec."""
@@ -228,16 +245,16 @@ def pinned_revision(document: Document) -> int | None:
 
 def assess_owner(
     owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED,
-    models: PublishedModels = NO_MODELS,
+    models: PublishedModels = NO_MODELS, skip: Skip | None = None,
 ) -> Judged:  # fmt: skip
-    """Judge the object with the facts of the cluster."""
-    *_, last = judgements(owner, config, calibration, models)
+    """Judge the object with the facts of the cluster; `skip` is its break-glass annotation as it counts."""
+    *_, last = judgements(owner, config, calibration, models, skip)
     return last
 
 
 def judgements(
     owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED,
-    models: PublishedModels = NO_MODELS,
+    models: PublishedModels = NO_MODELS, skip: Skip | None = None,
 ) -> Iterator[Judged]:  # fmt: skip
     """Yield the judgement without a verdict, then the one with the verdict, then the one with alternatives that would fit.
 
@@ -249,9 +266,9 @@ def judgements(
         return Judged(assessment=assessment, accelerator=accelerator, calibration_revision=calibration.revision)
 
     nothing_read = Facts(shape=None, accelerator=accelerator, findings=findings)
-    yield judged(undecided(owner.spec, nothing_read, skip_reason=owner.skip_reason))
+    yield judged(undecided(owner.spec, nothing_read))
     facts = gather(statement_of(owner.spec), lambda _: config, calibration, models)
-    yield from map(judged, assessments(owner.spec, facts, skip_reason=owner.skip_reason))
+    yield from map(judged, assessments(owner.spec, facts, skip=skip))
 
 
 def decide(situation: Situation, judged: Judged | None) -> Intent:
@@ -294,7 +311,8 @@ def _verdict(situation: Situation, judged: Judged | None) -> Intent:
     state = situation.resolution
     resolved = state.statement if state else None
     figures = figures_of_verdict(owner, judged.assessment, judged.accelerator)
-    if state is not None and state.is_held and owner.skip_reason is None and not isinstance(figures, NotRendered):
+    skips_wait = situation.skip is not None and situation.skip.counts
+    if state is not None and state.is_held and not skips_wait and not isinstance(figures, NotRendered):
         figures = NotRendered(reason=Reason.RESOLVING, message=state.message, is_waiting=state.has_end)
     if isinstance(figures, NotRendered):
         admitted = with_budget(standing) if standing else None
@@ -308,16 +326,19 @@ def _verdict(situation: Situation, judged: Judged | None) -> Intent:
 
 def _standing_verdict(situation: Situation, owner: InferenceDeployment, standing: Admitted, judged: Judged) -> Intent:
     """Keep what was admitted, and report today's prediction; where the spec wants that, a better prediction takes its place."""
-    today = judged.today
+    today, skip = judged.today, situation.skip_now
+    ended = skip.problem if skip is not None and standing.record.reason == Reason.BUDGET_SKIPPED else ""
     better = None
-    if owner.spec.admission.recalibrate:
+    if owner.spec.admission.recalibrate and not ended:
         figures = figures_of_verdict(owner, today.assessment, today.accelerator)
         if not isinstance(figures, NotRendered):
             better = taking_over(owner, standing, today.assessment, figures, revision=today.calibration_revision)
     if better is None:
         shown = recalibrated(owner, standing, judged.assessment, today.assessment, situation.recalibrated)
         admitted = renewed(standing, situation.document)
-        return Intent(owner=owner, judged=judged, admitted=admitted, is_kept=True, recalibration=shown)
+        return Intent(
+            owner=owner, judged=judged, admitted=admitted, is_kept=True, recalibration=shown, skip_ended=ended
+        )
     admitted = standing_of(
         situation.document, owner, today.assessment, better,
         calibration_revision=today.calibration_revision, config=situation.config, model_source=standing.record.model_source or "",
@@ -402,6 +423,7 @@ def status_after(
         template_hash=intent.template_hash,
         admitted=intent.admitted,
         is_kept=intent.is_kept,
+        skip_ended=intent.skip_ended,
         recalibration=intent.recalibration,
         drift=intent.drift,
         resolved=intent.resolved,

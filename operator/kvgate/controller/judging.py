@@ -9,6 +9,7 @@ from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.controller.decision import Judged, assess_owner, judgements
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.facts import ConfigMissing
+from kvgate.judge.skipping import Skip
 from kvgate.runtime.pool import Pool
 from kvgate.runtime.worker import Limits, OutOfTime, TurnedAway, WorkerLost
 
@@ -19,8 +20,10 @@ time. The number of objects of one namespace that may wait is what is read in a 
 _ATTEMPTS = 2
 """A node without memory may end a worker because of another task. Where the worker is lost twice, the object itself is the cause."""
 
-Judge = Callable[[InferenceDeployment, str | ConfigMissing, Calibration, PublishedModels], Awaitable[Judged]]
-"""Judges an object with the text behind configFrom, the observed starts, and what was fetched about its models."""
+Judge = Callable[
+    [InferenceDeployment, str | ConfigMissing, Calibration, PublishedModels, Skip | None], Awaitable[Judged]
+]
+"""Judges an object with the text behind configFrom, the observed starts, what was fetched about its models, and its break glass."""
 
 
 async def judge_here(
@@ -28,9 +31,10 @@ async def judge_here(
     config: str | ConfigMissing,
     calibration: Calibration,
     models: PublishedModels = NO_MODELS,
+    skip: Skip | None = None,
 ) -> Judged:
     """Judge in the event loop, for callers without other work in it."""
-    return assess_owner(owner, config, calibration, models)
+    return assess_owner(owner, config, calibration, models, skip)
 
 
 def judging_pool() -> Pool:
@@ -51,10 +55,11 @@ class JudgeWorkers:
         config: str | ConfigMissing,
         calibration: Calibration,
         models: PublishedModels = NO_MODELS,
+        skip: Skip | None = None,
     ) -> Judged:
         """Return the judgement as far as it got within its time. Raises TurnedAway, or TaskFailed for a defect of kvgate."""
         self._pool.share(self._starts.calibration)
-        task = (owner, config, calibration, models)
+        task = (owner, config, calibration, models, skip)
         try:
             for _ in range(_ATTEMPTS):
                 with contextlib.suppress(WorkerLost):

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.api import SKIP_BUDGET_ANNOTATION
+from kvgate.api import SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
@@ -19,12 +19,14 @@ from kvgate.controller.decision import Intent, Judged, Situation
 from kvgate.controller.judging import Judge, judge_here
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.facts import ConfigMissing
+from kvgate.judge.skipping import Skip
 from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.metrics.samples import (
     DeploymentSample,
     ObservedSample,
     PodSample,
     RolloutSample,
+    SkipSample,
     as_admitted,
     conditions_of,
     sample_of,
@@ -160,9 +162,9 @@ class Memory:
         if (known := self.judged(key, situation)) is not None:
             return known
         basis, (then, newest) = self._basis(situation), self._calibrations(key, situation)
-        judged = await self._judge(owner, situation.config, then, situation.models)
+        judged = await self._judge(owner, situation.config, then, situation.models, situation.skip)
         if not _is_alike(judged, then, newest):
-            today = await self._judge(owner, situation.config, newest, situation.models)
+            today = await self._judge(owner, situation.config, newest, situation.models, situation.skip)
             judged = replace(judged, newest=today)
         self._judged[key] = _Judgement(basis=basis, then=then, newest=newest, judged=judged)
         return judged
@@ -185,9 +187,8 @@ class Memory:
         content = (
             config if isinstance(config, ConfigMissing) else sha256(config.encode(errors="surrogatepass")).digest()
         )
-        skip = situation.owner.skip_reason if isinstance(situation.owner, InferenceDeployment) else None
         fetched = situation.resolution.content if situation.resolution else ()
-        return metadata["uid"], metadata.get("generation"), skip, content, fetched
+        return metadata["uid"], metadata.get("generation"), situation.skip, content, fetched
 
     def _calibrations(self, key: Key, situation: Situation) -> tuple[Calibration, Calibration]:
         """Return the observed starts as of the admission, and the newest ones; both are the newest where nothing was admitted."""
@@ -237,6 +238,8 @@ class Memory:
                 )
             )
             sample = sample_of(situation.owner, assessment, conditions, seen)
+            if admitted is not None and admitted.record.reason == Reason.BUDGET_SKIPPED:
+                sample = replace(sample, skip=_skip_sample(situation.skip_now, admitted.record.skip_reason))
             if admitted is not None and intent.is_kept:
                 sample = as_admitted(sample, admitted.record.effective, admitted.budget)
             today = intent.judged.today.assessment.effective
@@ -348,11 +351,18 @@ class Memory:
             self._snapshot.publish(self._samples)
 
 
+def _skip_sample(skip: Skip | None, reason: str | None) -> SkipSample:
+    """Return the break glass by which the pods run; its end is not known where the object has another one by now."""
+    until = skip.until if skip is not None and skip.reason == reason else None
+    return SkipSample(until_seconds=until.timestamp() if until else None)
+
+
 def _state(document: Document) -> tuple[object, ...]:
     """Return all of the object itself that a decision depends on; the uid is first."""
     metadata = document["metadata"]
-    annotation = (metadata.get("annotations") or {}).get(SKIP_BUDGET_ANNOTATION)
-    return metadata.get("uid"), metadata.get("generation"), annotation, metadata.get("deletionTimestamp")
+    annotations = metadata.get("annotations") or {}
+    skip = annotations.get(SKIP_BUDGET_ANNOTATION), annotations.get(SKIP_BUDGET_UNTIL_ANNOTATION)
+    return metadata.get("uid"), metadata.get("generation"), skip, metadata.get("deletionTimestamp")
 
 
 def _identity(start: RunningEngine | Crash) -> RunningEngine | tuple[str, Reason]:

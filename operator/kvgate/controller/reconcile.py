@@ -146,7 +146,7 @@ class Reconciler:
         return Situation(
             document=document, owner=owner, config=config, deployment=deployment, service=service, standing=standing,
             recalibrated=(self._memory.written(key, document) or document.get("status") or {}).get("recalibrated"),
-            resolution=self._resolver.look(key, document, owner) if self._resolver else None,
+            resolution=self._resolver.look(key, document, owner) if self._resolver else None, now=datetime.now(UTC),
         )  # fmt: skip
 
     def forget(self, key: Key) -> None:

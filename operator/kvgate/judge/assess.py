@@ -39,6 +39,7 @@ from kvgate.judge.facts import Facts, look_up_accelerator
 from kvgate.judge.pinning import CAPACITY_CONFLICT, pinned_option, unpinned_where_hopeless
 from kvgate.judge.question import question
 from kvgate.judge.worlds import Confidence, in_world, joined, refuse_apart, world_of
+from kvgate.judge.skipping import Skip
 from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named
@@ -78,6 +79,8 @@ class Decision(StrEnum):
     ADMIT = "Admit"
     ADMIT_WITH_WARNING = "AdmitWithWarning"
     ADMIT_ADJUSTED = "AdmitAdjusted"
+    SKIPPED = "Skipped"
+    """The policy refuses it, and the break-glass annotation admits it."""
     REFUSE = "Refuse"
 
 
@@ -112,8 +115,8 @@ class Assessment(Struct, frozen=True, kw_only=True):
     """Budget of the spec as it is written; None where facts are missing."""
     adjustment: Adjustment | None = None
     alternatives: tuple[Alternative, ...] = ()
-    skip_reason: str | None = None
-    """Reason in the break-glass annotation, where one is given."""
+    skip: Skip | None = None
+    """The break-glass annotation, where it admits what the policy would refuse."""
     chosen: tuple[str, ...] = ()
     """vLLM's names of the settings that the spec leaves out, and that were chosen so that the promise holds."""
     sought: tuple[Knob, ...] = ()
@@ -181,25 +184,19 @@ SEARCH_STOPPED = Rule(
 _TAKE_THE_TIME = "run `kvgate check` on the object: it takes the time that it needs"
 
 
-def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Assessment:
-    """Judge a spec against the facts, and apply its admission policy."""
-    *_, last = assessments(spec, facts, skip_reason=skip_reason)
+def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | None = None) -> Assessment:
+    """Judge a spec against the facts, and apply its admission policy; `skip` is the break-glass annotation as it counts now."""
+    *_, last = assessments(spec, facts, skip=skip)
     return last
 
 
-def undecided(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Assessment:
+def undecided(spec: InferenceDeploymentSpec, facts: Facts) -> Assessment:
     """Answer Unknown, which is never a refusal, for a door whose time is over before there is a verdict."""
     message = "the assessment took longer than it may, and was stopped before there was a verdict"
     finding = ASSESSMENT_STOPPED.finding("model", message, _TAKE_THE_TIME)
-    decision = _decide(Verdict.UNKNOWN, spec, None, skipped=skip_reason is not None)
     findings = (finding, *named(facts.findings, field_name))
-    return Assessment(
-        verdict=Verdict.UNKNOWN,
-        guarantee=guarantee_of(spec),
-        decision=decision,
-        findings=findings,
-        skip_reason=skip_reason,
-    )
+    answer = Assessment(verdict=Verdict.UNKNOWN, guarantee=guarantee_of(spec), findings=findings)
+    return _decided(answer, spec, None)
 
 
 _SEARCH_STOPPED = SEARCH_STOPPED.finding(
@@ -209,7 +206,7 @@ _SEARCH_STOPPED = SEARCH_STOPPED.finding(
 )
 
 
-def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str | None = None) -> Iterator[Assessment]:
+def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | None = None) -> Iterator[Assessment]:
     """Yield the verdict as soon as it is known, then the same with changes that would fit. Each answer is complete by itself."""
     statement = statement_of(spec)
     findings = tuple(named((*facts.findings, *statement.findings), field_name))
@@ -218,48 +215,35 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip_reason: str
         findings += tuple(named(of_pod, field_name))
         about_options = (*statement.findings, *(each for each in facts.findings if each.rule == CAPACITY_CONFLICT))
         verdict = Verdict.DOES_NOT_FIT if error_rules((*about_options, *of_pod)) else Verdict.UNKNOWN
-        decision = _decide(verdict, spec, None, skipped=skip_reason is not None)
-        yield Assessment(
-            verdict=verdict,
-            guarantee=guarantee_of(spec),
-            decision=decision,
-            findings=findings,
-            skip_reason=skip_reason,
-        )
+        yield _decided(Assessment(verdict=verdict, guarantee=guarantee_of(spec), findings=findings), spec, skip)
         return
     findings += tuple(named(sharing_findings(spec, facts.accelerator), field_name))
     request = _with_chosen_sequences(question(statement, facts), spec)
+    is_chosen = spec.vllm.max_num_seqs is None and request.settings.max_num_seqs is not None
     judged = judge(request, extra=findings, naming=field_name)
+    judged = replace(judged, chosen=("max_num_seqs",) if is_chosen else ())
     about_bytes = is_about_bytes(judged)
-    as_written = replace(
-        judged,
-        chosen=("max_num_seqs",) if spec.vllm.max_num_seqs is None and request.settings.max_num_seqs else (),
-        decision=_decide(judged.verdict, spec, None, skipped=skip_reason is not None or not judged.is_refusal),
-        findings=(*judged.findings, _SEARCH_STOPPED) if about_bytes else judged.findings,
-        skip_reason=skip_reason,
-    )
-    yield _as_admitted(as_written)
     if not about_bytes:
+        yield _decided(judged, spec, skip)
         return
+    yield _decided(replace(judged, findings=(*judged.findings, _SEARCH_STOPPED)), spec, skip)
     searches = spec.admission.policy == "Adjust"
     knobs = spec.admission.adjust.knobs if searches else ()
     if spec.vllm.max_model_len == "auto":  # vLLM lowers the length itself
         knobs = tuple(knob for knob in knobs if knob is not Knob.MAX_MODEL_LEN)
     adjustment = _adjustment(request, spec.admission.adjust, knobs) if knobs else None
     searched = replace(
-        as_written,
-        decision=_decide(judged.verdict, spec, adjustment, skipped=skip_reason is not None),
-        findings=judged.findings,
+        judged,
         adjustment=adjustment,
         alternatives=alternatives(request, catalogue.accelerators()),
         sought=knobs,
     )
-    yield _as_admitted(searched)
+    yield _decided(searched, spec, skip)
 
 
 def _as_admitted(assessment: Assessment) -> Assessment:
     """Return the assessment with the budget that is rendered, where a spec is admitted although its pinned size is hopeless."""
-    if assessment.decision is not Decision.ADMIT_WITH_WARNING or assessment.budget is None:
+    if assessment.decision not in (Decision.ADMIT_WITH_WARNING, Decision.SKIPPED) or assessment.budget is None:
         return assessment
     budget, findings = unpinned_where_hopeless(assessment.budget, assessment.findings)
     return replace(assessment, budget=budget, findings=tuple(named(findings, field_name)))
@@ -445,13 +429,29 @@ def _adjustment(request: BudgetRequest, asked: Adjust, knobs: tuple[Knob, ...]) 
     return adjustment if adjustment and not error_rules(judge_budget(adjustment.budget)) else None
 
 
-def _decide(
-    verdict: Verdict, spec: InferenceDeploymentSpec, adjustment: Adjustment | None, *, skipped: bool
-) -> Decision:
-    """Apply the admission policy; nothing else does. A verdict that is Unknown is never a refusal."""
-    if verdict is Verdict.FITS:
-        return Decision.ADMIT
-    if adjustment is not None and not skipped:
-        return Decision.ADMIT_ADJUSTED
-    refuses = verdict is Verdict.DOES_NOT_FIT and spec.admission.policy != "Warn" and not skipped
-    return Decision.REFUSE if refuses else Decision.ADMIT_WITH_WARNING
+def _decided(judged: Assessment, spec: InferenceDeploymentSpec, skip: Skip | None) -> Assessment:
+    """Apply the admission policy, and the break-glass annotation where it counts; nothing else does.
+
+    A verdict that is Unknown is never a refusal.
+    """
+    if judged.verdict is Verdict.FITS:
+        decision = Decision.ADMIT
+    elif judged.adjustment is not None:
+        decision = Decision.ADMIT_ADJUSTED
+    else:
+        refuses = judged.is_refusal and spec.admission.policy != "Warn"
+        decision = Decision.REFUSE if refuses else Decision.ADMIT_WITH_WARNING
+    if skip is None:
+        return _as_admitted(replace(judged, decision=decision))
+    is_needed = decision in (Decision.REFUSE, Decision.ADMIT_ADJUSTED)
+    if is_needed and skip.counts and not skip.not_excused(judged.findings):
+        decision = Decision.SKIPPED if judged.is_refusal else Decision.ADMIT_WITH_WARNING
+    told = skip.finding(judged.findings, is_needed=is_needed and decision is not Decision.ADMIT_WITH_WARNING)
+    return _as_admitted(
+        replace(
+            judged,
+            decision=decision,
+            findings=judged.findings if told is None else (told, *judged.findings),
+            skip=skip if decision is Decision.SKIPPED else None,
+        )
+    )

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import floor
 
-from kvgate.api import SKIP_BUDGET_ANNOTATION, field_path
+from kvgate.api import field_path
 from kvgate.api.conditions import Reason
 from kvgate.budget import Alternative, Budget, Correction, Verdict, verdict_of
 from kvgate.budget.units import GIB, format_gib
 from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED, Assessment, Decision, field_name
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.judge.models import INVALID_MODEL_CONFIG, MODEL_ASSUMED, UNKNOWN_MODEL
+from kvgate.judge.skipping import BUDGET_NOT_SKIPPED, BUDGET_SKIPPED
 from kvgate.judge.worlds import Confidence
 from kvgate.rules import Finding, Severity
 from kvgate.rules.checks import BUDGET_RULES
@@ -161,7 +162,8 @@ def refusal(assessment: Assessment) -> str:
     elif errors and errors[0].remediation:
         closing += f". To fix it: {errors[0].remediation}"
     closing = shortened(inert(closing), MAX_REFUSAL // 2)
-    told = inert_line("; ".join(finding.message for finding in errors))
+    not_skipped = [finding for finding in assessment.findings if finding.rule == BUDGET_NOT_SKIPPED]
+    told = inert_line("; ".join(finding.message for finding in (*not_skipped, *errors)))
     return shortened(told, MAX_REFUSAL - len(closing)) + closing
 
 
@@ -205,8 +207,6 @@ def correction_text(correction: Correction) -> str:
 def warnings(assessment: Assessment) -> list[str]:
     """Return the warnings for an admitted object's owner, one line each."""
     lines = []
-    if assessment.skip_reason is not None and assessment.verdict is Verdict.DOES_NOT_FIT:
-        lines.append(f"{SKIP_BUDGET_ANNOTATION}: admitted although it does not fit: {assessment.skip_reason}")
     told = [finding for finding in assessment.findings if finding.severity is not Severity.INFO]
     if assessment.decision is Decision.ADMIT_ADJUSTED:
         lines.append(f"adjusted: {changes_text(assessment)}")
@@ -264,7 +264,9 @@ def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
         fits = verdict_text(Verdict.FITS, assessment.effective)
         values = _chosen_text(assessment) + _pinned_text(assessment)
         return True, Reason.ADJUSTED, f"adjusted to fit: {changes_text(assessment)}; {fits}{values}"
-    found = (finding_text(f) for f in assessment.findings if f.severity is not Severity.INFO)
+    found = (
+        finding_text(f) for f in assessment.findings if f.severity is not Severity.INFO and f.rule != BUDGET_SKIPPED
+    )
     judged = verdict_text(assessment.verdict, assessment.budget) + _chosen_text(assessment)
     told = () if assessment.verdict is Verdict.UNKNOWN else (judged,)
     message = "; ".join((*told, *found))
@@ -273,8 +275,8 @@ def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
         return None, next(missing, Reason.UNMODELLED_KIND), message
     if assessment.verdict is Verdict.MAY_NOT_FIT:
         return True, Reason.MAY_NOT_FIT, message
-    if assessment.skip_reason is not None:
-        return True, Reason.BUDGET_SKIPPED, f"{assessment.skip_reason}: {message}"
+    if assessment.skip is not None:
+        return True, Reason.BUDGET_SKIPPED, f"{assessment.skip.reason}: {message}"
     if assessment.is_refusal:
         return True, Reason.POLICY_WARN, message
     return True, _DOUBTS[assessment.confidence], message

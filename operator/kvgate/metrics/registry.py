@@ -75,6 +75,15 @@ HOST_MEMORY_BYTES = _owned(
     "Memory of the host that one pod is expected to take, with what lies in /dev/shm.",
     unit="bytes",
 )
+BUDGET_SKIPPED = _owned(
+    "kvgate_budget_skipped",
+    "1 where the annotation kvgate.io/skip-budget admitted what runs although it does not fit; absent elsewhere.",
+)
+BUDGET_SKIP_EXPIRY = _owned(
+    "kvgate_budget_skip_expiry_timestamp_seconds",
+    "End of that annotation in seconds since 1970, by kvgate.io/skip-budget-until; absent where it has none.",
+    unit="seconds",
+)
 KV_CACHE_DEMAND_BYTES = _owned(
     "kvgate_kv_cache_demand_bytes", f"KV cache that the guarantee needs, {_PER_GPU}.", unit="bytes"
 )
@@ -213,6 +222,8 @@ PER_DEPLOYMENT = (
     PINNED_KV_CACHE_TOKENS,
     FORGONE_KV_CACHE_BYTES,
     HOST_MEMORY_BYTES,
+    BUDGET_SKIPPED,
+    BUDGET_SKIP_EXPIRY,
     KV_CACHE_DEMAND_BYTES,
     KV_CACHE_DEMAND_TOKENS,
     KV_CACHE_HEADROOM_BYTES,

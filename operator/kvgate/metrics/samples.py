@@ -55,6 +55,13 @@ class PinnedSample(Struct, frozen=True, kw_only=True):
     forgone_bytes: int
 
 
+class SkipSample(Struct, frozen=True, kw_only=True):
+    """The break glass that admitted what runs."""
+
+    until_seconds: float | None
+    """Its end in seconds since 1970; None where it has none."""
+
+
 class RolloutSample(Struct, frozen=True, kw_only=True):
     """Replicas of the Deployment."""
 
@@ -101,6 +108,8 @@ class DeploymentSample(Struct, frozen=True, kw_only=True):
     capacity_bytes: Bounds | None = None
     pinned: PinnedSample | None = None
     """None where vLLM measures."""
+    skip: SkipSample | None = None
+    """None where the budget admitted it."""
     demand_bytes: int | None = None
     demand_tokens: int | None = None
     headroom_bytes: Bounds | None = None

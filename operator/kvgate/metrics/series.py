@@ -61,6 +61,9 @@ def _figures(sample: DeploymentSample) -> Iterator[tuple[Metric, float | None]]:
     if pinned := sample.pinned:
         yield registry.PINNED_KV_CACHE_TOKENS, pinned.tokens
         yield registry.FORGONE_KV_CACHE_BYTES, pinned.forgone_bytes
+    if skip := sample.skip:
+        yield registry.BUDGET_SKIPPED, 1
+        yield registry.BUDGET_SKIP_EXPIRY, skip.until_seconds
     if memory := sample.memory:
         yield registry.GPU_MEMORY_TOTAL_BYTES, memory.total_bytes
         yield registry.GPU_MEMORY_REQUESTED_BYTES, memory.requested_bytes

@@ -43,7 +43,7 @@ QUANTILES = (("p99", 0.99, ORANGE), ("p50", 0.5, BLUE))
 
 DECISIONS = (
     ("Invalid", RED), (Decision.REFUSE.value, ORANGE), (Decision.ADMIT_ADJUSTED.value, BLUE),
-    (Decision.ADMIT_WITH_WARNING.value, YELLOW), (Decision.ADMIT.value, GREEN),
+    (Decision.SKIPPED.value, PURPLE), (Decision.ADMIT_WITH_WARNING.value, YELLOW), (Decision.ADMIT.value, GREEN),
 )  # fmt: skip
 RECONCILE_RESULTS = (
     ("failed", RED), ("forbidden", PURPLE), ("unavailable", ORANGE), ("conflict", YELLOW), ("gone", BLUE), ("unchanged", GREY),

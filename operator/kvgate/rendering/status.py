@@ -102,6 +102,7 @@ def status_of(
     template_hash: str = "",
     admitted: Admitted | None = None,
     is_kept: bool = False,
+    skip_ended: str = "",
     drift: str = "",
     resolved: Statement | None = None,
     recalibration: Document | None = None,
@@ -109,9 +110,9 @@ def status_of(
     """Return the whole status of an object that could be read.
 
     `admitted` is the spec that is rendered, and `template_hash` the hash of its pods. `is_kept` means that it was admitted before, so that
-    its verdict stands and the present assessment does not count. `drift` reports differences that kvgate does not correct any more.
-    `resolved` is the condition ModelResolved of the present spec, where the hub is asked for its model. `recalibration` is
-    status.recalibrated of a spec whose verdict stands.
+    its verdict stands and the present assessment does not count. `skip_ended` says why the break glass that admitted it counts no more.
+    `drift` reports differences that kvgate does not correct any more. `resolved` is the condition ModelResolved of the present spec, where
+    the hub is asked for its model. `recalibration` is status.recalibrated of a spec whose verdict stands.
     """
     rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.replicas)
     budget = None if left_out and admitted else assessment.effective
@@ -121,7 +122,7 @@ def status_of(
     pinned = pin["numBlocks"] if pin else None  # none where vLLM measures
     about_pods, observed = _seen(observation, budget, template_hash, expected, before, pinned)
     verdict, figures = (
-        _standing_verdict(admitted, before)
+        _standing_verdict(admitted, before, skip_ended)
         if admitted is not None and is_kept
         else _verdict_of_now(assessment, left_out, calibration_revision)
     )
@@ -177,15 +178,21 @@ def _verdict_of_now(
     }
 
 
-def _standing_verdict(admitted: Admitted, before: PreviousStatus) -> tuple[list[Statement], dict[str, object]]:
+def _standing_verdict(
+    admitted: Admitted, before: PreviousStatus, skip_ended: str
+) -> tuple[list[Statement], dict[str, object]]:
     """Return the conditions and figures of the admission; the alternatives are dropped where another spec was judged meanwhile."""
     record = admitted.record
     reason = Reason(record.reason) if record.reason in set(Reason) else Reason.AS_WRITTEN
     was_admitted = {"True": True, "Unknown": None}[record.accepted]
     predicted = (True, *_LEDGER) if admitted.budget else (False, reason, record.message)
     adjusted = (True, Reason.ADJUSTED, record.changes) if record.changes else (False, *_AS_WRITTEN)
+    message = record.message
+    if skip_ended:
+        stays = "what was admitted keeps running, and the next change is judged without it"
+        reason, message = Reason.SKIP_ENDED, f"{skip_ended}; {stays}; {message}"
     statements: list[Statement] = [
-        (ConditionType.ACCEPTED, was_admitted, reason, record.message),
+        (ConditionType.ACCEPTED, was_admitted, reason, message),
         (ConditionType.PREDICTED, *predicted),
         (ConditionType.ADJUSTED, *adjusted),
     ]

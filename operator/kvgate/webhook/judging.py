@@ -4,6 +4,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from kvgate.budget import Calibration
@@ -63,7 +64,7 @@ class ReviewWorkers:
         """Answer a body. Raises NoAnswer."""
         known = self._known()
         self._pool.share(known)
-        task = (namespace_in(text), answers, text, known)
+        task = (namespace_in(text), answers, text, known, datetime.now(UTC))
         try:
             return (await self._pool.run(*task, wait_seconds=WAIT_SECONDS)).value
         except WorkerLost:  # a node without memory may end a worker because of another review: try once more

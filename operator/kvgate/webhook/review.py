@@ -5,12 +5,14 @@ A body that is no review for this webhook raises ReviewError, which is the calle
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any
 
 from msgspec import Struct
 
 from kvgate.api import GROUP, KIND, PLURAL, VERSION
+from kvgate.api.conditions import Reason
 from kvgate.api.status import Standing
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
@@ -19,6 +21,7 @@ from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import summary
 from kvgate.judge.assess import Assessment, Decision, assessments, undecided
 from kvgate.judge.facts import ConfigMissing, Facts, gather, names_to_fetch
+from kvgate.judge.skipping import skip_of
 from kvgate.rendering.standing import read_standing
 from kvgate.statement.deployment import statement_of
 from kvgate.text.inert import inert_line
@@ -83,12 +86,14 @@ class Known(Struct, frozen=True, kw_only=True, eq=False):
 
 
 NOTHING_KNOWN = Known()
+ALWAYS = datetime.min.replace(tzinfo=UTC)
+"""A time at which no break glass has ended."""
 
 
-def answers(text: bytes, known: Known = NOTHING_KNOWN) -> Iterator[Answer | Mistake]:
-    """Yield the answers to a body, for a worker; each one stands if there is no time for the next."""
+def answers(text: bytes, known: Known, now: datetime) -> Iterator[Answer | Mistake]:
+    """Yield the answers to a body that came in at `now`, for a worker; each one stands if there is no time for the next."""
     try:
-        yield from reviews(_parsed(text), known)
+        yield from reviews(_parsed(text), known, now)
     except ReviewError as error:
         yield Mistake(message=str(error))
 
@@ -112,13 +117,13 @@ def _parsed(text: bytes) -> Any:
     return body
 
 
-def review(body: Any, known: Known = NOTHING_KNOWN) -> Answer:
+def review(body: Any, known: Known = NOTHING_KNOWN, now: datetime = ALWAYS) -> Answer:
     """Judge the object of a review; a dry run is judged in the same way. Raises ReviewError."""
-    *_, last = reviews(body, known)
+    *_, last = reviews(body, known, now)
     return last
 
 
-def reviews(body: Any, known: Known) -> Iterator[Answer]:
+def reviews(body: Any, known: Known, now: datetime) -> Iterator[Answer]:
     """Yield the answer without a verdict, then the one with the verdict, then the one with what would fit. Raises ReviewError."""
     request, document = read_request(body)
     try:
@@ -128,19 +133,21 @@ def reviews(body: Any, known: Known) -> Iterator[Answer]:
         message = "; ".join(texts)
         yield _refused(request, INVALID, NO_POLICY, code=422, reason="Invalid", message=message)
         return
-    standing = _standing(body["request"].get("oldObject"), deployment)
+    standing, skip = _standing(body["request"].get("oldObject"), deployment), skip_of(deployment, now)
     if standing is not None:
         lines = [] if standing.decision == Decision.ADMIT.value else [f"as admitted before: {standing.message}"]
+        if skip is not None and skip.problem and standing.reason == Reason.BUDGET_SKIPPED:
+            lines.append(skip.problem)
         yield _allowed(request, standing.decision, deployment.spec.admission.policy, map(_warning, lines))
         return
-    spec, skip = deployment.spec, deployment.skip_reason
-    yield _judged(request, deployment, undecided(spec, Facts(shape=None, accelerator=None), skip_reason=skip))
+    spec = deployment.spec
+    yield _judged(request, deployment, undecided(spec, Facts(shape=None, accelerator=None)))
     calibration = known.calibration.seen_from(request.namespace, request.name)
     facts = gather(statement_of(spec), lambda _: _NOT_READ_HERE, calibration, known.models)
     asked = names_to_fetch(spec) if known.asks_hub else ()
     missing = [str(name) for name in asked if known.models.fetched.get(name.key) is None]
-    announced = [_FETCHED_FIRST.format(" and ".join(missing))] if missing and skip is None else []
-    for assessment in assessments(spec, facts, skip_reason=skip):
+    announced = [_FETCHED_FIRST.format(" and ".join(missing))] if missing and not (skip and skip.counts) else []
+    for assessment in assessments(spec, facts, skip=skip):
         yield _judged(request, deployment, assessment, announced)
 
 

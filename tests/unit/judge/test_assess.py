@@ -21,6 +21,7 @@ from kvgate.judge.assess import (
 )
 from kvgate.judge.facts import ConfigMissing, Facts, gather
 from kvgate.judge.question import question
+from kvgate.judge.skipping import Skip
 from kvgate.judge.what_if import assess_request
 from kvgate.rules import Severity
 from kvgate.statement.deployment import statement_of
@@ -46,7 +47,7 @@ def assessed(
 ) -> Assessment:
     admission = {"policy": policy, **spec.pop("admission", {})}
     parsed = spec_of(accelerator=gpu, vllm=vllm, admission=admission, **spec)
-    return assess(parsed, gather(statement_of(parsed), no_config), skip_reason=skip)
+    return assess(parsed, gather(statement_of(parsed), no_config), skip=Skip(reason=skip) if skip else None)
 
 
 @pytest.mark.parametrize(

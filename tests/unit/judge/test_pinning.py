@@ -10,6 +10,7 @@ from kvgate.budget import Capacity, Verdict
 from kvgate.judge.assess import Assessment, Decision, assess, effective_values
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.pinning import pinned_option
+from kvgate.judge.skipping import Skip
 from kvgate.judge.summary import accepted, refusal
 from kvgate.judge.what_if import assess_request
 from kvgate.rules import Severity
@@ -38,7 +39,7 @@ def assessed(vllm: dict[str, Any], **admission: Any) -> tuple[InferenceDeploymen
     skip = admission.pop("skip", None)
     spec = spec_of(vllm, admission=PINNED | admission)
     nowhere = ConfigMissing(message="there is none", remediation="make one")
-    return spec, assess(spec, gather(statement_of(spec), lambda _: nowhere), skip_reason=skip)
+    return spec, assess(spec, gather(statement_of(spec), lambda _: nowhere), skip=Skip(reason=skip) if skip else None)
 
 
 def rules(assessment: Assessment) -> dict[str, Severity]:

@@ -9,6 +9,7 @@ from kvgate.api.conditions import Reason
 from kvgate.api.status import InferenceDeploymentStatus
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.controller.decision import assess_owner
+from kvgate.judge.skipping import skip_of
 from kvgate.rendering.observation import Crash, Observation, PodTrouble, RunningEngine
 from kvgate.rendering.rollout import Obstacle
 from kvgate.rendering.status import failed_status, halted_status, invalid_status, is_changed, previous_status, status_of
@@ -28,7 +29,7 @@ def status(
 ) -> dict[str, Any]:  # fmt: skip
     document = a_document(**spec) | ({"status": previous} if previous else {})
     owner = an_owner(**spec)
-    judged = assess_owner(owner, "")
+    judged = assess_owner(owner, "", skip=skip_of(owner, datetime.now(UTC)))
     rendered = render(owner, judged.assessment, judged.accelerator)
     found = status_of(
         owner, judged.assessment, left_out=rendered if isinstance(rendered, NotRendered) else None, obstacle=obstacle,

@@ -75,7 +75,7 @@ def _outputs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> Seq
 def _fail_on(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
     if text is not None and re.fullmatch(FAIL_ON, text) is None:
         raise click.BadParameter(
-            f"{text!r} is none of error, warning, unknown, nor several of them with commas between."
+            f"{text!r} is none of error, warning, unknown, skipped, nor several of them with commas between."
         )
     return text
 
@@ -123,8 +123,8 @@ def _helm_arguments(_: click.Context, __: click.Parameter, given: Sequence[str])
     "--fail-on",
     metavar="LIST",
     callback=_fail_on,
-    help="What makes the exit code 1: error, warning or unknown (a verdict or a requirement that is not decided), or several with commas "
-    "between them. Errors always do.",
+    help="What makes the exit code 1: error, warning, unknown (a verdict or a requirement that is not decided) or skipped (a budget "
+    "that the annotation kvgate.io/skip-budget skips), or several with commas between them. Errors always do.",
 )
 @click.option(
     "--show",

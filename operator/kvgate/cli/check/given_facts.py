@@ -42,7 +42,7 @@ _FIELDS = {
     "fields_at": "fields",
 }
 """Facts about one engine, and their names in the file."""
-FAIL_ON = r"^(error|warning|unknown)( ?, ?(error|warning|unknown)){0,5}$"
+FAIL_ON = r"^(error|warning|unknown|skipped)( ?, ?(error|warning|unknown|skipped)){0,5}$"
 """Text of --fail-on and of failOn."""
 
 

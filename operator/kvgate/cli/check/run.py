@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.judge import assess, facts
 from kvgate.judge.assess import Decision
 from kvgate.judge.models import look_up_model_class, shape_of_text
+from kvgate.judge.skipping import skip_of
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
 from kvgate.manifests.judging.judgement import judge_engine
@@ -212,7 +214,7 @@ def judge_deployment(
         others = (each for each in known.findings if each.rule in (facts.UNKNOWN_ACCELERATOR, facts.UNKNOWN_VERSION))
         classes = look_up_model_class(shape, spec.vllm.version) if shape else ()
         known = replace(known, shape=shape, findings=(*problems, *others, *classes))
-    assessment = assess.assess(spec, known, skip_reason=deployment.skip_reason)
+    assessment = assess.assess(spec, known, skip=skip_of(deployment, datetime.now(UTC)))
     if missing:
         told = workload_missing("state spec.workload")
         assessment = replace(assessment, findings=(*assessment.findings, told))

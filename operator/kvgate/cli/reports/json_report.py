@@ -190,6 +190,7 @@ def _admission(deployment: JudgedDeployment) -> records.AdmissionRecord:
     """Return the decision about an InferenceDeployment; `effective` holds the values that would be rendered."""
     reason, message = deployment.reason
     assessment, valid = deployment.assessment, deployment.subject.deployment
+    skip = assessment.skip if assessment else None
     effective = None
     if assessment and valid and deployment.decision is not Decision.REFUSE:
         values = effective_values(valid.spec, assessment)
@@ -199,6 +200,7 @@ def _admission(deployment: JudgedDeployment) -> records.AdmissionRecord:
         reason=reason.value,
         message=message,
         effective=effective,
+        skip=records.SkipRecord(reason=skip.reason, until=skip.end or None) if skip else None,
         alternatives=[
             records.AlternativeRecord(field=each.field, path=field_path(each.field), value=each.value)
             for each in (assessment.alternatives if assessment else ())

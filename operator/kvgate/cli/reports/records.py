@@ -216,16 +216,26 @@ class AlternativeRecord(Struct, frozen=True, kw_only=True):
     value: Any
 
 
+class SkipRecord(Struct, frozen=True, kw_only=True):
+    """The break-glass annotation that admits an InferenceDeployment which does not fit."""
+
+    reason: str
+    until: str | None
+    """Its end as RFC 3339 writes it; null where it has none."""
+
+
 class AdmissionRecord(Struct, frozen=True, kw_only=True):
     """The decision of the admission policy about an InferenceDeployment."""
 
-    decision: Literal["Admit", "AdmitWithWarning", "AdmitAdjusted", "Refuse"]
+    decision: Literal["Admit", "AdmitWithWarning", "AdmitAdjusted", "Skipped", "Refuse"]
     reason: str
     """Reason of the condition Accepted."""
     message: str
     """Message of the condition Accepted."""
     effective: dict[str, Any] | None
     """Values that are rendered; null where it is refused."""
+    skip: SkipRecord | None
+    """The annotation of decision Skipped; null with every other decision."""
     alternatives: list[AlternativeRecord]
 
 

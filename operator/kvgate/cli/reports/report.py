@@ -18,6 +18,7 @@ from kvgate.documents.reading import STDIN_NAME
 from kvgate.judge import summary
 from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
 from kvgate.judge.worlds import Confidence
+from kvgate.judge.skipping import BUDGET_SKIPPED
 from kvgate.manifests import Broken, Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
 from kvgate.manifests.judging.engine_budget import MODEL_NOT_NAMED
@@ -326,7 +327,7 @@ class Report(Struct, frozen=True, kw_only=True):
     """Documents that have nothing to do with vLLM."""
     paths: tuple[str, ...]
     fail_on: frozenset[str] = frozenset()
-    """`warning`, `unknown`: what makes the exit code 1 beside errors."""
+    """`warning`, `unknown`, `skipped`: what makes the exit code 1 beside errors."""
     show: Severity = Severity.WARNING
     """Least severity that reports for people show."""
     num_unneeded: int = 0
@@ -382,6 +383,7 @@ class Report(Struct, frozen=True, kw_only=True):
         fails = any(item.is_refused for item in self.items) or bool(beside)
         fails |= "warning" in self.fail_on and any(p.finding.severity is not Severity.INFO for p in counting)
         fails |= "unknown" in self.fail_on and any(item.is_unknown for item in self.items)
+        fails |= "skipped" in self.fail_on and any(placed.finding.rule == BUDGET_SKIPPED for placed in counting)
         if fails:
             return Exit.FINDINGS
         judged = [item for item in self.items if item.is_judged]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kvgate.api import SKIP_BUDGET_ANNOTATION
 from kvgate.budget import Verdict
 from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report
 from kvgate.cli.reports.wording import (
@@ -76,8 +75,6 @@ def _decision_lines(deployment: JudgedDeployment) -> Iterator[str]:
         return
     if searched := fruitless(assessment):
         yield f"  {searched}"
-    if assessment.skip_reason:
-        yield f"  {SKIP_BUDGET_ANNOTATION}: {assessment.skip_reason}"
     if deployment.decision is Decision.ADMIT_ADJUSTED:
         yield f"  adjusted: {changes_text(assessment)}: {verdict_text(Verdict.FITS, assessment.effective)}"
     elif assessment.alternatives:

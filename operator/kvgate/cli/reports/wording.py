@@ -31,6 +31,7 @@ _DECISIONS = {
     Decision.ADMIT: ("admitted", "green"),
     Decision.ADMIT_WITH_WARNING: ("admitted with a warning", "yellow"),
     Decision.ADMIT_ADJUSTED: ("admitted after adjustment", "yellow"),
+    Decision.SKIPPED: ("admitted, budget skipped", "yellow"),
     Decision.REFUSE: ("refused", "red"),
 }
 _COLOURS = {
