@@ -83,5 +83,11 @@ def test_the_command_line_tells_the_values_that_are_rendered(case: Path) -> None
 def test_the_cases_cover_every_decision_and_verdict() -> None:
     assert REFUSED
     answers = [expected_of(case, "command_line") for case in CASES]
-    assert {answer["decision"] for answer in answers} == {"Admit", "AdmitWithWarning", "AdmitAdjusted", "Skipped", "Refuse"}
+    assert {answer["decision"] for answer in answers} == {
+        "Admit",
+        "AdmitWithWarning",
+        "AdmitAdjusted",
+        "Skipped",
+        "Refuse",
+    }
     assert {answer["verdict"] for answer in answers} == {"Fits", "MayNotFit", "DoesNotFit", "Unknown", None}

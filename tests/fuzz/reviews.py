@@ -118,7 +118,9 @@ def _annotations(chance: random.Random) -> dict[str, str]:
     note = {"note": chance.choice(("", "x", "$(A)"))}
     if chance.random() < 0.8:
         return note
-    until = chance.choice(("2020-01-01T00:00:00Z", "2126-12-24T18:00:00+14:00", "0001-01-01T00:00:00+14:00", "2126-12-24", "soon", ""))
+    until = chance.choice(
+        ("2020-01-01T00:00:00Z", "2126-12-24T18:00:00+14:00", "0001-01-01T00:00:00+14:00", "2126-12-24", "soon", "")
+    )
     return note | {"kvgate.io/skip-budget": chance.choice(("", "x", "load test")), "kvgate.io/skip-budget-until": until}
 
 

@@ -353,7 +353,7 @@ class InferenceDeployment(ApiModel):
     def skip_until(self) -> str | None:
         """Return the end of the break glass as it is written; None where the annotation is not set."""
         until = self._annotation(SKIP_BUDGET_UNTIL_ANNOTATION)
-        return None if until is None else str(until)[:64]
+        return until[:64] if isinstance(until, str) else None
 
     def _annotation(self, name: str) -> object:
         annotations = self.metadata.get("annotations")

@@ -41,12 +41,12 @@ class Skip(Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     """Its end, in UTC; None where it has none, or one that cannot be read."""
     is_over: bool = False
-    unread: str = ""
-    """Text of an end that cannot be read."""
+    unread: str | None = None
+    """Text of an end that cannot be read; None where it can."""
 
     @property
     def counts(self) -> bool:
-        return not self.is_over and not self.unread
+        return not self.is_over and self.unread is None
 
     @property
     def end(self) -> str:
@@ -56,13 +56,13 @@ class Skip(Struct, frozen=True, kw_only=True):
     @property
     def problem(self) -> str:
         """Why it does not count; empty where it does."""
-        if self.unread:
+        if self.unread is not None:
             return f"{SKIP_BUDGET_UNTIL_ANNOTATION} is {self.unread!r}, which is no date with time and time zone"
         return f"{SKIP_BUDGET_ANNOTATION} ended at {self.end}" if self.is_over else ""
 
     def as_admitted(self) -> Skip:
         """Return the skip as it counted when the object was admitted; a verdict stands for its spec."""
-        return replace(self, is_over=False, unread="")
+        return replace(self, is_over=False, unread=None)
 
     def finding(self, refused: Iterable[Finding], *, is_needed: bool) -> Finding | None:
         """Return what there is to say; None for a skip that is well written and not needed.
@@ -71,7 +71,7 @@ class Skip(Struct, frozen=True, kw_only=True):
         """
         about = "metadata.annotations"
         others = sorted(rule.id for rule in self.not_excused(refused))
-        if self.unread:
+        if self.unread is not None:
             remedy = f"set it to a date such as {_EXAMPLE}: until then the budget decides"
             return BUDGET_NOT_SKIPPED.finding(about, self.problem, remedy)
         if not is_needed:

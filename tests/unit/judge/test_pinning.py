@@ -94,10 +94,15 @@ def test_adjusting_renders_less_with_the_pinned_size_of_it() -> None:
     assert "; pinned at" in accepted(result)[2]
 
 
-@pytest.mark.parametrize("admission", [{"policy": "Warn"}, {"skip": "we know better"}])
-def test_what_is_admitted_although_its_pinned_size_is_hopeless_is_measured(admission: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("admission", "decision"),
+    [({"policy": "Warn"}, Decision.ADMIT_WITH_WARNING), ({"skip": "we know better"}, Decision.SKIPPED)],
+)
+def test_what_is_admitted_although_its_pinned_size_is_hopeless_is_measured(
+    admission: dict[str, Any], decision: Decision
+) -> None:
     spec, result = assessed(between(), **admission)
-    assert (result.verdict, result.decision) == (Verdict.DOES_NOT_FIT, Decision.ADMIT_WITH_WARNING)
+    assert (result.verdict, result.decision) == (Verdict.DOES_NOT_FIT, decision)
     assert rules(result)["CapacityNotPinned"] is Severity.WARNING
     assert "CapacityPinned" not in rules(result)
     effective = effective_values(spec, result)

@@ -45,6 +45,7 @@ from kvgate.metrics.samples import (
     PinnedSample,
     PodSample,
     RolloutSample,
+    SkipSample,
     as_admitted,
     sample_of,
 )
@@ -268,7 +269,8 @@ def test_a_deployment_has_few_series() -> None:
     )
     assert [name for name, _ in memory.terms] == list(GPU_MEMORY_TERMS)
     full = replace(
-        shown, observed=SEEN, pinned=pinned, memory=memory, load_seconds=600, recalibrated_tokens=(1, 2, 3),
+        shown, observed=SEEN, skip=SkipSample(until_seconds=1.8e9), pinned=pinned,
+        memory=memory, load_seconds=600, recalibrated_tokens=(1, 2, 3),
         rollout=RolloutSample(wanted=2, ready=1, updated=2),
     )  # fmt: skip
     series = list(series_of(replace(full, pods=(BUSY, IDLE))))

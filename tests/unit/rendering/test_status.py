@@ -1,5 +1,6 @@
 """The status document, from an assessment and what is seen of the pods."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest

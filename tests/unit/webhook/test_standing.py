@@ -89,4 +89,6 @@ def test_another_spec_is_judged(new_review: NewReview) -> None:
     assert updated(new_review, old, vllm={"maxNumSeqs": 9, "maxModelLen": 40000}).body["response"]["allowed"] is False
     annotated = {**old, "metadata": {**old["metadata"], "annotations": {"kvgate.io/skip-budget": "x"}}}
     body = new_review(request={"operation": "UPDATE", "object": annotated, "oldObject": old})
-    assert "without an end although it does not fit: x" in " ".join(review(body, LESS_MEMORY).body["response"]["warnings"])
+    assert "without an end although it does not fit: x" in " ".join(
+        review(body, LESS_MEMORY).body["response"]["warnings"]
+    )

@@ -171,7 +171,7 @@ class Config(ApiModel):
     models: Models | None = None
     """Models that the catalogue does not know."""
     fail_on: Annotated[Text | None, Field(pattern=FAIL_ON)] = None
-    """Findings that make the exit code 1: error, warning or unknown, or several with commas between them; errors always do."""
+    """Findings that make the exit code 1: error, warning, unknown or skipped, or several with commas between them; errors always do."""
     require: Require | None = None
     """Requirements of all engines beyond their start."""
     ignore: Annotated[tuple[IgnoredRule, ...], Field(max_length=MAX_ENTRIES)] = ()

@@ -138,6 +138,44 @@ def test_fail_on_takes_several_words(fail_on: str, text: str, code: int) -> None
     assert invoked("check", "-", "--fail-on", fail_on, stdin=text).exit_code == code
 
 
+SKIPPED = """
+apiVersion: kvgate.io/v1alpha1
+kind: InferenceDeployment
+metadata: {name: chat, annotations: {kvgate.io/skip-budget: load test, kvgate.io/skip-budget-until: 2126-12-24T18:00:00Z}}
+spec:
+  model: {name: Qwen/Qwen3-8B}
+  accelerator: {type: L4-24GB}
+  vllm: {maxModelLen: 40960, maxNumSeqs: 1}
+"""
+"""An end without quotes is a text for kubectl too."""
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "code"),
+    [
+        ([], SKIPPED, 0),
+        (["--fail-on", "error"], SKIPPED, 0),
+        (["--fail-on", "skipped"], SKIPPED, 1),
+        (["--fail-on", "unknown,skipped"], SKIPPED, 1),
+        (["--fail-on", "warning"], SKIPPED, 1),
+        (["--fail-on", "skipped,warning"], SKIPPED.replace("maxModelLen: 40960", "maxModelLen: 4096"), 0),
+        ([], SKIPPED.replace("2126", "2025"), 1),
+        ([], SKIPPED.replace("T18:00:00Z", ""), 1),
+        ([], SKIPPED.replace("maxNumSeqs: 1", "maxNumSeqs: 1, tensorParallelSize: 3"), 1),
+    ],
+)
+def test_a_skipped_budget_passes_unless_it_is_to_fail(options: list[str], text: str, code: int) -> None:
+    assert invoked("check", "-", *options, stdin=text).exit_code == code
+
+
+def test_the_json_has_the_skip_with_its_end() -> None:
+    answer = json.loads(invoked("check", "-", "-o", "json", stdin=SKIPPED).output)
+    (judged,) = answer["documents"]
+    assert judged["admission"]["skip"] == {"reason": "load test", "until": "2126-12-24T18:00:00Z"}
+    assert (judged["verdict"], answer["summary"]["decisions"]) == ("DoesNotFit", {"Skipped": 1})
+    assert [each["rule"] for each in judged["findings"] if each["severity"] == "error"] == []
+
+
 def test_mistakes_of_the_requirements_are_all_told() -> None:
     Path(".kvgate.yaml").write_text(
         "failOn: never\nrequire: {headroom: 10, guarantee: Full, accelerators: [L4-24GB, A-GPU]}\n"
