@@ -1,5 +1,7 @@
 """The dashboard Fleet shows the InferenceDeployments that suffer, since when, why, and the runbook that says what to do."""
 
+from string import ascii_uppercase
+
 from grafana_foundation_sdk.builders import bargauge, stat, table, timeseries
 
 from kvgate.api.conditions import ConditionType
@@ -142,13 +144,17 @@ def every_deployment() -> table.Panel:
         (ask.USAGE, Column(name="", title="KV cache in use", unit=PERCENT, decimals=0, thresholds=FULL, width=120)),
         (ask.HEADROOM, Column(name="", title="predicted headroom", unit=PERCENT, decimals=1, thresholds=TIGHT, width=150)),
         (ask.PREDICTION_ERROR, Column(name="", title="prediction error", unit=PERCENT, decimals=1, thresholds=WRONG, width=120)),
+        (
+            ask.chosen(registry.BUDGET_SKIPPED, by=OWNER),
+            Column(name="", title="budget skipped", unit="none", thresholds=ODD_ABOVE_ZERO, width=110),
+        ),
     )  # fmt: skip
     numbers = tuple(
         Column(
             name=f"Value #{letter}", title=column.title, unit=column.unit, decimals=column.decimals,
             thresholds=column.thresholds, width=column.width,
         )
-        for letter, (_, column) in zip("ABCDEFGHIJ", cells, strict=True) if column
+        for letter, (_, column) in zip(ascii_uppercase, cells, strict=False) if column
     )  # fmt: skip
     columns = (
         Column(name=_CLUSTER, title="cluster", width=90),
@@ -162,8 +168,8 @@ def every_deployment() -> table.Panel:
         title="All deployments, those with most waiting requests first", unit="", width=24, height=9, no_value=NO_DEPLOYMENT,
         description="One row per InferenceDeployment. First token and between tokens: times that 95 of 100 requests stay below. KV "
         "cache in use is that of the fullest pod. Predicted headroom is the expected KV cache beyond what the guarantee "
-        "needs, as a share of the expected KV cache. Prediction error is observed / expected KV cache − 1. A field is empty"
-        " where nothing was measured.",
+        "needs, as a share of the expected KV cache. Prediction error is observed / expected KV cache − 1. Budget skipped is 1 "
+        "where the annotation kvgate.io/skip-budget admitted what does not fit. A field is empty where nothing was measured.",
     )  # fmt: skip
     queries = [Query(expr=expression) for expression, _ in cells]
     return rows(about, queries, columns, hidden=("Value #A", "Value #B"), order=(("waiting", True),))

@@ -1,6 +1,7 @@
 """The kinds of panels; grafana-foundation-sdk writes Grafana's JSON."""
 
 from collections.abc import Iterable
+from string import ascii_uppercase
 from typing import TypeVar
 
 from grafana_foundation_sdk.builders import (
@@ -115,7 +116,7 @@ def described(panel: AnyPanel, about: About) -> AnyPanel:
 
 def asking(panel: AnyPanel, queries: Iterable[Query], *, instant: bool = False) -> AnyPanel:
     """Add the queries under the letters A, B, …: over the time range, or at its end."""
-    for letter, query in zip("ABCDEFGHIJ", queries, strict=False):
+    for letter, query in zip(ascii_uppercase, queries, strict=False):
         target = prometheus.Dataquery().expr(query.expr).ref_id(letter).datasource(DATASOURCE)
         target.legend_format(query.legend or "__auto")
         panel.with_target(target.instant() if instant else target.range())

@@ -41,6 +41,7 @@ NOT_ON_A_DASHBOARD: dict[str, str] = {
     "kvgate_pinned_kv_cache_tokens": "the band of the predicted interval, which has no width then, shows it",
     "kvgate_forgone_kv_cache_bytes": "it never changes while a verdict stands; it is for reports about a fleet",
     "kvgate_host_memory_bytes": "it never changes while a verdict stands; alerts about pods compare it with cAdvisor's figures",
+    "kvgate_budget_skip_expiry_timestamp_seconds": "the table of the fleet shows whether a budget is skipped; its end is for queries",
     "kvgate_models_stored": "0 for ever unless models.resolve is hub, which is off by default",
 }
 """Metrics of ours that no panel shows, each with the reason."""

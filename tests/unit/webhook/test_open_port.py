@@ -18,7 +18,7 @@ from kvgate.metrics.listener import listen
 from kvgate.runtime.worker import NoAnswer, Outcome, OutOfTime, TaskFailed, TurnedAway, WorkerLost
 from kvgate.webhook.command import Beat, WebhookOptions, serving
 from kvgate.webhook.judging import ReviewWorkers, namespace_in
-from kvgate.webhook.review import Answer, Mistake, answers, review
+from kvgate.webhook.review import ALWAYS, NOTHING_KNOWN, Answer, Mistake, answers, review
 from kvgate.webhook.server import Bodies, ReviewInstruments, Traffic, validation_app
 from support.waiting import turns, until
 
@@ -58,7 +58,7 @@ async def open_door(
     *, bodies: Bodies | None = None, decide: Callable[[bytes], Any] | None = None
 ) -> AsyncIterator[Door]:
     async def here(text: bytes) -> Answer | Mistake:
-        return list(answers(text))[-1]
+        return list(answers(text, NOTHING_KNOWN, ALWAYS))[-1]
 
     door = Door(bodies or Bodies(), decide or here)
     listener = await listen(door.app, "127.0.0.1", 0)
@@ -182,7 +182,7 @@ def test_whose_turn_a_review_takes_is_read_from_its_head(text: bytes, namespace:
 
 def test_the_first_answer_is_that_there_is_no_verdict_yet_and_it_admits(new_review: NewReview) -> None:
     too_big = {"accelerator": {"type": "L4-24GB"}, "vllm": {"maxNumSeqs": 64}}
-    first, second, third = answers(json.dumps(new_review(too_big)).encode())
+    first, second, third = answers(json.dumps(new_review(too_big)).encode(), NOTHING_KNOWN, ALWAYS)
     assert isinstance(first, Answer)
     assert isinstance(second, Answer)
     assert isinstance(third, Answer)

@@ -44,7 +44,7 @@ def test_what_does_not_fit_is_refused_with_numbers_and_what_would_fit(new_review
     [
         ({**TOO_BIG, "admission": {"policy": "Adjust"}}, {}, "AdmitAdjusted", "adjusted: max"),
         ({**TOO_BIG, "admission": {"policy": "Warn"}}, {}, "AdmitWithWarning", "one request of maxModelLen"),
-        (TOO_BIG, SKIP, "AdmitWithWarning", "admitted although it does not fit: load test of 2026-11"),
+        (TOO_BIG, SKIP, "Skipped", "admitted without an end although it does not fit: load test of 2026-11"),
         ({"model": {"name": "nobody/Nothing-1B"}}, {}, "AdmitWithWarning", "model nobody/Nothing-1B is not in the"),
         ({"accelerator": {"type": "Z9"}}, {}, "AdmitWithWarning", "accelerator Z9 is not in the catalogue"),
         (

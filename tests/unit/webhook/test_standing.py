@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from kvgate.api.validation import parse_document
 from kvgate.budget import Calibration, CalibrationScope
 from kvgate.controller.decision import assess_owner
+from kvgate.judge.skipping import skip_of
 from kvgate.rendering.standing import dumped, standing_of
 from kvgate.rendering.workload import Figures, figures_of_verdict
-from kvgate.webhook.review import Known, review
+from kvgate.webhook.review import ALWAYS, Known, review
 from support.starts import a_start
 
 Json = dict[str, Any]
@@ -24,7 +26,7 @@ LESS_MEMORY = Known(calibration=Calibration(starts=(a_start(-8, max_num_seqs=9),
 def admitted(document: Json) -> Json:
     """The object as it is stored after its admission, before that start."""
     owner = parse_document(document)
-    judged = assess_owner(owner, "")
+    judged = assess_owner(owner, "", skip=skip_of(owner, ALWAYS))
     figures = figures_of_verdict(owner, judged.assessment, judged.accelerator)
     assert isinstance(figures, Figures)
     found = standing_of(document, owner, judged.assessment, figures, calibration_revision=0, config=None)
@@ -92,3 +94,18 @@ def test_another_spec_is_judged(new_review: NewReview) -> None:
     assert "without an end although it does not fit: x" in " ".join(
         review(body, LESS_MEMORY).body["response"]["warnings"]
     )
+
+
+def test_an_end_that_is_over_lets_pass_what_stands_with_a_warning_and_refuses_a_change(new_review: NewReview) -> None:
+    now, end = datetime(2026, 12, 24, 19, tzinfo=UTC), "2026-12-24T18:00:00Z"
+    ends = {"annotations": {"kvgate.io/skip-budget": "load test", "kvgate.io/skip-budget-until": end}}
+    document = new_review({"vllm": {"maxNumSeqs": 64}}, metadata=ends)["request"]["object"]
+    stored = {**admitted(document)}
+    scaled = {**stored, "spec": {**stored["spec"], "replicas": 2}}
+    answer = review(new_review(request={"operation": "UPDATE", "object": scaled, "oldObject": stored}), now=now)
+    assert (answer.decision, answer.body["response"]["allowed"]) == ("Skipped", True)
+    assert f"kvgate.io/skip-budget ended at {end}" in answer.body["response"]["warnings"]
+    changed = {**stored, "spec": {**stored["spec"], "vllm": {"maxNumSeqs": 65}}}
+    answer = review(new_review(request={"operation": "UPDATE", "object": changed, "oldObject": stored}), now=now)
+    assert answer.decision == "Refuse"
+    assert answer.body["response"]["status"]["message"].startswith(f"kvgate.io/skip-budget ended at {end}; ")
