@@ -18,7 +18,7 @@ from kvgate.metrics import registry
 from kvgate.monitoring import DASHBOARDS
 from kvgate.monitoring.dashboards import dashboard_json
 from kvgate.monitoring.expressions import bound, chosen, share_of_expected
-from kvgate.monitoring.queries import LOADING, RECORDING_RULES, equals
+from kvgate.monitoring.queries import LOADING, OWNED_BY, RECORDING_RULES, equals
 from pictures.grafana import annotation_expressions, everything_chosen, panels, variable_queries
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference" / "queries.md"
@@ -40,6 +40,7 @@ _TERMS = {
 }
 EMPTY_BY_DESIGN: dict[str, str] = {
     **{chosen(registry.GPU_MEMORY_BYTES, equals("term", term)): reason for term, reason in _TERMS.items()},
+    chosen(registry.BUDGET_SKIPPED, by=OWNED_BY): "no deployment of the fleet skips its budget",
     share_of_expected(_RECALIBRATED): "every deployment of the fleet was admitted with what is known now",
     LOADING.expression: "every pod of the fleet is ready",
     registry.BUILD_INFO.name: "a single Prometheus has no label `cluster`",
