@@ -15,9 +15,10 @@ from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Calibration, Verdict
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.controller.resolution import Resolution
-from kvgate.judge.assess import Assessment, Confidence, Decision, assessments, undecided
+from kvgate.judge.assess import Assessment, Decision, assessments, undecided
 from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
 from kvgate.judge.skipping import Skip, skip_of
+from kvgate.judge.worlds import Confidence
 from kvgate.rendering.drift import additions, differences
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by
 from kvgate.rendering.live_deployment import admission_copy, as_it_runs, template_digest

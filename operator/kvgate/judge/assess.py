@@ -38,8 +38,8 @@ from kvgate.budget.pod_ledger import pod_ledger_without_model
 from kvgate.judge.facts import Facts, look_up_accelerator
 from kvgate.judge.pinning import CAPACITY_CONFLICT, pinned_option, unpinned_where_hopeless
 from kvgate.judge.question import question
-from kvgate.judge.worlds import Confidence, in_world, joined, refuse_apart, world_of
 from kvgate.judge.skipping import Skip
+from kvgate.judge.worlds import Confidence, in_world, joined, refuse_apart, world_of
 from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.finding import Naming, error_rules, named

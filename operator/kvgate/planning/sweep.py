@@ -10,9 +10,10 @@ from kvgate.budget import Budget, BudgetRequest, Guarantee, Interval, Verdict, W
 from kvgate.budget.capacity import largest
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import assess
-from kvgate.judge.assess import Answer, Confidence
+from kvgate.judge.assess import Answer
 from kvgate.judge.summary import verdict_text
 from kvgate.judge.what_if import UnknownFacts, read_request
+from kvgate.judge.worlds import Confidence
 from kvgate.planning.sweep_axes import Axis
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.finding import Finding, Severity

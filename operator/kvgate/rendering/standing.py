@@ -31,8 +31,9 @@ from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import Capacity, Interval, Knob, PinnedCapacity
 from kvgate.budget.pod_ledger import pod_ledger
-from kvgate.judge.assess import Assessment, Confidence, Decision
+from kvgate.judge.assess import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text
+from kvgate.judge.worlds import Confidence
 from kvgate.rendering.workload import Figures
 from kvgate.text.patterns import pattern
 

@@ -44,7 +44,9 @@ def run(document: Document, state: Resolution | None) -> tuple[Intent, Document]
     situation = Situation(
         document=document, owner=owner, resolution=state, standing=read_standing(document, document.get("status") or {})
     )
-    intent = decide(situation, assess_owner(situation.judged_owner, NO_CONFIG, models=situation.models, skip=situation.skip))
+    intent = decide(
+        situation, assess_owner(situation.judged_owner, NO_CONFIG, models=situation.models, skip=situation.skip)
+    )
     before = previous_status(document, "2026-11-23T01:00:00Z")
     status = status_after(intent, name=owner.name, deployment=None, before=before, observation=None)
     document["status"] = status

@@ -12,11 +12,12 @@ from kvgate.checkpoint.published import PublishedModels, by_name, from_json
 from kvgate.hf_config import read_config
 from kvgate.hf_config.names import MAX_NAME, PLAIN, stated_format
 from kvgate.judge import siblings
-from kvgate.judge.assess import Confidence, Decision, assess
+from kvgate.judge.assess import Decision, assess
 from kvgate.judge.facts import gather
 from kvgate.judge.models import look_up_model
 from kvgate.judge.siblings import sibling_of
 from kvgate.judge.what_if import assess_request
+from kvgate.judge.worlds import Confidence
 from kvgate.rules import Severity
 from kvgate.statement.deployment import statement_of
 from support.builders import new_document, new_llama_config

@@ -10,6 +10,7 @@ from kvgate.judge.assess import Assessment, Decision, assess
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.skipping import BUDGET_NOT_SKIPPED, BUDGET_SKIPPED, Skip, skip_of
 from kvgate.judge.summary import accepted, refusal, warnings
+from kvgate.statement.deployment import statement_of
 from support.builders import new_document
 
 NOW = datetime(2026, 12, 24, 18, 0, tzinfo=UTC)
@@ -29,7 +30,7 @@ def skip(until: str | None = None) -> Skip | None:
 
 def assessed(vllm: dict[str, Any], given: Skip | None, policy: str = "Reject") -> Assessment:
     spec = parse_document(new_document(accelerator="L4-24GB", vllm=vllm, admission={"policy": policy})).spec
-    return assess(spec, gather(spec, lambda _: ConfigMissing(message="none", remediation="")), skip=given)
+    return assess(spec, gather(statement_of(spec), lambda _: ConfigMissing(message="none", remediation="")), skip=given)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from kvgate.documents.positions import UNREADABLE
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.judge import summary
 from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
-from kvgate.judge.worlds import Confidence
 from kvgate.judge.skipping import BUDGET_SKIPPED
+from kvgate.judge.worlds import Confidence
 from kvgate.manifests import Broken, Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
 from kvgate.manifests.judging.engine_budget import MODEL_NOT_NAMED
