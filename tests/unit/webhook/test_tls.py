@@ -56,10 +56,11 @@ def test_a_renewed_certificate_ends_later_and_a_broken_one_changes_nothing(
     certificate = Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
     assert certificate.expires_at < UTC_TIME_ENDS.timestamp()
     write_certificate(tmp_path, UTC_TIME_ENDS)
+    caplog.set_level(logging.INFO)
     assert certificate.reload()
+    assert [each.__dict__["fields"] for each in caplog.records] == [{"file": str(tmp_path / "tls.crt")}]
     assert certificate.expires_at == UTC_TIME_ENDS.timestamp()
     (tmp_path / "tls.crt").write_text("none")
-    caplog.set_level(logging.INFO)
     caplog.clear()
     assert not certificate.reload()
     assert not certificate.reload()
