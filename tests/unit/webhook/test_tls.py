@@ -3,6 +3,7 @@
 import datetime as dt
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -11,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from controlplane.certificates import write_certificates
-from kvgate.webhook.tls import Certificate, expires_at
+from kvgate.webhook.tls import Certificate, ClientNames, expires_at
 
 UTC_TIME_ENDS = dt.datetime(2049, 12, 31, 23, 59, 59, tzinfo=dt.UTC)
 
@@ -68,3 +69,16 @@ def test_a_renewed_certificate_ends_later_and_a_broken_one_changes_nothing(
     assert record.levelno == logging.ERROR
     assert record.__dict__["fields"]["error"]
     assert certificate.expires_at == UTC_TIME_ENDS.timestamp()
+
+
+@pytest.mark.parametrize(
+    ("certificate", "is_known"),
+    [
+        ({"subject": ((("commonName", "apiserver"),),)}, True), ({"subject": ((("organizationName", "apiserver"),),)}, False),
+        ({"subjectAltName": (("DNS", "other"), ("DNS", "apiserver"))}, True), ({"subjectAltName": (("URI", "apiserver"),)}, False),
+        ({"subject": ((("organizationName", "o"), ("commonName", "other")),)}, False), ({}, False),
+    ],
+)  # fmt: skip
+def test_a_client_is_known_by_its_common_and_dns_names(certificate: dict[str, Any], *, is_known: bool) -> None:
+    assert ClientNames(["apiserver", "second"]).has(certificate) is is_known
+    assert ClientNames([]).has(certificate)
