@@ -36,7 +36,7 @@ fix: .venv/ready  ## format, and mend what the linter can mend
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 generate: .venv/ready tools  ## rewrite every generated file
-	$(RUN) generate && $(BIN)/python tools/process_reference.py && $(RUN) pictures.layers && $(RUN) pictures.ledger && $(RUN) pictures.planning && $(BIN)/python tests/chart/golden.py && PYTHONPATH=benchmarks:tests $(BIN)/python -m accuracy >/dev/null
+	$(RUN) generate && $(BIN)/python tools/process_reference.py && $(RUN) pictures.layers && $(RUN) pictures.ledger && $(RUN) pictures.planning && $(BIN)/python tests/chart/golden.py && PYTHONPATH=benchmarks:tests $(BIN)/python -m accuracy >/dev/null && $(RUN) every_door
 
 verify: generate  ## generate, then fail if anything committed is out of date
 	$(BIN)/python tools/verify_generated.py

@@ -16,6 +16,7 @@ def main() -> None:
         "CONTRIBUTING.md",
         "docs/accuracy.md",
         "docs/concepts/ledger.svg",
+        "docs/one-deployment-every-door.md",
         "docs/planning.svg",
         "docs/reference/processes.md",
         "deploy/install.yaml",
