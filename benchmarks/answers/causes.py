@@ -79,7 +79,58 @@ def _contradictory(_: Question, before: Row | None, after: Row | None) -> bool:
     return is_contradictory and _turns(before, after, *turns)
 
 
+def _not_judged(question: Question, before: Row | None, after: Row | None) -> bool:
+    if question.kind != "check" or before is None or after is None:
+        return False
+    is_exit = (before.outcome, after.outcome) == ("exit 2", "exit 0") and _same(before, after, "outcome")
+    return is_exit or (before.verdict, after.verdict) == ("Unknown", "NotJudged")
+
+
+def _shared(question: Question, _: Row | None, after: Row | None) -> bool:
+    ranks = question.asked.get("data_parallel_size") or 1
+    return question.kind == "what-ifs" and ranks > 1 and after is not None and after.guarantee == "Workload"
+
+
+def _auto(question: Question, _: Row | None, __: Row | None) -> bool:
+    asked = question.asked.get("arguments") or (question.asked.get("max_model_len"),)
+    return question.kind in ("what-ifs", "commands") and not {"auto", "-1", -1}.isdisjoint(asked)
+
+
+def _typed(question: Question, _: Row | None, __: Row | None) -> bool:
+    words = [*(question.asked.get("arguments") or ())]
+    return words[:1] == ["sweep"] or not {"--max-model-len", "--max-num-seqs"}.isdisjoint(words)
+
+
+def _skipped(_: Question, __: Row | None, after: Row | None) -> bool:
+    return after is not None and after.outcome.partition(" ")[0] == "Skipped"
+
+
 CAUSES: tuple[Cause, ...] = (
+    Cause(
+        name="not-judged",
+        sentence="NotJudged is not Unknown: CPU, TPU, Gaudi, SGLang, TensorRT-LLM are not judged, and nothing fails for them.",
+        explains=_not_judged,
+    ),
+    Cause(
+        name="share-of-a-rank",
+        sentence="A workload is the whole deployment's: each engine (replica × data-parallel rank) is judged with its share, rounded up.",
+        explains=_shared,
+    ),
+    Cause(
+        name="length-auto",
+        sentence="With auto, FullContext is judged at the floor; without a floor the start alone decides.",
+        explains=_auto,
+    ),
+    Cause(
+        name="skipped",
+        sentence="A skipped budget has decision Skipped and unchanged figures.",
+        explains=_skipped,
+    ),
+    Cause(
+        name="typed-load",
+        sentence="On the command line length and sequences both as flags are the promise; where none is typed, the start alone decides.",
+        explains=_typed,
+    ),
     Cause(
         name="headroom-is-not-clamped",
         sentence="Headroom is (expected capacity − demand) / expected capacity, not clamped, null where no capacity is expected.",

@@ -203,3 +203,17 @@ def test_a_config_without_a_name_cannot_be_written(tmp_path: Path) -> None:
     assert "-o yaml needs --model" in result.output
     named = invoked("size", "--model-config", str(file), "--model", "me/mine", "--gpus", "L40S", "-o", "yaml").stdout
     assert "stated for kvgate size, and no part of this: --model-config" in named
+
+
+def test_the_workload_of_an_inference_deployment_is_that_of_all_replicas(tmp_path: Path) -> None:
+    question, _ = asked({"dtypes": "auto", **QUESTIONS["replicas on one GPU each"]}, None)
+    several = next(each for each in find_candidates(question, every=True) if each.replicas > 1)
+    row = row_of(several, QUESTIONS["replicas on one GPU each"])
+    spec = yaml.safe_load(written(row, "inferencedeployment"))["spec"]
+    assert spec["workload"]["peakConcurrency"] == several.share * several.replicas >= 40
+    assert f"peakConcurrency={several.share} " in written(row, "kserve")
+    item = judged(tmp_path, written(row, "inferencedeployment"))
+    assert item.assessment is not None
+    assert item.assessment.budget is not None
+    assert item.assessment.budget.request.workload is not None
+    assert item.assessment.budget.request.workload.peak_concurrency == several.share
