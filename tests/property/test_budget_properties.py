@@ -274,7 +274,7 @@ def test_capture_sizes_are_counted_as_they_are_listed(limit: int) -> None:
 def test_an_automatic_length_always_starts(request: BudgetRequest) -> None:
     automatic = plan(replace(request, guarantee=Guarantee.STARTUP).with_settings(max_model_len=-1))
     assert 0 < automatic.resolved.max_model_len <= request.shape.max_model_len
-    if automatic.resolved.max_model_len < request.shape.max_model_len:
+    if 1 < automatic.resolved.max_model_len < request.shape.max_model_len:  # one token where the low end may hold none
         assert automatic.verdict is Verdict.FITS
 
 

@@ -525,7 +525,10 @@ def test_pods_are_rendered_from_the_judged_values(
 ) -> None:
     model = {"model": more["model"]} if "model" in more else {}
     spec = spec_of(accelerator=more.get("gpu", "L4-24GB"), vllm=vllm, admission={"policy": policy}, **model)
-    found = effective_values(spec, assess(spec, gather(statement_of(spec), no_config), skip_reason=more.get("skip")))
+    found = effective_values(
+        spec,
+        assess(spec, gather(statement_of(spec), no_config), skip=Skip(reason=more["skip"]) if "skip" in more else None),
+    )
     expected = dict(zip(("max_model_len", "max_num_seqs", "kv_cache_dtype"), values, strict=True))
     assert found.model_dump(exclude_none=True) == {key: value for key, value in expected.items() if value is not None}
 
@@ -537,7 +540,7 @@ def test_pods_are_rendered_from_the_judged_values(
         (MAYBE, "Reject", None, [("AdmitWithWarning", ["SearchStopped"], False), ("AdmitWithWarning", [], False)]),
         (TOO_LARGE, "Reject", None, [("Refuse", ["SearchStopped"], False), ("Refuse", [], False)]),
         (TOO_LARGE, "Adjust", None, [("Refuse", ["SearchStopped"], False), ("AdmitAdjusted", [], True)]),
-        (TOO_LARGE, "Reject", "why", [("AdmitWithWarning", ["SearchStopped"], False), ("AdmitWithWarning", [], False)]),
+        (TOO_LARGE, "Reject", "why", [("Skipped", ["SearchStopped"], False), ("Skipped", [], False)]),
         (REFUSED, "Adjust", None, [("Refuse", [], False)]),
         (UNKNOWN, "Adjust", None, [("AdmitWithWarning", [], False)]),
         ({"version": "0.5.0"}, "Adjust", None, [("AdmitWithWarning", [], False)]),
@@ -547,13 +550,13 @@ def test_each_answer_stands_by_itself(
     vllm: dict[str, Any], policy: str, skip: str | None, steps: list[tuple[str, list[str], bool]]
 ) -> None:
     spec = spec_of(accelerator="L4-24GB", vllm=vllm, admission={"policy": policy})
-    answers = [*assessments(spec, gather(statement_of(spec), no_config), skip_reason=skip)]
+    answers = [*assessments(spec, gather(statement_of(spec), no_config), skip=Skip(reason=skip) if skip else None)]
     stopped = [[f.rule.id for f in each.findings if f.rule.id == "SearchStopped"] for each in answers]
     told = [
         (each.decision.value, rules, each.adjustment is not None) for each, rules in zip(answers, stopped, strict=True)
     ]
     assert told == steps
-    assert {each.skip_reason for each in answers} == {skip}
+    assert {each.skip.reason if each.skip else None for each in answers} == {skip}
     assert [bool(each.alternatives) for each in answers] == [False, True][: len(steps)]
     searched = answers[-1].adjustment is not None
     assert [knob.value for knob in answers[-1].sought] == (["MaxNumSeqs", "MaxModelLen"] if searched else [])
@@ -561,9 +564,9 @@ def test_each_answer_stands_by_itself(
 
 def test_a_judgement_without_time_decides_nothing() -> None:
     spec = spec_of(vllm=TOO_LARGE, admission={"guarantee": "Startup"})
-    found = undecided(spec, gather(statement_of(spec), no_config), skip_reason="why")
-    assert (found.verdict, found.decision, found.guarantee, found.skip_reason) == (
-        Verdict.UNKNOWN, Decision.ADMIT_WITH_WARNING, Guarantee.STARTUP, "why",
+    found = undecided(spec, gather(statement_of(spec), no_config))
+    assert (found.verdict, found.decision, found.guarantee) == (
+        Verdict.UNKNOWN, Decision.ADMIT_WITH_WARNING, Guarantee.STARTUP,
     )  # fmt: skip
     assert [(each.rule.id, each.field) for each in found.findings] == [("AssessmentStopped", "model")]
 

@@ -201,7 +201,7 @@ def test_the_json_report_has_every_key_that_is_promised() -> None:
     }  # fmt: skip
     assert refused["admission"]["effective"] is None
     assert fits["admission"]["effective"] == {
-        "max_model_len": 40960, "max_num_seqs": 4, "kv_cache_dtype": "auto", "gpu_memory_utilization": None,
+        "max_model_len": 40960, "max_num_seqs": 4, "kv_cache_dtype": "auto", "gpu_memory_utilization": None, "chosen": None,
         "kv_cache_memory_bytes": None, "num_gpu_blocks_override": None,
     }  # fmt: skip
     assert answer["schemaVersion"].split(".")[0] == "1"

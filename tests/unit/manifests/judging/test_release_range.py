@@ -56,17 +56,17 @@ def findings(text: str) -> tuple[Located, ...]:
         ("info a", "warning a", (FITS, FITS), FITS, ["warning a: high"]),
         ("", "error a", (FITS, NOT), MAY, ["warning a: high", "warning vllm_version"]),
         ("error a", "", (NOT, FITS), MAY, ["warning a: low", "warning vllm_version"]),
-        ("error a", "", (NOT, UNKNOWN), UNKNOWN, ["warning a: low", "warning vllm_version"]),
-        ("", "error a", (UNKNOWN, NOT), UNKNOWN, ["warning a: high", "warning vllm_version"]),
+        ("error a", "", (NOT, UNKNOWN), MAY, ["warning a: low", "warning vllm_version"]),
+        ("", "error a", (UNKNOWN, NOT), MAY, ["warning a: high", "warning vllm_version"]),
         ("", "", (MAY, FITS), MAY, ["warning vllm_version"]),
-        ("error a", "error a", (NOT, UNKNOWN), UNKNOWN, ["error a: m", "warning vllm_version"]),
+        ("error a", "error a", (NOT, UNKNOWN), MAY, ["error a: m", "warning vllm_version"]),
     ],
 )  # fmt: skip
 def test_two_releases_are_one_answer(
     plain: JudgedEngine, low: str, high: str, verdicts: tuple[Verdict, Verdict], verdict: Verdict, expected: list[str]
 ) -> None:
-    older = replace(plain, vllm_version=LOW, verdict=verdicts[0], findings=findings(low))
-    newer = replace(plain, vllm_version=HIGH, verdict=verdicts[1], findings=findings(high))
+    older = replace(plain, assessment=None, vllm_version=LOW, verdict=verdicts[0], findings=findings(low))
+    newer = replace(plain, assessment=None, vllm_version=HIGH, verdict=verdicts[1], findings=findings(high))
     joined = joined_ends([newer, older])
     assert (joined.verdict, joined.vllm_version, joined.is_release_known) == (verdict, HIGH, False)
     sides = {"m": "m", f"with vLLM {LOW}: m": "low", f"with vLLM {HIGH}: m": "high"}
