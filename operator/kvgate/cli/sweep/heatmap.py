@@ -105,7 +105,7 @@ class Grid:
 
         # Left of the cells stand the values of y, and the name of x, next to its first value.
         first = 0 if self.slants else max(0, round(label_width - self.cell_width)) // 2
-        self.left = max(_LEFT, 30 + _LETTER * max(map(len, y.labels)), 30 + _BOLD * len(x.name) + first)
+        self.left = max(_LEFT, 30 + _LETTER * max(map(len, y.labels)), 36 + _BOLD * len(x.name) + first)
         self.foot = round(_TOP + self.rows * self.cell_height, 1)
         self.labels_foot = self.foot + 18 + (round(label_width * sin(radians(_SLANT))) if self.slants else 0)
         self.legend_top = self.labels_foot + (54 if swept.edges is not None else 20)
@@ -219,7 +219,7 @@ def _axes(swept: Sweep, grid: Grid) -> Iterator[Caption]:
             yield Caption(x=x - 6, y=y - 2, text=label, degrees=_SLANT)
         else:
             yield Caption(x=x, y=y, text=label, anchor="middle")
-    yield Caption(x=grid.left - 22, y=grid.foot + 18, text=swept.x.name, look="axis", anchor="end")
+    yield Caption(x=grid.left - 28, y=grid.foot + 18, text=swept.x.name, look="axis", anchor="end")
     if swept.edges is None:
         return
     yield Caption(x=grid.left - 8, y=grid.labels_foot + 18, text="fits up to", look="small", anchor="end")
