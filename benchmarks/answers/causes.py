@@ -65,7 +65,7 @@ _ASSUMED = ("my-org/", "someone/")
 def _assumed(question: Question, before: Row | None, after: Row | None) -> bool:
     words = f"{question.asked.get('path')} {question.asked.get('arguments')}"
     if "assumed-never-refused" in words:
-        return True
+        return after is not None and after.outcome == "AdmitWithWarning ModelAssumed"
     if question.kind == "commands":  # a table of candidates: some that were offered are not any more
         return any(name in words for name in _ASSUMED) and before is not None and "MayNotFit" in before.verdict
     is_assumed = after is not None and ":ModelAssumed" in after.rules and "error:" not in after.rules
@@ -96,8 +96,10 @@ def _auto(question: Question, _: Row | None, __: Row | None) -> bool:
     return question.kind in ("what-ifs", "commands") and not {"auto", "-1", -1}.isdisjoint(asked)
 
 
-def _typed(question: Question, _: Row | None, __: Row | None) -> bool:
+def _typed(question: Question, before: Row | None, after: Row | None) -> bool:
     words = [*(question.asked.get("arguments") or ())]
+    if before is None or after is None or before.num_tokens != after.num_tokens:
+        return False
     return words[:1] == ["sweep"] or not {"--max-model-len", "--max-num-seqs"}.isdisjoint(words)
 
 

@@ -98,14 +98,14 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         kv_cache, pool, stage, tokens = self.kv_cache, self.num_blocks, self.tightest, self.num_tokens
         if kv_cache is None or pool is None or stage is None or tokens is None:
             return CacheFigures()
-        headroom, shares = self.headroom, self.headroom_shares
+        headroom, demand = self.headroom, self.demand
         return CacheFigures(
             num_tokens=tokens.expected,
             num_blocks=pool.expected,
             kv_cache_bytes=max(0, stage.available.expected),
             max_concurrency=float(kv_cache.max_concurrency(pool.expected)) if kv_cache.groups else None,
             headroom_bytes=headroom.expected if headroom else None,
-            headroom_ratio=float(shares[1]) if shares else None,
+            headroom_ratio=self.headroom_ratio_beside(demand.blocks) if demand else None,
         )
 
     @cached_property

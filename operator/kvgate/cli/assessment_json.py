@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from msgspec.structs import asdict
+
 from kvgate.budget import PINNED_SAFETY_BYTES, Budget, CacheFigures, Interval, Verdict
 from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.host_settings import NO_HOST_SETTINGS, UNKNOWN_POD
@@ -59,18 +61,9 @@ def answers_json(judged: Judged) -> Json:
     return {
         "verdict": judged.verdict.value,
         "decides": judged.decides,
-        "starts": _answer(judged.starts),
-        "holds": _answer(judged.holds),
+        "starts": asdict(judged.starts),
+        "holds": asdict(judged.holds),
         "confidence": judged.confidence.value,
-    }
-
-
-def _answer(answer: Answer) -> Json:
-    return {
-        "guarantee": answer.guarantee,
-        "verdict": answer.verdict,
-        "requests": answer.requests,
-        "headroom_ratio": answer.headroom_ratio,
     }
 
 

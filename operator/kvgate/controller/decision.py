@@ -303,9 +303,8 @@ def _verdict(situation: Situation, judged: Judged | None) -> Intent:
     if standing is not None and situation.stands:
         known = judged.today.assessment
         is_resolved = known.confidence is not Confidence.ASSUMED and known.verdict is not Verdict.UNKNOWN
-        changes_pods = (
-            known.decision is Decision.ADMIT_ADJUSTED
-        )  # that is status.recalibrated, as for every standing verdict
+        # a verdict that would change pods is reported in status.recalibrated, as for every standing verdict
+        changes_pods = known.decision is Decision.ADMIT_ADJUSTED
         if standing.provenance.model_assumed and is_resolved and not changes_pods:
             return _verdict_of_resolved(situation, owner, standing, judged.today)
         return _standing_verdict(situation, owner, standing, judged)

@@ -107,7 +107,7 @@ class Assessment(Struct, frozen=True, kw_only=True):
     guarantee: Guarantee
     """Guarantee that is judged. Startup: there is no promise beyond the start, which decides alone."""
     start_verdict: Verdict | None = None
-    """Verdict on the start, where the promise decides."""
+    """Verdict on the start; None where nothing could be judged."""
     confidence: Confidence = Confidence.KNOWN
     decision: Decision = Decision.ADMIT
     findings: tuple[Finding, ...] = ()
@@ -219,9 +219,8 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | Non
         return
     findings += tuple(named(sharing_findings(spec, facts.accelerator), field_name))
     request = _with_chosen_sequences(question(statement, facts), spec)
-    is_chosen = spec.vllm.max_num_seqs is None and request.settings.max_num_seqs is not None
     judged = judge(request, extra=findings, naming=field_name)
-    judged = replace(judged, chosen=("max_num_seqs",) if is_chosen else ())
+    judged = replace(judged, chosen=chosen_settings(spec, request.settings.max_num_seqs))
     about_bytes = is_about_bytes(judged)
     if not about_bytes:
         yield _decided(judged, spec, skip)
@@ -366,9 +365,9 @@ def is_about_bytes(judged: Assessment) -> bool:
     )
 
 
-def chosen_settings(spec: InferenceDeploymentSpec, effective: Effective) -> tuple[str, ...]:
-    """Return vLLM's names of the settings that the spec leaves out and that kvgate chose for it."""
-    is_chosen = spec.vllm.max_num_seqs is None and effective.max_num_seqs is not None
+def chosen_settings(spec: InferenceDeploymentSpec, max_num_seqs: int | None) -> tuple[str, ...]:
+    """Return vLLM's names of the settings that the spec leaves out and that kvgate chose for it; `max_num_seqs` is the one in use."""
+    is_chosen = spec.vllm.max_num_seqs is None and max_num_seqs is not None
     return ("max_num_seqs",) if is_chosen else ()
 
 

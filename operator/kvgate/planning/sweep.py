@@ -40,7 +40,7 @@ class Cell(Struct, frozen=True, kw_only=True):
     confidence: Confidence
     is_refusal: bool
     told: str
-    """What was judged and how much is left, in the sentence of every door."""
+    """The sentence of every door: it says what was judged, and how much is left."""
     by_memory: Verdict
     """Verdict of the bytes alone: the boundary is drawn between these."""
     refusal: str

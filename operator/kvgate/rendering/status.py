@@ -355,7 +355,7 @@ def _drifted(drift: str, before: PreviousStatus) -> list[Statement]:
 
 def _effective(effective: Effective, owner: InferenceDeployment | None) -> Document:
     """Return status.effective: the values, and the names of those that the spec leaves to kvgate."""
-    chosen = chosen_settings(owner.spec, effective) if owner else ()
+    chosen = chosen_settings(owner.spec, effective.max_num_seqs) if owner else ()
     return {
         **_dumped(effective),
         **({"chosen": [field_path(name).rpartition(".")[2] for name in chosen]} if chosen else {}),

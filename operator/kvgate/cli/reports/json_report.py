@@ -11,10 +11,10 @@ from msgspec.structs import asdict
 from kvgate.api import field_path
 from kvgate.budget import Budget, Guarantee
 from kvgate.budget.pod_ledger import pod_ledger
-from kvgate.cli.assessment_json import host_memory_json, ledger_json
+from kvgate.cli.assessment_json import figures_json, host_memory_json, ledger_json
 from kvgate.cli.reports import records
 from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Provenance, Report
-from kvgate.judge.assess import Answer, Decision, chosen_settings, effective_values
+from kvgate.judge.assess import Decision, chosen_settings, effective_values
 from kvgate.judge.worlds import Confidence
 from kvgate.manifests.judging.release_range import NOT_JUDGED
 from kvgate.manifests.judging.which_gpus import sentence
@@ -53,7 +53,6 @@ def render(report: Report) -> str:
 def document_record(item: Item) -> records.DocumentRecord:
     """Return the record of one engine."""
     budget = item.assessment.effective if item.assessment else None
-    figures = item.figures
     return records.DocumentRecord(
         file=item.file,
         line=item.line,
@@ -67,14 +66,7 @@ def document_record(item: Item) -> records.DocumentRecord:
         engine=None if item.is_not_understood else _engine(item, budget),
         guarantee=item.guarantee.value if item.guarantee else None,
         verdict=_verdict(item),
-        kv_cache=records.CacheRecord(
-            tokens=figures.num_tokens,
-            bytes=figures.kv_cache_bytes,
-            requests=figures.max_concurrency,
-            headroom_ratio=figures.headroom_ratio,
-            headroom_bytes=figures.headroom_bytes,
-            blocks=figures.num_blocks,
-        ),
+        kv_cache=records.CacheRecord(**figures_json(item.figures)),
         ledger=_ledger(budget),
         host=_host(budget),
         assumed=_assumed(item, budget),
@@ -84,8 +76,8 @@ def document_record(item: Item) -> records.DocumentRecord:
             for placed, why in item.ignored
         ],
         decides=item.assessment.decides if item.assessment else None,
-        starts=_answer(item.assessment.starts) if item.assessment else None,
-        holds=_answer(item.assessment.holds) if item.assessment else None,
+        starts=item.assessment.starts if item.assessment else None,
+        holds=item.assessment.holds if item.assessment else None,
         confidence=item.assessment.confidence if item.assessment else Confidence.KNOWN,
         provenance=list(map(_provenance, item.provenance)),
         admission=_admission(item.deployment) if item.deployment else None,
@@ -96,15 +88,6 @@ def _verdict(item: Item) -> records.Verdict | records.NotJudged | None:
     if item.verdict is None or item.verdict is NOT_JUDGED:
         return "NotJudged" if item.verdict else None
     return item.verdict.value
-
-
-def _answer(answer: Answer) -> records.AnswerRecord:
-    return records.AnswerRecord(
-        guarantee=answer.guarantee.value if answer.guarantee else None,
-        verdict=answer.verdict.value if answer.verdict else None,
-        requests=answer.requests,
-        headroom_ratio=answer.headroom_ratio,
-    )
 
 
 def _provenance(source: Provenance) -> records.ProvenanceRecord:
@@ -194,7 +177,7 @@ def _admission(deployment: JudgedDeployment) -> records.AdmissionRecord:
     effective = None
     if assessment and valid and deployment.decision is not Decision.REFUSE:
         values = effective_values(valid.spec, assessment)
-        effective = {**values.model_dump(), "chosen": list(chosen_settings(valid.spec, values)) or None}
+        effective = {**values.model_dump(), "chosen": list(chosen_settings(valid.spec, values.max_num_seqs)) or None}
     return records.AdmissionRecord(
         decision=deployment.decision.value,
         reason=reason.value,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from kvgate.cli.reports.report import SourceKind
+from kvgate.judge.assess import Answer
 from kvgate.judge.worlds import Confidence
 
 CHECK_SCHEMA_VERSION = "1.2"
@@ -144,18 +145,6 @@ class CacheRecord(Struct, frozen=True, kw_only=True):
     blocks: int | None
 
 
-class AnswerRecord(Struct, frozen=True, kw_only=True):
-    """One of the two answers about an engine: whether it starts, and whether it holds the load that is promised."""
-
-    guarantee: Guarantee | None
-    """Null for the load of an engine that promises none."""
-    verdict: Verdict | None
-    requests: float | None
-    """Requests that the KV cache is expected to hold at once: of the declared workload, else of max_model_len."""
-    headroom_ratio: float | None
-    """(capacity − demand of this answer) / capacity, both as expected; null where no capacity is expected."""
-
-
 class CalibrationRecord(Struct, frozen=True, kw_only=True):
     """The observed starts that correct the prediction."""
 
@@ -270,8 +259,8 @@ class DocumentRecord(Struct, frozen=True, kw_only=True):
     ignored: list[IgnoredRecord]
     decides: Literal["starts", "holds"] | None
     """The answer whose verdict `verdict` is; null where nothing could be judged."""
-    starts: AnswerRecord | None
-    holds: AnswerRecord | None
+    starts: Answer | None
+    holds: Answer | None
     confidence: Confidence
     """Assumed: the model's facts are those of another model. Contradictory: two sources of them disagree, which refuses nothing."""
     provenance: list[ProvenanceRecord]
