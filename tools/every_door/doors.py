@@ -31,6 +31,8 @@ class Answer:
     headroom_ratio: float | None = None
     headroom_percent: int | None = None
     headroom_bytes: int | None = None
+    is_of_other_replicas: bool = False
+    """`kvgate size` chooses the replicas: its headroom is then that of other engines, and is not shown."""
 
 
 @dataclass(kw_only=True)
@@ -145,8 +147,12 @@ def explain_file(world: World, question: Question) -> Answer | str:
 
 
 def explain(world: World, question: Question) -> Answer | str:
-    """`kvgate explain` with flags: a load is typed as length and sequences, or as a workload. The sentence is the text's."""
-    flags = [*flags_of(question.options()), *_config_flag(question)]
+    """`kvgate explain` with flags: length and sequences together are a promise, a workload is one, else --guarantee states it."""
+    options = question.options()
+    is_typed = {"max_model_len", "max_num_seqs"} <= options.keys() or "workload" in options
+    if not is_typed:
+        options.setdefault("guarantee", question.guarantee())
+    flags = [*flags_of(options), *_config_flag(question)]
     command, done = world.run("explain", *flags, "-o", "json")
     text = world.run("explain", *flags)[1].stdout
     sentence = next((line.strip() for line in text.splitlines() if line.startswith(VERDICTS)), "")
@@ -183,13 +189,15 @@ def size(world: World, question: Question) -> Answer | str:
     found = next((each for each in candidates if each["replicas"] == replicas), candidates[0] if candidates else None)
     if found is None:
         return _failed(command, done)
-    headroom = found["headroom_bytes"]
+    is_same = found["replicas"] == replicas
+    headroom = found["headroom_bytes"] if is_same else None
     return Answer(
         command=command,
         facts={"verdict": found["verdict"]},
         sentence=found["reason"] or f"{found['replicas']} × {found['accelerator']}",
         exit_code=done.returncode,
         headroom_bytes=headroom["expected"] if headroom else None,
+        is_of_other_replicas=not is_same,
     )
 
 
