@@ -15,9 +15,9 @@ from kvgate.cli.assessment_json import failed, to_json
 from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
 from kvgate.cli.reports.json_report import document_record
+from kvgate.findings.finding import Finding, vllm_name
 from kvgate.judge.assess import NO_FIGURES
 from kvgate.judge.what_if import assess_request
-from kvgate.rules.finding import Finding, vllm_name
 from kvgate.statement.what_if import BadRequest
 from support.command_line import invoked
 

@@ -15,7 +15,7 @@ import yaml
 
 from kvgate.cli.rule_catalogue import RULES
 from kvgate.cli.rule_examples import example_of
-from kvgate.rules.finding import Rule, Severity
+from kvgate.findings.finding import Rule, Severity
 from support.command_line import invoked
 
 H100, L4, T4, A100 = "NVIDIA-H100-80GB-HBM3", "NVIDIA-L4", "Tesla-T4", "NVIDIA-A100-SXM4-80GB"

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 import kvgate
 from kvgate.cluster.leases import Lease
+from kvgate.findings.finding import Rule, Scope, Severity
 from kvgate.rendering.observation import Observation
-from kvgate.rules.finding import Rule, Scope, Severity
 from kvgate.vllm.metric_names import EngineReading
 
 PAIRS = [

@@ -10,9 +10,9 @@ from kvgate.api import GROUP, KIND, field_path
 from kvgate.api.crd import structural_schema
 from kvgate.catalogue.models import newest_model_classes
 from kvgate.cli.check.repository_config import Config
+from kvgate.findings.finding import Severity
 from kvgate.hf_config.architectures import is_read
 from kvgate.manifests.platforms.readers import READERS
-from kvgate.rules.finding import Severity
 from kvgate.vllm.pod_options import OWNED_FLAGS, POD_OPTIONS, SECRET_FLAGS
 from kvgate.vllm.settings import MENTIONED, SETTINGS, Owner
 from kvgate.vllm.variables import FOLDERS, MOVING, RESERVED

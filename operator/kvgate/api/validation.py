@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.rules.finding import Finding, Rule, Scope, SettingName, Severity, words
+from kvgate.findings.finding import Finding, Rule, Scope, SettingName, Severity, words
 from kvgate.text.json_values import MAX_DEPTH, NOT_UNICODE, has_lone_surrogate, is_nested_beyond
 
 MAX_FINDINGS = 50

@@ -9,10 +9,10 @@ from kvgate.budget import PINNED_SAFETY_BYTES, Budget, CacheFigures, Interval, V
 from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.host_settings import NO_HOST_SETTINGS, UNKNOWN_POD
 from kvgate.budget.pod_ledger import pod_ledger
+from kvgate.findings.finding import Finding
 from kvgate.judge.assess import Answer, Assessment
 from kvgate.judge.pinning import pinned_option
 from kvgate.judge.worlds import Confidence
-from kvgate.rules.finding import Finding
 from kvgate.statement.what_if import VERSION_ASSUMED
 
 Json = dict[str, Any]

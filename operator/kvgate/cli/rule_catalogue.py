@@ -13,6 +13,7 @@ from kvgate.cli.check.requirements import (
     REQUIREMENT_NOT_JUDGED,
 )
 from kvgate.documents.positions import INVALID_YAML, UNREADABLE
+from kvgate.findings.finding import Rule
 from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED
 from kvgate.judge.drafts import UNKNOWN_DRAFT
 from kvgate.judge.facts import ACCELERATOR_NOT_LISTED, UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
@@ -35,7 +36,6 @@ from kvgate.manifests.judging.release_range import RELEASE_DECIDES
 from kvgate.manifests.judging.surroundings import PROBE_TOO_IMPATIENT, VOLUME_TOO_SMALL
 from kvgate.manifests.judging.which_gpus import ACCELERATOR_DECIDES, SEVERAL_ACCELERATORS
 from kvgate.manifests.platforms.mapped_values import PATH_LEADS_NOWHERE
-from kvgate.rules import Rule
 from kvgate.rules.connectors import HYBRID_MANAGER_OFF
 from kvgate.rules.drafts import DRAFT_OF_ANOTHER_MODEL, DRAFT_TOO_LARGE, SPECULATION_REFUSED
 from kvgate.rules.host_memory import HOST_MEMORY_TOO_SMALL, SHARED_MEMORY_TOO_SMALL

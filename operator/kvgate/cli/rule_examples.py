@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate import DOCS_URL
-from kvgate.rules import Rule
+from kvgate.findings.finding import Rule
 
 PAGE = "docs/reference/rules.md"
 KINDS = ("manifest", "request", "config")

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from kvgate.documents.discovery import Why
 from kvgate.documents.nodes import YamlError, compose, construct
-from kvgate.rules.finding import Finding, Rule, Scope, Severity
+from kvgate.findings.finding import Finding, Rule, Scope, Severity
 from kvgate.text.patterns import pattern
 
 _STEP = pattern(r'\[(\d+)\]|\["([^"]*)"\]|\.?([^.\[\]]+)')

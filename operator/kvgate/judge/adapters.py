@@ -8,7 +8,7 @@ from kvgate.budget import LoraSettings, UnknownVersion, parse_patch
 from kvgate.checkpoint.adapter import Adapter, is_of_another_model, read_adapter, refusals
 from kvgate.checkpoint.published import PublishedModels, name_key
 from kvgate.checkpoint.tensors import CheckpointError
-from kvgate.rules.finding import Finding, Severity, any_one, do, words
+from kvgate.findings.finding import Finding, Severity, any_one, do, words
 from kvgate.rules.support import LORA_REFUSED
 
 MOST_ADAPTERS = 100

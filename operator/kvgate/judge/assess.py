@@ -35,14 +35,13 @@ from kvgate.budget.answer import spanned
 from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.host_settings import UNKNOWN_POD
 from kvgate.budget.pod_ledger import pod_ledger_without_model
+from kvgate.findings.finding import Finding, Naming, Rule, Scope, Severity, error_rules, named
 from kvgate.judge.facts import Facts, look_up_accelerator
 from kvgate.judge.pinning import CAPACITY_CONFLICT, pinned_option, unpinned_where_hopeless
 from kvgate.judge.question import question
 from kvgate.judge.skipping import Skip
 from kvgate.judge.worlds import Confidence, in_world, joined, refuse_apart, world_of
-from kvgate.rules import Finding, Rule, Scope, Severity
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
-from kvgate.rules.finding import Naming, error_rules, named
 from kvgate.rules.host_memory import judge_pod
 from kvgate.rules.memory import GUARANTEE_NOT_MET
 from kvgate.rules.settings import REQUEST_ABOVE_MAX_MODEL_LEN

@@ -12,9 +12,9 @@ from kvgate.budget import Draft, Speculation
 from kvgate.budget.contradictions import between
 from kvgate.budget.model_origin import ModelOrigin
 from kvgate.checkpoint.published import NO_MODELS, ModelName, Published, PublishedModels, content_of, name_key
+from kvgate.findings.finding import Finding, Rule, Scope, Severity, any_one, do, words
 from kvgate.hf_config import ModelConfigError, read_draft
 from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_model_class, ways_to_fetch, with_reason
-from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do, words
 
 UNKNOWN_DRAFT = Rule(
     id="UnknownDraft",

@@ -24,6 +24,7 @@ from kvgate.budget import (
     parse_release,
 )
 from kvgate.checkpoint.published import NO_MODELS, ModelName, PublishedModels
+from kvgate.findings.finding import Finding, Rule, Scope, Severity, words
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.adapters import look_up_adapters
@@ -37,7 +38,6 @@ from kvgate.judge.models import (
     shape_of_text,
 )
 from kvgate.judge.pinning import conflicts
-from kvgate.rules.finding import Finding, Rule, Scope, Severity, words
 from kvgate.statement.deployment import statement_of
 from kvgate.statement.engine import EngineStatement
 from kvgate.text.patterns import pattern

@@ -17,10 +17,10 @@ from kvgate.checkpoint.gguf import split_names
 from kvgate.checkpoint.gguf_models import gguf_spelling
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, content_of, name_key, shape_of
+from kvgate.findings.finding import Finding, Rule, Scope, Severity, any_one, do, words
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.siblings import sibling_shape
-from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do, words
 from kvgate.vllm.overrides import overridden
 
 UNKNOWN_MODEL = Rule(

@@ -9,11 +9,10 @@ from msgspec.structs import replace
 
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Budget, BudgetRequest, Verdict, accounting_of
 from kvgate.budget.units import GIB, cdiv, share_of
+from kvgate.findings.finding import Severity, error_rules
 from kvgate.judge.assess import Assessment, judge
 from kvgate.judge.worlds import joined_verdict
-from kvgate.rules import Severity
 from kvgate.rules.checks import BUDGET_RULES
-from kvgate.rules.finding import error_rules
 from kvgate.rules.memory import KV_CACHE_MEMORY_ABOVE_GPU, WEIGHTS_TOO_LARGE
 
 _SCRATCH_BYTES = GIB

@@ -8,7 +8,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvgate.budget import Budget, Capacity, parse_patch, plan
-from kvgate.rules.finding import Change, Finding, Rule, Scope, SettingName, Severity, any_one, change, leave_out, words
+from kvgate.findings.finding import (
+    Change,
+    Finding,
+    Rule,
+    Scope,
+    SettingName,
+    Severity,
+    any_one,
+    change,
+    leave_out,
+    words,
+)
 from kvgate.rules.pinned import nothing_is_pinned
 from kvgate.statement.what_if import SIZES
 

@@ -10,8 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION
-from kvgate.rules import Finding, Rule, Scope, Severity
-from kvgate.rules.finding import any_one, error_rules
+from kvgate.findings.finding import Finding, Rule, Scope, Severity, any_one, error_rules
 
 if TYPE_CHECKING:
     from kvgate.api.v1alpha1 import InferenceDeployment

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from kvgate.budget import NOTHING_OBSERVED, BudgetRequest, Calibration, Guarantee, Verdict, Workload
 from kvgate.budget.host_settings import PodMemory
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.findings.finding import Finding, Naming, Severity, error_rules, named
 from kvgate.judge import assess, facts
 from kvgate.judge.assess import Assessment
 from kvgate.judge.question import question
-from kvgate.rules.finding import Finding, Naming, Severity, error_rules, named
 from kvgate.statement.engine import EngineStatement
 from kvgate.statement.what_if import statement_of_values
 from kvgate.vllm.arguments import option_name

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from kvgate.documents.nodes import YamlError, compose, construct
 from kvgate.documents.written import Written
-from kvgate.rules.finding import Rule, Scope, Severity
-from kvgate.vllm.arguments import Argument, Located, Place, located
+from kvgate.findings.finding import Rule, Scope, Severity
+from kvgate.findings.located import Located, Place, located
+from kvgate.vllm.arguments import Argument
 from kvgate.vllm.options import options
 
 

@@ -17,6 +17,7 @@ from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import Document
 from kvgate.documents.templates import objects_of
 from kvgate.documents.written import Written
+from kvgate.findings.finding import Finding, Rule, Scope, Severity, words
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.nearest import Nearest
 from kvgate.manifests.platforms.reader import name_of_kind
@@ -29,7 +30,6 @@ from kvgate.manifests.platforms.readers import (
     supporting_kinds,
 )
 from kvgate.manifests.pods.node_classes import COMPUTE_CLASS, NODE_POOL
-from kvgate.rules.finding import Finding, Rule, Scope, Severity, words
 
 if TYPE_CHECKING:
     from kvgate.api.base import KeyRef

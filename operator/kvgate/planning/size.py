@@ -10,9 +10,9 @@ from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Verdict, plan
 from kvgate.budget.capacity import largest
 from kvgate.budget.support import parallelism_refusals
 from kvgate.budget.units import cdiv
+from kvgate.findings.finding import Finding
 from kvgate.judge import assess
 from kvgate.planning.candidate import Candidate, closeness, rank
-from kvgate.rules.finding import Finding
 
 NODE = (1, 2, 4, 8)
 """GPUs of one engine within a node."""

@@ -9,6 +9,7 @@ from msgspec import Struct
 from kvgate.budget import Budget, BudgetRequest, Guarantee, Interval, Verdict, Workload, plan
 from kvgate.budget.capacity import largest
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.findings.finding import Finding, Severity
 from kvgate.judge import assess
 from kvgate.judge.assess import Answer
 from kvgate.judge.summary import verdict_text
@@ -16,7 +17,6 @@ from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.judge.worlds import Confidence
 from kvgate.planning.sweep_axes import Axis
 from kvgate.rules.checks import BUDGET_RULES
-from kvgate.rules.finding import Finding, Severity
 from kvgate.vllm.settings import SWEPT
 
 SEARCHED = ("max_num_seqs", "max_model_len")

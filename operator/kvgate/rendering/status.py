@@ -13,6 +13,7 @@ from kvgate.api.conditions import ConditionType, Reason, set_condition
 from kvgate.api.status import Condition, Effective, InferenceDeploymentStatus, WorkloadShare
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Budget, Guarantee, Verdict, plan
+from kvgate.findings.finding import Finding
 from kvgate.judge.assess import (
     Assessment,
     Decision,
@@ -33,7 +34,6 @@ from kvgate.rendering.recalibration import outdated
 from kvgate.rendering.rollout import WAITING, Obstacle, Rollout, progress, rollout_of
 from kvgate.rendering.standing import Admitted, budget_status, dumped
 from kvgate.rendering.workload import NotRendered, predicted_tokens
-from kvgate.rules import Finding
 from kvgate.statement.deployment import guarantee_of, workload_of
 
 

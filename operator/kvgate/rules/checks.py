@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from kvgate.budget import Budget
+from kvgate.findings.finding import Finding
 from kvgate.rules import connectors, drafts, host_memory, memory, pinned, settings, sharing, support, weight_formats
-from kvgate.rules.finding import Finding
 
 BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     settings.length_within_model,  # vLLM refuses longer contexts than the model's

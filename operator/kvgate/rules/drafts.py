@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kvgate.budget import Budget
 from kvgate.budget.speculation import draft_refusals, mismatches
-from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, words
+from kvgate.findings.finding import Finding, Rule, Scope, Severity, any_one, words
 
 SPECULATION_REFUSED = Rule(
     id="SpeculationRefused",

@@ -7,8 +7,8 @@ from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
 from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.budget.units import GIB, MIB, cdiv, format_gib
-from kvgate.rules.finding import Action, Finding, Rule, Scope, Severity, any_one, at_least, change, do, words
-from kvgate.rules.finding import Change as Kind
+from kvgate.findings.finding import Action, Finding, Rule, Scope, Severity, any_one, at_least, change, do, words
+from kvgate.findings.finding import Change as Kind
 
 HOST_MEMORY_TOO_SMALL = Rule(
     id="HostMemoryTooSmall",

@@ -7,7 +7,7 @@ from kvgate.budget.kv_cache_dtype import takes_cache_dtype
 from kvgate.budget.non_torch import startup_slack
 from kvgate.budget.units import format_gib, share_of
 from kvgate.budget.weights import checkpoint_ratio
-from kvgate.rules.finding import (
+from kvgate.findings.finding import (
     Change,
     Finding,
     Remedy,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kvgate.budget import PINNED_SAFETY_BYTES, Budget, Capacity, Verdict, verdict_of
 from kvgate.budget.units import format_gib
-from kvgate.rules.finding import Action, Change, Finding, Rule, Scope, Severity, Words, change, words
+from kvgate.findings.finding import Action, Change, Finding, Rule, Scope, Severity, Words, change, words
 
 CAPACITY_PINNED = Rule(
     id="CapacityPinned",

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kvgate.budget import Budget, Guarantee
 from kvgate.budget.settings import longest_context, uncut_item_tokens
 from kvgate.budget.support import parallelism_refusals, prompt_refusals
-from kvgate.rules.finding import (
+from kvgate.findings.finding import (
     Change,
     Finding,
     Rule,

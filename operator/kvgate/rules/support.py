@@ -7,7 +7,7 @@ from kvgate.budget.host_releases import host_accounting
 from kvgate.budget.lora import lora_refusals
 from kvgate.budget.offload import offload_refusals
 from kvgate.budget.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
-from kvgate.rules.finding import (
+from kvgate.findings.finding import (
     Change,
     Finding,
     Rule,

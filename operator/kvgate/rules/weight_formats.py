@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from kvgate.budget import Budget, parse_release
+from kvgate.findings.finding import Finding, Rule, Scope, Severity, any_one, do, leave_out, words
 from kvgate.hf_config.names import PLAIN, stated_format
-from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one, do, leave_out, words
 
 _Minor = tuple[int, int]
 FORMAT_RELEASES: dict[str, tuple[_Minor | None, _Minor | None]] = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from kvgate.budget import Guarantee, Workload
-from kvgate.rules.finding import Finding
+from kvgate.findings.finding import Finding
 from kvgate.statement.engine import EngineStatement, is_known_release
 from kvgate.statement.passed_through import NO_EXTRA_ARGS, read_environment, read_extra_args
 from kvgate.statement.pods import pod_of, told_by_rendering

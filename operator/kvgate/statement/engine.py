@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from kvgate.budget import DEFAULT_VERSION, Capacity, Guarantee, UnknownVersion, Workload, accounting_of
 from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
-from kvgate.rules.finding import Finding
+from kvgate.findings.finding import Finding
 from kvgate.vllm.given_settings import Doubt
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget import parse_patch
-from kvgate.rules.finding import Finding, Remedy, Rule, Scope, Severity, Words, any_one, do, words
+from kvgate.findings.finding import Finding, Remedy, Rule, Scope, Severity, Words, any_one, do, words
 from kvgate.text.patterns import pattern
 from kvgate.vllm.given_settings import INVALID_SETTING, Doubt, doubt_of, read_settings, with_whole_configs
 from kvgate.vllm.settings import MENTIONED
@@ -103,7 +103,8 @@ def read_extra_args(vllm: Vllm) -> ExtraArgs:
 
 @lru_cache(maxsize=1024)
 def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data_parallel_size: int) -> ExtraArgs:
-    from kvgate.vllm.arguments import Argument, Located, located
+    from kvgate.findings.located import Located, located
+    from kvgate.vllm.arguments import Argument
     from kvgate.vllm.contradictions import contradictions
     from kvgate.vllm.option_findings import problem_findings, repetitions
     from kvgate.vllm.options import newest_read

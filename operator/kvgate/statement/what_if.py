@@ -6,7 +6,7 @@ from typing import Any
 
 from kvgate.budget import DEFAULT_VERSION, Capacity, Guarantee, Workload
 from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
-from kvgate.rules.finding import Finding, Naming, Rule, Scope, SettingName, Severity, Words, do, words
+from kvgate.findings.finding import Finding, Naming, Rule, Scope, SettingName, Severity, Words, do, words
 from kvgate.statement.engine import EngineStatement, is_known_release
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.given_settings import Doubt, doubt_of, read_settings, with_whole_configs

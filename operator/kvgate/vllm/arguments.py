@@ -1,13 +1,11 @@
-"""Words of a command line, the options that are read from them, and findings; each with the place that it is written at."""
+"""Words of a command line, and the options that are read from them; each with the place that it is written at."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from kvgate.rules.finding import Action, Finding, Naming, Remedy, Rule, Severity, Words
 from kvgate.text.patterns import pattern
 
 OPEN = pattern(
@@ -68,44 +66,6 @@ def shown(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-class Located(Struct, frozen=True, kw_only=True):
-    """A finding, and the place that it is about."""
-
-    finding: Finding
-    path: str
-    line: int = 0
-    """Lines below the first one, where the field is a text of several."""
-
-    def softened(self) -> Located:
-        """A warning instead of an error: something that is not seen here may put it right."""
-        return replace(self, finding=self.finding.softened())
-
-    def named(self, naming: Naming) -> Located:
-        """The same in the names of a door."""
-        return replace(self, finding=self.finding.named(naming))
-
-
-class Place(Struct, frozen=True, kw_only=True):
-    """The subject of a finding, and where it is written."""
-
-    name: str
-    """vLLM's name of the setting."""
-    path: str
-    line: int = 0
-
-
 def option_name(setting: str) -> str:
     """Name a setting for a command line: `max_num_seqs` → `--max-num-seqs`. Variables and paths stay as they are."""
     return setting if "." in setting or setting.isupper() else f"--{setting.replace('_', '-')}"
-
-
-def located(
-    rule: Rule,
-    at: GivenOption | Place,
-    message: str | Words,
-    remedy: str | Action | Remedy | None = None,
-    *,
-    severity: Severity | None = None,
-) -> Located:
-    """Make a finding at an option, or at any other place, with the rule's usual severity where none is given."""
-    return Located(finding=rule.finding(at.name, message, remedy, severity=severity), path=at.path, line=at.line)

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from kvgate.rules.finding import Rule, Scope, SettingName, Severity, any_one, do, leave_out, words
+from kvgate.findings.finding import Rule, Scope, SettingName, Severity, any_one, do, leave_out, words
+from kvgate.findings.located import Located, located
 from kvgate.rules.settings import batch_below_max_model_len
-from kvgate.vllm.arguments import GivenOption, Located, located
+from kvgate.vllm.arguments import GivenOption
 from kvgate.vllm.parser import CommandLine
 
 _GRAPHS = ("cudagraph_capture_sizes", "max_cudagraph_capture_size", "cuda_graph_sizes", "compilation_config")

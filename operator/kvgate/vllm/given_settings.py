@@ -17,7 +17,7 @@ from kvgate.budget import (
 )
 from kvgate.budget.host_settings import HostSettings
 from kvgate.budget.versions import Release
-from kvgate.rules.finding import Finding, Rule, Scope, SettingName, Severity, Words, do, words
+from kvgate.findings.finding import Finding, Rule, Scope, SettingName, Severity, Words, do, words
 from kvgate.vllm.overrides import changes_length, shape_overrides
 from kvgate.vllm.settings import PARTS_OF_SPECULATION, SETTINGS, WHAT_IFS, Setting
 from kvgate.vllm.values import UnknownWord, UnusableValue

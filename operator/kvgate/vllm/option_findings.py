@@ -8,8 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvgate.budget import parse_patch
-from kvgate.rules.finding import Finding, Rule, Scope, SettingName, Severity, words
-from kvgate.vllm.arguments import Argument, Located, Place, located, option_name, shown
+from kvgate.findings.finding import Finding, Rule, Scope, SettingName, Severity, words
+from kvgate.findings.located import Located, Place, located
+from kvgate.vllm.arguments import Argument, option_name, shown
 from kvgate.vllm.option_values import takes_no_value
 from kvgate.vllm.options import Option, Patch, newest_read, options, releases_read
 from kvgate.vllm.parser import CommandLine, parse_arguments

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kvgate.rules.finding import Severity
+from kvgate.findings.finding import Severity
 from kvgate.vllm.arguments import OPEN, Argument, GivenOption, is_open
 from kvgate.vllm.option_values import BadValue, described, read_value, takes_no_value, takes_several
 from kvgate.vllm.options import Option, Patch, options, spellings

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from kvgate.rules.finding import Remedy, Rule, Scope, Severity, any_one, remedy_of
+from kvgate.findings.finding import Remedy, Rule, Scope, Severity, any_one, remedy_of
 from kvgate.vllm.arguments import Argument, GivenOption, shown
 from kvgate.vllm.options import Option, Patch, options, spellings
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from kvgate.rules.finding import Rule, Scope, Severity
-from kvgate.vllm.arguments import Located, located, option_name, shown
+from kvgate.findings.finding import Rule, Scope, Severity
+from kvgate.findings.located import Located, located
+from kvgate.vllm.arguments import option_name, shown
 from kvgate.vllm.settings import SETTINGS, Owner, Setting
 
 if TYPE_CHECKING:  # the API types need the patterns below, and not the parser

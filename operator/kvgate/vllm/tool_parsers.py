@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from kvgate.budget import parse_patch
-from kvgate.rules.finding import Remedy, any_one, remedy_of
+from kvgate.findings.finding import Remedy, any_one, remedy_of
 from kvgate.vllm.arguments import Argument, GivenOption, shown
 from kvgate.vllm.options import Patch, read_around, releases_read
 from kvgate.vllm.parser_problems import PARSER_UNKNOWN, ArgumentProblem

@@ -12,7 +12,7 @@ import kvgate
 from kvgate.api import field_path
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, _is_list, _models_in, parse_document, unknown_metadata
-from kvgate.rules import Finding, Severity
+from kvgate.findings.finding import Finding, Severity
 from kvgate.vllm.pod_options import OWNED_FLAGS, owned_flag
 from kvgate.vllm.settings import Owner
 from kvgate.vllm.variables import RESERVED

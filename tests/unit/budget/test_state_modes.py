@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from kvgate.budget.answer import Budget
+from kvgate.findings.finding import Severity
 from kvgate.judge.what_if import assess_request
-from kvgate.rules.finding import Severity
 
 NANO = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
 GRANITE = "ibm-granite/granite-4.0-h-small"

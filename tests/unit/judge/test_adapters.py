@@ -8,11 +8,11 @@ import pytest
 from kvgate.api.validation import parse_document
 from kvgate.checkpoint.not_fetched import NotFetched, Reason
 from kvgate.checkpoint.published import Published, PublishedModels, by_name, name_key
+from kvgate.findings.finding import Severity
 from kvgate.judge.adapters import look_up_adapters
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.models import look_up_model
 from kvgate.judge.what_if import read_request
-from kvgate.rules import Severity
 from kvgate.statement.deployment import statement_of
 from support.builders import new_document
 

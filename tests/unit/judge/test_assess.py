@@ -10,6 +10,7 @@ from kvgate.budget.circumstances import Circumstances
 from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.catalogue import load_model
+from kvgate.findings.finding import Severity
 from kvgate.judge.assess import (
     Assessment,
     Decision,
@@ -23,7 +24,6 @@ from kvgate.judge.facts import ConfigMissing, Facts, gather
 from kvgate.judge.question import question
 from kvgate.judge.skipping import Skip
 from kvgate.judge.what_if import assess_request
-from kvgate.rules import Severity
 from kvgate.statement.deployment import statement_of
 from support.builders import new_document, new_request
 

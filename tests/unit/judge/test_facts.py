@@ -8,6 +8,7 @@ from kvgate import catalogue
 from kvgate.api.base import KeyRef
 from kvgate.api.validation import parse_document
 from kvgate.checkpoint.published import ModelName
+from kvgate.findings.finding import Severity
 from kvgate.judge.facts import (
     ConfigMissing,
     gather,
@@ -15,7 +16,6 @@ from kvgate.judge.facts import (
     names_to_fetch,
     unknown_accelerators,
 )
-from kvgate.rules import Severity
 from kvgate.statement.deployment import statement_of
 from support.builders import new_document, new_llama_config
 

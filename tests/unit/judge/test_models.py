@@ -10,10 +10,10 @@ from kvgate.api.validation import parse_document
 from kvgate.budget.model_shape import FullAttention
 from kvgate.checkpoint.not_fetched import NotFetched, Reason
 from kvgate.checkpoint.published import Published, PublishedModels, by_name, from_json, name_key
+from kvgate.findings.finding import Severity
 from kvgate.judge import models as found_models
 from kvgate.judge.facts import gather
 from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, look_up_overridden, shape_of_text
-from kvgate.rules import Severity
 from kvgate.statement.deployment import statement_of
 from kvgate.text.json_values import MAX_DEPTH
 from support.builders import new_document, new_layer, new_llama_config, new_model_shape

@@ -7,13 +7,13 @@ import pytest
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import Capacity, Verdict
+from kvgate.findings.finding import Severity
 from kvgate.judge.assess import Assessment, Decision, assess, effective_values
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.pinning import pinned_option
 from kvgate.judge.skipping import Skip
 from kvgate.judge.summary import accepted, refusal
 from kvgate.judge.what_if import assess_request
-from kvgate.rules import Severity
 from kvgate.statement.deployment import statement_of
 from kvgate.statement.what_if import BadRequest
 from support.builders import new_document

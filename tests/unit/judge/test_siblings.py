@@ -9,6 +9,7 @@ from kvgate.api.validation import parse_document
 from kvgate.budget import SINGLE_GPU, ModelShape, Verdict
 from kvgate.budget.weights import rank_weights
 from kvgate.checkpoint.published import PublishedModels, by_name, from_json
+from kvgate.findings.finding import Severity
 from kvgate.hf_config import read_config
 from kvgate.hf_config.names import MAX_NAME, PLAIN, stated_format
 from kvgate.judge import siblings
@@ -18,7 +19,6 @@ from kvgate.judge.models import look_up_model
 from kvgate.judge.siblings import sibling_of
 from kvgate.judge.what_if import assess_request
 from kvgate.judge.worlds import Confidence
-from kvgate.rules import Severity
 from kvgate.statement.deployment import statement_of
 from support.builders import new_document, new_llama_config
 

@@ -10,6 +10,7 @@ from kvgate.api.conditions import Reason
 from kvgate.budget import Guarantee, Verdict, plan
 from kvgate.budget.solver import Alternative
 from kvgate.budget.units import GIB
+from kvgate.findings.finding import Finding, Rule, Severity, words
 from kvgate.judge.assess import Assessment, Decision, field_name, judge
 from kvgate.judge.summary import (
     MAX_REFUSAL,
@@ -22,8 +23,6 @@ from kvgate.judge.summary import (
     verdict_text,
     warnings,
 )
-from kvgate.rules import Finding, Rule, Severity
-from kvgate.rules.finding import words
 from kvgate.rules.memory import KV_CACHE_TOO_SMALL
 from support.builders import catalogue_shape, new_accelerator, new_document, new_request, new_workload
 from unit.judge.test_assess import FITS, MAYBE, REFUSED, TOO_LARGE, UNKNOWN, assessed

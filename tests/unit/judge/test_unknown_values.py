@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from kvgate.budget import Verdict
+from kvgate.findings.finding import Severity
 from kvgate.judge.assess import Assessment
 from kvgate.judge.what_if import assess_request
-from kvgate.rules.finding import Severity
 from kvgate.statement.what_if import BadRequest
 from kvgate.vllm.settings import WHAT_IFS, Setting
 from kvgate.vllm.values import UnknownWord

@@ -4,9 +4,7 @@ import pickle
 
 import pytest
 
-from kvgate.judge.assess import field_name
-from kvgate.manifests.judging.judgement import EngineNames
-from kvgate.rules.finding import (
+from kvgate.findings.finding import (
     Change,
     Finding,
     Naming,
@@ -22,6 +20,8 @@ from kvgate.rules.finding import (
     vllm_name,
     words,
 )
+from kvgate.judge.assess import field_name
+from kvgate.manifests.judging.judgement import EngineNames
 from kvgate.rules.memory import KV_CACHE_TOO_SMALL
 from kvgate.vllm.arguments import option_name
 

@@ -12,7 +12,8 @@ from kvgate.budget.matrix import WeightFormat
 from kvgate.budget.model_shape import FullAttention, LayerShape, UnmodelledLayer
 from kvgate.budget.request import Capacity, Guarantee, LoraSettings, OffloadSettings, Speculation
 from kvgate.budget.units import GIB, MIB
-from kvgate.rules import Severity, connectors, memory, weight_formats
+from kvgate.findings.finding import Finding, Severity
+from kvgate.rules import connectors, memory, weight_formats
 from kvgate.rules import drafts as draft_rules
 from kvgate.rules import host_memory as host_rules
 from kvgate.rules import pinned as pinned_rules
@@ -20,7 +21,6 @@ from kvgate.rules import settings as setting_rules
 from kvgate.rules import sharing as sharing_rules
 from kvgate.rules import support as support_rules
 from kvgate.rules.checks import BUDGET_CHECKS, judge_budget
-from kvgate.rules.finding import Finding
 from support import kinds
 from support.builders import (
     catalogue_shape,

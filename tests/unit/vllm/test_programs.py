@@ -5,7 +5,7 @@ import shlex
 import pytest
 from msgspec.structs import replace
 
-from kvgate.rules.finding import Severity
+from kvgate.findings.finding import Severity
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.options import parse_patch, releases_read, spellings
 from kvgate.vllm.parser import CommandLine, parse_arguments

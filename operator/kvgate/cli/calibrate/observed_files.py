@@ -10,8 +10,8 @@ from kvgate.budget import Budget, ObservedStart, plan
 from kvgate.calibration.observed import gpu_at_start, impossible_text, start_of_blocks, start_of_bytes
 from kvgate.cli.calibrate.log_checks import contradictions, neighbour
 from kvgate.documents.bounded_files import Refused, read_file
+from kvgate.findings.finding import Severity
 from kvgate.judge.what_if import read_request
-from kvgate.rules.finding import Severity
 from kvgate.sources.engine_metrics import NotAnEngine, UnreadableMetrics, read_engine
 from kvgate.sources.startup_log import UnusableLog, read_startup_log
 from kvgate.statement.what_if import BadRequest

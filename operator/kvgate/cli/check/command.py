@@ -26,7 +26,7 @@ from kvgate.documents.bounded_files import write_text
 from kvgate.documents.discovery import CHART_FILE, OtherRevision
 from kvgate.documents.origins import PathMap
 from kvgate.documents.paths import ChartOptions, Render
-from kvgate.rules.finding import Severity
+from kvgate.findings.finding import Severity
 
 FORMATS = {
     "text": "kvgate.cli.reports.text",

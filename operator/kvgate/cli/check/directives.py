@@ -10,9 +10,9 @@ from msgspec import Struct
 from kvgate.budget import Workload
 from kvgate.documents.origins import Place
 from kvgate.documents.streams import Comment
+from kvgate.findings.finding import Finding, Remedy, Rule, Scope, Severity, any_one
 from kvgate.manifests import Document
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.rules.finding import Finding, Remedy, Rule, Scope, Severity, any_one
 from kvgate.text.patterns import pattern
 
 _KEYS = {

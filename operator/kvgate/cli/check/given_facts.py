@@ -24,10 +24,10 @@ from kvgate.documents.globs import any_path_matches, name_matches
 from kvgate.documents.paths import ChartOptions
 from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
+from kvgate.findings.finding import Severity
 from kvgate.judge.facts import unknown_accelerators
 from kvgate.manifests.judging.judgement import Defaults
 from kvgate.manifests.pods.engine_found import MappedFields
-from kvgate.rules.finding import Severity
 
 if TYPE_CHECKING:
     from kvgate.cli.check.repository_config import Config, ConfigFile, Mapping

@@ -19,7 +19,7 @@ from kvgate.cli.reports.report import Ignored, Item, Placed, Report, all_results
 from kvgate.documents.bounded_files import read_text, write_text
 from kvgate.documents.globs import any_path_matches
 from kvgate.documents.streams import Comment
-from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one
+from kvgate.findings.finding import Finding, Rule, Scope, Severity, any_one
 from kvgate.text.inert import inert_values
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ from kvgate.documents.bounded_files import read_file, repository_of
 from kvgate.documents.discovery import OtherRevision
 from kvgate.documents.reading import STDIN_NAME, parsed
 from kvgate.documents.written import Written
+from kvgate.findings.finding import Finding, Remedy, Rule, Scope, SettingName, Severity, Words, any_one, words
+from kvgate.findings.located import Located
 from kvgate.judge import facts
 from kvgate.manifests import Broken, Document
-from kvgate.rules.finding import Finding, Remedy, Rule, Scope, SettingName, Severity, Words, any_one, words
-from kvgate.vllm.arguments import Located
 from kvgate.vllm.options import options
 
 INVALID_CONFIG = Rule(

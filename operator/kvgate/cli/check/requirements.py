@@ -12,13 +12,14 @@ from kvgate import catalogue
 from kvgate.budget import Budget, Guarantee, Verdict
 from kvgate.cli.check.given_facts import GivenFacts
 from kvgate.cli.reports.report import Item, placed_in
+from kvgate.findings.finding import Finding, Rule, Scope, Severity, any_one
+from kvgate.findings.located import Located
 from kvgate.judge.assess import field_name, judge
 from kvgate.judge.summary import verdict_text
 from kvgate.judge.worlds import Confidence
 from kvgate.manifests.judging.release_range import NOT_JUDGED
-from kvgate.rules.finding import Finding, Rule, Scope, Severity, any_one
 from kvgate.rules.memory import demanded, less_demand
-from kvgate.vllm.arguments import Located, option_name
+from kvgate.vllm.arguments import option_name
 
 HEADROOM_BELOW_REQUIRED = Rule(
     id="HeadroomBelowRequired",

@@ -26,6 +26,8 @@ from kvgate.cli.terminal import progress_of_reading
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import NOTHING, Written
+from kvgate.findings.finding import Severity, any_one
+from kvgate.findings.located import Located
 from kvgate.judge import assess, facts
 from kvgate.judge.assess import Decision
 from kvgate.judge.models import look_up_model_class, shape_of_text
@@ -37,10 +39,8 @@ from kvgate.manifests.judging.line_findings import NOT_UNDERSTOOD
 from kvgate.manifests.judging.release_range import JudgedEngine
 from kvgate.manifests.judging.sharing import judge_together
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.rules.finding import Severity, any_one
 from kvgate.rules.memory import workload_missing
 from kvgate.statement.deployment import statement_of
-from kvgate.vllm.arguments import Located
 
 T = TypeVar("T")
 _NO_ENGINE = "this document mentions vLLM, but kvgate finds no engine in it"

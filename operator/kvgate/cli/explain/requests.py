@@ -10,8 +10,8 @@ from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.assessment_json import Json, failed, to_json
 from kvgate.cli.workload_options import promise_of_request
+from kvgate.findings.finding import vllm_name
 from kvgate.judge.what_if import assess_request
-from kvgate.rules.finding import vllm_name
 from kvgate.statement.what_if import BadRequest
 from kvgate.text.inert import inert_json, json_text
 from kvgate.text.patterns import pattern

@@ -2,7 +2,7 @@
 
 from kvgate.cli.reports.report import Report, counting_results, shown_file
 from kvgate.cli.reports.wording import notes, summary, unrendered_lines
-from kvgate.rules.finding import Severity
+from kvgate.findings.finding import Severity
 from kvgate.text.inert import inert, inert_line
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}

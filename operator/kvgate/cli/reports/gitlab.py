@@ -4,7 +4,7 @@ from hashlib import sha256
 
 from kvgate.cli.reports.report import Report, counting_results, shown_file
 from kvgate.cli.reports.wording import notes
-from kvgate.rules.finding import Severity
+from kvgate.findings.finding import Severity
 from kvgate.text.inert import inert_json
 
 _SEVERITIES = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.INFO: "info"}

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from kvgate.cli.reports.report import Item, Placed, Report, shown_file
 from kvgate.cli.reports.wording import notes, verdict_line
-from kvgate.rules.finding import Severity
+from kvgate.findings.finding import Severity
 from kvgate.text.inert import inert_line
 
 DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>'

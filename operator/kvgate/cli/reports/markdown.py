@@ -25,8 +25,8 @@ from kvgate.cli.reports.wording import (
     unrendered_lines,
     verdict_line,
 )
+from kvgate.findings.finding import Severity
 from kvgate.judge.summary import shortened
-from kvgate.rules.finding import Severity
 from kvgate.text.inert import inert
 from kvgate.text.patterns import pattern
 

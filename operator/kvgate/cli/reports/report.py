@@ -15,6 +15,8 @@ from kvgate.documents.discovery import CHART_FILE, PassedOver, Why
 from kvgate.documents.paths import Unrendered
 from kvgate.documents.positions import UNREADABLE
 from kvgate.documents.reading import STDIN_NAME
+from kvgate.findings.finding import Finding, Scope, Severity
+from kvgate.findings.located import Located
 from kvgate.judge import summary
 from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
 from kvgate.judge.skipping import BUDGET_SKIPPED
@@ -25,8 +27,6 @@ from kvgate.manifests.judging.engine_budget import MODEL_NOT_NAMED
 from kvgate.manifests.judging.line_findings import VARIABLE_UNKNOWN
 from kvgate.manifests.judging.release_range import NOT_JUDGED, Assumed, JudgedEngine, Unjudged
 from kvgate.manifests.pods.engine_found import MountedText
-from kvgate.rules.finding import Finding, Scope, Severity
-from kvgate.vllm.arguments import Located
 from kvgate.vllm.given_settings import INVALID_SETTING
 
 

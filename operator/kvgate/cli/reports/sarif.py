@@ -9,7 +9,7 @@ from kvgate import __version__
 from kvgate.cli.reports.report import Report, Result, all_results, shown_file
 from kvgate.cli.reports.wording import Note, notes
 from kvgate.cli.rule_examples import address_of, example_of, page_of
-from kvgate.rules.finding import Rule, Severity
+from kvgate.findings.finding import Rule, Severity
 from kvgate.text.inert import inert_values, json_text
 
 Json = dict[str, Any]

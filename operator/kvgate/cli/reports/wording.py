@@ -15,11 +15,11 @@ from kvgate.budget.units import format_gib
 from kvgate.cli.reports.report import Item, Provenance, Report, all_results
 from kvgate.documents.discovery import Why
 from kvgate.documents.paths import Unrendered
+from kvgate.findings.finding import Severity
 from kvgate.judge.assess import Decision
 from kvgate.judge.summary import figures_text, judged_text, shortened, verdict_text
 from kvgate.manifests.judging.release_range import NOT_JUDGED
 from kvgate.manifests.judging.which_gpus import folded
-from kvgate.rules.finding import Severity
 from kvgate.rules.memory import demanded
 
 if TYPE_CHECKING:

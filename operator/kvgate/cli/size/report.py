@@ -14,13 +14,13 @@ from kvgate.budget.units import GIB
 from kvgate.catalogue.prices import Prices
 from kvgate.cli.assessment_json import Json, answers_json, finding_json
 from kvgate.cli.terminal import Line, Styled, folded, table, text_of, width_of_terminal
+from kvgate.findings.finding import Severity
 from kvgate.judge.pinning import pinned_option
 from kvgate.judge.summary import verdict_text
 from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
 from kvgate.planning.engine_load import decode_bounds, requests_held
 from kvgate.planning.hints import HOST_MEMORY, cheaper_perhaps, hints
 from kvgate.planning.size import Question, usual
-from kvgate.rules.finding import Severity
 from kvgate.text.inert import inert_json, inert_values
 from kvgate.vllm.values import UnusableValue
 

@@ -11,6 +11,8 @@ from kvgate.budget import Calibration, Guarantee, Verdict, Workload
 from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.documents.written import Written
+from kvgate.findings.finding import Finding, Rule, Scope, Severity, Words, any_one
+from kvgate.findings.located import Located, Place, located
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.assess import Assessment, judge, pod_findings
@@ -23,12 +25,11 @@ from kvgate.manifests.judging.model_names import ModelFound, is_filled_in_later
 from kvgate.manifests.judging.releases import Releases
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
-from kvgate.rules.finding import Finding, Rule, Scope, Severity, Words, any_one
 from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand, workload_missing
 from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, REQUEST_ABOVE_MAX_MODEL_LEN
 from kvgate.statement.engine import EngineStatement
 from kvgate.statement.what_if import SETTING_NOT_UNDERSTOOD, BadRequest
-from kvgate.vllm.arguments import GivenOption, Located, Place, is_open, located, shown
+from kvgate.vllm.arguments import GivenOption, is_open, shown
 from kvgate.vllm.given_settings import INVALID_SETTING, read_settings, with_whole_configs
 from kvgate.vllm.images import is_own_image
 from kvgate.vllm.parser import CommandLine

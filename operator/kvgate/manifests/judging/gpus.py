@@ -10,14 +10,15 @@ from kvgate import catalogue
 from kvgate.budget import Accelerator
 from kvgate.budget.sharing import equal_share
 from kvgate.documents.written import NOTHING, Written
+from kvgate.findings.finding import Change, Rule, Scope, Severity, any_one, at_most, change, do
+from kvgate.findings.located import Located, Place, located
 from kvgate.manifests.pods.accelerator_hints import accelerators_of, may_be_unnamed, mentions_gpus, unlisted_hint
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint
 from kvgate.manifests.pods.gpu_names import other_hardware_in
 from kvgate.manifests.pods.gpu_requests import VISIBLE_DEVICES
-from kvgate.rules.finding import Change, Rule, Scope, Severity, any_one, at_most, change, do
 from kvgate.rules.sharing import REPLICAS_LABEL, SHARING_LABELS, label_says_shared
 from kvgate.text.patterns import pattern
-from kvgate.vllm.arguments import Located, Place, located, shown
+from kvgate.vllm.arguments import shown
 from kvgate.vllm.parser import CommandLine
 
 _CPU_IMAGE = pattern(r"(?:^|[-_/:.])cpu(?:$|[-_/:.@])")

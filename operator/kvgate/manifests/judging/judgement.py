@@ -18,6 +18,8 @@ from kvgate.budget import (
 )
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.documents.written import Written
+from kvgate.findings.finding import Rule, Scope, Severity
+from kvgate.findings.located import Located, Place, located
 from kvgate.judge.assess import WORST_FIRST
 from kvgate.judge.drafts import UNKNOWN_DRAFT
 from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
@@ -50,10 +52,9 @@ from kvgate.manifests.pods.containers import is_vllm_image
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.other_engines import VLLM, engine_in, server_in
 from kvgate.rules.checks import BUDGET_RULES
-from kvgate.rules.finding import Rule, Scope, Severity
 from kvgate.rules.host_memory import HOST_RULES
 from kvgate.rules.support import UNMODELLED_KIND
-from kvgate.vllm.arguments import Located, Place, located, option_name, shown
+from kvgate.vllm.arguments import option_name, shown
 from kvgate.vllm.options import newest_read
 from kvgate.vllm.parser import CommandLine, parse_arguments
 from kvgate.vllm.programs import Kind

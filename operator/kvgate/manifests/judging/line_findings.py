@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Iterator
 
+from kvgate.findings.finding import Rule, Scope, SettingName, Severity, any_one, words
+from kvgate.findings.located import Located, Place, located
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.rules.finding import Rule, Scope, SettingName, Severity, any_one, words
-from kvgate.vllm.arguments import Argument, GivenOption, Located, Place, is_placeholder, located, shown
+from kvgate.vllm.arguments import Argument, GivenOption, is_placeholder, shown
 from kvgate.vllm.option_findings import problem_findings, repetitions
 from kvgate.vllm.parser import CommandLine
 from kvgate.vllm.parser_problems import (

@@ -8,6 +8,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate.budget import Verdict, Workload, parse_patch
+from kvgate.findings.finding import Rule, Scope, Severity, any_one, error_rules
+from kvgate.findings.located import Located, Place, located
 from kvgate.judge.assess import Assessment
 from kvgate.judge.on_accelerators import AcceleratorVerdict, MemoryNeeded
 from kvgate.judge.worlds import World, in_world, joined, refuse_apart, refusing_nothing, with_answers, world_of
@@ -17,8 +19,6 @@ from kvgate.manifests.judging.line_findings import line_findings, undecided_sett
 from kvgate.manifests.judging.releases import taken_elsewhere
 from kvgate.manifests.judging.surroundings import start_advice
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.rules.finding import Rule, Scope, Severity, any_one, error_rules
-from kvgate.vllm.arguments import Located, Place, located
 from kvgate.vllm.contradictions import TOOL_CALL_PARSER_MISSING, contradictions
 from kvgate.vllm.images import Strength
 from kvgate.vllm.options import newest_read, releases_read

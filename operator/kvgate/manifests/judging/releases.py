@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import is_newer_than_known, parse_patch
+from kvgate.findings.finding import Rule, Severity
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.rules.finding import Rule, Severity
 from kvgate.vllm.images import ImageFound, Strength, release_of_image
 from kvgate.vllm.options import Option, releases_read, spellings
 from kvgate.vllm.parser import CommandLine, find_option, parse_arguments

@@ -6,10 +6,10 @@ from fractions import Fraction
 from kvgate import catalogue
 from kvgate.api.quantity import parse_quantity
 from kvgate.budget.units import cdiv, format_gib
+from kvgate.findings.finding import Rule, Scope, Severity
+from kvgate.findings.located import Located, Place, located
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.rules.finding import Rule, Scope, Severity
 from kvgate.statement.passed_through import LOADS_UNJUDGED
-from kvgate.vllm.arguments import Located, Place, located
 from kvgate.vllm.parser import CommandLine
 from kvgate.vllm.variables import loading
 

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import Accelerator, Verdict
 from kvgate.budget.units import format_gib
+from kvgate.findings.finding import Rule, Scope, Severity, any_one
+from kvgate.findings.located import Located, Place, located
 from kvgate.judge.on_accelerators import AcceleratorVerdict, MemoryNeeded
 from kvgate.manifests.judging.gpus import Chosen
 from kvgate.manifests.pods.engine_found import FoundEngine, GpuPart
-from kvgate.rules.finding import Rule, Scope, Severity, any_one
 from kvgate.text.patterns import pattern
-from kvgate.vllm.arguments import Located, Place, located
 
 ACCELERATOR_DECIDES = Rule(
     id="AcceleratorDecides",

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from kvgate.documents.positions import steps_of
 from kvgate.documents.written import NOTHING, Written
+from kvgate.findings.finding import Rule, Scope, Severity
+from kvgate.findings.located import Located, Place, located
 from kvgate.manifests.fields import any_options
 from kvgate.manifests.platforms.custom_values import MAX_ENGINES, Facts, engine_of, gather, image_of, model_of
 from kvgate.manifests.pods.engine_found import FoundEngine, MappedFields, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of
-from kvgate.rules.finding import Rule, Scope, Severity
-from kvgate.vllm.arguments import Located, Place, located
 
 ANY = "*"
 """Step of a path: every entry of a list or of an object."""

@@ -12,9 +12,10 @@ from kvgate.budget.units import MIB
 from kvgate.documents.positions import Broken, with_texts_read
 from kvgate.documents.reading import Document
 from kvgate.documents.written import NOTHING, Written
+from kvgate.findings.located import Located
 from kvgate.manifests.pods.host_memory import NO_ROOM, HostRoom
 from kvgate.shell.environment import ConfigData, SharedRoom
-from kvgate.vllm.arguments import Argument, Located
+from kvgate.vllm.arguments import Argument
 from kvgate.vllm.programs import UNKNOWN_PROGRAM, Program
 
 COMPOSE = "docker-compose"

@@ -9,7 +9,7 @@ import yaml
 
 from kvgate.cli.rule_catalogue import RULES
 from kvgate.cli.rule_examples import Example, example_of
-from kvgate.rules import Rule
+from kvgate.findings.finding import Rule
 from support.command_line import invoked
 
 NOT_IN_CHECK = {

@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from kvgate.budget import Verdict
+from kvgate.findings.finding import Severity
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.judgement import Defaults, judge_engine
 from kvgate.manifests.judging.release_range import JudgedEngine
 from kvgate.manifests.judging.sharing import judge_together
-from kvgate.rules.finding import Severity
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
 MODEL = "--model=Qwen/Qwen3-0.6B --max-model-len=4096 --max-num-seqs=4"

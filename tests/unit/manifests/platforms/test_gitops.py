@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
+from kvgate.findings.finding import Severity
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.judgement import Defaults, judge_engine
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.rules.finding import Severity
 
 MODEL = {"name": "a", "repository": "vllm/vllm-openai", "modelURL": "Qwen/Qwen3-8B"}
 STACK: dict[str, Any] = {"servingEngineSpec": {"modelSpec": [MODEL]}}
