@@ -1,0 +1,1 @@
+"""Findings, their rules and severities, and the places that they are about."""
