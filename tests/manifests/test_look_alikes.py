@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kvgate.cli.rule_catalogue import RULES
 from kvgate.cli.rule_examples import example_of
 from kvgate.findings.finding import Rule, Severity
+from kvgate.rules.catalogue import RULES
 from support.command_line import invoked
 
 H100, L4, T4, A100 = "NVIDIA-H100-80GB-HBM3", "NVIDIA-L4", "Tesla-T4", "NVIDIA-A100-SXM4-80GB"

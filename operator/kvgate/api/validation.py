@@ -10,7 +10,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.findings.finding import Finding, Rule, Scope, SettingName, Severity, words
+from kvgate.findings.finding import Finding, SettingName, words
+from kvgate.rules.repository import INVALID_FIELD
 from kvgate.text.json_values import MAX_DEPTH, NOT_UNICODE, has_lone_surrogate, is_nested_beyond
 
 MAX_FINDINGS = 50
@@ -18,14 +19,6 @@ MAX_FINDINGS = 50
 
 _MORE_COUNTED = 100
 """Findings beyond MAX_FINDINGS that are counted; counting takes as long as reporting."""
-
-
-INVALID_FIELD = Rule(
-    id="InvalidField",
-    severities=(Severity.ERROR,),
-    scope=Scope.FILES,
-    title="An InferenceDeployment has a field that its schema refuses.",
-)
 
 
 class InvalidDocument(ValueError):

@@ -13,7 +13,7 @@ from kvgate.findings.finding import Finding
 from kvgate.judge.assess import Answer, Assessment
 from kvgate.judge.pinning import pinned_option
 from kvgate.judge.worlds import Confidence
-from kvgate.statement.what_if import VERSION_ASSUMED
+from kvgate.rules.facts import VERSION_ASSUMED
 
 Json = dict[str, Any]
 

@@ -54,6 +54,6 @@ def a_model(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
 
 def a_rule(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the ids of rules."""
-    from kvgate.cli.rule_catalogue import RULES
+    from kvgate.rules.catalogue import RULES
 
     return named(((rule.id, rule.title) for rule in RULES.values()), incomplete)

@@ -113,8 +113,8 @@ def _model_cells(row: Row) -> Sequence[str]:
 @_listing
 def rules(filter_: str, output: str) -> None:
     """List the rules that findings come from. FILTER is a part of the id or of its sentence; case does not matter."""
-    from kvgate.cli.rule_catalogue import RULES
     from kvgate.cli.rule_examples import address_of, page_of
+    from kvgate.rules.catalogue import RULES
 
     rows: list[Row] = [
         {

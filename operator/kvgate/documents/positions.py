@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from kvgate.documents.discovery import Why
 from kvgate.documents.nodes import YamlError, compose, construct
-from kvgate.findings.finding import Finding, Rule, Scope, Severity
+from kvgate.findings.finding import Finding, Rule
+from kvgate.rules.repository import UNREADABLE
 from kvgate.text.patterns import pattern
 
 _STEP = pattern(r'\[(\d+)\]|\["([^"]*)"\]|\.?([^.\[\]]+)')
@@ -33,21 +34,6 @@ class Broken(Struct, frozen=True, kw_only=True):
     finding: Finding
     may_be: Why | None = None
     """Kind of file that looks like this and is no manifest: it is passed over where nobody named the file."""
-
-
-INVALID_YAML = Rule(
-    id="InvalidYaml",
-    severities=(Severity.ERROR,),
-    scope=Scope.FILES,
-    title="A document is not valid YAML.",
-    explanation="A Helm template must be rendered first.",
-)
-UNREADABLE = Rule(
-    id="Unreadable",
-    severities=(Severity.ERROR,),
-    scope=Scope.FILES,
-    title="A file is missing, binary, too large, or cannot be opened; Helm or kustomize cannot render it; or kvgate itself fails on it.",
-)
 
 
 def broken(file: str, position: Position, message: str, remedy: str, *, rule: Rule = UNREADABLE) -> Broken:

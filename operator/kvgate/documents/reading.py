@@ -23,8 +23,9 @@ from kvgate.documents.interest import (
 )
 from kvgate.documents.nodes import NodeRoom, YamlError, compose, construct, is_harmless
 from kvgate.documents.origins import NO_CHARTS, Origin, PathMap, Place
-from kvgate.documents.positions import INVALID_YAML, Broken, Position, broken, locate
+from kvgate.documents.positions import Broken, Position, broken, locate
 from kvgate.documents.streams import Comment, NotText, comments_in, documents, text_of
+from kvgate.rules.repository import INVALID_YAML
 from kvgate.text.patterns import pattern
 
 STDIN = "-"

@@ -35,15 +35,17 @@ from kvgate.budget.answer import spanned
 from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.host_settings import UNKNOWN_POD
 from kvgate.budget.pod_ledger import pod_ledger_without_model
-from kvgate.findings.finding import Finding, Naming, Rule, Scope, Severity, error_rules, named
+from kvgate.findings.finding import Finding, Naming, Rule, error_rules, named
 from kvgate.judge.facts import Facts, look_up_accelerator
-from kvgate.judge.pinning import CAPACITY_CONFLICT, pinned_option, unpinned_where_hopeless
+from kvgate.judge.pinning import pinned_option, unpinned_where_hopeless
 from kvgate.judge.question import question
 from kvgate.judge.skipping import Skip
 from kvgate.judge.worlds import Confidence, in_world, joined, refuse_apart, world_of
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
+from kvgate.rules.facts import ASSESSMENT_STOPPED, SEARCH_STOPPED
 from kvgate.rules.host_memory import judge_pod
 from kvgate.rules.memory import GUARANTEE_NOT_MET
+from kvgate.rules.pinned import CAPACITY_CONFLICT
 from kvgate.rules.settings import REQUEST_ABOVE_MAX_MODEL_LEN
 from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, measured_beside_others, sharing_agrees
 from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
@@ -166,20 +168,6 @@ class Assessment(Struct, frozen=True, kw_only=True):
         return self.adjustment.budget if self.adjustment and self.decision is Decision.ADMIT_ADJUSTED else self.budget
 
 
-ASSESSMENT_STOPPED = Rule(
-    id="AssessmentStopped",
-    severities=(Severity.WARNING,),
-    scope=Scope.TIME_LIMITS,
-    title="Judging took longer than one object may take, and was stopped before there was a verdict.",
-    explanation="The verdict is Unknown, which never refuses an object.",
-)
-SEARCH_STOPPED = Rule(
-    id="SearchStopped",
-    severities=(Severity.WARNING,),
-    scope=Scope.TIME_LIMITS,
-    title="The search for settings that would fit took longer than one object may take, and was stopped.",
-    explanation="The verdict on the object as it is written stands.",
-)
 _TAKE_THE_TIME = "run `kvgate check` on the object: it takes the time that it needs"
 
 

@@ -12,20 +12,10 @@ from kvgate.budget import Draft, Speculation
 from kvgate.budget.contradictions import between
 from kvgate.budget.model_origin import ModelOrigin
 from kvgate.checkpoint.published import NO_MODELS, ModelName, Published, PublishedModels, content_of, name_key
-from kvgate.findings.finding import Finding, Rule, Scope, Severity, any_one, do, words
+from kvgate.findings.finding import Finding, Severity, any_one, do, words
 from kvgate.hf_config import ModelConfigError, read_draft
-from kvgate.judge.models import INVALID_MODEL_CONFIG, look_up_model_class, ways_to_fetch, with_reason
-
-UNKNOWN_DRAFT = Rule(
-    id="UnknownDraft",
-    severities=(Severity.WARNING, Severity.INFO),
-    scope=Scope.FACTS,
-    title="The model that drafts tokens for speculative decoding is not in the catalogue.",
-    explanation=(
-        "The verdict is Unknown, unless the model does not fit even without its draft. It is an info for an engine of another platform "
-        "whose verdict is Unknown."
-    ),
-)
+from kvgate.judge.models import look_up_model_class, ways_to_fetch, with_reason
+from kvgate.rules.facts import INVALID_MODEL_CONFIG, UNKNOWN_DRAFT
 
 
 def own_layers(speculation: Speculation | None, name: str) -> Speculation | None:

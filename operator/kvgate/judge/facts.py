@@ -24,20 +24,14 @@ from kvgate.budget import (
     parse_release,
 )
 from kvgate.checkpoint.published import NO_MODELS, ModelName, PublishedModels
-from kvgate.findings.finding import Finding, Rule, Scope, Severity, words
+from kvgate.findings.finding import Finding, words
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.adapters import look_up_adapters
 from kvgate.judge.drafts import look_up_draft, own_layers, unlisted_draft
-from kvgate.judge.models import (
-    INVALID_MODEL_CONFIG,
-    look_up_gguf,
-    look_up_model,
-    look_up_model_class,
-    look_up_overridden,
-    shape_of_text,
-)
+from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, look_up_overridden, shape_of_text
 from kvgate.judge.pinning import conflicts
+from kvgate.rules.facts import ACCELERATOR_NOT_LISTED, INVALID_MODEL_CONFIG, UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.statement.deployment import statement_of
 from kvgate.statement.engine import EngineStatement
 from kvgate.text.patterns import pattern
@@ -48,15 +42,6 @@ if TYPE_CHECKING:
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 
 
-ACCELERATOR_NOT_LISTED = Rule(
-    id="AcceleratorNotListed",
-    severities=(Severity.INFO,),
-    scope=Scope.FACTS,
-    title="The accelerator is not in the catalogue.",
-    explanation="gpu_memory_bytes is used, and its capabilities are not judged.",
-)
-
-
 class ConfigMissing(Struct, frozen=True, kw_only=True):
     """Reason why there is no text behind configFrom."""
 
@@ -64,23 +49,6 @@ class ConfigMissing(Struct, frozen=True, kw_only=True):
     remediation: str
 
 
-UNKNOWN_ACCELERATOR = Rule(
-    id="UnknownAccelerator",
-    severities=(Severity.WARNING, Severity.INFO),
-    scope=Scope.FACTS,
-    title="The accelerator is not named, its name means several (A100 is one of four), or it is not in the catalogue.",
-    explanation="Nothing can be decided without it. It is an info for an engine of another platform whose verdict is Unknown.",
-)
-UNKNOWN_VERSION = Rule(
-    id="UnknownVersion",
-    severities=(Severity.WARNING, Severity.INFO),
-    scope=Scope.FACTS,
-    title="The release of vLLM is too old, or does not exist.",
-    explanation=(
-        "Nothing can be decided, because it is not known how the release accounts for memory. It is an info for an engine of another "
-        "platform whose verdict is Unknown."
-    ),
-)
 _NO_GPU = UNKNOWN_ACCELERATOR.finding(
     "gpu", words("neither {gpu} nor {gpu_memory_bytes} is given"), "give a name that `kvgate gpus` lists"
 )

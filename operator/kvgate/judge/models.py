@@ -17,47 +17,19 @@ from kvgate.checkpoint.gguf import split_names
 from kvgate.checkpoint.gguf_models import gguf_spelling
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, content_of, name_key, shape_of
-from kvgate.findings.finding import Finding, Rule, Scope, Severity, any_one, do, words
+from kvgate.findings.finding import Finding, Severity, any_one, do, words
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.siblings import sibling_shape
+from kvgate.rules.facts import (
+    GGUF_NOT_IN_RELEASE,
+    INVALID_MODEL_CONFIG,
+    MODEL_ASSUMED,
+    MODEL_CLASS_NOT_IN_RELEASE,
+    UNKNOWN_MODEL,
+)
 from kvgate.vllm.overrides import overridden
 
-UNKNOWN_MODEL = Rule(
-    id="UnknownModel",
-    severities=(Severity.WARNING, Severity.INFO),
-    scope=Scope.FACTS,
-    title="The model is not in the catalogue.",
-    explanation="Nothing can be decided without its config.json. It is an info for an engine of another platform whose verdict is Unknown.",
-)
-MODEL_ASSUMED = Rule(
-    id="ModelAssumed",
-    severities=(Severity.WARNING,),
-    scope=Scope.FACTS,
-    title="The model, or its class, is not known, and it is judged by a model of the same name, or by a class with the same tensors.",
-    explanation="Its facts are assumed; the answer is Fits or MayNotFit, never a refusal.",
-)
-INVALID_MODEL_CONFIG = Rule(
-    id="InvalidModelConfig",
-    severities=(Severity.WARNING,),
-    scope=Scope.FACTS,
-    title="The config.json that is given for the model cannot be read.",
-    explanation="Nothing can be decided without it.",
-)
-MODEL_CLASS_NOT_IN_RELEASE = Rule(
-    id="ModelClassNotInRelease",
-    severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.FACTS,
-    title="The release of vLLM does not have the model's class yet, or no longer has it.",
-    explanation="It is a warning where the Transformers backend may serve the model.",
-)
-GGUF_NOT_IN_RELEASE = Rule(
-    id="GgufNotInRelease",
-    severities=(Severity.WARNING,),
-    scope=Scope.FACTS,
-    title="The release of vLLM loads GGUF files only with a plugin, or does not know this way to name one.",
-    explanation="GGUF is part of vLLM up to 0.23. From 0.24 on it is a package of its own, which vLLM's images do not have.",
-)
 _OVERRIDDEN = "hf_overrides"
 """Place of a config in which an option of vLLM replaced values."""
 _GGUF_BY_TYPE, _GGUF_SPLIT, _GGUF_PLUGIN = (0, 12, 0), (0, 20, 0), (0, 24, 0)

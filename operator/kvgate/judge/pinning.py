@@ -11,24 +11,15 @@ from kvgate.budget import Budget, Capacity, parse_patch, plan
 from kvgate.findings.finding import (
     Change,
     Finding,
-    Rule,
-    Scope,
     SettingName,
-    Severity,
     any_one,
     change,
     leave_out,
     words,
 )
-from kvgate.rules.pinned import nothing_is_pinned
+from kvgate.rules.pinned import CAPACITY_CONFLICT, nothing_is_pinned
 from kvgate.statement.what_if import SIZES
 
-CAPACITY_CONFLICT = Rule(
-    id="CapacityConflict",
-    severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
-    title="The capacity is Pinned, and an option takes from the KV cache what is pinned.",
-)
 _TAKEN_BY = {
     "enable_sleep_mode": "an engine that sleeps gives its KV cache back, and nothing promises that it gets the memory again",
     "mm_ipc_gpu_memory_gb": "vLLM takes this memory out of the KV cache that it is given",

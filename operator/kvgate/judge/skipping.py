@@ -10,26 +10,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION
-from kvgate.findings.finding import Finding, Rule, Scope, Severity, any_one, error_rules
+from kvgate.findings.finding import Finding, Rule, Scope, any_one, error_rules
+from kvgate.rules.pinned import BUDGET_NOT_SKIPPED, BUDGET_SKIPPED
 
 if TYPE_CHECKING:
     from kvgate.api.v1alpha1 import InferenceDeployment
 
-BUDGET_SKIPPED = Rule(
-    id="BudgetSkipped",
-    severities=(Severity.WARNING,),
-    scope=Scope.MEMORY,
-    title=f"The budget would refuse the InferenceDeployment, and the annotation {SKIP_BUDGET_ANNOTATION} admits it.",
-    explanation="The verdict and all figures stay as they are. It makes the exit code 1 with `--fail-on skipped`.",
-)
-BUDGET_NOT_SKIPPED = Rule(
-    id="BudgetNotSkipped",
-    severities=(Severity.WARNING,),
-    scope=Scope.MEMORY,
-    title=f"The annotation {SKIP_BUDGET_ANNOTATION} does not count.",
-    explanation=f"Its end in {SKIP_BUDGET_UNTIL_ANNOTATION} is over or cannot be read, or vLLM refuses a setting, which no annotation "
-    "excuses. The policy decides as if the annotation was not there.",
-)
 _EXAMPLE = '"2026-12-24T18:00:00Z"'
 
 

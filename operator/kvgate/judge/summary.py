@@ -9,15 +9,21 @@ from kvgate.api.conditions import Reason
 from kvgate.budget import Alternative, Budget, Correction, Verdict, verdict_of
 from kvgate.budget.units import GIB, format_gib
 from kvgate.findings.finding import Action, Finding, Severity, error_rules
-from kvgate.judge.assess import ASSESSMENT_STOPPED, SEARCH_STOPPED, Assessment, Decision, field_name
-from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
-from kvgate.judge.models import INVALID_MODEL_CONFIG, MODEL_ASSUMED, UNKNOWN_MODEL
-from kvgate.judge.skipping import BUDGET_NOT_SKIPPED, BUDGET_SKIPPED
+from kvgate.judge.assess import Assessment, Decision, field_name
 from kvgate.judge.worlds import Confidence
 from kvgate.rules.checks import BUDGET_RULES
+from kvgate.rules.facts import (
+    ASSESSMENT_STOPPED,
+    INVALID_MODEL_CONFIG,
+    MODEL_ASSUMED,
+    SEARCH_STOPPED,
+    UNKNOWN_ACCELERATOR,
+    UNKNOWN_MODEL,
+    UNKNOWN_VERSION,
+)
 from kvgate.rules.host_memory import HOST_RULES
 from kvgate.rules.memory import demanded
-from kvgate.rules.pinned import instead_of_pinned
+from kvgate.rules.pinned import BUDGET_NOT_SKIPPED, BUDGET_SKIPPED, instead_of_pinned
 from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.text.inert import inert, inert_line
 

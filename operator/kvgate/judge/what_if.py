@@ -12,10 +12,10 @@ from kvgate.findings.finding import Finding, Naming, Severity, error_rules, name
 from kvgate.judge import assess, facts
 from kvgate.judge.assess import Assessment
 from kvgate.judge.question import question
+from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_VALUE
 from kvgate.statement.engine import EngineStatement
 from kvgate.statement.what_if import statement_of_values
 from kvgate.vllm.arguments import option_name
-from kvgate.vllm.parser_problems import OPTION_NOT_YET, OPTION_REMOVED, OPTION_VALUE
 
 REFUSED_VALUES = (OPTION_VALUE, OPTION_NOT_YET, OPTION_REMOVED)
 

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from kvgate.documents.nodes import YamlError, compose, construct
 from kvgate.documents.written import Written
-from kvgate.findings.finding import Rule, Scope, Severity
+from kvgate.findings.finding import Severity
 from kvgate.findings.located import Located, Place, located
+from kvgate.rules.manifests import FIELD_IGNORED
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.options import options
 
@@ -76,15 +77,6 @@ def options_in(text: str, path: str, *below: str) -> list[Argument] | None:
 def words_of(field: Written) -> list[Argument]:
     """Return the words of a list as arguments."""
     return [Argument(text=item.text, path=item.path) for item in field.items()]
-
-
-FIELD_IGNORED = Rule(
-    id="FieldIgnored",
-    severities=(Severity.WARNING, Severity.INFO),
-    scope=Scope.MANIFESTS,
-    title="The platform does not read the field at this place, so it never reaches vLLM.",
-    explanation="It is an info where the field means nothing elsewhere either.",
-)
 
 
 def ignored_fields(field: Written, read: Collection[str], elsewhere: Collection[str], reader: str) -> Iterator[Located]:

@@ -17,7 +17,7 @@ from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import Document
 from kvgate.documents.templates import objects_of
 from kvgate.documents.written import Written
-from kvgate.findings.finding import Finding, Rule, Scope, Severity, words
+from kvgate.findings.finding import Finding, words
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.nearest import Nearest
 from kvgate.manifests.platforms.reader import name_of_kind
@@ -30,6 +30,7 @@ from kvgate.manifests.platforms.readers import (
     supporting_kinds,
 )
 from kvgate.manifests.pods.node_classes import COMPUTE_CLASS, NODE_POOL
+from kvgate.rules.repository import UNKNOWN_KIND
 
 if TYPE_CHECKING:
     from kvgate.api.base import KeyRef
@@ -199,14 +200,6 @@ def _add(found: InputDocuments, document: Document) -> None:
         found.others.append(document)
     else:
         found.num_others += 1
-
-
-UNKNOWN_KIND = Rule(
-    id="UnknownKind",
-    severities=(Severity.ERROR,),
-    scope=Scope.FILES,
-    title="An object of the group kvgate.io has a kind that the group does not have.",
-)
 
 
 def _add_own(found: InputDocuments, document: Document) -> None:

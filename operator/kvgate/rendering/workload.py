@@ -8,10 +8,10 @@ from kvgate.api.status import Effective, Placement
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Accelerator
 from kvgate.judge.assess import Assessment, Decision, effective_values
-from kvgate.judge.facts import UNKNOWN_ACCELERATOR
 from kvgate.judge.summary import accepted
 from kvgate.rendering.labels import ADMISSION_ANNOTATION, PREDICTED_TOKENS_ANNOTATION, hashed, metadata, selector
 from kvgate.rendering.pod import PORT, image_of, load_budget_seconds, placement_of, pod_template
+from kvgate.rules.facts import UNKNOWN_ACCELERATOR
 
 
 def service(owner: InferenceDeployment) -> Document:

@@ -10,6 +10,16 @@ from kvgate.budget.units import GIB, MIB, cdiv, format_gib
 from kvgate.findings.finding import Action, Finding, Rule, Scope, Severity, any_one, at_least, change, do, words
 from kvgate.findings.finding import Change as Kind
 
+OVERSUBSCRIBED = Rule(
+    id="Oversubscribed",
+    severities=(Severity.INFO, Severity.WARNING),
+    scope=Scope.MEMORY,
+    title="An engine of another platform starts, and its KV cache does not hold max_num_seqs whole requests, or the declared workload.",
+    explanation=(
+        "Requests are preempted under load. It is a warning where the manifest sets max_num_seqs, or where a comment or a mapping declares "
+        "a workload, and names the GPU: a default is a number that nobody chose."
+    ),
+)
 HOST_MEMORY_TOO_SMALL = Rule(
     id="HostMemoryTooSmall",
     severities=(Severity.ERROR, Severity.WARNING),

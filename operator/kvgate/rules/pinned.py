@@ -6,6 +6,27 @@ from kvgate.budget import PINNED_SAFETY_BYTES, Budget, Capacity, Verdict, verdic
 from kvgate.budget.units import format_gib
 from kvgate.findings.finding import Action, Change, Finding, Rule, Scope, Severity, Words, change, words
 
+BUDGET_SKIPPED = Rule(
+    id="BudgetSkipped",
+    severities=(Severity.WARNING,),
+    scope=Scope.MEMORY,
+    title="The budget would refuse the InferenceDeployment, and the annotation kvgate.io/skip-budget admits it.",
+    explanation="The verdict and all figures stay as they are. It makes the exit code 1 with `--fail-on skipped`.",
+)
+BUDGET_NOT_SKIPPED = Rule(
+    id="BudgetNotSkipped",
+    severities=(Severity.WARNING,),
+    scope=Scope.MEMORY,
+    title="The annotation kvgate.io/skip-budget does not count.",
+    explanation="Its end in kvgate.io/skip-budget-until is over or cannot be read, or vLLM refuses a setting, which no annotation "
+    "excuses. The policy decides as if the annotation was not there.",
+)
+CAPACITY_CONFLICT = Rule(
+    id="CapacityConflict",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="The capacity is Pinned, and an option takes from the KV cache what is pinned.",
+)
 CAPACITY_PINNED = Rule(
     id="CapacityPinned",
     severities=(Severity.INFO,),

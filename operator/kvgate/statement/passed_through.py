@@ -10,9 +10,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget import parse_patch
-from kvgate.findings.finding import Finding, Remedy, Rule, Scope, Severity, Words, any_one, do, words
+from kvgate.findings.finding import Finding, Remedy, Severity, Words, any_one, do, words
+from kvgate.rules.command_line import (
+    INVALID_SETTING,
+    LOADS_UNJUDGED,
+    OUTSIDE_CACHE_VOLUME,
+    SECRET_IN_PLAIN_TEXT,
+    SETTING_MOVES_MEMORY,
+    VARIABLE_NOT_EXPANDED,
+)
 from kvgate.text.patterns import pattern
-from kvgate.vllm.given_settings import INVALID_SETTING, Doubt, doubt_of, read_settings, with_whole_configs
+from kvgate.vllm.given_settings import Doubt, doubt_of, read_settings, with_whole_configs
 from kvgate.vllm.settings import MENTIONED
 from kvgate.vllm.values import UnusableValue, gibibytes
 from kvgate.vllm.variables import (
@@ -31,42 +39,6 @@ from kvgate.vllm.variables import (
 if TYPE_CHECKING:
     from kvgate.api.template import EnvVar
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
-
-
-VARIABLE_NOT_EXPANDED = Rule(
-    id="VariableNotExpanded",
-    severities=(Severity.WARNING,),
-    scope=Scope.COMMAND_LINE,
-    title="An InferenceDeployment holds `$(NAME)`, which kvgate passes to vLLM as it is written.",
-)
-SECRET_IN_PLAIN_TEXT = Rule(
-    id="SecretInPlainText",
-    severities=(Severity.WARNING,),
-    scope=Scope.COMMAND_LINE,
-    title="A variable of an InferenceDeployment has the name of a secret and a text for a value.",
-    explanation="A Secret is the place for it.",
-)
-OUTSIDE_CACHE_VOLUME = Rule(
-    id="OutsideCacheVolume",
-    severities=(Severity.WARNING,),
-    scope=Scope.COMMAND_LINE,
-    title="A variable of an InferenceDeployment puts downloads or compiled kernels outside the cache volume of its pods.",
-)
-LOADS_UNJUDGED = Rule(
-    id="LoadsUnjudged",
-    severities=(Severity.WARNING, Severity.INFO),
-    scope=Scope.COMMAND_LINE,
-    title="A variable lets vLLM's process load libraries, programs or weights that were not judged.",
-    explanation="The verdict is about the image and the model that are named. Values that name files of the image are no such case."
-    " In other manifests than an InferenceDeployment it is an info, because their author chooses everything else in the pod too.",
-)
-SETTING_MOVES_MEMORY = Rule(
-    id="SettingMovesMemory",
-    severities=(Severity.WARNING,),
-    scope=Scope.COMMAND_LINE,
-    title="A variable or an option of an InferenceDeployment changes how much GPU memory vLLM takes.",
-    explanation="No formula here knows the amount.",
-)
 
 
 def moves_memory(name: str) -> tuple[Words, Remedy]:

@@ -6,7 +6,8 @@ from typing import Any
 
 from kvgate.budget import DEFAULT_VERSION, Capacity, Guarantee, Workload
 from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
-from kvgate.findings.finding import Finding, Naming, Rule, Scope, SettingName, Severity, Words, do, words
+from kvgate.findings.finding import Finding, Naming, SettingName, Severity, Words, do, words
+from kvgate.rules.facts import SETTING_NOT_UNDERSTOOD, VERSION_ASSUMED
 from kvgate.statement.engine import EngineStatement, is_known_release
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.given_settings import Doubt, doubt_of, read_settings, with_whole_configs
@@ -17,19 +18,6 @@ from kvgate.vllm.variables import ALLOW_LONG
 _KEYS = DECIDING | {setting.name for setting in WHAT_IFS} | {"id", "revision", ALLOW_LONG}
 SIZES = ("kv_cache_memory_bytes", "num_gpu_blocks_override")
 """Options that set the size of the KV cache. A user sets one of them, or lets kvgate pin the size."""
-VERSION_ASSUMED = Rule(
-    id="VersionAssumed",
-    severities=(Severity.INFO,),
-    scope=Scope.FACTS,
-    title="No release of vLLM is given, and the newest that kvgate knows is assumed.",
-)
-SETTING_NOT_UNDERSTOOD = Rule(
-    id="SettingNotUnderstood",
-    severities=(Severity.INFO,),
-    scope=Scope.FACTS,
-    title="A setting of a what-if is not one of vLLM's that change memory.",
-    explanation="It changes no number.",
-)
 
 
 class BadRequest(UnusableValue):

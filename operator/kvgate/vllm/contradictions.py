@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from kvgate.findings.finding import Rule, Scope, SettingName, Severity, any_one, do, leave_out, words
+from kvgate.findings.finding import SettingName, Severity, any_one, do, leave_out, words
 from kvgate.findings.located import Located, located
+from kvgate.rules.command_line import LORA_NOT_ENABLED, NO_EFFECT, TOOL_CALL_PARSER_MISSING
 from kvgate.rules.settings import batch_below_max_model_len
 from kvgate.vllm.arguments import GivenOption
 from kvgate.vllm.parser import CommandLine
@@ -34,15 +35,6 @@ def _batch_below_length(settings: Mapping[str, GivenOption]) -> Iterator[Located
             yield Located(finding=finding, path=tokens.path, line=tokens.line)
 
 
-NO_EFFECT = Rule(
-    id="NoEffect",
-    severities=(Severity.WARNING, Severity.INFO),
-    scope=Scope.COMMAND_LINE,
-    title="One option takes away the effect of another.",
-    explanation="It is an info where some of the effect remains.",
-)
-
-
 def _options_without_effect(settings: Mapping[str, GivenOption]) -> Iterator[Located]:
     """CUDA graphs beside eager mode; the share of the memory beside the bytes of the KV cache."""
     eager = settings.get("enforce_eager")
@@ -70,33 +62,12 @@ def _options_without_effect(settings: Mapping[str, GivenOption]) -> Iterator[Loc
         yield located(NO_EFFECT, share, message, remedy, severity=Severity.INFO)
 
 
-LORA_NOT_ENABLED = Rule(
-    id="LoraNotEnabled",
-    severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.COMMAND_LINE,
-    title="Adapters are given, and LoRA is not enabled.",
-    explanation="vLLM refuses to load them. It is a warning where options that the input does not hold may enable LoRA.",
-)
-
-
 def _adapters_without_lora(settings: Mapping[str, GivenOption]) -> Iterator[Located]:
     """vLLM loads the adapters that it is started with, and refuses to without LoRA."""
     enabled, modules = settings.get("enable_lora"), settings.get("lora_modules")
     if modules and modules.value and not (enabled and enabled.value is True):
         message = words("{lora_modules} is given, and LoRA is not enabled; vLLM does not start")
         yield located(LORA_NOT_ENABLED, modules, message, do("add {enable_lora}"))
-
-
-TOOL_CALL_PARSER_MISSING = Rule(
-    id="ToolCallParserMissing",
-    severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.COMMAND_LINE,
-    title="Automatic tool choice is on, and no tool-call parser is given.",
-    explanation=(
-        "vLLM's API server does not start. It is a warning where options that the input does not hold may give a parser, or where a "
-        "program around vLLM may do without one."
-    ),
-)
 
 
 def _tools_without_parser(line: CommandLine) -> Iterator[Located]:

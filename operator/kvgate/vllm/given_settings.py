@@ -17,7 +17,8 @@ from kvgate.budget import (
 )
 from kvgate.budget.host_settings import HostSettings
 from kvgate.budget.versions import Release
-from kvgate.findings.finding import Finding, Rule, Scope, SettingName, Severity, Words, do, words
+from kvgate.findings.finding import Finding, SettingName, Words, do, words
+from kvgate.rules.command_line import VALUE_NOT_KNOWN
 from kvgate.vllm.overrides import changes_length, shape_overrides
 from kvgate.vllm.settings import PARTS_OF_SPECULATION, SETTINGS, WHAT_IFS, Setting
 from kvgate.vllm.values import UnknownWord, UnusableValue
@@ -43,14 +44,6 @@ _CIRCUMSTANCES = {
 }
 
 
-INVALID_SETTING = Rule(
-    id="InvalidSetting",
-    severities=(Severity.ERROR,),
-    scope=Scope.COMMAND_LINE,
-    title="vLLM refuses a value of the command line that its parser lets pass.",
-)
-
-
 def read_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Words]]:
     """Return (typed values, problems), both by vLLM's names. None counts as not given, and other names are left out."""
     known, problems = {}, {}
@@ -68,13 +61,6 @@ def read_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, W
     return known, problems
 
 
-VALUE_NOT_KNOWN = Rule(
-    id="ValueNotKnown",
-    severities=(Severity.WARNING,),
-    scope=Scope.COMMAND_LINE,
-    title="A setting or circumstance has a value that kvgate does not know.",
-    explanation="The rest is judged; the interval holds all values of the setting that kvgate knows.",
-)
 _MOST_COMBINATIONS = 24
 """Answers that are computed for values that nobody knows; no question has more than two or three such settings."""
 

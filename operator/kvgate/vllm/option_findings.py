@@ -8,21 +8,22 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvgate.budget import parse_patch
-from kvgate.findings.finding import Finding, Rule, Scope, SettingName, Severity, words
+from kvgate.findings.finding import Finding, SettingName, Severity, words
 from kvgate.findings.located import Located, Place, located
-from kvgate.vllm.arguments import Argument, option_name, shown
-from kvgate.vllm.option_values import takes_no_value
-from kvgate.vllm.options import Option, Patch, newest_read, options, releases_read
-from kvgate.vllm.parser import CommandLine, parse_arguments
-from kvgate.vllm.parser_problems import (
+from kvgate.rules.command_line import (
     OPTION_NOT_YET,
     OPTION_REMOVED,
+    OPTION_REPEATED,
     OPTION_UNKNOWN,
     OPTION_VALUE,
     PARSER_UNKNOWN,
     UNEXPECTED_WORD,
-    ArgumentProblem,
 )
+from kvgate.vllm.arguments import Argument, option_name, shown
+from kvgate.vllm.option_values import takes_no_value
+from kvgate.vllm.options import Option, Patch, newest_read, options, releases_read
+from kvgate.vllm.parser import CommandLine, parse_arguments
+from kvgate.vllm.parser_problems import ArgumentProblem
 
 _NAMES = (OPTION_UNKNOWN, PARSER_UNKNOWN)
 """Problems of a name that vLLM does not know."""
@@ -87,15 +88,6 @@ def _as_words(option: Option, value: Any, release: Patch) -> list[Argument]:
         value = float(value) if isinstance(value, Fraction) else value
         texts = [json.dumps(value) if isinstance(value, Mapping) else str(value)]
     return [Argument(text=text, path="") for text in ("model", option.flag, *texts)]
-
-
-OPTION_REPEATED = Rule(
-    id="OptionRepeated",
-    severities=(Severity.WARNING, Severity.INFO),
-    scope=Scope.COMMAND_LINE,
-    title="The option is set twice; the later one counts.",
-    explanation="It is an info where both have the same value.",
-)
 
 
 def repetitions(line: CommandLine) -> Iterator[Located]:

@@ -5,64 +5,18 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from kvgate.findings.finding import Remedy, Rule, Scope, Severity, any_one, remedy_of
+from kvgate.findings.finding import Remedy, Rule, Severity, any_one, remedy_of
+from kvgate.rules.command_line import (
+    OPTION_AMBIGUOUS,
+    OPTION_DEPRECATED,
+    OPTION_NOT_YET,
+    OPTION_REMOVED,
+    OPTION_UNKNOWN,
+    OPTION_VALUE,
+    UNEXPECTED_WORD,
+)
 from kvgate.vllm.arguments import Argument, GivenOption, shown
 from kvgate.vllm.options import Option, Patch, options, spellings
-
-OPTION_UNKNOWN = Rule(
-    id="OptionUnknown",
-    severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.COMMAND_LINE,
-    title="vLLM has no such option, and does not start with it.",
-    explanation="It is a warning where another program takes the options, or where the release may be newer than those that kvgate knows.",
-)
-OPTION_AMBIGUOUS = Rule(
-    id="OptionAmbiguous",
-    severities=(Severity.ERROR,),
-    scope=Scope.COMMAND_LINE,
-    title="The beginning of an option's name stands for several options.",
-)
-OPTION_VALUE = Rule(
-    id="OptionValue",
-    severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.COMMAND_LINE,
-    title="The option's value is missing, surplus, or one that vLLM does not take.",
-    explanation="It is a warning where the release is newer than those that kvgate knows, and may take the value.",
-)
-PARSER_UNKNOWN = Rule(
-    id="ParserUnknown",
-    severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.COMMAND_LINE,
-    title="The release has no such reasoning or tool-call parser, and no plug-in is given.",
-    explanation="It is a warning where a newer release than those that kvgate knows, or another program, may have the parser.",
-)
-OPTION_NOT_YET = Rule(
-    id="OptionNotYet",
-    severities=(Severity.ERROR,),
-    scope=Scope.COMMAND_LINE,
-    title="The option came with a later release than the one that runs.",
-)
-OPTION_REMOVED = Rule(
-    id="OptionRemoved",
-    severities=(Severity.ERROR,),
-    scope=Scope.COMMAND_LINE,
-    title="The option is gone from the release that runs.",
-)
-OPTION_DEPRECATED = Rule(
-    id="OptionDeprecated",
-    severities=(Severity.INFO,),
-    scope=Scope.COMMAND_LINE,
-    title="The option still works in this release, and will be removed.",
-    explanation="Nothing is wrong until the release changes; `kvgate diff` shows what a change of the release does.",
-)
-UNEXPECTED_WORD = Rule(
-    id="UnexpectedWord",
-    severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.COMMAND_LINE,
-    title="A word belongs to no option, and vLLM takes only one such word, its model.",
-    explanation="It is a warning where the word may be the value of an option that only a newer release has, and where the program "
-    "ignores it: `python -m vllm.entrypoints.openai.api_server` takes one such word from 0.10 on, and does nothing with it.",
-)
 
 
 class ArgumentProblem(Struct, frozen=True, kw_only=True):

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from kvgate.findings.finding import Rule, Scope, Severity
+from kvgate.findings.finding import Severity
 from kvgate.findings.located import Located, located
+from kvgate.rules.command_line import POD_CANNOT_SERVE
 from kvgate.vllm.arguments import option_name, shown
 from kvgate.vllm.settings import SETTINGS, Owner, Setting
 
@@ -172,15 +173,6 @@ POD_OPTIONS: tuple[PodOption, ...] = (
         instead="leave it out",
         severity=Severity.WARNING,
     ),
-)
-
-
-POD_CANNOT_SERVE = Rule(
-    id="PodCannotServe",
-    severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.COMMAND_LINE,
-    title="The option makes vLLM listen in another way, or on several hosts.",
-    explanation="The pod of an InferenceDeployment would never be ready. It is a warning where only its metrics are missing.",
 )
 
 

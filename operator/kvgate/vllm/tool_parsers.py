@@ -12,9 +12,10 @@ from msgspec import Struct
 
 from kvgate.budget import parse_patch
 from kvgate.findings.finding import Remedy, any_one, remedy_of
+from kvgate.rules.command_line import PARSER_UNKNOWN
 from kvgate.vllm.arguments import Argument, GivenOption, shown
 from kvgate.vllm.options import Patch, read_around, releases_read
-from kvgate.vllm.parser_problems import PARSER_UNKNOWN, ArgumentProblem
+from kvgate.vllm.parser_problems import ArgumentProblem
 
 _TABLE = Path(__file__).parent / "data" / "tool_parsers.csv"
 _PLUGINS = ("tool_parser_plugin", "reasoning_parser_plugin")

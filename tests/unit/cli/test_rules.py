@@ -13,9 +13,9 @@ import pytest
 
 import kvgate
 from kvgate.cli import rule_examples
-from kvgate.cli.rule_catalogue import RULES
 from kvgate.cli.rule_examples import Example, address_of, example_of, page_of
 from kvgate.findings.finding import Rule, Scope, Severity
+from kvgate.rules.catalogue import RULES
 from support.command_line import invoked
 
 ROOT = Path(__file__).parents[3]

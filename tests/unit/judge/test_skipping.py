@@ -8,8 +8,9 @@ import pytest
 from kvgate.api.validation import parse_document
 from kvgate.judge.assess import Assessment, Decision, assess
 from kvgate.judge.facts import ConfigMissing, gather
-from kvgate.judge.skipping import BUDGET_NOT_SKIPPED, BUDGET_SKIPPED, Skip, skip_of
+from kvgate.judge.skipping import Skip, skip_of
 from kvgate.judge.summary import accepted, refusal, warnings
+from kvgate.rules.pinned import BUDGET_NOT_SKIPPED, BUDGET_SKIPPED
 from kvgate.statement.deployment import statement_of
 from support.builders import new_document
 

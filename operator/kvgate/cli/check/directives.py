@@ -10,9 +10,10 @@ from msgspec import Struct
 from kvgate.budget import Workload
 from kvgate.documents.origins import Place
 from kvgate.documents.streams import Comment
-from kvgate.findings.finding import Finding, Remedy, Rule, Scope, Severity, any_one
+from kvgate.findings.finding import Finding, Remedy, Rule, any_one
 from kvgate.manifests import Document
 from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.rules.repository import COMMENT_NOT_UNDERSTOOD, IGNORE_WITHOUT_REASON
 from kvgate.text.patterns import pattern
 
 _KEYS = {
@@ -27,19 +28,6 @@ _COUNT, _MAX_COUNT = re.compile(r"[1-9][0-9]{0,8}"), 999_999_999
 _FORMS = any_one(
     "write # kvgate:ignore RULE reason",
     "write # kvgate:workload peakConcurrency=8 promptTokens=2000 outputTokens=500",
-)
-COMMENT_NOT_UNDERSTOOD = Rule(
-    id="CommentNotUnderstood",
-    severities=(Severity.WARNING,),
-    scope=Scope.OWN_WORDS,
-    title="A comment that begins with kvgate: is neither an ignore nor a workload.",
-)
-IGNORE_WITHOUT_REASON = Rule(
-    id="IgnoreWithoutReason",
-    severities=(Severity.WARNING,),
-    scope=Scope.OWN_WORDS,
-    title="A comment that ignores a rule gives no reason.",
-    explanation="Nothing is ignored.",
 )
 
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.cli.check.directives import COMMENT_NOT_UNDERSTOOD, Directive, Ignore, Problem, WorkloadComment, directives
+from kvgate.cli.check.directives import Directive, Ignore, Problem, WorkloadComment, directives
 from kvgate.cli.exits import BadInput
 from kvgate.cli.reports.report import Ignored, Item, Placed, Report, all_results, shown_file
 from kvgate.documents.bounded_files import read_text, write_text
 from kvgate.documents.globs import any_path_matches
 from kvgate.documents.streams import Comment
-from kvgate.findings.finding import Finding, Rule, Scope, Severity, any_one
+from kvgate.findings.finding import Finding, any_one
+from kvgate.rules.repository import COMMENT_NOT_UNDERSTOOD, IGNORE_UNUSED
 from kvgate.text.inert import inert_values
 
 if TYPE_CHECKING:
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
 
 _Place = tuple[str, int | None]
 """A rule, and the line where its findings are ignored; None for the whole document."""
-IGNORE_UNUSED = Rule(
-    id="IgnoreUnused",
-    severities=(Severity.INFO,),
-    scope=Scope.OWN_WORDS,
-    title="A comment ignores a rule that finds nothing on its line, or in its document.",
-)
 _WORKLOAD_ELSEWHERE = COMMENT_NOT_UNDERSTOOD.finding(
     "",
     "kvgate:workload has no effect on an InferenceDeployment, which has a field for its workload",
@@ -47,7 +42,7 @@ def rule_hint(name: str) -> str:
     """Return what to do about a name that no rule has; looking for the nearest rule takes a millisecond."""
     from difflib import get_close_matches
 
-    from kvgate.cli.rule_catalogue import RULES
+    from kvgate.rules.catalogue import RULES
 
     near = get_close_matches(name, RULES, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else _ALL_RULES
@@ -110,7 +105,7 @@ def _place(rule: str, ignore: Ignore) -> _Place:
 
 
 def _unused(rule: str, hints: _Hints) -> Finding:
-    from kvgate.cli.rule_catalogue import RULES
+    from kvgate.rules.catalogue import RULES
 
     remedy = any_one(
         "remove the comment",

@@ -29,19 +29,13 @@ from kvgate.documents.bounded_files import read_file, repository_of
 from kvgate.documents.discovery import OtherRevision
 from kvgate.documents.reading import STDIN_NAME, parsed
 from kvgate.documents.written import Written
-from kvgate.findings.finding import Finding, Remedy, Rule, Scope, SettingName, Severity, Words, any_one, words
+from kvgate.findings.finding import Finding, Remedy, SettingName, Words, any_one, words
 from kvgate.findings.located import Located
 from kvgate.judge import facts
 from kvgate.manifests import Broken, Document
+from kvgate.rules.repository import INVALID_CONFIG
 from kvgate.vllm.options import options
 
-INVALID_CONFIG = Rule(
-    id="InvalidConfig",
-    severities=(Severity.ERROR,),
-    scope=Scope.OWN_WORDS,
-    title="The configuration has a field or a value that it cannot have.",
-    explanation="Nothing is judged.",
-)
 MAX_BYTES = 256 << 10
 """Size of a `.kvgate.yaml`."""
 MAX_PROBLEMS = 100
@@ -281,7 +275,7 @@ def read_repository_config(
 
 def _problems(root: Written, file: ConfigFile) -> Iterator[Finding]:
     """Yield the problems that a schema cannot express, also beside those that it can."""
-    from kvgate.cli.rule_catalogue import RULES
+    from kvgate.rules.catalogue import RULES
 
     yield from _value_problems(root, root, file)
     yield from _pool_problems(root.get("pools"))

@@ -12,42 +12,20 @@ from kvgate import catalogue
 from kvgate.budget import Budget, Guarantee, Verdict
 from kvgate.cli.check.given_facts import GivenFacts
 from kvgate.cli.reports.report import Item, placed_in
-from kvgate.findings.finding import Finding, Rule, Scope, Severity, any_one
+from kvgate.findings.finding import Finding, Severity, any_one
 from kvgate.findings.located import Located
 from kvgate.judge.assess import field_name, judge
 from kvgate.judge.summary import verdict_text
 from kvgate.judge.worlds import Confidence
 from kvgate.manifests.judging.release_range import NOT_JUDGED
 from kvgate.rules.memory import demanded, less_demand
+from kvgate.rules.repository import (
+    ACCELERATOR_NOT_ALLOWED,
+    HEADROOM_BELOW_REQUIRED,
+    REQUIRED_GUARANTEE_NOT_MET,
+    REQUIREMENT_NOT_JUDGED,
+)
 from kvgate.vllm.arguments import option_name
-
-HEADROOM_BELOW_REQUIRED = Rule(
-    id="HeadroomBelowRequired",
-    severities=(Severity.ERROR,),
-    scope=Scope.REQUIREMENTS,
-    title="The expected headroom is smaller than the one that `.kvgate.yaml` requires.",
-    explanation="Headroom is (capacity − demand of the guarantee) / capacity.",
-)
-REQUIRED_GUARANTEE_NOT_MET = Rule(
-    id="RequiredGuaranteeNotMet",
-    severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.REQUIREMENTS,
-    title="The KV cache does not hold the guarantee that `.kvgate.yaml` requires.",
-    explanation="It is a warning where the KV cache may hold it, because the prediction is an interval.",
-)
-ACCELERATOR_NOT_ALLOWED = Rule(
-    id="AcceleratorNotAllowed",
-    severities=(Severity.ERROR,),
-    scope=Scope.REQUIREMENTS,
-    title="The engine runs on an accelerator that `.kvgate.yaml` does not allow.",
-)
-REQUIREMENT_NOT_JUDGED = Rule(
-    id="RequirementNotJudged",
-    severities=(Severity.WARNING,),
-    scope=Scope.REQUIREMENTS,
-    title="A requirement of `.kvgate.yaml` cannot be judged, because a fact about the engine is missing.",
-    explanation="It makes the exit code 1 with `--fail-on unknown`.",
-)
 
 
 class Required(Struct, frozen=True, kw_only=True):

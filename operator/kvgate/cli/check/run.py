@@ -35,10 +35,11 @@ from kvgate.judge.skipping import skip_of
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
 from kvgate.manifests.judging.judgement import judge_engine
-from kvgate.manifests.judging.line_findings import NOT_UNDERSTOOD
 from kvgate.manifests.judging.release_range import JudgedEngine
 from kvgate.manifests.judging.sharing import judge_together
 from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.rules.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
+from kvgate.rules.manifests import NOT_UNDERSTOOD
 from kvgate.rules.memory import workload_missing
 from kvgate.statement.deployment import statement_of
 
@@ -211,7 +212,7 @@ def judge_deployment(
             quantization=spec.vllm.quantization,
             dtype=spec.vllm.dtype,
         )
-        others = (each for each in known.findings if each.rule in (facts.UNKNOWN_ACCELERATOR, facts.UNKNOWN_VERSION))
+        others = (each for each in known.findings if each.rule in (UNKNOWN_ACCELERATOR, UNKNOWN_VERSION))
         classes = look_up_model_class(shape, spec.vllm.version) if shape else ()
         known = replace(known, shape=shape, findings=(*problems, *others, *classes))
     assessment = assess.assess(spec, known, skip=skip_of(deployment, datetime.now(UTC)))

@@ -13,21 +13,20 @@ from kvgate.budget import CacheFigures, Guarantee, Verdict
 from kvgate.cli.exits import Exit
 from kvgate.documents.discovery import CHART_FILE, PassedOver, Why
 from kvgate.documents.paths import Unrendered
-from kvgate.documents.positions import UNREADABLE
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.findings.finding import Finding, Scope, Severity
 from kvgate.findings.located import Located
 from kvgate.judge import summary
 from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
-from kvgate.judge.skipping import BUDGET_SKIPPED
 from kvgate.judge.worlds import Confidence
 from kvgate.manifests import Broken, Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
-from kvgate.manifests.judging.engine_budget import MODEL_NOT_NAMED
-from kvgate.manifests.judging.line_findings import VARIABLE_UNKNOWN
 from kvgate.manifests.judging.release_range import NOT_JUDGED, Assumed, JudgedEngine, Unjudged
 from kvgate.manifests.pods.engine_found import MountedText
-from kvgate.vllm.given_settings import INVALID_SETTING
+from kvgate.rules.command_line import INVALID_SETTING, VARIABLE_UNKNOWN
+from kvgate.rules.manifests import MODEL_NOT_NAMED
+from kvgate.rules.pinned import BUDGET_SKIPPED
+from kvgate.rules.repository import UNREADABLE
 
 
 class JudgedDeployment(Struct, frozen=True, kw_only=True):

@@ -11,13 +11,11 @@ from kvgate.budget import Calibration, Guarantee, Verdict, Workload
 from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.documents.written import Written
-from kvgate.findings.finding import Finding, Rule, Scope, Severity, Words, any_one
+from kvgate.findings.finding import Finding, Severity, Words, any_one
 from kvgate.findings.located import Located, Place, located
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.assess import Assessment, judge, pod_findings
-from kvgate.judge.facts import UNKNOWN_ACCELERATOR
-from kvgate.judge.models import MODEL_ASSUMED
 from kvgate.judge.what_if import assess_request
 from kvgate.manifests.judging.gpus import RANKS_ELSEWHERE, Chosen
 from kvgate.manifests.judging.line_findings import undecided
@@ -25,33 +23,20 @@ from kvgate.manifests.judging.model_names import ModelFound, is_filled_in_later
 from kvgate.manifests.judging.releases import Releases
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
+from kvgate.rules.command_line import INVALID_SETTING
+from kvgate.rules.facts import MODEL_ASSUMED, SETTING_NOT_UNDERSTOOD, UNKNOWN_ACCELERATOR
+from kvgate.rules.host_memory import OVERSUBSCRIBED
+from kvgate.rules.manifests import MODEL_NOT_NAMED
 from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand, workload_missing
 from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, REQUEST_ABOVE_MAX_MODEL_LEN
 from kvgate.statement.engine import EngineStatement
-from kvgate.statement.what_if import SETTING_NOT_UNDERSTOOD, BadRequest
+from kvgate.statement.what_if import BadRequest
 from kvgate.vllm.arguments import GivenOption, is_open, shown
-from kvgate.vllm.given_settings import INVALID_SETTING, read_settings, with_whole_configs
+from kvgate.vllm.given_settings import read_settings, with_whole_configs
 from kvgate.vllm.images import is_own_image
 from kvgate.vllm.parser import CommandLine
 from kvgate.vllm.variables import ALLOW_LONG
 
-MODEL_NOT_NAMED = Rule(
-    id="ModelNotNamed",
-    severities=(Severity.INFO,),
-    scope=Scope.MANIFESTS,
-    title="No model is named where kvgate looks.",
-    explanation="The engine cannot be judged.",
-)
-OVERSUBSCRIBED = Rule(
-    id="Oversubscribed",
-    severities=(Severity.INFO, Severity.WARNING),
-    scope=Scope.MEMORY,
-    title="An engine of another platform starts, and its KV cache does not hold max_num_seqs whole requests, or the declared workload.",
-    explanation=(
-        "Requests are preempted under load. It is a warning where the manifest sets max_num_seqs, or where a comment or a mapping declares "
-        "a workload, and names the GPU: a default is a number that nobody chose."
-    ),
-)
 _DECLARE = any_one(
     "declare it in a comment: # kvgate:workload peakConcurrency=8 promptTokens=2000 outputTokens=500",
     "declare it in a mapping of .kvgate.yaml",

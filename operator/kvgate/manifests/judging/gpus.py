@@ -10,12 +10,14 @@ from kvgate import catalogue
 from kvgate.budget import Accelerator
 from kvgate.budget.sharing import equal_share
 from kvgate.documents.written import NOTHING, Written
-from kvgate.findings.finding import Change, Rule, Scope, Severity, any_one, at_most, change, do
+from kvgate.findings.finding import Change, any_one, at_most, change, do
 from kvgate.findings.located import Located, Place, located
 from kvgate.manifests.pods.accelerator_hints import accelerators_of, may_be_unnamed, mentions_gpus, unlisted_hint
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint
 from kvgate.manifests.pods.gpu_names import other_hardware_in
 from kvgate.manifests.pods.gpu_requests import VISIBLE_DEVICES
+from kvgate.rules.command_line import RUNS_ON_CPU, SHARED_GPU
+from kvgate.rules.manifests import IDLE_GPUS, OTHER_HARDWARE, TOO_FEW_GPUS
 from kvgate.rules.sharing import REPLICAS_LABEL, SHARING_LABELS, label_says_shared
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import shown
@@ -44,42 +46,6 @@ RANKS_ELSEWHERE = (
 """Options by which other pods run other data parallel ranks."""
 _WHOLE_GPUS = pattern(r"(?:nvidia\.com|amd\.com|volcano\.sh|aliyun\.com)/.*")
 """Resources that count what a rank takes. Others count chips or cards, of whose cores or dies each may be a rank."""
-
-
-SHARED_GPU = Rule(
-    id="SharedGpu",
-    severities=(Severity.WARNING,),
-    scope=Scope.COMMAND_LINE,
-    title="The node shares the GPU between containers, in turns or at once.",
-    explanation="The memory that the others take is not counted.",
-)
-OTHER_HARDWARE = Rule(
-    id="OtherHardware",
-    severities=(Severity.INFO,),
-    scope=Scope.MANIFESTS,
-    title="The engine requests hardware that is not a GPU of NVIDIA or AMD: TPU, Gaudi, Neuron, Ascend, or a GPU of Intel.",
-    explanation="kvgate does not judge it: the verdict is NotJudged, and nothing fails for it.",
-)
-RUNS_ON_CPU = Rule(
-    id="RunsOnCpu",
-    severities=(Severity.INFO,),
-    scope=Scope.COMMAND_LINE,
-    title="The engine runs on CPUs, whose KV cache is main memory.",
-    explanation="kvgate does not judge it: the verdict is NotJudged, and nothing fails for it.",
-)
-TOO_FEW_GPUS = Rule(
-    id="TooFewGpus",
-    severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.MANIFESTS,
-    title="The pod has fewer GPUs than the parallel sizes need.",
-    explanation="It is a warning where options that the input does not hold may set other sizes.",
-)
-IDLE_GPUS = Rule(
-    id="IdleGpus",
-    severities=(Severity.WARNING,),
-    scope=Scope.MANIFESTS,
-    title="The pod has more GPUs than the parallel sizes use.",
-)
 
 
 class Chosen(Struct, frozen=True, kw_only=True):

@@ -18,16 +18,13 @@ from kvgate.budget import (
 )
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.documents.written import Written
-from kvgate.findings.finding import Rule, Scope, Severity
+from kvgate.findings.finding import Severity
 from kvgate.findings.located import Located, Place, located
 from kvgate.judge.assess import WORST_FIRST
-from kvgate.judge.drafts import UNKNOWN_DRAFT
-from kvgate.judge.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
-from kvgate.judge.models import UNKNOWN_MODEL
 from kvgate.judge.on_accelerators import AcceleratorVerdict, joined, memory_needed, verdicts_on
 from kvgate.judge.worlds import refusing_nothing
-from kvgate.manifests.judging.engine_budget import OVERSUBSCRIBED, EngineFacts, host_names
-from kvgate.manifests.judging.gpus import TOO_FEW_GPUS, Pools, choose
+from kvgate.manifests.judging.engine_budget import EngineFacts, host_names
+from kvgate.manifests.judging.gpus import Pools, choose
 from kvgate.manifests.judging.model_names import ModelFound, Named, find_model
 from kvgate.manifests.judging.release_range import (
     NOT_JUDGED,
@@ -52,7 +49,9 @@ from kvgate.manifests.pods.containers import is_vllm_image
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.other_engines import VLLM, engine_in, server_in
 from kvgate.rules.checks import BUDGET_RULES
-from kvgate.rules.host_memory import HOST_RULES
+from kvgate.rules.facts import UNKNOWN_ACCELERATOR, UNKNOWN_DRAFT, UNKNOWN_MODEL, UNKNOWN_VERSION
+from kvgate.rules.host_memory import HOST_RULES, OVERSUBSCRIBED
+from kvgate.rules.manifests import OTHER_ENGINE, TOO_FEW_GPUS
 from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.vllm.arguments import option_name, shown
 from kvgate.vllm.options import newest_read
@@ -79,15 +78,6 @@ class Defaults(Struct, frozen=True, kw_only=True):
     calibration: Calibration = NOTHING_OBSERVED
     models: PublishedModels = NO_MODELS
     """Checkpoints that are known beside the catalogue."""
-
-
-OTHER_ENGINE = Rule(
-    id="OtherEngine",
-    severities=(Severity.INFO,),
-    scope=Scope.MANIFESTS,
-    title="The engine is not vLLM: SGLang, TensorRT-LLM, Text Generation Inference, llama.cpp, a simulator, or the like.",
-    explanation="kvgate does not judge it: the verdict is NotJudged, and nothing fails for it.",
-)
 
 
 class EngineNames(Struct, frozen=True, kw_only=True):

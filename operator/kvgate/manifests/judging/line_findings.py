@@ -2,45 +2,27 @@
 
 from collections.abc import Collection, Iterator
 
-from kvgate.findings.finding import Rule, Scope, SettingName, Severity, any_one, words
+from kvgate.findings.finding import SettingName, Severity, any_one, words
 from kvgate.findings.located import Located, Place, located
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.vllm.arguments import Argument, GivenOption, is_placeholder, shown
-from kvgate.vllm.option_findings import problem_findings, repetitions
-from kvgate.vllm.parser import CommandLine
-from kvgate.vllm.parser_problems import (
+from kvgate.rules.command_line import (
     OPTION_AMBIGUOUS,
     OPTION_UNKNOWN,
     PARSER_UNKNOWN,
     UNEXPECTED_WORD,
-    ArgumentProblem,
+    VARIABLE_UNKNOWN,
 )
+from kvgate.rules.manifests import NOT_UNDERSTOOD, WRAPPER_OPTIONS
+from kvgate.vllm.arguments import Argument, GivenOption, is_placeholder, shown
+from kvgate.vllm.option_findings import problem_findings, repetitions
+from kvgate.vllm.parser import CommandLine
+from kvgate.vllm.parser_problems import ArgumentProblem
 from kvgate.vllm.settings import DECIDING
 
 _PARSER_RULES = (OPTION_UNKNOWN, OPTION_AMBIGUOUS, UNEXPECTED_WORD)
 """Problems that are none where another program takes the options first."""
 _NOT_OURS = ("--dyn-", "--kaito-")
 """Beginnings of options that wrappers keep for themselves."""
-
-VARIABLE_UNKNOWN = Rule(
-    id="VariableUnknown",
-    severities=(Severity.INFO,),
-    scope=Scope.COMMAND_LINE,
-    title="A value comes from a variable that the input does not set.",
-    explanation="The verdict is Unknown without a value that would decide.",
-)
-NOT_UNDERSTOOD = Rule(
-    id="NotUnderstood",
-    severities=(Severity.INFO,),
-    scope=Scope.MANIFESTS,
-    title="A document, or a part of one, is about vLLM, and kvgate does not understand it.",
-)
-WRAPPER_OPTIONS = Rule(
-    id="WrapperOptions",
-    severities=(Severity.INFO,),
-    scope=Scope.MANIFESTS,
-    title="Options that vLLM does not know are taken for those of the program that starts it.",
-)
 
 
 def line_findings(

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate.budget import Verdict, Workload, parse_patch
-from kvgate.findings.finding import Rule, Scope, Severity, any_one, error_rules
+from kvgate.findings.finding import Severity, any_one, error_rules
 from kvgate.findings.located import Located, Place, located
 from kvgate.judge.assess import Assessment
 from kvgate.judge.on_accelerators import AcceleratorVerdict, MemoryNeeded
@@ -19,21 +19,14 @@ from kvgate.manifests.judging.line_findings import line_findings, undecided_sett
 from kvgate.manifests.judging.releases import taken_elsewhere
 from kvgate.manifests.judging.surroundings import start_advice
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.vllm.contradictions import TOOL_CALL_PARSER_MISSING, contradictions
+from kvgate.rules.command_line import RELEASE_DECIDES, TOOL_CALL_PARSER_MISSING
+from kvgate.vllm.contradictions import contradictions
 from kvgate.vllm.images import Strength
 from kvgate.vllm.options import newest_read, releases_read
 from kvgate.vllm.parser import parse_arguments
 
 _OF_THE_SERVER = (TOOL_CALL_PARSER_MISSING,)
 """Contradictions that vLLM's API server refuses, not its engine."""
-
-
-RELEASE_DECIDES = Rule(
-    id="ReleaseDecides",
-    severities=(Severity.WARNING,),
-    scope=Scope.COMMAND_LINE,
-    title="The image does not state its release, and the verdicts of the oldest and the newest that it may be differ.",
-)
 
 
 class Assumed(Struct, frozen=True, kw_only=True):

@@ -10,10 +10,11 @@ from kvgate import catalogue
 from kvgate.budget import is_newer_than_known, parse_patch
 from kvgate.findings.finding import Rule, Severity
 from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.rules.command_line import OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD
 from kvgate.vllm.images import ImageFound, Strength, release_of_image
 from kvgate.vllm.options import Option, releases_read, spellings
 from kvgate.vllm.parser import CommandLine, find_option, parse_arguments
-from kvgate.vllm.parser_problems import OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD, ArgumentProblem, canonical
+from kvgate.vllm.parser_problems import ArgumentProblem, canonical
 
 _OLDEST_GUESS = "0.8.5"
 """Oldest release that is guessed: without a stated one nobody means an engine before V1, unless only older releases have an option."""

@@ -6,10 +6,11 @@ from fractions import Fraction
 from kvgate import catalogue
 from kvgate.api.quantity import parse_quantity
 from kvgate.budget.units import cdiv, format_gib
-from kvgate.findings.finding import Rule, Scope, Severity
+from kvgate.findings.finding import Severity
 from kvgate.findings.located import Located, Place, located
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.statement.passed_through import LOADS_UNJUDGED
+from kvgate.rules.command_line import LOADS_UNJUDGED
+from kvgate.rules.manifests import PROBE_TOO_IMPATIENT, VOLUME_TOO_SMALL
 from kvgate.vllm.parser import CommandLine
 from kvgate.vllm.variables import loading
 
@@ -17,14 +18,6 @@ FASTEST_LOAD_BYTES_PER_SECOND = 2_000_000_000
 """Speed that a disk or a network hardly ever reaches; a start that needs more is reported."""
 FASTEST_START_SECONDS = 15
 """Imports, CUDA contexts and the profile run, at their least: no start was seen to answer sooner."""
-
-
-PROBE_TOO_IMPATIENT = Rule(
-    id="ProbeTooImpatient",
-    severities=(Severity.WARNING,),
-    scope=Scope.MANIFESTS,
-    title="A probe kills the container before the fastest start could answer it.",
-)
 
 
 def impatient_probe(engine: FoundEngine, _: CommandLine, stored_bytes: int | None) -> Iterator[Located]:
@@ -46,14 +39,6 @@ def impatient_probe(engine: FoundEngine, _: CommandLine, stored_bytes: int | Non
             f"{name} kills the container after {patience} s; a start takes at least {needed} s{weights}",
             "give a startupProbe whose periodSeconds × failureThreshold covers download, load and compilation",
         )
-
-
-VOLUME_TOO_SMALL = Rule(
-    id="VolumeTooSmall",
-    severities=(Severity.WARNING,),
-    scope=Scope.MANIFESTS,
-    title="The volume that weights are downloaded to has less room than they take.",
-)
 
 
 def small_stores(engine: FoundEngine, _: CommandLine, stored_bytes: int | None) -> Iterator[Located]:

@@ -9,27 +9,14 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import Accelerator, Verdict
 from kvgate.budget.units import format_gib
-from kvgate.findings.finding import Rule, Scope, Severity, any_one
+from kvgate.findings.finding import any_one
 from kvgate.findings.located import Located, Place, located
 from kvgate.judge.on_accelerators import AcceleratorVerdict, MemoryNeeded
 from kvgate.manifests.judging.gpus import Chosen
 from kvgate.manifests.pods.engine_found import FoundEngine, GpuPart
+from kvgate.rules.manifests import ACCELERATOR_DECIDES, SEVERAL_ACCELERATORS
 from kvgate.text.patterns import pattern
 
-ACCELERATOR_DECIDES = Rule(
-    id="AcceleratorDecides",
-    severities=(Severity.INFO,),
-    scope=Scope.MANIFESTS,
-    title="No GPU is named, and the engine starts on some GPUs of the catalogue and not on others.",
-    explanation="The finding says on which, and the memory that one GPU must have. The verdict is Fits where it starts on any.",
-)
-SEVERAL_ACCELERATORS = Rule(
-    id="SeveralAccelerators",
-    severities=(Severity.INFO,),
-    scope=Scope.MANIFESTS,
-    title="The engine may run on several kinds of GPU that are named, and it is not certain that it starts on all of them.",
-    explanation="The worst verdict counts. It refuses the engine only where the configuration or the command line names the GPUs.",
-)
 _ROCM_IMAGE = pattern(r"(?:^|[-_/:.])rocm")
 _VENDORS: Mapping[str, str] = {
     "nvidia.com/": "nvidia",

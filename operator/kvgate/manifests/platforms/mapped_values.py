@@ -9,22 +9,16 @@ from msgspec.structs import replace
 
 from kvgate.documents.positions import steps_of
 from kvgate.documents.written import NOTHING, Written
-from kvgate.findings.finding import Rule, Scope, Severity
+from kvgate.findings.finding import Severity
 from kvgate.findings.located import Located, Place, located
 from kvgate.manifests.fields import any_options
 from kvgate.manifests.platforms.custom_values import MAX_ENGINES, Facts, engine_of, gather, image_of, model_of
 from kvgate.manifests.pods.engine_found import FoundEngine, MappedFields, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of
+from kvgate.rules.manifests import PATH_LEADS_NOWHERE
 
 ANY = "*"
 """Step of a path: every entry of a list or of an object."""
-PATH_LEADS_NOWHERE = Rule(
-    id="PathLeadsNowhere",
-    severities=(Severity.WARNING, Severity.INFO),
-    scope=Scope.MANIFESTS,
-    title="A path under fields of .kvgate.yaml does not lead to a value of its kind in these values.",
-    explanation="It is an info where no field there has a similar name: the defaults of the chart may have the value.",
-)
 _MAX_NAMES = 8
 """Names of fields in a remedy."""
 

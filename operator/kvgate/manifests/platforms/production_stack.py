@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.located import Place, located
-from kvgate.manifests.fields import FIELD_IGNORED, as_options, ignored_fields, option_paths, words_of
+from kvgate.manifests.fields import as_options, ignored_fields, option_paths, words_of
 from kvgate.manifests.pods.accelerator_hints import affinity_hints, node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, Store
 from kvgate.manifests.pods.gpu_requests import gpu_part_of, gpus_of, memory_part
 from kvgate.manifests.pods.host_memory import HostRoom
+from kvgate.rules.manifests import FIELD_IGNORED
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.values import exact_decimal
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kvgate.cli.rule_catalogue import RULES
 from kvgate.cli.rule_examples import Example, example_of
 from kvgate.findings.finding import Rule
+from kvgate.rules.catalogue import RULES
 from support.command_line import invoked
 
 NOT_IN_CHECK = {

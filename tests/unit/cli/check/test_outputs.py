@@ -14,8 +14,8 @@ import fastjsonschema
 import pytest
 
 from kvgate.cli.check.command import FORMATS
-from kvgate.cli.rule_catalogue import RULES
 from kvgate.cli.rule_examples import page_of
+from kvgate.rules.catalogue import RULES
 from support.command_line import MISTAKEN_POD, invoked
 
 HERE = Path(__file__).parent

@@ -1,0 +1,28 @@
+"""Every rule by its id. Importing all of them is for commands about the rules."""
+
+from collections.abc import Mapping
+
+from kvgate.findings.finding import Rule, Scope
+from kvgate.rules import (
+    command_line,
+    connectors,
+    drafts,
+    facts,
+    host_memory,
+    manifests,
+    memory,
+    pinned,
+    repository,
+    settings,
+    sharing,
+    support,
+    weight_formats,
+)
+
+_FILES = (
+    memory, host_memory, pinned, sharing, settings, drafts, support, connectors, weight_formats, facts, command_line, manifests,
+    repository,
+)  # fmt: skip
+_FOUND = dict.fromkeys(each for file in _FILES for each in vars(file).values() if isinstance(each, Rule))
+RULES: Mapping[str, Rule] = {rule.id: rule for scope in Scope for rule in _FOUND if rule.scope is scope}
+"""Rules of one scope stand together, in the order in which their files define them."""
