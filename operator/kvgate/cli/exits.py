@@ -13,8 +13,8 @@ from kvgate.budget import Verdict
 from kvgate.cli.terminal import show_error
 from kvgate.text.inert import inert_line
 
-if TYPE_CHECKING:  # the report imports this module
-    from kvgate.cli.reports.report import Placed
+if TYPE_CHECKING:
+    from kvgate.cli.reports.placed import Placed
 
 
 class Exit(IntEnum):
@@ -35,6 +35,10 @@ _MEANINGS = {
     Exit.FINDINGS: "at least one object would be refused, one engine does not start, or a file that may hold one cannot be read",
     Exit.UNDECIDED: "there are engines to judge and none could be (unknown model …), there is no engine, or the command was misused",
 }
+
+
+FAIL_ON = r"^(error|warning|unknown|skipped)( ?, ?(error|warning|unknown|skipped)){0,5}$"
+"""Text of --fail-on and of failOn."""
 
 
 def exit_of(verdict: Verdict, *, is_refusal: bool) -> Exit:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -226,3 +227,35 @@ class PathMap(Struct, frozen=True, kw_only=True):
 
 
 NO_CHARTS = PathMap()
+
+
+class Unrendered(Struct, frozen=True, kw_only=True):
+    """A chart or a kustomization that is not rendered, or not all of it."""
+
+    file: str
+    line: int
+    reason: str
+    """Sentence about what was done instead."""
+    detail: str = ""
+    """The part that is special about this one."""
+
+
+class Render(StrEnum):
+    """When Helm and kustomize render charts and kustomizations."""
+
+    SANDBOXED = "sandboxed"
+    """They render only where the kernel keeps them from everything but their input."""
+    ALLOW_LISTED = "allow-listed"
+    """They render everywhere. Where the kernel has no sandbox, only the list of allowed features keeps them from other files."""
+    NEVER = "never"
+
+
+class ChartOptions(Struct, frozen=True, kw_only=True):
+    """The names that the user gives to charts and kustomizations."""
+
+    render: Render = Render.SANDBOXED
+    values: tuple[Path, ...] = ()
+    """Files of values for the charts that the user names; later ones win."""
+    arguments: tuple[str, ...] = ()
+    """Further arguments of `helm template` for them, such as `--set=a=1`."""
+    path_map: PathMap = NO_CHARTS

@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from enum import StrEnum
 from pathlib import Path
 
 from msgspec import Struct
@@ -11,42 +10,9 @@ from msgspec import Struct
 from kvgate.documents.bounded_files import Refused, guard_of
 from kvgate.documents.discovery import OtherRevision, PassedOver, files_below, is_rendered_by, root_of
 from kvgate.documents.interest import WordsOfInterest
-from kvgate.documents.origins import NO_CHARTS, PathMap
+from kvgate.documents.origins import ChartOptions, Render, Unrendered
 from kvgate.documents.positions import Broken
 from kvgate.documents.reading import STDIN, STDIN_NAME, Document, Item, Reading, unreadable
-
-
-class Unrendered(Struct, frozen=True, kw_only=True):
-    """A chart or a kustomization that is not rendered, or not all of it."""
-
-    file: str
-    line: int
-    reason: str
-    """Sentence about what was done instead."""
-    detail: str = ""
-    """The part that is special about this one."""
-
-
-class Render(StrEnum):
-    """When Helm and kustomize render charts and kustomizations."""
-
-    SANDBOXED = "sandboxed"
-    """They render only where the kernel keeps them from everything but their input."""
-    ALLOW_LISTED = "allow-listed"
-    """They render everywhere. Where the kernel has no sandbox, only the list of allowed features keeps them from other files."""
-    NEVER = "never"
-
-
-class ChartOptions(Struct, frozen=True, kw_only=True):
-    """The names that the user gives to charts and kustomizations."""
-
-    render: Render = Render.SANDBOXED
-    values: tuple[Path, ...] = ()
-    """Files of values for the charts that the user names; later ones win."""
-    arguments: tuple[str, ...] = ()
-    """Further arguments of `helm template` for them, such as `--set=a=1`."""
-    path_map: PathMap = NO_CHARTS
-
 
 AS_WRITTEN = ChartOptions(render=Render.NEVER)
 

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from kvgate.documents import helm, kustomizations, kustomize
 from kvgate.documents.confined import NO_WALL
 from kvgate.documents.discovery import CHART_FILE
-from kvgate.documents.origins import NO_CHARTS, PathMap
-from kvgate.documents.paths import ChartOptions, Render, Unrendered
+from kvgate.documents.origins import NO_CHARTS, ChartOptions, PathMap, Render, Unrendered
 from kvgate.documents.positions import Broken, Position, broken
 from kvgate.documents.programs import Failed, find_program, wall
 from kvgate.documents.reading import Document, Item, Reading

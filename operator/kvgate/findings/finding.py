@@ -44,7 +44,7 @@ class Scope(StrEnum):
 
 
 class Rule(Struct, frozen=True, kw_only=True, eq=False):
-    """One rule; it stands before the function that makes its findings. Its example is in `cli/data/rule_examples.yaml`."""
+    """One rule; all of them stand in `rules`. Its example is in `cli/data/rule_examples.yaml`."""
 
     id: str
     """The name that people see and ignore it by; it never changes."""

@@ -12,7 +12,8 @@ from msgspec import Struct, field
 from kvgate.api import GROUP, KIND
 from kvgate.documents.discovery import OtherRevision, PassedOver, Why
 from kvgate.documents.interest import WordsOfInterest
-from kvgate.documents.paths import AS_WRITTEN, ChartOptions, Unrendered, read_relevant
+from kvgate.documents.origins import ChartOptions, Unrendered
+from kvgate.documents.paths import AS_WRITTEN, read_relevant
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import Document
 from kvgate.documents.templates import objects_of

@@ -1,1 +1,1 @@
-"""Pure verdicts over a Budget: each function makes the findings of the rule that stands before it."""
+"""Every rule of kvgate. A function that makes findings from a Budget stands below its rule; others stand where their input is read."""

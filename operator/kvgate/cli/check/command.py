@@ -13,10 +13,10 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.cli.check.given_facts import FAIL_ON, CheckOptions
+from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
 from kvgate.cli.completion import a_file
-from kvgate.cli.exits import BadInput, Exit
+from kvgate.cli.exits import FAIL_ON, BadInput, Exit
 from kvgate.cli.help import Command
 from kvgate.cli.reports.report import Report
 from kvgate.cli.reports.wording import passed_over
@@ -24,8 +24,7 @@ from kvgate.cli.shared_options import GIVEN_FILE, with_engine_facts
 from kvgate.cli.terminal import for_file, show, show_error
 from kvgate.documents.bounded_files import write_text
 from kvgate.documents.discovery import CHART_FILE, OtherRevision
-from kvgate.documents.origins import PathMap
-from kvgate.documents.paths import ChartOptions, Render
+from kvgate.documents.origins import ChartOptions, PathMap, Render
 from kvgate.findings.finding import Severity
 
 FORMATS = {

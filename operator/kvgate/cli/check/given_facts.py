@@ -21,7 +21,7 @@ from kvgate.cli.shared_options import read_calibration
 from kvgate.documents.bounded_files import guard_of, repository_of
 from kvgate.documents.discovery import OtherRevision
 from kvgate.documents.globs import any_path_matches, name_matches
-from kvgate.documents.paths import ChartOptions
+from kvgate.documents.origins import ChartOptions
 from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Severity
@@ -42,8 +42,6 @@ _FIELDS = {
     "fields_at": "fields",
 }
 """Facts about one engine, and their names in the file."""
-FAIL_ON = r"^(error|warning|unknown|skipped)( ?, ?(error|warning|unknown|skipped)){0,5}$"
-"""Text of --fail-on and of failOn."""
 
 
 class CheckOptions(Struct, frozen=True, kw_only=True):
@@ -80,7 +78,7 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
         """Return the name of a file for people; empty where there is none."""
         if path is None:
             return ""
-        from kvgate.cli.reports.report import shown_file
+        from kvgate.cli.reports.placed import shown_file
 
         return self.other.shown(path) if self.other else shown_file(str(path))
 

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from kvgate.cli.check.directives import Directive, Ignore, Problem, WorkloadComment, directives
 from kvgate.cli.exits import BadInput
-from kvgate.cli.reports.report import Ignored, Item, Placed, Report, all_results, shown_file
+from kvgate.cli.reports.placed import Ignored, Placed, shown_file
+from kvgate.cli.reports.report import Item, Report, all_results
 from kvgate.documents.bounded_files import read_text, write_text
 from kvgate.documents.globs import any_path_matches
 from kvgate.documents.streams import Comment
@@ -36,19 +37,6 @@ _WORKLOAD_ELSEWHERE = COMMENT_NOT_UNDERSTOOD.finding(
 BASELINE_VERSION = 1
 MAX_BASELINE_BYTES = 16 << 20
 """Size of a file: 80,000 findings."""
-
-
-def rule_hint(name: str) -> str:
-    """Return what to do about a name that no rule has; looking for the nearest rule takes a millisecond."""
-    from difflib import get_close_matches
-
-    from kvgate.rules.catalogue import RULES
-
-    near = get_close_matches(name, RULES, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else _ALL_RULES
-
-
-_ALL_RULES = "`kvgate rules` lists the rules"
 
 
 class _Hints(Struct):
@@ -105,7 +93,7 @@ def _place(rule: str, ignore: Ignore) -> _Place:
 
 
 def _unused(rule: str, hints: _Hints) -> Finding:
-    from kvgate.rules.catalogue import RULES
+    from kvgate.rules.catalogue import ALL_RULES, RULES, rule_hint
 
     remedy = any_one(
         "remove the comment",
@@ -114,7 +102,7 @@ def _unused(rule: str, hints: _Hints) -> Finding:
     )
     if rule not in RULES:
         hints.left -= 1
-        remedy = any_one(rule_hint(rule) if hints.left >= 0 else _ALL_RULES)
+        remedy = any_one(rule_hint(rule) if hints.left >= 0 else ALL_RULES)
     return IGNORE_UNUSED.finding("", f"kvgate:ignore {rule} matches no finding", remedy)
 
 

@@ -20,11 +20,9 @@ from kvgate import catalogue
 from kvgate.api.base import ApiModel
 from kvgate.api.v1alpha1 import Workload
 from kvgate.api.validation import schema_findings
-from kvgate.cli.check.given_facts import FAIL_ON
-from kvgate.cli.check.ignoring import rule_hint
-from kvgate.cli.exits import BadInput
+from kvgate.cli.exits import FAIL_ON, BadInput
 from kvgate.cli.model_config import read_model_config
-from kvgate.cli.reports.report import placed_broken, placed_in, shown_file
+from kvgate.cli.reports.placed import placed_broken, placed_in, shown_file
 from kvgate.documents.bounded_files import read_file, repository_of
 from kvgate.documents.discovery import OtherRevision
 from kvgate.documents.reading import STDIN_NAME, parsed
@@ -33,6 +31,7 @@ from kvgate.findings.finding import Finding, Remedy, SettingName, Words, any_one
 from kvgate.findings.located import Located
 from kvgate.judge import facts
 from kvgate.manifests import Broken, Document
+from kvgate.rules.catalogue import rule_hint
 from kvgate.rules.repository import INVALID_CONFIG
 from kvgate.vllm.options import options
 

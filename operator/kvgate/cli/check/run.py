@@ -21,7 +21,8 @@ from kvgate.cli.check.provenance import sources_of, sources_of_report
 from kvgate.cli.exits import BadInput
 from kvgate.cli.known_models import judged_with_fetched
 from kvgate.cli.model_config import ModelConfig
-from kvgate.cli.reports.report import UNREAD_PLATFORM, Item, JudgedDeployment, Placed, Report, placed_broken, placed_in
+from kvgate.cli.reports.placed import Placed, placed_broken, placed_in
+from kvgate.cli.reports.report import UNREAD_PLATFORM, Item, JudgedDeployment, Report
 from kvgate.cli.terminal import progress_of_reading
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import STDIN_NAME

@@ -1,6 +1,7 @@
 """The report of `kvgate check` as workflow commands: GitHub Actions shows each finding on its line of the pull request."""
 
-from kvgate.cli.reports.report import Report, counting_results, shown_file
+from kvgate.cli.reports.placed import shown_file
+from kvgate.cli.reports.report import Report, counting_results
 from kvgate.cli.reports.wording import notes, summary, unrendered_lines
 from kvgate.findings.finding import Severity
 from kvgate.text.inert import inert, inert_line

@@ -2,7 +2,8 @@
 
 from hashlib import sha256
 
-from kvgate.cli.reports.report import Report, counting_results, shown_file
+from kvgate.cli.reports.placed import shown_file
+from kvgate.cli.reports.report import Report, counting_results
 from kvgate.cli.reports.wording import notes
 from kvgate.findings.finding import Severity
 from kvgate.text.inert import inert_json

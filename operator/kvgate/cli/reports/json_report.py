@@ -13,7 +13,8 @@ from kvgate.budget import Budget, Guarantee
 from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.cli.assessment_json import figures_json, host_memory_json, ledger_json
 from kvgate.cli.reports import records
-from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Provenance, Report
+from kvgate.cli.reports.placed import Placed
+from kvgate.cli.reports.report import Item, JudgedDeployment, Provenance, Report
 from kvgate.judge.assess import Decision, chosen_settings, effective_values
 from kvgate.judge.worlds import Confidence
 from kvgate.manifests.judging.release_range import NOT_JUDGED

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Struct, field
@@ -11,18 +10,17 @@ from msgspec import Struct, field
 from kvgate.api.conditions import Reason
 from kvgate.budget import CacheFigures, Guarantee, Verdict
 from kvgate.cli.exits import Exit
+from kvgate.cli.reports.placed import Ignored, Placed, shown_file
 from kvgate.documents.discovery import CHART_FILE, PassedOver, Why
-from kvgate.documents.paths import Unrendered
+from kvgate.documents.origins import Unrendered
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.findings.finding import Finding, Scope, Severity
-from kvgate.findings.located import Located
 from kvgate.judge import summary
 from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
 from kvgate.judge.worlds import Confidence
-from kvgate.manifests import Broken, Document, Subject
+from kvgate.manifests import Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
 from kvgate.manifests.judging.release_range import NOT_JUDGED, Assumed, JudgedEngine, Unjudged
-from kvgate.manifests.pods.engine_found import MountedText
 from kvgate.rules.command_line import INVALID_SETTING, VARIABLE_UNKNOWN
 from kvgate.rules.manifests import MODEL_NOT_NAMED
 from kvgate.rules.pinned import BUDGET_SKIPPED
@@ -55,15 +53,6 @@ class JudgedDeployment(Struct, frozen=True, kw_only=True):
         if self.assessment is None:
             return Reason.INVALID_SPEC, "; ".join(finding.message for finding in self.findings)
         return summary.accepted(self.assessment)[1:]
-
-
-class Ignored(Struct, frozen=True, kw_only=True):
-    """Reason why a finding does not count."""
-
-    reason: str
-    by: Literal["comment", "configuration", "baseline"]
-    place: str
-    """File and line of the comment, or of the entry; the file of a baseline."""
 
 
 SourceKind = Literal[
@@ -117,49 +106,6 @@ class Provenance(Struct, frozen=True, kw_only=True):
     def content(self) -> tuple[str, ...]:
         """Return what must differ for the source to be another one; its line may move."""
         return self.source, self.file or self.place, self.detail, self.digest
-
-
-NO_FILES: Mapping[str, MountedText] = MappingProxyType({})
-
-
-class Placed(Struct, frozen=True, kw_only=True):
-    """A finding with its place."""
-
-    finding: Finding
-    file: str
-    line: int
-    column: int
-    path: str
-    ignored: Ignored | None = None
-    rendered_line: int = 0
-    """Line of the rendered stream, where the file is a template that has no such line; 0 where it is as it is written."""
-
-    @property
-    def rule(self) -> str:
-        return self.finding.rule.id
-
-
-def placed_in(document: Document, located: Located, files: Mapping[str, MountedText] = NO_FILES) -> Placed:
-    """Place a finding of one document: file, line and column of the field that it is about. `files`: texts of other documents."""
-    if text := files.get(located.path):
-        at = text.document.position_in(text.path, located.line)
-        file = text.document.place_of(text.path).file
-        return Placed(finding=located.finding, file=file, line=at.line, column=at.column, path=text.path)
-    place = document.place_of(located.path, located.line)
-    return Placed(
-        finding=located.finding,
-        file=place.file,
-        line=place.position.line,
-        column=place.position.column,
-        path=located.path,
-        rendered_line=place.rendered_line,
-    )
-
-
-def placed_broken(broken: Broken) -> Placed:
-    """Place the finding of a document that cannot be read."""
-    at, finding = broken.position, broken.finding
-    return Placed(finding=finding, file=broken.file, line=at.line, column=at.column, path=finding.field)
 
 
 UNREAD_PLATFORM = "unknown"
@@ -426,13 +372,3 @@ def all_results(report: Report) -> Iterator[Result]:
         mark = sha256("\0".join(parts).encode(errors="replace")).hexdigest()[:24]
         seen[mark] += 1
         yield Result(placed=placed, item=item, fingerprint=f"{mark}:{seen[mark]}")
-
-
-def shown_file(file: str) -> str:
-    """Return the file's name for other programs: relative to the current folder where it lies in it, with slashes."""
-    if file == STDIN_NAME:
-        return "stdin"
-    path = Path(file)
-    if path.is_absolute() and path.is_relative_to(Path.cwd()):
-        path = path.relative_to(Path.cwd())
-    return path.as_posix()

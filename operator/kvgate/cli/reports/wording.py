@@ -14,7 +14,7 @@ from kvgate.budget import CacheFigures, Verdict
 from kvgate.budget.units import format_gib
 from kvgate.cli.reports.report import Item, Provenance, Report, all_results
 from kvgate.documents.discovery import Why
-from kvgate.documents.paths import Unrendered
+from kvgate.documents.origins import Unrendered
 from kvgate.findings.finding import Severity
 from kvgate.judge.assess import Decision
 from kvgate.judge.summary import figures_text, judged_text, shortened, verdict_text
