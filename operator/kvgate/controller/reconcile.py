@@ -160,6 +160,7 @@ class Reconciler:
         judged = self._memory.judged(key, situation)
         if judged is None and isinstance(situation.owner, InferenceDeployment):
             return False
+        self._ask_for_models(key, situation)
         intent = self._decide(key, situation, judged)
         state = self._before(key, situation.document)
         status = pure.status_after(
@@ -172,9 +173,15 @@ class Reconciler:
             self._memory.show(key, situation, intent, status, situation.own_deployment)
         return settled
 
+    def _ask_for_models(self, key: Key, situation: Situation) -> None:
+        """Have the hub asked for the models of an object that waits for them, or that stands on an assumption about them."""
+        standing = situation.standing if situation.stands else None
+        is_assumed = standing is not None and bool(standing.provenance.model_assumed)
+        if self._resolver and situation.resolution and (standing is None or is_assumed):
+            self._resolver.ask(key, situation.resolution, is_assumed=is_assumed)
+
     async def _settle(self, key: Key, situation: Situation) -> _Outcome:
-        if self._resolver and situation.resolution and not situation.stands:
-            self._resolver.ask(key, situation.resolution)
+        self._ask_for_models(key, situation)
         judged = self._memory.judged(key, situation)
         if judged is None:
             async with self.aside():

@@ -87,6 +87,8 @@ class Resolver:
         """Each object's wait, with the uid and the generation that it is of."""
         self._turned_away: set[Key] = set()
         """Objects whose namespace had too many names waiting."""
+        self._assumed: set[Key] = set()
+        """Objects that were admitted on an assumption, and are judged anew as soon as the hub answers."""
         self._answers: dict[ModelName, _Answer] = {}
         self._used_at: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -129,17 +131,23 @@ class Resolver:
         answer = self._answers.get(name)
         return answer.failure if answer is not None and answer.until >= waiting.since else None
 
-    def ask(self, key: Key, state: Resolution) -> None:
-        """Have the missing models of an object fetched while it waits, and the object looked at when the wait is over."""
-        if not state.is_held or state.held_until is None:
+    def ask(self, key: Key, state: Resolution, *, is_assumed: bool = False) -> None:
+        """Have the missing models of an object fetched while it waits, and the object looked at when the wait is over.
+
+        `is_assumed`: it was admitted on an assumption, so it waits for no time, and the hub is asked until it gives a final answer.
+        """
+        (self._assumed.add if is_assumed else self._assumed.discard)(key)
+        if not state.is_held and not is_assumed:
             return
         for name in sorted(self._named.get(key, frozenset())):
-            if self._store.find(name) is None:
-                answer = self._answers.get(name)
-                if not self._queue.ask(key[0], name, not_before=answer.until if answer else 0.0):
-                    self._turned_away.add(key)
-                    self.enqueue(key, 0.0)
-        if state.has_end:
+            answer = self._answers.get(name)
+            is_final = answer is not None and not answer.failure.is_temporary and not state.is_held
+            if is_final or self._store.find(name) is not None:
+                continue
+            if not self._queue.ask(key[0], name, not_before=answer.until if answer else 0.0):
+                self._turned_away.add(key)
+                self.enqueue(key, 0.0)
+        if state.has_end and state.held_until is not None:
             self.enqueue(key, max(0.0, state.held_until - self._clock()) + SLACK_SECONDS)
         self._wake.set()
 
@@ -148,6 +156,7 @@ class Resolver:
         names = self._named.pop(key, frozenset())
         self._waiting.pop(key, None)
         self._turned_away.discard(key)
+        self._assumed.discard(key)
         for name in names:
             if not any(other[0] == key[0] and name in wanted for other, wanted in self._named.items()):
                 self._queue.withdraw(key[0], name)
@@ -201,7 +210,7 @@ class Resolver:
         self._wake.set()
 
     def _note(self, name: ModelName, failure: Failure, waiting: Collection[Key]) -> None:
-        """Remember an answer. A temporary failure is tried again as long as an object is held back for it."""
+        """Remember an answer. A temporary failure is tried again as long as an object is held back for it, or stands on an assumption."""
         now, last = self._clock(), self._answers.pop(name, None)
         failures = (last.failures if last else 0) + 1
         if not failure.is_temporary:
@@ -216,7 +225,7 @@ class Resolver:
             self._queue.pause(now + min(PAUSE_SECONDS * 2.0 ** min(failures - 1, 16), MAX_RETRY_SECONDS))
         waits = [self._waiting[key][1] for key in waiting if key in self._waiting]
         is_held = any(wait.was_found or now < wait.since + wait.seconds for wait in waits)
-        is_awaited = failure.is_temporary and is_held
+        is_awaited = failure.is_temporary and (is_held or not self._assumed.isdisjoint(waiting))
         self._queue.done(name, again_at=now + pause_seconds if is_awaited else None)
 
     async def tidy(self, cluster: Cluster) -> None:

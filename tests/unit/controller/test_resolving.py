@@ -19,7 +19,7 @@ from kvgate.cluster.errors import Unavailable
 from kvgate.controller.fetches import Failure, Fetched, FetchLimits, FetchQueue
 from kvgate.controller.model_store import MAX_BYTES, UNUSED_SECONDS, ModelStore, superfluous
 from kvgate.controller.resolution import Resolution
-from kvgate.controller.resolving import REFUSED_SECONDS, Resolver, ResolvingInstruments
+from kvgate.controller.resolving import MAX_RETRY_SECONDS, REFUSED_SECONDS, Resolver, ResolvingInstruments
 from kvgate.controller.starts import ConfigMapName
 from kvgate.runtime.background import Troubles
 from support.builders import new_llama_config
@@ -185,6 +185,38 @@ async def test_a_hub_that_is_away_is_asked_again_until_the_wait_is_over(clock: C
         setting.resolver._wake.set()
         await asyncio.sleep(0)
         assert len(setting.hub.asked) == 2
+
+
+async def test_an_object_that_stands_on_an_assumption_has_the_hub_asked_until_it_answers(clock: Clock) -> None:
+    hub = Hub(**{NAME.name: AWAY})
+    setting = Setting(hub, clock)
+    with setting.working():
+        setting.ask()
+        await setting.answered(1)
+        clock.now += 61
+        late = setting.look()
+        assert late is not None
+        assert not late.is_held
+        setting.resolver.ask(KEY, late, is_assumed=True)
+        await setting.answered(2)
+        clock.now += MAX_RETRY_SECONDS
+        setting.resolver._wake.set()
+        await setting.answered(3)
+        assert setting.look() == late, "nothing is held back meanwhile"
+
+
+async def test_a_final_answer_ends_the_asking_for_an_assumed_model(clock: Clock) -> None:
+    setting = Setting(Hub(**{NAME.name: GATED}), clock)
+    with setting.working():
+        setting.ask()
+        await setting.answered(1)
+        clock.now += 2 * REFUSED_SECONDS
+        state = setting.look()
+        assert state is not None
+        setting.resolver.ask(KEY, state, is_assumed=True)
+        setting.resolver._wake.set()
+        await asyncio.sleep(0)
+        assert len(setting.hub.asked) == 1
 
 
 async def test_a_fetch_that_takes_too_long_holds_nobody_longer_than_it_may(clock: Clock) -> None:
