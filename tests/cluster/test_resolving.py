@@ -337,3 +337,26 @@ def test_the_rights_of_the_chart_are_enough_and_reach_no_other_config_map(
             "apply", "--server-side", "-f", "-", f"--as={controller}", "--validate=false", input=body, check=False
         )
         assert (applied.returncode == 0) == is_allowed, applied.stderr
+
+
+def test_an_assumed_model_is_asked_for_until_the_hub_is_back_and_then_judged_anew(
+    objects: Objects, hub: LoopbackHub
+) -> None:
+    """Also by a controller that starts anew while the hub is away."""
+    model = "mine/Qwen3-8B-AWQ"
+    quantised = {**SMALL, "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
+    hub.add(model, {"config.json": quantised})
+    hub.faults["config.json"] = unavailable
+    with resolving(objects, hub, "--resolve-seconds=4"):
+        apply(objects, "assumed", model)
+        objects.wait_for("assumed", "Accepted", "True", "Fits")
+        assert objects.get("infd", "assumed")["status"]["provenance"]["modelAssumed"] is True
+        before = objects.get("deployment", "assumed")["spec"]["template"]
+    with resolving(objects, hub, "--resolve-seconds=4"):
+        asked = len(hub.requested())
+        wait_until(lambda: len(hub.requested()) > asked, "the hub is asked again")
+        hub.faults.clear()
+        objects.wait_for("assumed", "ModelResolved", "True", "Found")
+        assert not objects.get("infd", "assumed")["status"]["provenance"].get("modelAssumed")
+        objects.wait_for("assumed", "Accepted", "True", "Fits")
+    assert objects.get("deployment", "assumed")["spec"]["template"] == before
