@@ -30,8 +30,8 @@ from controlplane.prometheus import Prometheus, ensure_prometheus, serving
 from fleet.discovered_pods import PODS_FILE, engine_pod, in_a_file
 from fleet.exposition import exposition
 from kvgate.metrics.listener import listen
-from kvgate.monitoring.alerts import rule_groups
-from kvgate.monitoring.scraping import ENGINES, scrape_configuration
+from mixin.alerts import rule_groups
+from mixin.scraping import ENGINES, scrape_configuration
 
 PODS_OF_A_DEPLOYMENT = 4
 MIB = 1 << 20

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from controlplane.prometheus import ensure_prometheus
 from fleet.monitored import NAMESPACE, monitored
-from kvgate.monitoring import DASHBOARDS, DEPLOYMENT
-from kvgate.monitoring.dashboards import dashboard_json
+from mixin import DASHBOARDS, DEPLOYMENT
+from mixin.dashboards import dashboard_json
 from pictures.dashboard import draw
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "dashboards"

@@ -15,10 +15,10 @@ from typing import Any
 from controlplane.prometheus import LINES, ensure_prometheus
 from fleet.monitored import Fleet, monitored
 from kvgate.metrics import registry
-from kvgate.monitoring import DASHBOARDS
-from kvgate.monitoring.dashboards import dashboard_json
-from kvgate.monitoring.expressions import bound, chosen, share_of_expected
-from kvgate.monitoring.queries import LOADING, OWNED_BY, RECORDING_RULES, equals
+from mixin import DASHBOARDS
+from mixin.dashboards import dashboard_json
+from mixin.expressions import bound, chosen, share_of_expected
+from mixin.queries import LOADING, OWNED_BY, RECORDING_RULES, equals
 from pictures.grafana import annotation_expressions, everything_chosen, panels, variable_queries
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference" / "queries.md"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kvgate.monitoring import DASHBOARDS
-from kvgate.monitoring.alerts import ALERTS, rule_groups
-from kvgate.monitoring.scraping import ENGINES, KEEP_USED, LIMITS, OTHER_ENGINES, OWNER_POD_LABEL, camel_case
 from kvgate.rendering.labels import OWNER_LABEL, labels
+from mixin import DASHBOARDS
+from mixin.alerts import ALERTS, rule_groups
+from mixin.scraping import ENGINES, KEEP_USED, LIMITS, OTHER_ENGINES, OWNER_POD_LABEL, camel_case
 from support.assets import require_assets
 from support.chart import CHART, documents, helm, one, render
 

@@ -14,9 +14,9 @@ from controlplane.kubeconform import TEMPLATE, kubeconform
 from controlplane.prometheus import check_configuration
 from kvgate.api.template import RESERVED_KEY
 from kvgate.metrics.registry import METRICS
-from kvgate.monitoring import DASHBOARDS
 from kvgate.rendering.labels import OWNER_LABEL
 from kvgate.rendering.pod import CONTAINER
+from mixin import DASHBOARDS
 from support.assets import require_assets
 from support.chart import NAMESPACE, ROOT, documents, one, render
 from support.crd_schemas import write_schemas

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from fleet.monitored import Fleet, monitored
-from kvgate.monitoring import DASHBOARDS, DEPLOYMENT
-from kvgate.monitoring.alerts import rule_groups
-from kvgate.monitoring.dashboards import dashboard_json
+from mixin import DASHBOARDS, DEPLOYMENT
+from mixin.alerts import rule_groups
+from mixin.dashboards import dashboard_json
 from pictures.dashboard import draw
 from pictures.grafana import panels
 from query_table import EMPTY_BY_DESIGN, EMPTY_WHILE_QUIET, TARGET, Asked, column, everything, series_count

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from controlplane.prometheus import run_rule_tests
-from kvgate.monitoring.alerts import rule_groups
+from mixin.alerts import rule_groups
 
 Json = dict[str, Any]
 

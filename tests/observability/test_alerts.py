@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from controlplane.prometheus import PrometheusError, check_rules
-from kvgate.monitoring.alert import Alert
-from kvgate.monitoring.alerts import ALERTS, rule_groups, runbook
+from mixin.alert import Alert
+from mixin.alerts import ALERTS, rule_groups, runbook
 from observability.rule_tests import Json, run, run_each, situation, spelled
 from observability.scenes import AFTER, SCENES, Scene, Values
 

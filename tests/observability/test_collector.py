@@ -23,9 +23,9 @@ from fleet.monitored import judged_samples, kvgate_processes
 from generate.deployment_files import COLLECTOR_FILE
 from kvgate.metrics.exporter import new_registry
 from kvgate.metrics.otlp import Pusher, PushFailed
-from kvgate.monitoring.scraping import collector
 from kvgate.runtime.background import Troubles
 from kvgate.runtime.service import OtlpOptions
+from mixin.scraping import collector
 from support.assets import say_loudly
 from support.chart import ROOT
 from support.prometheus import require_prometheus

@@ -9,9 +9,9 @@ import yaml
 from controlplane.prometheus import Prometheus, serving
 from fleet.discovered_pods import PODS_FILE, Pod, engine_pod, in_a_file, pods_json
 from fleet.exposition import exposition
-from kvgate.monitoring.alerts import rule_groups
-from kvgate.monitoring.queries import RUNNING, USAGE, WAITING
-from kvgate.monitoring.scraping import HTTP_REQUESTS, scrape_configuration
+from mixin.alerts import rule_groups
+from mixin.queries import RUNNING, USAGE, WAITING
+from mixin.scraping import HTTP_REQUESTS, scrape_configuration
 from support.prometheus import exporting
 
 

@@ -14,9 +14,9 @@ import yaml
 from controlplane.prometheus import Prometheus, serving
 from fleet.discovered_pods import PODS_FILE, engine_pod, in_a_file, pods_json
 from fleet.pace import faster
-from kvgate.monitoring.alerts import rule_groups
-from kvgate.monitoring.queries import RECORDING_RULES
-from kvgate.monitoring.scraping import LIMITS, scrape_configuration
+from mixin.alerts import rule_groups
+from mixin.queries import RECORDING_RULES
+from mixin.scraping import LIMITS, scrape_configuration
 from support.prometheus import require_prometheus
 
 PACE = 60

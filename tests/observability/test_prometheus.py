@@ -22,10 +22,10 @@ from kvgate.metrics import registry
 from kvgate.metrics.endpoint import metrics_answer
 from kvgate.metrics.exporter import DeploymentSnapshot, Samples, histogram, new_registry, timed
 from kvgate.metrics.samples import ObservedSample, PodSample, RolloutSample
-from kvgate.monitoring.alert import Alert
-from kvgate.monitoring.alerts import ALERTS, rule_groups
-from kvgate.monitoring.queries import GPU_MEMORY_USED, GPUS_OF_POD, RECORDING_RULES, RecordingRule
-from kvgate.monitoring.scraping import in_kubernetes, scrape_configuration
+from mixin.alert import Alert
+from mixin.alerts import ALERTS, rule_groups
+from mixin.queries import GPU_MEMORY_USED, GPUS_OF_POD, RECORDING_RULES, RecordingRule
+from mixin.scraping import in_kubernetes, scrape_configuration
 from support.chart import ROOT
 from support.prometheus import exporting, require_prometheus
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kvgate.monitoring import queries
-from kvgate.monitoring.queries import RECORDING_RULES
 from kvgate.vllm.metric_names import KV_CACHE_USAGE
+from mixin import queries
+from mixin.queries import RECORDING_RULES
 from observability.rule_tests import run, situation
 from observability.scenes import ERRORS, REVIEWS
 from support.chart import ROOT

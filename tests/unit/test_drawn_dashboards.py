@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controlplane.prometheus import Sample, Series
-from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET
-from kvgate.monitoring.dashboards import dashboard_json
+from mixin import DASHBOARDS, DEPLOYMENT, FLEET
+from mixin.dashboards import dashboard_json
 from pictures.dashboard import figure
 from pictures.grafana import Window, everything_chosen, marks, panels, series_name, threshold_colour, variable_queries
 from pictures.panels import table_rows

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kvgate.monitoring.scraping import OTHER_PORT, OWNER_POD_LABEL
+from mixin.scraping import OTHER_PORT, OWNER_POD_LABEL
 
 PODS_FILE = "pods.json"
 

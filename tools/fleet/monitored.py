@@ -43,10 +43,10 @@ from kvgate.metrics.endpoint import endpoint_app
 from kvgate.metrics.exporter import DeploymentSnapshot, Samples, counter, gauge, histogram, new_registry
 from kvgate.metrics.listener import listen
 from kvgate.metrics.samples import DeploymentSample, ObservedSample, PodSample, RolloutSample, sample_of
-from kvgate.monitoring.alerts import rule_groups
-from kvgate.monitoring.scraping import ENGINES, KVGATE, OTHER_ENGINES, scrape_configuration
 from kvgate.rendering.pod import load_budget_seconds
 from kvgate.statement.deployment import statement_of
+from mixin.alerts import rule_groups
+from mixin.scraping import ENGINES, KVGATE, OTHER_ENGINES, scrape_configuration
 from pictures.grafana import Window
 
 SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "samples"

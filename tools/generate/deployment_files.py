@@ -8,9 +8,9 @@ import yaml
 
 from kvgate.api.crd import custom_resource_definition
 from kvgate.cluster.permissions import Permission
-from kvgate.monitoring.alert import THRESHOLD, Alert
-from kvgate.monitoring.alerts import ALERTS, alert_groups, alerting_rule, recording_groups, rule_groups
-from kvgate.monitoring.scraping import (
+from mixin.alert import THRESHOLD, Alert
+from mixin.alerts import ALERTS, alert_groups, alerting_rule, recording_groups, rule_groups
+from mixin.scraping import (
     ENGINES,
     KEEP_USED,
     LIMITS,
@@ -98,14 +98,14 @@ def _literal(text: str) -> str:
 
 # ── Prometheus ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-_HEAD = "# Generated from operator/kvgate/monitoring by `make generate`.\n"
+_HEAD = "# Generated from tools/mixin by `make generate`.\n"
 _SCRAPE_HEAD = """\
 # Prometheus, 2 or 3, inside the cluster: its ServiceAccount needs get, list and watch of pods.
 """
 _USED_HEAD = """\
 # As scrape.yaml, but of vLLM it stores only the series that kvgate's rules and dashboards read.
 """
-_TEMPLATE_HEAD = "{{- /* Generated from operator/kvgate/monitoring: change it there, then make generate. */ -}}\n"
+_TEMPLATE_HEAD = "{{- /* Generated from tools/mixin: change it there, then make generate. */ -}}\n"
 _ALERTS_HEAD = """\
           "type": "object",
           "additionalProperties": false,

@@ -11,8 +11,8 @@ from kvgate.catalogue.lookup import accelerators_json
 from kvgate.catalogue.models import entries_jsonl
 from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, NODE_RULES, OWN_NAMESPACE_RULES, RULES
 from kvgate.manifests.platforms.readers import resources_in_cluster
-from kvgate.monitoring import DASHBOARDS
-from kvgate.monitoring.openshift import console_json
+from mixin import DASHBOARDS
+from mixin.openshift import console_json
 
 Generated = tuple[str, Callable[[], str]]
 """A path below the root, and the function that returns the text of the file."""
@@ -26,7 +26,7 @@ def kubectl_resources() -> str:
 def dashboard(uid: str) -> str:
     """Return a Grafana dashboard as JSON; this needs a package that only the development environment has."""
     try:
-        from kvgate.monitoring.dashboards import dashboard_json
+        from mixin.dashboards import dashboard_json
     except ModuleNotFoundError as error:
         sys.exit(f"no module {error.name}: dashboards need it; `make init` installs it")
     return dashboard_json(uid)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from generate.reference import HEAD
 from incidents.scene import FOLDER, Scene, scenes
-from kvgate.monitoring.alerts import ALERTS
+from mixin.alerts import ALERTS
 
 _SCENES = "../tests/observability/incidents"
 _PAGE = """\

@@ -17,7 +17,7 @@ import yaml
 from controlplane.prometheus import LINES, ensure_prometheus
 from incidents.play import Played, complaints, delay_minutes, play, prepare
 from incidents.scene import FOLDER, Scene, scenes
-from kvgate.monitoring.alerts import rule_groups
+from mixin.alerts import rule_groups
 
 MEASURED = FOLDER / "measured.csv"
 

@@ -1,4 +1,4 @@
-{{- /* Generated from operator/kvgate/monitoring: change it there, then make generate. */ -}}
+{{- /* Generated from tools/mixin: change it there, then make generate. */ -}}
 {{- define "kvgate.engineRelabelings" -}}
 - sourceLabels: [__meta_kubernetes_pod_label_kvgate_io_inferencedeployment]
   targetLabel: inferencedeployment

@@ -12,7 +12,7 @@ from controlplane.prometheus import PrometheusError
 from incidents.__main__ import MEASURED
 from incidents.play import Firing, Played, Prepared, complaints, delay_minutes, play, prepare
 from incidents.scene import Expected, Scene, SceneError, read_scene, scenes
-from kvgate.monitoring.alerts import ALERTS, rule_groups
+from mixin.alerts import ALERTS, rule_groups
 
 pytestmark = pytest.mark.timeout(900)
 SCENES = scenes()

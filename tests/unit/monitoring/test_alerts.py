@@ -13,9 +13,9 @@ from kvgate import DOCS_URL
 from kvgate.metrics.endpoint import endpoint_app
 from kvgate.metrics.listener import listen
 from kvgate.metrics.registry import METRICS
-from kvgate.monitoring.alert import SEVERITIES, THRESHOLD, Alert
-from kvgate.monitoring.alerts import ALERTS, MOST_RULES, RUNBOOKS, grouped, rule_groups
-from kvgate.monitoring.queries import RECORDING_RULES
+from mixin.alert import SEVERITIES, THRESHOLD, Alert
+from mixin.alerts import ALERTS, MOST_RULES, RUNBOOKS, grouped, rule_groups
+from mixin.queries import RECORDING_RULES
 
 ROOT = Path(__file__).resolve().parents[3]
 SECTIONS = ["What it means", "What to look at", "What to do"]

@@ -19,14 +19,14 @@ from kvgate.controller.observe import ScrapeResult
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.assess import Decision
 from kvgate.metrics import registry
-from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET, board_deployment, board_processes
-from kvgate.monitoring.alerts import RUNBOOKS
-from kvgate.monitoring.dashboards import dashboard_json
-from kvgate.monitoring.expressions import DCGM
-from kvgate.monitoring.looks import GREEN, ORANGE, RED
-from kvgate.monitoring.queries import RECORDING_RULES
 from kvgate.vllm.metric_names import SCRAPED_NAMES
 from kvgate.webhook.review import INVALID
+from mixin import DASHBOARDS, DEPLOYMENT, FLEET, board_deployment, board_processes
+from mixin.alerts import RUNBOOKS
+from mixin.dashboards import dashboard_json
+from mixin.expressions import DCGM
+from mixin.looks import GREEN, ORANGE, RED
+from mixin.queries import RECORDING_RULES
 from pictures.grafana import annotation_expressions, panels, target_expressions, variable_queries
 from support.chart import ROOT
 
@@ -285,7 +285,7 @@ def test_without_the_sdk_generate_says_what_is_missing(monkeypatch: pytest.Monke
             raise ModuleNotFoundError("No module named 'grafana_foundation_sdk'", name="grafana_foundation_sdk")
         return importing(name, *rest, **more)
 
-    for module in [name for name in sys.modules if name.startswith(("kvgate.monitoring.", "grafana_foundation_sdk"))]:
+    for module in [name for name in sys.modules if name.startswith(("mixin.", "grafana_foundation_sdk"))]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(builtins, "__import__", refusing)
     with pytest.raises(SystemExit, match=r"no module grafana_foundation_sdk: .* `make init` installs it"):

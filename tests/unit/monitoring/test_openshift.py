@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.monitoring import DASHBOARDS
-from kvgate.monitoring.openshift import _LEFT_OUT, console_json
+from mixin import DASHBOARDS
+from mixin.openshift import _LEFT_OUT, console_json
 from support.chart import CHART
 
 DRAWN = {"row", "graph", "singlestat"}

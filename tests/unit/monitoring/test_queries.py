@@ -1,8 +1,8 @@
 """The words that PromQL is put together from."""
 
 from kvgate.metrics import registry
-from kvgate.monitoring.queries import aggregate, any_name, equals, owned, quantile, select
 from kvgate.vllm import metric_names
+from mixin.queries import aggregate, any_name, equals, owned, quantile, select
 
 
 def test_a_metric_of_an_inferencedeployment_is_one_series_for_each() -> None:

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from fleet.exposition import exposition, families
-from kvgate.monitoring import DASHBOARDS
-from kvgate.monitoring.alerts import rule_groups
-from kvgate.monitoring.dashboards import dashboard_json
-from kvgate.monitoring.scraping import HTTP_REQUESTS, KEEP_USED, in_kubernetes, scrape_configuration
 from kvgate.vllm.metric_names import CACHE_CONFIG_INFO, E2E_LATENCY, INTER_TOKEN_LATENCY, OPTIONAL_METRICS, QUEUE_TIME
+from mixin import DASHBOARDS
+from mixin.alerts import rule_groups
+from mixin.dashboards import dashboard_json
+from mixin.scraping import HTTP_REQUESTS, KEEP_USED, in_kubernetes, scrape_configuration
 from pictures.grafana import target_expressions, variable_queries
 from support.chart import ROOT
 

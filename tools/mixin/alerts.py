@@ -5,9 +5,9 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from kvgate import DOCS_URL
-from kvgate.monitoring import alerts_budget, alerts_engines, alerts_pods, alerts_processes
-from kvgate.monitoring.alert import Alert
-from kvgate.monitoring.queries import RECORDING_RULES
+from mixin import alerts_budget, alerts_engines, alerts_pods, alerts_processes
+from mixin.alert import Alert
+from mixin.queries import RECORDING_RULES
 
 MOST_RULES = 20
 """Rules that Mimir and Grafana Cloud take in a group by default (`ruler_max_rules_per_rule_group`)."""

@@ -8,8 +8,8 @@ from kvgate.budget.calibration import StartState
 from kvgate.judge.assess import Decision
 from kvgate.metrics import registry
 from kvgate.metrics.registry import Metric
-from kvgate.monitoring import expressions as ask
-from kvgate.monitoring.looks import (
+from mixin import expressions as ask
+from mixin.looks import (
     BAD_ABOVE_ZERO,
     BLUE,
     BROWN,
@@ -33,8 +33,8 @@ from kvgate.monitoring.looks import (
     Axis,
     Thresholds,
 )
-from kvgate.monitoring.panels import About, Figure, Query, figures, lines, words
-from kvgate.monitoring.queries import equals, unlike
+from mixin.panels import About, Figure, Query, figures, lines, words
+from mixin.queries import equals, unlike
 
 NOTHING = "nothing is scraped"
 NO_WEBHOOK = "no webhook is scraped"

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from kvgate.monitoring.alerts_engines import ENGINE_FULL, TIME_TO_FIRST_TOKEN
-from kvgate.monitoring.alerts_processes import WEBHOOK_SLOW
-from kvgate.monitoring.queries import CERTIFICATE_MIN_DAYS, HEADROOM_LOW, PREDICTION_ERROR_MAX
+from mixin.alerts_engines import ENGINE_FULL, TIME_TO_FIRST_TOKEN
+from mixin.alerts_processes import WEBHOOK_SLOW
+from mixin.queries import CERTIFICATE_MIN_DAYS, HEADROOM_LOW, PREDICTION_ERROR_MAX
 
 GREEN, ORANGE, RED, BLUE, GREY, PURPLE, YELLOW, TEAL, BROWN, PINK = (
     "#2f9e44", "#e8890c", "#d6336c", "#4269d0", "#8c959f", "#9467bd", "#d9b310", "#0c8599", "#7f4f24", "#f783ac",

@@ -4,8 +4,9 @@ from grafana_foundation_sdk.builders import stat, statetimeline, timeseries
 
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
-from kvgate.monitoring import expressions as ask
-from kvgate.monitoring.looks import (
+from kvgate.vllm import metric_names
+from mixin import expressions as ask
+from mixin.looks import (
     A_MINUTE,
     AROUND_ALL,
     BETWEEN_TOKENS,
@@ -30,9 +31,8 @@ from kvgate.monitoring.looks import (
     Axis,
     Thresholds,
 )
-from kvgate.monitoring.panels import About, Figure, Look, Query, figures, lines, stacked, states, texts, words
-from kvgate.monitoring.queries import equals
-from kvgate.vllm import metric_names
+from mixin.panels import About, Figure, Look, Query, figures, lines, stacked, states, texts, words
+from mixin.queries import equals
 
 TERMS = (
     ("weights", "weights", BLUE),

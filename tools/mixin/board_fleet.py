@@ -6,10 +6,11 @@ from grafana_foundation_sdk.builders import bargauge, stat, table, timeseries
 
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
-from kvgate.monitoring import expressions as ask
-from kvgate.monitoring.expressions import CLUSTER, NAMESPACE, OWNER
-from kvgate.monitoring.frames import OF_ROW, OF_SERIES, RUNBOOK, deployment_url
-from kvgate.monitoring.looks import (
+from kvgate.rendering.observation import DRIFT_PERCENT
+from mixin import expressions as ask
+from mixin.expressions import CLUSTER, NAMESPACE, OWNER
+from mixin.frames import OF_ROW, OF_SERIES, RUNBOOK, deployment_url
+from mixin.looks import (
     A_MINUTE,
     AROUND_NOTHING,
     BAD_ABOVE_ZERO,
@@ -36,9 +37,8 @@ from kvgate.monitoring.looks import (
     Axis,
     Thresholds,
 )
-from kvgate.monitoring.panels import About, Column, Figure, Query, bars, figure, figures, graph, rows
-from kvgate.monitoring.queries import PREDICTION_ERROR_MAX, equals
-from kvgate.rendering.observation import DRIFT_PERCENT
+from mixin.panels import About, Column, Figure, Query, bars, figure, figures, graph, rows
+from mixin.queries import PREDICTION_ERROR_MAX, equals
 
 _CLUSTER, _NAMESPACE, _NAME = OWNER
 SERIES = f"{{{{{_CLUSTER}}}}} {{{{{_NAMESPACE}}}}} / {{{{{_NAME}}}}}"

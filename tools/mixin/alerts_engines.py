@@ -4,9 +4,10 @@ vLLM sets its gauges when the engine makes a step. They freeze where the engine 
 engine that then has nothing to do. So no gauge alone is a symptom here: tokens that flow, or requests that arrive, are asked for too.
 """
 
-from kvgate.monitoring import queries
-from kvgate.monitoring.alert import COUNT, DURATION, OWNER, PERCENT, SAME_OWNER, SERVER, THRESHOLD, Alert
-from kvgate.monitoring.queries import (
+from kvgate.vllm import metric_names
+from mixin import queries
+from mixin.alert import COUNT, DURATION, OWNER, PERCENT, SAME_OWNER, SERVER, THRESHOLD, Alert
+from mixin.queries import (
     HEADROOM_AMPLE,
     LONG_WINDOW,
     POD,
@@ -18,8 +19,7 @@ from kvgate.monitoring.queries import (
     over,
     summed_over,
 )  # fmt: skip
-from kvgate.monitoring.scraping import HTTP_REQUESTS
-from kvgate.vllm import metric_names
+from mixin.scraping import HTTP_REQUESTS
 
 _ENGINE = (*SERVED_BY, "pod", "engine")
 _SERVED_POD = (*SERVED_BY, "pod")

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from kvgate.monitoring.queries import OWNED_BY, on
+from mixin.queries import OWNED_BY, on
 
 THRESHOLD = "THRESHOLD"
 """Stands in a query where the threshold belongs."""

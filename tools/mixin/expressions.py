@@ -3,8 +3,10 @@
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS, Metric
-from kvgate.monitoring import queries
-from kvgate.monitoring.queries import (
+from kvgate.vllm import metric_names
+from kvgate.vllm.metric_names import EngineMetric
+from mixin import queries
+from mixin.queries import (
     DCGM_MEMORY_USED,
     MEBIBYTE,
     OWNED_POD,
@@ -20,8 +22,6 @@ from kvgate.monitoring.queries import (
     select,
     unlike,
 )
-from kvgate.vllm import metric_names
-from kvgate.vllm.metric_names import EngineMetric
 
 OWNER = queries.OWNED_BY
 CLUSTER, NAMESPACE, NAME = (f'{label}=~"${label}"' for label in OWNER)

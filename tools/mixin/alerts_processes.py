@@ -2,9 +2,9 @@
 
 from kvgate.metrics import registry
 from kvgate.metrics.registry import Metric
-from kvgate.monitoring import queries
-from kvgate.monitoring.alert import COUNT, DURATION, THRESHOLD, Alert
-from kvgate.monitoring.queries import CERTIFICATE_MIN_DAYS, CLUSTER, INSTALLED, aggregate, on, over, present, select
+from mixin import queries
+from mixin.alert import COUNT, DURATION, THRESHOLD, Alert
+from mixin.queries import CERTIFICATE_MIN_DAYS, CLUSTER, INSTALLED, aggregate, on, over, present, select
 
 _MEMORY = "6h"
 """Time after which a kvgate that was there counts as removed."""

@@ -2,9 +2,10 @@
 
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
-from kvgate.monitoring import queries
-from kvgate.monitoring.alert import COUNT, OWNER, PERCENT, SAME_OWNER, THRESHOLD, Alert
-from kvgate.monitoring.queries import (
+from kvgate.vllm import metric_names
+from mixin import queries
+from mixin.alert import COUNT, OWNER, PERCENT, SAME_OWNER, THRESHOLD, Alert
+from mixin.queries import (
     HEADROOM_LOW,
     LONG_WINDOW,
     OWNED_BY,
@@ -20,7 +21,6 @@ from kvgate.monitoring.queries import (
     select,
     summed_over,
 )  # fmt: skip
-from kvgate.vllm import metric_names
 
 _HEADROOM, _ERROR = queries.HEADROOM.name, queries.PREDICTION_ERROR.name
 _BYTES = "{{ $value | humanize1024 }}B"

@@ -43,7 +43,7 @@ from grafana_foundation_sdk.models.dashboard import (
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from msgspec import Struct
 
-from kvgate.monitoring.looks import FROM_ZERO, PLAIN, Axis, Thresholds
+from mixin.looks import FROM_ZERO, PLAIN, Axis, Thresholds
 
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 

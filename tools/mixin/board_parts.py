@@ -3,11 +3,11 @@
 from grafana_foundation_sdk.builders import table, timeseries
 
 from kvgate.metrics import registry
-from kvgate.monitoring import expressions as ask
-from kvgate.monitoring.looks import A_MINUTE, BLUE, FEW, GREEN, GREY, ORANGE, PERCENT, PURPLE, RED, SHARE, SINCE, Axis
-from kvgate.monitoring.panels import About, Column, Look, Query, lines, rows
-from kvgate.monitoring.queries import POD
 from kvgate.vllm import metric_names
+from mixin import expressions as ask
+from mixin.looks import A_MINUTE, BLUE, FEW, GREEN, GREY, ORANGE, PERCENT, PURPLE, RED, SHARE, SINCE, Axis
+from mixin.panels import About, Column, Look, Query, lines, rows
+from mixin.queries import POD
 
 NO_LOOKUP = "no request looked for a prefix"
 NO_OFFLOADING = "no engine offloads KV cache"

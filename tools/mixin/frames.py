@@ -14,13 +14,13 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 
 from kvgate.metrics import registry
-from kvgate.monitoring import DASHBOARDS, DEPLOYMENT, FLEET, PROCESSES
-from kvgate.monitoring import expressions as ask
-from kvgate.monitoring.alerts import RUNBOOKS
-from kvgate.monitoring.expressions import CLUSTER, NAMESPACE, OWNER
-from kvgate.monitoring.looks import BLUE, ORANGE, PURPLE
-from kvgate.monitoring.panels import DATASOURCE
-from kvgate.monitoring.queries import select
+from mixin import DASHBOARDS, DEPLOYMENT, FLEET, PROCESSES
+from mixin import expressions as ask
+from mixin.alerts import RUNBOOKS
+from mixin.expressions import CLUSTER, NAMESPACE, OWNER
+from mixin.looks import BLUE, ORANGE, PURPLE
+from mixin.panels import DATASOURCE
+from mixin.queries import select
 
 TITLES = {FLEET: "kvgate / Fleet", DEPLOYMENT: "kvgate / Deployment", PROCESSES: "kvgate / kvgate itself"}
 EVERYTHING = dict(zip(OWNER, (".*", ".*", ".+"), strict=True))

@@ -7,7 +7,7 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as models
 
-from kvgate.monitoring import (
+from mixin import (
     DEPLOYMENT,
     FLEET,
     PROCESSES,
@@ -16,9 +16,9 @@ from kvgate.monitoring import (
     board_parts,
     board_processes,
 )
-from kvgate.monitoring.expressions import CHOSEN, CLUSTER, NAMESPACE
-from kvgate.monitoring.frames import MARKS, TITLES, links, variables
-from kvgate.monitoring.queries import equals
+from mixin.expressions import CHOSEN, CLUSTER, NAMESPACE
+from mixin.frames import MARKS, TITLES, links, variables
+from mixin.queries import equals
 
 Rows = Mapping[str, Iterable[Builder[models.Panel]]]
 """Title of a row and its panels; without a title the row has no heading."""

@@ -3,9 +3,10 @@
 from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.metrics.registry import OWNER_LABELS
-from kvgate.monitoring import queries
-from kvgate.monitoring.alert import COUNT, OWNER, PERCENT, SAME_OWNER, THRESHOLD, Alert
-from kvgate.monitoring.queries import (
+from kvgate.vllm import metric_names
+from mixin import queries
+from mixin.alert import COUNT, OWNER, PERCENT, SAME_OWNER, THRESHOLD, Alert
+from mixin.queries import (
     CLUSTER,
     OWNED_BY,
     OWNED_POD,
@@ -22,7 +23,6 @@ from kvgate.monitoring.queries import (
     present,
     select,
 )  # fmt: skip
-from kvgate.vllm import metric_names
 
 _WANTED, _HAS = owned(registry.REPLICAS), owned(registry.READY_REPLICAS)
 _REFUSED, _READY = condition(ConditionType.ACCEPTED, "False"), condition(ConditionType.READY, "True")
