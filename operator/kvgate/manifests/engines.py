@@ -17,6 +17,7 @@ from kvgate.manifests.nearest import Nearest
 from kvgate.manifests.platforms.custom_values import names_an_engine
 from kvgate.manifests.platforms.readers import NOT_READ, engines_in, holds_no_engine
 from kvgate.manifests.pods.engine_found import FoundEngine, MappedFields, ReaderInput
+from kvgate.manifests.pods.pod_engines import other_servers
 from kvgate.shell.environment import OutOfRoom, SharedRoom
 
 FieldsOf = Callable[[Sequence[str], Written], MappedFields | None]
@@ -42,6 +43,7 @@ def find_engines(manifests: InputDocuments, fields_of: FieldsOf = lambda _files,
             root = Written(value=value)
             given = replace(input_of(document, root), mapped=fields_of(document.files, root))
             engines = engines_in(given)
+            engines = (*engines, *other_servers(given, engines))
             if engines:
                 found.engines += (each for each in engines if not any(touches(path, each.path) for path in twice))
             elif document.group_kind in NOT_READ:

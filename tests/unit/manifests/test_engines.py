@@ -208,3 +208,64 @@ def test_many_parts_beside_many_others_take_no_longer_than_each(tmp_path: Path, 
     started = time.process_time()
     find_engines(read_manifests([str(tmp_path)]))
     assert time.process_time() - started < 10
+
+
+GPU = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+
+
+def workload(*containers: Any, kind: str = "Deployment") -> dict[str, Any]:
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [*containers]}}
+    spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+
+
+def container(image: str, *command: str, **fields: Any) -> dict[str, Any]:
+    return {"name": "c", "image": image, **({"command": [*command]} if command else {}), **GPU, **fields}
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        container("lmsysorg/sglang:v0.5.3", "python3", "-m", "sglang.launch_server", "--model-path", "x"),
+        container("lmsysorg/sglang:v0.5.3", "sh", "-c", "pip install x && exec python3 -m sglang.launch_server --tp 2"),
+        container("ghcr.io/huggingface/text-generation-inference:3.3", args=["--model-id", "x"]),
+        container("docker.io/ollama/ollama:0.9"),
+        container("corp/inference:7", "trtllm-serve", "/models/x"),
+        container("corp/inference:7", "mpirun", "tritonserver", "--model-repository=/models"),
+    ],
+)
+def test_a_container_with_gpus_and_another_server_is_an_engine_that_is_not_vllm(tmp_path: Path, server: Any) -> None:
+    (found,) = engines(tmp_path, workload(server))
+    assert found.stated.is_set
+    assert found.arguments == ()
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        container("docker.io/ollama/ollama:0.9", resources={}),
+        container("docker.io/ollama/ollama:0.9", resources={"limits": {"nvidia.com/gpu": 0}}),
+        container("lmsysorg/sglang:v0.5.3", "python3", "-m", "sglang.bench_serving"),
+        container("lmsysorg/sglang-router:v0.1"),
+        container("lmsysorg/sglang:v0.5.3", "sleep", "infinity"),
+        container("corp/training:1", "sh", "-c", "pip install sglang && python3 train.py --rollout sglang"),
+        container("corp/training:1", "torchrun", "train_sglang.py"),
+        container("nvcr.io/nvidia/pytorch:25.09-py3", "python3", "convert.py", "--backend", "tensorrt-llm"),
+    ],
+)
+def test_what_stands_beside_another_server_or_only_names_it_is_no_engine(tmp_path: Path, beside: Any) -> None:
+    assert engines(tmp_path, workload(beside)) == []
+
+
+def test_vllm_beside_another_server_is_an_engine_of_its_own(tmp_path: Path) -> None:
+    vllm = {"name": "v", "image": "vllm/vllm-openai:v0.32.0", "args": ["--model=Qwen/Qwen3-8B"], **GPU}
+    first, second = engines(tmp_path, workload(vllm, container("ollama/ollama:0.9")))
+    assert (first.arguments != (), first.stated.is_set) == (True, False)
+    assert second.stated.text == "ollama/ollama:0.9"
+
+
+def test_the_first_pod_of_a_group_is_looked_at(tmp_path: Path) -> None:
+    pods = {"leaderTemplate": {"spec": {"containers": [container("docker.io/ollama/ollama:0.9")]}}}
+    group = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "x"}}
+    (found,) = engines(tmp_path, {**group, "spec": {"leaderWorkerTemplate": {"size": 2, **pods}}})
+    assert found.path == "spec.leaderWorkerTemplate.leaderTemplate.spec.containers[0]"

@@ -44,7 +44,8 @@ def explain_engines(
         answer = inert_json(answers, indent=2) if output == "json" else "\n".join(map(inert_json, answers))
     if any(item.is_refused for item in meant):
         return answer, Exit.FINDINGS
-    return answer, Exit.FITS if any(item.is_decided for item in meant) else Exit.UNDECIDED
+    is_open = not any(item.is_decided for item in meant) and any(item.is_judged for item in meant)
+    return answer, Exit.UNDECIDED if is_open else Exit.FITS
 
 
 def _nothing(path: str, name: str, engines: Sequence[Item]) -> str:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.documents.written import Written
+from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import options_in
 from kvgate.manifests.pods.other_engines import NAMED_AFTER_VLLM, STAND_IN, is_simulator, server_in
 from kvgate.manifests.pods.volumes import FileText, no_files
@@ -62,6 +62,14 @@ MAX_SCRIPT_CHARACTERS = MAX_WORD_CHARACTERS
 """Length of all scripts of a container together, however often one of them is run; a longer one stays as it is written."""
 _MAX_PREFIX = 5
 """Words before a shell's name: `exec`, `tini --`, `/usr/bin/env` …"""
+
+
+_NO_SERVERS = frozenset({
+    "apt", "apt-get", "conda", "cp", "curl", "echo", "export", "git", "hf", "huggingface-cli", "mkdir", "pip", "pip3", "uv", "wget",
+})  # fmt: skip
+"""Programs that load or name another one, and do not start it."""
+_BESIDE_SERVERS = pattern(r"bench|router|client|eval|proxy|gateway|\.(?:py|sh)$")
+"""Programs of a model server that are not the server, and files that may be anything."""
 
 
 class Start(Struct, frozen=True, kw_only=True):
@@ -156,6 +164,33 @@ def starts_of(
     # With --help vLLM prints its options and ends.
     serving = (start for start in starts if not any(map(_HELP.fullmatch, (word.text for word in start.arguments))))
     return tuple(replace(start, arguments=with_config_file(start.arguments, file_text, place_of)) for start in serving)
+
+
+def other_server(
+    container: Written,
+    variables: Mapping[str, Written],
+    file_text: FileText = no_files,
+    shared: SharedRoom | None = None,
+) -> Written:
+    """Return the word, or the image with its own program, by which a container starts another model server; NOTHING where none does."""
+    command, image = container.get("command"), container.get("image")
+    if not command.is_set:
+        last = image.text.rpartition("/")[2]
+        is_server = server_in(image.text) and not is_vllm_image(image.text) and not _OTHER_IMAGES.search(last)
+        return image if is_server else NOTHING
+    words = [*_words(command, variables, split), *_words(container.get("args"), variables, split)]
+    lines = unwrapped(words, variables, file_text, shared=shared)
+    programs = (word for line in lines for word in _programs(line))
+    found = (each for each in programs if server_in(each.text) and not _BESIDE_SERVERS.search(each.text.lower()))
+    return next((Written(value=each.text, path=each.path) for each in found), NOTHING)
+
+
+def _programs(line: Sequence[Argument]) -> Iterator[Argument]:
+    """Yield the words before the first option of a command, one of which is its program: `python3 -m sglang.launch_server`."""
+    for word in line:
+        if word.text.rpartition("/")[2] in _NO_SERVERS or (word.text.startswith("-") and word.text != "-m"):
+            return
+        yield word
 
 
 def _is_vllm_image_with(

@@ -32,6 +32,12 @@ _SERVERS: Mapping[str, str] = {
     _NAMED_AFTER: NAMED_AFTER_VLLM,
 }
 """Name for people → expression for the name anywhere, in small letters."""
+WORDS = (
+    "sglang", "trtllm", "trt-llm", "trt_llm", "tensorrt", "text-generation-", "text_generation_", "llama.cpp", "llama-cpp", "llama_cpp",
+    "llamacpp", "llama-server", "llamafile", "lmdeploy", "ollama", "tritonserver", "triton-inference-server", "mlc-llm", "mlc_llm",
+    "text-embeddings-inference", "fastdeploy", "aphrodite-", "aphrodite_", "mistral.rs", "mistralrs",
+)  # fmt: skip
+"""Words in small letters, of which every such name has one."""
 _IN_FIELDS: Mapping[str, str] = {
     "TensorRT-LLM": r"trt|tensorrt",
     "Text Generation Inference": r"tgi",

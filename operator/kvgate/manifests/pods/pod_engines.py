@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import node_hints
-from kvgate.manifests.pods.containers import Start, starts_of
+from kvgate.manifests.pods.containers import Start, other_server, starts_of
 from kvgate.manifests.pods.downloads import downloaded
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput, SeenGpus, mounted_texts, place_of_text
 from kvgate.manifests.pods.gpu_requests import (
@@ -98,6 +98,31 @@ def engines_of_pod(
     sidecars = (each for each in pod.get("initContainers").items() if each.get("restartPolicy").text == "Always")
     for container in (*pod.get("containers").items(), *sidecars):
         yield from engines_of_container(given, container, pod=pod, platform=platform, templates=templates, added=added)
+
+
+def other_servers(given: ReaderInput, engines: Sequence[FoundEngine]) -> Iterator[FoundEngine]:
+    """Yield the containers with GPUs, beside the engines of a workload, that start a model server which is not vLLM."""
+    if given.document.group_kind not in WORKLOADS:
+        return
+    for field in _pods_in(given.root):
+        group = field.get(_GROUP)
+        sides = [group.get(side, "spec") for side in ("leaderTemplate", "workerTemplate")]
+        pod = next((each for each in sides if each.is_set), NOTHING) if group.is_set else field
+        for container in pod.get("containers").items():
+            if any(each.path.startswith(container.path) for each in engines):
+                continue
+            gpus, claimed = gpus_of(container.get("resources"))[0], claimed_gpus(pod, container, given.find_claim)[0]
+            sources = file_sources(pod, container)
+            sign = other_server(
+                container,
+                variables_of(container, given.config_data, None, given.shared),
+                files_of(sources, given.config_data),
+                given.shared,
+            )
+            if sign.is_set and (gpus.count != 0 if gpus.is_set else claimed.is_set):
+                start = Start(arguments=())
+                found = engine_of_start(given, container, start, pod=pod, platform=given.document.kind.lower())
+                yield replace(found, stated=sign)
 
 
 def is_patch(given: ReaderInput) -> bool:

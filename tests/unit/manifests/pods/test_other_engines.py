@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from kvgate.documents.written import Written
-from kvgate.manifests.pods.other_engines import VLLM, engine_in, engine_stated, is_of_another, is_simulator, server_in
+from kvgate.manifests.pods.other_engines import (
+    VLLM,
+    WORDS,
+    engine_in,
+    engine_stated,
+    is_of_another,
+    is_simulator,
+    server_in,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +56,9 @@ from kvgate.manifests.pods.other_engines import VLLM, engine_in, engine_stated, 
 )
 def test_a_server_is_known_by_its_name(words: str, server: str) -> None:
     assert server_in(words) == server
+    assert not server or "vllm" in words or any(word in words.lower() for word in WORDS), (
+        "else nobody reads the document"
+    )
 
 
 @pytest.mark.parametrize(
