@@ -56,11 +56,12 @@ class Workload(Struct, frozen=True, kw_only=True):
         return self.prompt_tokens + self.output_tokens
 
     def shared_among(self, engines: int) -> "Workload":
-        """Return the share of one of several equal engines, rounded up; a number below 1 counts as 1."""
+        """Return the share of one of several equal engines, rounded up; a number below 1 counts as 1. A share can be shared again."""
         if engines <= 1:
             return self
+        whole = self.peak_concurrency if self.whole_concurrency is None else self.whole_concurrency
         share = -(-self.peak_concurrency // engines)
-        return replace(self, peak_concurrency=share, engines=engines, whole_concurrency=self.peak_concurrency)
+        return replace(self, peak_concurrency=share, engines=self.engines * engines, whole_concurrency=whole)
 
     def __str__(self) -> str:
         """`8 requests of 2500 tokens`, or `32 of 64 requests of 6500 tokens on each of 2 engines`."""

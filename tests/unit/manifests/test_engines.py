@@ -269,3 +269,32 @@ def test_the_first_pod_of_a_group_is_looked_at(tmp_path: Path) -> None:
     group = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "x"}}
     (found,) = engines(tmp_path, {**group, "spec": {"leaderWorkerTemplate": {"size": 2, **pods}}})
     assert found.path == "spec.leaderWorkerTemplate.leaderTemplate.spec.containers[0]"
+
+
+VLLM = {"name": "v", "image": "vllm/vllm-openai:v0.32.0", "args": ["--model=Qwen/Qwen3-8B"], **GPU}
+
+
+def with_spec(document: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {**document, "spec": {**document["spec"], **fields}}
+
+
+@pytest.mark.parametrize(
+    ("document", "replicas"),
+    [
+        (workload(VLLM), 1),
+        (with_spec(workload(VLLM), replicas=3), 3),
+        (with_spec(workload(VLLM), replicas=0), 1),
+        (with_spec(workload(VLLM), replicas="${REPLICAS}"), 1),
+        (with_spec(workload(VLLM, kind="StatefulSet"), replicas=2), 2),
+        ({"spec": {"predictor": {"minReplicas": 2, "maxReplicas": 9, **service("vllm")["spec"]["predictor"]}}}, 2),
+        ({"servingEngineSpec": {"modelSpec": [{"replicaCount": 1}, {"name": "a", "repository": "vllm/vllm-openai",
+         "modelURL": "Qwen/Qwen3-8B", "replicaCount": 4}]}}, 4),
+    ],
+)  # fmt: skip
+def test_the_nearest_number_around_an_engine_says_how_many_there_are(
+    tmp_path: Path, document: dict[str, Any], replicas: int
+) -> None:
+    if "predictor" in document.get("spec", {}):
+        document = {**service("vllm"), **document}
+    found = engines(tmp_path, runtime("x"), document)
+    assert found[-1].replicas == replicas

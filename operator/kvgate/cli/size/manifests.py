@@ -133,7 +133,7 @@ def _inference_deployment(row: Row) -> str:
         "accelerator": {"type": row.candidate.accelerator.name},
         "vllm": {"version": request.vllm_version, **fields, **({"extraArgs": extra} if extra else {})},
     }
-    if workload := _workload(row, engines=row.candidate.replicas):
+    if workload := _workload(row):
         spec["workload"] = workload
     spec["admission"] = {"guarantee": request.guarantee.value, **({"capacity": "Pinned"} if is_pinned else {})}
     spec["replicas"] = row.candidate.replicas
@@ -214,14 +214,14 @@ def _remarks(row: Row, *, is_line: bool = False) -> Iterator[str]:
         yield f"no node label means {accelerator.name} alone: select such nodes yourself, and check with --accelerator {accelerator.name}"
 
 
-def _workload(row: Row, *, engines: int) -> Document:
-    """Return the load of so many engines, each with the share of one replica; empty for another guarantee."""
+def _workload(row: Row) -> Document:
+    """Return the load of all replicas together; empty for another guarantee."""
     request = row.candidate.budget.request
     workload = request.workload
     if request.guarantee is not Guarantee.WORKLOAD or workload is None:
         return {}
     found = {
-        "peakConcurrency": workload.peak_concurrency * engines,
+        "peakConcurrency": workload.peak_concurrency * row.candidate.replicas,
         "promptTokens": workload.prompt_tokens,
         "outputTokens": workload.output_tokens,
         "sharedPrefixTokens": workload.shared_prefix_tokens,
@@ -231,7 +231,7 @@ def _workload(row: Row, *, engines: int) -> Document:
 
 def _workload_comment(row: Row) -> Iterator[str]:
     """Yield the comment by which `kvgate check` judges the workload too."""
-    if workload := _workload(row, engines=1):  # the readers of other platforms' manifests judge one engine
+    if workload := _workload(row):
         yield f"kvgate:workload {' '.join(f'{name}={number}' for name, number in workload.items())}"
 
 

@@ -111,7 +111,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         releases=releases,
         model_config=defaults.model_config,
         guarantee=defaults.guarantee,
-        workload=defaults.workload,
+        workload=defaults.workload.shared_among(engine.replicas) if defaults.workload else None,
         calibration=defaults.calibration,
         models=defaults.models.without_fetched(model.name) if model and model.is_place else defaults.models,
     )

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate.budget.units import MIB
-from kvgate.documents.positions import Broken, with_texts_read
+from kvgate.documents.positions import Broken, steps_of, with_texts_read
 from kvgate.documents.reading import Document
 from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.located import Located
@@ -22,6 +22,8 @@ COMPOSE = "docker-compose"
 """The platform without a cluster."""
 
 
+_REPLICAS = ("minReplicas", "min_replicas", "replicas", "replicaCount", "replica_count")
+"""Fields of Kubernetes and of platforms that say how many there are; the least, where a range is written."""
 FindObject = Callable[[str, str], Written | None]
 """(kind, name) → another object of the same input."""
 
@@ -238,6 +240,16 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
         """Return the engine with the words of one place under the path at which the platform has them, for messages."""
         words = (replace(word, path=written) if word.path == place else word for word in self.arguments)
         return replace(self, arguments=tuple(words))
+
+    @property
+    def replicas(self) -> int:
+        """Number of equal engines, by the nearest field around the engine that says it, at its least; 1 where nothing does, or 0 stands."""
+        around = [self.root]
+        for step in steps_of(self.path):
+            inner = around[-1].items() if isinstance(step, int) else [around[-1].get(step)]
+            around += inner[step : step + 1] if isinstance(step, int) else inner
+        counts = (each.get(name).count for each in reversed(around) for name in _REPLICAS if each.get(name).is_set)
+        return max(1, next(counts, None) or 1)
 
     @property
     def is_in_a_pod(self) -> bool:

@@ -166,6 +166,33 @@ def test_a_declared_workload_is_asked_instead_of_max_num_seqs() -> None:
     assert document["findings"] == []
 
 
+def test_replicas_of_another_platform_share_a_declared_workload() -> None:
+    several = """\
+# kvgate:workload peakConcurrency=65 promptTokens=6000 outputTokens=500
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: x}
+spec:
+  replicas: %s
+  selector: {matchLabels: {app: x}}
+  template:
+    metadata: {labels: {app: x}}
+    spec:
+      nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}
+      containers:
+      - name: vllm
+        image: vllm/vllm-openai:v0.33.0
+        args: [--model=Qwen/Qwen3-8B, --max-model-len=8192, --data-parallel-size=2]
+        resources: {limits: {nvidia.com/gpu: 2}}
+"""
+    for replicas, share in (
+        ("1", "33 of 65 requests of 6500 tokens on each of 2"),
+        ("3", "11 of 65 requests of 6500 tokens on each of 6"),
+    ):
+        (document,) = checked(several % replicas, 0)["documents"]
+        assert f"the workload ({share} engines)" in document["findings"][0]["message"]
+
+
 def test_a_request_of_the_workload_that_is_too_long_is_a_warning_after_the_start() -> None:
     (document,) = checked(f"# {WORKLOAD.replace('6000', '9000')}\n{FITS}", 0)["documents"]
     assert ("RequestAboveMaxModelLen", "warning") in [(f["rule"], f["severity"]) for f in document["findings"]]
