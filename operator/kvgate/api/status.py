@@ -3,11 +3,17 @@
 The text below a field is its description in the CRD, which `kubectl explain` prints.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
 from kvgate.api.base import ApiModel, Document, GpuShare
+from kvgate.budget.figures import FIGURES
+
+
+def figure(name: str, remark: str = "") -> Any:
+    """Return the description of a field that shows a figure: the table has its meaning."""
+    return Field(description=f"{FIGURES[name].help} {remark}".rstrip())
 
 
 class Condition(ApiModel):
@@ -83,46 +89,31 @@ class Bytes(Recorded):
 class LedgerStatus(Recorded):
     """Memory of the tightest GPU in bytes, expected values."""
 
-    total_bytes: int
-    """Memory of the GPU in bytes."""
-    requested_bytes: int
-    """Bytes that vLLM may use: the share gpuMemoryUtilization of the memory."""
-    weights_bytes: int
-    """Bytes of the weights as loaded."""
-    peak_activation_bytes: int
-    """Bytes of the activations at the peak of the profile run."""
-    non_torch_bytes: int
-    """Bytes that the driver and NCCL take."""
-    cuda_graph_bytes: int
-    """Bytes that are reserved for CUDA graphs."""
-    lora_bytes: int | None = None
-    """Bytes of the slots for LoRA adapters; absent where none are served."""
+    total_bytes: Annotated[int, figure("total_bytes")]
+    requested_bytes: Annotated[int, figure("requested_bytes")]
+    weights_bytes: Annotated[int, figure("weights_bytes")]
+    peak_activation_bytes: Annotated[int, figure("peak_activation_bytes")]
+    non_torch_bytes: Annotated[int, figure("non_torch_bytes")]
+    cuda_graph_bytes: Annotated[int, figure("cuda_graph_bytes")]
+    lora_bytes: Annotated[int | None, figure("lora_bytes")] = None
 
 
 class PinnedStatus(Recorded):
     """Size of the KV cache that admission.capacity Pinned gives to every start of every replica."""
 
-    num_blocks: int
-    """Number of KV cache blocks of one engine."""
-    kv_cache_bytes: int
-    """Bytes of these blocks on the GPU that has the least room."""
-    capacity_tokens: int
-    """Size in tokens, as vLLM prints it."""
-    profiled_kv_cache_bytes: Bytes
-    """Bytes that vLLM would find itself with capacity Profiled, on the same GPU."""
-    forgone_bytes: int
-    """Bytes that are given away: what vLLM is expected to find itself, less what is pinned."""
-    forgone_tokens: int
-    """The same in tokens."""
+    num_blocks: Annotated[int, figure("pinned_blocks")]
+    kv_cache_bytes: Annotated[int, figure("pinned_bytes")]
+    capacity_tokens: Annotated[int, figure("pinned_tokens")]
+    profiled_kv_cache_bytes: Annotated[Bytes, figure("profiled_kv_cache_bytes")]
+    forgone_bytes: Annotated[int, figure("forgone_bytes")]
+    forgone_tokens: Annotated[int, figure("forgone_tokens")]
 
 
 class HostMemoryStatus(Recorded):
     """Memory of the host that one pod takes."""
 
-    needs_bytes: Bytes
-    """Bytes of the container, with those in /dev/shm. The low end is what certainly counts against its limit."""
-    shared_memory_bytes: int
-    """Bytes that are expected in /dev/shm."""
+    needs_bytes: Annotated[Bytes, figure("host_memory_bytes")]
+    shared_memory_bytes: Annotated[int, figure("shared_memory_bytes")]
 
 
 class BudgetStatus(Recorded):
@@ -132,20 +123,13 @@ class BudgetStatus(Recorded):
     """Verdict on the effective values, or on the spec as it is written where that is refused."""
     guarantee: str
     """Guarantee that must fit."""
-    demand_bytes: int
-    """Bytes of KV cache that the guarantee needs."""
-    available_kv_cache_bytes: Bytes
-    """Bytes that are left for the KV cache."""
-    headroom_bytes: Bytes
-    """Bytes of KV cache beyond the demand; negative where the demand does not fit."""
-    headroom_percent: int | None = None
-    """Expected headroom in percent of the expected KV cache; absent where no KV cache is expected."""
-    capacity_tokens: int
-    """Expected size of the KV cache in tokens, as vLLM prints it."""
-    max_concurrency: str
-    """Requests of maxModelLen tokens that the expected KV cache holds at once, a decimal string."""
-    observed_starts: int | None = None
-    """Number of earlier starts with the same settings that availableKvCacheBytes follows; absent where there were none."""
+    demand_bytes: Annotated[int, figure("demand_bytes")]
+    available_kv_cache_bytes: Annotated[Bytes, figure("available_kv_cache_bytes")]
+    headroom_bytes: Annotated[Bytes, figure("headroom_bytes")]
+    headroom_percent: Annotated[int | None, figure("headroom_percent")] = None
+    capacity_tokens: Annotated[int, figure("capacity_tokens")]
+    max_concurrency: Annotated[str, figure("full_length_requests", "The expected number, as a decimal string.")]
+    observed_starts: Annotated[int | None, figure("observed_starts")] = None
     pinned: PinnedStatus | None = None
     """The pinned size and its cost; absent where vLLM measures the size itself. With it the intervals above have no width."""
     ledger: LedgerStatus | None = None
@@ -204,10 +188,8 @@ class RecalibratedStatus(ApiModel):
     """Expected size of the KV cache in tokens, as it would be predicted today."""
     difference_percent: str | None = None
     """Size of today / admitted size - 1 in percent, a decimal string; absent where none was admitted."""
-    available_kv_cache_bytes: Bytes
-    """Bytes that would be left for the KV cache."""
-    headroom_percent: int | None = None
-    """Expected headroom in percent of the expected KV cache; absent where no KV cache is expected."""
+    available_kv_cache_bytes: Annotated[Bytes, figure("available_kv_cache_bytes")]
+    headroom_percent: Annotated[int | None, figure("headroom_percent")] = None
     effective: Effective | None = None
     """The values that would be rendered today; absent where they are those of status.effective, or where nothing would be rendered."""
     message: Annotated[str, Field(max_length=2048)]

@@ -53,6 +53,8 @@ class CacheFigures(Struct, frozen=True, kw_only=True):
     """Bytes of that GPU beyond the demand of the guarantee; negative where it does not fit."""
     headroom_ratio: float | None = None
     """(capacity − demand of the guarantee) / capacity, both as expected; None where no capacity is expected."""
+    headroom_percent: int | None = None
+    """The same in percent, rounded down."""
 
 
 class Budget(Struct, frozen=True, kw_only=True, dict=True):
@@ -98,7 +100,7 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         kv_cache, pool, stage, tokens = self.kv_cache, self.num_blocks, self.tightest, self.num_tokens
         if kv_cache is None or pool is None or stage is None or tokens is None:
             return CacheFigures()
-        headroom, demand = self.headroom, self.demand
+        headroom, demand, percent = self.headroom, self.demand, self.headroom_percent
         return CacheFigures(
             num_tokens=tokens.expected,
             num_blocks=pool.expected,
@@ -106,6 +108,7 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
             max_concurrency=float(kv_cache.max_concurrency(pool.expected)) if kv_cache.groups else None,
             headroom_bytes=headroom.expected if headroom else None,
             headroom_ratio=self.headroom_ratio_beside(demand.blocks) if demand else None,
+            headroom_percent=percent.expected if percent else None,
         )
 
     @cached_property
@@ -132,6 +135,15 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
             return None
         low, expected, high = (Fraction(end, whole_bytes) for end in (headroom.low, headroom.expected, headroom.high))
         return low, expected, high
+
+    @property
+    def headroom_percent(self) -> Interval | None:
+        """The same in whole percent, rounded down."""
+        headroom, whole_bytes = self.headroom, self.tightest.available.expected if self.tightest else 0
+        if headroom is None or whole_bytes <= 0:
+            return None
+        low, expected, high = (end * 100 // whole_bytes for end in (headroom.low, headroom.expected, headroom.high))
+        return Interval(low=low, expected=expected, high=high)
 
     @cached_property
     def verdict(self) -> Verdict:

@@ -109,11 +109,11 @@ def _headroom_text(budget: Budget) -> str:
     if budget.verdict is Verdict.DOES_NOT_FIT:
         is_exact = budget.usable_blocks is not None and budget.usable_blocks.low == budget.usable_blocks.high
         return f" ({'lacks' if is_exact else 'expected to lack'} {format_gib(budget.lacking_bytes or 0)})"
-    shares = budget.headroom_shares
-    if shares is None:
+    percent = budget.headroom_percent
+    if percent is None:
         return ""
-    shown = (shares[0], shares[2]) if budget.verdict is Verdict.MAY_NOT_FIT else (shares[1],)
-    return f" (headroom {_range(f'{floor(share * 100)} %' for share in shown)})"
+    shown = (percent.low, percent.high) if budget.verdict is Verdict.MAY_NOT_FIT else (percent.expected,)
+    return f" (headroom {_range(f'{each} %' for each in shown)})"
 
 
 def _range(ends: Iterable[str]) -> str:

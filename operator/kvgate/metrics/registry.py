@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from kvgate.budget.figures import FIGURES
+
 
 class MetricType(StrEnum):
     """Prometheus' name of the type."""
@@ -36,11 +38,16 @@ MAX_PODS = 256
 MAX_SERIES, MAX_SERIES_OF_A_POD = 61, 6
 """Budget of series of one InferenceDeployment, and of each pod. A figure on which an alert or a panel rests is worth one; what changes
 with every spec or every request (a message, a uid, an image) never is a label."""
-_PER_GPU = "per GPU of the tightest rank, as rendered, or as written where nothing is rendered"
 
 
 def _owned(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
     return Metric(name=name, kind=MetricType.GAUGE, help=help_, labels=(*OWNER_LABELS, *labels), unit=unit)
+
+
+def _shown(figure: str, *labels: str) -> Metric:
+    """Return the metric of a figure: the table has its name, meaning and unit."""
+    row = FIGURES[figure]
+    return _owned(row.metric, row.help, *labels, unit="" if row.unit == "requests" else row.unit)
 
 
 DEPLOYMENT_INFO = _owned(
@@ -51,30 +58,18 @@ DEPLOYMENT_INFO = _owned(
     "kv_cache_dtype",
     "policy",
 )
-KV_CACHE_CAPACITY_TOKENS = _owned(
-    "kvgate_kv_cache_capacity_tokens",
-    "Predicted size of one engine's KV cache in tokens, counted as vLLM's start-up log does.",
-    "bound",
-    unit="tokens",
-)
-KV_CACHE_CAPACITY_BYTES = _owned(
-    "kvgate_kv_cache_capacity_bytes", f"Predicted memory for the KV cache, {_PER_GPU}.", "bound", unit="bytes"
-)
-PINNED_KV_CACHE_TOKENS = _owned(
-    "kvgate_pinned_kv_cache_tokens",
-    "KV cache that admission.capacity Pinned gives to one engine, in tokens; absent where vLLM measures.",
-    unit="tokens",
-)
-FORGONE_KV_CACHE_BYTES = _owned(
-    "kvgate_forgone_kv_cache_bytes",
-    f"KV cache that vLLM is expected to find itself, less what is pinned, {_PER_GPU}.",
-    unit="bytes",
-)
-HOST_MEMORY_BYTES = _owned(
-    "kvgate_host_memory_bytes",
-    "Memory of the host that one pod is expected to take, with what lies in /dev/shm.",
-    unit="bytes",
-)
+KV_CACHE_CAPACITY_TOKENS = _shown("capacity_tokens", "bound")
+KV_CACHE_CAPACITY_BYTES = _shown("capacity_bytes", "bound")
+PINNED_KV_CACHE_TOKENS = _shown("pinned_tokens")
+FORGONE_KV_CACHE_BYTES = _shown("forgone_bytes")
+HOST_MEMORY_BYTES = _shown("host_memory_bytes")
+KV_CACHE_DEMAND_BYTES = _shown("demand_bytes")
+KV_CACHE_DEMAND_TOKENS = _shown("demand_tokens")
+KV_CACHE_HEADROOM_BYTES = _shown("headroom_bytes", "bound")
+KV_CACHE_HEADROOM_RATIO = _shown("headroom_ratio", "bound")
+GPU_MEMORY_TOTAL_BYTES = _shown("total_bytes")
+GPU_MEMORY_REQUESTED_BYTES = _shown("requested_bytes")
+FULL_LENGTH_REQUESTS = _shown("full_length_requests", "bound")
 BUDGET_SKIPPED = _owned(
     "kvgate_budget_skipped",
     "1 where the annotation kvgate.io/skip-budget admitted what runs although it does not fit; absent elsewhere.",
@@ -84,56 +79,20 @@ BUDGET_SKIP_EXPIRY = _owned(
     "End of that annotation in seconds since 1970, by kvgate.io/skip-budget-until; absent where it has none.",
     unit="seconds",
 )
-KV_CACHE_DEMAND_BYTES = _owned(
-    "kvgate_kv_cache_demand_bytes", f"KV cache that the guarantee needs, {_PER_GPU}.", unit="bytes"
-)
-KV_CACHE_DEMAND_TOKENS = _owned(
-    "kvgate_kv_cache_demand_tokens",
-    "KV cache that the guarantee needs, in tokens of one engine, counted as the capacity is.",
-    unit="tokens",
-)
-KV_CACHE_HEADROOM_BYTES = _owned(
-    "kvgate_kv_cache_headroom_bytes",
-    f"Predicted headroom: KV cache beyond the demand, {_PER_GPU}; negative where it does not fit. No request that runs counts here.",
-    "bound",
-    unit="bytes",
-)
-KV_CACHE_HEADROOM_RATIO = _owned(
-    "kvgate_kv_cache_headroom_ratio",
-    f"Predicted headroom as a share of the expected KV cache, {_PER_GPU}; absent where no KV cache is expected.",
-    "bound",
-    unit="ratio",
-)
 GPU_MEMORY_BYTES = _owned(
     "kvgate_gpu_memory_bytes",
-    f"Expected memory by term, {_PER_GPU}. The terms sum to the memory of the GPU; one is negative where vLLM would ask for too much.",
+    "Expected memory by term, on the GPU with the least room. The terms sum to the memory of the GPU; "
+    "one is negative where vLLM would ask for too much.",
     "term",
     unit="bytes",
 )
 GPU_MEMORY_TERMS = {
-    "weights": "the model, as vLLM loads it",
-    "peak_activation": "the peak of the profile run above the weights",
-    "non_torch": "what the driver and NCCL take outside of torch",
-    "cuda_graph": "the reserve for CUDA graphs",
-    "lora": "the slots of LoRA adapters; absent where none are served",
-    "correction": "what starts that were observed before took more or less than the terms above; absent where there were none",
-    "kv_cache": "the KV cache, or what is pinned of it; negative where the terms above take more than is requested",
-    "not_requested": "the rest of the GPU, which vLLM leaves to others",
+    **{name.removesuffix("_bytes"): row.help for name, row in FIGURES.items() if row.metric == GPU_MEMORY_BYTES.name},
+    "correction": "Bytes that starts observed before took more or less than the terms above; absent where there were none.",
+    "kv_cache": "Bytes of the KV cache, or what is pinned of it; negative where the terms above take more than is requested.",
+    "not_requested": "The rest of the GPU, which vLLM leaves to others.",
 }
 """Values of the label `term`, in their order from the bottom of a GPU to its top."""
-GPU_MEMORY_TOTAL_BYTES = _owned(
-    "kvgate_gpu_memory_total_bytes", "Memory of the GPU, as the catalogue has it.", unit="bytes"
-)
-GPU_MEMORY_REQUESTED_BYTES = _owned(
-    "kvgate_gpu_memory_requested_bytes",
-    "Memory that vLLM may use of one GPU: gpu_memory_utilization of the whole.",
-    unit="bytes",
-)
-FULL_LENGTH_REQUESTS = _owned(
-    "kvgate_full_length_requests",
-    "Predicted number of requests of max_model_len tokens that one engine's KV cache holds at once.",
-    "bound",
-)
 MAX_MODEL_LEN_TOKENS = _owned("kvgate_max_model_len_tokens", "Longest request, as rendered.", unit="tokens")
 MAX_NUM_SEQS = _owned("kvgate_max_num_seqs", "Requests that one engine runs at the same time, as rendered.")
 GPUS = _owned(

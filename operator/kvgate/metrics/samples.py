@@ -1,7 +1,8 @@
 """The figures of one InferenceDeployment that a scrape sees: those of the verdict, and those of its pods."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -9,8 +10,8 @@ from msgspec.structs import replace
 from kvgate.api.base import Document
 from kvgate.api.status import Condition, Effective
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget import Budget, Interval
-from kvgate.budget.pod_ledger import pod_ledger
+from kvgate.budget import Budget
+from kvgate.budget.figures import figures_of
 from kvgate.judge.assess import Assessment, effective_values
 
 Bounds = tuple[float, float, float]
@@ -231,28 +232,16 @@ def _memory_in_status(budget: Document) -> MemorySample | None:
     return MemorySample.of(total_bytes, requested_bytes, terms, kv_cache_bytes=kv_cache_bytes, found_bytes=found_bytes)
 
 
-def _figures(budget: Budget) -> dict[str, Bounds | int | None]:
-    """Return the figures that need the whole budget; none where it has a part without a formula.
+_PREDICTED = ("capacity_tokens", "capacity_bytes", "headroom_bytes", "headroom_ratio", "full_length_requests")
 
-    The demand in tokens is the size that vLLM would print for a KV cache of just the demand: with the null block, as it counts.
-    """
-    stage, tokens, headroom = budget.tightest, budget.num_tokens, budget.headroom
-    cache, pool, demand = budget.kv_cache, budget.num_blocks, budget.demand
-    if stage is None or tokens is None or headroom is None or cache is None or pool is None:
+
+def _figures(budget: Budget) -> dict[str, Any]:
+    """Return the figures that need the whole budget, by their names in the table; none where it has a part without a formula."""
+    figures = figures_of(budget)
+    if figures["capacity_tokens"] is None or figures["headroom_bytes"] is None:
         return {}
-    return {
-        "demand_tokens": cache.num_tokens(demand.blocks + cache.null_blocks) if demand else None,
-        "host_memory_bytes": pod_ledger(budget).needs.expected,
-        "capacity_tokens": _bounds(tokens),
-        "capacity_bytes": _not_negative(_bounds(stage.available)),
-        "headroom_bytes": _bounds(headroom),
-        "headroom_ratio": _shares(_bounds(headroom), stage.available.expected),
-        "full_length_requests": _bounds(pool, lambda blocks: float(cache.max_concurrency(blocks))),
-    }
-
-
-def _bounds(interval: Interval, of: Callable[[int], float] = lambda value: value) -> Bounds:
-    return of(interval.low), of(interval.expected), of(interval.high)
+    predicted = {name: figures.ends(name) for name in _PREDICTED}
+    return {**predicted, **{name: figures.expected(name) for name in ("demand_tokens", "host_memory_bytes")}}
 
 
 def _not_negative(bounds: Bounds) -> Bounds:

@@ -8,7 +8,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from math import floor
 from typing import Any
 
 from msgspec import Struct
@@ -29,8 +28,8 @@ from kvgate.api.status import (
 )
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.budget import Capacity, Interval, Knob, PinnedCapacity
-from kvgate.budget.pod_ledger import pod_ledger
+from kvgate.budget import Capacity, Interval, Knob
+from kvgate.budget.figures import FigureValues, figures_of
 from kvgate.judge.assess import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text
 from kvgate.judge.worlds import Confidence
@@ -43,44 +42,39 @@ def budget_status(assessment: Assessment) -> Document | None:
     budget = assessment.effective
     if budget is None or budget.kv_cache is None or budget.tightest is None:
         return None
-    blocks, demand, headroom, shares = budget.num_blocks, budget.demand, budget.headroom, budget.headroom_shares
-    if blocks is None or demand is None or headroom is None:
+    if budget.num_blocks is None or budget.demand is None or budget.headroom is None:
         return None
     adjusted = assessment.decision is Decision.ADMIT_ADJUSTED
-    available, ledger = budget.tightest.available, budget.tightest.ledger
-    correction, host = ledger.correction if ledger else None, pod_ledger(budget)
+    ledger, of = budget.tightest.ledger, figures_of(budget)
+    correction = ledger.correction if ledger else None
     status = BudgetStatus(
         verdict=(budget.verdict if adjusted else assessment.verdict).value,
-        guarantee=demand.guarantee.value,
-        demand_bytes=budget.demand_bytes or 0,
-        available_kv_cache_bytes=_bytes(available),
-        headroom_bytes=_bytes(headroom),
-        headroom_percent=floor(shares[1] * 100) if shares else None,
-        capacity_tokens=budget.kv_cache.num_tokens(blocks.expected),
-        max_concurrency=f"{float(budget.kv_cache.max_concurrency(blocks.expected)):.2f}",
-        observed_starts=correction.starts if correction and correction.is_same_setting else None,
-        pinned=_pinned_status(budget.pinned) if budget.pinned else None,
-        ledger=None
-        if ledger is None
-        else LedgerStatus(
-            total_bytes=ledger.total_bytes,
-            requested_bytes=ledger.requested_bytes,
-            **{f"{name}_bytes": term.expected for name, term in ledger.terms},
+        guarantee=budget.demand.guarantee.value,
+        demand_bytes=of["demand_bytes"],
+        available_kv_cache_bytes=_bytes(of["available_kv_cache_bytes"]),
+        headroom_bytes=_bytes(of["headroom_bytes"]),
+        headroom_percent=of.expected("headroom_percent"),
+        capacity_tokens=of.expected("capacity_tokens"),
+        max_concurrency=f"{of.expected('full_length_requests') or 0:.2f}",
+        observed_starts=of["observed_starts"] if correction and correction.is_same_setting else None,
+        pinned=_pinned_status(of) if budget.pinned else None,
+        ledger=LedgerStatus(**{name: of.expected(name) for name in LedgerStatus.model_fields}) if ledger else None,
+        host_memory=HostMemoryStatus(
+            needs_bytes=_bytes(of["host_memory_bytes"]), shared_memory_bytes=of.expected("shared_memory_bytes")
         ),
-        host_memory=HostMemoryStatus(needs_bytes=_bytes(host.needs), shared_memory_bytes=host.shared_needs.expected),
     )
     dumped: Document = status.model_dump(by_alias=True, exclude_none=True)
     return dumped
 
 
-def _pinned_status(pinned: PinnedCapacity) -> PinnedStatus:
+def _pinned_status(of: FigureValues) -> PinnedStatus:
     return PinnedStatus(
-        num_blocks=pinned.num_blocks,
-        kv_cache_bytes=pinned.kv_cache_bytes,
-        capacity_tokens=pinned.num_tokens,
-        profiled_kv_cache_bytes=_bytes(pinned.profiled_bytes),
-        forgone_bytes=pinned.forgone_bytes,
-        forgone_tokens=pinned.forgone_tokens,
+        num_blocks=of["pinned_blocks"],
+        kv_cache_bytes=of["pinned_bytes"],
+        capacity_tokens=of["pinned_tokens"],
+        profiled_kv_cache_bytes=_bytes(of["profiled_kv_cache_bytes"]),
+        forgone_bytes=of["forgone_bytes"],
+        forgone_tokens=of["forgone_tokens"],
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import floor
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -241,8 +240,8 @@ def _figures(figures: CacheFigures | None) -> tuple[str | None, ...]:
     tokens, blocks = (f"{value:,}" if value is not None else "?" for value in (figures.num_tokens, figures.num_blocks))
     times = f"{figures.max_concurrency:.2f}" if figures.max_concurrency is not None else "?"
     headroom = "?"
-    if figures.headroom_bytes is not None and figures.headroom_ratio is not None:
-        headroom = f"{format_gib(figures.headroom_bytes)} ({floor(figures.headroom_ratio * 100)} %)"
+    if figures.headroom_bytes is not None and figures.headroom_percent is not None:
+        headroom = f"{format_gib(figures.headroom_bytes)} ({figures.headroom_percent} %)"
     return tokens, blocks, times, headroom
 
 

@@ -4,7 +4,6 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from math import floor
 
 from msgspec import Struct, structs
 
@@ -238,9 +237,8 @@ def _table(candidates: Sequence[Candidate]) -> Iterator[Line]:
         times = f"{candidate.replicas} × " if candidate.replicas > 1 else ""
         stages = f" pp{parallelism.pipeline}" if parallelism.pipeline > 1 else ""
         headroom = "-"
-        if budget.headroom is not None and budget.headroom_shares is not None:
-            share = floor(budget.headroom_shares[1] * 100)
-            headroom = f"{budget.headroom.expected / GIB:.2f} GiB {share:>4} %"
+        if budget.headroom is not None and budget.headroom_percent is not None:
+            headroom = f"{budget.headroom.expected / GIB:.2f} GiB {budget.headroom_percent.expected:>4} %"
         rows.append((
             str(number),
             "-" if cost is None else f"{float(cost):.2f}",
