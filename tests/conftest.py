@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from controlplane.prometheus import LINES
+from kvgate.cli.explain import report as explain_report
 from kvgate.cli.reports import json_report
+from kvgate.cli.size import report as size_report
+from kvgate.cli.sweep import report as sweep_report
 from support.json_schemas import checked_report
 from support.prometheus import require_prometheus
 from support.waiting import Clock
@@ -28,15 +31,23 @@ def clock() -> Clock:
 def _every_json_report_follows_its_schema() -> Iterator[None]:
     """Check each report that any test writes as JSON; what other processes write, their tests give to `checked_report`."""
 
-    def checked(render: Callable[[Any], str]) -> Callable[[Any], str]:
-        def rendered(report: Any) -> str:
-            text = render(report)
-            checked_report(text)
+    def checked(render: Callable[..., str]) -> Callable[..., str]:
+        def rendered(*report: Any, **more: Any) -> str:
+            text = render(*report, **more)
+            if report[1:2] != ("text",):  # `explain` writes both
+                checked_report(text)
             return text
 
         return rendered
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("render", "render_difference"):
-            patch.setattr(json_report, name, checked(getattr(json_report, name)))
+        writers = (
+            (json_report, "render"),
+            (json_report, "render_difference"),
+            (explain_report, "answer"),
+            (size_report, "json_report"),
+            (sweep_report, "json_report"),
+        )
+        for module, name in writers:
+            patch.setattr(module, name, checked(getattr(module, name)))
         yield

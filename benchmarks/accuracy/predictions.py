@@ -79,7 +79,7 @@ def predict(
 ) -> Prediction:
     """Ask kvgate about a start; `told` are further settings."""
     values = start.request(weights_given=weights_given, circumstances=circumstances) | dict(told or {})
-    answer = to_json(start.id, assess_request(values, calibration=calibration))
+    answer = to_json(assess_request(values, calibration=calibration))
     pool = (answer["ledger"] or {}).get("available_kv_cache_bytes") or {}
     low, expected, high = (pool[key] / GIB if key in pool else None for key in ("low", "expected", "high"))
     problems = [finding["message"] for finding in answer["findings"] if finding["severity"] != "info"]

@@ -66,9 +66,9 @@ def _what_if(question: Question) -> Iterator[Row]:
     figures, findings, outcome = NO_FIGURES, tuple[Finding, ...](), ""
     try:
         assessment = assess_request(values, guarantee=guarantee, workload=workload, naming=vllm_name)
-        answer, figures, findings = to_json(None, assessment), assessment.figures, assessment.findings
+        answer, figures, findings = to_json(assessment), assessment.figures, assessment.findings
     except BadRequest as error:
-        answer, outcome = failed(None, str(error)), "BadRequest"
+        answer, outcome = to_builtins(failed(str(error))), "BadRequest"
     yield Row(
         key=question.key,
         verdict=answer["verdict"],

@@ -22,7 +22,7 @@ _FIGURES = {
 
 
 def answer_to(row: Row, **more: Any) -> dict[str, Any]:
-    return to_json(None, assess_request({**request_of(row), **more}))
+    return to_json(assess_request({**request_of(row), **more}))
 
 
 def stage_bytes(row: Row) -> list[int | None]:

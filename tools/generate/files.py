@@ -66,6 +66,8 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/alerts.md", reference.alerts_reference),
     ("docs/reference/api.md", reference.api_reference),
     ("docs/reference/check.schema.json", schemas.check_schema),
+    ("docs/reference/reports.schema.json", schemas.reports_schema),
+    ("docs/reference/figures.md", reference.figures_reference),
     ("docs/reference/cli.md", reference.cli_reference),
     ("docs/reference/diff.schema.json", schemas.diff_schema),
     ("docs/reference/manifests.md", pages.manifests_reference),

@@ -8,6 +8,7 @@ import click
 
 from kvgate.api import API_VERSION, KIND
 from kvgate.api.crd import custom_resource_definition
+from kvgate.budget.figures import FIGURES
 from kvgate.cli.exits import Exit
 from kvgate.cli.help import Command, examples_of, grouped
 from kvgate.cli.main import main
@@ -159,6 +160,32 @@ def metrics_reference() -> str:
         "\n## How many series\n",
         _SERIES, "",
     ])  # fmt: skip
+
+
+_FIGURES = """\
+# Figures
+
+Each figure of a judgement has one name, one meaning and one value at every door. `low`, `expected` and `high` are the ends of a prediction
+and its expected value; an object with the three stands where a JSON key or a field of the status has an interval.
+The paths of JSON are those of an engine in `kvgate check`, `explain` and `diff`, of a candidate in `kvgate size`, and of a cell in
+`kvgate sweep`; [the schema](reports.schema.json) has all keys. The status is that of an InferenceDeployment, and the metrics are
+[the controller's](metrics.md).
+"""
+
+
+def figures_reference() -> str:
+    """Write every figure with its unit, its meaning, and the places where it is shown."""
+    rows = []
+    for name, row in FIGURES.items():
+        paths = [
+            *row.json,
+            *(f"size: {key}" for key in (row.size,) if key),
+            *(f"sweep: {key}" for key in (row.sweep,) if key),
+        ]
+        shown = (*(f"JSON `{path}`" for path in paths), *([f"status `{row.status}`"] if row.status else []),
+                 *([f"metric `{row.metric}`"] if row.metric else []), *([f"text “{row.label}”"] if row.label else []))  # fmt: skip
+        rows.append(f"| `{name}` | {row.unit} | {_cell(row.help)} | {', '.join(shown)} |")
+    return "\n".join([HEAD, _FIGURES, "| figure | unit | meaning | shown as |", "|---|---|---|---|", *rows, ""])
 
 
 def rules_reference() -> str:

@@ -2,33 +2,62 @@
 
 import ast
 import inspect
+from typing import Any
 
 import msgspec
 
 from kvgate.cli.check.repository_config import Config
-from kvgate.cli.reports import records
+from kvgate.cli.reports import answer_records, engine_records, records
 from kvgate.text.inert import json_text
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def schema_of(record: type[msgspec.Struct], version: str, title: str) -> str:
+REPORTS: tuple[tuple[str, type[msgspec.Struct]], ...] = (
+    ("check", records.CheckRecord),
+    ("diff", records.DifferenceRecord),
+    ("explain", records.ExplainRecord),
+    ("explain --requests", engine_records.RequestAnswer),
+    ("explain --requests, a line that is no request", engine_records.FailedAnswer),
+    ("size", answer_records.SizeRecord),
+    ("sweep", answer_records.SweepRecord),
+)
+"""(command, the record that it writes with -o json); `explain` writes a list of them for several engines."""
+
+
+def schema_of(record: type[msgspec.Struct], title: str) -> str:
     """Return the schema of a report as the text of a file."""
-    schema = msgspec.json.schema(record)
+    return _text(title, _described(msgspec.json.schema(record)))
+
+
+def reports_schema() -> str:
+    """Return the one schema of every report: `$defs` has each record, and a report is any of those of the commands."""
+    found, defs = msgspec.json.schema_components([record for _, record in REPORTS], ref_template="#/$defs/{name}")
+    each = [{"title": f"kvgate {name}", **schema} for (name, _), schema in zip(REPORTS, found, strict=True)]
+    several = {"title": "kvgate explain, several engines", "type": "array", "items": found[2]}
+    return _text("The reports of kvgate as JSON", _described({"anyOf": [*each, several], "$defs": defs}))
+
+
+def _text(title: str, schema: dict[str, Any]) -> str:
+    head = {"$schema": DIALECT, "title": title, "description": f"Version {engine_records.SCHEMA_VERSION}."}
+    return json_text({**head, **schema}, indent=2) + "\n"
+
+
+def _described(schema: dict[str, Any]) -> dict[str, Any]:
+    """Add the docstrings below the fields of the records."""
     for name, text in _field_descriptions().items():
         struct, _, field = name.partition(".")
         properties = schema["$defs"].get(struct, {}).get("properties", {})
         if field in properties:
             properties[field] = {"description": text, **properties[field]}
-    return (
-        json_text({"$schema": DIALECT, "title": title, "description": f"Version {version}.", **schema}, indent=2) + "\n"
-    )
+    return schema
 
 
 def _field_descriptions() -> dict[str, str]:
-    """Return the docstring below each field of records.py, by `Record.field`; a record has those of its base too."""
+    """Return the docstring below each field of the records, by `Record.field`; a record has those of its base too."""
     found: dict[str, str] = {}
-    for node in ast.parse(inspect.getsource(records)).body:
+    modules = (engine_records, records, answer_records)
+    for node in [each for module in modules for each in ast.parse(inspect.getsource(module)).body]:
         if not isinstance(node, ast.ClassDef):
             continue
         for base in node.bases:
@@ -53,8 +82,8 @@ def config_schema() -> str:
 
 
 def check_schema() -> str:
-    return schema_of(records.CheckRecord, records.CHECK_SCHEMA_VERSION, "The report of kvgate check -o json")
+    return schema_of(records.CheckRecord, "The report of kvgate check -o json")
 
 
 def diff_schema() -> str:
-    return schema_of(records.DifferenceRecord, records.DIFF_SCHEMA_VERSION, "The report of kvgate diff -o json")
+    return schema_of(records.DifferenceRecord, "The report of kvgate diff -o json")

@@ -121,7 +121,8 @@ def _full_length_requests(figures: FigureValues) -> Bounds | None:
     cache, pool = figures.budget.kv_cache, figures.budget.num_blocks
     if cache is None or pool is None or not cache.groups:
         return None
-    return Bounds(*(float(cache.max_concurrency(blocks)) for blocks in (pool.low, pool.expected, pool.high)))
+    needed = cache.request_blocks
+    return Bounds(*(blocks / needed for blocks in (pool.low, pool.expected, pool.high))) if needed else None
 
 
 def _demand_tokens(figures: FigureValues) -> int | None:
@@ -131,8 +132,10 @@ def _demand_tokens(figures: FigureValues) -> int | None:
 
 
 def _headroom_ratio(figures: FigureValues) -> Bounds | None:
-    shares = figures.budget.headroom_shares
-    return Bounds(*map(float, shares)) if shares else None
+    headroom, available = figures.budget.headroom, _available(figures)
+    if headroom is None or available is None or available.expected <= 0:
+        return None
+    return Bounds(*(end / available.expected for end in (headroom.low, headroom.expected, headroom.high)))
 
 
 def _max_model_len_that_fits(figures: FigureValues) -> int | None:

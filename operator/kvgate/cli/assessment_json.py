@@ -1,259 +1,257 @@
-"""An Assessment as JSON: the response object of the machine contract. What is not known is null."""
+"""An Assessment as the records of JSON: the same parts behind every door. What is not known is null."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeVar
 
-from msgspec.structs import asdict
+from msgspec import UNSET, to_builtins
 
-from kvgate.budget import PINNED_SAFETY_BYTES, Budget, CacheFigures, Interval, Verdict
-from kvgate.budget.host_memory import HostLedger
+from kvgate.api import field_path
+from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, BudgetRequest, Guarantee
+from kvgate.budget.figures import FigureValues, figures_of
 from kvgate.budget.host_settings import NO_HOST_SETTINGS, UNKNOWN_POD
-from kvgate.budget.pod_ledger import pod_ledger
+from kvgate.cli.provenance import Provenance, sources_of_facts
+from kvgate.cli.reports import engine_records as records
 from kvgate.findings.finding import Finding
-from kvgate.judge.assess import Answer, Assessment
+from kvgate.judge.assess import Answer, Assessment, Decision
 from kvgate.judge.pinning import pinned_option
 from kvgate.judge.worlds import Confidence
 from kvgate.rules.facts import VERSION_ASSUMED
 
-Json = dict[str, Any]
-
-
 _REQUEST_KEYS = {"accelerator": "gpu", "config": "model_config"}
 """Name of a field in the engine → its key in a request, where they differ."""
+_Finding = TypeVar("_Finding", bound=records.PlainFinding)
+_Ledger = TypeVar("_Ledger", bound=records.RequestLedger)
 
 
-def to_json(identifier: object, assessment: Assessment, *, with_host: bool = False) -> Json:
-    """Return the response with all of its keys, whatever is known.
+def request_answer(assessment: Assessment) -> records.RequestAnswer:
+    """Return the answer to a line of --requests, without its id.
 
-    `host_memory` is there where the request is about it, or `with_host`: most of a million what-ifs are not.
+    `host_memory` is there where the request is about it: most of a million what-ifs are not.
     """
     budget = assessment.budget
-    if budget is not None:
-        with_host |= budget.request.pod != UNKNOWN_POD or budget.request.settings.host != NO_HOST_SETTINGS
-    return {
-        "id": identifier,
-        **answers_json(assessment),
-        "findings": [finding_json(finding) for finding in assessment.findings],
-        "ledger": ledger_json(budget) if budget else None,
-        "kv_cache": _kv_cache(budget) if budget else None,
-        **({"host_memory": host_memory_json(pod_ledger(budget))} if budget and with_host else {}),
-        "error": None,
-    }
+    of = figures_of(budget) if budget else None
+    return records.RequestAnswer(
+        **answers_of(assessment),
+        findings=tuple(map(finding_record, assessment.findings)),
+        ledger=ledger_record(of, records.RequestLedger) if of else None,
+        kv_cache=_request_cache(of) if of else None,
+        host_memory=host_record(of) if of and is_about_host(of.budget) else UNSET,
+    )
+
+
+def to_json(assessment: Assessment) -> dict[str, Any]:
+    """Return the same as plain values."""
+    answer: dict[str, Any] = to_builtins(request_answer(assessment))
+    return answer
+
+
+def failed(error: str) -> records.FailedAnswer:
+    """Return the answer to a line that could not be read as a request."""
+    return records.FailedAnswer(error=error)
 
 
 class Judged(Protocol):
     """The two answers to a question, as an assessment and a point of a sweep have them."""
 
     @property
-    def verdict(self) -> Verdict: ...
+    def verdict(self) -> Any: ...
     @property
-    def decides(self) -> str: ...
+    def decides(self) -> Any: ...
     @property
     def starts(self) -> Answer: ...
     @property
     def holds(self) -> Answer: ...
     @property
     def confidence(self) -> Confidence: ...
+    @property
+    def is_refusal(self) -> bool: ...
 
 
-def answers_json(judged: Judged) -> Json:
-    """Return both answers, which of them decides, and its verdict, under the same names at every door."""
+def answers_of(judged: Judged) -> dict[str, Any]:
+    """Return both answers, which of them decides, its verdict, and what follows from it: the fields of AnswersRecord."""
+    fits = Decision.ADMIT if judged.verdict == "Fits" else Decision.ADMIT_WITH_WARNING
     return {
-        "verdict": judged.verdict.value,
+        "verdict": judged.verdict,
         "decides": judged.decides,
-        "starts": asdict(judged.starts),
-        "holds": asdict(judged.holds),
-        "confidence": judged.confidence.value,
+        "starts": judged.starts,
+        "holds": judged.holds,
+        "confidence": judged.confidence,
+        "decision": Decision.REFUSE if judged.is_refusal else fits,
     }
 
 
-def failed(identifier: object, error: str) -> Json:
-    """Return the response to a line that could not be read as a request."""
-    return {"id": identifier, "verdict": "Unknown", "findings": [], "ledger": None, "kv_cache": None, "error": error}
+def finding_record(finding: Finding, kind: type[_Finding] = records.PlainFinding, **place: Any) -> _Finding:  # type: ignore[assignment]
+    """Return the five parts of a finding, and its place where it has one."""
+    return kind(
+        rule=finding.rule.id,
+        severity=finding.severity.value,
+        field=finding.field if place else _REQUEST_KEYS.get(finding.field, finding.field),
+        message=finding.message,
+        remediation=finding.remediation,
+        **place,
+    )
 
 
-def finding_json(finding: Finding) -> Json:
-    """Return the five parts of a finding."""
-    return {
-        "rule": finding.rule.id,
-        "severity": finding.severity.value,
-        "field": _REQUEST_KEYS.get(finding.field, finding.field),
-        "message": finding.message,
-        "remediation": finding.remediation,
-    }
-
-
-def ledger_json(budget: Budget) -> Json | None:
-    """Return the ledger of the tightest stage."""
-    stage = budget.tightest
-    ledger = stage.ledger if stage else None
+def ledger_record(of: FigureValues, kind: type[_Ledger]) -> _Ledger | None:
+    """Return the ledger of the tightest stage, with every key and every interval where `kind` is LedgerRecord."""
+    stage, ledger = of.budget.tightest, of.ledger
     if stage is None or ledger is None:
         return None
-    observed = ledger.correction  # None where no observed start corrects the prediction
-    return {
-        "total_bytes": ledger.total_bytes,
-        "requested_bytes": ledger.requested_bytes,
-        "parameter_bytes": ledger.parameter_bytes,
-        **{f"{name}_bytes": term.expected for name, term in ledger.terms},
-        **({"host_bytes": ledger.host_bytes.expected} if ledger.host_bytes.high else {}),
-        "available_kv_cache_bytes": _ends(stage.available),
-        "circumstances": {
+    found, terms = ledger.correction, dict(ledger.terms)
+    values: dict[str, Any] = {f"{name}_bytes": term.expected for name, term in terms.items()}
+    if ledger.host_bytes.high:
+        values["host_bytes"], terms["host"] = ledger.host_bytes.expected, ledger.host_bytes
+    if found is not None:
+        values["calibration"] = records.CalibrationRecord(starts=found.starts, same_setting=found.is_same_setting)
+    if issubclass(kind, records.LedgerRecord):
+        values = {"lora_bytes": 0, "host_bytes": 0, "calibration": None, "terms": terms, **values}
+    return kind(
+        total_bytes=ledger.total_bytes,
+        requested_bytes=ledger.requested_bytes,
+        parameter_bytes=ledger.parameter_bytes,
+        available_kv_cache_bytes=stage.available,
+        circumstances={
             fact.name: (fact.value,) if fact.is_known else (fact.value, fact.other)
             for line in ledger.lines
             for fact in line.facts
         },
-        **({"calibration": {"starts": observed.starts, "same_setting": observed.is_same_setting}} if observed else {}),
+        **values,
+    )
+
+
+def cache_values(of: FigureValues | None) -> dict[str, Any]:
+    """Return the fields of CacheRecord."""
+    if of is None or of["capacity_tokens"] is None:
+        return dict.fromkeys(records.CacheRecord.__struct_fields__)
+    return {
+        "tokens": of.expected("capacity_tokens"),
+        "bytes": of.expected("capacity_bytes"),
+        "requests": of.expected("full_length_requests"),
+        "headroom_ratio": of.expected("headroom_ratio"),
+        "headroom_bytes": of.expected("headroom_bytes"),
+        "blocks": of.expected("num_blocks"),
+        "demand_bytes": of["demand_bytes"],
+        "demand_tokens": of["demand_tokens"],
     }
 
 
-def terms_json(budget: Budget) -> Json:
-    """Return low, expected and high of every term of the ledger of the tightest stage, by its name without `_bytes`."""
-    ledger = budget.tightest.ledger if budget.tightest else None
-    if ledger is None:
-        return {}
-    host = {"host": _ends(ledger.host_bytes)} if ledger.host_bytes.high else {}
-    return {**{name: _ends(term) for name, term in ledger.terms}, **host}
+def explained_cache(of: FigureValues | None) -> records.ExplainedCache:
+    """Return the KV cache under the keys of `kvgate check` and under those of a line of --requests."""
+    cache = _request_cache(of) if of else None
+    more = {name: getattr(cache, name) for name in cache.__struct_fields__} if cache else {}
+    return records.ExplainedCache(**{**cache_values(of), **more})
 
 
-def engine_json(budget: Budget) -> Json:
-    """Return the settings as they are judged, under the keys of an engine in `kvgate check -o json`."""
-    request, parallel = budget.request, budget.request.settings.parallelism
+def _request_cache(of: FigureValues) -> records.RequestCache | None:
+    budget, kv_cache = of.budget, of.budget.kv_cache
+    if kv_cache is None:
+        return None
+    # A state that is kept once has a block as long as the whole request, unless the user set mamba_block_size.
+    whole = budget.request.settings.mamba_block_size or budget.resolved.max_model_len
+    return records.RequestCache(
+        groups=tuple(
+            records.GroupRecord(
+                kind=group.spec.kind,
+                num_layers=group.num_layers,
+                block_size=group.spec.block_size or whole,
+                page_size_bytes=group.page_size_bytes,
+            )
+            for group in kv_cache.groups
+        ),
+        bytes_per_block=kv_cache.bytes_per_block,
+        num_blocks=of.expected("num_blocks"),
+        num_tokens=of.expected("capacity_tokens"),
+        max_concurrency=of.expected("full_length_requests"),
+        headroom_ratio=of.expected("headroom_ratio"),
+        request_blocks=kv_cache.request_blocks,
+        request_bytes=kv_cache.request_bytes,
+        max_model_len_that_fits=of["max_model_len_that_fits"],
+        pinned=_pinned(of) if budget.pin else UNSET,
+    )
+
+
+def _pinned(of: FigureValues) -> records.PinnedRecord:
+    return records.PinnedRecord(
+        option=next(iter(pinned_option(of.budget).items()), None),
+        num_blocks=of["pinned_blocks"],
+        num_tokens=of["pinned_tokens"],
+        kv_cache_bytes=of["pinned_bytes"],
+        safety_bytes=PINNED_SAFETY_BYTES,
+        profiled_kv_cache_bytes=of["profiled_kv_cache_bytes"],
+        forgone_bytes=of["forgone_bytes"],
+        forgone_tokens=of["forgone_tokens"],
+    )
+
+
+def is_about_host(budget: Budget) -> bool:
+    """Return True where the question is about the memory of the host."""
+    return budget.request.pod != UNKNOWN_POD or budget.request.settings.host != NO_HOST_SETTINGS
+
+
+def host_record(of: FigureValues) -> records.HostRecord:
+    """Return the ledger of one pod. The page cache is wanted and no need."""
+    return records.HostRecord(
+        needs_bytes=of["host_memory_bytes"],
+        shared_memory_bytes=of["shared_memory_bytes"],
+        terms={line.name: line.amount for line in of.host.lines},
+        page_cache_bytes=of["page_cache_bytes"],
+    )
+
+
+def judged_settings(budget: Budget) -> dict[str, Any]:
+    """Return the settings as they are judged: the fields of EngineRecord that a budget decides."""
+    parallel = budget.request.settings.parallelism
     return {
-        "model": request.shape.name,
-        "accelerator": request.accelerator.name,
-        "accelerators": [],
-        "judged_on": request.accelerator.name,
-        "needed": None,
-        "vllm_version": request.vllm_version,
         "tensor_parallel_size": parallel.tensor,
         "pipeline_parallel_size": parallel.pipeline,
         "data_parallel_size": parallel.data,
         "max_model_len": budget.resolved.max_model_len,
         "max_num_seqs": budget.resolved.max_num_seqs,
-        "kv_cache_dtype": request.settings.kv_cache_dtype,
+        "kv_cache_dtype": budget.request.settings.kv_cache_dtype,
     }
 
 
-def figures_json(figures: CacheFigures) -> Json:
-    """Return the figures of the KV cache under the keys of `kv_cache` in `kvgate check -o json`."""
-    return {
-        "tokens": figures.num_tokens,
-        "bytes": figures.kv_cache_bytes,
-        "requests": figures.max_concurrency,
-        "headroom_ratio": figures.headroom_ratio,
-        "headroom_bytes": figures.headroom_bytes,
-        "blocks": figures.num_blocks,
-    }
-
-
-def sources_json(budget: Budget) -> list[Json]:
-    """Return the sources of the facts about the model and its draft, as `provenance` in `kvgate check -o json` lists them."""
-    draft = budget.request.draft
-    shapes = {"model": budget.request.shape, **({"draft": draft.shape} if draft else {})}
-    return [
-        {
-            "fact": fact,
-            "source": origin.kind,
-            "place": origin.place,
-            "is_file": origin.kind in ("lock file", "given"),
-            "detail": ", ".join(each.difference for each in origin.differences),
-        }
-        for fact, shape in shapes.items()
-        if (origin := shape.origin) is not None
-    ]
-
-
-def assumed_json(budget: Budget, findings: Sequence[Finding]) -> list[Json]:
-    """Return the facts that nobody stated, as `assumed` in `kvgate check -o json` lists them."""
-    shape, request = budget.request.shape, budget.request
-    released = [each.message for each in findings if each.rule == VERSION_ASSUMED]
-    of_model = [f"assumed from {shape.assumed.words}"] if shape.assumed else []
-    return [
-        *({"fact": "model", "value": shape.name, "why": why} for why in of_model),
-        *({"fact": "vllm_version", "value": request.vllm_version, "why": why} for why in released),
-    ]
-
-
-def document_json(assessment: Assessment) -> Json:
-    """Return the response with the keys of a document in `kvgate check -o json`, and every term of the ledger as an interval.
-
-    The answer to a line of --requests leaves them out, because a million of them would be large and slow.
-    """
-    answered, budget = to_json(None, assessment), assessment.budget
-    ledger, kv_cache = answered["ledger"], answered["kv_cache"]
-    if budget is not None and ledger is not None:
-        ledger = {**ledger, "terms": terms_json(budget)}
-    return {
-        **answered,
-        "engine": engine_json(budget) if budget else None,
-        "guarantee": assessment.guarantee.value,
-        "ledger": ledger,
-        "kv_cache": {**(kv_cache or {}), **figures_json(assessment.figures)},
-        "host": host_memory_json(pod_ledger(budget)) if budget and budget.stages else None,
-        "assumed": assumed_json(budget, assessment.findings) if budget else [],
-        "provenance": sources_json(budget) if budget else [],
-    }
-
-
-def host_memory_json(ledger: HostLedger) -> Json:
-    """Return the ledger of one pod. The page cache is wanted and no need."""
-    return {
-        "needs_bytes": _ends(ledger.needs),
-        "shared_memory_bytes": _ends(ledger.shared_needs),
-        "terms": {line.name: _ends(line.amount) for line in ledger.lines},
-        "page_cache_bytes": sum(line.amount.expected for line in ledger.wanted),
-    }
-
-
-def _ends(interval: Interval) -> Json:
-    return {"low": interval.low, "expected": interval.expected, "high": interval.high}
-
-
-def _kv_cache(budget: Budget) -> Json | None:
-    kv_cache, pool = budget.kv_cache, budget.num_blocks
-    if kv_cache is None:
+def workload_record(request: BudgetRequest | None) -> records.WorkloadRecord | None:
+    """Return the load of one engine; None where another guarantee is judged."""
+    workload = request.workload if request and request.guarantee is Guarantee.WORKLOAD else None
+    if workload is None:
         return None
-    blocks = pool.expected if pool else None
-    longest = budget.resolved.max_model_len
-    # A state that is kept once has a block as long as the whole request, unless the user set mamba_block_size.
-    whole = budget.request.settings.mamba_block_size or longest
-    groups = [
-        {
-            "kind": group.spec.kind,
-            "num_layers": group.num_layers,
-            "block_size": group.spec.block_size or whole,
-            "page_size_bytes": group.page_size_bytes,
-        }
-        for group in kv_cache.groups
+    names = records.WorkloadRecord.__struct_fields__
+    return records.WorkloadRecord(**{name: getattr(workload, name) for name in names})
+
+
+def provenance_record(source: Provenance) -> records.ProvenanceRecord:
+    """Return the source of one fact."""
+    return records.ProvenanceRecord(
+        fact=source.fact, source=source.source, place=source.place, is_file=bool(source.file), detail=source.detail
+    )
+
+
+def provenance_records(budget: Budget, findings: Iterable[Finding]) -> list[records.ProvenanceRecord]:
+    """Return the sources of the facts that a command line does not state, where nothing was observed."""
+    sources = sources_of_facts(budget, released="; ".join(released(findings)))
+    return list(map(provenance_record, sources))
+
+
+def alternative_record(each: Alternative) -> records.AlternativeRecord:
+    """Return one change that would fit."""
+    return records.AlternativeRecord(field=each.field, path=field_path(each.field), value=each.value)
+
+
+def assumed_records(request: BudgetRequest | None, findings: Iterable[Finding]) -> list[records.AssumedRecord]:
+    """Return the facts that a command line does not state."""
+    if request is None:
+        return []
+    of_model = [f"assumed from {request.shape.assumed.words}"] if request.shape.assumed else []
+    return [
+        *(records.AssumedRecord(fact="model", value=request.shape.name, why=why) for why in of_model),
+        *(
+            records.AssumedRecord(fact="vllm_version", value=request.vllm_version, why=why)
+            for why in released(findings)
+        ),
     ]
-    return {
-        "groups": groups,
-        "bytes_per_block": kv_cache.bytes_per_block,
-        "num_blocks": blocks,
-        "num_tokens": budget.num_tokens.expected if budget.num_tokens else None,
-        "max_concurrency": float(kv_cache.max_concurrency(blocks)) if blocks is not None and kv_cache.groups else None,
-        "headroom_ratio": budget.figures.headroom_ratio,
-        "request_blocks": kv_cache.request_blocks,
-        "request_bytes": kv_cache.request_bytes,
-        "max_model_len_that_fits": kv_cache.max_model_len_that_fits(blocks, at_most=longest)
-        if blocks is not None
-        else None,
-        **({"pinned": pinned} if (pinned := pinned_json(budget)) else {}),
-    }
 
 
-def pinned_json(budget: Budget) -> Json | None:
-    """Return the size that is pinned and what it costs; None where vLLM measures."""
-    pinned = budget.pinned
-    if pinned is None:
-        return None
-    return {
-        "option": next(iter(pinned_option(budget).items()), None),
-        "num_blocks": pinned.num_blocks,
-        "num_tokens": pinned.num_tokens,
-        "kv_cache_bytes": pinned.kv_cache_bytes,
-        "safety_bytes": PINNED_SAFETY_BYTES,
-        "profiled_kv_cache_bytes": _ends(pinned.profiled_bytes),
-        "forgone_bytes": pinned.forgone_bytes,
-        "forgone_tokens": pinned.forgone_tokens,
-    }
+def released(findings: Iterable[Finding]) -> list[str]:
+    """Return the reason why the release is assumed; empty where it is stated."""
+    return [each.message for each in findings if each.rule == VERSION_ASSUMED]

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from msgspec import Struct, to_builtins
+from msgspec.json import encode as json_encode
+
 from kvgate.text.patterns import pattern
 
 _UNSEEN = pattern(
@@ -58,6 +61,16 @@ def inert_json(value: Any, *, indent: int | None = None, is_compact: bool = Fals
     text = json_text(value, indent=indent, is_compact=is_compact)
     is_plain = "\\" not in text and '"::' not in text and '" ' not in text  # most are: nothing had to be escaped
     return text if is_plain else json_text(inert_values(value), indent=indent, is_compact=is_compact)
+
+
+def inert_record(record: Struct) -> str:
+    """Return a record as compact JSON in one line, every text in it inert."""
+    try:
+        text = json_encode(record).decode()
+    except OverflowError:  # a number of more than 64 bits
+        text = "\\"
+    is_plain = text.isascii() and text.isprintable() and not any(part in text for part in ("\\", '"::', '" ', "##"))
+    return text if is_plain else inert_json(to_builtins(record), is_compact=True)
 
 
 def json_text(value: Any, *, indent: int | None = None, is_compact: bool = False) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kvgate.budget import ModelShape
-from kvgate.checkpoint.published import content_of, name_key
+from kvgate.budget import Budget, ModelShape
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts
-from kvgate.cli.reports.report import Item, Provenance
+from kvgate.cli.provenance import Provenance, sources_of_facts
+from kvgate.cli.reports.report import Item
 from kvgate.documents.written import Written
 from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
 from kvgate.judge.facts import look_up_version
@@ -23,20 +23,17 @@ if TYPE_CHECKING:
 def sources_of(item: Item, given: GivenFacts, documents: InputDocuments) -> Iterator[Provenance]:
     """Yield the sources of one engine's facts: its model and draft, observed starts, and fields of the configuration."""
     budget = item.assessment.effective if item.assessment else None
-    if budget is not None:
-        request = budget.request
-        yield from _of_model("model", request.shape, item, given, documents)
-        if request.draft is not None:
-            yield from _of_model("draft", request.draft.shape, item, given, documents)
-        ledger = budget.tightest.ledger if budget.tightest else None
-        if ledger is not None and (correction := ledger.correction):
-            detail = f"{correction.starts} observed start{'s' * (correction.starts != 1)}"
-            place, digest = given.calibration_place, repr(correction)
-            yield Provenance(fact="calibration", source="observed starts", place=place, detail=detail, digest=digest)
-    for name, path in _adapters(item):
-        if entry_place := given.models.places.get(name_key(path)):
-            digest = content_of(given.models.locked[name_key(path)]).digest.hex()[:12]
-            yield Provenance(fact=f"adapter {name}", source="lock file", place=entry_place, digest=digest)
+    origins = {shape.origin.kind for shape in _shapes(budget) if shape.origin}
+    used = [] if given.vllm_version else [each for each in item.assumed if each.fact == "vllm_version"]
+    stated = {fact for fact, _, _ in given.stated(*_identity(item))} if used and given.file else set()
+    yield from sources_of_facts(
+        budget,
+        given=_given_config(item, given, documents) if "given" in origins else ("", ()),
+        starts=given.calibration_place,
+        adapters=_adapters(item),
+        models=given.models,
+        released="".join(f"{each.value}: {each.why}" for each in used if each.fact not in stated),
+    )
     if given.file is not None and not item.is_not_understood:
         yield from _of_configuration(item, given, given.file, documents)
 
@@ -93,29 +90,18 @@ def _identity(item: Item) -> tuple[tuple[str, ...], str, Written]:
     return tuple(item.document.files), item.name, root
 
 
-def _of_model(
-    fact: str, shape: ModelShape, item: Item, given: GivenFacts, documents: InputDocuments
-) -> Iterator[Provenance]:
-    """Yield the source of a model's facts, with its differences from the catalogue."""
-    origin = shape.origin
-    if origin is None or (origin.kind == "given" and origin.place == "hf_overrides"):
-        return
-    place, is_file = origin.place, origin.kind in ("lock file", "given")
-    told = ", ".join(each.difference for each in origin.differences)
-    details = [f"differs from the catalogue: {told}"] if told else []
-    if origin.kind == "given":
-        config = None if (place := _of_config_map(item, documents)) else given.model_config_of(*_identity(item))
-        if config:
-            place = given.model_config_place or (given.file.shown(config.path) if given.file else "")
-            details[:0] = [f"with {name}" for name in config.beside]
-    yield Provenance(
-        fact=fact,
-        source=origin.kind,
-        place=place,
-        is_file=is_file,
-        detail=", ".join(details),
-        digest=origin.digest,
-    )
+def _shapes(budget: Budget | None) -> list[ModelShape]:
+    draft = budget.request.draft if budget else None
+    return [*([budget.request.shape] if budget else []), *([draft.shape] if draft else [])]
+
+
+def _given_config(item: Item, given: GivenFacts, documents: InputDocuments) -> tuple[str, Sequence[str]]:
+    """Return the place of the config.json that is given for an engine, and the files beside it."""
+    place = _of_config_map(item, documents)
+    config = None if place else given.model_config_of(*_identity(item))
+    if config is None:
+        return place, ()
+    return given.model_config_place or (given.file.shown(config.path) if given.file else ""), config.beside
 
 
 def _of_config_map(item: Item, documents: InputDocuments) -> str:

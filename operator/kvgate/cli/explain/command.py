@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -129,6 +130,8 @@ def explain(
         return
 
     from kvgate.cli.explain.report import answer
+    from kvgate.cli.provenance import sources_of_facts
+    from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
     from kvgate.judge.assess import WORST_FIRST
     from kvgate.judge.what_if import assess_request
 
@@ -138,12 +141,17 @@ def explain(
         asked = promise_of(guarantee, workload, settings)
         models = models_of(settings, options)
         gpus = str(settings.get("gpu") or "").split(",")  # several names with commas between them: a ledger for each
-        each_gpu = [{"gpu": name.strip()} for name in gpus] if len(gpus) > 1 else [{}]
         assessments = [
             assess_request({**settings, **gpu}, guarantee=asked, workload=workload, calibration=starts, models=models)
-            for gpu in each_gpu
+            for gpu in ([{"gpu": name.strip()} for name in gpus] if len(gpus) > 1 else [{}])
         ]
-        texts = [answer(each, output or "text", why=why, lengths=lengths) for each in assessments]
+        sources = partial(
+            sources_of_facts,
+            starts=str(calibration or ""),
+            adapters=list(named_adapters(settings.get("lora_modules") or ()))[:MOST_ADAPTERS],
+            models=models,
+        )
+        texts = [answer(each, output or "text", why=why, lengths=lengths, sources=sources) for each in assessments]
     between = "\n" if output == "jsonl" else "\n\n"
     show(f"[{','.join(texts)}]" if output == "json" and len(texts) > 1 else between.join(texts))
     worst = min((each.verdict for each in assessments), key=WORST_FIRST.index)

@@ -4,14 +4,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import to_builtins
-from msgspec.structs import replace
 
-from kvgate.cli.assessment_json import document_json
 from kvgate.cli.check.command import report_or_exit
 from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.exits import Exit
 from kvgate.cli.explain.report import added_views, ledger_lines, view_lines
-from kvgate.cli.reports.json_report import document_record
+from kvgate.cli.reports.json_report import explain_record
 from kvgate.cli.reports.report import Item
 from kvgate.cli.reports.text import finding_lines
 from kvgate.cli.reports.wording import outcome, rests_on, verdict_line
@@ -77,15 +75,7 @@ def _lines(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> I
 
 
 def _json(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> dict[str, object]:
-    """Return the record of `kvgate check` for one engine, and the keys of a response beside it; findings are those of the manifest."""
-    budget, rendered = (item.assessment.budget, item.assessment.effective) if item.assessment else (None, None)
-    answered = document_json(replace(item.assessment, budget=rendered)) if item.assessment else {}
-    record = to_builtins(document_record(item))
-    both = {name: {**(record[name] or {}), **(answered.get(name) or {})} or None for name in ("ledger", "kv_cache")}
-    return {
-        **answered,
-        **record,
-        **both,
-        "id": item.name,
-        **added_views(budget, why=why, lengths=lengths),
-    }
+    """Return the record of `kvgate check` for one engine, and the keys of an answer beside it; findings are those of the manifest."""
+    budget = item.assessment.budget if item.assessment else None
+    record: dict[str, object] = to_builtins(explain_record(item, **added_views(budget, why=why, lengths=lengths)))
+    return record

@@ -1,15 +1,35 @@
 """The answer of `kvgate explain` about one request: the ledger of one GPU, or the views of it that are requested."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import UNSET, to_builtins
 
 from kvgate import catalogue
-from kvgate.budget import PINNED_SAFETY_BYTES, Budget, Interval, KVCache, Ledger, Verdict, alternatives
+from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Interval, KVCache, Ledger, Verdict, alternatives
+from kvgate.budget.figures import figures_of, label_of
 from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB, format_gib
-from kvgate.cli.assessment_json import document_json
+from kvgate.cli.assessment_json import (
+    alternative_record,
+    answers_of,
+    assumed_records,
+    explained_cache,
+    finding_record,
+    host_record,
+    is_about_host,
+    judged_settings,
+    ledger_record,
+    provenance_record,
+    released,
+    workload_record,
+)
+from kvgate.cli.provenance import Provenance, sources_of_facts
+from kvgate.cli.reports.engine_records import EngineRecord, FindingRecord, LedgerRecord, ProvenanceRecord
+from kvgate.cli.reports.records import ExplainRecord
 from kvgate.cli.terminal import Line, Styled, folded, text_of, width_of_terminal
 from kvgate.judge.assess import Assessment, is_about_bytes
 from kvgate.judge.summary import alternatives_text, correction_text, verdict_text
@@ -21,13 +41,6 @@ _COLOURS = {
     Verdict.MAY_NOT_FIT: "yellow",
     Verdict.DOES_NOT_FIT: "red",
     Verdict.UNKNOWN: "yellow",
-}
-_TERMS = {
-    "weights": "weights",
-    "peak_activation": "peak activation",
-    "non_torch": "non-torch",
-    "cuda_graph": "CUDA graphs",
-    "lora": "LoRA slots",
 }
 _FORMULAS = {
     "weights": (
@@ -48,11 +61,19 @@ _FORMULAS = {
 """Term of the ledger → a short name of its formula, and the inputs that people know; `--why` shows the formula itself."""
 
 
-def answer(assessment: Assessment, output: str, *, why: str | None, lengths: tuple[int, ...] | None) -> str:
+def answer(
+    assessment: Assessment,
+    output: str,
+    *,
+    why: str | None,
+    lengths: tuple[int, ...] | None,
+    sources: Callable[..., Iterable[Provenance]] = sources_of_facts,
+) -> str:
     """Write the answer as `text`, `json` or `jsonl`; in text, a requested view replaces the ledger.
 
-    `why` names one figure, `lengths` are the requests to compare allocations for; an empty tuple stands for lengths that kvgate
-    chooses. Raises Unusable where there is no such figure or a length is above max_model_len.
+    `sources` yields the sources of the facts behind a budget. `why` names one figure, `lengths` are the requests to compare
+    allocations for; an empty tuple stands for lengths that kvgate chooses. Raises UnusableValue where there is no such figure or a
+    length is above max_model_len.
     """
     if output == "text":
         # Where nothing is known about a request, the report says why.
@@ -60,8 +81,65 @@ def answer(assessment: Assessment, output: str, *, why: str | None, lengths: tup
         report = () if has_views else _report(assessment)
         lines = (*report, *view_lines(assessment.budget, why=why, lengths=lengths))
         return text_of(folded(lines, width_of_terminal()))
-    answered = {**document_json(assessment), **added_views(assessment.budget, why=why, lengths=lengths)}
-    return inert_json(answered, indent=2 if output == "json" else None)
+    views = added_views(assessment.budget, why=why, lengths=lengths)
+    found = sources(assessment.budget, released="; ".join(released(assessment.findings)))
+    record = _record(assessment, list(map(provenance_record, found)), views)
+    return inert_json(to_builtins(record), indent=2 if output == "json" else None)
+
+
+def _record(assessment: Assessment, provenance: list[ProvenanceRecord], views: Mapping[str, Any]) -> ExplainRecord:
+    """Return the record of `kvgate check` for an engine that no file has, with the keys of an answer."""
+    budget, judged = assessment.budget, answers_of(assessment)
+    of = figures_of(budget) if budget else None
+    request = budget.request if budget else None
+    nowhere = {"file": "", "line": 1, "column": 1, "path": ""}
+    return ExplainRecord(
+        file="",
+        line=1,
+        path="",
+        rendered_by=None,
+        rendered_line=None,
+        platform="command line",
+        kind="",
+        namespace="",
+        name="",
+        engine=_engine_record(budget) if budget else None,
+        guarantee=assessment.guarantee.value,
+        workload=workload_record(request),
+        **judged,
+        kv_cache=explained_cache(of),
+        ledger=ledger_record(of, LedgerRecord) if of else None,
+        host=host_record(of) if of and of.budget.stages else None,
+        assumed=assumed_records(request, assessment.findings),
+        findings=[finding_record(each, FindingRecord, **nowhere) for each in assessment.findings],
+        ignored=[],
+        alternatives=list(map(alternative_record, _alternatives(assessment))),
+        provenance=provenance,
+        admission=None,
+        id=None,
+        host_memory=host_record(of) if of and is_about_host(of.budget) else UNSET,
+        error=None,
+        **views,
+    )
+
+
+def _engine_record(budget: Budget) -> EngineRecord:
+    name = budget.request.accelerator.name
+    return EngineRecord(
+        model=budget.request.shape.name,
+        accelerator=name,
+        accelerators=[],
+        judged_on=name,
+        needed=None,
+        vllm_version=budget.request.vllm_version,
+        **judged_settings(budget),
+    )
+
+
+def _alternatives(assessment: Assessment) -> Sequence[Alternative]:
+    """Return the single changes that would fit, where it is bytes that lack."""
+    budget = assessment.budget
+    return alternatives(budget.request, catalogue.accelerators()) if budget and is_about_bytes(assessment) else ()
 
 
 def added_views(budget: Budget | None, *, why: str | None, lengths: tuple[int, ...] | None) -> dict[str, object]:
@@ -99,10 +177,8 @@ def _report(assessment: Assessment) -> Iterator[Line]:
     for finding in assessment.findings:
         yield f"  {finding.severity.value} {finding.rule}: {finding.message}"
         yield from (f"      {line}" for line in finding.remedy_lines)
-    if budget is not None and is_about_bytes(assessment):
-        found = alternatives(budget.request, catalogue.accelerators())
-        if found:
-            yield f"  would fit: {alternatives_text(found)}"
+    if found := _alternatives(assessment):
+        yield f"  would fit: {alternatives_text(found)}"
 
 
 def ledger_lines(budget: Budget) -> Iterator[Line]:
@@ -116,7 +192,7 @@ def ledger_lines(budget: Budget) -> Iterator[Line]:
         forgone, safety = format_gib(pinned.forgone_bytes), format_gib(PINNED_SAFETY_BYTES)
         low = format_gib(pinned.profiled_bytes.low)
         remark = f"low end {low} − {safety}, in whole blocks; {forgone} less than expected"
-        yield _row("pinned", format_gib(pinned.kv_cache_bytes), remark)
+        yield _row(label_of("pinned_bytes"), format_gib(pinned.kv_cache_bytes), remark)
     yield from _host(pod_ledger(budget))
     if budget.kv_cache is not None:
         yield from _cache(budget, budget.kv_cache)
@@ -146,16 +222,20 @@ def _range(interval: Interval) -> str:
 def _ledger(ledger: Ledger) -> Iterator[str]:
     share = ledger.requested_bytes / ledger.total_bytes if ledger.total_bytes else 0.0
     yield ""
-    yield _row("GPU memory", format_gib(ledger.total_bytes))
-    yield _row("requested", format_gib(ledger.requested_bytes), f"total × gpu_memory_utilization {share:.2f}")
+    yield _row(label_of("total_bytes"), format_gib(ledger.total_bytes))
+    yield _row(
+        label_of("requested_bytes"), format_gib(ledger.requested_bytes), f"total × gpu_memory_utilization {share:.2f}"
+    )
     for line in ledger.lines:
         name, shown = _FORMULAS[line.name]
         inputs = ", ".join(shown[key].format(value) for key, value in line.inputs if key in shown and value != "none")
         formula = f"{name}: {inputs}" if inputs and line.amount.high else line.formula
-        yield _row(f"− {_TERMS[line.name]}", format_gib(line.amount.expected), _range(line.amount), formula)
+        yield _row(
+            f"− {label_of(line.name + '_bytes')}", format_gib(line.amount.expected), _range(line.amount), formula
+        )
     available = ledger.available
     remark = correction_text(ledger.correction) if ledger.correction else "requested − all of these"
-    yield _row("= for the KV cache", format_gib(available.expected), _range(available), remark)
+    yield _row(label_of("available_kv_cache_bytes"), format_gib(available.expected), _range(available), remark)
     for fact in (fact for line in ledger.lines for fact in line.facts):
         other = f"or {fact.other}: " if fact.other else ""
         yield _row(fact.name, fact.value, f"{other}{fact.why}")
@@ -171,11 +251,13 @@ def _host(ledger: HostLedger) -> Iterator[str]:
     counts = ((found.servers, "API server"), (found.engines, "engine"), (found.ranks, "rank"))
     words = ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for count, name in counts)
     wanted = "".join(f"; {format_gib(line.amount.expected)} of page cache are wanted" for line in ledger.wanted)
-    yield _row("host memory of a pod", format_gib(needs.expected), _range(needs), f"{words}{wanted}")
+    yield _row(label_of("host_memory_bytes"), format_gib(needs.expected), _range(needs), f"{words}{wanted}")
     for line in ledger.lines if any(line.name not in _OF_EVERY_ENGINE for line in ledger.lines) else ():
         yield _row(f"  {HOST_TERMS[line.name]}", format_gib(line.amount.expected), _range(line.amount))
     if shared.high:
-        yield _row("of it in /dev/shm", format_gib(shared.expected), _range(shared), "its size should be no less")
+        yield _row(
+            label_of("shared_memory_bytes"), format_gib(shared.expected), _range(shared), "its size should be no less"
+        )
 
 
 def _cache(budget: Budget, kv_cache: KVCache) -> Iterator[str]:
@@ -191,15 +273,19 @@ def _cache(budget: Budget, kv_cache: KVCache) -> Iterator[str]:
             block, of_layers = spec.block_size or "-", f"{times}{layers}"
             yield f"  {spec.kind:<26}{of_layers:>8}{block:>8}{spec.page_size_bytes:>12}{needed:>21}".rstrip()
             needed = ""
-    yield _row("bytes per block", f"{kv_cache.bytes_per_block}", f"kv_cache_dtype {kv_cache.dtype.name}")
+    yield _row(label_of("bytes_per_block"), f"{kv_cache.bytes_per_block}", f"kv_cache_dtype {kv_cache.dtype.name}")
     request = f"{kv_cache.request_blocks} blocks of max_model_len tokens"
-    yield _row("one request", format_gib(kv_cache.request_bytes), request)
+    yield _row(label_of("request_bytes"), format_gib(kv_cache.request_bytes), request)
     pool, textbook = budget.num_blocks, textbook_of(budget)
     if pool is not None:
         requests = f"{float(kv_cache.max_concurrency(pool.expected)):.2f}"
-        yield _row("blocks", f"{pool.expected}", f"{pool.low} to {pool.high}", "KV cache / bytes per block")
-        yield _row("full requests", requests, "blocks / those of a request")
-        yield _row("tokens", f"{kv_cache.num_tokens(pool.expected)}", "as vLLM logs the size of the cache")
+        yield _row(
+            label_of("num_blocks"), f"{pool.expected}", f"{pool.low} to {pool.high}", "KV cache / bytes per block"
+        )
+        yield _row(label_of("full_length_requests"), requests, "blocks / those of a request")
+        yield _row(
+            label_of("capacity_tokens"), f"{kv_cache.num_tokens(pool.expected)}", "as vLLM logs the size of the cache"
+        )
     if textbook is not None and textbook.reasons:
         comparison = textbook.comparison(kv_cache.request_bytes)
         yield ""

@@ -8,12 +8,13 @@ from typing import Any, BinaryIO
 
 from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
-from kvgate.cli.assessment_json import Json, failed, to_json
+from kvgate.cli.assessment_json import failed, request_answer
+from kvgate.cli.reports.engine_records import FailedAnswer, RequestAnswer
 from kvgate.cli.workload_options import promise_of_request
 from kvgate.findings.finding import vllm_name
 from kvgate.judge.what_if import assess_request
 from kvgate.statement.what_if import BadRequest
-from kvgate.text.inert import inert_json, json_text
+from kvgate.text.inert import inert_record, json_text
 from kvgate.text.patterns import pattern
 from kvgate.vllm.values import UnusableValue
 
@@ -41,7 +42,7 @@ def answers(
             continue
         while line and not line.endswith(b"\n"):  # skip the rest, and never hold more than the limit in memory
             line = stream.readline(MAX_LINE_BYTES)
-        yield _written(_NO_ID, failed(None, _TOO_LONG.format(number)))
+        yield _written(_NO_ID, failed(_TOO_LONG.format(number)))
 
 
 def _answer(line: bytes, calibration: Calibration, models: PublishedModels) -> str:
@@ -56,19 +57,19 @@ def _answer(line: bytes, calibration: Calibration, models: PublishedModels) -> s
         assessment = assess_request(
             values, guarantee=guarantee, workload=workload, calibration=calibration, naming=vllm_name, models=models
         )
-        return _written(identifier, to_json(None, assessment))
+        return _written(identifier, request_answer(assessment))
     except UnusableValue as error:
         message = str(error)
     except RecursionError:
         message = "the line is nested too deep; a config.json has a dozen levels"
     except Exception as error:  # noqa: BLE001 - a defect of ours must cost one answer, not all that follow
         message = f"kvgate failed: {type(error).__name__}: {error}; please report this line"
-    return _written(identifier or _identifier_of_broken(line), failed(None, message))
+    return _written(identifier or _identifier_of_broken(line), failed(message))
 
 
-def _written(identifier: str, answer: Json) -> str:
+def _written(identifier: str, answer: RequestAnswer | FailedAnswer) -> str:
     """Return the answer under this id. Every text of the answer is inert; the id is repeated exactly, for programs."""
-    return f'{{"id":{identifier}' + inert_json(answer, is_compact=True).removeprefix(f'{{"id":{_NO_ID}')
+    return f'{{"id":{identifier},{inert_record(answer)[1:]}'
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

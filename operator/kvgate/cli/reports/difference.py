@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from kvgate.budget import Budget, UnknownVersion, is_newer_than_known
 from kvgate.cli.exits import Exit
+from kvgate.cli.provenance import Provenance
 from kvgate.cli.reports.effects import Effect, effects_between
 from kvgate.cli.reports.placed import Placed
-from kvgate.cli.reports.report import Item, Provenance, Report
+from kvgate.cli.reports.report import Item, Report
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.statement.passed_through import read_extra_args
 from kvgate.vllm.options import ChangedDefault, changed_defaults

@@ -8,13 +8,24 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from kvgate.api import field_path
-from kvgate.budget import Budget, Guarantee
-from kvgate.budget.pod_ledger import pod_ledger
-from kvgate.cli.assessment_json import figures_json, host_memory_json, ledger_json
+from kvgate.budget import Budget, Guarantee, Verdict
+from kvgate.budget.figures import figures_of
+from kvgate.cli.assessment_json import (
+    alternative_record,
+    cache_values,
+    explained_cache,
+    finding_record,
+    host_record,
+    is_about_host,
+    judged_settings,
+    ledger_record,
+    provenance_record,
+    workload_record,
+)
+from kvgate.cli.reports import engine_records as parts
 from kvgate.cli.reports import records
 from kvgate.cli.reports.placed import Placed
-from kvgate.cli.reports.report import Item, JudgedDeployment, Provenance, Report
+from kvgate.cli.reports.report import Item, JudgedDeployment, Report
 from kvgate.judge.assess import Decision, chosen_settings, effective_values
 from kvgate.judge.worlds import Confidence
 from kvgate.manifests.judging.release_range import NOT_JUDGED
@@ -28,7 +39,7 @@ if TYPE_CHECKING:
 def render(report: Report) -> str:
     """Write {schemaVersion, documents, unreadable, summary}, with one document per engine found."""
     record = records.CheckRecord(
-        schemaVersion=records.CHECK_SCHEMA_VERSION,
+        schemaVersion=parts.SCHEMA_VERSION,
         documents=[document_record(item) for item in report.items],
         unreadable=[_finding(placed) for placed in report.unreadable],
         unrendered=[records.UnrenderedRecord(**asdict(each)) for each in report.unrendered],
@@ -36,7 +47,7 @@ def render(report: Report) -> str:
             records.SkippedRecord(path=str(each.path), reason=each.why.partition("|")[0], by=each.by)
             for each in report.skipped
         ],
-        provenance=list(map(_provenance, report.sources)),
+        provenance=list(map(provenance_record, report.sources)),
         summary=records.SummaryRecord(
             exit_code=int(report.exit_code),
             engines=sum(1 for item in report.items if not item.is_not_understood),
@@ -54,6 +65,7 @@ def render(report: Report) -> str:
 def document_record(item: Item) -> records.DocumentRecord:
     """Return the record of one engine."""
     budget = item.assessment.effective if item.assessment else None
+    of = figures_of(budget) if budget else None
     return records.DocumentRecord(
         file=item.file,
         line=item.line,
@@ -66,10 +78,11 @@ def document_record(item: Item) -> records.DocumentRecord:
         name=item.name,
         engine=None if item.is_not_understood else _engine(item, budget),
         guarantee=item.guarantee.value if item.guarantee else None,
+        workload=workload_record(budget.request if budget else None),
         verdict=_verdict(item),
-        kv_cache=records.CacheRecord(**figures_json(item.figures)),
-        ledger=_ledger(budget),
-        host=_host(budget),
+        kv_cache=parts.CacheRecord(**cache_values(of)),
+        ledger=ledger_record(of, parts.LedgerRecord) if of else None,
+        host=host_record(of) if of and of.budget.stages else None,
         assumed=_assumed(item, budget),
         findings=[_finding(placed) for placed in item.findings],
         ignored=[
@@ -80,36 +93,47 @@ def document_record(item: Item) -> records.DocumentRecord:
         starts=item.assessment.starts if item.assessment else None,
         holds=item.assessment.holds if item.assessment else None,
         confidence=item.assessment.confidence if item.assessment else Confidence.KNOWN,
-        provenance=list(map(_provenance, item.provenance)),
+        decision=_decision(item),
+        alternatives=[alternative_record(each) for each in (item.assessment.alternatives if item.assessment else ())],
+        provenance=list(map(provenance_record, item.provenance)),
         admission=_admission(item.deployment) if item.deployment else None,
     )
 
 
-def _verdict(item: Item) -> records.Verdict | records.NotJudged | None:
+def explain_record(item: Item, **views: Any) -> records.ExplainRecord:
+    """Return the same with the keys of an answer of `kvgate explain`."""
+    record, budget = document_record(item), item.assessment.effective if item.assessment else None
+    values = {name: getattr(record, name) for name in record.__struct_fields__}
+    values["kv_cache"] = explained_cache(figures_of(budget) if budget else None)
+    if budget is not None and is_about_host(budget):
+        values["host_memory"] = record.host
+    return records.ExplainRecord(**values, **views, id=item.name, error=None)
+
+
+def _verdict(item: Item) -> parts.Verdict | parts.NotJudged | None:
     if item.verdict is None or item.verdict is NOT_JUDGED:
         return "NotJudged" if item.verdict else None
     return item.verdict.value
 
 
-def _provenance(source: Provenance) -> records.ProvenanceRecord:
-    return records.ProvenanceRecord(
-        fact=source.fact, source=source.source, place=source.place, is_file=bool(source.file), detail=source.detail
-    )
+def _decision(item: Item) -> Decision | None:
+    if item.deployment or item.verdict is None or item.verdict is NOT_JUDGED:
+        return item.deployment.decision if item.deployment else None
+    fits = Decision.ADMIT if item.verdict is Verdict.FITS else Decision.ADMIT_WITH_WARNING
+    return Decision.REFUSE if item.is_refused else fits
 
 
-def _engine(item: Item, budget: Budget | None) -> records.EngineRecord:
+def _engine(item: Item, budget: Budget | None) -> parts.EngineRecord:
     """Return the settings as they are judged; where nothing could be judged, those that the manifest writes."""
     judged, spec = item.engine, None
     if item.deployment and item.deployment.subject.deployment:
         spec = item.deployment.subject.deployment.spec
     written: dict[str, Any] = dict(judged.settings) if judged else dict(spec.vllm) if spec else {}
-    settings = budget.request.settings if budget else None
-    parallel = settings.parallelism if settings else None
-    return records.EngineRecord(
+    return parts.EngineRecord(
         model=(judged.model if judged else spec.model.name if spec else None) or None,
         accelerator=item.accelerator,
         accelerators=[
-            records.AcceleratorRecord(
+            parts.AcceleratorRecord(
                 name=each.name,
                 verdict=each.verdict.value,
                 reason=each.reason,
@@ -119,15 +143,17 @@ def _engine(item: Item, budget: Budget | None) -> records.EngineRecord:
             for each in (judged.accelerators if judged else ())
         ],
         judged_on=item.accelerator or (judged.judged_on if judged else None),
-        needed=records.NeededRecord(**asdict(judged.needed)) if judged and judged.needed else None,
+        needed=parts.NeededRecord(**asdict(judged.needed)) if judged and judged.needed else None,
         vllm_version=item.vllm_version,
-        tensor_parallel_size=parallel.tensor if parallel else _number(written, "tensor_parallel_size"),
-        pipeline_parallel_size=parallel.pipeline if parallel else _number(written, "pipeline_parallel_size"),
-        data_parallel_size=parallel.data if parallel else _number(written, "data_parallel_size"),
-        max_model_len=budget.resolved.max_model_len if budget else _number(written, "max_model_len"),
-        max_num_seqs=budget.resolved.max_num_seqs if budget else _number(written, "max_num_seqs"),
-        kv_cache_dtype=settings.kv_cache_dtype if settings else str(written.get("kv_cache_dtype") or "") or None,
+        **(judged_settings(budget) if budget else _written_settings(written)),
     )
+
+
+def _written_settings(written: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of EngineRecord that a manifest writes, where nothing could be judged."""
+    names = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len", "max_num_seqs")
+    numbers = {name: _number(written, name) for name in names}
+    return {**numbers, "kv_cache_dtype": str(written.get("kv_cache_dtype") or "") or None}
 
 
 def _number(written: dict[str, Any], name: str) -> int | None:
@@ -135,38 +161,11 @@ def _number(written: dict[str, Any], name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _ledger(budget: Budget | None) -> records.LedgerRecord | None:
-    found = ledger_json(budget) if budget else None
-    if found is None:
-        return None
-    lacking: dict[str, Any] = {"calibration": None, "host_bytes": 0, "lora_bytes": 0}
-    values = {**lacking, **found}
-    calibration = values.pop("calibration")
-    circumstances = {name: list(told) for name, told in values.pop("circumstances").items()}
-    return records.LedgerRecord(
-        **{**values, "available_kv_cache_bytes": records.Range(**values["available_kv_cache_bytes"])},
-        circumstances=circumstances,
-        calibration=records.CalibrationRecord(**calibration) if calibration else None,
-    )
-
-
-def _host(budget: Budget | None) -> records.HostRecord | None:
-    if budget is None or not budget.stages:
-        return None
-    found = host_memory_json(pod_ledger(budget))
-    return records.HostRecord(
-        needs_bytes=records.Range(**found["needs_bytes"]),
-        shared_memory_bytes=records.Range(**found["shared_memory_bytes"]),
-        terms={name: records.Range(**ends) for name, ends in found["terms"].items()},
-        page_cache_bytes=found["page_cache_bytes"],
-    )
-
-
-def _assumed(item: Item, budget: Budget | None) -> list[records.AssumedRecord]:
+def _assumed(item: Item, budget: Budget | None) -> list[parts.AssumedRecord]:
     shape = budget.request.shape if budget else None
-    found = [records.AssumedRecord(fact=each.fact, value=each.value, why=each.why) for each in item.assumed]
+    found = [parts.AssumedRecord(fact=each.fact, value=each.value, why=each.why) for each in item.assumed]
     if item.deployment and shape and shape.assumed:
-        found.append(records.AssumedRecord(fact="model", value=shape.name, why=f"assumed from {shape.assumed.words}"))
+        found.append(parts.AssumedRecord(fact="model", value=shape.name, why=f"assumed from {shape.assumed.words}"))
     return found
 
 
@@ -185,25 +184,18 @@ def _admission(deployment: JudgedDeployment) -> records.AdmissionRecord:
         message=message,
         effective=effective,
         skip=records.SkipRecord(reason=skip.reason, until=skip.end or None) if skip else None,
-        alternatives=[
-            records.AlternativeRecord(field=each.field, path=field_path(each.field), value=each.value)
-            for each in (assessment.alternatives if assessment else ())
-        ],
+        alternatives=[alternative_record(each) for each in (assessment.alternatives if assessment else ())],
     )
 
 
-def _finding(placed: Placed) -> records.FindingRecord:
-    finding = placed.finding
-    return records.FindingRecord(
-        rule=placed.rule,
-        severity=finding.severity.value,
+def _finding(placed: Placed) -> parts.FindingRecord:
+    return finding_record(
+        placed.finding,
+        parts.FindingRecord,
         file=placed.file,
         line=placed.line,
         column=placed.column,
         path=placed.path,
-        field=finding.field,
-        message=finding.message,
-        remediation=finding.remediation,
     )
 
 
@@ -211,7 +203,7 @@ def render_difference(difference: Difference) -> str:
     """Write {schemaVersion, engines, unreadable, summary}; `before` is null for an engine that is new, `after` for one that is gone."""
     kinds = Counter(change.kind for change in difference.changes)
     record = records.DifferenceRecord(
-        schemaVersion=records.DIFF_SCHEMA_VERSION,
+        schemaVersion=parts.SCHEMA_VERSION,
         engines=[_change(change) for change in difference.changes],
         unreadable=[_finding(placed) for placed in difference.unreadable],
         summary=records.DifferenceSummary(
@@ -254,8 +246,8 @@ def _change(change: EngineChange) -> records.ChangeRecord:
         changed_sources=[
             records.ChangedSourceRecord(
                 fact=fact,
-                before=_provenance(before) if before else None,
-                after=_provenance(after) if after else None,
+                before=provenance_record(before) if before else None,
+                after=provenance_record(after) if after else None,
             )
             for fact, before, after in change.changed_sources
         ],

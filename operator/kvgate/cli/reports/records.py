@@ -1,51 +1,29 @@
-"""The JSON of `kvgate check` and `kvgate diff` as records: their schemas in docs/reference are generated from these.
+"""The JSON of `kvgate check`, `kvgate diff` and `kvgate explain` as records: their schemas in docs/reference are generated from these.
 
 Within a major version of the schema, keys are only added. Every key is always there; null stands for what is not known.
 """
 
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
-from kvgate.cli.reports.report import SourceKind
-from kvgate.judge.assess import Answer
+from kvgate.cli.reports.engine_records import (
+    AlternativeRecord,
+    AssumedRecord,
+    CacheRecord,
+    EngineRecord,
+    ExplainedCache,
+    FindingRecord,
+    Guarantee,
+    HostRecord,
+    LedgerRecord,
+    NotJudged,
+    ProvenanceRecord,
+    Verdict,
+    WorkloadRecord,
+)
+from kvgate.judge.assess import Answer, Decision
 from kvgate.judge.worlds import Confidence
-
-CHECK_SCHEMA_VERSION = "1.2"
-DIFF_SCHEMA_VERSION = "1.2"
-
-Severity = Literal["error", "warning", "info"]
-Verdict = Literal["Fits", "MayNotFit", "DoesNotFit", "Unknown"]
-NotJudged = Literal["NotJudged"]
-Guarantee = Literal["Startup", "Workload", "FullContext"]
-
-
-class Range(Struct, frozen=True, kw_only=True):
-    """Bytes that a prediction lies between."""
-
-    low: int
-    expected: int
-    high: int
-
-
-class FindingRecord(Struct, frozen=True, kw_only=True):
-    """A finding of a rule, with its place."""
-
-    rule: str
-    """Name of the rule; docs/reference/rules.md describes it."""
-    severity: Severity
-    file: str
-    line: int
-    """Line in the file, from 1."""
-    column: int
-    """Column in the line, from 1."""
-    path: str
-    """Path of the field in the document, such as `spec.template.spec.containers[0].args[1]`; empty for the whole document."""
-    field: str
-    """The setting in the words of its door, such as `--max-model-len`; empty where the finding is about no single one."""
-    message: str
-    remediation: str
-    """Ways to mend it; empty where there is none."""
 
 
 class IgnoredRecord(FindingRecord, frozen=True, kw_only=True):
@@ -57,20 +35,6 @@ class IgnoredRecord(FindingRecord, frozen=True, kw_only=True):
     """File and line of the comment or of the entry; the file of a baseline."""
 
 
-class ProvenanceRecord(Struct, frozen=True, kw_only=True):
-    """The source of one fact behind a verdict."""
-
-    fact: str
-    """`model`, `draft`, `calibration`, a fact of `.kvgate.yaml`, or `ignore` with the rule."""
-    source: SourceKind
-    place: str
-    """File and line, or the commit of a hub; empty for the catalogue."""
-    is_file: bool
-    """True where the place is a file, most often of the checkout that is judged."""
-    detail: str
-    """The value, the reason, or what differs from the catalogue."""
-
-
 class SkippedRecord(Struct, frozen=True, kw_only=True):
     """A path that is not read because of a file of the checkout."""
 
@@ -78,131 +42,6 @@ class SkippedRecord(Struct, frozen=True, kw_only=True):
     reason: str
     by: str
     """File and line of the rule; empty for a folder of installed packages."""
-
-
-class AcceleratorRecord(Struct, frozen=True, kw_only=True):
-    """The verdict on one GPU of the catalogue, for an engine whose manifest names none or several."""
-
-    name: str
-    verdict: Verdict
-    reason: str
-    """Name of the rule that decides; empty where it fits."""
-    lacking_bytes: int | None
-    """Bytes of KV cache that one GPU lacks, as expected; null where the reason is another one."""
-    message: str
-    """The same in one sentence."""
-
-
-class NeededRecord(Struct, frozen=True, kw_only=True):
-    """The memory that one GPU must have, at the safe end of the prediction."""
-
-    weights_bytes: int
-    request_bytes: int
-    """KV cache of one request of max_model_len."""
-    demand_bytes: int
-    """KV cache of the guarantee that was judged."""
-    memory_bytes: int | None
-    """Least memory of a GPU; null where the size of the KV cache is given."""
-
-
-class EngineRecord(Struct, frozen=True, kw_only=True):
-    """The settings that decide, by vLLM's names, as they are judged: with vLLM's defaults where the manifest sets none."""
-
-    model: str | None
-    accelerator: str | None
-    """GPU by the name of the catalogue; null where the manifest names none."""
-    accelerators: list[AcceleratorRecord]
-    """Verdict on each GPU that the engine may run on; empty where one alone is named."""
-    judged_on: str | None
-    """GPU of the ledger; where none is named, the smallest on which the engine starts."""
-    needed: NeededRecord | None
-    """Null where a GPU is named."""
-    vllm_version: str | None
-    """Release; the newest one where the manifest allows several."""
-    tensor_parallel_size: int | None
-    pipeline_parallel_size: int | None
-    data_parallel_size: int | None
-    max_model_len: int | None
-    """Tokens of the longest request."""
-    max_num_seqs: int | None
-    """Sequences that one batch may hold."""
-    kv_cache_dtype: str | None
-
-
-class CacheRecord(Struct, frozen=True, kw_only=True):
-    """The KV cache as it is expected."""
-
-    tokens: int | None
-    """Tokens that it holds, as vLLM logs it."""
-    bytes: int | None
-    """Bytes on one GPU, on the pipeline stage that holds the fewest blocks."""
-    requests: float | None
-    """Requests of max_model_len that run at the same time."""
-    headroom_ratio: float | None
-    """(capacity − demand of the answer that decides) / capacity, both as expected; null where no capacity is expected."""
-    headroom_bytes: int | None
-    """Bytes of one GPU beyond the demand of the guarantee; negative where it does not fit."""
-    blocks: int | None
-
-
-class CalibrationRecord(Struct, frozen=True, kw_only=True):
-    """The observed starts that correct the prediction."""
-
-    starts: int
-    same_setting: bool
-
-
-class LedgerRecord(Struct, frozen=True, kw_only=True):
-    """The memory of one GPU, of the pipeline stage that holds the fewest blocks: expected bytes of each term."""
-
-    total_bytes: int
-    requested_bytes: int
-    """total × gpu_memory_utilization."""
-    parameter_bytes: int | None
-    """Sum of the parameters of the rank."""
-    weights_bytes: int
-    """Bytes that vLLM logs as "Model loading took"."""
-    peak_activation_bytes: int
-    non_torch_bytes: int
-    cuda_graph_bytes: int
-    lora_bytes: int
-    """Bytes of LoRA adapters; 0 without them."""
-    host_bytes: int
-    """Bytes of the rank's weights and adapters that are kept in host memory."""
-    available_kv_cache_bytes: Range
-    circumstances: dict[str, list[Any]]
-    """Circumstances of the start: one value where it is known, two where it may be either."""
-    calibration: CalibrationRecord | None
-    """Null where no observed start corrects the prediction."""
-
-
-class HostRecord(Struct, frozen=True, kw_only=True):
-    """The host memory of one pod."""
-
-    needs_bytes: Range
-    shared_memory_bytes: Range
-    """Bytes of /dev/shm."""
-    terms: dict[str, Range]
-    page_cache_bytes: int
-    """Bytes that make the start faster, and that the kernel takes back under pressure."""
-
-
-class AssumedRecord(Struct, frozen=True, kw_only=True):
-    """A fact that the manifest does not state."""
-
-    fact: str
-    """Name of the fact, such as `vllm_version`, `accelerator` or `model`."""
-    value: str | None
-    why: str
-
-
-class AlternativeRecord(Struct, frozen=True, kw_only=True):
-    """One change that would fit."""
-
-    field: str
-    path: str
-    """The field of the InferenceDeployment."""
-    value: Any
 
 
 class SkipRecord(Struct, frozen=True, kw_only=True):
@@ -247,6 +86,8 @@ class DocumentRecord(Struct, frozen=True, kw_only=True):
     engine: EngineRecord | None
     guarantee: Guarantee | None
     """The guarantee that was judged."""
+    workload: WorkloadRecord | None
+    """The declared load of one engine; null where another guarantee was judged."""
     verdict: Verdict | NotJudged | None
     """NotJudged for an engine that is not vLLM, or runs on no GPU of NVIDIA or AMD. Null also for an InferenceDeployment that its schema
     refuses."""
@@ -263,10 +104,29 @@ class DocumentRecord(Struct, frozen=True, kw_only=True):
     holds: Answer | None
     confidence: Confidence
     """Assumed: the model's facts are those of another model. Contradictory: two sources of them disagree, which refuses nothing."""
+    decision: Decision | None
+    """What follows from the verdict, as the exit code does: of an InferenceDeployment, the decision of its policy; of another engine,
+    Refuse, AdmitWithWarning or Admit. Null where there is no verdict."""
+    alternatives: list[AlternativeRecord]
+    """Single changes that would fit, where they were searched: for an InferenceDeployment, and by `kvgate explain` for flags."""
     provenance: list[ProvenanceRecord]
     """Sources of the facts behind the verdict."""
     admission: AdmissionRecord | None
     """Null for an engine of another platform."""
+
+
+class ExplainRecord(DocumentRecord, frozen=True, kw_only=True):
+    """An engine in `kvgate explain -o json`: for flags, file, line and names are empty, and the platform is `command line`."""
+
+    id: str | None
+    kv_cache: ExplainedCache
+    host_memory: HostRecord | UnsetType = UNSET
+    """The same as `host`, where the flags are about the host's memory."""
+    error: str | None
+    why: dict[str, Any] | UnsetType | None = UNSET
+    """The figure of --why; absent without it."""
+    paging: dict[str, Any] | UnsetType | None = UNSET
+    """The comparison of --paging; absent without it."""
 
 
 class SummaryRecord(Struct, frozen=True, kw_only=True):

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 
 from msgspec import Struct, field
 
 from kvgate.api.conditions import Reason
 from kvgate.budget import CacheFigures, Guarantee, Verdict
 from kvgate.cli.exits import Exit
+from kvgate.cli.provenance import Provenance
 from kvgate.cli.reports.placed import Ignored, Placed, shown_file
 from kvgate.documents.discovery import CHART_FILE, PassedOver, Why
 from kvgate.documents.origins import Unrendered
@@ -53,59 +53,6 @@ class JudgedDeployment(Struct, frozen=True, kw_only=True):
         if self.assessment is None:
             return Reason.INVALID_SPEC, "; ".join(finding.message for finding in self.findings)
         return summary.accepted(self.assessment)[1:]
-
-
-SourceKind = Literal[
-    "catalogue",
-    "lock file",
-    "fetched",
-    "given",
-    "assumed",
-    "observed starts",
-    "configuration",
-    "comment",
-    "baseline",
-]
-
-
-class Provenance(Struct, frozen=True, kw_only=True):
-    """The source of one fact behind a verdict."""
-
-    fact: str
-    """`model`, `draft`, `calibration`, a field of `.kvgate.yaml`, or `ignore` with the rule."""
-    source: SourceKind
-    place: str = ""
-    """File and line, or other words for the place; empty for the catalogue."""
-    is_file: bool = True
-    """True where the place is a file, most often of the checkout that is judged."""
-    detail: str = ""
-    """The value, the difference from the catalogue, or the reason."""
-    digest: str = ""
-    """Differs where the content does."""
-
-    @property
-    def file(self) -> str:
-        return self._file_and_line[0] if self.is_file else ""
-
-    @property
-    def line(self) -> int:
-        """Line from 1; 1 also where none is known."""
-        return self._file_and_line[1]
-
-    @property
-    def _file_and_line(self) -> tuple[str, int]:
-        file, _, line = self.place.rpartition(":")
-        return (file, int(line)) if file and line.isdecimal() else (self.place, 1)
-
-    @property
-    def text(self) -> str:
-        """Words for people: `model from models.lock:14, differs from the catalogue: 1 layer, not 80`."""
-        return f"{self.fact} from {self.place or f'the {self.source}'}" + (f", {self.detail}" if self.detail else "")
-
-    @property
-    def content(self) -> tuple[str, ...]:
-        """Return what must differ for the source to be another one; its line may move."""
-        return self.source, self.file or self.place, self.detail, self.digest
 
 
 UNREAD_PLATFORM = "unknown"

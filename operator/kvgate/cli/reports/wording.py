@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from kvgate.budget import CacheFigures, Verdict
 from kvgate.budget.units import format_gib
-from kvgate.cli.reports.report import Item, Provenance, Report, all_results
+from kvgate.cli.provenance import Provenance
+from kvgate.cli.reports.report import Item, Report, all_results
 from kvgate.documents.discovery import Why
 from kvgate.documents.origins import Unrendered
 from kvgate.findings.finding import Severity

@@ -4,14 +4,24 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, to_builtins
 
 from kvgate import catalogue
-from kvgate.budget import AUTO_MAX_MODEL_LEN, Capacity, Guarantee, Interval, Verdict
+from kvgate.budget import AUTO_MAX_MODEL_LEN, Capacity, Guarantee, Verdict
+from kvgate.budget.figures import figures_of
 from kvgate.budget.units import GIB
 from kvgate.catalogue.prices import Prices
-from kvgate.cli.assessment_json import Json, answers_json, finding_json
+from kvgate.cli.assessment_json import (
+    answers_of,
+    assumed_records,
+    finding_record,
+    provenance_records,
+    workload_record,
+)
+from kvgate.cli.reports.answer_records import CandidateRecord, LeftOut, PricesRecord, QuestionRecord, SizeRecord
+from kvgate.cli.reports.engine_records import SCHEMA_VERSION
 from kvgate.cli.terminal import Line, Styled, folded, table, text_of, width_of_terminal
 from kvgate.findings.finding import Severity
 from kvgate.judge.pinning import pinned_option
@@ -287,33 +297,37 @@ def _flags(candidate: Candidate) -> str:
 def json_report(found: Found, costs: Prices) -> str:
     """Write everything that the table is made from; a figure that is not known is null."""
     question, candidates, request = found.question, found.candidates, found.question.request
-    answer = {
-        "question": {
-            "model": request.shape.name,
-            "vllm_version": request.vllm_version,
-            "guarantee": request.guarantee.value,
-            "concurrency": None if question.fills else question.concurrency,
-            "max_gpus": question.max_gpus,
-            "kv_cache_dtypes": list(question.kv_cache_dtypes),
-            "capacity": request.capacity.value,
-        },
-        "prices": {"currency": costs.currency, "remark": costs.remark},
-        "counts": "memory, not throughput; decode_bounds are upper bounds from memory bandwidth, not predictions",
-        "left_out": {"slices": found.num_slices, "candidates_of_many_engines": found.num_many},
-        "candidates": [_candidate(question, candidate) for candidate in candidates],
-        "hints": list(hints(question, candidates)),
-        "findings": [finding_json(finding) for finding in question.findings],
-    }
-    return inert_json(answer, indent=2)
+    record = SizeRecord(
+        schemaVersion=SCHEMA_VERSION,
+        question=QuestionRecord(
+            model=request.shape.name,
+            vllm_version=request.vllm_version,
+            guarantee=request.guarantee.value,
+            workload=None if question.fills else workload_record(request),
+            concurrency=None if question.fills else question.concurrency,
+            max_gpus=question.max_gpus,
+            kv_cache_dtypes=tuple(question.kv_cache_dtypes),
+            capacity=request.capacity.value,
+        ),
+        prices=PricesRecord(currency=costs.currency, remark=costs.remark),
+        counts="memory, not throughput; decode_bounds are upper bounds from memory bandwidth, not predictions",
+        left_out=LeftOut(slices=found.num_slices, candidates_of_many_engines=found.num_many),
+        candidates=tuple(_candidate(question, candidate) for candidate in candidates),
+        hints=tuple(hints(question, candidates)),
+        findings=tuple(map(finding_record, question.findings)),
+        assumed=assumed_records(request, question.findings),
+        provenance=provenance_records(candidates[0].budget, question.findings),
+    )
+    return inert_json(to_builtins(record), indent=2)
 
 
 def csv_report(found: Found) -> str:
     """Write one row per candidate; an interval has three columns, which are empty where it is not known."""
-    rows: list[Json] = []
+    rows: list[dict[str, Any]] = []
     for candidate in found.candidates:
-        row: Json = {}
-        for key, value in _candidate(found.question, candidate).items():
-            if key in ("decode_bounds", "starts", "holds"):
+        row: dict[str, Any] = {}
+        for key, value in to_builtins(_candidate(found.question, candidate)).items():
+            if key in ("decode_bounds", "starts", "holds", "ledger"):
                 continue
             row |= {f"{key}_{end}": value and value[end] for end in _ENDS} if key in _INTERVALS else {key: value}
         rows.append(row)
@@ -324,47 +338,43 @@ def csv_report(found: Found) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _candidate(question: Question, candidate: Candidate) -> Json:
-    budget, parallelism = candidate.budget, candidate.parallelism
+def _candidate(question: Question, candidate: Candidate) -> CandidateRecord:
+    budget, parallelism, of = candidate.budget, candidate.parallelism, figures_of(candidate.budget)
     engines, part = candidate.on_one_gpu
     held = requests_held(candidate) if candidate.verdict is Verdict.FITS else 0
     bounds = decode_bounds(candidate, held) if candidate.verdict in _SHOWN else ()
-    return {
-        "accelerator": candidate.accelerator.name,
-        **answers_json(candidate.assessment),
-        "verdict": candidate.verdict.value,
-        "headroom_ratio": budget.figures.headroom_ratio,
-        "reason": why_not(candidate),
-        "num_gpus": candidate.num_gpus,
-        "replicas": candidate.replicas,
-        "tensor_parallel_size": parallelism.tensor,
-        "pipeline_parallel_size": parallelism.pipeline,
-        "kv_cache_dtype": candidate.kv_cache_dtype,
-        "max_model_len": budget.resolved.max_model_len,
-        "max_num_seqs": budget.resolved.max_num_seqs,
-        "price_per_gpu_hour": _number(candidate.price),
-        "cost_per_hour": _number(candidate.cost),
-        "engines_per_gpu": engines or None,
-        "gpu_memory_utilization_of_each": _number(part),
-        "requests_per_replica": candidate.share,
-        "requests_that_surely_fit_a_replica": candidate.surely,
-        "requests_that_one_engine_holds": held,
-        "engines_within_max_gpus": question.gpus_of(candidate.accelerator) // parallelism.num_gpus,
-        "full_requests_per_replica": round(float(candidate.full_requests), 2),
-        "max_model_len_that_surely_fits": candidate.longest,
-        "demand_bytes": budget.demand_bytes,
-        "available_kv_cache_bytes": _interval(budget.tightest.available if budget.tightest else None),
-        "headroom_bytes": _interval(budget.headroom),
-        "memory_bandwidth_bytes_per_second": candidate.accelerator.memory_bandwidth_bytes_per_second,
-        "decode_tokens_per_second_at_most": bounds[-1].tokens_per_second if bounds else None,
-        "decode_bounds": [structs.asdict(bound) for bound in bounds],
-        "pinned_blocks": budget.pin.num_blocks if budget.pin else None,
-    }
+    return CandidateRecord(
+        accelerator=candidate.accelerator.name,
+        **{**answers_of(candidate.assessment), "verdict": candidate.verdict},
+        headroom_ratio=of.expected("headroom_ratio"),
+        reason=why_not(candidate),
+        num_gpus=candidate.num_gpus,
+        replicas=candidate.replicas,
+        tensor_parallel_size=parallelism.tensor,
+        pipeline_parallel_size=parallelism.pipeline,
+        kv_cache_dtype=candidate.kv_cache_dtype,
+        max_model_len=budget.resolved.max_model_len,
+        max_num_seqs=budget.resolved.max_num_seqs,
+        price_per_gpu_hour=_number(candidate.price),
+        cost_per_hour=_number(candidate.cost),
+        engines_per_gpu=engines or None,
+        gpu_memory_utilization_of_each=_number(part),
+        requests_per_replica=candidate.share,
+        requests_that_surely_fit_a_replica=candidate.surely,
+        requests_that_one_engine_holds=held,
+        engines_within_max_gpus=question.gpus_of(candidate.accelerator) // parallelism.num_gpus,
+        full_requests_per_replica=round(float(candidate.full_requests), 2),
+        max_model_len_that_surely_fits=candidate.longest,
+        demand_bytes=of["demand_bytes"],
+        available_kv_cache_bytes=of["available_kv_cache_bytes"],
+        headroom_bytes=of["headroom_bytes"],
+        memory_bandwidth_bytes_per_second=candidate.accelerator.memory_bandwidth_bytes_per_second,
+        decode_tokens_per_second_at_most=bounds[-1].tokens_per_second if bounds else None,
+        decode_bounds=bounds,
+        pinned_blocks=of["pinned_blocks"],
+        ledger=dict(of.ledger.terms) if of.ledger else {},
+    )
 
 
 def _number(value: Fraction | None) -> float | None:
     return None if value is None else round(float(value), 4)
-
-
-def _interval(interval: Interval | None) -> Json | None:
-    return {"low": interval.low, "expected": interval.expected, "high": interval.high} if interval else None

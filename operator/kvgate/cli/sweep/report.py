@@ -6,12 +6,22 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from kvgate.budget import Capacity, Guarantee, Verdict
+from msgspec import to_builtins
+
+from kvgate.budget import Capacity, Guarantee, Verdict, plan
 from kvgate.budget.units import GIB, format_gib
-from kvgate.cli.assessment_json import answers_json, finding_json
+from kvgate.cli.assessment_json import (
+    answers_of,
+    assumed_records,
+    finding_record,
+    provenance_records,
+    workload_record,
+)
+from kvgate.cli.reports.answer_records import AxisRecord, CellRecord, PointRecord, SweepRecord
+from kvgate.cli.reports.engine_records import SCHEMA_VERSION
 from kvgate.cli.terminal import Line, Styled, text_of, width_of_terminal
 from kvgate.planning.sweep import Cell, Sweep
-from kvgate.planning.sweep_axes import label
+from kvgate.planning.sweep_axes import Axis, label
 from kvgate.text.inert import inert_json, inert_values
 
 FITS, MAY, NO, REFUSED, UNKNOWN = "fits", "may", "no", "refused", "unknown"
@@ -208,35 +218,39 @@ def csv_report(swept: Sweep) -> str:
 def json_report(swept: Sweep) -> str:
     """Write the axes, the cells row by row, the exact edge of each column, and the chosen point."""
     request = swept.request
-    answer = {
-        "model": request.shape.name,
-        "gpu": request.accelerator.name,
-        "vllm_version": request.vllm_version,
-        "guarantee": swept.guarantee.value,
-        "x": {"name": swept.x.name, "values": [_plain(value) for value in swept.x.values]},
-        "y": {"name": swept.y.name, "values": [_plain(value) for value in swept.y.values]},
-        "cells": [
-            [
-                {
-                    **answers_json(cell),
-                    "headroom_ratio": cell.headroom_ratio,
-                    "refusal": cell.refusal or None,
-                    "demand_bytes": cell.demand_bytes,
-                    "available_kv_cache_bytes": {end: getattr(cell.available, end) for end in _ENDS}
-                    if cell.available
-                    else None,
-                }
-                for cell in row
-            ]
-            for row in swept.rows
-        ],
-        "edges": None if swept.edges is None else [{"fits": e.fits, "may_fit": e.may_fit} for e in swept.edges],
-        "at": None
-        if swept.at is None
-        else {"x": swept.at[0], "y": swept.at[1], "verdict": swept.rows[swept.at[1]][swept.at[0]].verdict},
-        "findings": [finding_json(finding) for finding in swept.findings],
-    }
-    return inert_json(answer, indent=1)
+    record = SweepRecord(
+        schemaVersion=SCHEMA_VERSION,
+        model=request.shape.name,
+        gpu=request.accelerator.name,
+        vllm_version=request.vllm_version,
+        guarantee=swept.guarantee.value,
+        workload=workload_record(request),
+        x=_axis(swept.x),
+        y=_axis(swept.y),
+        cells=tuple(tuple(map(_cell, row)) for row in swept.rows),
+        edges=swept.edges,
+        at=PointRecord(x=swept.at[0], y=swept.at[1], verdict=swept.chosen.verdict.value)
+        if swept.at and swept.chosen
+        else None,
+        findings=tuple(map(finding_record, swept.findings)),
+        assumed=assumed_records(request, swept.findings),
+        provenance=provenance_records(plan(request), swept.findings),
+    )
+    return inert_json(to_builtins(record), indent=1)
+
+
+def _cell(cell: Cell) -> CellRecord:
+    return CellRecord(
+        **answers_of(cell),
+        headroom_ratio=cell.headroom_ratio,
+        refusal=cell.refusal or None,
+        demand_bytes=cell.demand_bytes,
+        available_kv_cache_bytes=cell.available,
+    )
+
+
+def _axis(axis: Axis) -> AxisRecord:
+    return AxisRecord(name=axis.name, values=tuple(map(_plain, axis.values)))
 
 
 def _plain(value: Any) -> Any:

@@ -190,6 +190,9 @@ def test_the_json_report_has_every_key_that_is_promised() -> None:
         "starts",
         "holds",
         "provenance",
+        "workload",
+        "decision",
+        "alternatives",
     }
     assert set(refused["engine"]) >= {
         "model", "accelerator", "accelerators", "vllm_version", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size",

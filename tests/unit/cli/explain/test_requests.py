@@ -41,7 +41,7 @@ def rules(answer: dict[str, Any]) -> list[str]:
 
 def test_an_answer_has_every_key_of_the_contract() -> None:
     answer = ask_one()
-    both = {"decides", "starts", "holds", "confidence"}
+    both = {"decides", "starts", "holds", "confidence", "decision"}
     assert set(answer) == {"id", "verdict", "findings", "ledger", "kv_cache", "error"} | both
     assert set(answer["starts"]) == set(answer["holds"]) == {"guarantee", "verdict", "requests", "headroom_ratio"}
     assert set(answer["ledger"]) == {

@@ -46,6 +46,7 @@ def test_programs_get_the_same_with_every_number() -> None:
     assert answered["question"] == {
         "model": "Qwen/Qwen3-32B-FP8", "vllm_version": "0.33.0", "guarantee": "Workload", "concurrency": 64, "max_gpus": 64,
         "kv_cache_dtypes": ["auto", "fp8"], "capacity": "Profiled",
+        "workload": {"peak_concurrency": 64, "prompt_tokens": 6000, "output_tokens": 500, "shared_prefix_tokens": 0},
     }  # fmt: skip
     best = answered["candidates"][0]
     assert (best["accelerator"], best["verdict"], best["num_gpus"], best["cost_per_hour"]) == (
