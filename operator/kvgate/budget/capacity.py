@@ -46,6 +46,8 @@ class KVCache(Struct, frozen=True, kw_only=True, dict=True):
 
     def blocks_of(self, num_tokens: int) -> int:
         """Blocks of one request of that many tokens."""
+        if num_tokens == self.reach.max_model_len:
+            return self.request_blocks
         return request_blocks(self.groups, replace(self.reach, max_model_len=num_tokens))
 
     def checked_blocks(self, num_tokens: int) -> int:

@@ -69,7 +69,8 @@ def inert_record(record: Struct) -> str:
         text = json_encode(record).decode()
     except OverflowError:  # a number of more than 64 bits
         text = "\\"
-    is_plain = text.isascii() and text.isprintable() and not any(part in text for part in ("\\", '"::', '" ', "##"))
+    is_plain = text.isascii() and text.isprintable() and "##" not in text
+    is_plain = is_plain and "\\" not in text and '"::' not in text and '" ' not in text
     return text if is_plain else inert_json(to_builtins(record), is_compact=True)
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -63,18 +64,39 @@ def refused_values(values: Mapping[str, Any], version: str, *, is_stated: bool) 
 
     Left out are settings that are no options of vLLM, the model, and values that change nothing: null, false, the option's default.
     """
-    release = parse_patch(version)
-    found: dict[str, Finding] = {}
+    found = {}
     for name, value in values.items():
-        option = options().get(option_name(name))
-        if option is None or name == "model" or value in (None, False, *option.defaults_in(newest_read())):
+        judge = _refused_value if _is_short(value) else _refused_value.__wrapped__
+        is_number = type(value) is int and value > 0  # the parser reads every number in the same way
+        if is_number and _refused_value(name, _ANY_NUMBER, version, is_stated=is_stated) is None:
             continue
-        line = parse_arguments(_as_words(option, value, release), release, is_literal=True)
-        for each in problem_findings(line, is_beyond=release > newest_read(), is_stated=is_stated):
-            if each.finding.rule in _OF_VALUES:
-                before, _, after = each.finding.message.partition(option.flag)
-                told = words("{before}{setting}{after}", before=before, setting=SettingName(name), after=after)
-                found[name] = replace(each.finding, field=name, words=told)
+        if (refused := judge(name, value, version, is_stated=is_stated)) is not None:
+            found[name] = refused
+    return found
+
+
+_ANY_NUMBER = 1_234_567
+"""A number that is no option's default and among no option's choices."""
+
+
+def _is_short(value: Any) -> bool:
+    """Return True for a number of 64 bits, or a text of 64 characters: longer ones are rarely asked again, and are not kept."""
+    kind = type(value)
+    return kind in (float, bool) or (kind is int and value.bit_length() <= 64) or (kind is str and len(value) <= 64)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _refused_value(name: str, value: Any, version: str, *, is_stated: bool) -> Finding | None:
+    """Return what vLLM's parser has against one value: many what-ifs repeat most of their settings."""
+    release, option, found = parse_patch(version), options().get(option_name(name)), None
+    if option is None or name == "model" or value in (None, False, *option.defaults_in(newest_read())):
+        return None
+    line = parse_arguments(_as_words(option, value, release), release, is_literal=True)
+    for each in problem_findings(line, is_beyond=release > newest_read(), is_stated=is_stated):
+        if each.finding.rule in _OF_VALUES:
+            before, _, after = each.finding.message.partition(option.flag)
+            told = words("{before}{setting}{after}", before=before, setting=SettingName(name), after=after)
+            found = replace(each.finding, field=name, words=told)
     return found
 
 
