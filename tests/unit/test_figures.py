@@ -9,6 +9,7 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from kvgate.api.crd import custom_resource_definition
 from kvgate.api.status import BudgetStatus, HostMemoryStatus, LedgerStatus, PinnedStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document
@@ -124,13 +125,16 @@ def test_every_figure_that_a_door_shows_is_a_row() -> None:
 
 def test_the_words_of_a_figure_are_the_same_in_the_status_the_metric_and_the_json() -> None:
     helps = {metric.name: metric.help for metric in PER_DEPLOYMENT}
-    properties = BudgetStatus.model_json_schema()["$defs"]["LedgerStatus"]["properties"]
+    crd = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    status = crd["properties"]["status"]["properties"]
     for name, row in FIGURES.items():
         assert row.help.endswith("."), name
         if row.metric and row.metric != "kvgate_gpu_memory_bytes":
             assert helps[row.metric] == row.help
-        if row.status.startswith("budget.ledger."):
-            assert properties[row.status.rpartition(".")[2]]["description"] == row.help
+        if row.status:
+            path = row.status.replace(".", ".properties.")
+            assert at(status, f"{path}.description") == row.help
+            assert at(status, f"standing.properties.{path}.description") == row.help
 
 
 @pytest.mark.parametrize(("capacity", "max_num_seqs"), list(product(CAPACITIES, (1, 4, 64))))

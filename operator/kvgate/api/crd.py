@@ -9,6 +9,7 @@ from pydantic_core import core_schema
 from kvgate.api import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
 from kvgate.api.status import InferenceDeploymentStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
+from kvgate.budget.figures import FIGURES
 
 _KEYWORDS = frozenset({
     "type", "format", "description", "default", "properties", "items", "additionalProperties", "required", "enum",
@@ -89,6 +90,17 @@ def _draft4(node: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
+def _describe_figures(status: dict[str, Any]) -> None:
+    """Add the meaning of each figure to the field that shows it; the table has the path of that field."""
+    for row in FIGURES.values():
+        if not row.status:
+            continue
+        node = status
+        for name in row.status.split("."):
+            node = node["properties"][name]
+        node["description"] = row.help
+
+
 def _column(name: str, kind: str, path: str, *, wide: bool = False) -> dict[str, Any]:
     return {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if wide else {})}
 
@@ -123,7 +135,9 @@ _COLUMNS = [
 def custom_resource_definition() -> dict[str, Any]:
     """Return the CRD as it is committed under crds/ and installed by the chart."""
     schema = structural_schema(InferenceDeployment)
-    schema["properties"]["status"] = structural_schema(InferenceDeploymentStatus)
+    status = schema["properties"]["status"] = structural_schema(InferenceDeploymentStatus)
+    for part in (status, status["properties"]["standing"]):
+        _describe_figures(part)
     schema["properties"].update(apiVersion={"type": "string"}, kind={"type": "string"}, metadata={"type": "object"})
     schema["required"] = ["spec"]
     return {

@@ -1,19 +1,13 @@
 """The status that kvgate writes: conditions, effective values, the budget, and changes that would fit.
 
-The text below a field is its description in the CRD, which `kubectl explain` prints.
+The text below a field is its description in the CRD, which `kubectl explain` prints. That of a figure is in the table of figures.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
 from kvgate.api.base import ApiModel, Document, GpuShare
-from kvgate.budget.figures import FIGURES
-
-
-def figure(name: str, remark: str = "") -> Any:
-    """Return the description of a field that shows a figure: the table has its meaning."""
-    return Field(description=f"{FIGURES[name].help} {remark}".rstrip())
 
 
 class Condition(ApiModel):
@@ -89,31 +83,31 @@ class Bytes(Recorded):
 class LedgerStatus(Recorded):
     """Memory of the tightest GPU in bytes, expected values."""
 
-    total_bytes: Annotated[int, figure("total_bytes")]
-    requested_bytes: Annotated[int, figure("requested_bytes")]
-    weights_bytes: Annotated[int, figure("weights_bytes")]
-    peak_activation_bytes: Annotated[int, figure("peak_activation_bytes")]
-    non_torch_bytes: Annotated[int, figure("non_torch_bytes")]
-    cuda_graph_bytes: Annotated[int, figure("cuda_graph_bytes")]
-    lora_bytes: Annotated[int | None, figure("lora_bytes")] = None
+    total_bytes: int
+    requested_bytes: int
+    weights_bytes: int
+    peak_activation_bytes: int
+    non_torch_bytes: int
+    cuda_graph_bytes: int
+    lora_bytes: int | None = None
 
 
 class PinnedStatus(Recorded):
     """Size of the KV cache that admission.capacity Pinned gives to every start of every replica."""
 
-    num_blocks: Annotated[int, figure("pinned_blocks")]
-    kv_cache_bytes: Annotated[int, figure("pinned_bytes")]
-    capacity_tokens: Annotated[int, figure("pinned_tokens")]
-    profiled_kv_cache_bytes: Annotated[Bytes, figure("profiled_kv_cache_bytes")]
-    forgone_bytes: Annotated[int, figure("forgone_bytes")]
-    forgone_tokens: Annotated[int, figure("forgone_tokens")]
+    num_blocks: int
+    kv_cache_bytes: int
+    capacity_tokens: int
+    profiled_kv_cache_bytes: Bytes
+    forgone_bytes: int
+    forgone_tokens: int
 
 
 class HostMemoryStatus(Recorded):
     """Memory of the host that one pod takes."""
 
-    needs_bytes: Annotated[Bytes, figure("host_memory_bytes")]
-    shared_memory_bytes: Annotated[int, figure("shared_memory_bytes")]
+    needs_bytes: Bytes
+    shared_memory_bytes: int
 
 
 class BudgetStatus(Recorded):
@@ -123,13 +117,13 @@ class BudgetStatus(Recorded):
     """Verdict on the effective values, or on the spec as it is written where that is refused."""
     guarantee: str
     """Guarantee that must fit."""
-    demand_bytes: Annotated[int, figure("demand_bytes")]
-    available_kv_cache_bytes: Annotated[Bytes, figure("available_kv_cache_bytes")]
-    headroom_bytes: Annotated[Bytes, figure("headroom_bytes")]
-    headroom_percent: Annotated[int | None, figure("headroom_percent")] = None
-    capacity_tokens: Annotated[int, figure("capacity_tokens")]
-    max_concurrency: Annotated[str, figure("full_length_requests", "The expected number, as a decimal string.")]
-    observed_starts: Annotated[int | None, figure("observed_starts")] = None
+    demand_bytes: int
+    available_kv_cache_bytes: Bytes
+    headroom_bytes: Bytes
+    headroom_percent: int | None = None
+    capacity_tokens: int
+    max_concurrency: str
+    observed_starts: int | None = None
     pinned: PinnedStatus | None = None
     """The pinned size and its cost; absent where vLLM measures the size itself. With it the intervals above have no width."""
     ledger: LedgerStatus | None = None
@@ -188,8 +182,10 @@ class RecalibratedStatus(ApiModel):
     """Expected size of the KV cache in tokens, as it would be predicted today."""
     difference_percent: str | None = None
     """Size of today / admitted size - 1 in percent, a decimal string; absent where none was admitted."""
-    available_kv_cache_bytes: Annotated[Bytes, figure("available_kv_cache_bytes")]
-    headroom_percent: Annotated[int | None, figure("headroom_percent")] = None
+    available_kv_cache_bytes: Bytes
+    """Bytes that would be left for the KV cache."""
+    headroom_percent: int | None = None
+    """Expected headroom in percent of the expected KV cache; absent where no KV cache is expected."""
     effective: Effective | None = None
     """The values that would be rendered today; absent where they are those of status.effective, or where nothing would be rendered."""
     message: Annotated[str, Field(max_length=2048)]
