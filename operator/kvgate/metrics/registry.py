@@ -18,17 +18,28 @@ class MetricType(StrEnum):
     HISTOGRAM = "histogram"
 
 
+_UNITS = ("bytes", "ratio", "seconds", "tokens")
+
+
 class Metric(Struct, frozen=True, kw_only=True):
-    """One metric family."""
+    """One metric family. Its name says of which type it is, and in which unit."""
 
     name: str
-    kind: MetricType
     help: str
     labels: tuple[str, ...] = ()
-    unit: str = ""
-    """The last word of the name; empty for counts and flags."""
     buckets: tuple[float, ...] = ()
     """Upper bounds of a histogram, in its unit."""
+
+    @property
+    def kind(self) -> MetricType:
+        counts = MetricType.COUNTER if self.name.endswith("_total") else MetricType.GAUGE
+        return MetricType.HISTOGRAM if self.buckets else counts
+
+    @property
+    def unit(self) -> str:
+        """The last word of the name; empty for counts and flags."""
+        word = self.name.rpartition("_")[2]
+        return word if word in _UNITS else ""
 
 
 OWNER_LABELS = ("namespace", "inferencedeployment")
@@ -40,14 +51,17 @@ MAX_SERIES, MAX_SERIES_OF_A_POD = 61, 6
 with every spec or every request (a message, a uid, an image) never is a label."""
 
 
-def _owned(name: str, help_: str, *labels: str, unit: str = "") -> Metric:
-    return Metric(name=name, kind=MetricType.GAUGE, help=help_, labels=(*OWNER_LABELS, *labels), unit=unit)
+def _own(name: str, help_: str, *labels: str, buckets: tuple[float, ...] = ()) -> Metric:
+    return Metric(name=name, help=help_, labels=labels, buckets=buckets)
+
+
+def _owned(name: str, help_: str, *labels: str) -> Metric:
+    return _own(name, help_, *OWNER_LABELS, *labels)
 
 
 def _shown(figure: str, *labels: str) -> Metric:
-    """Return the metric of a figure: the table has its name, meaning and unit."""
-    row = FIGURES[figure]
-    return _owned(row.metric, row.help, *labels, unit="" if row.unit == "requests" else row.unit)
+    """Return the metric of a figure: the table has its name and meaning."""
+    return _owned(FIGURES[figure].metric, FIGURES[figure].help, *labels)
 
 
 DEPLOYMENT_INFO = _owned(
@@ -63,13 +77,6 @@ KV_CACHE_CAPACITY_BYTES = _shown("capacity_bytes", "bound")
 PINNED_KV_CACHE_TOKENS = _shown("pinned_tokens")
 FORGONE_KV_CACHE_BYTES = _shown("forgone_bytes")
 HOST_MEMORY_BYTES = _shown("host_memory_bytes")
-KV_CACHE_DEMAND_BYTES = _shown("demand_bytes")
-KV_CACHE_DEMAND_TOKENS = _shown("demand_tokens")
-KV_CACHE_HEADROOM_BYTES = _shown("headroom_bytes", "bound")
-KV_CACHE_HEADROOM_RATIO = _shown("headroom_ratio", "bound")
-GPU_MEMORY_TOTAL_BYTES = _shown("total_bytes")
-GPU_MEMORY_REQUESTED_BYTES = _shown("requested_bytes")
-FULL_LENGTH_REQUESTS = _shown("full_length_requests", "bound")
 BUDGET_SKIPPED = _owned(
     "kvgate_budget_skipped",
     "1 where the annotation kvgate.io/skip-budget admitted what runs although it does not fit; absent elsewhere.",
@@ -77,14 +84,16 @@ BUDGET_SKIPPED = _owned(
 BUDGET_SKIP_EXPIRY = _owned(
     "kvgate_budget_skip_expiry_timestamp_seconds",
     "End of that annotation in seconds since 1970, by kvgate.io/skip-budget-until; absent where it has none.",
-    unit="seconds",
 )
+KV_CACHE_DEMAND_BYTES = _shown("demand_bytes")
+KV_CACHE_DEMAND_TOKENS = _shown("demand_tokens")
+KV_CACHE_HEADROOM_BYTES = _shown("headroom_bytes", "bound")
+KV_CACHE_HEADROOM_RATIO = _shown("headroom_ratio", "bound")
 GPU_MEMORY_BYTES = _owned(
     "kvgate_gpu_memory_bytes",
     "Expected memory by term, on the GPU with the least room. The terms sum to the memory of the GPU; "
     "one is negative where vLLM would ask for too much.",
     "term",
-    unit="bytes",
 )
 GPU_MEMORY_TERMS = {
     **{name.removesuffix("_bytes"): row.help for name, row in FIGURES.items() if row.metric == GPU_MEMORY_BYTES.name},
@@ -93,7 +102,10 @@ GPU_MEMORY_TERMS = {
     "not_requested": "The rest of the GPU, which vLLM leaves to others.",
 }
 """Values of the label `term`, in their order from the bottom of a GPU to its top."""
-MAX_MODEL_LEN_TOKENS = _owned("kvgate_max_model_len_tokens", "Longest request, as rendered.", unit="tokens")
+GPU_MEMORY_TOTAL_BYTES = _shown("total_bytes")
+GPU_MEMORY_REQUESTED_BYTES = _shown("requested_bytes")
+FULL_LENGTH_REQUESTS = _shown("full_length_requests", "bound")
+MAX_MODEL_LEN_TOKENS = _owned("kvgate_max_model_len_tokens", "Longest request, as rendered.")
 MAX_NUM_SEQS = _owned("kvgate_max_num_seqs", "Requests that one engine runs at the same time, as rendered.")
 GPUS = _owned(
     "kvgate_gpus",
@@ -102,34 +114,28 @@ GPUS = _owned(
 OBSERVED_KV_CACHE_CAPACITY_TOKENS = _owned(
     "kvgate_observed_kv_cache_capacity_tokens",
     "KV cache that vLLM reports, in tokens of one engine: the smallest of all ready pods.",
-    unit="tokens",
 )
 OBSERVED_KV_CACHE_USAGE_RATIO = _owned(
     "kvgate_observed_kv_cache_usage_ratio",
     "Share of the KV cache that requests hold, as vLLM reports it: the largest of all ready pods.",
-    unit="ratio",
 )
 OBSERVED_KV_CACHE_HEADROOM_TOKENS = _owned(
     "kvgate_observed_kv_cache_headroom_tokens",
     "Observed headroom: KV cache that vLLM reports less what requests hold, in tokens of one engine: the smallest of all ready pods.",
-    unit="tokens",
 )
 OBSERVED_KV_CACHE_HEADROOM_RATIO = _owned(
     "kvgate_observed_kv_cache_headroom_ratio",
     "Observed headroom as a share of the expected KV cache, the denominator of the predicted headroom: the smallest of all ready pods.",
-    unit="ratio",
 )
 OBSERVED_PODS = _owned("kvgate_observed_pods", "Ready pods whose capacity is known.")
 PREDICTION_ERROR_RATIO = _owned(
     "kvgate_prediction_error_ratio",
     "Observed / expected KV cache capacity - 1; below 0 where vLLM has less than kvgate predicted.",
-    unit="ratio",
 )
 RECALIBRATED_KV_CACHE_CAPACITY_TOKENS = _owned(
     "kvgate_recalibrated_kv_cache_capacity_tokens",
     "Size of one engine's KV cache as it would be predicted now; absent where that is what was admitted.",
     "bound",
-    unit="tokens",
 )
 CONDITION = _owned(
     "kvgate_condition", "1 for the current status and reason of each condition.", "type", "status", "reason"
@@ -140,7 +146,6 @@ UPDATED_REPLICAS = _owned("kvgate_updated_replicas", "Replicas of the Deployment
 LOAD_BUDGET_SECONDS = _owned(
     "kvgate_load_budget_seconds",
     "Time that the start of a pod may take: the startup probe gives up then, and the progress deadline is longer.",
-    unit="seconds",
 )
 POD_INFO = _owned(
     "kvgate_pod_info",
@@ -153,198 +158,92 @@ POD_START_TIME = _owned(
     "kvgate_pod_start_time_seconds",
     "Last start of the engine's container in seconds since 1970, or that of the pod while the container does not run.",
     "pod",
-    unit="seconds",
 )
-POD_RESTARTS = Metric(
-    name="kvgate_pod_restarts_total",
-    kind=MetricType.COUNTER,
-    help="Restarts of the engine's container, as the kubelet counts them.",
-    labels=(*OWNER_LABELS, "pod"),
+POD_RESTARTS = _owned(
+    "kvgate_pod_restarts_total", "Restarts of the engine's container, as the kubelet counts them.", "pod"
 )
 POD_KV_CACHE_CAPACITY_TOKENS = _owned(
     "kvgate_pod_kv_cache_capacity_tokens",
     "KV cache that the vLLM of a ready pod reports, in tokens of one engine.",
     "pod",
-    unit="tokens",
 )
 POD_KV_CACHE_HEADROOM_TOKENS = _owned(
     "kvgate_pod_kv_cache_headroom_tokens",
     "KV cache of a ready pod less what requests hold, in tokens of one engine.",
     "pod",
-    unit="tokens",
 )
 
-PER_DEPLOYMENT = (
-    DEPLOYMENT_INFO,
-    KV_CACHE_CAPACITY_TOKENS,
-    KV_CACHE_CAPACITY_BYTES,
-    PINNED_KV_CACHE_TOKENS,
-    FORGONE_KV_CACHE_BYTES,
-    HOST_MEMORY_BYTES,
-    BUDGET_SKIPPED,
-    BUDGET_SKIP_EXPIRY,
-    KV_CACHE_DEMAND_BYTES,
-    KV_CACHE_DEMAND_TOKENS,
-    KV_CACHE_HEADROOM_BYTES,
-    KV_CACHE_HEADROOM_RATIO,
-    GPU_MEMORY_BYTES,
-    GPU_MEMORY_TOTAL_BYTES,
-    GPU_MEMORY_REQUESTED_BYTES,
-    FULL_LENGTH_REQUESTS,
-    MAX_MODEL_LEN_TOKENS,
-    MAX_NUM_SEQS,
-    GPUS,
-    OBSERVED_KV_CACHE_CAPACITY_TOKENS,
-    OBSERVED_KV_CACHE_USAGE_RATIO,
-    OBSERVED_KV_CACHE_HEADROOM_TOKENS,
-    OBSERVED_KV_CACHE_HEADROOM_RATIO,
-    OBSERVED_PODS,
-    PREDICTION_ERROR_RATIO,
-    RECALIBRATED_KV_CACHE_CAPACITY_TOKENS,
-    CONDITION,
-    REPLICAS,
-    READY_REPLICAS,
-    UPDATED_REPLICAS,
-    LOAD_BUDGET_SECONDS,
-    POD_INFO,
-    POD_READY,
-    POD_START_TIME,
-    POD_RESTARTS,
-    POD_KV_CACHE_CAPACITY_TOKENS,
-    POD_KV_CACHE_HEADROOM_TOKENS,
-)
-"""Served by the controller; at most MAX_SERIES per InferenceDeployment, and MAX_SERIES_OF_A_POD for each of MAX_PODS pods."""
+# ── of a process itself ─────────────────────────────────────────────────────────────────────────────────────────
 
-BUILD_INFO = Metric(
-    name="kvgate_build_info",
-    kind=MetricType.GAUGE,
-    help="Always 1; the label is the running release.",
-    labels=("version",),
+BUILD_INFO = _own("kvgate_build_info", "Always 1; the label is the running release.", "version")
+CATALOGUE_ENTRIES = _own(
+    "kvgate_catalogue_entries", "Entries of the catalogues of models and accelerators.", "catalogue"
 )
-CATALOGUE_ENTRIES = Metric(
-    name="kvgate_catalogue_entries",
-    kind=MetricType.GAUGE,
-    help="Entries of the catalogues of models and accelerators.",
-    labels=("catalogue",),
+ADMISSION_REVIEWS = _own(
+    "kvgate_admission_reviews_total",
+    "Answered admission reviews, by decision (Invalid: the schema refused the object), policy and operation.",
+    "decision",
+    "policy",
+    "operation",
 )
-ADMISSION_REVIEWS = Metric(
-    name="kvgate_admission_reviews_total",
-    kind=MetricType.COUNTER,
-    help="Answered admission reviews, by decision (Invalid: the schema refused the object), policy and operation.",
-    labels=("decision", "policy", "operation"),
+ADMISSION_ERRORS = _own(
+    "kvgate_admission_errors_total",
+    "Admission reviews without a verdict, because of a defect of kvgate or because no worker was free.",
 )
-ADMISSION_ERRORS = Metric(
-    name="kvgate_admission_errors_total",
-    kind=MetricType.COUNTER,
-    help="Admission reviews without a verdict, because of a defect of kvgate or because no worker was free.",
-)
-ADMISSION_REVIEW_DURATION = Metric(
-    name="kvgate_admission_review_duration_seconds",
-    kind=MetricType.HISTOGRAM,
-    help="Time from the first byte of an admission review's body to its answer.",
-    unit="seconds",
+ADMISSION_REVIEW_DURATION = _own(
+    "kvgate_admission_review_duration_seconds",
+    "Time from the first byte of an admission review's body to its answer.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
 )
-RECONCILES = Metric(
-    name="kvgate_reconcile_total", kind=MetricType.COUNTER, help="Finished reconciles, by result.", labels=("result",)
-)
-RECONCILE_DURATION = Metric(
-    name="kvgate_reconcile_duration_seconds",
-    kind=MetricType.HISTOGRAM,
-    help="Time of one reconcile, API requests included.",
-    unit="seconds",
+RECONCILES = _own("kvgate_reconcile_total", "Finished reconciles, by result.", "result")
+RECONCILE_DURATION = _own(
+    "kvgate_reconcile_duration_seconds",
+    "Time of one reconcile, API requests included.",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
-API_REQUESTS = Metric(
-    name="kvgate_api_requests_total",
-    kind=MetricType.COUNTER,
-    help="Requests to the Kubernetes API, by verb and HTTP status.",
-    labels=("verb", "code"),
+API_REQUESTS = _own(
+    "kvgate_api_requests_total", "Requests to the Kubernetes API, by verb and HTTP status.", "verb", "code"
 )
-LEADER = Metric(
-    name="kvgate_leader",
-    kind=MetricType.GAUGE,
-    help="1 while this controller holds the Lease, as the API server answered last and for as long as the Lease is valid then; else 0.",
-    labels=("lease",),
+LEADER = _own(
+    "kvgate_leader",
+    "1 while this controller holds the Lease, as the API server answered last and for as long as the Lease is valid then; else 0.",
+    "lease",
 )
-QUEUE_DEPTH = Metric(
-    name="kvgate_queue_depth", kind=MetricType.GAUGE, help="InferenceDeployments that wait for a reconcile that is due."
+QUEUE_DEPTH = _own("kvgate_queue_depth", "InferenceDeployments that wait for a reconcile that is due.")
+BACKGROUND_ERRORS = _own(
+    "kvgate_background_errors_total",
+    "Exceptions in background loops, which continue, by loop; the log has each cause once.",
+    "loop",
 )
-BACKGROUND_ERRORS = Metric(
-    name="kvgate_background_errors_total",
-    kind=MetricType.COUNTER,
-    help="Exceptions in background loops, which continue, by loop; the log has each cause once.",
-    labels=("loop",),
+EVENT_LOOP_LAG = _own("kvgate_event_loop_lag_seconds", "Delay with which the reconciling event loop last woke up.")
+POD_SCRAPES = _own(
+    "kvgate_pod_scrapes_total", "Scrapes of vLLM pods, by result (read, or the kind of failure).", "result"
 )
-EVENT_LOOP_LAG = Metric(
-    name="kvgate_event_loop_lag_seconds",
-    kind=MetricType.GAUGE,
-    help="Delay with which the reconciling event loop last woke up.",
-    unit="seconds",
-)
-POD_SCRAPES = Metric(
-    name="kvgate_pod_scrapes_total",
-    kind=MetricType.COUNTER,
-    help="Scrapes of vLLM pods, by result (read, or the kind of failure).",
-    labels=("result",),
-)
-POD_SCRAPE_DURATION = Metric(
-    name="kvgate_pod_scrape_duration_seconds",
-    kind=MetricType.HISTOGRAM,
-    help="Time of one scrape of a vLLM pod, the parsing included.",
-    unit="seconds",
+POD_SCRAPE_DURATION = _own(
+    "kvgate_pod_scrape_duration_seconds",
+    "Time of one scrape of a vLLM pod, the parsing included.",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
-CALIBRATION_STARTS = Metric(
-    name="kvgate_calibration_starts",
-    kind=MetricType.GAUGE,
-    help="Observed starts, by state: those that correct predictions, and those that are stored but not used.",
-    labels=("state",),
+CALIBRATION_STARTS = _own(
+    "kvgate_calibration_starts",
+    "Observed starts, by state: those that correct predictions, and those that are stored but not used.",
+    "state",
 )
-MODEL_RESOLUTIONS = Metric(
-    name="kvgate_model_resolutions_total",
-    kind=MetricType.COUNTER,
-    help="Models that the hub was asked for, by the reason that the condition ModelResolved then has.",
-    labels=("reason",),
+MODEL_RESOLUTIONS = _own(
+    "kvgate_model_resolutions_total",
+    "Models that the hub was asked for, by the reason that the condition ModelResolved then has.",
+    "reason",
 )
-MODELS_WAITING = Metric(
-    name="kvgate_models_waiting",
-    kind=MetricType.GAUGE,
-    help="Models that wait for a fetch from the hub, or are being fetched.",
-)
-MODELS_STORED = Metric(
-    name="kvgate_models_stored",
-    kind=MetricType.GAUGE,
-    help="Fetched models that the controller keeps in its ConfigMap.",
-)
-CERTIFICATE_EXPIRY = Metric(
-    name="kvgate_webhook_certificate_expiry_timestamp_seconds",
-    kind=MetricType.GAUGE,
-    help="Expiry of the certificate that the webhook serves, in seconds since 1970.",
-    unit="seconds",
+MODELS_WAITING = _own("kvgate_models_waiting", "Models that wait for a fetch from the hub, or are being fetched.")
+MODELS_STORED = _own("kvgate_models_stored", "Fetched models that the controller keeps in its ConfigMap.")
+CERTIFICATE_EXPIRY = _own(
+    "kvgate_webhook_certificate_expiry_timestamp_seconds",
+    "Expiry of the certificate that the webhook serves, in seconds since 1970.",
 )
 
-PER_PROCESS = (
-    BUILD_INFO,
-    CATALOGUE_ENTRIES,
-    ADMISSION_REVIEWS,
-    ADMISSION_ERRORS,
-    ADMISSION_REVIEW_DURATION,
-    RECONCILES,
-    RECONCILE_DURATION,
-    API_REQUESTS,
-    LEADER,
-    QUEUE_DEPTH,
-    BACKGROUND_ERRORS,
-    EVENT_LOOP_LAG,
-    POD_SCRAPES,
-    POD_SCRAPE_DURATION,
-    CALIBRATION_STARTS,
-    MODEL_RESOLUTIONS,
-    MODELS_WAITING,
-    MODELS_STORED,
-    CERTIFICATE_EXPIRY,
-)
+METRICS = tuple(each for each in tuple(globals().values()) if isinstance(each, Metric))
+"""All metrics, in the order in which they stand here."""
+PER_DEPLOYMENT = tuple(each for each in METRICS if each.labels[:2] == OWNER_LABELS)
+"""Served by the controller; at most MAX_SERIES per InferenceDeployment, and MAX_SERIES_OF_A_POD for each of MAX_PODS pods."""
+PER_PROCESS = tuple(each for each in METRICS if each not in PER_DEPLOYMENT)
 """Metrics of a process itself: the webhook serves those of admission, the controller those of reconciling."""
-
-METRICS = (*PER_DEPLOYMENT, *PER_PROCESS)
