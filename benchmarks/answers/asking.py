@@ -11,9 +11,10 @@ from msgspec import to_builtins
 from answers.records import ROOT, Question, Row, rest_of
 from contract.doors import DOORS
 from kvgate.budget import Guarantee, Workload
-from kvgate.cli.assessment_json import failed, to_json
+from kvgate.cli.assessment_json import to_json
 from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
+from kvgate.cli.reports.engine_records import FailedAnswer
 from kvgate.cli.reports.json_report import document_record
 from kvgate.findings.finding import Finding, vllm_name
 from kvgate.judge.assess import NO_FIGURES
@@ -68,7 +69,7 @@ def _what_if(question: Question) -> Iterator[Row]:
         assessment = assess_request(values, guarantee=guarantee, workload=workload, naming=vllm_name)
         answer, figures, findings = to_json(assessment), assessment.figures, assessment.findings
     except BadRequest as error:
-        answer, outcome = to_builtins(failed(str(error))), "BadRequest"
+        answer, outcome = to_builtins(FailedAnswer(error=str(error))), "BadRequest"
     yield Row(
         key=question.key,
         verdict=answer["verdict"],

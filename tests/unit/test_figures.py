@@ -16,7 +16,7 @@ from kvgate.api.validation import parse_document
 from kvgate.budget import CacheFigures, Interval
 from kvgate.budget.figures import FIGURES, Bounds, FigureValues, figures_of
 from kvgate.cli.explain.report import answer
-from kvgate.cli.reports.engine_records import ExplainedCache, HostRecord, PinnedRecord, RequestLedger
+from kvgate.cli.reports.engine_records import CacheRecord, HostRecord, PinnedRecord, RequestLedger
 from kvgate.judge.assess import Assessment, assess
 from kvgate.judge.facts import gather
 from kvgate.metrics.registry import GPU_MEMORY_TERMS, PER_DEPLOYMENT
@@ -109,7 +109,7 @@ def rows_of(paths: Iterator[str]) -> set[str]:
 
 def test_every_figure_that_a_door_shows_is_a_row() -> None:
     of_json = rows_of(path for row in FIGURES.values() for path in row.json)
-    parts = (ExplainedCache, RequestLedger, HostRecord, PinnedRecord)
+    parts = (CacheRecord, RequestLedger, HostRecord, PinnedRecord)
     others = {"groups", "pinned", "circumstances", "calibration", "terms", "option", "safety_bytes"}
     assert {field for part in parts for field in part.__struct_fields__} - others <= of_json
     of_status = rows_of(row.status for row in FIGURES.values())

@@ -1,26 +1,32 @@
 """An Assessment as the records of JSON: the same parts behind every door. What is not known is null."""
 
-from collections.abc import Iterable
-from typing import Any, Protocol, TypeVar
+from __future__ import annotations
 
-from msgspec import UNSET, to_builtins
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import UNSET, convert, to_builtins
 
 from kvgate.api import field_path
 from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, BudgetRequest, Guarantee
-from kvgate.budget.figures import FigureValues, figures_of
+from kvgate.budget.figures import FIGURES, FigureValues, figures_of
 from kvgate.budget.host_settings import NO_HOST_SETTINGS, UNKNOWN_POD
 from kvgate.cli.provenance import Provenance, sources_of_facts
 from kvgate.cli.reports import engine_records as records
 from kvgate.findings.finding import Finding
-from kvgate.judge.assess import Answer, Assessment, Decision
+from kvgate.judge.assess import Assessment, Decision
 from kvgate.judge.pinning import pinned_option
 from kvgate.judge.worlds import Confidence
 from kvgate.rules.facts import VERSION_ASSUMED
+
+if TYPE_CHECKING:
+    from kvgate.planning.sweep import Cell
 
 _REQUEST_KEYS = {"accelerator": "gpu", "config": "model_config"}
 """Name of a field in the engine → its key in a request, where they differ."""
 _Finding = TypeVar("_Finding", bound=records.PlainFinding)
 _Ledger = TypeVar("_Ledger", bound=records.RequestLedger)
+_Cache = TypeVar("_Cache", bound=records.RequestCache)
 
 
 def request_answer(assessment: Assessment) -> records.RequestAnswer:
@@ -34,7 +40,7 @@ def request_answer(assessment: Assessment) -> records.RequestAnswer:
         **answers_of(assessment),
         findings=tuple(map(finding_record, assessment.findings)),
         ledger=ledger_record(of, records.RequestLedger) if of else None,
-        kv_cache=_request_cache(of) if of else None,
+        kv_cache=_cache_record(of, records.RequestCache) if of else None,
         host_memory=host_record(of) if of and is_about_host(of.budget) else UNSET,
     )
 
@@ -45,29 +51,7 @@ def to_json(assessment: Assessment) -> dict[str, Any]:
     return answer
 
 
-def failed(error: str) -> records.FailedAnswer:
-    """Return the answer to a line that could not be read as a request."""
-    return records.FailedAnswer(error=error)
-
-
-class Judged(Protocol):
-    """The two answers to a question, as an assessment and a point of a sweep have them."""
-
-    @property
-    def verdict(self) -> Any: ...
-    @property
-    def decides(self) -> Any: ...
-    @property
-    def starts(self) -> Answer: ...
-    @property
-    def holds(self) -> Answer: ...
-    @property
-    def confidence(self) -> Confidence: ...
-    @property
-    def is_refusal(self) -> bool: ...
-
-
-def answers_of(judged: Judged) -> dict[str, Any]:
+def answers_of(judged: Assessment | Cell) -> dict[str, Any]:
     """Return both answers, which of them decides, its verdict, and what follows from it: the fields of AnswersRecord."""
     fits = Decision.ADMIT if judged.verdict == "Fits" else Decision.ADMIT_WITH_WARNING
     return {
@@ -119,36 +103,18 @@ def ledger_record(of: FigureValues, kind: type[_Ledger]) -> _Ledger | None:
     )
 
 
-def cache_values(of: FigureValues | None) -> dict[str, Any]:
-    """Return the fields of CacheRecord."""
-    if of is None or of["capacity_tokens"] is None:
-        return dict.fromkeys(records.CacheRecord.__struct_fields__)
-    return {
-        "tokens": of.expected("capacity_tokens"),
-        "bytes": of.expected("capacity_bytes"),
-        "requests": of.expected("full_length_requests"),
-        "headroom_ratio": of.expected("headroom_ratio"),
-        "headroom_bytes": of.expected("headroom_bytes"),
-        "blocks": of.expected("num_blocks"),
-        "demand_bytes": of["demand_bytes"],
-        "demand_tokens": of["demand_tokens"],
-    }
-
-
-def explained_cache(of: FigureValues | None) -> records.ExplainedCache:
-    """Return the KV cache under the keys of `kvgate check` and under those of a line of --requests."""
-    cache = _request_cache(of) if of else None
-    more = {name: getattr(cache, name) for name in cache.__struct_fields__} if cache else {}
-    return records.ExplainedCache(**{**cache_values(of), **more})
-
-
-def _request_cache(of: FigureValues) -> records.RequestCache | None:
+def _cache_record(of: FigureValues, kind: type[_Cache]) -> _Cache | None:
+    """Return the KV cache, with the keys that `kvgate check` adds where `kind` is CacheRecord."""
     budget, kv_cache = of.budget, of.budget.kv_cache
     if kv_cache is None:
         return None
+    values: dict[str, Any] = {}
+    if issubclass(kind, records.CacheRecord):
+        is_known = of["capacity_tokens"] is not None
+        values = {key: of.expected(name) if is_known else None for key, name in _OF_CHECK.items()}
     # A state that is kept once has a block as long as the whole request, unless the user set mamba_block_size.
     whole = budget.request.settings.mamba_block_size or budget.resolved.max_model_len
-    return records.RequestCache(
+    return kind(
         groups=tuple(
             records.GroupRecord(
                 kind=group.spec.kind,
@@ -167,7 +133,33 @@ def _request_cache(of: FigureValues) -> records.RequestCache | None:
         request_bytes=kv_cache.request_bytes,
         max_model_len_that_fits=of["max_model_len_that_fits"],
         pinned=_pinned(of) if budget.pin else UNSET,
+        **values,
     )
+
+
+_OF_CHECK = {
+    path.rpartition(".")[2]: name
+    for name, row in FIGURES.items()
+    for path in row.json
+    if path.rpartition(".")[2] in {*records.CacheRecord.__struct_fields__} - {*records.RequestCache.__struct_fields__}
+}
+"""Key of the KV cache in `kvgate check` → the figure that it shows."""
+_NO_CACHE: records.CacheRecord = convert(dict.fromkeys(_OF_CHECK), records.CacheRecord)
+
+
+def judged_parts(assessment: Assessment | None, budget: Budget | None) -> dict[str, Any]:
+    """Return the parts of an engine's record that are the same at every door; `budget` is that of what is rendered."""
+    of = figures_of(budget) if budget else None
+    return {
+        "workload": workload_record(budget.request if budget else None),
+        "kv_cache": (of and _cache_record(of, records.CacheRecord)) or _NO_CACHE,
+        "ledger": ledger_record(of, records.LedgerRecord) if of else None,
+        "host": host_record(of) if of and of.budget.stages else None,
+        "decides": assessment.decides if assessment else None,
+        "starts": assessment.starts if assessment else None,
+        "holds": assessment.holds if assessment else None,
+        "confidence": assessment.confidence if assessment else Confidence.KNOWN,
+    }
 
 
 def _pinned(of: FigureValues) -> records.PinnedRecord:
@@ -216,8 +208,7 @@ def workload_record(request: BudgetRequest | None) -> records.WorkloadRecord | N
     workload = request.workload if request and request.guarantee is Guarantee.WORKLOAD else None
     if workload is None:
         return None
-    names = records.WorkloadRecord.__struct_fields__
-    return records.WorkloadRecord(**{name: getattr(workload, name) for name in names})
+    return convert(workload, records.WorkloadRecord, from_attributes=True)
 
 
 def provenance_record(source: Provenance) -> records.ProvenanceRecord:

@@ -13,22 +13,9 @@ from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB, format_gib
-from kvgate.cli.assessment_json import (
-    alternative_record,
-    answers_of,
-    assumed_records,
-    explained_cache,
-    finding_record,
-    host_record,
-    is_about_host,
-    judged_settings,
-    ledger_record,
-    provenance_record,
-    released,
-    workload_record,
-)
+from kvgate.cli import assessment_json as made
 from kvgate.cli.provenance import Provenance, sources_of_facts
-from kvgate.cli.reports.engine_records import EngineRecord, FindingRecord, LedgerRecord, ProvenanceRecord
+from kvgate.cli.reports.engine_records import EngineRecord, FindingRecord, ProvenanceRecord
 from kvgate.cli.reports.records import ExplainRecord
 from kvgate.cli.terminal import Line, Styled, folded, text_of, width_of_terminal
 from kvgate.judge.assess import Assessment, is_about_bytes
@@ -82,16 +69,14 @@ def answer(
         lines = (*report, *view_lines(assessment.budget, why=why, lengths=lengths))
         return text_of(folded(lines, width_of_terminal()))
     views = added_views(assessment.budget, why=why, lengths=lengths)
-    found = sources(assessment.budget, released="; ".join(released(assessment.findings)))
-    record = _record(assessment, list(map(provenance_record, found)), views)
+    found = sources(assessment.budget, released="; ".join(made.released(assessment.findings)))
+    record = _record(assessment, list(map(made.provenance_record, found)), views)
     return inert_json(to_builtins(record), indent=2 if output == "json" else None)
 
 
 def _record(assessment: Assessment, provenance: list[ProvenanceRecord], views: Mapping[str, Any]) -> ExplainRecord:
     """Return the record of `kvgate check` for an engine that no file has, with the keys of an answer."""
-    budget, judged = assessment.budget, answers_of(assessment)
-    of = figures_of(budget) if budget else None
-    request = budget.request if budget else None
+    budget = assessment.budget
     nowhere = {"file": "", "line": 1, "column": 1, "path": ""}
     return ExplainRecord(
         file="",
@@ -105,19 +90,15 @@ def _record(assessment: Assessment, provenance: list[ProvenanceRecord], views: M
         name="",
         engine=_engine_record(budget) if budget else None,
         guarantee=assessment.guarantee.value,
-        workload=workload_record(request),
-        **judged,
-        kv_cache=explained_cache(of),
-        ledger=ledger_record(of, LedgerRecord) if of else None,
-        host=host_record(of) if of and of.budget.stages else None,
-        assumed=assumed_records(request, assessment.findings),
-        findings=[finding_record(each, FindingRecord, **nowhere) for each in assessment.findings],
+        **{**made.judged_parts(assessment, budget), **made.answers_of(assessment)},
+        assumed=made.assumed_records(budget.request if budget else None, assessment.findings),
+        findings=[made.finding_record(each, FindingRecord, **nowhere) for each in assessment.findings],
         ignored=[],
-        alternatives=list(map(alternative_record, _alternatives(assessment))),
+        alternatives=list(map(made.alternative_record, _alternatives(assessment))),
         provenance=provenance,
         admission=None,
         id=None,
-        host_memory=host_record(of) if of and is_about_host(of.budget) else UNSET,
+        host_memory=made.host_record(figures_of(budget)) if budget and made.is_about_host(budget) else UNSET,
         error=None,
         **views,
     )
@@ -132,7 +113,7 @@ def _engine_record(budget: Budget) -> EngineRecord:
         judged_on=name,
         needed=None,
         vllm_version=budget.request.vllm_version,
-        **judged_settings(budget),
+        **made.judged_settings(budget),
     )
 
 

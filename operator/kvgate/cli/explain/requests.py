@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
-from kvgate.cli.assessment_json import failed, request_answer
+from kvgate.cli.assessment_json import request_answer
 from kvgate.cli.reports.engine_records import FailedAnswer, RequestAnswer
 from kvgate.cli.workload_options import promise_of_request
 from kvgate.findings.finding import vllm_name
@@ -42,7 +42,7 @@ def answers(
             continue
         while line and not line.endswith(b"\n"):  # skip the rest, and never hold more than the limit in memory
             line = stream.readline(MAX_LINE_BYTES)
-        yield _written(_NO_ID, failed(_TOO_LONG.format(number)))
+        yield _written(_NO_ID, FailedAnswer(error=_TOO_LONG.format(number)))
 
 
 def _answer(line: bytes, calibration: Calibration, models: PublishedModels) -> str:
@@ -64,7 +64,7 @@ def _answer(line: bytes, calibration: Calibration, models: PublishedModels) -> s
         message = "the line is nested too deep; a config.json has a dozen levels"
     except Exception as error:  # noqa: BLE001 - a defect of ours must cost one answer, not all that follow
         message = f"kvgate failed: {type(error).__name__}: {error}; please report this line"
-    return _written(identifier or _identifier_of_broken(line), failed(message))
+    return _written(identifier or _identifier_of_broken(line), FailedAnswer(error=message))
 
 
 def _written(identifier: str, answer: RequestAnswer | FailedAnswer) -> str:

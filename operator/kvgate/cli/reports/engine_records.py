@@ -161,44 +161,29 @@ class PinnedRecord(Struct, frozen=True, kw_only=True):
 class RequestCache(Struct, frozen=True, kw_only=True):
     """The KV cache in the answer to a line of --requests."""
 
-    groups: tuple[GroupRecord, ...]
-    bytes_per_block: Annotated[int, described("bytes_per_block")]
-    num_blocks: Annotated[int | None, described("num_blocks")]
-    num_tokens: Annotated[int | None, described("capacity_tokens")]
-    max_concurrency: Annotated[float | None, described("full_length_requests")]
-    headroom_ratio: Annotated[float | None, described("headroom_ratio")]
-    request_blocks: Annotated[int, described("request_blocks")]
-    request_bytes: Annotated[int, described("request_bytes")]
-    max_model_len_that_fits: Annotated[int | None, described("max_model_len_that_fits")]
+    groups: tuple[GroupRecord, ...] = ()
+    bytes_per_block: Annotated[int | None, described("bytes_per_block")] = None
+    num_blocks: Annotated[int | None, described("num_blocks")] = None
+    num_tokens: Annotated[int | None, described("capacity_tokens")] = None
+    max_concurrency: Annotated[float | None, described("full_length_requests")] = None
+    headroom_ratio: Annotated[float | None, described("headroom_ratio")] = None
+    request_blocks: Annotated[int | None, described("request_blocks")] = None
+    request_bytes: Annotated[int | None, described("request_bytes")] = None
+    max_model_len_that_fits: Annotated[int | None, described("max_model_len_that_fits")] = None
     pinned: PinnedRecord | UnsetType = UNSET
     """Absent where no size is pinned."""
 
 
-class CacheRecord(Struct, frozen=True, kw_only=True):
+class CacheRecord(RequestCache, frozen=True, kw_only=True):
     """The KV cache as it is expected."""
 
     tokens: Annotated[int | None, described("capacity_tokens")]
     bytes: Annotated[int | None, described("capacity_bytes")]
     requests: Annotated[float | None, described("full_length_requests")]
-    headroom_ratio: Annotated[float | None, described("headroom_ratio")]
     headroom_bytes: Annotated[int | None, described("headroom_bytes")]
     blocks: Annotated[int | None, described("num_blocks")]
     demand_bytes: Annotated[int | None, described("demand_bytes")]
     demand_tokens: Annotated[int | None, described("demand_tokens")]
-
-
-class ExplainedCache(CacheRecord, frozen=True, kw_only=True):
-    """The same with the keys of the answer to a line of --requests, which are absent where no cache is known."""
-
-    groups: tuple[GroupRecord, ...] | UnsetType = UNSET
-    bytes_per_block: Annotated[int | UnsetType, described("bytes_per_block")] = UNSET
-    num_blocks: Annotated[int | UnsetType | None, described("num_blocks")] = UNSET
-    num_tokens: Annotated[int | UnsetType | None, described("capacity_tokens")] = UNSET
-    max_concurrency: Annotated[float | UnsetType | None, described("full_length_requests")] = UNSET
-    request_blocks: Annotated[int | UnsetType, described("request_blocks")] = UNSET
-    request_bytes: Annotated[int | UnsetType, described("request_bytes")] = UNSET
-    max_model_len_that_fits: Annotated[int | UnsetType | None, described("max_model_len_that_fits")] = UNSET
-    pinned: PinnedRecord | UnsetType = UNSET
 
 
 class CalibrationRecord(Struct, frozen=True, kw_only=True):

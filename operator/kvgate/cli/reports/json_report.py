@@ -9,25 +9,12 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from kvgate.budget import Budget, Guarantee, Verdict
-from kvgate.budget.figures import figures_of
-from kvgate.cli.assessment_json import (
-    alternative_record,
-    cache_values,
-    explained_cache,
-    finding_record,
-    host_record,
-    is_about_host,
-    judged_settings,
-    ledger_record,
-    provenance_record,
-    workload_record,
-)
+from kvgate.cli import assessment_json as made
 from kvgate.cli.reports import engine_records as parts
 from kvgate.cli.reports import records
 from kvgate.cli.reports.placed import Placed
 from kvgate.cli.reports.report import Item, JudgedDeployment, Report
 from kvgate.judge.assess import Decision, chosen_settings, effective_values
-from kvgate.judge.worlds import Confidence
 from kvgate.manifests.judging.release_range import NOT_JUDGED
 from kvgate.manifests.judging.which_gpus import sentence
 from kvgate.text.inert import inert_json
@@ -47,7 +34,7 @@ def render(report: Report) -> str:
             records.SkippedRecord(path=str(each.path), reason=each.why.partition("|")[0], by=each.by)
             for each in report.skipped
         ],
-        provenance=list(map(provenance_record, report.sources)),
+        provenance=list(map(made.provenance_record, report.sources)),
         summary=records.SummaryRecord(
             exit_code=int(report.exit_code),
             engines=sum(1 for item in report.items if not item.is_not_understood),
@@ -65,7 +52,6 @@ def render(report: Report) -> str:
 def document_record(item: Item) -> records.DocumentRecord:
     """Return the record of one engine."""
     budget = item.assessment.effective if item.assessment else None
-    of = figures_of(budget) if budget else None
     return records.DocumentRecord(
         file=item.file,
         line=item.line,
@@ -78,24 +64,19 @@ def document_record(item: Item) -> records.DocumentRecord:
         name=item.name,
         engine=None if item.is_not_understood else _engine(item, budget),
         guarantee=item.guarantee.value if item.guarantee else None,
-        workload=workload_record(budget.request if budget else None),
         verdict=_verdict(item),
-        kv_cache=parts.CacheRecord(**cache_values(of)),
-        ledger=ledger_record(of, parts.LedgerRecord) if of else None,
-        host=host_record(of) if of and of.budget.stages else None,
+        **made.judged_parts(item.assessment, budget),
         assumed=_assumed(item, budget),
         findings=[_finding(placed) for placed in item.findings],
         ignored=[
             records.IgnoredRecord(**asdict(_finding(placed)), by=why.by, reason=why.reason, place=why.place)
             for placed, why in item.ignored
         ],
-        decides=item.assessment.decides if item.assessment else None,
-        starts=item.assessment.starts if item.assessment else None,
-        holds=item.assessment.holds if item.assessment else None,
-        confidence=item.assessment.confidence if item.assessment else Confidence.KNOWN,
         decision=_decision(item),
-        alternatives=[alternative_record(each) for each in (item.assessment.alternatives if item.assessment else ())],
-        provenance=list(map(provenance_record, item.provenance)),
+        alternatives=[
+            made.alternative_record(each) for each in (item.assessment.alternatives if item.assessment else ())
+        ],
+        provenance=list(map(made.provenance_record, item.provenance)),
         admission=_admission(item.deployment) if item.deployment else None,
     )
 
@@ -104,8 +85,7 @@ def explain_record(item: Item, **views: Any) -> records.ExplainRecord:
     """Return the same with the keys of an answer of `kvgate explain`."""
     record, budget = document_record(item), item.assessment.effective if item.assessment else None
     values = {name: getattr(record, name) for name in record.__struct_fields__}
-    values["kv_cache"] = explained_cache(figures_of(budget) if budget else None)
-    if budget is not None and is_about_host(budget):
+    if budget is not None and made.is_about_host(budget):
         values["host_memory"] = record.host
     return records.ExplainRecord(**values, **views, id=item.name, error=None)
 
@@ -145,7 +125,7 @@ def _engine(item: Item, budget: Budget | None) -> parts.EngineRecord:
         judged_on=item.accelerator or (judged.judged_on if judged else None),
         needed=parts.NeededRecord(**asdict(judged.needed)) if judged and judged.needed else None,
         vllm_version=item.vllm_version,
-        **(judged_settings(budget) if budget else _written_settings(written)),
+        **(made.judged_settings(budget) if budget else _written_settings(written)),
     )
 
 
@@ -184,12 +164,12 @@ def _admission(deployment: JudgedDeployment) -> records.AdmissionRecord:
         message=message,
         effective=effective,
         skip=records.SkipRecord(reason=skip.reason, until=skip.end or None) if skip else None,
-        alternatives=[alternative_record(each) for each in (assessment.alternatives if assessment else ())],
+        alternatives=[made.alternative_record(each) for each in (assessment.alternatives if assessment else ())],
     )
 
 
 def _finding(placed: Placed) -> parts.FindingRecord:
-    return finding_record(
+    return made.finding_record(
         placed.finding,
         parts.FindingRecord,
         file=placed.file,
@@ -246,8 +226,8 @@ def _change(change: EngineChange) -> records.ChangeRecord:
         changed_sources=[
             records.ChangedSourceRecord(
                 fact=fact,
-                before=provenance_record(before) if before else None,
-                after=provenance_record(after) if after else None,
+                before=made.provenance_record(before) if before else None,
+                after=made.provenance_record(after) if after else None,
             )
             for fact, before, after in change.changed_sources
         ],

@@ -12,7 +12,6 @@ from kvgate.cli.reports.engine_records import (
     AssumedRecord,
     CacheRecord,
     EngineRecord,
-    ExplainedCache,
     FindingRecord,
     Guarantee,
     HostRecord,
@@ -119,7 +118,6 @@ class ExplainRecord(DocumentRecord, frozen=True, kw_only=True):
     """An engine in `kvgate explain -o json`: for flags, file, line and names are empty, and the platform is `command line`."""
 
     id: str | None
-    kv_cache: ExplainedCache
     host_memory: HostRecord | UnsetType = UNSET
     """The same as `host`, where the flags are about the host's memory."""
     error: str | None

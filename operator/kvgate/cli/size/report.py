@@ -13,13 +13,7 @@ from kvgate.budget import AUTO_MAX_MODEL_LEN, Capacity, Guarantee, Verdict
 from kvgate.budget.figures import figures_of
 from kvgate.budget.units import GIB
 from kvgate.catalogue.prices import Prices
-from kvgate.cli.assessment_json import (
-    answers_of,
-    assumed_records,
-    finding_record,
-    provenance_records,
-    workload_record,
-)
+from kvgate.cli import assessment_json as made
 from kvgate.cli.reports.answer_records import CandidateRecord, LeftOut, PricesRecord, QuestionRecord, SizeRecord
 from kvgate.cli.reports.engine_records import SCHEMA_VERSION
 from kvgate.cli.terminal import Line, Styled, folded, table, text_of, width_of_terminal
@@ -303,7 +297,7 @@ def json_report(found: Found, costs: Prices) -> str:
             model=request.shape.name,
             vllm_version=request.vllm_version,
             guarantee=request.guarantee.value,
-            workload=None if question.fills else workload_record(request),
+            workload=None if question.fills else made.workload_record(request),
             concurrency=None if question.fills else question.concurrency,
             max_gpus=question.max_gpus,
             kv_cache_dtypes=tuple(question.kv_cache_dtypes),
@@ -314,9 +308,9 @@ def json_report(found: Found, costs: Prices) -> str:
         left_out=LeftOut(slices=found.num_slices, candidates_of_many_engines=found.num_many),
         candidates=tuple(_candidate(question, candidate) for candidate in candidates),
         hints=tuple(hints(question, candidates)),
-        findings=tuple(map(finding_record, question.findings)),
-        assumed=assumed_records(request, question.findings),
-        provenance=provenance_records(candidates[0].budget, question.findings),
+        findings=tuple(map(made.finding_record, question.findings)),
+        assumed=made.assumed_records(request, question.findings),
+        provenance=made.provenance_records(candidates[0].budget, question.findings),
     )
     return inert_json(to_builtins(record), indent=2)
 
@@ -345,7 +339,7 @@ def _candidate(question: Question, candidate: Candidate) -> CandidateRecord:
     bounds = decode_bounds(candidate, held) if candidate.verdict in _SHOWN else ()
     return CandidateRecord(
         accelerator=candidate.accelerator.name,
-        **{**answers_of(candidate.assessment), "verdict": candidate.verdict},
+        **{**made.answers_of(candidate.assessment), "verdict": candidate.verdict},
         headroom_ratio=of.expected("headroom_ratio"),
         reason=why_not(candidate),
         num_gpus=candidate.num_gpus,

@@ -10,13 +10,7 @@ from msgspec import to_builtins
 
 from kvgate.budget import Capacity, Guarantee, Verdict, plan
 from kvgate.budget.units import GIB, format_gib
-from kvgate.cli.assessment_json import (
-    answers_of,
-    assumed_records,
-    finding_record,
-    provenance_records,
-    workload_record,
-)
+from kvgate.cli import assessment_json as made
 from kvgate.cli.reports.answer_records import AxisRecord, CellRecord, PointRecord, SweepRecord
 from kvgate.cli.reports.engine_records import SCHEMA_VERSION
 from kvgate.cli.terminal import Line, Styled, text_of, width_of_terminal
@@ -224,7 +218,7 @@ def json_report(swept: Sweep) -> str:
         gpu=request.accelerator.name,
         vllm_version=request.vllm_version,
         guarantee=swept.guarantee.value,
-        workload=workload_record(request),
+        workload=made.workload_record(request),
         x=_axis(swept.x),
         y=_axis(swept.y),
         cells=tuple(tuple(map(_cell, row)) for row in swept.rows),
@@ -232,16 +226,16 @@ def json_report(swept: Sweep) -> str:
         at=PointRecord(x=swept.at[0], y=swept.at[1], verdict=swept.chosen.verdict.value)
         if swept.at and swept.chosen
         else None,
-        findings=tuple(map(finding_record, swept.findings)),
-        assumed=assumed_records(request, swept.findings),
-        provenance=provenance_records(plan(request), swept.findings),
+        findings=tuple(map(made.finding_record, swept.findings)),
+        assumed=made.assumed_records(request, swept.findings),
+        provenance=made.provenance_records(plan(request), swept.findings),
     )
     return inert_json(to_builtins(record), indent=1)
 
 
 def _cell(cell: Cell) -> CellRecord:
     return CellRecord(
-        **answers_of(cell),
+        **made.answers_of(cell),
         headroom_ratio=cell.headroom_ratio,
         refusal=cell.refusal or None,
         demand_bytes=cell.demand_bytes,
