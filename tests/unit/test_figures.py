@@ -14,7 +14,8 @@ from kvgate.api.status import BudgetStatus, HostMemoryStatus, LedgerStatus, Pinn
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document
 from kvgate.budget import CacheFigures, Interval
-from kvgate.budget.figures import FIGURES, Bounds, FigureValues, figures_of
+from kvgate.budget.figure_values import Bounds, FigureValues
+from kvgate.budget.figures import FIGURES, figures_of
 from kvgate.cli.explain.report import answer
 from kvgate.cli.reports.engine_records import CacheRecord, HostRecord, PinnedRecord, RequestLedger
 from kvgate.judge.assess import Assessment, assess
@@ -77,10 +78,33 @@ def test_json_status_and_metrics_show_each_figure_where_its_row_says(capacity: s
             bound = ("expected",) if isinstance(of[name], Interval | Bounds) and not labels else labels
             found = series[row.metric, bound if (row.metric, bound) in series else ()]
             assert found == of.expected(name), name
-    is_pinned = capacity == "Pinned"
-    assert {name for name in FIGURES if of[name] is None} == {"observed_starts"} | (
-        set() if is_pinned else {name for name, row in FIGURES.items() if ".pinned." in "".join(row.json)}
+    of_pod = {f"host_{line.name}_bytes" for line in of.host.lines}
+    assert of_pod <= FIGURES.keys()
+    absent = {
+        name for name, row in FIGURES.items() if any(path.startswith("host.terms.") for path in row.json)
+    } - of_pod
+    pinned = {name for name, row in FIGURES.items() if ".pinned." in "".join(row.json)}
+    assert {name for name in FIGURES if of[name] is None} == {"observed_starts"} | absent | (
+        set() if capacity == "Pinned" else pinned
     )
+
+
+def test_every_term_of_the_host_has_a_row() -> None:
+    flags = (
+        "--model",
+        "Qwen/Qwen3-8B",
+        "--gpu",
+        "L4-24GB",
+        "--cpu-offload-gb",
+        "4",
+        "--kv-offloading-size",
+        "8",
+        "--enable-sleep-mode",
+    )
+    explained = checked_report(invoked("explain", *flags, "-o", "json").stdout)
+    terms = explained["host"]["terms"]
+    assert {"offloaded_weights", "kv_offload", "sleep"} <= {name for name, term in terms.items() if term["high"]}
+    assert {f"host_{name}_bytes" for name in terms} <= FIGURES.keys()
 
 
 def test_what_size_and_sweep_show_is_the_figure() -> None:

@@ -4,156 +4,23 @@ The fields of the API's status, the records of the JSON reports, the metrics, th
 in docs/reference take names and words from here, and values from `figures_of`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from kvgate.budget.answer import Budget
-from kvgate.budget.host_memory import HostLedger
-from kvgate.budget.interval import Interval
-from kvgate.budget.ledger import Ledger
-from kvgate.budget.pod_ledger import pod_ledger
-
-
-class Bounds(Struct, frozen=True):
-    """A prediction that is no whole number of bytes or tokens."""
-
-    low: float
-    expected: float
-    high: float
-
-
-class Figure(Struct, frozen=True, kw_only=True):
-    """One row of the table."""
-
-    name: str
-    unit: str
-    """`bytes`, `tokens`, `blocks`, `requests`, `starts`, or `ratio`."""
-    help: str
-    """Its meaning, in whole sentences."""
-    value: Callable[["FigureValues"], Any]
-    """Returns an Interval or Bounds where the figure is predicted, else a number; None where it is not known."""
-    json: tuple[str, ...] = ()
-    """Paths in the record of an engine, as `kvgate check`, `explain` and `diff` write it."""
-    size: str = ""
-    """Key of a candidate in `kvgate size -o json`."""
-    sweep: str = ""
-    """Key of a cell in `kvgate sweep -o json`."""
-    status: str = ""
-    """Path in the status of an InferenceDeployment."""
-    metric: str = ""
-    """Name of the metric; several terms share one."""
-    label: str = ""
-    """Name in the tables for people."""
-
-
-Value = Interval | Bounds | int | float | None
-
-
-class FigureValues(Mapping[str, Any]):
-    """The figures of one budget by their names; each is computed when it is first asked for."""
-
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
-        self._known: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._known:
-            self._known[name] = FIGURES[name].value(self)
-        return self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(FIGURES)
-
-    def __len__(self) -> int:
-        return len(FIGURES)
-
-    def expected(self, name: str) -> Any:
-        """Return the expected value of a prediction, and any other figure as it is."""
-        value = self[name]
-        return value.expected if isinstance(value, Interval | Bounds) else value
-
-    def ends(self, name: str) -> tuple[float, float, float] | None:
-        """Return low, expected and high of a prediction."""
-        value = self[name]
-        return None if value is None else (value.low, value.expected, value.high)
-
-    @property
-    def ledger(self) -> Ledger | None:
-        return self.budget.tightest.ledger if self.budget.tightest else None
-
-    @property
-    def host(self) -> HostLedger:
-        return pod_ledger(self.budget)
-
-
-def figures_of(budget: Budget) -> FigureValues:
-    """Return the figures of a judgement: the one computation that all doors show."""
-    return FigureValues(budget)
-
-
-def described(name: str) -> Meta:
-    """Return the meaning of a figure as the description of a JSON record's key."""
-    return Meta(description=FIGURES[name].help)
-
-
-def label_of(name: str) -> str:
-    """Return the name of a figure in tables for people."""
-    return FIGURES[name].label
-
-
-# ── the values ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _available(figures: FigureValues) -> Interval | None:
-    return figures.budget.tightest.available if figures.budget.tightest else None
-
-
-def _capacity_bytes(figures: FigureValues) -> Interval | None:
-    available = _available(figures)
-    if available is None:
-        return None
-    return Interval(low=max(0, available.low), expected=max(0, available.expected), high=max(0, available.high))
-
-
-def _full_length_requests(figures: FigureValues) -> Bounds | None:
-    cache, pool = figures.budget.kv_cache, figures.budget.num_blocks
-    if cache is None or pool is None or not cache.groups:
-        return None
-    needed = cache.request_blocks
-    return Bounds(*(blocks / needed for blocks in (pool.low, pool.expected, pool.high))) if needed else None
-
-
-def _demand_tokens(figures: FigureValues) -> int | None:
-    cache, demand = figures.budget.kv_cache, figures.budget.demand
-    # the size that vLLM would print for a KV cache of just the demand: with the null block, as it counts
-    return cache.num_tokens(demand.blocks + cache.null_blocks) if cache is not None and demand is not None else None
-
-
-def _headroom_ratio(figures: FigureValues) -> Bounds | None:
-    headroom, available = figures.budget.headroom, _available(figures)
-    if headroom is None or available is None or available.expected <= 0:
-        return None
-    return Bounds(*(end / available.expected for end in (headroom.low, headroom.expected, headroom.high)))
-
-
-def _max_model_len_that_fits(figures: FigureValues) -> int | None:
-    cache, pool = figures.budget.kv_cache, figures.budget.num_blocks
-    if cache is None or pool is None:
-        return None
-    return cache.max_model_len_that_fits(pool.expected, at_most=figures.budget.resolved.max_model_len)
-
-
-def _of_cache(read: Callable[[Any], int]) -> Callable[[FigureValues], int | None]:
-    return lambda figures: None if figures.budget.kv_cache is None else read(figures.budget.kv_cache)
-
-
-def _of_ledger(read: Callable[[Ledger], Value]) -> Callable[[FigureValues], Value]:
-    return lambda figures: None if figures.ledger is None else read(figures.ledger)
-
-
-# ── the table ─────────────────────────────────────────────────────────────────────────────────────────────────────
+from kvgate.budget.figure_values import (
+    Figure,
+    FigureValues,
+    available_kv_cache_bytes,
+    capacity_bytes,
+    demand_tokens,
+    full_length_requests,
+    headroom_ratio,
+    max_model_len_that_fits,
+    of_cache,
+    of_ledger,
+)
 
 _PER_GPU = "on the GPU with the least room"
 _TERMS = (
@@ -173,10 +40,37 @@ def _term(name: str, label: str, meaning: str) -> Figure:
         name=f"{name}_bytes",
         unit="bytes",
         help=f"{meaning}.",
-        value=_of_ledger(lambda ledger: dict(ledger.terms).get(name)),
+        value=of_ledger(lambda ledger: dict(ledger.terms).get(name)),
         json=(f"ledger.{name}_bytes", f"ledger.terms.{name}"),
         status=f"budget.ledger.{parts[0]}{''.join(map(str.title, parts[1:]))}Bytes",
         metric="kvgate_gpu_memory_bytes",
+        label=label,
+    )
+
+
+_HOST_TERMS = (
+    ("processes", "processes", "the processes themselves: API servers, engines and ranks"),
+    ("token_ids", "request tokens", "the tokens of requests"),
+    ("offloaded_weights", "offloaded weights", "weights and adapters that are kept there"),
+    ("kv_offload", "offloaded KV cache", "blocks of the KV cache that are offloaded"),
+    ("swap_space", "swap space", "blocks that V0 may swap out"),
+    ("transfer_buffers", "transfer buffers", "copies of the KV cache that pass through the host"),
+    ("loading", "loading", "files that are read before they go to the GPU"),
+    ("mm_cache", "prepared images", "prepared images and other media that are kept"),
+    ("sleep", "sleeping weights", "weights that wait there while the engine sleeps"),
+    ("messages", "queues and NCCL", "queues between the ranks, and segments of NCCL"),
+)
+"""Name of a term in the ledger of a pod, label, the part of the memory that it is."""
+
+
+def _host_term(name: str, label: str, part: str) -> Figure:
+    """Return the row of a term that the ledger of a pod sums."""
+    return Figure(
+        name=f"host_{name}_bytes",
+        unit="bytes",
+        help=f"Bytes of the host that one pod takes for {part}.",
+        value=lambda of: next((line.amount for line in of.host.lines if line.name == name), None),
+        json=(f"host.terms.{name}",),
         label=label,
     )
 
@@ -225,7 +119,7 @@ _ROWS = (
         name="capacity_bytes",
         unit="bytes",
         help=f"Predicted bytes of the KV cache {_PER_GPU}; 0 where nothing is left for it.",
-        value=_capacity_bytes,
+        value=capacity_bytes,
         json=("kv_cache.bytes",),
         metric="kvgate_kv_cache_capacity_bytes",
     ),
@@ -233,7 +127,7 @@ _ROWS = (
         name="available_kv_cache_bytes",
         unit="bytes",
         help=f"Predicted bytes that are left for the KV cache {_PER_GPU}; negative where the other terms take more than is requested.",
-        value=_available,
+        value=available_kv_cache_bytes,
         json=("ledger.available_kv_cache_bytes",),
         size="available_kv_cache_bytes",
         status="budget.availableKvCacheBytes",
@@ -251,7 +145,7 @@ _ROWS = (
         name="full_length_requests",
         unit="requests",
         help="Predicted number of requests of max_model_len tokens that one engine's KV cache holds at once.",
-        value=_full_length_requests,
+        value=full_length_requests,
         json=("kv_cache.requests", "kv_cache.max_concurrency"),
         status="budget.maxConcurrency",
         metric="kvgate_full_length_requests",
@@ -279,7 +173,7 @@ _ROWS = (
         name="demand_tokens",
         unit="tokens",
         help="KV cache that the guarantee needs, in tokens of one engine, counted as the capacity is.",
-        value=_demand_tokens,
+        value=demand_tokens,
         json=("kv_cache.demand_tokens",),
         metric="kvgate_kv_cache_demand_tokens",
     ),
@@ -300,7 +194,7 @@ _ROWS = (
         unit="ratio",
         help="Predicted headroom as a share of the expected KV cache: (capacity − demand of the answer that decides) / expected capacity; "
         "absent or null where no KV cache is expected.",
-        value=_headroom_ratio,
+        value=headroom_ratio,
         json=("kv_cache.headroom_ratio",),
         size="headroom_ratio",
         sweep="headroom_ratio",
@@ -318,14 +212,14 @@ _ROWS = (
         name="request_blocks",
         unit="blocks",
         help="Blocks of one request of max_model_len tokens.",
-        value=_of_cache(lambda cache: cache.request_blocks),
+        value=of_cache(lambda cache: cache.request_blocks),
         json=("kv_cache.request_blocks",),
     ),
     Figure(
         name="request_bytes",
         unit="bytes",
         help=f"Bytes of the KV cache of one request of max_model_len tokens {_PER_GPU}.",
-        value=_of_cache(lambda cache: cache.request_bytes),
+        value=of_cache(lambda cache: cache.request_bytes),
         json=("kv_cache.request_bytes",),
         label="one request",
     ),
@@ -333,7 +227,7 @@ _ROWS = (
         name="bytes_per_block",
         unit="bytes",
         help="Bytes of one block of the KV cache, of all its groups.",
-        value=_of_cache(lambda cache: cache.bytes_per_block),
+        value=of_cache(lambda cache: cache.bytes_per_block),
         json=("kv_cache.bytes_per_block",),
         label="bytes per block",
     ),
@@ -341,14 +235,14 @@ _ROWS = (
         name="max_model_len_that_fits",
         unit="tokens",
         help="Tokens of the longest request, up to max_model_len, that the expected KV cache holds.",
-        value=_max_model_len_that_fits,
+        value=max_model_len_that_fits,
         json=("kv_cache.max_model_len_that_fits",),
     ),
     Figure(
         name="total_bytes",
         unit="bytes",
         help="Bytes of memory of the GPU, as the catalogue has it.",
-        value=_of_ledger(lambda ledger: ledger.total_bytes),
+        value=of_ledger(lambda ledger: ledger.total_bytes),
         json=("ledger.total_bytes",),
         status="budget.ledger.totalBytes",
         metric="kvgate_gpu_memory_total_bytes",
@@ -358,7 +252,7 @@ _ROWS = (
         name="requested_bytes",
         unit="bytes",
         help="Bytes that vLLM may use of one GPU: the share gpu_memory_utilization of the memory.",
-        value=_of_ledger(lambda ledger: ledger.requested_bytes),
+        value=of_ledger(lambda ledger: ledger.requested_bytes),
         json=("ledger.requested_bytes",),
         status="budget.ledger.requestedBytes",
         metric="kvgate_gpu_memory_requested_bytes",
@@ -368,7 +262,7 @@ _ROWS = (
         name="parameter_bytes",
         unit="bytes",
         help="Sum of the parameters of the rank in bytes; null where the bytes of the weights are given.",
-        value=_of_ledger(lambda ledger: ledger.parameter_bytes),
+        value=of_ledger(lambda ledger: ledger.parameter_bytes),
         json=("ledger.parameter_bytes",),
     ),
     *(_term(*term) for term in _TERMS),
@@ -376,7 +270,7 @@ _ROWS = (
         name="host_bytes",
         unit="bytes",
         help="Bytes of the rank's weights and adapters that are kept in host memory.",
-        value=_of_ledger(lambda ledger: ledger.host_bytes),
+        value=of_ledger(lambda ledger: ledger.host_bytes),
         json=("ledger.host_bytes",),
     ),
     Figure(
@@ -384,7 +278,7 @@ _ROWS = (
         unit="starts",
         help="Number of observed starts that correct the prediction; absent where there were none. In the status, starts with the same "
         "settings alone count.",
-        value=_of_ledger(lambda ledger: ledger.correction.starts if ledger.correction else None),
+        value=of_ledger(lambda ledger: ledger.correction.starts if ledger.correction else None),
         json=("ledger.calibration.starts",),
         status="budget.observedStarts",
     ),
@@ -408,13 +302,35 @@ _ROWS = (
         status="budget.hostMemory.sharedMemoryBytes",
         label="of it in /dev/shm",
     ),
+    *(_host_term(*term) for term in _HOST_TERMS),
     Figure(
         name="page_cache_bytes",
         unit="bytes",
         help="Bytes that make the start faster, and that the kernel takes back under pressure.",
         value=lambda of: sum(line.amount.expected for line in of.host.wanted),
         json=("host.page_cache_bytes",),
+        label="page cache",
     ),
 )
 FIGURES: Mapping[str, Figure] = {row.name: row for row in _ROWS}
 """The rows by name."""
+
+
+def figures_of(budget: Budget) -> FigureValues:
+    """Return the figures of a judgement: the one computation that all doors show."""
+    return FigureValues(budget, FIGURES)
+
+
+def described(name: str) -> Meta:
+    """Return the meaning of a figure as the description of a JSON record's key."""
+    return Meta(description=FIGURES[name].help)
+
+
+def label_of(name: str) -> str:
+    """Return the name of a figure in tables for people."""
+    return FIGURES[name].label
+
+
+def host_label(term: str) -> str:
+    """Return the name of a term of the ledger of a pod in tables and messages for people."""
+    return label_of(f"{term}_bytes" if term == "page_cache" else f"host_{term}_bytes")

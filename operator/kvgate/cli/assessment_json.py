@@ -9,7 +9,8 @@ from msgspec import UNSET, convert, to_builtins
 
 from kvgate.api import field_path
 from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, BudgetRequest, Guarantee
-from kvgate.budget.figures import FIGURES, FigureValues, figures_of
+from kvgate.budget.figure_values import FigureValues
+from kvgate.budget.figures import FIGURES, figures_of
 from kvgate.budget.host_settings import NO_HOST_SETTINGS, UNKNOWN_POD
 from kvgate.cli.provenance import Provenance, sources_of_facts
 from kvgate.cli.reports import engine_records as records

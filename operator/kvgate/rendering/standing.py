@@ -29,7 +29,8 @@ from kvgate.api.status import (
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import Capacity, Interval, Knob
-from kvgate.budget.figures import FigureValues, figures_of
+from kvgate.budget.figure_values import FigureValues
+from kvgate.budget.figures import figures_of
 from kvgate.judge.assess import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text
 from kvgate.judge.worlds import Confidence

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from kvgate.budget import Budget
+from kvgate.budget.figures import host_label
 from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
 from kvgate.budget.pod_ledger import pod_ledger
@@ -43,20 +44,6 @@ SHARED_MEMORY_TOO_SMALL = Rule(
 
 HOST_RULES = frozenset({HOST_MEMORY_TOO_SMALL, SHARED_MEMORY_TOO_SMALL})
 """Errors of these rules are about bytes of the host: no setting of the GPU helps."""
-NAMES = {
-    "processes": "processes",
-    "token_ids": "request tokens",
-    "offloaded_weights": "offloaded weights",
-    "kv_offload": "offloaded KV cache",
-    "swap_space": "swap space",
-    "transfer_buffers": "transfer buffers",
-    "loading": "loading",
-    "mm_cache": "prepared images",
-    "sleep": "sleeping weights",
-    "messages": "queues and NCCL",
-    "page_cache": "page cache",
-}
-"""Terms of the ledger in words."""
 _SETTINGS = {
     "kv_offload": ("kv_offloading_size", "kv_transfer_config"),
     "offloaded_weights": ("cpu_offload_gb",),
@@ -113,7 +100,7 @@ def _parts(ledger: HostLedger, *, is_certain: bool) -> str:
     """Return the three largest lines with their bytes."""
     amounts = [(line, line.amount.low if is_certain else line.amount.expected) for line in ledger.lines]
     largest = sorted((each for each in amounts if each[1] >= 8 * MIB), key=lambda each: -each[1])
-    return ", ".join(f"{NAMES[line.name]} {format_gib(amount)}" for line, amount in largest[:3])
+    return ", ".join(f"{host_label(line.name)} {format_gib(amount)}" for line, amount in largest[:3])
 
 
 def _less(ledger: HostLedger) -> Iterator[Action]:

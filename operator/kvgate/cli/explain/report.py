@@ -8,7 +8,7 @@ from msgspec import UNSET, to_builtins
 
 from kvgate import catalogue
 from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Interval, KVCache, Ledger, Verdict, alternatives
-from kvgate.budget.figures import figures_of, label_of
+from kvgate.budget.figures import figures_of, host_label, label_of
 from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.pod_ledger import pod_ledger
 from kvgate.budget.textbook import textbook_of
@@ -20,7 +20,6 @@ from kvgate.cli.reports.records import ExplainRecord
 from kvgate.cli.terminal import Line, Styled, folded, text_of, width_of_terminal
 from kvgate.judge.assess import Assessment, is_about_bytes
 from kvgate.judge.summary import alternatives_text, correction_text, verdict_text
-from kvgate.rules.host_memory import NAMES as HOST_TERMS
 from kvgate.text.inert import inert_json
 
 _COLOURS = {
@@ -234,7 +233,7 @@ def _host(ledger: HostLedger) -> Iterator[str]:
     wanted = "".join(f"; {format_gib(line.amount.expected)} of page cache are wanted" for line in ledger.wanted)
     yield _row(label_of("host_memory_bytes"), format_gib(needs.expected), _range(needs), f"{words}{wanted}")
     for line in ledger.lines if any(line.name not in _OF_EVERY_ENGINE for line in ledger.lines) else ():
-        yield _row(f"  {HOST_TERMS[line.name]}", format_gib(line.amount.expected), _range(line.amount))
+        yield _row(f"  {host_label(line.name)}", format_gib(line.amount.expected), _range(line.amount))
     if shared.high:
         yield _row(
             label_of("shared_memory_bytes"), format_gib(shared.expected), _range(shared), "its size should be no less"
