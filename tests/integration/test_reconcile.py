@@ -17,7 +17,7 @@ from kvgate.controller.fetches import Failure
 from kvgate.controller.memory import Memory
 from kvgate.controller.resolution import Resolution, Waiting, resolution
 from kvgate.controller.starts import ObservedStarts
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assessment import Assessment
 from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.rendering.labels import HASH_ANNOTATION
 from kvgate.rendering.observation import Crash, Observation, RunningEngine

@@ -18,7 +18,8 @@ from kvgate.budget.figure_values import Bounds, FigureValues
 from kvgate.budget.figures import FIGURES, figures_of
 from kvgate.cli.explain.report import answer
 from kvgate.cli.reports.engine_records import CacheRecord, HostRecord, PinnedRecord, RequestLedger
-from kvgate.judge.assess import Assessment, assess
+from kvgate.judge.assess import assess
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.facts import gather
 from kvgate.metrics.registry import GPU_MEMORY_TERMS, PER_DEPLOYMENT
 from kvgate.metrics.samples import sample_of

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kvgate.budget.interval import Verdict
-from kvgate.judge.assess import Decision, effective_values
+from kvgate.judge.assess import effective_values
+from kvgate.judge.assessment import Decision
 from kvgate.judge.summary import refusal, warnings
 from kvgate.rendering.standing import budget_status
 from support.samples import SAMPLES, judged

@@ -6,7 +6,7 @@ from kvgate.budget.answer import Budget, plan
 from kvgate.budget.interval import Verdict
 from kvgate.budget.textbook import textbook_of
 from kvgate.budget.units import GIB
-from kvgate.judge.assess import Decision
+from kvgate.judge.assessment import Decision
 from support.samples import SAMPLES, judged
 
 EXPECTED = {

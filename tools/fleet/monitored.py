@@ -35,7 +35,8 @@ from fleet.pace import faster
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.validation import parse_document
 from kvgate.cluster import leases
-from kvgate.judge.assess import Assessment, Decision, assess
+from kvgate.judge.assess import assess
+from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.summary import accepted
 from kvgate.metrics import registry

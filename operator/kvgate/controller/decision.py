@@ -15,7 +15,8 @@ from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Calibration, Verdict
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.controller.resolution import Resolution
-from kvgate.judge.assess import Assessment, Decision, assessments, undecided
+from kvgate.judge.assess import assessments, undecided
+from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
 from kvgate.judge.skipping import Skip, skip_of
 from kvgate.judge.worlds import Confidence

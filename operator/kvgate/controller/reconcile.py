@@ -21,7 +21,8 @@ from kvgate.controller import decision as pure
 from kvgate.controller.decision import MISSING, Awaited, ChildChange, Intent, Judged, Situation
 from kvgate.controller.memory import Corrections, Key, Memory
 from kvgate.controller.resolving import Resolver
-from kvgate.judge.assess import Assessment, effective_values
+from kvgate.judge.assess import effective_values
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.facts import ConfigMissing
 from kvgate.metrics import exporter, registry
 from kvgate.rendering.live_deployment import restored

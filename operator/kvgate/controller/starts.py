@@ -31,7 +31,7 @@ from kvgate.calibration.trust import Trust, image_repository
 from kvgate.cluster.client import CONFIG_MAPS, Cluster
 from kvgate.cluster.errors import ApiError, Conflict
 from kvgate.controller.nodes import NodeFacts, Nodes
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assessment import Assessment
 from kvgate.rendering.observation import Crash, RunningEngine
 from kvgate.rendering.pod import CONTAINER, VLLM_ALONE
 from kvgate.runtime.background import Troubles

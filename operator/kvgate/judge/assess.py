@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate import catalogue
@@ -19,10 +17,8 @@ from kvgate.budget import (
     Accelerator,
     AdjustLimits,
     Adjustment,
-    Alternative,
     Budget,
     BudgetRequest,
-    CacheFigures,
     Guarantee,
     Knob,
     Verdict,
@@ -36,11 +32,12 @@ from kvgate.budget.host_memory import HostLedger
 from kvgate.budget.host_settings import UNKNOWN_POD
 from kvgate.budget.pod_ledger import pod_ledger_without_model
 from kvgate.findings.finding import Finding, Naming, Rule, error_rules, named
+from kvgate.judge.assessment import WORST_FIRST, Assessment, Decision
 from kvgate.judge.facts import Facts, look_up_accelerator
 from kvgate.judge.pinning import pinned_option, unpinned_where_hopeless
 from kvgate.judge.question import question
 from kvgate.judge.skipping import Skip
-from kvgate.judge.worlds import Confidence, in_world, joined, refuse_apart, world_of
+from kvgate.judge.worlds import Confidence, joined, refuse_apart
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.facts import ASSESSMENT_STOPPED, SEARCH_STOPPED
 from kvgate.rules.host_memory import judge_pod
@@ -72,100 +69,6 @@ _OF_THE_SPEC = frozenset(setting.name for setting in SPEC_SETTINGS) | {
 def field_name(setting: str) -> str:
     """Name a setting for the owner of an InferenceDeployment: by the path of its field, else by the option that `extraArgs` takes."""
     return field_path(setting) if setting in _OF_THE_SPEC else option_name(setting)
-
-
-class Decision(StrEnum):
-    """Decision that the admission policy makes of a verdict."""
-
-    ADMIT = "Admit"
-    ADMIT_WITH_WARNING = "AdmitWithWarning"
-    ADMIT_ADJUSTED = "AdmitAdjusted"
-    SKIPPED = "Skipped"
-    """The policy refuses it, and the break-glass annotation admits it."""
-    REFUSE = "Refuse"
-
-
-NO_FIGURES = CacheFigures()
-
-
-class Answer(Struct, frozen=True, kw_only=True):
-    """One of the two answers to every question: does it start, and does it hold the promise."""
-
-    guarantee: Guarantee | None
-    """None for the load of an engine that promises none."""
-    verdict: Verdict | None
-    requests: float | None
-    """Requests that the KV cache is expected to hold at once: of the declared workload, else of max_model_len."""
-    headroom_ratio: float | None
-    """(capacity − demand of this answer) / capacity, both as expected; None where no capacity is expected."""
-
-
-class Assessment(Struct, frozen=True, kw_only=True):
-    """The whole answer. The doors translate it and decide nothing."""
-
-    verdict: Verdict
-    """Verdict on the spec as it is written, of the answer that decides."""
-    guarantee: Guarantee
-    """Guarantee that is judged. Startup: there is no promise beyond the start, which decides alone."""
-    start_verdict: Verdict | None = None
-    """Verdict on the start; None where nothing could be judged."""
-    confidence: Confidence = Confidence.KNOWN
-    decision: Decision = Decision.ADMIT
-    findings: tuple[Finding, ...] = ()
-    budget: Budget | None = None
-    """Budget of the spec as it is written; None where facts are missing."""
-    adjustment: Adjustment | None = None
-    alternatives: tuple[Alternative, ...] = ()
-    skip: Skip | None = None
-    """The break-glass annotation, where it admits what the policy would refuse."""
-    chosen: tuple[str, ...] = ()
-    """vLLM's names of the settings that the spec leaves out, and that were chosen so that the promise holds."""
-    sought: tuple[Knob, ...] = ()
-    """Knobs that policy Adjust was allowed to turn. If there is no adjustment, none of their settings fits."""
-
-    @property
-    def is_refusal(self) -> bool:
-        """True for DoesNotFit, unless nothing but facts that are assumed or contradict each other says so."""
-        is_sure = self.confidence is Confidence.KNOWN or bool(error_rules(self.findings))
-        return self.verdict is Verdict.DOES_NOT_FIT and is_sure
-
-    @property
-    def decides(self) -> Literal["starts", "holds"]:
-        """The answer whose verdict this is."""
-        return "starts" if self.guarantee is Guarantee.STARTUP else "holds"
-
-    @property
-    def starts(self) -> Answer:
-        """The answer of vLLM's own check with these settings."""
-        budget = self.budget
-        ratio = budget.headroom_ratio_beside(budget.demand.checked_blocks) if budget and budget.demand else None
-        return Answer(
-            guarantee=Guarantee.STARTUP,
-            verdict=self.start_verdict or self.verdict,
-            requests=budget.requests_held if budget else None,
-            headroom_ratio=ratio,
-        )
-
-    @property
-    def holds(self) -> Answer:
-        """The answer on the load that is promised; without a promise, the requests that the KV cache holds."""
-        budget, is_promised = self.budget, self.decides == "holds"
-        return Answer(
-            guarantee=self.guarantee if is_promised else None,
-            verdict=self.verdict if is_promised else None,
-            requests=budget.requests_held if budget else None,
-            headroom_ratio=budget.figures.headroom_ratio if budget and is_promised else None,
-        )
-
-    @property
-    def figures(self) -> CacheFigures:
-        """CacheFigures of the KV cache that is rendered; none where facts are missing."""
-        return self.effective.figures if self.effective else NO_FIGURES
-
-    @property
-    def effective(self) -> Budget | None:
-        """Budget of the settings that are rendered."""
-        return self.adjustment.budget if self.adjustment and self.decision is Decision.ADMIT_ADJUSTED else self.budget
 
 
 _TAKE_THE_TIME = "run `kvgate check` on the object: it takes the time that it needs"
@@ -318,18 +221,14 @@ def _over_alternatives(request: BudgetRequest, *, extra: tuple[Finding, ...], na
         for settings in request.alternatives
     ]
     worst = min(answers, key=lambda answer: (WORST_FIRST.index(answer.verdict), answer.figures.num_blocks or 0))
-    world = joined([world_of(answer) for answer in answers])
+    world = joined([answer.world for answer in answers])
     in_all = [finding for finding in worst.findings if all(finding in answer.findings for answer in answers)]
     keeps_all = refuse_apart(world.verdict, is_error_common=bool(error_rules(in_all)))
     return replace(
-        in_world(worst, world),
+        worst.in_world(world),
         findings=tuple(each if keeps_all or each in in_all else each.softened() for each in worst.findings),
         budget=spanned(worst.budget, [answer.budget for answer in answers if answer.budget]) if worst.budget else None,
     )
-
-
-WORST_FIRST = (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT, Verdict.UNKNOWN, Verdict.FITS)
-"""Verdicts in the order in which one of several counts."""
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Budget, BudgetRequest, Verdict, accounting_of
 from kvgate.budget.units import GIB, cdiv, share_of
 from kvgate.findings.finding import Severity, error_rules
-from kvgate.judge.assess import Assessment, judge
+from kvgate.judge.assess import judge
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.worlds import joined_verdict
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.memory import KV_CACHE_MEMORY_ABOVE_GPU, WEIGHTS_TOO_LARGE

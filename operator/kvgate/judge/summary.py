@@ -9,7 +9,8 @@ from kvgate.api.conditions import Reason
 from kvgate.budget import Alternative, Budget, Correction, Verdict, verdict_of
 from kvgate.budget.units import GIB, format_gib
 from kvgate.findings.finding import Action, Finding, Severity, error_rules
-from kvgate.judge.assess import Assessment, Decision, field_name
+from kvgate.judge.assess import field_name
+from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.worlds import Confidence
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.facts import (

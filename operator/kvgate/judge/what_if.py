@@ -10,7 +10,7 @@ from kvgate.budget.host_settings import PodMemory
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.findings.finding import Finding, Naming, Severity, error_rules, named
 from kvgate.judge import assess, facts
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.question import question
 from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_VALUE
 from kvgate.statement.engine import EngineStatement

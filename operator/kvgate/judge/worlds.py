@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from kvgate.budget import Verdict
-
-if TYPE_CHECKING:
-    from kvgate.judge.assess import Assessment
 
 
 class Confidence(StrEnum):
@@ -36,6 +31,10 @@ class World(Struct, frozen=True, kw_only=True):
     start_verdict: Verdict
     confidence: Confidence = Confidence.KNOWN
 
+    def changed(self, change: Callable[[Verdict], Verdict]) -> World:
+        """Return a world both of whose answers are changed alike."""
+        return World(verdict=change(self.verdict), start_verdict=change(self.start_verdict), confidence=self.confidence)
+
 
 def joined(worlds: Sequence[World]) -> World:
     """Join worlds of which one holds, and nobody knows which; there is one at least."""
@@ -53,22 +52,6 @@ def joined_verdict(worlds: Iterable[Verdict]) -> Verdict:
     """
     verdicts = set(worlds)
     return verdicts.pop() if len(verdicts) == 1 else Verdict.MAY_NOT_FIT
-
-
-def world_of(assessment: Assessment) -> World:
-    """Return the answers of an assessment."""
-    starts = assessment.starts.verdict or assessment.verdict
-    return World(verdict=assessment.verdict, start_verdict=starts, confidence=assessment.confidence)
-
-
-def in_world(shown: Assessment, world: World) -> Assessment:
-    """Return the assessment that is shown, with other answers."""
-    return replace(shown, verdict=world.verdict, start_verdict=world.start_verdict, confidence=world.confidence)
-
-
-def with_answers(shown: Assessment, change: Callable[[Verdict], Verdict]) -> Assessment:
-    """Return an assessment both of whose answers are changed alike."""
-    return replace(shown, verdict=change(shown.verdict), start_verdict=change(shown.starts.verdict or shown.verdict))
 
 
 def refusing_nothing(verdict: Verdict) -> Verdict:

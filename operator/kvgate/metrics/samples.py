@@ -12,7 +12,8 @@ from kvgate.api.status import Condition, Effective
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Budget
 from kvgate.budget.figures import figures_of
-from kvgate.judge.assess import Assessment, effective_values
+from kvgate.judge.assess import effective_values
+from kvgate.judge.assessment import Assessment
 
 Bounds = tuple[float, float, float]
 """low, expected, high: the values of the label `bound`."""

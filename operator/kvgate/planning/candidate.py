@@ -10,7 +10,7 @@ from kvgate.budget.settings import longest_context
 from kvgate.budget.sharing import engines_per_gpu
 from kvgate.budget.units import format_gib
 from kvgate.findings.finding import Severity, error_rules
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.worlds import Confidence
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.memory import WEIGHTS_TOO_LARGE

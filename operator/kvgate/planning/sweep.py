@@ -11,7 +11,7 @@ from kvgate.budget.capacity import largest
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.findings.finding import Finding, Severity
 from kvgate.judge import assess
-from kvgate.judge.assess import Answer
+from kvgate.judge.assessment import Answer
 from kvgate.judge.summary import verdict_text
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.judge.worlds import Confidence

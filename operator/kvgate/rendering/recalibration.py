@@ -15,7 +15,8 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.status import Effective, RecalibratedStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.judge.assess import Assessment, Decision, effective_values
+from kvgate.judge.assess import effective_values
+from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.summary import accepted, shortened
 from kvgate.rendering.observation import Statement
 from kvgate.rendering.standing import Admitted, budget_status

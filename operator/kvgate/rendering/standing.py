@@ -31,7 +31,7 @@ from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import Capacity, Interval, Knob
 from kvgate.budget.figure_values import FigureValues
 from kvgate.budget.figures import figures_of
-from kvgate.judge.assess import Assessment, Decision
+from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text
 from kvgate.judge.worlds import Confidence
 from kvgate.rendering.workload import Figures

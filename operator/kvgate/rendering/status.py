@@ -14,12 +14,8 @@ from kvgate.api.status import Condition, Effective, InferenceDeploymentStatus, W
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Budget, Guarantee, Verdict, plan
 from kvgate.findings.finding import Finding
-from kvgate.judge.assess import (
-    Assessment,
-    Decision,
-    chosen_settings,
-    effective_values,
-)
+from kvgate.judge.assess import chosen_settings, effective_values
+from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text, finding_text
 from kvgate.rendering.labels import selector
 from kvgate.rendering.observation import (

@@ -7,7 +7,8 @@ from kvgate.api.conditions import Reason
 from kvgate.api.status import Effective, Placement
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Accelerator
-from kvgate.judge.assess import Assessment, Decision, effective_values
+from kvgate.judge.assess import effective_values
+from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.summary import accepted
 from kvgate.rendering.labels import ADMISSION_ANNOTATION, PREDICTED_TOKENS_ANNOTATION, hashed, metadata, selector
 from kvgate.rendering.pod import PORT, image_of, load_budget_seconds, placement_of, pod_template

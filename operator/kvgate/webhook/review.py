@@ -19,7 +19,8 @@ from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judge import summary
-from kvgate.judge.assess import Assessment, Decision, assessments, undecided
+from kvgate.judge.assess import assessments, undecided
+from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.facts import ConfigMissing, Facts, gather, names_to_fetch
 from kvgate.judge.skipping import skip_of
 from kvgate.rendering.standing import read_standing

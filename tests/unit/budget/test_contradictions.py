@@ -10,7 +10,7 @@ from kvgate.budget import Verdict
 from kvgate.budget.contradictions import SAME_WEIGHTS, compare, contradictions_of, size_text
 from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, by_name, name_key
 from kvgate.checkpoint.tensors import StoredTensor, summarize
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.models import look_up_model
 from kvgate.judge.what_if import assess_request
 from kvgate.judge.worlds import Confidence

@@ -17,7 +17,7 @@ from kvgate.budget.versions import accounting_of
 from kvgate.budget.weights import Weights, checkpoint_ratio, weight_parts
 from kvgate.catalogue import load_model
 from kvgate.hf_config.blocks import replicated, vector
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.models import look_up_model
 from kvgate.judge.what_if import assess_request
 from kvgate.rules.checks import judge_budget

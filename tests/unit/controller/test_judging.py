@@ -16,7 +16,7 @@ from kvgate.controller import judging
 from kvgate.controller.decision import NO_CONFIG, Judged, assess_owner
 from kvgate.controller.judging import JudgeWorkers
 from kvgate.controller.starts import ObservedStarts
-from kvgate.judge.assess import Decision
+from kvgate.judge.assessment import Decision
 from kvgate.runtime.pool import Pool
 from kvgate.runtime.worker import NoAnswer, Outcome, OutOfTime, TurnedAway, WorkerLost
 from support.builders import new_llama_config

@@ -11,15 +11,8 @@ from kvgate.budget.interval import Verdict
 from kvgate.budget.request import Guarantee
 from kvgate.catalogue import load_model
 from kvgate.findings.finding import Severity
-from kvgate.judge.assess import (
-    Assessment,
-    Decision,
-    assess,
-    assessments,
-    effective_values,
-    judge,
-    undecided,
-)
+from kvgate.judge.assess import assess, assessments, effective_values, judge, undecided
+from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.facts import ConfigMissing, Facts, gather
 from kvgate.judge.question import question
 from kvgate.judge.skipping import Skip

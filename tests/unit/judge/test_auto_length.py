@@ -7,7 +7,8 @@ import pytest
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import Guarantee, Verdict
-from kvgate.judge.assess import Assessment, Decision, assess, effective_values
+from kvgate.judge.assess import assess, effective_values
+from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.summary import accepted
 from kvgate.judge.what_if import assess_request

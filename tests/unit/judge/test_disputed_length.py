@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvgate import catalogue
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.what_if import assess_request
 
 NAME = "Qwen/Qwen1.5-1.8B"

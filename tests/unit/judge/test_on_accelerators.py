@@ -9,7 +9,8 @@ from kvgate import catalogue
 from kvgate.budget import Accelerator, BudgetRequest, Verdict
 from kvgate.budget.units import GIB
 from kvgate.judge import on_accelerators
-from kvgate.judge.assess import Assessment, judge
+from kvgate.judge.assess import judge
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.on_accelerators import joined, memory_needed, verdicts_on
 from kvgate.judge.what_if import read_request
 

@@ -13,7 +13,8 @@ from kvgate.findings.finding import Severity
 from kvgate.hf_config import read_config
 from kvgate.hf_config.names import MAX_NAME, PLAIN, stated_format
 from kvgate.judge import siblings
-from kvgate.judge.assess import Decision, assess
+from kvgate.judge.assess import assess
+from kvgate.judge.assessment import Decision
 from kvgate.judge.facts import gather
 from kvgate.judge.models import look_up_model
 from kvgate.judge.siblings import sibling_of

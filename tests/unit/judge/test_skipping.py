@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from kvgate.api.validation import parse_document
-from kvgate.judge.assess import Assessment, Decision, assess
+from kvgate.judge.assess import assess
+from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.skipping import Skip, skip_of
 from kvgate.judge.summary import accepted, refusal, warnings

@@ -11,7 +11,8 @@ from kvgate.budget import Guarantee, Verdict, plan
 from kvgate.budget.solver import Alternative
 from kvgate.budget.units import GIB
 from kvgate.findings.finding import Finding, Rule, Severity, words
-from kvgate.judge.assess import Assessment, Decision, field_name, judge
+from kvgate.judge.assess import field_name, judge
+from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.summary import (
     MAX_REFUSAL,
     MAX_WARNING,

@@ -6,7 +6,7 @@ import pytest
 
 from kvgate.budget import Verdict
 from kvgate.findings.finding import Severity
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.what_if import assess_request
 from kvgate.statement.what_if import BadRequest
 from kvgate.vllm.settings import WHAT_IFS, Setting

@@ -6,18 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate.budget import Guarantee, Verdict
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.on_accelerators import AcceleratorVerdict
 from kvgate.judge.on_accelerators import joined as joined_on_accelerators
 from kvgate.judge.worlds import (
     Confidence,
     World,
-    in_world,
     joined,
     refuse_apart,
     refusing_nothing,
-    with_answers,
-    world_of,
 )
 
 PAIRS = [(one, other) for one, other in product(Verdict, repeat=2) if one is not other]
@@ -49,11 +46,11 @@ def test_each_answer_is_joined_by_itself() -> None:
 
 def test_an_assessment_takes_the_answers_of_a_world() -> None:
     plain = Assessment(verdict=Verdict.FITS, guarantee=Guarantee.WORKLOAD)
-    assert world_of(plain) == world(Verdict.FITS)
+    assert plain.world == world(Verdict.FITS)
     answer = world(Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT, Confidence.ASSUMED)
-    assert world_of(in_world(plain, answer)) == answer
-    milder = with_answers(replace(plain, verdict=Verdict.DOES_NOT_FIT, start_verdict=Verdict.FITS), refusing_nothing)
-    assert world_of(milder) == world(Verdict.MAY_NOT_FIT, Verdict.FITS)
+    assert plain.in_world(answer).world == answer
+    worse = replace(plain, verdict=Verdict.DOES_NOT_FIT, start_verdict=Verdict.FITS)
+    assert worse.world.changed(refusing_nothing) == world(Verdict.MAY_NOT_FIT, Verdict.FITS)
 
 
 def test_errors_stay_where_each_world_refuses_for_its_own_reason() -> None:

@@ -17,7 +17,7 @@ from fleet.monitored import judged_samples
 from generate.files import dashboard
 from kvgate.controller.observe import ScrapeResult
 from kvgate.controller.starts import ObservedStarts
-from kvgate.judge.assess import Decision
+from kvgate.judge.assessment import Decision
 from kvgate.metrics import registry
 from kvgate.vllm.metric_names import SCRAPED_NAMES
 from kvgate.webhook.review import INVALID

@@ -9,7 +9,7 @@ from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Calibration, CalibrationScope
 from kvgate.controller.decision import assess_owner
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assessment import Assessment
 from kvgate.rendering.recalibration import MAX_RECALIBRATIONS, outdated, recalibrated, recalibrated_from, taking_over
 from kvgate.rendering.standing import Admitted, standing_of
 from kvgate.rendering.workload import Figures, figures_of_verdict

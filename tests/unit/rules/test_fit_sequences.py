@@ -3,7 +3,7 @@
 import pytest
 
 from kvgate.budget.interval import Verdict
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.what_if import assess_request
 
 HYBRID = {

@@ -16,9 +16,9 @@ from kvgate.cli.reports.report import Item
 from kvgate.findings.finding import Finding, Severity, any_one
 from kvgate.findings.located import Located
 from kvgate.judge.assess import field_name, judge
+from kvgate.judge.judged import NOT_JUDGED
 from kvgate.judge.summary import verdict_text
 from kvgate.judge.worlds import Confidence
-from kvgate.manifests.judging.release_range import NOT_JUDGED
 from kvgate.rules.memory import demanded, less_demand
 from kvgate.rules.repository import (
     ACCELERATOR_NOT_ALLOWED,

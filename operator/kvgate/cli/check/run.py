@@ -30,7 +30,7 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Severity, any_one
 from kvgate.findings.located import Located
 from kvgate.judge import assess, facts
-from kvgate.judge.assess import Decision
+from kvgate.judge.assessment import Decision
 from kvgate.judge.models import look_up_model_class, shape_of_text
 from kvgate.judge.skipping import skip_of
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests

@@ -132,7 +132,7 @@ def explain(
     from kvgate.cli.explain.report import answer
     from kvgate.cli.provenance import sources_of_facts
     from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
-    from kvgate.judge.assess import WORST_FIRST
+    from kvgate.judge.assessment import WORST_FIRST
     from kvgate.judge.what_if import assess_request
 
     with _usage_errors():

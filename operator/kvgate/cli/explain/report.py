@@ -18,7 +18,8 @@ from kvgate.cli.provenance import Provenance, sources_of_facts
 from kvgate.cli.reports.engine_records import EngineRecord, FindingRecord, ProvenanceRecord
 from kvgate.cli.reports.records import ExplainRecord
 from kvgate.cli.terminal import Line, Styled, folded, text_of, width_of_terminal
-from kvgate.judge.assess import Assessment, is_about_bytes
+from kvgate.judge.assess import is_about_bytes
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.summary import alternatives_text, correction_text, verdict_text
 from kvgate.text.inert import inert_json
 

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from kvgate.budget import Interval
 from kvgate.budget.figures import described
 from kvgate.cli.provenance import SourceKind
-from kvgate.judge.assess import Answer, Decision
+from kvgate.judge.assessment import Answer, Decision
 from kvgate.judge.worlds import Confidence
 
 SCHEMA_VERSION = "1.3"

@@ -14,8 +14,9 @@ from kvgate.cli.reports import engine_records as parts
 from kvgate.cli.reports import records
 from kvgate.cli.reports.placed import Placed
 from kvgate.cli.reports.report import Item, JudgedDeployment, Report
-from kvgate.judge.assess import Decision, chosen_settings, effective_values
-from kvgate.manifests.judging.release_range import NOT_JUDGED
+from kvgate.judge.assess import chosen_settings, effective_values
+from kvgate.judge.assessment import Decision
+from kvgate.judge.judged import NOT_JUDGED
 from kvgate.manifests.judging.which_gpus import sentence
 from kvgate.text.inert import inert_json
 

@@ -21,7 +21,7 @@ from kvgate.cli.reports.engine_records import (
     Verdict,
     WorkloadRecord,
 )
-from kvgate.judge.assess import Answer, Decision
+from kvgate.judge.assessment import Answer, Decision
 from kvgate.judge.worlds import Confidence
 
 

@@ -16,11 +16,12 @@ from kvgate.documents.origins import Unrendered
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.findings.finding import Finding, Scope, Severity
 from kvgate.judge import summary
-from kvgate.judge.assess import NO_FIGURES, Assessment, Decision
+from kvgate.judge.assessment import NO_FIGURES, Assessment, Decision
+from kvgate.judge.judged import NOT_JUDGED, Unjudged
 from kvgate.judge.worlds import Confidence
 from kvgate.manifests import Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
-from kvgate.manifests.judging.release_range import NOT_JUDGED, Assumed, JudgedEngine, Unjudged
+from kvgate.manifests.judging.release_range import Assumed, JudgedEngine
 from kvgate.rules.command_line import INVALID_SETTING, VARIABLE_UNKNOWN
 from kvgate.rules.manifests import MODEL_NOT_NAMED
 from kvgate.rules.pinned import BUDGET_SKIPPED

@@ -25,7 +25,7 @@ from kvgate.cli.reports.wording import (
     verdict_line,
 )
 from kvgate.cli.terminal import Line, Styled, table, text_of
-from kvgate.judge.assess import Decision
+from kvgate.judge.assessment import Decision
 from kvgate.judge.summary import alternatives_text, changes_text, fruitless, shortened, verdict_text
 from kvgate.text.inert import inert
 

@@ -16,9 +16,9 @@ from kvgate.cli.reports.report import Item, Report, all_results
 from kvgate.documents.discovery import Why
 from kvgate.documents.origins import Unrendered
 from kvgate.findings.finding import Severity
-from kvgate.judge.assess import Decision
+from kvgate.judge.assessment import Decision
+from kvgate.judge.judged import NOT_JUDGED
 from kvgate.judge.summary import figures_text, judged_text, shortened, verdict_text
-from kvgate.manifests.judging.release_range import NOT_JUDGED
 from kvgate.manifests.judging.which_gpus import folded
 from kvgate.rules.memory import demanded
 

@@ -15,7 +15,8 @@ from kvgate.findings.finding import Finding, Severity, Words, any_one
 from kvgate.findings.located import Located, Place, located
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
-from kvgate.judge.assess import Assessment, judge, pod_findings
+from kvgate.judge.assess import judge, pod_findings
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.what_if import assess_request
 from kvgate.manifests.judging.gpus import RANKS_ELSEWHERE, Chosen
 from kvgate.manifests.judging.line_findings import undecided

@@ -20,18 +20,16 @@ from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Severity
 from kvgate.findings.located import Located, Place, located
-from kvgate.judge.assess import WORST_FIRST
+from kvgate.judge.assessment import WORST_FIRST
+from kvgate.judge.judged import NOT_JUDGED, joined_worlds
 from kvgate.judge.on_accelerators import AcceleratorVerdict, joined, memory_needed, verdicts_on
-from kvgate.judge.worlds import refusing_nothing
 from kvgate.manifests.judging.engine_budget import EngineFacts, host_names
 from kvgate.manifests.judging.gpus import Pools, choose
 from kvgate.manifests.judging.model_names import ModelFound, Named, find_model
 from kvgate.manifests.judging.release_range import (
-    NOT_JUDGED,
     Assumed,
     JudgedEngine,
     joined_ends,
-    joined_worlds,
     judged_at_ends,
     key_of,
 )
@@ -123,7 +121,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         judged = (
             _judged_on_several(facts) if chosen.others or chosen.may_be_unnamed else joined_ends(judged_at_ends(facts))
         )
-    judged = _softened(judged) if engine.is_overridden else judged
+    judged = judged.softened() if engine.is_overridden else judged
     judged = _not_judged(judged) if chosen.is_unjudged else judged
     shape = judged.assessment.budget.request.shape if judged.assessment and judged.assessment.budget else None
     names, is_unknown = names_of(engine, line), judged.verdict is Verdict.UNKNOWN
@@ -255,7 +253,7 @@ def _judged_on_any(facts: EngineFacts) -> JudgedEngine:
         judged = replace(judged, findings=tuple(_on_none(each, largest) for each in judged.findings))
         other = "amd" if vendor == "nvidia" else "nvidia"
         if not is_stated and smallest_that_starts(_verdicts_on(ends, possible_gpus(other, facts.engine.gpu_part))):
-            judged = _softened(judged)
+            judged = judged.softened()
     budget = judged.assessment.budget if judged.assessment else None
     needed = memory_needed(budget) if budget else None
     told = which_start(facts.engine, verdicts, needed) if judged.verdict is not Verdict.DOES_NOT_FIT else ()
@@ -269,12 +267,6 @@ def _on_none(each: Located, gpu: str) -> Located:
         return each
     message = "no GPU of the catalogue holds it; on {gpu}, the largest, {message}"
     return replace(each, finding=each.finding.with_words(message, gpu=gpu))
-
-
-def _softened(judged: JudgedEngine) -> JudgedEngine:
-    """Return a judgement that refuses nothing."""
-    findings = tuple(each.softened() for each in judged.findings)
-    return replace(judged.with_answers(refusing_nothing), findings=findings)
 
 
 def _judged_on_several(facts: EngineFacts) -> JudgedEngine:
@@ -301,7 +293,7 @@ def _judged_on_several(facts: EngineFacts) -> JudgedEngine:
     if not chosen.must_start_on_all:
         joined_of_all = joined_worlds(judged, worlds)
         is_error = joined_of_all.verdict is Verdict.DOES_NOT_FIT
-        judged = joined_of_all if is_error else _softened(joined_of_all)
+        judged = joined_of_all if is_error else joined_of_all.softened()
     told_of_gpus = which_of_several(facts.engine, chosen, verdicts)
     return replace(judged, findings=(*judged.findings, *told_of_gpus), accelerators=verdicts)
 

@@ -1,8 +1,7 @@
 """The judgement of an engine with one release of vLLM, and with the oldest and the newest that it may be, joined to one."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -10,9 +9,10 @@ from msgspec.structs import replace
 from kvgate.budget import Verdict, Workload, parse_patch
 from kvgate.findings.finding import Severity, any_one, error_rules
 from kvgate.findings.located import Located, Place, located
-from kvgate.judge.assess import Assessment
+from kvgate.judge.assessment import Assessment
+from kvgate.judge.judged import Judged, joined_worlds
 from kvgate.judge.on_accelerators import AcceleratorVerdict, MemoryNeeded
-from kvgate.judge.worlds import World, in_world, joined, refuse_apart, refusing_nothing, with_answers, world_of
+from kvgate.judge.worlds import joined, refuse_apart, refusing_nothing
 from kvgate.manifests.judging.engine_budget import EngineFacts, ask_budget, host_findings, is_partly_seen, version_path
 from kvgate.manifests.judging.gpus import gpu_count_problems
 from kvgate.manifests.judging.line_findings import line_findings, undecided_settings
@@ -40,30 +40,13 @@ class Assumed(Struct, frozen=True, kw_only=True):
     """The same in words for people."""
 
 
-class Unjudged(StrEnum):
-    """The answer about an engine that kvgate does not judge: it is not vLLM, or its hardware is no GPU of NVIDIA or AMD.
-
-    It is no verdict of the arithmetic, and nothing fails for it.
-    """
-
-    NOT_JUDGED = "NotJudged"
-
-
-NOT_JUDGED: Final = Unjudged.NOT_JUDGED
-
-
-class JudgedEngine(Struct, frozen=True, kw_only=True):
+class JudgedEngine(Judged, frozen=True, kw_only=True):
     """Judgement of one engine."""
 
     engine: FoundEngine
-    assessment: Assessment | None
-    """None where the engine could not be assessed."""
-    verdict: Verdict | Unjudged
     model: str | None = None
     """The model by the name that the catalogue may know; None where none is named."""
     accelerator: str | None
-    vllm_version: str
-    """The newest that it may be; empty for an engine that is not vLLM."""
     stated_release: str | None = None
     """Release that the manifest states; None where it is assumed."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -71,7 +54,6 @@ class JudgedEngine(Struct, frozen=True, kw_only=True):
     is_release_known: bool = True
     options_set: frozenset[str] | None = None
     """Options of its command line by vLLM's names; None where the input does not hold all of it."""
-    findings: tuple[Located, ...] = ()
     assumed: tuple[Assumed, ...] = ()
     accelerators: tuple[AcceleratorVerdict, ...] = ()
     """Verdict on each GPU that it may run on, where nothing names one alone; empty where one is named, or nothing can be judged."""
@@ -81,18 +63,6 @@ class JudgedEngine(Struct, frozen=True, kw_only=True):
     """Load that somebody declared for it."""
     judged_on: str | None = None
     """The GPU whose assessment it is, where nothing names one: the smallest on which it starts."""
-
-    @property
-    def world(self) -> World:
-        """The answers in the world that it was judged in."""
-        verdict = Verdict.UNKNOWN if self.verdict is NOT_JUDGED else self.verdict
-        return world_of(self.assessment) if self.assessment else World(verdict=verdict, start_verdict=verdict)
-
-    def with_answers(self, change: Callable[[Verdict], Verdict]) -> "JudgedEngine":
-        """Return the judgement with its verdict, and both answers of its assessment, changed alike."""
-        assessment = with_answers(self.assessment, change) if self.assessment else None
-        verdict = self.verdict if self.verdict is NOT_JUDGED else change(self.verdict)
-        return replace(self, verdict=verdict, assessment=assessment)
 
 
 def judged_with(facts: EngineFacts, version: str) -> JudgedEngine:
@@ -139,8 +109,8 @@ def _with_errors(assessment: Assessment, findings: Sequence[Located], *, is_whol
     """Errors of the command line refuse the start as surely as memory does."""
     told = error_rules(each.finding for each in findings)
     if told - error_rules(assessment.findings):
-        return with_answers(assessment, lambda _: Verdict.DOES_NOT_FIT)
-    return assessment if is_whole or told else with_answers(assessment, refusing_nothing)
+        return assessment.in_world(assessment.world.changed(lambda _: Verdict.DOES_NOT_FIT))
+    return assessment if is_whole or told else assessment.in_world(assessment.world.changed(refusing_nothing))
 
 
 def _weights_bytes(assessment: Assessment | None) -> int | None:
@@ -182,13 +152,6 @@ def joined_ends(ends: Sequence[JudgedEngine]) -> JudgedEngine:
         at = Place(name="vllm_version", path=version_path(high.engine))
         findings.append(located(RELEASE_DECIDES, at, message, remedy))
     return replace(answer, is_release_known=False, findings=tuple(findings))
-
-
-def joined_worlds(shown: JudgedEngine, worlds: Sequence[JudgedEngine]) -> JudgedEngine:
-    """Return the judgement that is shown, with the answers of all worlds."""
-    world = joined([each.world for each in worlds])
-    assessment = in_world(shown.assessment, world) if shown.assessment else None
-    return replace(shown, verdict=world.verdict, assessment=assessment)
 
 
 def _joined_findings(low: JudgedEngine, high: JudgedEngine) -> Iterator[Located]:

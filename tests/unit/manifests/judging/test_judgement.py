@@ -11,10 +11,11 @@ from kvgate import catalogue
 from kvgate.budget.interval import Verdict
 from kvgate.budget.versions import parse_patch
 from kvgate.findings.finding import Severity
+from kvgate.judge.judged import NOT_JUDGED
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.judgement import Defaults, judge_engine
-from kvgate.manifests.judging.release_range import NOT_JUDGED, JudgedEngine, joined_ends
+from kvgate.manifests.judging.release_range import JudgedEngine, joined_ends
 from kvgate.manifests.judging.releases import newest_understood
 from kvgate.vllm.options import newest_read, releases_read
 
