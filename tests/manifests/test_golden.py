@@ -22,9 +22,9 @@ from kvgate.cli.check.run import run
 from kvgate.cli.reports.placed import Placed
 from kvgate.cli.reports.report import Item, Report
 from kvgate.documents.written import Written
-from kvgate.manifests.judging.releases import newest_understood
 from kvgate.manifests.platforms.readers import READERS
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, MountedText
+from kvgate.statement.releases import newest_understood
 from kvgate.vllm.arguments import Argument
 
 FOLDER = Path(__file__).parent

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, convert, to_builtins
+from msgspec.structs import asdict
 
 from kvgate.api import field_path
 from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, BudgetRequest, Guarantee
@@ -16,6 +17,7 @@ from kvgate.cli.provenance import Provenance, sources_of_facts
 from kvgate.cli.reports import engine_records as records
 from kvgate.findings.finding import Finding
 from kvgate.judge.assessment import Assessment, Decision
+from kvgate.judge.gpus_in_words import sentence
 from kvgate.judge.pinning import pinned_option
 from kvgate.judge.worlds import Confidence
 from kvgate.rules.facts import VERSION_ASSUMED
@@ -43,6 +45,7 @@ def request_answer(assessment: Assessment) -> records.RequestAnswer:
         ledger=ledger_record(of, records.RequestLedger) if of else None,
         kv_cache=_cache_record(of, records.RequestCache) if of else None,
         host_memory=host_record(of) if of and is_about_host(of.budget) else UNSET,
+        judged_on=(assessment.on_gpus.judged_on or UNSET) if assessment.on_gpus else UNSET,
     )
 
 
@@ -146,6 +149,16 @@ _OF_CHECK = {
 }
 """Key of the KV cache in `kvgate check` → the figure that it shows."""
 _NO_CACHE: records.CacheRecord = convert(dict.fromkeys(_OF_CHECK), records.CacheRecord)
+
+
+def gpus_of(assessment: Assessment | None) -> dict[str, Any]:
+    """Return the verdict on each GPU that the engine may run on, and what one must have: fields of EngineRecord."""
+    found = assessment.on_gpus if assessment else None
+    if assessment is None or found is None:
+        return {"accelerators": [], "needed": None}
+    verb = "start" if assessment.decides == "starts" else "fit"
+    listed = [records.AcceleratorRecord(**asdict(each), message=sentence(each, verb=verb)) for each in found.verdicts]
+    return {"accelerators": listed, "needed": records.NeededRecord(**asdict(found.needed)) if found.needed else None}
 
 
 def judged_parts(assessment: Assessment | None, budget: Budget | None) -> dict[str, Any]:

@@ -43,6 +43,40 @@ class Answer(Struct, frozen=True, kw_only=True):
     """(capacity − demand of this answer) / capacity, both as expected; None where no capacity is expected."""
 
 
+class AcceleratorVerdict(Struct, frozen=True, kw_only=True):
+    """Verdict on one accelerator."""
+
+    name: str
+    """Name in the catalogue."""
+    verdict: Verdict
+    reason: str = ""
+    """Id of the rule that decides; empty where it fits."""
+    lacking_bytes: int | None = None
+    """Bytes of KV cache that one GPU lacks, as expected; None where the reason is another one."""
+
+
+class MemoryNeeded(Struct, frozen=True, kw_only=True):
+    """Memory of one GPU that an engine needs, in bytes, at the safe end of the prediction."""
+
+    weights_bytes: int
+    request_bytes: int
+    """KV cache of one request of max_model_len."""
+    demand_bytes: int
+    """KV cache of the guarantee that was judged."""
+    memory_bytes: int | None
+    """Least memory of a GPU, at the engine's gpu_memory_utilization; None where the size of the KV cache is given."""
+
+
+class OnGpus(Struct, frozen=True, kw_only=True):
+    """The answer on each GPU that the engine may run on, where not one alone is named."""
+
+    verdicts: tuple[AcceleratorVerdict, ...]
+    needed: MemoryNeeded | None = None
+    """Memory that one GPU must have; None where GPUs are named, or a part has no formula."""
+    judged_on: str | None = None
+    """The GPU whose figures are shown, where none is named: the smallest on which the engine starts, else the largest."""
+
+
 class Assessment(Struct, frozen=True, kw_only=True):
     """The whole answer. The doors translate it and decide nothing."""
 
@@ -57,6 +91,8 @@ class Assessment(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     budget: Budget | None = None
     """Budget of the spec as it is written; None where facts are missing."""
+    on_gpus: OnGpus | None = None
+    """None where one GPU is named, or nothing can be judged."""
     adjustment: Adjustment | None = None
     alternatives: tuple[Alternative, ...] = ()
     skip: Skip | None = None

@@ -4,44 +4,21 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate import catalogue
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Budget, BudgetRequest, Verdict, accounting_of
 from kvgate.budget.units import GIB, cdiv, share_of
 from kvgate.findings.finding import Severity, error_rules
 from kvgate.judge.assess import judge
-from kvgate.judge.assessment import Assessment
+from kvgate.judge.assessment import AcceleratorVerdict, Assessment, MemoryNeeded
 from kvgate.judge.worlds import joined_verdict
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.memory import KV_CACHE_MEMORY_ABOVE_GPU, WEIGHTS_TOO_LARGE
+from kvgate.statement.gpus import is_for_servers
 
 _SCRATCH_BYTES = GIB
 """More than the sampler's scratch differs between two GPUs: a row of the vocabulary for each multiprocessor (`bytes_of_sampler`)."""
-
-
-class AcceleratorVerdict(Struct, frozen=True, kw_only=True):
-    """Verdict on one accelerator."""
-
-    name: str
-    """Name in the catalogue."""
-    verdict: Verdict
-    reason: str = ""
-    """Id of the rule that decides; empty where it fits."""
-    lacking_bytes: int | None = None
-    """Bytes of KV cache that one GPU lacks, as expected; None where the reason is another one."""
-
-
-class MemoryNeeded(Struct, frozen=True, kw_only=True):
-    """Memory of one GPU that an engine needs, in bytes, at the safe end of the prediction."""
-
-    weights_bytes: int
-    request_bytes: int
-    """KV cache of one request of max_model_len."""
-    demand_bytes: int
-    """KV cache of the guarantee that was judged."""
-    memory_bytes: int | None
-    """Least memory of a GPU, at the engine's gpu_memory_utilization; None where the size of the KV cache is given."""
 
 
 def verdicts_on(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> tuple[AcceleratorVerdict, ...]:
@@ -180,3 +157,13 @@ def joined(low: Sequence[AcceleratorVerdict], high: Sequence[AcceleratorVerdict]
         else:
             told = older if newer.verdict is Verdict.FITS else newer
             yield replace(told, verdict=joined_verdict((older.verdict, newer.verdict)), lacking_bytes=None)
+
+
+def smallest_that_starts(verdicts: Sequence[AcceleratorVerdict]) -> str | None:
+    """Return the GPU with the least memory on which it starts, for servers if one is; else one on which it may; else nothing."""
+    known = [(each, accelerator) for each in verdicts if (accelerator := catalogue.find_accelerator(each.name))]
+    for verdict in (Verdict.FITS, Verdict.MAY_NOT_FIT):
+        alike = [accelerator for each, accelerator in known if each.verdict is verdict]
+        if alike:
+            return min(alike, key=lambda each: (not is_for_servers(each), each.memory_bytes)).name
+    return None

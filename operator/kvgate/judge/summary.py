@@ -11,6 +11,7 @@ from kvgate.budget.units import GIB, format_gib
 from kvgate.findings.finding import Action, Finding, Severity, error_rules
 from kvgate.judge.assess import field_name
 from kvgate.judge.assessment import Assessment, Decision
+from kvgate.judge.gpus_in_words import folded
 from kvgate.judge.worlds import Confidence
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.facts import (
@@ -119,6 +120,19 @@ def _headroom_text(budget: Budget) -> str:
 
 def _range(ends: Iterable[str]) -> str:
     return " to ".join(dict.fromkeys(ends))
+
+
+def answer_text(assessment: Assessment) -> str:
+    """Return the sentence of an assessment; where nothing names the GPU, with those on which it fits first.
+
+    `starts on L4-24GB and larger; not on T4-16GB (bfloat16); on L4-24GB 2.1 requests …`
+    """
+    budget, found = assessment.budget, assessment.on_gpus
+    if budget is None or found is None or found.judged_on is None or assessment.verdict is Verdict.DOES_NOT_FIT:
+        return verdict_text(assessment.verdict, budget)
+    demand, figures = demanded(budget), figures_text(budget)
+    where = f"{demand} {folded(found.verdicts, verb='fits')}" if demand else folded(found.verdicts)
+    return where + (f"; on {found.judged_on} {figures}" if figures else "")
 
 
 def verdict_text(verdict: Verdict, budget: Budget | None) -> str:

@@ -1,16 +1,19 @@
 """A what-if in vLLM's own words → Assessment. `kvgate explain`, `size` and `sweep` ask it, and manifests of other platforms."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from kvgate.budget import NOTHING_OBSERVED, BudgetRequest, Calibration, Guarantee, Verdict, Workload
-from kvgate.budget.host_settings import PodMemory
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.findings.finding import Finding, Naming, Severity, error_rules, named
+from kvgate.findings.located import Located
 from kvgate.judge import assess, facts
 from kvgate.judge.assessment import Assessment
+from kvgate.judge.judged import Judged
+from kvgate.judge.possible_worlds import Worlds
 from kvgate.judge.question import question
 from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_VALUE
 from kvgate.statement.engine import EngineStatement
@@ -34,23 +37,41 @@ def assess_request(
     *,
     guarantee: Guarantee = Guarantee.STARTUP,
     workload: Workload | None = None,
-    is_whole: bool = False,
     calibration: Calibration = NOTHING_OBSERVED,
     naming: Naming = option_name,
     models: PublishedModels = NO_MODELS,
-    pod: PodMemory | None = None,
-    is_parsed: bool = False,
 ) -> Assessment:
-    """Judge one what-if. Raise BadRequest with all problems at once; the other arguments are those of `statement_of_values`."""
-    statement = statement_of_values(
-        values, guarantee=guarantee, workload=workload, is_whole=is_whole, naming=naming, pod=pod, is_parsed=is_parsed
-    )
+    """Judge one what-if; where it names no GPU, on those of the catalogue. Raise BadRequest with all problems at once."""
+    statement = statement_of_values(values, guarantee=guarantee, workload=workload, naming=naming)
+    ask = partial(assess_statement, calibration=calibration, naming=naming, models=models)
+    if not statement.gpus.is_open:
+        return ask(statement)
+
+    def judged_in(release: str, gpu: str | None) -> Judged:
+        answer = ask(statement.on_gpu(gpu) if gpu else statement)
+        found = tuple(Located(finding=each, path="") for each in answer.findings)
+        return Judged(assessment=answer, verdict=answer.verdict, vllm_version=release, findings=found)
+
+    judged = Worlds(releases=statement.releases, gpus=statement.gpus, judged_in=judged_in).judged()
+    answer = judged.assessment or ask(statement)
+    return replace(answer, findings=tuple(each.finding for each in judged.findings))
+
+
+def assess_statement(
+    statement: EngineStatement,
+    *,
+    calibration: Calibration = NOTHING_OBSERVED,
+    naming: Naming = option_name,
+    models: PublishedModels = NO_MODELS,
+) -> Assessment:
+    """Judge an engine of one release on one GPU."""
     request, findings = asked(statement, naming=naming, models=models)
     if request is None:
         of_pod = tuple(named(assess.pod_findings(statement), naming))
         is_refused = any(each.rule in REFUSED_VALUES and each.severity is Severity.ERROR for each in findings)
         verdict = Verdict.DOES_NOT_FIT if is_refused or error_rules(of_pod) else Verdict.UNKNOWN
-        return Assessment(verdict=verdict, guarantee=guarantee, findings=(*findings, *of_pod))
+        return Assessment(verdict=verdict, guarantee=statement.guarantee, findings=(*findings, *of_pod))
+    workload = statement.workload
     share = workload.shared_among(request.settings.parallelism.data) if workload else None
     return assess.judge(replace(request, workload=share, calibration=calibration), extra=findings, naming=naming)
 

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.budget import DEFAULT_VERSION, Capacity, Guarantee, UnknownVersion, Workload, accounting_of
 from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
 from kvgate.findings.finding import Finding
+from kvgate.statement.gpus import NO_GPU, Gpus
+from kvgate.statement.releases import Releases
 from kvgate.vllm.given_settings import Doubt
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ class EngineStatement(Struct, frozen=True, kw_only=True):
     """Load of this engine."""
     least_model_len: int | None = None
     """Tokens that a length which vLLM chooses must reach; None where the length is stated, or no floor."""
+    gpus: Gpus = NO_GPU
+    """The GPUs that it may run on, where `known` names none."""
     pod: PodMemory = UNKNOWN_POD
     config: KeyRef | None = None
     """Key of a ConfigMap that holds the model's config.json."""
@@ -54,6 +59,15 @@ class EngineStatement(Struct, frozen=True, kw_only=True):
     def version(self) -> str:
         """Release of vLLM; the default where none is given."""
         return str(self.known.get("vllm_version", DEFAULT_VERSION))
+
+    @property
+    def releases(self) -> Releases:
+        """The one release of its values."""
+        return Releases(low=self.version, high=self.version, is_stated="vllm_version" in self.known)
+
+    def on_gpu(self, gpu: str) -> EngineStatement:
+        """Return the same engine on one of its GPUs."""
+        return replace(self, known={**self.known, "gpu": gpu}, gpus=Gpus(name=gpu))
 
     @property
     def capacity(self) -> Capacity:

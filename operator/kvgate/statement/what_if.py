@@ -9,6 +9,7 @@ from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
 from kvgate.findings.finding import Finding, Naming, SettingName, Severity, Words, do, words
 from kvgate.rules.facts import SETTING_NOT_UNDERSTOOD, VERSION_ASSUMED
 from kvgate.statement.engine import EngineStatement, is_known_release
+from kvgate.statement.gpus import ANY_GPU, NO_GPU
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.given_settings import Doubt, doubt_of, read_settings, with_whole_configs
 from kvgate.vllm.settings import DECIDING, WHAT_IFS
@@ -54,6 +55,7 @@ def statement_of_values(
         findings=(*about_values, *_remarks(values, known)),
         guarantee=guarantee,
         workload=workload,
+        gpus=NO_GPU if known.get("gpu") or "gpu_memory_bytes" in known else ANY_GPU,
         pod=pod or stated_pod(known),
         is_whole=is_whole,
     )

@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate.budget import Guarantee, Verdict
-from kvgate.judge.assessment import Assessment
-from kvgate.judge.on_accelerators import AcceleratorVerdict
+from kvgate.judge.assessment import AcceleratorVerdict, Assessment
 from kvgate.judge.on_accelerators import joined as joined_on_accelerators
 from kvgate.judge.worlds import (
     Confidence,

@@ -86,7 +86,9 @@ def _findings(item: Item, required: dict[str, Required]) -> Iterator[Finding]:
 
 def _accelerator(item: Item, allowed: Required) -> Iterator[Finding]:
     engine = item.engine
-    several = [each.name for each in engine.accelerators] if engine and not engine.judged_on else []
+    several = (
+        [each.name for each in engine.on_gpus.verdicts] if engine and engine.on_gpus and not engine.judged_on else []
+    )
     names = several or ([item.accelerator] if item.accelerator else [])
     if not names:
         yield _not_judged(allowed, "no GPU is named")

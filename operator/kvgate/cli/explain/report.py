@@ -20,7 +20,7 @@ from kvgate.cli.reports.records import ExplainRecord
 from kvgate.cli.terminal import Line, Styled, folded, text_of, width_of_terminal
 from kvgate.judge.assess import is_about_bytes
 from kvgate.judge.assessment import Assessment
-from kvgate.judge.summary import alternatives_text, correction_text, verdict_text
+from kvgate.judge.summary import alternatives_text, answer_text, correction_text
 from kvgate.text.inert import inert_json
 
 _COLOURS = {
@@ -88,7 +88,7 @@ def _record(assessment: Assessment, provenance: list[ProvenanceRecord], views: M
         kind="",
         namespace="",
         name="",
-        engine=_engine_record(budget) if budget else None,
+        engine=_engine_record(assessment, budget) if budget else None,
         guarantee=assessment.guarantee.value,
         **{**made.judged_parts(assessment, budget), **made.answers_of(assessment)},
         assumed=made.assumed_records(budget.request if budget else None, assessment.findings),
@@ -104,15 +104,14 @@ def _record(assessment: Assessment, provenance: list[ProvenanceRecord], views: M
     )
 
 
-def _engine_record(budget: Budget) -> EngineRecord:
+def _engine_record(assessment: Assessment, budget: Budget) -> EngineRecord:
     name = budget.request.accelerator.name
     return EngineRecord(
         model=budget.request.shape.name,
-        accelerator=name,
-        accelerators=[],
+        accelerator=None if assessment.on_gpus else name,
         judged_on=name,
-        needed=None,
         vllm_version=budget.request.vllm_version,
+        **made.gpus_of(assessment),
         **made.judged_settings(budget),
     )
 
@@ -152,7 +151,7 @@ def _report(assessment: Assessment) -> Iterator[Line]:
     """Verdict with both answers, ledger, findings, and the single changes that would fit."""
     budget = assessment.budget
     shown = Styled(text=assessment.verdict.value, colour=_COLOURS[assessment.verdict], is_bold=True)
-    yield shown, f": {verdict_text(assessment.verdict, budget)}"
+    yield shown, f": {answer_text(assessment)}"
     if budget is not None:
         yield from ledger_lines(budget)
     for finding in assessment.findings:

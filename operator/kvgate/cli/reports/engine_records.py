@@ -259,6 +259,8 @@ class RequestAnswer(AnswersRecord, frozen=True, kw_only=True):
     kv_cache: RequestCache | None
     host_memory: HostRecord | UnsetType = UNSET
     """Absent where the request is not about the host's memory."""
+    judged_on: str | UnsetType = UNSET
+    """GPU of the ledger, where the request names none: the smallest on which the engine starts."""
     error: None = None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from kvgate.budget import Budget, Guarantee, Verdict
+from kvgate.budget import Budget, Verdict
 from kvgate.cli import assessment_json as made
 from kvgate.cli.reports import engine_records as parts
 from kvgate.cli.reports import records
@@ -17,7 +17,6 @@ from kvgate.cli.reports.report import Item, JudgedDeployment, Report
 from kvgate.judge.assess import chosen_settings, effective_values
 from kvgate.judge.assessment import Decision
 from kvgate.judge.judged import NOT_JUDGED
-from kvgate.manifests.judging.which_gpus import sentence
 from kvgate.text.inert import inert_json
 
 if TYPE_CHECKING:
@@ -113,18 +112,8 @@ def _engine(item: Item, budget: Budget | None) -> parts.EngineRecord:
     return parts.EngineRecord(
         model=(judged.model if judged else spec.model.name if spec else None) or None,
         accelerator=item.accelerator,
-        accelerators=[
-            parts.AcceleratorRecord(
-                name=each.name,
-                verdict=each.verdict.value,
-                reason=each.reason,
-                lacking_bytes=each.lacking_bytes,
-                message=sentence(each, verb="start" if item.guarantee is Guarantee.STARTUP else "fit"),
-            )
-            for each in (judged.accelerators if judged else ())
-        ],
         judged_on=item.accelerator or (judged.judged_on if judged else None),
-        needed=parts.NeededRecord(**asdict(judged.needed)) if judged and judged.needed else None,
+        **made.gpus_of(judged.assessment if judged else None),
         vllm_version=item.vllm_version,
         **(made.judged_settings(budget) if budget else _written_settings(written)),
     )

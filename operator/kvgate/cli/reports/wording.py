@@ -18,9 +18,7 @@ from kvgate.documents.origins import Unrendered
 from kvgate.findings.finding import Severity
 from kvgate.judge.assessment import Decision
 from kvgate.judge.judged import NOT_JUDGED
-from kvgate.judge.summary import figures_text, judged_text, shortened, verdict_text
-from kvgate.manifests.judging.which_gpus import folded
-from kvgate.rules.memory import demanded
+from kvgate.judge.summary import answer_text, judged_text, shortened, verdict_text
 
 if TYPE_CHECKING:
     from kvgate.cli.reports.difference import ChangedSource, Difference, EngineChange
@@ -73,21 +71,11 @@ def verdict_line(item: Item) -> tuple[str, str]:
         reasons = dict.fromkeys(placed.rule for placed in item.all_findings)
         return item.verdict.value, f"{result} ({', '.join(reasons)})" if reasons else result
     has_decision = item.deployment or item.is_pardoned or item.is_disallowed
-    told = _told_of_gpus(item) or verdict_text(item.verdict, item.assessment.budget if item.assessment else None)
+    told = answer_text(item.assessment) if item.assessment else verdict_text(item.verdict, None)
     if item.verdict is Verdict.UNKNOWN and item.all_findings:
         missing = item.missing_facts
         told += f" ({', '.join(dict.fromkeys(placed.rule for placed in missing or item.all_findings[:1]))})"
     return f"{item.verdict.value}, {result}" if has_decision else item.verdict.value, told
-
-
-def _told_of_gpus(item: Item) -> str:
-    """Return `starts on L4-24GB and larger; not on T4-16GB (bfloat16); on L4-24GB 2.1 requests …` where nothing names the GPU."""
-    engine, budget = item.engine, item.assessment.budget if item.assessment else None
-    if engine is None or budget is None or engine.judged_on is None or item.verdict is Verdict.DOES_NOT_FIT:
-        return ""
-    demand, figures = demanded(budget), figures_text(budget)
-    where = f"{demand} {folded(engine.accelerators, verb='fits')}" if demand else folded(engine.accelerators)
-    return where + (f"; on {engine.judged_on} {figures}" if figures else "")
 
 
 def summary(report: Report) -> str:

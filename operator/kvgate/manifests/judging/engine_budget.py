@@ -17,11 +17,10 @@ from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.assess import judge, pod_findings
 from kvgate.judge.assessment import Assessment
-from kvgate.judge.what_if import assess_request
+from kvgate.judge.what_if import assess_statement
 from kvgate.manifests.judging.gpus import RANKS_ELSEWHERE, Chosen
 from kvgate.manifests.judging.line_findings import undecided
 from kvgate.manifests.judging.model_names import ModelFound, is_filled_in_later
-from kvgate.manifests.judging.releases import Releases
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
 from kvgate.rules.command_line import INVALID_SETTING
@@ -31,7 +30,8 @@ from kvgate.rules.manifests import MODEL_NOT_NAMED
 from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand, workload_missing
 from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, REQUEST_ABOVE_MAX_MODEL_LEN
 from kvgate.statement.engine import EngineStatement
-from kvgate.statement.what_if import BadRequest
+from kvgate.statement.releases import Releases
+from kvgate.statement.what_if import BadRequest, statement_of_values
 from kvgate.vllm.arguments import GivenOption, is_open, shown
 from kvgate.vllm.given_settings import read_settings, with_whole_configs
 from kvgate.vllm.images import is_own_image
@@ -80,16 +80,15 @@ def ask_budget(facts: EngineFacts, line: CommandLine, version: str) -> tuple[Ass
         values = _values(facts, line, version)
         if values is None:
             return None, [_no_model(engine, line)]
-        assessment = assess_request(
+        statement = statement_of_values(
             values,
             guarantee=facts.judged_guarantee,
             workload=facts.workload if facts.judged_guarantee is Guarantee.WORKLOAD else None,
             is_whole=True,
-            calibration=facts.calibration,
-            models=facts.models,
             pod=pod_of(engine),
             is_parsed=True,
         )
+        assessment = assess_statement(statement, calibration=facts.calibration, models=facts.models)
         told = [*assessment.findings]
         if facts.judged_guarantee is Guarantee.STARTUP:
             is_chosen = facts.workload is not None or "max_num_seqs" in line.given

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from types import MappingProxyType
 
-from msgspec import Struct
-
 from kvgate import catalogue
 from kvgate.budget import Accelerator
 from kvgate.budget.sharing import equal_share
@@ -19,6 +17,7 @@ from kvgate.manifests.pods.gpu_requests import VISIBLE_DEVICES
 from kvgate.rules.command_line import RUNS_ON_CPU, SHARED_GPU
 from kvgate.rules.manifests import IDLE_GPUS, OTHER_HARDWARE, TOO_FEW_GPUS
 from kvgate.rules.sharing import REPLICAS_LABEL, SHARING_LABELS, label_says_shared
+from kvgate.statement.gpus import Gpus
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import shown
 from kvgate.vllm.parser import CommandLine
@@ -48,28 +47,13 @@ _WHOLE_GPUS = pattern(r"(?:nvidia\.com|amd\.com|volcano\.sh|aliyun\.com)/.*")
 """Resources that count what a rank takes. Others count chips or cards, of whose cores or dies each may be a rank."""
 
 
-class Chosen(Struct, frozen=True, kw_only=True):
+class Chosen(Gpus, frozen=True, kw_only=True):
     """The accelerators that are judged, and the remarks about the choice."""
 
-    name: str | None
-    """The one with the least memory; None where neither the manifest nor the configuration names one."""
     path: str = ""
     """Path of the field that named it."""
-    others: tuple[str, ...] = ()
-    """The others that are possible, by memory."""
-    must_start_on_all: bool = False
-    """True where the user stated the list: an engine that does not start on one of them is refused."""
-    may_be_unnamed: bool = False
-    """True where it may run on a node whose GPU nothing names, too."""
-    is_open: bool = False
-    """True where it may run on any GPU of the catalogue."""
     findings: tuple[Located, ...] = ()
     assumed: tuple[str, ...] = ()
-
-    @property
-    def is_unjudged(self) -> bool:
-        """True for hardware that kvgate does not judge."""
-        return self.name is None and not self.is_open
 
 
 Pools = Mapping[str, Sequence[str]]

@@ -1,15 +1,14 @@
 """The judgement of an engine that a reader found, on the GPU that it is given or on those that it may run on."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import (
-    AUTO_MAX_MODEL_LEN,
     NOTHING_OBSERVED,
-    Accelerator,
     Calibration,
     Guarantee,
     ModelShape,
@@ -20,33 +19,17 @@ from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Severity
 from kvgate.findings.located import Located, Place, located
-from kvgate.judge.assessment import WORST_FIRST
-from kvgate.judge.judged import NOT_JUDGED, joined_worlds
-from kvgate.judge.on_accelerators import AcceleratorVerdict, joined, memory_needed, verdicts_on
-from kvgate.manifests.judging.engine_budget import EngineFacts, host_names
-from kvgate.manifests.judging.gpus import Pools, choose
+from kvgate.judge.judged import NOT_JUDGED
+from kvgate.judge.possible_worlds import Worlds
+from kvgate.manifests.judging.engine_budget import EngineFacts, host_names, version_path
+from kvgate.manifests.judging.gpus import Chosen, Pools, choose
 from kvgate.manifests.judging.model_names import ModelFound, Named, find_model
-from kvgate.manifests.judging.release_range import (
-    Assumed,
-    JudgedEngine,
-    joined_ends,
-    judged_at_ends,
-    key_of,
-)
+from kvgate.manifests.judging.release_range import Assumed, JudgedEngine, judged_with
 from kvgate.manifests.judging.releases import releases_of
-from kvgate.manifests.judging.which_gpus import (
-    largest_board,
-    named_gpus,
-    possible_gpus,
-    smallest_that_starts,
-    vendor_of,
-    which_of_several,
-    which_start,
-)
+from kvgate.manifests.judging.which_gpus import vendor_of, which_of_several, which_start
 from kvgate.manifests.pods.containers import is_vllm_image
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.other_engines import VLLM, engine_in, server_in
-from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.facts import UNKNOWN_ACCELERATOR, UNKNOWN_DRAFT, UNKNOWN_MODEL, UNKNOWN_VERSION
 from kvgate.rules.host_memory import HOST_RULES, OVERSUBSCRIBED
 from kvgate.rules.manifests import OTHER_ENGINE, TOO_FEW_GPUS
@@ -102,6 +85,8 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     model = _model(list(_names(engine, line)), defaults.models)
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
     chosen = choose(engine, defaults.accelerator, defaults.pools)
+    vendor, is_stated = vendor_of(engine)
+    chosen = replace(chosen, vendor=vendor, is_vendor_stated=is_stated, part=engine.gpu_part)
     facts = EngineFacts(
         engine=engine,
         model=model,
@@ -113,14 +98,11 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         calibration=defaults.calibration,
         models=defaults.models.without_fetched(model.name) if model and model.is_place else defaults.models,
     )
-    if chosen.is_unjudged:
-        judged = joined_ends(judged_at_ends(facts))
-    elif chosen.is_open:
-        judged = _judged_on_any(facts)
-    else:
-        judged = (
-            _judged_on_several(facts) if chosen.others or chosen.may_be_unnamed else joined_ends(judged_at_ends(facts))
-        )
+    worlds = Worlds(
+        releases=releases, gpus=chosen, judged_in=partial(judged_with, facts), version_path=version_path(engine)
+    )
+    judged = worlds.judged()
+    judged = replace(judged, findings=(*judged.findings, *_which_gpus(judged, chosen)))
     judged = judged.softened() if engine.is_overridden else judged
     judged = _not_judged(judged) if chosen.is_unjudged else judged
     shape = judged.assessment.budget.request.shape if judged.assessment and judged.assessment.budget else None
@@ -133,6 +115,8 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     return replace(
         judged,
         model=model.name if model else None,
+        accelerator=None if chosen.is_open else judged.accelerator,
+        is_release_known=releases.is_one,
         stated_release=None if releases.assumed else releases.high,
         settings={name: option.value for name, option in line.given.items()},
         findings=tuple(
@@ -217,86 +201,10 @@ def _not_judged(judged: JudgedEngine) -> JudgedEngine:
     return replace(judged, verdict=NOT_JUDGED, assessment=None, findings=findings)
 
 
-def _on(facts: EngineFacts, name: str) -> JudgedEngine:
-    """Judge with one of the possible GPUs."""
-    return joined_ends(judged_at_ends(replace(facts, chosen=replace(facts.chosen, name=name))))
-
-
-def _verdicts_on(ends: Sequence[JudgedEngine], gpus: Sequence[Accelerator]) -> tuple[AcceleratorVerdict, ...]:
-    """Return the verdict on each GPU; nothing where the model or a setting is not known."""
-    requests = [end.assessment.budget.request for end in ends if end.assessment and end.assessment.budget]
-    if len(requests) < len(ends):
-        return ()
-    if ends[0].settings.get("max_model_len") in (AUTO_MAX_MODEL_LEN, "auto"):
-        # a budget has the length that fits its own GPU
-        requests = [request.with_settings(max_model_len=AUTO_MAX_MODEL_LEN) for request in requests]
-    tables = [verdicts_on(request, gpus) for request in requests]
-    return tuple(joined(tables[-1], tables[0])) if len(tables) > 1 else tables[0]
-
-
-def _judged_on_any(facts: EngineFacts) -> JudgedEngine:
-    """Judge an engine whose GPU nothing names: it fits where it starts on any, and its findings hold on the smallest and the largest."""
-    vendor, is_stated = vendor_of(facts.engine)
-    gpus, largest = possible_gpus(vendor, facts.engine.gpu_part), largest_board(vendor)
-    ends = judged_at_ends(replace(facts, chosen=replace(facts.chosen, name=largest)))
-    judged, verdicts = joined_ends(ends), _verdicts_on(ends, gpus)
-    if not verdicts:
-        return replace(judged, accelerator=None)
-    name = smallest_that_starts(verdicts) or largest
-    if name != largest:
-        on_largest = {key_of(each): each for each in judged.findings}
-        judged = _on(facts, name)
-        common = [(each, on_largest[key_of(each)]) for each in judged.findings if key_of(each) in on_largest]
-        kept = (each if each.finding.words == other.finding.words else _only_on(name, each) for each, other in common)
-        judged = replace(judged, findings=tuple(kept))
-    elif judged.verdict is Verdict.DOES_NOT_FIT:
-        judged = replace(judged, findings=tuple(_on_none(each, largest) for each in judged.findings))
-        other = "amd" if vendor == "nvidia" else "nvidia"
-        if not is_stated and smallest_that_starts(_verdicts_on(ends, possible_gpus(other, facts.engine.gpu_part))):
-            judged = judged.softened()
-    budget = judged.assessment.budget if judged.assessment else None
-    needed = memory_needed(budget) if budget else None
-    told = which_start(facts.engine, verdicts, needed) if judged.verdict is not Verdict.DOES_NOT_FIT else ()
-    findings = (*judged.findings, *told)
-    return replace(judged, accelerator=None, findings=findings, accelerators=verdicts, needed=needed, judged_on=name)
-
-
-def _on_none(each: Located, gpu: str) -> Located:
-    """Say of a want of memory that no GPU has it."""
-    if each.finding.rule not in BUDGET_RULES:
-        return each
-    message = "no GPU of the catalogue holds it; on {gpu}, the largest, {message}"
-    return replace(each, finding=each.finding.with_words(message, gpu=gpu))
-
-
-def _judged_on_several(facts: EngineFacts) -> JudgedEngine:
-    """Judge an engine that may run on several GPUs: the worst counts, and its findings name it.
-
-    It refuses only where the user stated the list: a manifest's own list need not be what the cluster has.
-    """
-    chosen, ends = facts.chosen, judged_at_ends(facts)
-    judged = joined_ends(ends)
-    gpus = named_gpus((chosen.name, *chosen.others), facts.engine.gpu_part)
-    verdicts = _verdicts_on(ends, gpus)
-    if not verdicts:
-        return judged
-    by_verdict = sorted(verdicts, key=lambda each: WORST_FIRST.index(each.verdict))
-    worst, best = by_verdict[0], by_verdict[-1]
-    worlds = [judged]
-    if worst.verdict is not best.verdict:
-        worlds = [_on(facts, worst.name), _on(facts, best.name)]
-        common = set(map(key_of, worlds[1].findings))
-        told = (each if key_of(each) in common else _only_on(worst.name, each) for each in worlds[0].findings)
-        judged = replace(worlds[0], findings=tuple(told))
-    elif chosen.may_be_unnamed and judged.verdict is Verdict.DOES_NOT_FIT:  # a node may have a GPU that holds it
-        worlds.append(_judged_on_any(facts))
-    if not chosen.must_start_on_all:
-        joined_of_all = joined_worlds(judged, worlds)
-        is_error = joined_of_all.verdict is Verdict.DOES_NOT_FIT
-        judged = joined_of_all if is_error else joined_of_all.softened()
-    told_of_gpus = which_of_several(facts.engine, chosen, verdicts)
-    return replace(judged, findings=(*judged.findings, *told_of_gpus), accelerators=verdicts)
-
-
-def _only_on(gpu: str, each: Located) -> Located:
-    return replace(each, finding=each.finding.with_words("on {gpu}: {message}", gpu=gpu))
+def _which_gpus(judged: JudgedEngine, chosen: Chosen) -> Iterator[Located]:
+    """Say on which of the GPUs it starts, where nothing names one or a list does; a refusal says by itself that no GPU holds it."""
+    found = judged.on_gpus
+    if found and not chosen.is_open:
+        yield from which_of_several(judged.engine, chosen, found)
+    elif found and judged.verdict is not Verdict.DOES_NOT_FIT:
+        yield from which_start(judged.engine, found)

@@ -1,28 +1,27 @@
 """The judgement of an engine with one release of vLLM, and with the oldest and the newest that it may be, joined to one."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate.budget import Verdict, Workload, parse_patch
-from kvgate.findings.finding import Severity, any_one, error_rules
-from kvgate.findings.located import Located, Place, located
-from kvgate.judge.assessment import Assessment
-from kvgate.judge.judged import Judged, joined_worlds
-from kvgate.judge.on_accelerators import AcceleratorVerdict, MemoryNeeded
-from kvgate.judge.worlds import joined, refuse_apart, refusing_nothing
-from kvgate.manifests.judging.engine_budget import EngineFacts, ask_budget, host_findings, is_partly_seen, version_path
+from kvgate.findings.finding import Severity, error_rules
+from kvgate.findings.located import Located
+from kvgate.judge.assessment import Assessment, OnGpus
+from kvgate.judge.judged import Judged
+from kvgate.judge.worlds import refusing_nothing
+from kvgate.manifests.judging.engine_budget import EngineFacts, ask_budget, host_findings, is_partly_seen
 from kvgate.manifests.judging.gpus import gpu_count_problems
 from kvgate.manifests.judging.line_findings import line_findings, undecided_settings
 from kvgate.manifests.judging.releases import taken_elsewhere
 from kvgate.manifests.judging.surroundings import start_advice
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.rules.command_line import RELEASE_DECIDES, TOOL_CALL_PARSER_MISSING
+from kvgate.rules.command_line import TOOL_CALL_PARSER_MISSING
 from kvgate.vllm.contradictions import contradictions
 from kvgate.vllm.images import Strength
-from kvgate.vllm.options import newest_read, releases_read
+from kvgate.vllm.options import newest_read
 from kvgate.vllm.parser import parse_arguments
 
 _OF_THE_SERVER = (TOOL_CALL_PARSER_MISSING,)
@@ -55,19 +54,23 @@ class JudgedEngine(Judged, frozen=True, kw_only=True):
     options_set: frozenset[str] | None = None
     """Options of its command line by vLLM's names; None where the input does not hold all of it."""
     assumed: tuple[Assumed, ...] = ()
-    accelerators: tuple[AcceleratorVerdict, ...] = ()
-    """Verdict on each GPU that it may run on, where nothing names one alone; empty where one is named, or nothing can be judged."""
-    needed: MemoryNeeded | None = None
-    """Memory that one GPU must have; None where a GPU is named, or nothing can be judged."""
     workload: Workload | None = None
     """Load that somebody declared for it."""
-    judged_on: str | None = None
-    """The GPU whose assessment it is, where nothing names one: the smallest on which it starts."""
+
+    @property
+    def on_gpus(self) -> OnGpus | None:
+        """The answer on each GPU that it may run on; None where one alone is named, or nothing can be judged."""
+        return self.assessment.on_gpus if self.assessment else None
+
+    @property
+    def judged_on(self) -> str | None:
+        """The GPU whose assessment it is, where nothing names one: the smallest on which it starts."""
+        return self.on_gpus.judged_on if self.on_gpus else None
 
 
-def judged_with(facts: EngineFacts, version: str) -> JudgedEngine:
+def judged_with(facts: EngineFacts, version: str, gpu: str | None) -> JudgedEngine:
     """Judge with one release; findings stand in the order in which people mend them, and the verdict is Unknown where a setting is open."""
-    engine = facts.engine
+    engine, facts = facts.engine, replace(facts, chosen=replace(facts.chosen, name=gpu))
     line = parse_arguments(engine.arguments, parse_patch(version), program=engine.program)
     is_beyond = facts.releases.is_ahead or parse_patch(version) > newest_read()
     elsewhere = [] if facts.releases.strength is Strength.STRONG else taken_elsewhere(engine, line)
@@ -120,63 +123,3 @@ def _weights_bytes(assessment: Assessment | None) -> int | None:
     if budget is None or not ledgers:
         return None
     return sum(ledger.weights.low for ledger in ledgers) * budget.request.settings.parallelism.tensor
-
-
-def judged_at_ends(facts: EngineFacts) -> list[JudgedEngine]:
-    """Judge with the newest of the possible releases, and with the oldest where there are several.
-
-    Where both refuse, the newest other release that does not stands for the oldest: a refusal must hold for all that it may be.
-    """
-    releases = facts.releases
-    high = judged_with(facts, releases.high)
-    ends = [high] if releases.is_one else [high, judged_with(facts, releases.low)]
-    if any(each.verdict is not Verdict.DOES_NOT_FIT for each in ends):
-        return ends
-    others = (judged_with(facts, each) for each in reversed(releases_read()) if releases.may_be(each))
-    other = next((each for each in others if each.verdict is not Verdict.DOES_NOT_FIT), None)
-    return [high, other] if other else ends
-
-
-def joined_ends(ends: Sequence[JudgedEngine]) -> JudgedEngine:
-    """Return one judgement of the possible releases: where the two ends differ nothing is certain."""
-    high, low = ends[0], ends[-1]
-    if len(ends) == 1:
-        return high
-    answer = joined_worlds(high, (low, high))
-    findings = list(_joined_findings(low, high))
-    if low.verdict is not high.verdict:
-        message = (
-            f"with vLLM {low.vllm_version} it is {low.verdict.value}, with {high.vllm_version} {high.verdict.value}"
-        )
-        remedy = any_one("name a release in the image's tag", "give --vllm-version")
-        at = Place(name="vllm_version", path=version_path(high.engine))
-        findings.append(located(RELEASE_DECIDES, at, message, remedy))
-    return replace(answer, is_release_known=False, findings=tuple(findings))
-
-
-def _joined_findings(low: JudgedEngine, high: JudgedEngine) -> Iterator[Located]:
-    """Join the findings of two releases. A finding that only one of them has names its release, and is no error unless both refuse, each
-    for another reason."""
-    older, newer = {key_of(each): each for each in low.findings}, {key_of(each): each for each in high.findings}
-    common = [each for key, each in newer.items() if key in older and older[key].finding.severity is Severity.ERROR]
-    is_said = any(each.finding.severity is Severity.ERROR for each in common)  # what holds in both is the refusal
-    both_refuse = refuse_apart(joined([low.world, high.world]).verdict, is_error_common=is_said)
-    for key, each in newer.items():
-        is_milder = key in older and older[key].finding.severity is not each.finding.severity
-        yield each if key in older and not is_milder else _only_with(high.vllm_version, each, both_refuse=both_refuse)
-    for key, each in older.items():
-        if key not in newer and each.finding.severity is not Severity.INFO:
-            yield _only_with(low.vllm_version, each, both_refuse=both_refuse)
-
-
-def key_of(each: Located) -> tuple[str, str, str, int]:
-    return each.finding.rule.id, each.finding.field, each.path, each.line
-
-
-def _only_with(release: str, each: Located, *, both_refuse: bool) -> Located:
-    """Soften a finding of one release, because nobody knows that it is this one."""
-    if each.finding.severity is Severity.INFO:
-        return each
-    finding = each.finding if both_refuse else each.finding.softened()
-    told = finding.with_words("with vLLM {release}: {message}", release=release)
-    return replace(each, finding=told)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate import catalogue
@@ -11,43 +10,14 @@ from kvgate.budget import is_newer_than_known, parse_patch
 from kvgate.findings.finding import Rule, Severity
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.command_line import OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD
-from kvgate.vllm.images import ImageFound, Strength, release_of_image
+from kvgate.statement.releases import OLDEST_GUESS, Releases, newest_understood
+from kvgate.vllm.images import ImageFound, release_of_image
 from kvgate.vllm.options import Option, releases_read, spellings
 from kvgate.vllm.parser import CommandLine, find_option, parse_arguments
 from kvgate.vllm.parser_problems import ArgumentProblem, canonical
 
-_OLDEST_GUESS = "0.8.5"
-"""Oldest release that is guessed: without a stated one nobody means an engine before V1, unless only older releases have an option."""
 _MAX_FLAGS = 200
 """Flags of a command line that are looked at."""
-
-
-class Releases(Struct, frozen=True, kw_only=True):
-    """The oldest and the newest release that it may be; both are equal where it is known."""
-
-    low: str
-    high: str
-    assumed: str = ""
-    """Words for people about the assumption; empty where the manifest states the release."""
-    why: str = ""
-    """Reason of the assumption."""
-    is_stated: bool = False
-    """True where the manifest or the configuration states it."""
-    is_ahead: bool = False
-    """The engine is built after the newest release that is known."""
-    strength: Strength = Strength.STRONG
-    """How surely it is one of these."""
-
-    @property
-    def is_one(self) -> bool:
-        return self.low == self.high
-
-    def may_be(self, release: str) -> bool:
-        """Return whether it may be a release beside the oldest and the newest: where the evidence is weak, any that people use."""
-        if release in (self.low, self.high):
-            return False
-        low, high = (_OLDEST_GUESS, newest_understood()) if self.strength is Strength.WEAK else (self.low, self.high)
-        return parse_patch(low) <= parse_patch(release) <= parse_patch(high)
 
 
 def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Releases:
@@ -85,7 +55,7 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
     with_model = [release for release in usable if _has_class(model, release)] or list(usable)
     if why.is_for_a_model and len(with_model) < len(usable):
         return _range(with_model[:1], why)
-    recent = [release for release in with_model if parse_patch(release) >= parse_patch(_OLDEST_GUESS)]
+    recent = [release for release in with_model if parse_patch(release) >= parse_patch(OLDEST_GUESS)]
     return _range(recent or with_model, why)
 
 
@@ -122,11 +92,6 @@ def usable_releases(flags: frozenset[str]) -> tuple[str, ...]:
 @lru_cache(maxsize=1)
 def _all_spellings() -> frozenset[str]:
     return frozenset(spelling for release in releases_read() for spelling in spellings(parse_patch(release)))
-
-
-def newest_understood() -> str:
-    """The newest release that was read and whose accounting the budget knows."""
-    return next(release for release in reversed(releases_read()) if not is_newer_than_known(release))
 
 
 def taken_elsewhere(engine: FoundEngine, line: CommandLine) -> list[ArgumentProblem]:

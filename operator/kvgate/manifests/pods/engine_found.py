@@ -1,20 +1,19 @@
 """One vLLM engine in a document, its command line and its hardware; and the input that readers make engines of."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 import yaml
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kvgate.budget.units import MIB
 from kvgate.documents.positions import Broken, steps_of, with_texts_read
 from kvgate.documents.reading import Document
 from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.located import Located
 from kvgate.manifests.pods.host_memory import NO_ROOM, HostRoom
 from kvgate.shell.environment import ConfigData, SharedRoom
+from kvgate.statement.gpus import GpuPart
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.programs import UNKNOWN_PROGRAM, Program
 
@@ -88,23 +87,6 @@ class Hint(Struct, frozen=True, kw_only=True):
     """Number of the alternative: hints of one term belong together; None for a hint of all alternatives."""
     one_of: str = ""
     """Path of the list that the value stands in; one value of a list holds, and several lists of one label hold together."""
-
-
-class GpuPart(Struct, frozen=True, kw_only=True):
-    """The part of a GPU's memory that a container may use, where GPUs are shared out."""
-
-    amount: Fraction
-    """MiB, or a share of the memory."""
-    is_share: bool
-    path: str
-    claim: str
-    """The claim as it is written: `nvidia.com/gpumem: 20000`."""
-    is_all_it_sees: bool
-    """True where CUDA tells the container that the GPU has no more (HAMi); else the scheduler alone counts with it."""
-
-    def of(self, memory_bytes: int) -> int:
-        """Return the bytes of a GPU with so much memory."""
-        return int(self.amount * memory_bytes) if self.is_share else min(int(self.amount * MIB), memory_bytes)
 
 
 class SeenGpus(Struct, frozen=True, kw_only=True):

@@ -12,11 +12,12 @@ from kvgate.budget.interval import Verdict
 from kvgate.budget.versions import parse_patch
 from kvgate.findings.finding import Severity
 from kvgate.judge.judged import NOT_JUDGED
+from kvgate.judge.possible_worlds import joined_ends
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.judgement import Defaults, judge_engine
-from kvgate.manifests.judging.release_range import JudgedEngine, joined_ends
-from kvgate.manifests.judging.releases import newest_understood
+from kvgate.manifests.judging.release_range import JudgedEngine
+from kvgate.statement.releases import newest_understood
 from kvgate.vllm.options import newest_read, releases_read
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
@@ -780,7 +781,7 @@ def test_silence_means_that_it_starts_on_every_gpu(tmp_path: Path) -> None:
     small = judged(tmp_path, "Qwen/Qwen3-0.6B", "--max-model-len=2048", "--max-num-seqs=4", nodeSelector={})
     assert small.verdict is Verdict.FITS
     assert rules(small) == []
-    assert {each.verdict for each in small.accelerators} == {Verdict.FITS}
+    assert {each.verdict for each in small.on_gpus.verdicts} == {Verdict.FITS}
 
 
 def test_what_no_gpu_holds_with_the_parallel_sizes_of_the_manifest_is_refused(tmp_path: Path) -> None:
@@ -810,7 +811,7 @@ def test_what_no_gpu_holds_with_the_parallel_sizes_of_the_manifest_is_refused(tm
 def test_the_resource_or_the_image_names_the_vendor(tmp_path: Path, resource: str, image: str, vendor: str) -> None:
     container = {"resources": {"limits": {resource: 1}} if resource else {}}
     found = judged(tmp_path, "Qwen/Qwen3-0.6B", image=image, container=container, nodeSelector={})
-    vendors = {catalogue.find_accelerator(each.name).vendor for each in found.accelerators}  # type: ignore[union-attr]
+    vendors = {catalogue.find_accelerator(each.name).vendor for each in found.on_gpus.verdicts}  # type: ignore[union-attr]
     assert vendors == {vendor}
 
 
@@ -859,7 +860,7 @@ def test_an_engine_must_start_on_every_gpu_that_the_user_states(tmp_path: Path) 
     arguments = ("Qwen/Qwen3-14B", "--max-model-len=8192", "--max-num-seqs=1")
     found = judged(tmp_path, *arguments, nodeSelector={}, defaults=Defaults(accelerator="L40S-48GB, L4-24GB"))
     assert (found.verdict, found.accelerator) == (Verdict.DOES_NOT_FIT, "L4-24GB")
-    assert [(each.name, each.verdict) for each in found.accelerators] == [
+    assert [(each.name, each.verdict) for each in found.on_gpus.verdicts] == [
         ("L4-24GB", Verdict.DOES_NOT_FIT),
         ("L40S-48GB", Verdict.FITS),
     ]
@@ -874,7 +875,7 @@ def test_a_node_pool_that_the_configuration_describes_names_its_gpus(tmp_path: P
     arguments = ("Qwen/Qwen3-14B", "--max-model-len=8192", "--max-num-seqs=1")
     small = judged(tmp_path, *arguments, nodeSelector={"karpenter.sh/nodepool": "small"}, defaults=defaults)
     assert small.verdict is Verdict.DOES_NOT_FIT
-    assert [each.name for each in small.accelerators] == ["L4-24GB", "A10G-24GB"]
+    assert [each.name for each in small.on_gpus.verdicts] == ["L4-24GB", "A10G-24GB"]
     large = judged(tmp_path, *arguments, nodeSelector={"cloud.google.com/gke-nodepool": "large"}, defaults=defaults)
     assert (large.verdict, large.accelerator) == (Verdict.FITS, "L40S-48GB")
     assert [each.text for each in large.assumed] == ["accelerator L40S-48GB, as pool large has it"]

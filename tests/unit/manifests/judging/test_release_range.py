@@ -9,11 +9,13 @@ from msgspec.structs import replace
 from kvgate.budget import Verdict
 from kvgate.findings.finding import Rule, Scope, Severity
 from kvgate.findings.located import Located, Place, located
+from kvgate.judge.possible_worlds import joined_ends
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.judgement import Defaults, judge_engine
-from kvgate.manifests.judging.release_range import JudgedEngine, joined_ends
-from kvgate.manifests.judging.releases import Releases, newest_understood, usable_releases
+from kvgate.manifests.judging.release_range import JudgedEngine
+from kvgate.manifests.judging.releases import usable_releases
+from kvgate.statement.releases import Releases, newest_understood
 from kvgate.vllm.images import Strength
 from kvgate.vllm.options import releases_read
 

@@ -4,8 +4,10 @@ import pytest
 
 from kvgate import catalogue
 from kvgate.budget import Verdict
-from kvgate.judge.on_accelerators import AcceleratorVerdict, MemoryNeeded
-from kvgate.manifests.judging.which_gpus import folded, is_for_servers, needed_text, sentence, smallest_that_starts
+from kvgate.judge.assessment import AcceleratorVerdict, MemoryNeeded
+from kvgate.judge.gpus_in_words import folded, needed_text, sentence
+from kvgate.judge.on_accelerators import smallest_that_starts
+from kvgate.statement.gpus import is_for_servers
 
 FITS, MAY, NOT, UNKNOWN = Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.DOES_NOT_FIT, Verdict.UNKNOWN
 GIB = 1 << 30
