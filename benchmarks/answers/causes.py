@@ -36,6 +36,17 @@ def _same(before: Row, after: Row, *but: str) -> bool:
 _COMPARED = ("verdict", "guarantee", "outcome", "headroom_ratio", "num_tokens", "rules")
 
 
+def _on_any_gpu(question: Question, before: Row | None, after: Row | None) -> bool:
+    """Nobody named a GPU, so it was Unknown, and is judged on the catalogue's."""
+    if before is None or after is None or "UnknownAccelerator" not in str(before.rules):
+        return False
+    if before.verdict not in ("Unknown", after.verdict):
+        return False
+    given = question.asked.get("arguments")
+    names_none = "--gpu" not in given and "--gpu-memory-bytes" not in given if given else not question.asked.get("gpu")
+    return names_none and "UnknownAccelerator" not in str(after.rules)
+
+
 def _is_unclamped(before: Row, after: Row) -> bool:
     """Headroom may be lower than -1, and absent where no capacity is expected."""
     same = before.headroom_ratio == after.headroom_ratio
@@ -111,7 +122,15 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         name="not-judged",
         sentence="NotJudged is not Unknown: CPU, TPU, Gaudi, SGLang, TensorRT-LLM are not judged, and nothing fails for them.",
-        explains=_not_judged,
+        explains=lambda question, before, after: (
+            _not_judged(question, before, after)
+            or (before is None and after is not None and after.verdict == "NotJudged")
+        ),
+    ),
+    Cause(
+        name="no-gpu-named",
+        sentence="GPUs that nobody named are a set, not worlds: Fits where any catalogued one starts, with the set, and no warning.",
+        explains=_on_any_gpu,
     ),
     Cause(
         name="share-of-a-rank",

@@ -32,7 +32,7 @@ UNMODELLED = ("UnmodelledKind", "warning", "model")
         ({**QWEN, "gpu": "Z-1"}, Verdict.UNKNOWN, [("UnknownAccelerator", "warning", "accelerator")]),
         ({**QWEN, "gpu": "Z-1", "gpu_memory_bytes": 24 * GIB}, Verdict.FITS, [("AcceleratorNotListed", "info", "gpu")]),
         ({**QWEN, "gpu": None, "gpu_memory_bytes": 24 * GIB}, Verdict.FITS, [("AcceleratorNotListed", "info", "gpu")]),
-        ({**QWEN, "gpu": None}, Verdict.UNKNOWN, [("UnknownAccelerator", "warning", "gpu")]),
+        ({**QWEN, "gpu": None}, Verdict.FITS, []),
         (NOBODYS, Verdict.UNKNOWN, [UNKNOWN_MODEL]),
         ({**QWEN, "model": "my-org/Qwen3-8B"}, Verdict.FITS, [("ModelAssumed", "warning", "model")]),
         ({**QWEN, "model": "m.gguf"}, Verdict.UNKNOWN, [UNKNOWN_MODEL, ("GgufNotInRelease", "warning", "model")]),

@@ -4,7 +4,8 @@ import pytest
 
 from kvgate.budget.interval import Verdict
 from kvgate.judge.assessment import Assessment
-from kvgate.judge.what_if import assess_request
+from kvgate.judge.what_if import assess_statement
+from kvgate.statement.what_if import statement_of_values
 
 HYBRID = {
     "model": "Qwen/Qwen3.5-27B", "gpu": "H100-SXM-80GB", "vllm_version": "0.32.0", "max_model_len": 4096, "language_model_only": True,
@@ -29,7 +30,7 @@ def severities(assessment: Assessment) -> list[str]:
 def test_a_default_that_may_not_be_the_server_s_is_a_doubt(
     more: dict[str, int], how: dict[str, bool], verdict: Verdict, severity: list[str]
 ) -> None:
-    assessment = assess_request({**HYBRID, **more}, **how)
+    assessment = assess_statement(statement_of_values({**HYBRID, **more}, **how))
     assert assessment.verdict is verdict
     assert severities(assessment) == severity
 
@@ -41,4 +42,4 @@ def test_a_model_without_states_wants_no_blocks_for_them() -> None:
         "vllm_version": "0.30.0",
         "gpu_memory_utilization": 0.75,
     }
-    assert severities(assess_request({**full, "max_model_len": 1024}, is_whole=True)) == []
+    assert severities(assess_statement(statement_of_values({**full, "max_model_len": 1024}, is_whole=True))) == []

@@ -106,9 +106,16 @@ def test_a_gpu_without_a_name_has_what_all_gpus_of_its_size_have_in_common() -> 
     assert named["ledger"]["circumstances"] == {"sampler": ["pytorch", "flashinfer"], "engine": ["V1", "V0"]}
 
 
-@pytest.mark.parametrize("gpu", ["Gaudi 9", None])
-def test_without_a_known_gpu_or_its_memory_nothing_is_decided(gpu: str | None) -> None:
-    answer = ask_one(gpu=gpu)
+def test_where_no_gpu_is_named_it_fits_on_the_smallest_on_which_it_starts() -> None:
+    answer = ask_one(gpu=None)
+    assert (answer["verdict"], rules(answer)) == ("Fits", [])
+    named = ask_one(gpu=answer["judged_on"])
+    assert (answer["ledger"], answer["kv_cache"]) == (named["ledger"], named["kv_cache"])
+    assert "judged_on" not in named
+
+
+def test_without_a_known_gpu_or_its_memory_nothing_is_decided() -> None:
+    answer = ask_one(gpu="Gaudi 9")
     assert (answer["verdict"], rules(answer), answer["ledger"], answer["kv_cache"]) == (
         "Unknown",
         ["UnknownAccelerator"],
