@@ -32,8 +32,5 @@ def test_every_door_answers_or_says_why_it_cannot(asked: Asked) -> None:
         assert sum(isinstance(answers[key], Answer) for _, answers in asked.values()) >= 10, f"{key} is hardly asked"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the page lists where doors do not agree yet; remove this mark with the last of them"
-)
 def test_no_door_disagrees(asked: Asked) -> None:
     assert [text for question, answers in asked.values() for text in disagreements(question, answers)] == []
