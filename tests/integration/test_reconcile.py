@@ -4,6 +4,7 @@ import json
 from unittest.mock import AsyncMock
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.api.conditions import Reason
@@ -352,13 +353,15 @@ class Asked:
     def __init__(self, state: Resolution) -> None:
         self.state = state
         self.asked: list[tuple[str, str]] = []
+        self.assumed: list[bool] = []
         self.forgotten: list[tuple[str, str]] = []
 
     def look(self, *_: object) -> Resolution:
         return self.state
 
-    def ask(self, key: tuple[str, str], _: Resolution) -> None:
+    def ask(self, key: tuple[str, str], _: Resolution, *, is_assumed: bool = False) -> None:
         self.asked.append(key)
+        self.assumed.append(is_assumed)
 
     def forget(self, key: tuple[str, str]) -> None:
         self.forgotten.append(key)
@@ -367,6 +370,16 @@ class Asked:
 def unresolved(failure: Failure | None) -> Resolution:
     name, waiting = ModelName("mine/small"), Waiting(since=0.0, seconds=60.0)
     return resolution({}, {name: failure}, StoredModels({}), waiting=waiting, now=1.0)
+
+
+async def test_the_hub_is_asked_on_for_an_object_that_stands_on_an_assumption() -> None:
+    away = unresolved(Failure(reason=Reason.HUB_UNREACHABLE, message="away", is_temporary=True))
+    state = replace(away, held_until=None, reason=Reason.HUB_UNREACHABLE)
+    cluster, resolver = FakeCluster(a_document(model={"name": "my-org/Qwen3-8B-AWQ"})), Asked(state)
+    reconcile, _ = new(cluster, resolver=resolver)
+    await reconcile(KEY)
+    await reconcile(KEY)
+    assert resolver.assumed == [False, True], "the second run finds the verdict that stands"
 
 
 async def test_the_hub_is_asked_while_an_object_waits_and_for_nothing_that_was_admitted() -> None:
