@@ -175,7 +175,7 @@ def _weights_too_large(budget: Budget) -> str:
 
 
 def _missing(budget: Budget) -> str:
-    """Return the missing bytes per GPU: at the high end, or at the low end where it may fit."""
+    """Return the missing bytes per GPU: at the high end, or at the low end where it may fit; empty where none lack."""
     demand, stage, usable = budget.demand, budget.tightest, budget.usable_blocks
     if budget.demand_bytes is None or stage is None or usable is None or demand is None:
         return ""
@@ -187,6 +187,8 @@ def _missing(budget: Budget) -> str:
     size = stage.bytes_per_block
     end, word = (usable.high, "at least") if budget.verdict is Verdict.DOES_NOT_FIT else (usable.low, "up to")
     missing = budget.demand_bytes - max(0, end) * size
+    if missing <= 0:  # the doubt is none about bytes: facts that contradict each other, say
+        return ""
     return (
         f"KV cache {word} {format_gib(missing)} too small: {needed} {format_gib(budget.demand_bytes)} of "
         f"{format_gib(max(0, usable.expected) * size)} per GPU"

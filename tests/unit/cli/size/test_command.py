@@ -11,6 +11,7 @@ from click.testing import Result
 
 from kvgate.cli.terminal import progress_of
 from kvgate.judge.what_if import assess_request
+from support.builders import new_llama_config
 from support.command_line import invoked
 
 QWEN = ("--model", "Qwen/Qwen3-32B-FP8", "--vllm-version", "0.33.0")
@@ -60,6 +61,18 @@ def test_programs_get_the_same_with_every_number() -> None:
     rows = list(csv.DictReader(io.StringIO(run(*QWEN, *RAG, *FEW, "-o", "csv").stdout)))
     assert [row["accelerator"] for row in rows] == [each["accelerator"] for each in answered["candidates"]]
     assert rows[0]["headroom_bytes_low"] == str(best["headroom_bytes"]["low"])
+
+
+def test_facts_that_contradict_each_other_are_the_reason_where_no_byte_lacks(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(new_llama_config()), encoding="utf-8")
+    load = ("--max-model-len", "8192", "--max-num-seqs", "4", "--max-gpus", "1", "--all")
+    (found, *_) = answer("--model=Qwen/Qwen3-8B", f"--model-config={config}", "--gpus=H100-SXM-80GB", *load)[
+        "candidates"
+    ]
+    assert found["verdict"] == "MayNotFit"
+    assert "too small" not in found["reason"]
+    assert "contradict" in found["reason"]
 
 
 def test_the_columns_are_the_same_where_nothing_is_known() -> None:
