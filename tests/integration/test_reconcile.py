@@ -1,6 +1,8 @@
 """Gather, decide and act against a cluster in memory: what is asked of the API server, and what its refusals become."""
 
+import copy
 import json
+from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
@@ -402,3 +404,62 @@ async def test_the_hub_is_asked_while_an_object_waits_and_for_nothing_that_was_a
     await reconcile(KEY)
     assert resolver.forgotten == [KEY]
     assert count("gone") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "value"),
+    [(SERVICES, "ports", [{"port": 1, "name": "other"}]), (DEPLOYMENTS, "replicas", 7)],
+)
+async def test_a_child_that_somebody_changed_is_corrected(kind: Kind, place: str, value: Any) -> None:
+    cluster = FakeCluster(a_document())
+    reconcile, _ = new(cluster)
+    await reconcile(KEY)
+    child = cluster.objects[kind.plural]
+    assert child is not None
+    before = copy.deepcopy(child["spec"])
+    child["spec"][place] = value
+    cluster.writes.clear()
+    await reconcile(KEY)
+    assert ("apply", kind.plural) in cluster.writes
+    assert (cluster.objects[kind.plural] or {})["spec"] == before
+
+
+@pytest.mark.parametrize("kind", [DEPLOYMENTS, SERVICES])
+async def test_a_child_that_is_gone_is_made_again_however_often(kind: Kind) -> None:
+    cluster = FakeCluster(a_document())
+    reconcile, _ = new(cluster)
+    for _ in range(6):
+        await reconcile(KEY)
+        assert cluster.objects.pop(kind.plural)
+
+
+async def test_nothing_is_kept_of_a_deleted_object() -> None:
+    cluster, snapshot = FakeCluster(a_document()), DeploymentSnapshot()
+    memory = Memory(snapshot, ObservedStarts(None))
+    reconcile, count = new(cluster, memory)
+    await reconcile(KEY)
+    memory.publish()
+    assert KEY in snapshot.samples
+    cluster.objects["inferencedeployments"] = None
+    await reconcile(KEY)
+    memory.publish()
+    assert count("gone") == 1
+    assert KEY not in snapshot.samples
+
+
+@pytest.mark.parametrize(
+    ("vllm", "refusal", "expected"),
+    [
+        ({}, None, [("Normal", "Fits", "Assess")]),
+        ({"maxNumSeqs": 4096}, None, [("Warning", "BudgetExceeded", "Assess")]),
+        ({}, Rejected, [("Normal", "Fits", "Assess"), ("Warning", "ApiRejected", "Apply")]),
+    ],
+)
+async def test_an_event_says_what_was_done(
+    vllm: dict[str, Any], refusal: type[ApiError] | None, expected: list[tuple[str, str, str]]
+) -> None:
+    cluster = FakeCluster(a_document(vllm=vllm))
+    if refusal:
+        cluster.refusals["apply", "deployments"] = refusal
+    await new(cluster)[0](KEY)
+    assert [(each["type"], each["reason"], each["action"]) for each in cluster.created] == expected

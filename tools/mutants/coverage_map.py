@@ -21,6 +21,8 @@ TESTS: Mapping[str, tuple[str, ...]] = {
     "manifests": ("tests/unit/manifests", "tests/contract", "tests/manifests/test_golden.py", "tests/manifests/test_look_alikes.py"),
     "controller,rendering,webhook": (
         "tests/unit/controller", "tests/unit/rendering", "tests/unit/webhook", "tests/contract", "tests/rendering",
+        "tests/integration/test_reconcile.py", "tests/integration/test_standing_verdicts.py", "tests/integration/test_observe.py",
+        "tests/integration/test_resync.py", "tests/integration/test_break_glass.py",
     ),
 }  # fmt: skip
 """Rooms, with commas between them → the tests that may kill a mutant of theirs. Those of the doors print the same figures once more."""
