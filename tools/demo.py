@@ -26,7 +26,7 @@ from fleet.local_webhook import webhook_configuration
 ROOT = Path(__file__).resolve().parent.parent
 KVGATE = ROOT / ".venv" / "bin" / "kvgate"
 SAMPLES = Path("deploy/samples")
-CRD = Path("crds/kvgate.io_inferencedeployments.yaml")
+CRDS = Path("crds")
 NODES = (
     fake_gpu_node("gpu-h100", product="NVIDIA-H100-80GB-HBM3", memory_mib=81559, gpus=8),
     fake_gpu_node("gpu-a100", product="NVIDIA-A100-SXM4-80GB", memory_mib=81920, gpus=8),
@@ -119,9 +119,9 @@ def check_without_a_cluster() -> None:
 
 
 def install(plane: ControlPlane) -> None:
-    """The CRD, and GPU nodes that exist on paper."""
-    title("Install: the CRD, and five nodes with GPUs on paper (8 × H100, 4 × H100 NVL, 8 × A100, 4 × L4, 4 × L40S)")
-    say(plane.kubectl("apply", "-f", str(CRD)).stdout)
+    """The CRDs, and GPU nodes that exist on paper."""
+    title("Install: the CRDs, and five nodes with GPUs on paper (8 × H100, 4 × H100 NVL, 8 × A100, 4 × L4, 4 × L40S)")
+    say(plane.kubectl("apply", "-f", str(CRDS)).stdout)
     plane.apply(*NODES)
     wait_until(lambda: plane.kubectl("get", "infd", check=False).returncode == 0, "the API server serves the new kind")
 

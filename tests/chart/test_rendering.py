@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from chart.golden import CASES, INSTALL, golden_file, rendered_case, rendered_install
-from generate.deployment_files import CRD_TEMPLATE, crd_template
+from generate.deployment_files import CRD_TEMPLATES, crd_template
 from kvgate import __version__
-from kvgate.api.crd import custom_resource_definition
+from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.cluster import leases
 from kvgate.cluster.leases import Claim
 from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, OWN_NAMESPACE_RULES, RULES, Permission
@@ -66,25 +66,26 @@ def test_the_chart_and_its_image_have_the_version_of_the_package(defaults: list[
     assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {f"kvgate:{__version__}"}
 
 
-def test_the_chart_installs_the_crd_of_the_api_types_and_keeps_it(defaults: list[dict[str, Any]]) -> None:
-    ours = custom_resource_definition()
-    crd = one(defaults, "CustomResourceDefinition", ours["metadata"]["name"])
-    assert crd["spec"] == ours["spec"]
-    assert crd["metadata"]["annotations"] == KEEP
+def test_the_chart_installs_the_crds_of_the_api_types_and_keeps_them(defaults: list[dict[str, Any]]) -> None:
+    for ours in (custom_resource_definition(), record_definition()):
+        crd = one(defaults, "CustomResourceDefinition", ours["metadata"]["name"])
+        assert crd["spec"] == ours["spec"]
+        assert crd["metadata"]["annotations"] == KEEP
 
 
 def test_braces_in_a_description_are_not_taken_for_a_template(binary: Path, tmp_path: Path) -> None:
     crd = custom_resource_definition()
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "{{ .Values }} and {{{{"
     shutil.copytree(CHART, tmp_path / CHART.relative_to(ROOT))
-    (tmp_path / CRD_TEMPLATE).write_text(crd_template(crd), encoding="utf-8")
+    (tmp_path / CRD_TEMPLATES / "inferencedeployments.yaml").write_text(crd_template(crd), encoding="utf-8")
     found = documents(helm(binary, "template", tmp_path / CHART.relative_to(ROOT)))
     assert one(found, "CustomResourceDefinition", crd["metadata"]["name"])["spec"] == crd["spec"]
 
 
 def test_a_crd_that_need_not_be_kept_has_no_annotation(binary: Path) -> None:
     found = documents(render(binary, "--set", "crds.keep=false"))
-    assert "annotations" not in one(found, "CustomResourceDefinition", "inferencedeployments.kvgate.io")["metadata"]
+    for plural in ("inferencedeployments", "admissionrecords"):
+        assert "annotations" not in one(found, "CustomResourceDefinition", f"{plural}.kvgate.io")["metadata"]
 
 
 LEASE_ROLE = f"kvgate-lease.{NAMESPACE}"

@@ -137,6 +137,6 @@ def test_what_the_low_end_does_not_hold_is_refused_and_the_last_pinned_spec_runs
     objects.plane.apply(inference_deployment("kept", admission=PINNED, **GUARANTEES_TOO_MUCH))
     message = objects.wait_for("kept", "Accepted", "False", "BudgetExceeded")
     assert "spec.admission.capacity Pinned gives it" in message or "capacity Pinned gives it" in message
-    status = objects.get("infd", "kept")["status"]
-    assert status["standing"]["budget"]["pinned"] == before
+    figures = objects.record("kept")["figures"]
+    assert figures["pinnedBytes"]["expected"] == before["kvCacheBytes"]
     assert args(objects, "kept") == argv

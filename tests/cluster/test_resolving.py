@@ -82,8 +82,8 @@ def test_a_model_is_held_back_fetched_once_and_judged_by_its_numbers(objects: Ob
         message = objects.wait_for("first", "ModelResolved", "True", "Found")
         assert message == f"mine/small at commit {COMMIT} from {hub.endpoint.removeprefix('http://')}"
         objects.wait_for("first", "Ready", "True")
-        standing = objects.get("infd", "first")["status"]["standing"]
-        assert (standing["modelSource"], standing["reason"]) == (message, "Fits")
+        record = objects.record("first")
+        assert (record["modelSource"], record["reason"]) == (message, "Fits")
         assert stored(objects)["mine/small"]["commit"] == COMMIT
         apply(objects, "second", "mine/small")
         objects.wait_for("second", "Accepted", "True", "Fits")
@@ -350,13 +350,13 @@ def test_an_assumed_model_is_asked_for_until_the_hub_is_back_and_then_judged_ane
     with resolving(objects, hub, "--resolve-seconds=4"):
         apply(objects, "assumed", model)
         objects.wait_for("assumed", "Accepted", "True", "Fits")
-        assert objects.get("infd", "assumed")["status"]["provenance"]["modelAssumed"] is True
+        assert objects.record("assumed")["modelAssumed"] is True
         before = objects.get("deployment", "assumed")["spec"]["template"]
     with resolving(objects, hub, "--resolve-seconds=4"):
         asked = len(hub.requested())
         wait_until(lambda: len(hub.requested()) > asked, "the hub is asked again")
         hub.faults.clear()
         objects.wait_for("assumed", "ModelResolved", "True", "Found")
-        assert not objects.get("infd", "assumed")["status"]["provenance"].get("modelAssumed")
+        assert "modelAssumed" not in objects.record("assumed")
         objects.wait_for("assumed", "Accepted", "True", "Fits")
     assert objects.get("deployment", "assumed")["spec"]["template"] == before

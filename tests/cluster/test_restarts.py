@@ -57,12 +57,12 @@ def test_a_restart_writes_nothing(plane: ControlPlane, objects: Objects) -> None
     assert len(objects.writes("quiet")) == written
 
 
-def test_a_record_that_somebody_forged_while_nobody_watched_is_judged_anew(
+def test_a_status_that_somebody_forged_while_nobody_watched_is_not_believed(
     plane: ControlPlane, objects: Objects
 ) -> None:
     status = ended(objects, "forged")
-    standing = {"effective": {"maxNumSeqs": 64}, "message": "it fits, believe me"}
-    patch = json.dumps({"status": {"standing": standing, "budget": {"capacityTokens": 10**9}}})
+    forged = {"effective": {"maxNumSeqs": 64}, "admission": {"record": "another", "message": "it fits, believe me"}}
+    patch = json.dumps({"status": {**forged, "budget": {"capacityTokens": 10**9}}})
     plane.kubectl("patch", "infd", "forged", "--subresource=status", "--type=merge", "-p", patch)
     with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig):
         wait_until(

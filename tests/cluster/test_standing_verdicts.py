@@ -31,6 +31,8 @@ SEQS, ADJUST = {"maxNumSeqs": 12}, {"policy": "Adjust", "adjust": {"knobs": ["Ma
 LESS, MORE = (a_start(error, max_num_seqs=12, vllm_version="0.33.0") for error in (-6, 1.2))
 """Starts after which kvgate renders a shorter, or a longer, maxModelLen for the objects here."""
 NAMES = ("adjusted", "follows")
+OF_ITS_TIME = ("generation", "admitted", "calibrationRevision")
+"""Parts of a record that are another's when it is made again: scaling is another generation of the same spec."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +69,8 @@ def stands(objects: Objects, name: str = "adjusted") -> Any:
     status, deployment = objects.get("infd", name)["status"], objects.get("deployment", name)
     conditions = {each["type"]: each for each in status["conditions"]}
     return {
-        **{part: status.get(part) for part in ("effective", "budget", "calibrationRevision", "standing")},
+        **{part: status.get(part) for part in ("effective", "budget", "calibrationRevision")},
+        "record": {part: value for part, value in objects.record(name).items() if part not in OF_ITS_TIME},
         **{kind: conditions[kind] for kind in ("Accepted", "Adjusted", "Predicted")},
         "spec": deployment["spec"],
         "generation": deployment["metadata"]["generation"],
@@ -130,7 +133,7 @@ def test_a_better_prediction_is_used_at_once_where_the_spec_wants_it(objects: Ob
         after = stands(objects, "follows")
         assert after["effective"]["maxModelLen"] > before["follows"]["effective"]["maxModelLen"]
         assert not set(after["pods"]) & set(before["follows"]["pods"]), "its pods are replaced"
-        assert objects.get("infd", "follows")["status"]["provenance"]["recalibrations"] == 1
+        assert objects.record("follows")["recalibrations"] == 1
         assert stands(objects) == before["adjusted"], "the other one stands"
         assert ("Normal", "Adjusted") in objects.events("follows")
 
@@ -185,25 +188,36 @@ def wiped(objects: Objects) -> None:
 
 
 def edited(objects: Objects) -> None:
-    forged = {"standing": {"effective": {"maxModelLen": 40960}}, "budget": {"capacityTokens": 1}, "conditions": []}
+    forged = {"admission": {"record": "another"}, "budget": {"capacityTokens": 1}, "conditions": []}
     written = json.dumps({"status": forged})
     objects.plane.kubectl("patch", "infd", "adjusted", "--subresource=status", "--type=merge", "-p", written)
 
 
 def as_an_older_release_leaves_it(objects: Objects) -> None:
-    written = json.dumps({"status": {"provenance": None, "recalibrated": None}})
+    written = json.dumps({"status": {"admission": None, "recalibrated": None}})
     objects.plane.kubectl("patch", "infd", "adjusted", "--subresource=status", "--type=merge", "-p", written)
 
 
-@pytest.mark.parametrize("change", [wiped, edited, as_an_older_release_leaves_it])
-def test_what_others_make_of_a_status_restarts_no_engine(objects: Objects, change: Any) -> None:
-    """The next replica knows other starts; where the record is gone, the running Deployment is the witness."""
-    before = stands(objects)
-    write(objects, write_records((MORE,)))
+def without_its_record(objects: Objects) -> None:
+    objects.plane.kubectl("delete", "admissionrecord", objects.get("infd", "adjusted")["status"]["admission"]["record"])
+
+
+def without_record_and_status(objects: Objects) -> None:
+    without_its_record(objects)
+    wiped(objects)
+
+
+CHANGES = [wiped, edited, as_an_older_release_leaves_it, without_its_record, without_record_and_status]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_others_make_of_status_and_record_restarts_no_engine(objects: Objects, change: Any) -> None:
+    """The next replica knows other starts. Where the record is gone, the Deployment says which judgement it was."""
+    before, name = stands(objects), recorded(objects)
+    write(objects, write_records((LESS, replace(MORE, revision=10))))
     change(objects)
-    assert objects.get("infd", "adjusted").get("status", {}).get("provenance") is None or change is edited
     with controller(objects):
-        wait_until(lambda: "standing" in objects.get("infd", "adjusted").get("status", {}), "there is a record again")
+        wait_until(lambda: recorded(objects) == name, "status and record are there again")
         objects.wait_for("adjusted", "Ready", "True")
         objects.settle(2.0)
         after = stands(objects)
@@ -212,12 +226,73 @@ def test_what_others_make_of_a_status_restarts_no_engine(objects: Objects, chang
     assert after == before
 
 
+def recorded(objects: Objects) -> str | None:
+    """The name of the record, where status and record are there."""
+    name: str = objects.get("infd", "adjusted").get("status", {}).get("admission", {}).get("record", "")
+    return name if name and objects.find("admissionrecord", name) else None
+
+
+def test_a_record_never_changes(objects: Objects) -> None:
+    name = recorded(objects)
+    for patch in (
+        {"message": "x"},
+        {"admitted": {"vllm": {"maxNumSeqs": 1}}},
+        {"novel": 1},
+        {"figures": {"demandBytes": None}},
+    ):
+        done = objects.plane.kubectl(
+            "patch", "admissionrecord", str(name), "--type=merge", "-p", json.dumps({"spec": patch}), check=False
+        )
+        assert "a record never changes: kvgate makes another one" in done.stderr, patch
+
+
+def test_an_edit_has_a_record_of_its_own_and_scaling_has_none(objects: Objects) -> None:
+    with controller(objects):
+        objects.plane.apply(inference_deployment("edited"))
+        objects.wait_for("edited", "Ready", "True")
+        first = objects.record("edited")
+        for replicas in (2, 0, 1):
+            objects.plane.kubectl("scale", "infd", "edited", f"--replicas={replicas}")
+            wait_until(lambda: objects.get("infd", "edited")["status"].get("replicas") == replicas, "it is scaled")  # noqa: B023
+        assert objects.record("edited") == first
+        objects.patch("edited", {"spec": {"vllm": {"maxNumSeqs": 3}}})
+        wait_until(lambda: objects.record("edited") != first, "another spec is another admission")
+        of_it = ("get", "admissionrecords", "-l", "kvgate.io/inferencedeployment=edited", "-o", "name")
+        wait_until(lambda: len(objects.plane.kubectl(*of_it).stdout.split()) == 1, "the first record is deleted")
+        objects.plane.kubectl("delete", "infd", "edited")
+        wait_until(lambda: not objects.plane.kubectl(*of_it).stdout, "the record is deleted with its object")
+
+
+def test_a_restore_from_a_backup_keeps_record_and_pods(plane: ControlPlane, objects: Objects) -> None:
+    """A tool for backups leaves owner references out, because the owners have other uids."""
+    with controller(objects):
+        plane.apply(inference_deployment("restored", vllm=SEQS, admission=ADJUST))
+        objects.wait_for("restored", "Ready", "True")
+    name = objects.get("infd", "restored")["status"]["admission"]["record"]
+    kinds = (("infd", "restored"), ("admissionrecord", name), ("deployment", "restored"), ("service", "restored"))
+    saved = [objects.get(kind, each) for kind, each in kinds]
+    plane.kubectl("delete", "infd", "restored", "--cascade=orphan")
+    wait_until(lambda: "ownerReferences" not in objects.get(*kinds[2])["metadata"], "the children are nobody's")
+    (document, *_) = saved
+    del document["status"], document["metadata"]["uid"], document["metadata"]["resourceVersion"]
+    write(objects, write_records((MORE,)))
+    plane.kubectl("create", "-f", "-", input=json.dumps(document))
+    with controller(objects):
+        objects.wait_for("restored", "Ready", "True")
+        objects.settle(2.0)
+    after = [objects.get(kind, each) for kind, each in kinds]
+    assert after[1]["spec"] == saved[1]["spec"]
+    assert after[2]["spec"] == saved[2]["spec"]
+    for child in after[1:]:
+        assert [owner["uid"] for owner in child["metadata"]["ownerReferences"]] == [after[0]["metadata"]["uid"]]
+
+
 def test_an_older_crd_drops_fields_and_moves_nothing(plane: ControlPlane, objects: Objects) -> None:
     before = stands(objects)
     crd = yaml.safe_load(CRD.read_text(encoding="utf-8"))
     older = copy.deepcopy(crd)
     status = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
-    for name in ("provenance", "recalibrated"):
+    for name in ("admission", "recalibrated"):
         del status[name]
     plane.apply(older)
     try:

@@ -54,7 +54,7 @@ async def test_the_pods_stay_when_it_ends_and_the_condition_says_so(
 ) -> None:
     world = await skipping(recalibrate=recalibrate).start()
     assert told(world.cluster)["Accepted"] == ("True", "BudgetSkipped")
-    assert world.status["standing"]["decision"] == "Skipped"
+    assert world.status["admission"]["decision"] == "Skipped"
     assert series(world) == (1, datetime.fromisoformat(UNTIL).timestamp())
     pods, budget, time.time = world.template, world.status["budget"], AFTER
     for _ in range(2):

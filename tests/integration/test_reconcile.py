@@ -34,6 +34,7 @@ async def test_the_first_run_applies_the_second_writes_nothing() -> None:
     reconcile, count = new(cluster)
     assert await reconcile(KEY) is None
     assert cluster.writes == [
+        ("create", "admissionrecords"),
         ("apply", "deployments"),
         ("apply", "services"),
         ("apply", "status"),
@@ -249,20 +250,21 @@ async def test_an_object_that_cannot_be_judged_says_so_and_what_was_said_stays(m
     assert told(cluster)["Stalled"] == ("True", "CannotBeJudged")
     assert "the controller's log has the traceback" in message(cluster, "Stalled").replace("The", "the")
     assert "of ours" not in message(cluster, "Stalled")
-    assert document["status"]["standing"]["generation"] == 1
+    assert cluster.record["generation"] == 1
     await reconcile(KEY)
     assert told(cluster)["Accepted"] == ("True", "Fits")
     assert told(cluster)["Stalled"][0] == "False"
 
 
-async def test_an_edited_status_is_put_right_and_its_record_is_not_believed() -> None:
+async def test_an_edited_status_is_put_right_and_is_not_believed() -> None:
     cluster = FakeCluster(a_document())
     reconcile, _ = new(cluster)
     await reconcile(KEY)
     document = cluster.objects[INFERENCE_DEPLOYMENTS.plural]
     assert document is not None
     right = json.loads(json.dumps(document["status"]))
-    document["status"]["standing"]["effective"]["maxNumSeqs"] = 4096
+    document["status"]["admission"]["record"] = "another"
+    document["status"]["effective"]["maxNumSeqs"] = 4096
     document["status"]["alternatives"] = [{"field": "x", "value": "y"}]
     del document["status"]["budget"]
     cluster.writes.clear()

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import json
 from collections.abc import AsyncIterator
 from typing import Any, Self
 from unittest.mock import AsyncMock
@@ -9,11 +10,11 @@ from unittest.mock import AsyncMock
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kvgate.cluster.client import Kind
+from kvgate.cluster.client import ADMISSION_RECORDS, Kind
 from kvgate.cluster.errors import Forbidden, Unavailable
 from kvgate.cluster.events import EventRecorder
-from kvgate.controller.decision import Situation
-from kvgate.controller.memory import Key, Memory
+from kvgate.controller.decision import Key, Situation
+from kvgate.controller.memory import Memory
 from kvgate.controller.reconcile import ReconcileInstruments, Reconciler
 from kvgate.controller.schedule import Resync
 from kvgate.controller.starts import ObservedStarts
@@ -67,7 +68,8 @@ class FakeCluster:
         return document
 
     async def create(self, kind: Kind, body: dict[str, Any]) -> None:
-        return None
+        if kind is ADMISSION_RECORDS:
+            self.objects[kind.plural, body["metadata"]["name"]] = json.loads(json.dumps(body))
 
 
 class FakeQueue:

@@ -1,8 +1,10 @@
 """Every way in which a verdict could move by itself, on a cluster in memory: the pods, the values and the promised figures stay."""
 
+import contextlib
 import copy
 import json
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,13 +15,16 @@ from kvgate.budget import ObservedStart
 from kvgate.budget.units import gib
 from kvgate.calibration.keeping import with_start
 from kvgate.calibration.records import MAX_STARTS, write_records
+from kvgate.cluster.errors import ApiError, Denied, Forbidden, NotFound, Unavailable
 from kvgate.controller.memory import Memory
+from kvgate.controller.schedule import Resync
 from kvgate.controller.starts import KEY as STARTS
 from kvgate.controller.starts import ConfigMapName, ObservedStarts
 from kvgate.judge import facts
 from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.rendering import pod
-from kvgate.rendering.labels import ADMISSION_ANNOTATION
+from kvgate.rendering.admission import _digest_of
+from kvgate.runtime.background import Troubles
 from support.manifests import a_document
 from support.reconciling import KEY, FakeCluster, message, new, told
 from support.starts import a_pods_start, a_start
@@ -29,6 +34,19 @@ ADJUST = {"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen"]}}
 MAP = ConfigMapName(namespace="kvgate-system", name="kvgate-calibration")
 LESS, MORE = a_start(-6, max_num_seqs=12), a_start(1.2, max_num_seqs=12)
 """Starts of the object's setting after which kvgate renders 30,416 or 35,072 tokens; without one it renders 33,952."""
+
+
+class _Connection:
+    """The cluster in memory as a connection that is opened and closed."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    async def __aenter__(self) -> FakeCluster:
+        return self._cluster
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
 
 
 class World:
@@ -61,6 +79,17 @@ class World:
         await self.starts.load(self.cluster)  # type: ignore[arg-type]
         await self.reconcile(KEY)
 
+    async def resync_listed(self) -> None:
+        """A round of the same process that lists the objects and their records."""
+        queue: list[Any] = []
+        resync = Resync(
+            connect=lambda: _Connection(self.cluster), namespaces=(), reconciler=self.reconcile,  # type: ignore[arg-type, return-value]
+            queue=SimpleNamespace(enqueue=queue.append), memory=self.memory, starts=self.starts, troubles=Troubles(lambda _: None),  # type: ignore[arg-type]
+        )  # fmt: skip
+        await resync.run_once()
+        for key in queue:
+            await self.reconcile(key)
+
     @property
     def document(self) -> dict[str, Any]:
         return self.cluster.objects["inferencedeployments"] or {}
@@ -77,10 +106,10 @@ class World:
         """What must not move."""
         status = copy.deepcopy(self.status)
         conditions = [each for each in status["conditions"] if each["type"] in ("Accepted", "Adjusted", "Predicted")]
-        parts = {name: status.get(name) for name in ("effective", "budget", "calibrationRevision", "standing")}
+        parts = {name: status.get(name) for name in ("effective", "budget", "calibrationRevision", "admission")}
         for each in conditions:
             del each["lastTransitionTime"]
-        return json.loads(json.dumps([conditions, parts, self.template]))
+        return json.loads(json.dumps([conditions, parts, self.template, self.cluster.records]))
 
     def edit(self, **spec: Any) -> None:
         self.document["spec"].update(spec)
@@ -214,7 +243,7 @@ async def test_where_the_spec_wants_it_a_better_prediction_is_used_at_once() -> 
     assert world.status["effective"]["maxModelLen"] == 30416
     assert "--max-model-len=30416" in world.template["spec"]["containers"][0]["args"]
     assert world.template != before
-    assert world.status["provenance"]["recalibrations"] == 1
+    assert world.cluster.record["recalibrations"] == 1
     assert "recalibrated" not in world.status
     world.cluster.writes.clear()
     await world.resync()
@@ -229,7 +258,7 @@ async def test_where_no_value_changes_no_pod_does() -> None:
     await world.resync()
     assert world.status["budget"]["observedStarts"] == 1
     assert world.template == before
-    assert world.status["provenance"].get("recalibrations", 0) == 0
+    assert world.cluster.record.get("recalibrations", 0) == 0
 
 
 @pytest.mark.parametrize("name", ["deleted", "emptied", "truncated", "rewound", "filled by another tenant"])
@@ -256,7 +285,7 @@ async def test_the_pods_of_one_spec_are_replaced_three_times_at_most() -> None:
     )
     world.edit(replicas=3)
     await world.resync()
-    assert world.status["provenance"]["recalibrations"] == 3, "scaling is no edit"
+    assert world.cluster.record["recalibrations"] == 3, "scaling is no edit"
 
 
 async def test_switching_it_on_is_no_edit_and_off_moves_nothing() -> None:
@@ -368,98 +397,239 @@ def wipe(world: World) -> None:
     world.document["status"] = {}
 
 
-def wipe_record(world: World) -> None:
-    del world.status["standing"]
+def without_its_name(world: World) -> None:
+    del world.status["admission"]
 
 
-def edit_record(world: World) -> None:
-    world.status["standing"]["effective"]["maxModelLen"] = 40960
+def edit(world: World) -> None:
+    world.status["admission"] |= {"record": "qwen-0123456789abcdef", "specDigest": "0" * 64}
+    world.status["effective"]["maxModelLen"] = 40960
     world.status["budget"]["capacityTokens"] = 1
     world.status["conditions"] = []
 
 
 def write_nonsense(world: World) -> None:
     budget = {**world.status["budget"], "verdict": "DoesNotFit", "capacityTokens": 1}
-    world.document["status"] = {
-        "budget": budget,
-        "effective": {"kvCacheDtype": "fp8"},
-        "provenance": {"templateDigest": "x"},
-    }
+    world.document["status"] = {"budget": budget, "effective": {"kvCacheDtype": "fp8"}, "admission": {"record": "../x"}}
 
 
-EDITS = {"wiped": wipe, "without its record": wipe_record, "edited": edit_record, "nonsense": write_nonsense}
+def refuse(world: World) -> None:
+    world.document["status"] = {"conditions": [{"type": "Accepted", "status": "False"}]}
+
+
+def lose_the_record(world: World) -> None:
+    world.cluster.records.clear()
+
+
+def lose_record_and_status(world: World) -> None:
+    world.cluster.records.clear()
+    world.document["status"] = {}
+
+
+CHANGES = {
+    "status wiped": wipe,
+    "status without the name of the record": without_its_name,
+    "status edited": edit,
+    "status of nonsense": write_nonsense,
+    "status with a refusal": refuse,
+    "record deleted": lose_the_record,
+    "record and status deleted": lose_record_and_status,
+}
 
 
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
-@pytest.mark.parametrize("edit", EDITS)
-async def test_a_status_that_somebody_changes_comes_back(edit: str, *, is_restarted: bool) -> None:
-    """The record is in memory; after a restart the running Deployment is the witness."""
+@pytest.mark.parametrize("change", CHANGES)
+async def test_what_somebody_deletes_or_changes_comes_back(change: str, *, is_restarted: bool) -> None:
+    """The record is the admission; where it is gone, the Deployment says by its digest which judgement it was."""
     world = await World(LESS).start()
     before = world.stands()
-    world.keep(MORE)  # it would be judged otherwise today
-    provenance = copy.deepcopy(world.status["provenance"])
-    EDITS[edit](world)
+    world.keep(LESS, MORE)  # it would be judged otherwise today
+    CHANGES[change](world)
     world.cluster.writes.clear()
-    await (world.start() if is_restarted else world.resync())
+    await (world.start() if is_restarted else world.resync_listed())
     assert world.stands() == before
-    if edit in ("edited", "without its record"):
-        assert world.status["provenance"] == provenance
     assert ("apply", "deployments") not in world.cluster.writes
     world.edit(replicas=2)
     await world.start()
     assert world.template == before[2]
+    assert list(world.cluster.records.values()) == list(before[3].values())
 
 
-def other_values(deployment: dict[str, Any]) -> None:
-    args = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+def other_values(world: World) -> None:
+    args = (world.cluster.objects["deployments"] or {})["spec"]["template"]["spec"]["containers"][0]["args"]
     args[:] = [each.replace("30416", "40000") for each in args]
 
 
-def other_copy(deployment: dict[str, Any]) -> None:
-    annotations = deployment["metadata"]["annotations"]
-    annotations[ADMISSION_ANNOTATION] = annotations[ADMISSION_ANNOTATION].replace("30416", "40000")
-
-
-def broken_copy(deployment: dict[str, Any]) -> None:
-    deployment["metadata"]["annotations"][ADMISSION_ANNOTATION] = "[" * 5000
-
-
-@pytest.mark.parametrize("forge", [other_values, other_copy, broken_copy])
-async def test_a_witness_that_does_not_run_what_it_says_is_not_believed(
-    forge: Callable[[dict[str, Any]], None],
-) -> None:
+async def test_pods_that_somebody_edits_prove_nothing() -> None:
     world = await World(LESS).start()
+    before = world.stands()
     world.keep(MORE)
     wipe(world)
-    forge(world.cluster.objects["deployments"] or {})
+    other_values(world)
     await world.start()
-    assert world.status["effective"]["maxModelLen"] == 34576, "it is judged anew"
+    assert world.stands() == before
 
 
-async def test_a_witness_says_nothing_about_another_spec_nor_against_a_refusal() -> None:
+def noted(name: str, text: str) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        (world.cluster.objects["deployments"] or {})["metadata"]["annotations"][f"kvgate.io/{name}"] = text
+
+    return change
+
+
+def forged_record(world: World) -> None:
+    """A record with other values, below the name that its content has."""
+    (record,) = world.cluster.records.values()
+    record["spec"]["effective"]["maxModelLen"] = 40000
+    record["metadata"]["name"] = f"qwen-{_digest_of(record['spec'])[:16]}"
+    world.cluster.records = {record["metadata"]["name"]: record}
+    noted("admission-record", record["metadata"]["name"])(world)
+
+
+FORGERIES: dict[str, Callable[[World], None]] = {
+    "a record with other values": forged_record,
+    "another digest": noted("admission-digest", "0" * 64),
+    "another revision": noted("calibration-revision", "99"),
+    "no digest": noted("admission-digest", "[" * 5000),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+async def test_what_kvgate_did_not_write_is_not_believed(forgery: str) -> None:
+    world = await World(replace(LESS, revision=1), admission=ADJUST).start()
+    assert world.status["effective"]["maxModelLen"] == 30416
+    world.keep(LESS, MORE)
+    wipe(world)
+    if "record" not in forgery:
+        world.cluster.records.clear()
+    FORGERIES[forgery](world)
+    await world.start()
+    judged_today = (await World(LESS, MORE).start()).status["effective"]["maxModelLen"]
+    assert world.status["effective"]["maxModelLen"] == judged_today, "it is judged anew"
+    await world.resync_listed()
+    await world.resync_listed()
+    assert world.cluster.record["effective"]["maxModelLen"] == judged_today, "and the forged record is gone"
+
+
+async def test_a_record_says_nothing_about_another_spec() -> None:
     world = await World(LESS).start()
     world.keep(MORE)
     wipe(world)
     world.edit(vllm={"maxNumSeqs": 12, "maxModelLen": 40000})
     await world.start()
     assert world.status["effective"]["maxModelLen"] == 34576
+
+
+async def test_an_edit_and_its_undoing_are_two_admissions() -> None:
     world = await World(LESS).start()
+    first = world.cluster.record
     world.keep(MORE)
-    world.document["status"] = {"conditions": [{"type": "Accepted", "status": "False"}]}
+    world.edit(vllm={**SEQS, "maxModelLen": 16384})
+    await world.resync()
+    assert world.cluster.record["effective"]["maxModelLen"] == 16384, "one record at a time"
+    world.edit(vllm=SEQS)
+    await world.resync()
+    assert world.status["effective"]["maxModelLen"] == 34576, "the first admission is not revived"
+    assert world.cluster.record != first
+
+
+async def test_a_refused_edit_and_its_undoing_are_none() -> None:
+    world = await World(LESS, admission={"policy": "Reject"}, vllm={"maxNumSeqs": 4}).start()
+    before = world.stands()
+    world.keep(MORE)
+    world.edit(vllm={"maxNumSeqs": 400})
     await world.start()
-    assert world.status["effective"]["maxModelLen"] == 34576
+    assert told(world.cluster)["Accepted"] == ("False", "BudgetExceeded")
+    assert world.cluster.records == before[3]
+    world.edit(vllm={"maxNumSeqs": 4})
+    await world.start()
+    assert world.stands()[1:] == before[1:], "all but the generation that the conditions are about"
+
+
+async def test_a_hundred_scalings_write_no_record() -> None:
+    world = await World(LESS).start()
+    before, size = world.cluster.record, len(json.dumps(world.document))
+    for replicas in range(100):
+        world.cluster.writes.clear()
+        world.edit(replicas=replicas)
+        await world.resync()
+        assert {name for _, name in world.cluster.writes} <= {"deployments", "status"}
+    assert world.cluster.record == before
+    assert len(json.dumps(world.document)) < size + 100
+
+
+@pytest.mark.parametrize("keeps_owners", [True, False])
+async def test_a_restore_from_a_backup_gives_the_same_objects_other_uids(*, keeps_owners: bool) -> None:
+    world = await World(LESS).start()
+    before = world.stands()
+    world.keep(MORE)
+    wipe(world)
+    world.document["metadata"]["uid"] = "after-the-restore"
+    children = [*world.cluster.records.values(), *map(world.cluster.objects.get, ("deployments", "services"))]
+    for child in children if not keeps_owners else ():
+        del (child or {})["metadata"]["ownerReferences"]
+    world.cluster.writes.clear()
+    await world.start()
+    assert world.stands()[:3] == before[:3]
+    assert {write for write in world.cluster.writes if write[0] == "merge"} == {
+        ("merge", "admissionrecords"),
+        ("merge", "deployments"),
+        ("merge", "services"),
+    }
+    for child in (*world.cluster.records.values(), *map(world.cluster.objects.get, ("deployments", "services"))):
+        assert [owner["uid"] for owner in (child or {})["metadata"]["ownerReferences"]] == ["after-the-restore"]
+    world.cluster.writes.clear()
+    await world.start()
+    assert world.cluster.writes == []
+
+
+@pytest.mark.parametrize("refusal", [Denied, Forbidden, Unavailable, NotFound])
+async def test_nothing_is_rendered_without_a_record(refusal: type[ApiError]) -> None:
+    world = World(LESS)
+    world.cluster.refusals["create", "admissionrecords"] = refusal
+    with contextlib.suppress(Forbidden, Unavailable):
+        await world.start()
+    assert "deployments" not in world.cluster.objects
+    assert told(world.cluster)["Stalled"][0] == ("False" if refusal is Unavailable else "True")
+    world.cluster.refusals.clear()
+    await world.resync()
+    assert told(world.cluster)["Accepted"] == ("True", "Adjusted")
+    assert world.cluster.record["effective"]["maxModelLen"] == 30416
+
+
+async def test_a_name_that_somebody_took_is_reported() -> None:
+    known = await World(LESS).start()
+    ((name, record),) = known.cluster.records.items()
+    world = World(LESS)
+    world.cluster.records[name] = {**record, "spec": {**record["spec"], "message": "believe me"}}
+    await world.start()
+    assert told(world.cluster)["Stalled"] == ("True", "ApiRejected")
+    assert f"{name} exists and is not the record of this InferenceDeployment; delete it" in message(
+        world.cluster, "Stalled"
+    )
+    assert "deployments" not in world.cluster.objects
+
+
+async def test_a_record_that_was_not_deleted_goes_at_the_next_resync() -> None:
+    world = await World(LESS).start()
+    world.cluster.refusals["delete", "admissionrecords"] = Unavailable
+    world.edit(vllm={**SEQS, "maxModelLen": 16384})
+    await world.resync()
+    assert len(world.cluster.records) == 2
+    world.cluster.refusals.clear()
+    await world.resync_listed()
+    assert world.cluster.record["effective"]["maxModelLen"] == 16384
 
 
 def as_an_older_release(status: dict[str, Any]) -> None:
-    """It knows neither today's prediction nor the origin of the record."""
-    for name in ("provenance", "recalibrated"):
+    """It knows neither today's prediction nor the admission."""
+    for name in ("admission", "recalibrated"):
         status.pop(name, None)
 
 
 def as_a_newer_release(status: dict[str, Any]) -> None:
     status["forecast"] = {"of": "tomorrow"}
-    status["standing"]["unsigned"] = {"more": 1}
-    status["provenance"]["novel"] = "x"
+    status["admission"]["novel"] = 1
     status["effective"]["novelKnob"] = 3
 
 
@@ -502,19 +672,20 @@ async def test_what_an_older_crd_drops_is_not_written_for_ever(monkeypatch: pyte
     world.edit(replicas=2)
     await world.resync()
     await world.resync()
-    assert {"provenance", "recalibrated"} <= set(world.status), "with a newer CRD they are back"
+    assert {"admission", "recalibrated"} <= set(world.status), "with a newer CRD they are back"
 
 
 async def test_a_record_that_this_release_cannot_read_is_left_for_one_that_can() -> None:
     """A later release allows more in the spec: after a downgrade neither object nor record can be read, and nothing is lost."""
     world = await World(LESS).start()
     template = world.template
-    world.document["spec"]["novel"] = world.status["standing"]["spec"]["novel"] = True
+    ((name, record),) = world.cluster.records.items()
+    world.document["spec"]["novel"] = record["spec"]["admitted"]["novel"] = True
     world.document["metadata"]["generation"] = 2
-    record = copy.deepcopy(world.status["standing"])
     await world.start()
     assert told(world.cluster)["Accepted"] == ("False", "InvalidSpec")
-    assert world.status["standing"] == record
+    assert world.cluster.records == {name: record}
+    assert world.status["admission"]["record"] == name
     assert world.template == template
 
 

@@ -15,7 +15,8 @@ from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
 from fleet.fake_gpus import fake_gpu_node
 
-CRD = Path(__file__).resolve().parents[2] / "crds" / "kvgate.io_inferencedeployments.yaml"
+CRDS = sorted((Path(__file__).resolve().parents[2] / "crds").glob("*.yaml"))
+CRD = CRDS[0].with_name("kvgate.io_inferencedeployments.yaml")
 H100 = "NVIDIA-H100-80GB-HBM3"
 USER_AGENTS = ("kvgate-controller", "kopf")
 
@@ -34,12 +35,13 @@ def inference_deployment(
 
 
 def install(plane: ControlPlane, *, gpus: int = 64) -> None:
-    """The CRD, served, and one node of GPUs."""
+    """The CRDs, served, and one node of GPUs."""
     plane.apply(
-        yaml.safe_load(CRD.read_text(encoding="utf-8")),
+        *(yaml.safe_load(path.read_text(encoding="utf-8")) for path in CRDS),
         fake_gpu_node("gpu-0", product=H100, memory_mib=81559, gpus=gpus),
     )
-    wait_until(lambda: plane.kubectl("get", "infd", check=False).returncode == 0, "the CRD is served")
+    for kind in ("infd", "admissionrecords"):
+        wait_until(lambda kind=kind: plane.kubectl("get", kind, check=False).returncode == 0, f"{kind} are served")  # type: ignore[misc]
 
 
 def crash(plane: ControlPlane, pod: Mapping[str, Any], terminated: Mapping[str, Any], *, restarts: int = 1) -> str:
@@ -73,6 +75,15 @@ class Objects:
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
         found = self.find(kind, name, namespace)
         assert found is not None, f"{kind}/{name} does not exist"
+        return found
+
+    def record(self, name: str, namespace: str = "default") -> dict[str, Any]:
+        """What the AdmissionRecord says that the status names; while another takes its place, one of both."""
+        selector = f"kvgate.io/inferencedeployment={name}"
+        listed = self.plane.kubectl("get", "admissionrecords", "-n", namespace, "-l", selector, "-o", "json")
+        records = {each["metadata"]["name"]: each["spec"] for each in json.loads(listed.stdout)["items"]}
+        named = self.get("infd", name, namespace).get("status", {}).get("admission", {}).get("record")
+        found: dict[str, Any] = records.get(named) or next(iter(records.values()))
         return found
 
     def condition(self, name: str, kind: str, namespace: str = "default") -> tuple[str, str, str]:

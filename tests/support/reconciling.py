@@ -1,14 +1,15 @@
 """A cluster in memory with one InferenceDeployment, and a reconciler for it."""
 
+import copy
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 from unittest.mock import AsyncMock
 
 from prometheus_client import CollectorRegistry
 
-from kvgate.cluster.client import INFERENCE_DEPLOYMENTS, Kind
-from kvgate.cluster.errors import ApiError
+from kvgate.cluster.client import ADMISSION_RECORDS, INFERENCE_DEPLOYMENTS, Kind
+from kvgate.cluster.errors import ApiError, Conflict
 from kvgate.cluster.events import EventRecorder
 from kvgate.controller.memory import Memory
 from kvgate.controller.reconcile import ReconcileInstruments, Reconciler
@@ -35,10 +36,19 @@ class FakeCluster:
 
     def __init__(self, document: dict[str, Any] | None) -> None:
         self.objects: dict[str, dict[str, Any] | None] = {INFERENCE_DEPLOYMENTS.plural: document}
+        self.records: dict[str, dict[str, Any]] = {}
+        """AdmissionRecords by their names."""
         self.writes: list[Call] = []
         self.refusals: dict[Call, type[ApiError]] = {}
         self.removed: list[str] = []
         self.created: list[dict[str, Any]] = []
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The only record, as it says what was admitted."""
+        (found,) = self.records.values()
+        spec: dict[str, Any] = found["spec"]
+        return spec
 
     def _check(self, verb: str, resource: str) -> None:
         if refusal := self.refusals.get((verb, resource)):
@@ -46,6 +56,8 @@ class FakeCluster:
 
     async def find(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
         self._check("get", kind.plural)
+        if kind is ADMISSION_RECORDS:
+            return copy.deepcopy(self.records.get(name))
         found = self.objects.get(kind.plural)
         return found if found is None or found.get("metadata", {}).get("name", name) == name else None
 
@@ -76,13 +88,33 @@ class FakeCluster:
 
     async def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
         self._check("create", kind.plural)
+        if kind is ADMISSION_RECORDS and body["metadata"]["name"] in self.records:
+            raise Conflict("create", kind.resource, "it exists already")
         self.writes.append(("create", kind.plural))
-        self.created.append(body)
+        if kind is ADMISSION_RECORDS:
+            self.records[body["metadata"]["name"]] = json.loads(json.dumps(body))
+        else:
+            self.created.append(body)
         return body
 
     async def merge(self, kind: Kind, namespace: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        self._check("merge", kind.plural)
         self.writes.append(("merge", kind.plural))
-        return body
+        found = self.records[name] if kind is ADMISSION_RECORDS else self.objects.get(kind.plural)
+        if found is not None:
+            found["metadata"] |= body.get("metadata", {})
+        return found or body
+
+    async def delete(self, kind: Kind, namespace: str, name: str) -> None:
+        self._check("delete", kind.plural)
+        self.writes.append(("delete", kind.plural))
+        self.records.pop(name, None)
+
+    async def list(self, kind: Kind, namespace: str | None = None, **_: Any) -> AsyncIterator[dict[str, Any]]:
+        self._check("list", kind.plural)
+        found = self.objects.get(kind.plural)
+        for each in self.records.values() if kind is ADMISSION_RECORDS else filter(None, [found]):
+            yield copy.deepcopy(each)
 
 
 def new(

@@ -14,7 +14,7 @@ from kvgate.api.status import BudgetStatus, HostMemoryStatus, LedgerStatus, Pinn
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document
 from kvgate.budget import CacheFigures, Interval
-from kvgate.budget.figure_values import Bounds, FigureValues
+from kvgate.budget.figure_values import Bounds, FiguresOfBudget
 from kvgate.budget.figures import FIGURES, figures_of
 from kvgate.cli.explain.report import answer
 from kvgate.cli.reports.engine_records import CacheRecord, HostRecord, PinnedRecord, RequestLedger
@@ -24,7 +24,7 @@ from kvgate.judge.facts import gather
 from kvgate.metrics.registry import GPU_MEMORY_TERMS, PER_DEPLOYMENT
 from kvgate.metrics.samples import sample_of
 from kvgate.metrics.series import series_of
-from kvgate.rendering.standing import budget_status
+from kvgate.rendering.prediction import budget_status, prediction_of
 from kvgate.statement.deployment import statement_of
 from support.command_line import invoked
 from support.json_schemas import checked_report
@@ -54,7 +54,7 @@ def at(document: Any, path: str) -> Any:
     return document
 
 
-def shown(of: FigureValues, name: str) -> list[Any]:
+def shown(of: FiguresOfBudget, name: str) -> list[Any]:
     """Return the forms that a figure may have: the interval, its expected value, and this as a text."""
     value, expected = to_builtins(of[name]), of.expected(name)
     return [value, expected, *([f"{expected:.2f}"] if name == "full_length_requests" else [])]
@@ -67,7 +67,7 @@ def test_json_status_and_metrics_show_each_figure_where_its_row_says(capacity: s
     assert assessment.budget is not None
     of = figures_of(assessment.budget)
     explained = checked_report(answer(assessment, "json", why=None, lengths=None))
-    status = {"budget": budget_status(assessment)}
+    status = {"budget": budget_status(prediction_of(assessment))}
     series = {(metric.name, labels): value for metric, labels, value in series_of(sample_of(owner, assessment, ()))}
     for name, row in FIGURES.items():
         for path in set(row.json) - NO_VALUES if of[name] is not None else ():
@@ -159,7 +159,6 @@ def test_the_words_of_a_figure_are_the_same_in_the_status_the_metric_and_the_jso
         if row.status:
             path = row.status.replace(".", ".properties.")
             assert at(status, f"{path}.description") == row.help
-            assert at(status, f"standing.properties.{path}.description") == row.help
 
 
 @pytest.mark.parametrize(("capacity", "max_num_seqs"), list(product(CAPACITIES, (1, 4, 64))))

@@ -1,4 +1,4 @@
-"""kubeconform without a network: its schemas come from what our own kube-apiserver serves, kvgate's kind among them.
+"""kubeconform without a network: its schemas come from what our own kube-apiserver serves, kvgate's kinds among them.
 
 One file for each kind, named as TEMPLATE says, kept in the user's cache under the hash of all that they are made from.
 """
@@ -16,7 +16,7 @@ from controlplane.build import cache_folder, exclusive, short_hash
 from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
 
-CRD = Path(__file__).resolve().parents[2] / "crds" / "kvgate.io_inferencedeployments.yaml"
+CRDS = Path(__file__).resolve().parents[2] / "crds"
 TEMPLATE = "{{.Group}}-{{.ResourceAPIVersion}}-{{.ResourceKind}}.json"
 """kubeconform calls the group of core kinds v1."""
 REFERENCE = re.compile(r"^#/components/schemas/")
@@ -31,7 +31,7 @@ def kubeconform(assets: Path) -> list[str]:
 
 def _location(assets: Path) -> str:
     """The first call on a machine starts an API server, for three seconds."""
-    texts = [path.read_text(encoding="utf-8") for path in (CRD, Path(__file__))]
+    texts = [path.read_text(encoding="utf-8") for path in (*sorted(CRDS.iterdir()), Path(__file__))]
     folder = cache_folder() / f"schemas-{short_hash([str((assets / 'kube-apiserver').resolve()), *texts])}"
     if not folder.is_dir():
         with exclusive(cache_folder() / "schemas.lock"):
@@ -46,7 +46,7 @@ def _write(assets: Path, folder: Path) -> None:
         fresh = Path(name) / "schemas"
         fresh.mkdir()
         with ControlPlane(assets, full=False) as plane:
-            plane.kubectl("apply", "-f", str(CRD))
+            plane.kubectl("apply", "-f", str(CRDS))
             ours = "apis/kvgate.io/v1alpha1"
             wait_until(lambda: ours in plane.request("GET", "/openapi/v3")["paths"], f"/openapi/v3 has {ours}")
             for entry in plane.request("GET", "/openapi/v3")["paths"].values():

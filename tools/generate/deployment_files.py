@@ -6,7 +6,6 @@ from typing import Any
 
 import yaml
 
-from kvgate.api.crd import custom_resource_definition
 from kvgate.cluster.permissions import Permission
 from mixin.alert import THRESHOLD, Alert
 from mixin.alerts import ALERTS, alert_groups, alerting_rule, recording_groups, rule_groups
@@ -21,7 +20,7 @@ from mixin.scraping import (
     scrape_configuration,
 )
 
-CRD_TEMPLATE = "charts/kvgate/templates/crds/inferencedeployments.yaml"
+CRD_TEMPLATES = "charts/kvgate/templates/crds"
 RULES_TEMPLATE = "charts/kvgate/templates/_controller_rules.tpl"
 RULE_FILE = "deploy/prometheus/rules.yaml"
 SCRAPE_FILE = "deploy/prometheus/scrape.yaml"
@@ -56,9 +55,9 @@ _RULES_HEAD = """\
 """
 
 
-def crd_yaml() -> str:
-    """Write the CustomResourceDefinition for `kubectl apply -f crds/`."""
-    crd = yaml.safe_dump(custom_resource_definition(), sort_keys=False, allow_unicode=True, width=120)
+def crd_yaml(definition: Mapping[str, Any]) -> str:
+    """Write a CustomResourceDefinition for `kubectl apply -f crds/`."""
+    crd = yaml.safe_dump(definition, sort_keys=False, allow_unicode=True, width=120)
     return f"# Generated from operator/kvgate/api by `make generate`.\n{crd}"
 
 

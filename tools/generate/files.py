@@ -6,7 +6,8 @@ from functools import partial
 
 from generate import deployment_files, incident_page, pages, reference, schemas
 from kvgate.api import GROUP, PLURAL
-from kvgate.api.crd import custom_resource_definition
+from kvgate.api.admission_record import RECORD_PLURAL
+from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.catalogue.lookup import accelerators_json
 from kvgate.catalogue.models import entries_jsonl
 from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, NODE_RULES, OWN_NAMESPACE_RULES, RULES
@@ -37,13 +38,18 @@ def console_dashboard(uid: str) -> str:
     return console_json(dashboard(uid))
 
 
+CRDS = {PLURAL: custom_resource_definition(), RECORD_PLURAL: record_definition()}
+"""CustomResourceDefinitions by their plural."""
 GENERATED: tuple[Generated, ...] = (
     ("operator/kvgate/catalogue/data/accelerators.json", accelerators_json),
     ("operator/kvgate/catalogue/data/models.jsonl", partial(entries_jsonl, "models")),
     ("operator/kvgate/catalogue/data/drafts.jsonl", partial(entries_jsonl, "drafts")),
     ("operator/kvgate/cli/data/kubectl_resources.txt", kubectl_resources),
-    (f"crds/{GROUP}_{PLURAL}.yaml", deployment_files.crd_yaml),
-    (deployment_files.CRD_TEMPLATE, lambda: deployment_files.crd_template(custom_resource_definition())),
+    *((f"crds/{GROUP}_{plural}.yaml", partial(deployment_files.crd_yaml, crd)) for plural, crd in CRDS.items()),
+    *(
+        (f"{deployment_files.CRD_TEMPLATES}/{plural}.yaml", partial(deployment_files.crd_template, crd))
+        for plural, crd in CRDS.items()
+    ),
     (
         deployment_files.RULES_TEMPLATE,
         lambda: deployment_files.rules_template(

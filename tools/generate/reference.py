@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from kvgate.api import API_VERSION, KIND
-from kvgate.api.crd import custom_resource_definition
+from kvgate.api.admission_record import RECORD_KIND
+from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.budget.figures import FIGURES
 from kvgate.cli.exits import Exit
 from kvgate.cli.help import Command, examples_of, grouped
@@ -40,11 +41,15 @@ thresholds.
 
 
 def api_reference() -> str:
-    """Write one table per object of an InferenceDeployment."""
-    schema = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    objects = {name: schema["properties"][name] for name in ("spec", "status")}
+    """Write one table per object of an InferenceDeployment and of a record."""
+    schema, record = (
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+        for definition in (custom_resource_definition(), record_definition())
+    )
+    objects = {name: schema[name] for name in ("spec", "status")}
     tables = [table for name, node in objects.items() for table in object_tables(name, node)]
-    return "\n".join([HEAD, f"# {KIND} ({API_VERSION})\n", *tables])
+    records = object_tables("spec of an AdmissionRecord", record["spec"])
+    return "\n".join([HEAD, f"# {KIND} ({API_VERSION})\n", *tables, f"# {RECORD_KIND} ({API_VERSION})\n", *records])
 
 
 def object_tables(path: str, node: Mapping[str, Any]) -> Iterator[str]:

@@ -8,6 +8,10 @@
 - apiGroups: [kvgate.io]
   resources: [inferencedeployments/status]
   verbs: [patch]
+# the admissions; patch adopts them after a restore, and one that another takes the place of is deleted
+- apiGroups: [kvgate.io]
+  resources: [admissionrecords]
+  verbs: [get, list, create, patch, delete]
 # the engines; server-side apply of a new object needs create as well
 - apiGroups: [apps]
   resources: [deployments]

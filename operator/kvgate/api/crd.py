@@ -7,6 +7,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from kvgate.api import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
+from kvgate.api.admission_record import RECORD_KIND, RECORD_PLURAL, AdmissionRecordSpec
 from kvgate.api.status import InferenceDeploymentStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.figures import FIGURES
@@ -136,8 +137,7 @@ def custom_resource_definition() -> dict[str, Any]:
     """Return the CRD as it is committed under crds/ and installed by the chart."""
     schema = structural_schema(InferenceDeployment)
     status = schema["properties"]["status"] = structural_schema(InferenceDeploymentStatus)
-    for part in (status, status["properties"]["standing"]):
-        _describe_figures(part)
+    _describe_figures(status)
     schema["properties"].update(apiVersion={"type": "string"}, kind={"type": "string"}, metadata={"type": "object"})
     schema["required"] = ["spec"]
     return {
@@ -172,6 +172,52 @@ def custom_resource_definition() -> dict[str, Any]:
                     {"jsonPath": path} for path in (".spec.model.name", ".spec.accelerator.type", ".spec.admission.policy")
                 ],
                 "additionalPrinterColumns": _COLUMNS,
+            }],
+        },
+    }  # fmt: skip
+
+
+_RECORD_COLUMNS = [
+    _column("InferenceDeployment", "string", ".spec.inferenceDeployment"),
+    _column("Decision", "string", ".spec.decision"),
+    _column("Verdict", "string", ".spec.verdict"),
+    _column("MaxLen", "integer", ".spec.effective.maxModelLen"),
+    _column("Seqs", "integer", ".spec.effective.maxNumSeqs"),
+    _column("Tokens", "integer", ".spec.figures.capacityTokens.expected"),
+    _column("Age", "date", ".metadata.creationTimestamp"),
+    _column("Kvgate", "string", ".spec.kvgateVersion", wide=True),
+]
+
+
+def record_definition() -> dict[str, Any]:
+    """Return the CRD of the records of admissions, which never change; fields of a later release stay in them."""
+    spec = structural_schema(AdmissionRecordSpec) | {"x-kubernetes-preserve-unknown-fields": True}
+    properties = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+        "spec": spec,
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{RECORD_PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": RECORD_KIND,
+                "listKind": f"{RECORD_KIND}List",
+                "plural": RECORD_PLURAL,
+                "singular": RECORD_KIND.lower(),
+                "categories": ["kvgate"],
+            },
+            "versions": [{
+                "name": VERSION,
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": properties, "required": ["spec"]}},
+                "additionalPrinterColumns": _RECORD_COLUMNS,
             }],
         },
     }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
-from kvgate.api.base import ApiModel, Document, GpuShare
+from kvgate.api.base import ApiModel, GpuShare
 
 
 class Condition(ApiModel):
@@ -53,8 +53,6 @@ class Effective(Recorded):
 
 class EffectiveStatus(Effective):
     """The same, with what kvgate chose."""
-
-    # The record of an admission has no such field: it follows from the spec, and an older CRD would drop a part of what is signed.
 
     chosen: Annotated[tuple[str, ...], Field(max_length=8)] | None = None
     """Names of the values that the spec leaves out and that kvgate chose, such as maxNumSeqs; absent where there are none."""
@@ -194,60 +192,25 @@ class RecalibratedStatus(ApiModel):
     """Release of kvgate that predicts this."""
 
 
-class Standing(Recorded):
-    """The spec that was admitted last: the pods are rendered from it until another spec is admitted."""
+class AdmissionStatus(ApiModel):
+    """The admission that the pods are rendered from, until another spec is admitted."""
 
-    # Earlier releases sign every field that is here, and an older CRD drops new ones: what is new stands in Provenance.
-
-    generation: Annotated[int, Field(ge=1)]
-    """Newest generation of the object with which this spec was admitted."""
+    record: Annotated[str, Field(max_length=253)]
+    """Name of its AdmissionRecord, which has the spec and all figures."""
+    digest: Annotated[str, Field(max_length=64)]
+    """SHA-256 of the decision and its figures."""
+    spec_digest: Annotated[str, Field(max_length=64)]
+    """SHA-256 of all parts of the spec that the verdict depends on. The webhook lets an edit back to this spec pass."""
     decision: Literal["Admit", "AdmitWithWarning", "AdmitAdjusted", "Skipped"]
     """Decision of the admission policy."""
-    accepted: Literal["True", "Unknown"]
-    """Status of the condition Accepted."""
-    reason: Annotated[str, Field(min_length=1, max_length=128)]
-    """Reason of the condition Accepted."""
     message: Annotated[str, Field(max_length=4096)]
-    """Message of the condition Accepted."""
-    changes: Annotated[str, Field(max_length=4096)] | None = None
-    """Changes that the policy Adjust made."""
-    skip_reason: Annotated[str, Field(max_length=256)] | None = None
-    """Reason in the annotation kvgate.io/skip-budget."""
-    config_digest: Annotated[str, Field(max_length=64)] | None = None
-    """SHA-256 of the text behind configFrom; absent where there was none."""
-    model_source: Annotated[str, Field(max_length=1024)] | None = None
-    """Names, commits and hub of the models whose facts were fetched; absent where none was."""
-    calibration_revision: Annotated[int, Field(ge=0)] | None = None
-    """Number of the newest observed start that was known; absent where there was none."""
-    effective: Effective
-    """The values that the pods are rendered from."""
-    placement: Placement
-    """Rules by which the pods find their GPU, as the catalogue had them at that time."""
-    load_seconds: Annotated[int, Field(ge=1, le=86_400)]
-    """Seconds that the start of a pod may take."""
-    predicted_tokens: Annotated[int, Field(ge=0)] | None = None
-    """Expected size of the KV cache in tokens."""
-    budget: BudgetStatus | None = None
-    """Budget of this spec, where status.budget is that of a later generation which is refused."""
-    spec: Annotated[Document, WithJsonSchema({
-        "type": "object", "x-kubernetes-preserve-unknown-fields": True, "x-kubernetes-map-type": "atomic",
-    })] | None = None  # fmt: skip
-    """The spec itself; absent where it is larger than 512 KiB, or where the object has no room for it a second time."""
-    digest: Annotated[str, Field(max_length=64)]
-    """SHA-256 of all fields here and of the object's uid. If somebody else changes them, kvgate judges the spec anew."""
-
-
-class Provenance(Recorded):
-    """More about the record in status.standing, which stands without it."""
-
+    """Message of the condition Accepted at that time."""
     kvgate_version: Annotated[str, Field(max_length=64)] | None = None
-    """Release of kvgate that admitted the spec; absent where that release did not write it."""
-    template_digest: Annotated[str, Field(max_length=64)] | None = None
-    """SHA-256 of the pod template that was rendered. A later release that renders other pods leaves running ones as they are."""
-    model_assumed: bool | None = None
-    """True where the spec was admitted with facts that are assumed from another model; it is judged anew once its own are known."""
-    recalibrations: Annotated[int, Field(ge=0)] | None = None
-    """Number of times that admission.recalibrate has changed the pods of this spec; absent where it has not."""
+    """Release of kvgate that admitted the spec."""
+
+
+Earlier = Annotated[dict[str, object], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
+"""A field that the API server must not drop before it was read."""
 
 
 class InferenceDeploymentStatus(Recorded):
@@ -281,7 +244,9 @@ class InferenceDeploymentStatus(Recorded):
     """Number of pods that are ready."""
     selector: str | None = None
     """Label selector of the pods, for the scale subresource."""
-    standing: Standing | None = None
+    admission: AdmissionStatus | None = None
     """The spec that was admitted last. The pods are rendered from it, even where a later spec is refused."""
-    provenance: Provenance | None = None
-    """More about the admission of that spec."""
+    standing: Earlier | None = None
+    """Record of an earlier release of kvgate, which is turned into an AdmissionRecord and removed."""
+    provenance: Earlier | None = None
+    """More of that record."""

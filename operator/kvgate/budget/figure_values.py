@@ -28,7 +28,7 @@ class Figure(Struct, frozen=True, kw_only=True):
     """`bytes`, `tokens`, `blocks`, `requests`, `starts`, or `ratio`."""
     help: str
     """Its meaning, in whole sentences."""
-    value: Callable[["FigureValues"], Any]
+    value: Callable[["FiguresOfBudget"], Any]
     """Returns an Interval or Bounds where the figure is predicted, else a number; None where it is not known."""
     json: tuple[str, ...] = ()
     """Paths in the record of an engine, as `kvgate check`, `explain` and `diff` write it."""
@@ -44,8 +44,22 @@ class Figure(Struct, frozen=True, kw_only=True):
     """Name in the tables for people."""
 
 
-class FigureValues(Mapping[str, Any]):
-    """The figures of one budget by their names; each is computed when it is first asked for."""
+class Figures(Mapping[str, Any]):
+    """Figures of one judgement by their names: computed from its budget, or read from its record."""
+
+    def expected(self, name: str) -> Any:
+        """Return the expected value of a prediction, and any other figure as it is."""
+        value = self[name]
+        return value.expected if isinstance(value, Interval | Bounds) else value
+
+    def ends(self, name: str) -> tuple[float, float, float] | None:
+        """Return low, expected and high of a prediction."""
+        value = self[name]
+        return None if value is None else (value.low, value.expected, value.high)
+
+
+class FiguresOfBudget(Figures):
+    """The figures of one budget; each is computed when it is first asked for."""
 
     def __init__(self, budget: Budget, table: Mapping[str, "Figure"]) -> None:
         self.budget = budget
@@ -63,16 +77,6 @@ class FigureValues(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._table)
 
-    def expected(self, name: str) -> Any:
-        """Return the expected value of a prediction, and any other figure as it is."""
-        value = self[name]
-        return value.expected if isinstance(value, Interval | Bounds) else value
-
-    def ends(self, name: str) -> tuple[float, float, float] | None:
-        """Return low, expected and high of a prediction."""
-        value = self[name]
-        return None if value is None else (value.low, value.expected, value.high)
-
     @property
     def ledger(self) -> Ledger | None:
         return self.budget.tightest.ledger if self.budget.tightest else None
@@ -82,12 +86,12 @@ class FigureValues(Mapping[str, Any]):
         return pod_ledger(self.budget)
 
 
-def available_kv_cache_bytes(figures: FigureValues) -> Interval | None:
+def available_kv_cache_bytes(figures: FiguresOfBudget) -> Interval | None:
     """Return the bytes of the tightest stage that are left for the KV cache."""
     return figures.budget.tightest.available if figures.budget.tightest else None
 
 
-def capacity_bytes(figures: FigureValues) -> Interval | None:
+def capacity_bytes(figures: FiguresOfBudget) -> Interval | None:
     """Return the same, never below 0."""
     available = available_kv_cache_bytes(figures)
     if available is None:
@@ -95,7 +99,7 @@ def capacity_bytes(figures: FigureValues) -> Interval | None:
     return Interval(low=max(0, available.low), expected=max(0, available.expected), high=max(0, available.high))
 
 
-def full_length_requests(figures: FigureValues) -> Bounds | None:
+def full_length_requests(figures: FiguresOfBudget) -> Bounds | None:
     """Return how many requests of max_model_len the KV cache holds; None where nothing is kept."""
     cache, pool = figures.budget.kv_cache, figures.budget.num_blocks
     if cache is None or pool is None or not cache.groups:
@@ -104,13 +108,13 @@ def full_length_requests(figures: FigureValues) -> Bounds | None:
     return Bounds(*(blocks / needed for blocks in (pool.low, pool.expected, pool.high))) if needed else None
 
 
-def demand_tokens(figures: FigureValues) -> int | None:
+def demand_tokens(figures: FiguresOfBudget) -> int | None:
     """Return the demand in tokens: the size that vLLM would print for a KV cache of just the demand, with the null block, as it counts."""
     cache, demand = figures.budget.kv_cache, figures.budget.demand
     return cache.num_tokens(demand.blocks + cache.null_blocks) if cache is not None and demand is not None else None
 
 
-def headroom_ratio(figures: FigureValues) -> Bounds | None:
+def headroom_ratio(figures: FiguresOfBudget) -> Bounds | None:
     """Return the headroom as shares of the expected capacity; None where none is expected."""
     headroom, available = figures.budget.headroom, available_kv_cache_bytes(figures)
     if headroom is None or available is None or available.expected <= 0:
@@ -118,7 +122,7 @@ def headroom_ratio(figures: FigureValues) -> Bounds | None:
     return Bounds(*(end / available.expected for end in (headroom.low, headroom.expected, headroom.high)))
 
 
-def max_model_len_that_fits(figures: FigureValues) -> int | None:
+def max_model_len_that_fits(figures: FiguresOfBudget) -> int | None:
     """Return the longest request that the expected KV cache holds."""
     cache, pool = figures.budget.kv_cache, figures.budget.num_blocks
     if cache is None or pool is None:
@@ -126,11 +130,11 @@ def max_model_len_that_fits(figures: FigureValues) -> int | None:
     return cache.max_model_len_that_fits(pool.expected, at_most=figures.budget.resolved.max_model_len)
 
 
-def of_cache(read: Callable[[Any], int]) -> Callable[[FigureValues], int | None]:
+def of_cache(read: Callable[[Any], int]) -> Callable[[FiguresOfBudget], int | None]:
     """Return a figure of the KV cache; None where it is not known."""
     return lambda figures: None if figures.budget.kv_cache is None else read(figures.budget.kv_cache)
 
 
-def of_ledger(read: Callable[[Ledger], Any]) -> Callable[[FigureValues], Any]:
+def of_ledger(read: Callable[[Ledger], Any]) -> Callable[[FiguresOfBudget], Any]:
     """Return a figure of the ledger of the tightest stage; None where there is none."""
     return lambda figures: None if figures.ledger is None else read(figures.ledger)

@@ -11,7 +11,7 @@ from msgspec import Meta
 from kvgate.budget.answer import Budget
 from kvgate.budget.figure_values import (
     Figure,
-    FigureValues,
+    FiguresOfBudget,
     available_kv_cache_bytes,
     capacity_bytes,
     demand_tokens,
@@ -31,6 +31,7 @@ _TERMS = (
     ("lora", "LoRA slots", "Bytes of the slots for LoRA adapters; absent or 0 where none are served"),
 )  # fmt: skip
 """Name of a term in the ledger, label, meaning."""
+LEDGER_TERMS = tuple(name for name, *_ in _TERMS)
 
 
 def _term(name: str, label: str, meaning: str) -> Figure:
@@ -316,9 +317,9 @@ FIGURES: Mapping[str, Figure] = {row.name: row for row in _ROWS}
 """The rows by name."""
 
 
-def figures_of(budget: Budget) -> FigureValues:
+def figures_of(budget: Budget) -> FiguresOfBudget:
     """Return the figures of a judgement: the one computation that all doors show."""
-    return FigureValues(budget, FIGURES)
+    return FiguresOfBudget(budget, FIGURES)
 
 
 def described(name: str) -> Meta:

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from kvgate.api import field_path
 from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, BudgetRequest, Guarantee
-from kvgate.budget.figure_values import FigureValues
+from kvgate.budget.figure_values import FiguresOfBudget
 from kvgate.budget.figures import FIGURES, figures_of
 from kvgate.budget.host_settings import NO_HOST_SETTINGS, UNKNOWN_POD
 from kvgate.cli.provenance import Provenance, sources_of_facts
@@ -80,7 +80,7 @@ def finding_record(finding: Finding, kind: type[_Finding] = records.PlainFinding
     )
 
 
-def ledger_record(of: FigureValues, kind: type[_Ledger]) -> _Ledger | None:
+def ledger_record(of: FiguresOfBudget, kind: type[_Ledger]) -> _Ledger | None:
     """Return the ledger of the tightest stage, with every key and every interval where `kind` is LedgerRecord."""
     stage, ledger = of.budget.tightest, of.ledger
     if stage is None or ledger is None:
@@ -107,7 +107,7 @@ def ledger_record(of: FigureValues, kind: type[_Ledger]) -> _Ledger | None:
     )
 
 
-def _cache_record(of: FigureValues, kind: type[_Cache]) -> _Cache | None:
+def _cache_record(of: FiguresOfBudget, kind: type[_Cache]) -> _Cache | None:
     """Return the KV cache, with the keys that `kvgate check` adds where `kind` is CacheRecord."""
     budget, kv_cache = of.budget, of.budget.kv_cache
     if kv_cache is None:
@@ -176,7 +176,7 @@ def judged_parts(assessment: Assessment | None, budget: Budget | None) -> dict[s
     }
 
 
-def _pinned(of: FigureValues) -> records.PinnedRecord:
+def _pinned(of: FiguresOfBudget) -> records.PinnedRecord:
     return records.PinnedRecord(
         option=next(iter(pinned_option(of.budget).items()), None),
         num_blocks=of["pinned_blocks"],
@@ -194,7 +194,7 @@ def is_about_host(budget: Budget) -> bool:
     return budget.request.pod != UNKNOWN_POD or budget.request.settings.host != NO_HOST_SETTINGS
 
 
-def host_record(of: FigureValues) -> records.HostRecord:
+def host_record(of: FiguresOfBudget) -> records.HostRecord:
     """Return the ledger of one pod. The page cache is wanted and no need."""
     return records.HostRecord(
         needs_bytes=of["host_memory_bytes"],

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from operator import methodcaller
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ from kubernetes.aio.dynamic import DynamicClient
 from msgspec import Struct
 
 from kvgate.api import FIELD_MANAGER, GROUP, KIND, PLURAL, VERSION
+from kvgate.api.admission_record import RECORD_KIND, RECORD_PLURAL
 from kvgate.api.base import Document
 from kvgate.cluster.connection import USER_AGENT, RequestObserver, always, request_trace
 from kvgate.cluster.errors import NotFound, Unavailable, error_of
@@ -49,6 +51,7 @@ class Kind(Struct, frozen=True, kw_only=True):
 
 
 INFERENCE_DEPLOYMENTS = Kind(group=GROUP, version=VERSION, kind=KIND, plural=PLURAL)
+ADMISSION_RECORDS = Kind(group=GROUP, version=VERSION, kind=RECORD_KIND, plural=RECORD_PLURAL)
 DEPLOYMENTS = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
 SERVICES = Kind(group="", version="v1", kind="Service", plural="services")
 PODS = Kind(group="", version="v1", kind="Pod", plural="pods")
@@ -146,6 +149,11 @@ class Cluster:
         return await self._send(
             "patch", kind.resource, "patch", path, body=body, content_type="application/merge-patch+json"
         )
+
+    async def delete(self, kind: Kind, namespace: str, name: str) -> None:
+        """Delete an object; one that is gone already is no error."""
+        with suppress(NotFound):
+            await self._send("delete", kind.resource, "delete", kind.path(namespace, name))
 
     async def log(self, namespace: str, pod: str, container: str, *, of_previous: bool) -> str:
         """Return the last lines of a container's log, or of the log before its last restart."""

@@ -2,7 +2,8 @@
 
 The controller reads no Secrets, because pods, its own one too, get tokens by reference, and nodes only
 where `calibration.readNodes` is set. It reads pods and never changes
-them; of a log, which may hold prompts, it keeps vLLM's message alone. It deletes nothing: children are deleted with their owner.
+them; of a log, which may hold prompts, it keeps vLLM's message alone. It deletes nothing but its own records of admissions that stand
+no more: children are deleted with their owner.
 """
 
 from msgspec import Struct
@@ -36,6 +37,12 @@ RULES: tuple[Permission, ...] = (
         resources=("inferencedeployments/status",),
         verbs=("patch",),
         why="conditions, effective values and the budget",
+    ),
+    Permission(
+        group="kvgate.io",
+        resources=("admissionrecords",),
+        verbs=("get", "list", "create", "patch", "delete"),
+        why="the admissions; patch adopts them after a restore, and one that another takes the place of is deleted",
     ),
     Permission(
         group="apps",

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.api.base import Document, KeyRef
-from kvgate.api.conditions import ConditionType, Reason
+from kvgate.api.conditions import Reason
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Calibration, Verdict
@@ -20,17 +20,19 @@ from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
 from kvgate.judge.skipping import Skip, skip_of
 from kvgate.judge.worlds import Confidence
+from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
 from kvgate.rendering.drift import additions, differences
-from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by
-from kvgate.rendering.live_deployment import admission_copy, as_it_runs, template_digest
+from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by, was_ours
+from kvgate.rendering.live_deployment import annotated, as_it_runs
 from kvgate.rendering.observation import Observation, Statement
 from kvgate.rendering.recalibration import recalibrated, recalibrated_from, taking_over
 from kvgate.rendering.rollout import Obstacle
-from kvgate.rendering.standing import Admitted, config_digest, renewed, standing_of, with_budget
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
 from kvgate.rendering.workload import NotRendered, Rendered, figures_of_verdict, rendered
 from kvgate.statement.deployment import statement_of
 
+Key = tuple[str, str]
+"""(namespace, name) of an InferenceDeployment."""
 NO_CONFIG = ConfigMissing(message="", remediation="")
 """Value for specs without configFrom."""
 MISSING = "all of it"
@@ -49,7 +51,9 @@ class Situation(Struct, frozen=True, kw_only=True):
     deployment: Document | None = None
     service: Document | None = None
     standing: Admitted | None = None
-    """The spec that was admitted last, if one is known."""
+    """The spec that was admitted last, if its record is known."""
+    lost: Lost | None = None
+    """What the Deployment says of a record that is gone."""
     recalibrated: object = None
     """Today's prediction as the status has it, or as this process wrote it last."""
     resolution: Resolution | None = None
@@ -67,8 +71,7 @@ class Situation(Struct, frozen=True, kw_only=True):
         """True where the present spec is the one that was admitted last; its verdict then stands."""
         if self.standing is None or isinstance(self.owner, InvalidDocument):
             return False
-        generation = self.document["metadata"].get("generation", 1)
-        return self.standing.is_of(self.owner, generation, config_digest(self.config))
+        return self.standing.is_of(self.owner, config_digest(self.config))
 
     @property
     def judged_owner(self) -> InferenceDeployment | InvalidDocument:
@@ -81,7 +84,7 @@ class Situation(Struct, frozen=True, kw_only=True):
         if standing is None or standing.owner is None or isinstance(owner, InvalidDocument) or not self.stands:
             return owner
         update: dict[str, object] = {"replicas": standing.owner.spec.replicas}
-        if standing.provenance.model_assumed and owner.spec.vllm.max_num_seqs is None:
+        if standing.record.model_assumed and owner.spec.vllm.max_num_seqs is None:
             running = {"max_num_seqs": standing.record.effective.max_num_seqs}
             update["vllm"] = owner.spec.vllm.model_copy(update=running)
         return owner.model_copy(update={"spec": owner.spec.model_copy(update=update)})
@@ -99,13 +102,13 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     @property
     def calibration_revision(self) -> int | None:
-        """Revision of the observed starts at the admission of this spec; None where the newest may be used.
+        """Revision of the observed starts at the admission of this spec, also where its record is gone; None where the newest are used.
 
         A verdict stands for its spec. Otherwise an engine's own report would change the prediction that it is compared with, and
         under the policy Adjust it would restart the engine.
         """
         if self.standing is None:
-            return pinned_revision(self.document)
+            return self.lost.calibration_revision if self.lost else None
         return (self.standing.record.calibration_revision or 0) if self.stands else None
 
     @property
@@ -115,7 +118,11 @@ class Situation(Struct, frozen=True, kw_only=True):
     @property
     def own_deployment(self) -> Document | None:
         """The Deployment of that name, if it is ours."""
-        return self.deployment if self.deployment and is_owned_by(self.deployment, self.uid) else None
+        return self.deployment if self.deployment and self.owns(self.deployment) else None
+
+    def owns(self, child: Document) -> bool:
+        """Return True for a child of this object, and for one of the object that had its name before a restore from a backup."""
+        return is_owned_by(child, self.uid) or was_ours(child, self.document["metadata"]["name"])
 
 
 class Judged(Struct, frozen=True, kw_only=True):
@@ -178,6 +185,8 @@ class Intent(Struct, frozen=True, kw_only=True):
     """Differences that stay, because they come back after each correction."""
     template_hash: str = ""
     """Hash of the wanted pods; empty where nothing is rendered."""
+    replaced: str = ""
+    """Name of the record that another one takes the place of; empty where there is none."""
     deployment: ChildChange | None = None
     """None where the Deployment needs no change, or where nothing is rendered."""
     service: ChildChange | None = None
@@ -231,20 +240,6 @@ def config_text(reference: KeyRef, config_map: Mapping[str, Any] | None) -> str 
     return text_of_key(reference, config_map.get("data") or {}, names_keys=False)
 
 
-def pinned_revision(document: Document) -> int | None:
-    """Return `calibration_revision` for a status without a record of the admitted spec.
-
-    An earlier release wrote such a status, or somebody edited the record.
-    """
-    status = document.get("status") or {}
-    accepted = {"type": ConditionType.ACCEPTED.value, "status": "False"}
-    refused = any(accepted.items() <= condition.items() for condition in status.get("conditions", ()))
-    if refused or status.get("observedGeneration") != document["metadata"].get("generation"):
-        return None
-    revision = status.get("calibrationRevision", 0)
-    return revision if isinstance(revision, int) else 0
-
-
 def assess_owner(
     owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED,
     models: PublishedModels = NO_MODELS, skip: Skip | None = None,
@@ -282,10 +277,10 @@ def decide(situation: Situation, judged: Judged | None) -> Intent:
     owner = _rendered_owner(situation, intent)
     if intent.admitted is None or owner is None:
         return intent
-    admitted, wanted = _with_running_pods(situation, intent.admitted, owner)
-    intent = replace(intent, admitted=admitted, template_hash=_hash_of_pods(wanted.deployment))
+    wanted = _with_running_pods(situation, intent.admitted, owner)
+    intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment))
     pairs = (situation.deployment, wanted.deployment), (situation.service, wanted.service)
-    foreign = [str(child["kind"]) for live, child in pairs if live is not None and not is_owned_by(live, situation.uid)]
+    foreign = [str(child["kind"]) for live, child in pairs if live is not None and not situation.owns(live)]
     if foreign:
         message = f"{' and '.join(foreign)} {owner.name} exist already and are not of this InferenceDeployment; rename one or the other"
         return replace(intent, obstacle=Obstacle(reason=Reason.NAME_TAKEN, message=message))
@@ -300,29 +295,39 @@ def _verdict(situation: Situation, judged: Judged | None) -> Intent:
     """Decide which spec is admitted, and why the present one is not where it is refused."""
     owner, standing = situation.owner, situation.standing
     if isinstance(owner, InvalidDocument) or judged is None:
-        return Intent(owner=owner, admitted=with_budget(standing) if standing else None)
+        return Intent(owner=owner, admitted=standing)
     if standing is not None and situation.stands:
         known = judged.today.assessment
         is_resolved = known.confidence is not Confidence.ASSUMED and known.verdict is not Verdict.UNKNOWN
         # a verdict that would change pods is reported in status.recalibrated, as for every standing verdict
         changes_pods = known.decision is Decision.ADMIT_ADJUSTED
-        if standing.provenance.model_assumed and is_resolved and not changes_pods:
+        if standing.record.model_assumed and is_resolved and not changes_pods:
             return _verdict_of_resolved(situation, owner, standing, judged.today)
         return _standing_verdict(situation, owner, standing, judged)
     state = situation.resolution
     resolved = state.statement if state else None
+    fresh = _fresh(situation, owner, judged)
+    if situation.lost is not None and not (isinstance(fresh, Admitted) and fresh.digest == situation.lost.digest):
+        judged = judged.today
+        fresh = _fresh(situation, owner, judged)
+    if isinstance(fresh, NotRendered):
+        return Intent(owner=owner, judged=judged, left_out=fresh, admitted=standing, resolved=resolved)
+    return Intent(owner=owner, judged=judged, admitted=fresh, resolved=resolved)
+
+
+def _fresh(situation: Situation, owner: InferenceDeployment, judged: Judged) -> Admitted | NotRendered:
+    """Return the admission of a spec that is judged anew, or why there is none."""
+    state = situation.resolution
     figures = figures_of_verdict(owner, judged.assessment, judged.accelerator)
-    skips_wait = situation.skip is not None and situation.skip.counts
-    if state is not None and state.is_held and not skips_wait and not isinstance(figures, NotRendered):
-        figures = NotRendered(reason=Reason.RESOLVING, message=state.message, is_waiting=state.has_end)
     if isinstance(figures, NotRendered):
-        admitted = with_budget(standing) if standing else None
-        return Intent(owner=owner, judged=judged, left_out=figures, admitted=admitted, resolved=resolved)
-    admitted = standing_of(
+        return figures
+    skips_wait = situation.skip is not None and situation.skip.counts
+    if state is not None and state.is_held and not skips_wait:
+        return NotRendered(reason=Reason.RESOLVING, message=state.message, is_waiting=state.has_end)
+    return admitted_now(
         situation.document, owner, judged.assessment, figures,
         calibration_revision=judged.calibration_revision, config=situation.config, model_source=state.origin if state else "",
     )  # fmt: skip
-    return Intent(owner=owner, judged=judged, admitted=admitted, resolved=resolved)
 
 
 def _standing_verdict(situation: Situation, owner: InferenceDeployment, standing: Admitted, judged: Judged) -> Intent:
@@ -336,11 +341,10 @@ def _standing_verdict(situation: Situation, owner: InferenceDeployment, standing
             better = taking_over(owner, standing, today.assessment, figures, revision=today.calibration_revision)
     if better is None:
         shown = recalibrated(owner, standing, judged.assessment, today.assessment, situation.recalibrated)
-        admitted = renewed(standing, situation.document)
         return Intent(
-            owner=owner, judged=judged, admitted=admitted, is_kept=True, recalibration=shown, skip_ended=ended
+            owner=owner, judged=judged, admitted=standing, is_kept=True, recalibration=shown, skip_ended=ended
         )
-    admitted = standing_of(
+    admitted = admitted_now(
         situation.document, owner, today.assessment, better,
         calibration_revision=today.calibration_revision, config=situation.config, model_source=standing.record.model_source or "",
     )  # fmt: skip
@@ -353,29 +357,21 @@ def _verdict_of_resolved(situation: Situation, owner: InferenceDeployment, stand
     resolved = state.statement if state else None
     figures = figures_of_verdict(owner, today.assessment, today.accelerator)
     if isinstance(figures, NotRendered):
-        return Intent(owner=owner, judged=today, left_out=figures, admitted=with_budget(standing), resolved=resolved)
+        return Intent(owner=owner, judged=today, left_out=figures, admitted=standing, resolved=resolved)
     running = {"effective": record.effective, "placement": record.placement, "load_seconds": record.load_seconds}
-    admitted = standing_of(
+    admitted = admitted_now(
         situation.document, owner, today.assessment, replace(figures, **running),
         calibration_revision=today.calibration_revision, config=situation.config, model_source=state.origin if state else "",
     )  # fmt: skip
     return Intent(owner=owner, judged=today, admitted=recalibrated_from(admitted, standing), resolved=resolved)
 
 
-def _with_running_pods(
-    situation: Situation, admitted: Admitted, owner: InferenceDeployment
-) -> tuple[Admitted, Rendered]:
+def _with_running_pods(situation: Situation, admitted: Admitted, owner: InferenceDeployment) -> Rendered:
     """Return what is rendered. Pods that another release rendered for the same verdict are left as they are."""
-    wanted = rendered(owner, admitted.figures, admission=admission_copy(admitted, owner))
-    live, digest = situation.own_deployment, admitted.provenance.template_digest
-    if digest is not None and live is not None:
-        if _hash_of_pods(live) == _hash_of_pods(wanted.deployment):
-            return admitted, wanted
-        running = as_it_runs(wanted, live, digest)
-        if running is not wanted:
-            return admitted, running
-    digest = template_digest(wanted.deployment["spec"]["template"])
-    return replace(admitted, provenance=admitted.provenance.model_copy(update={"template_digest": digest})), wanted
+    wanted, live = rendered(owner, admitted.figures), situation.own_deployment
+    if live is not None and _hash_of_pods(live) != _hash_of_pods(wanted.deployment):
+        wanted = as_it_runs(wanted, live, admitted.template_digest)
+    return annotated(wanted, admitted)
 
 
 def _hash_of_pods(deployment: Mapping[str, Any]) -> str:

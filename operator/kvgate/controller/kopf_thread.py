@@ -17,9 +17,10 @@ from kvgate.api import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from kvgate.cluster.client import Cluster
 from kvgate.cluster.connection import load_configuration, watch_session
 from kvgate.cluster.events import EventRecorder, instance_name
+from kvgate.controller.decision import Key
 from kvgate.controller.fetches import WORKERS, FetchWorkers
 from kvgate.controller.judging import JudgeWorkers, judging_pool
-from kvgate.controller.memory import Key, Memory
+from kvgate.controller.memory import Memory
 from kvgate.controller.observe import Observer, Scraper
 from kvgate.controller.pods import KnownPods
 from kvgate.controller.reconcile import Reconciler

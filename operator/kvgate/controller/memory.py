@@ -15,8 +15,9 @@ from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Budget, Calibration
-from kvgate.controller.decision import Intent, Judged, Situation
+from kvgate.controller.decision import Intent, Judged, Key, Situation
 from kvgate.controller.judging import Judge, judge_here
+from kvgate.controller.records import Records
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.facts import ConfigMissing
 from kvgate.judge.skipping import Skip
@@ -33,7 +34,6 @@ from kvgate.metrics.samples import (
 )
 from kvgate.rendering.observation import Crash, Observation, RunningEngine, capacity_tokens, compared
 from kvgate.rendering.rollout import Obstacle, rollout_of
-from kvgate.rendering.standing import Admitted, read_standing
 from kvgate.rendering.status import is_changed, previous_status
 from kvgate.rendering.workload import predicted_tokens
 
@@ -104,10 +104,6 @@ class Corrections:
         return tried
 
 
-Key = tuple[str, str]
-"""(namespace, name)."""
-
-
 class _Judgement(Struct, frozen=True, kw_only=True):
     """The last judgement of an object, and what it was made with."""
 
@@ -148,6 +144,7 @@ class Memory:
         self._corrections: dict[Key, Corrections] = {}
         self._remarks: dict[Key, str] = {}
         self._is_dirty = False
+        self.records = Records()
         self.dropped: frozenset[str] = frozenset()
         """Fields of the last status that the API server dropped, because its CRD is older than kvgate."""
 
@@ -195,11 +192,7 @@ class Memory:
         revision, newest = situation.calibration_revision, self._starts.calibration
         self._starts.note_revision(revision)
         then = newest if revision is None else newest.as_of(revision)
-        return then.seen_from(*key), (newest if situation.stands else then).seen_from(*key)
-
-    def standing(self, key: Key, document: Document) -> Admitted | None:
-        """Return the spec that was admitted last: the one that this process admitted, else the one in the object's status."""
-        return read_standing(document, self.written(key, document) or document.get("status") or {})
+        return then.seen_from(*key), newest.seen_from(*key)
 
     def written(self, key: Key, document: Document) -> Document | None:
         """Return the status that this process wrote last to this very object (the same uid), whatever others made of it since."""
@@ -225,7 +218,7 @@ class Memory:
         conditions = tuple(map(Condition.from_document, status["conditions"]))
         if isinstance(situation.owner, InferenceDeployment) and intent.judged is not None:
             assessment, observation, admitted = intent.judged.assessment, self.observation(key), intent.admitted
-            expected = admitted.record.predicted_tokens if admitted else predicted_tokens(assessment)
+            expected = admitted.predicted_tokens if admitted else predicted_tokens(assessment)
             figures = compared(observation, assessment.effective, intent.template_hash, expected)
             seen = (
                 None
@@ -241,7 +234,8 @@ class Memory:
             if admitted is not None and admitted.record.reason == Reason.BUDGET_SKIPPED:
                 sample = replace(sample, skip=_skip_sample(situation.skip_now, admitted.record.skip_reason))
             if admitted is not None and intent.is_kept:
-                sample = as_admitted(sample, admitted.record.effective, admitted.budget)
+                promised = admitted.prediction
+                sample = as_admitted(sample, admitted.record.effective, promised.figures if promised else None)
             today = intent.judged.today.assessment.effective
             if intent.recalibration is not None and today is not None and today.num_tokens is not None:
                 low, expected, high = today.num_tokens.low, today.num_tokens.expected, today.num_tokens.high
@@ -333,6 +327,7 @@ class Memory:
         )  # fmt: skip
         for memory in memories:
             memory.pop(key, None)
+        self.records.forget(key)
         if self._samples.pop(key, None) is not None:
             self._is_dirty = True
 

@@ -22,7 +22,8 @@ from kvgate.cluster.client import Cluster
 from kvgate.cluster.connection import USER_AGENT
 from kvgate.cluster.errors import ApiError
 from kvgate.controller.crashes import CrashLogs, crash_of
-from kvgate.controller.memory import Key, Memory
+from kvgate.controller.decision import Key
+from kvgate.controller.memory import Memory
 from kvgate.controller.pods import KnownPods, Pod
 from kvgate.metrics import exporter, registry
 from kvgate.rendering.observation import Observation, PodTrouble, RunningEngine

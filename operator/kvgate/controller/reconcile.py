@@ -14,18 +14,20 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
+from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster, Kind
 from kvgate.cluster.errors import ApiError, Conflict, Denied, Forbidden, NotFound, OverQuota, Rejected, Unavailable
 from kvgate.cluster.events import EventRecorder, Notice
 from kvgate.controller import decision as pure
-from kvgate.controller.decision import MISSING, Awaited, ChildChange, Intent, Judged, Situation
-from kvgate.controller.memory import Corrections, Key, Memory
+from kvgate.controller.decision import MISSING, Awaited, ChildChange, Intent, Judged, Key, Situation
+from kvgate.controller.memory import Corrections, Memory
+from kvgate.controller.records import Listed
 from kvgate.controller.resolving import Resolver
 from kvgate.judge.assess import effective_values
 from kvgate.judge.assessment import Assessment
 from kvgate.judge.facts import ConfigMissing
 from kvgate.metrics import exporter, registry
-from kvgate.rendering.live_deployment import restored
+from kvgate.rendering.labels import is_owned_by, owner_reference
+from kvgate.rendering.live_deployment import lost_record
 from kvgate.rendering.observation import Crash, RunningEngine
 from kvgate.rendering.rollout import Obstacle
 from kvgate.rendering.status import (
@@ -131,9 +133,10 @@ class Reconciler:
             raise
 
     async def situation(
-        self, key: Key, document: Document, deployment: Document | None, service: Document | None
-    ) -> Situation:
-        """Return the object with all that its verdict depends on.
+        self, key: Key, document: Document, deployment: Document | None, service: Document | None,
+        listed: Listed | None = None,
+    ) -> Situation:  # fmt: skip
+        """Return the object with all that its verdict depends on; `listed` are its records where they were listed.
 
         ConfigMaps are not watched: an object whose ConfigMap is missing looks again, and a resync sees a changed one.
         """
@@ -141,14 +144,14 @@ class Reconciler:
         config: str | ConfigMissing = pure.NO_CONFIG
         if (reference := pure.config_reference(owner)) is not None:
             config = pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, key[0], reference.name))
-        standing = self._memory.standing(key, document)
-        if standing is None and isinstance(owner, InferenceDeployment):
-            standing = restored(document, owner, deployment)
-        return Situation(
-            document=document, owner=owner, config=config, deployment=deployment, service=service, standing=standing,
+        situation = Situation(
+            document=document, owner=owner, config=config, deployment=deployment, service=service,
             recalibrated=(self._memory.written(key, document) or document.get("status") or {}).get("recalibrated"),
             resolution=self._resolver.look(key, document, owner) if self._resolver else None, now=datetime.now(UTC),
         )  # fmt: skip
+        own = situation.own_deployment
+        standing = await self._memory.records.standing(self._cluster, document, owner, own, listed)
+        return replace(situation, standing=standing, lost=None if standing else lost_record(own))
 
     def forget(self, key: Key) -> None:
         """Keep nothing of an object that is gone."""
@@ -169,7 +172,8 @@ class Reconciler:
             observation=self._memory.observation(key),
         )  # fmt: skip
         unlearnt = self._memory.new_starts(key, intent.template_hash)
-        settled = not intent.pending and not is_changed(state, status) and not unlearnt
+        is_recorded = self._memory.records.is_stored(key, intent.admitted)
+        settled = is_recorded and not intent.pending and not is_changed(state, status) and not unlearnt
         if settled:
             self._memory.show(key, situation, intent, status, situation.own_deployment)
         return settled
@@ -177,7 +181,7 @@ class Reconciler:
     def _ask_for_models(self, key: Key, situation: Situation) -> None:
         """Have the hub asked for the models of an object that waits for them, or that stands on an assumption about them."""
         standing = situation.standing if situation.stands else None
-        is_assumed = standing is not None and bool(standing.provenance.model_assumed)
+        is_assumed = standing is not None and bool(standing.record.model_assumed)
         if self._resolver and situation.resolution and (standing is None or is_assumed):
             self._resolver.ask(key, situation.resolution, is_assumed=is_assumed)
 
@@ -188,8 +192,8 @@ class Reconciler:
             async with self.aside():
                 judged = await self._memory.judge(key, situation)
         intent = self._decide(key, situation, judged)
-        was_pending = intent.pending
-        intent, deployment, error = await self._apply(key, situation, intent)
+        was_pending = intent.pending or not self._memory.records.is_stored(key, intent.admitted)
+        intent, deployment, error = await self._record(key, situation, intent)
         await self._learn(key, intent)
         state = self._before(key, situation.document)
         observation = self._memory.observation(key)
@@ -198,6 +202,8 @@ class Reconciler:
         written = await self._write_status(situation.document, state, status)
         if error is not None:
             raise error
+        if intent.replaced and intent.obstacle is None:
+            await self._memory.records.remove(self._cluster, key[0], intent.replaced)
         self._memory.settled(key, situation.document, status)
         result = "written" if was_pending or written else "unchanged"
         return _Outcome(result=result, awaited=pure.awaited_by(situation, intent))
@@ -233,6 +239,20 @@ class Reconciler:
         else:
             self._memory.learnt(key, starts, next(filter(None, remarks), ""))
 
+    async def _record(
+        self, key: Key, situation: Situation, intent: Intent
+    ) -> tuple[Intent, Document | None, ApiError | None]:
+        """Store the record of what is rendered, and only then make the changes. Returns as `_apply`."""
+        try:
+            if intent.admitted is not None:
+                replaced = await self._memory.records.keep(self._cluster, situation.document, intent.admitted)
+                intent = replace(intent, replaced=replaced)
+        except (Rejected, NotFound, OverQuota, Denied) as error:
+            return replace(intent, obstacle=_obstacle(error)), situation.own_deployment, None
+        except (Forbidden, Unavailable) as error:
+            return replace(intent, obstacle=_obstacle(error)), situation.own_deployment, error
+        return await self._apply(key, situation, intent)
+
     async def _apply(
         self, key: Key, situation: Situation, intent: Intent
     ) -> tuple[Intent, Document | None, ApiError | None]:
@@ -246,6 +266,8 @@ class Reconciler:
                 continue
             try:
                 corrected = live
+                if live is not None and not is_owned_by(live, situation.uid):
+                    await self._adopt(kind, situation)
                 if change.differs or corrected is None:
                     corrected = await self._cluster.apply(kind, change.wanted)
                 if added := ChildChange.between(corrected, change.wanted).added:
@@ -263,6 +285,12 @@ class Reconciler:
             deployment = corrected if kind is DEPLOYMENTS else deployment
             intent = _tried(intent, corrections, left) if still_differs else intent
         return intent, deployment, None
+
+    async def _adopt(self, kind: Kind, situation: Situation) -> None:
+        """Make a child of the object that had this name before a restore the child of this one."""
+        metadata = situation.document["metadata"]
+        owners = {"ownerReferences": [owner_reference(metadata["name"], metadata["uid"])]}
+        await self._cluster.merge(kind, metadata["namespace"], metadata["name"], {"metadata": owners})
 
     async def _write_status(self, document: Document, state: PreviousStatus, status: Document) -> bool:
         """Write a changed status to this very object (the same uid), then the events that follow from it.

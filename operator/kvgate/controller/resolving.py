@@ -20,6 +20,7 @@ from kvgate.checkpoint.published import ModelName
 from kvgate.checkpoint.stored import entry_key
 from kvgate.cluster.client import Cluster
 from kvgate.cluster.errors import ApiError
+from kvgate.controller.decision import Key
 from kvgate.controller.fetches import Failure, Fetched, FetchQueue
 from kvgate.controller.model_store import ModelStore, Stored, superfluous
 from kvgate.controller.resolution import Origin, Resolution, Waiting, resolution, waiting_since
@@ -27,8 +28,6 @@ from kvgate.judge.facts import names_to_fetch
 from kvgate.metrics import exporter, registry
 from kvgate.runtime.background import Troubles
 
-Key = tuple[str, str]
-"""(namespace, name)."""
 Fetch = Callable[[str, ModelName], Awaitable[Fetched | Failure]]
 """Fetches a checkpoint in the turn of a namespace."""
 

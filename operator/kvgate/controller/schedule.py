@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from typing import Generic, TypeVar
@@ -13,10 +14,10 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 
 from kvgate.api.base import Document
-from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
+from kvgate.cluster.client import ADMISSION_RECORDS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
 from kvgate.cluster.errors import ApiError, Forbidden
-from kvgate.controller.decision import Awaited
-from kvgate.controller.memory import Key, Memory
+from kvgate.controller.decision import Awaited, Key
+from kvgate.controller.memory import Memory
 from kvgate.controller.model_store import ModelStore
 from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.resolving import Resolver
@@ -263,11 +264,17 @@ class Resync:
                     {_key(item): item async for item in cluster.list(kind, namespace, label_selector=OWNER_LABEL)}
                     for kind in (DEPLOYMENTS, SERVICES)
                 ]
+                records: dict[Key, dict[str, Document]] = defaultdict(dict)
+                async for record in cluster.list(ADMISSION_RECORDS, namespace):
+                    owner = (record.get("spec") or {}).get("inferenceDeployment", "")
+                    records[record["metadata"]["namespace"], owner][record["metadata"]["name"]] = record
                 async for document in cluster.list(INFERENCE_DEPLOYMENTS, namespace):
                     key = _key(document)
                     seen.add(key)
                     self._starts.note_revision((document.get("status") or {}).get("calibrationRevision"))
-                    await self._compare(key, document, *(found.get(key) for found in children))
+                    deployment, service = (found.get(key) for found in children)
+                    await self._compare(key, document, deployment, service, records.get(key, {}))
+                    await self._memory.records.tidy(cluster, document, deployment, records.get(key, {}))
                     await asyncio.sleep(0)  # others may run between two judgements
             if self._resolver is not None:
                 await self._resolver.tidy(cluster)
@@ -275,13 +282,14 @@ class Resync:
             self._queue.enqueue(key)
 
     async def _compare(
-        self, key: Key, document: Document, deployment: Document | None, service: Document | None
-    ) -> None:
+        self, key: Key, document: Document, deployment: Document | None, service: Document | None,
+        records: Mapping[str, Document],
+    ) -> None:  # fmt: skip
         """Reconcile an object that is not settled. An error with one object does not stop the round: its own reconcile reports it."""
         if "deletionTimestamp" in document["metadata"]:
             return
         try:
-            situation = await self._reconciler.situation(key, document, deployment, service)
+            situation = await self._reconciler.situation(key, document, deployment, service, records)
             is_settled = self._reconciler.is_settled(key, situation)
         except Exception as error:  # noqa: BLE001 - the round goes on with the others
             self._troubles.note("resync", error, about="/".join(key), expected=ApiError)

@@ -1,17 +1,15 @@
 """The figures of one InferenceDeployment that a scrape sees: those of the verdict, and those of its pods."""
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.api.base import Document
 from kvgate.api.status import Condition, Effective
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget import Budget
-from kvgate.budget.figures import figures_of
+from kvgate.budget.figure_values import Figures
+from kvgate.budget.figures import LEDGER_TERMS, figures_of
 from kvgate.judge.assess import effective_values
 from kvgate.judge.assessment import Assessment
 
@@ -147,7 +145,6 @@ def sample_of(
     spec, budget = deployment.spec, assessment.effective
     request = budget.request if budget else None
     effective = effective_values(spec, assessment)
-    figures, pinned = _figures(budget) if budget else {}, budget.pinned if budget else None
     sample = DeploymentSample(
         namespace=deployment.namespace,
         name=deployment.name,
@@ -155,16 +152,24 @@ def sample_of(
         accelerator=request.accelerator.name if request else spec.accelerator.type,
         kv_cache_dtype=request.settings.kv_cache_dtype if request else spec.vllm.kv_cache_dtype,
         policy=spec.admission.policy,
-        demand_bytes=budget.demand_bytes if budget else None,
         max_model_len_tokens=effective.max_model_len,
         max_num_seqs=effective.max_num_seqs,
         gpus=spec.vllm.num_gpus * spec.replicas / spec.accelerator.shared_by,
         observed=observed,
-        memory=_memory(budget) if budget else None,
         conditions=conditions_of(conditions),
-        pinned=PinnedSample(tokens=pinned.num_tokens, forgone_bytes=pinned.forgone_bytes) if pinned else None,
     )
-    return replace(sample, **figures)
+    return replace(sample, **_figures(figures_of(budget))) if budget else sample
+
+
+def as_admitted(sample: DeploymentSample, effective: Effective, figures: Figures | None) -> DeploymentSample:
+    """Replace the present figures by those of the admission, whose verdict stands; a record may have none."""
+    return replace(
+        sample,
+        kv_cache_dtype=effective.kv_cache_dtype,
+        max_model_len_tokens=effective.max_model_len,
+        max_num_seqs=effective.max_num_seqs,
+        **(_figures(figures) if figures is not None else {}),
+    )
 
 
 def conditions_of(conditions: Iterable[Condition]) -> tuple[tuple[str, str, str], ...]:
@@ -172,83 +177,31 @@ def conditions_of(conditions: Iterable[Condition]) -> tuple[tuple[str, str, str]
     return tuple((condition.type, condition.status, condition.reason) for condition in conditions)
 
 
-def _memory(budget: Budget) -> MemorySample | None:
-    stage, pinned = budget.tightest, budget.pinned
-    if stage is None or stage.ledger is None:
-        return None
-    ledger, kv_cache_bytes = stage.ledger, stage.available.expected
-    return MemorySample.of(
-        ledger.total_bytes,
-        ledger.requested_bytes,
-        ((name, amount.expected) for name, amount in ledger.terms),
-        kv_cache_bytes=kv_cache_bytes,
-        found_bytes=pinned.profiled_bytes.expected if pinned else kv_cache_bytes,
-    )
-
-
-def as_admitted(sample: DeploymentSample, effective: Effective, budget: Document | None) -> DeploymentSample:
-    """Replace the present figures by those of the admission where they differ, because the verdict of the admission stands."""
-    sample = replace(
-        sample,
-        kv_cache_dtype=effective.kv_cache_dtype,
-        max_model_len_tokens=effective.max_model_len,
-        max_num_seqs=effective.max_num_seqs,
-    )
-    if budget is None:
-        return sample
-    available, headroom = (
-        (budget[key]["low"], budget[key]["expected"], budget[key]["high"])
-        for key in ("availableKvCacheBytes", "headroomBytes")
-    )
-    if (_not_negative(available), headroom) == (sample.capacity_bytes, sample.headroom_bytes):
-        return sample
-    shares = [bound / available[1] if available[1] > 0 else 0.0 for bound in _not_negative(available)]
-    tokens, requests = budget["capacityTokens"], float(budget["maxConcurrency"])
-    pinned, demand = budget.get("pinned"), budget["demandBytes"]
-    return replace(
-        sample,
-        capacity_tokens=(int(tokens * shares[0]), tokens, int(tokens * shares[2])),
-        capacity_bytes=_not_negative(available),
-        pinned=PinnedSample(tokens=pinned["capacityTokens"], forgone_bytes=pinned["forgoneBytes"]) if pinned else None,
-        demand_bytes=demand,
-        demand_tokens=round(tokens * demand / available[1]) if available[1] > 0 else None,
-        headroom_bytes=headroom,
-        headroom_ratio=_shares(headroom, available[1]),
-        full_length_requests=(requests * shares[0], requests, requests * shares[2]),
-        memory=_memory_in_status(budget),
-    )
-
-
-def _memory_in_status(budget: Document) -> MemorySample | None:
-    ledger, kv_cache_bytes = dict(budget.get("ledger") or {}), budget["availableKvCacheBytes"]["expected"]
-    if not ledger:
-        return None
-    pinned = budget.get("pinned")
-    total_bytes, requested_bytes = ledger.pop("totalBytes"), ledger.pop("requestedBytes")
-    terms = (
-        (re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name.removesuffix("Bytes")), size)
-        for name, size in ledger.items()
-    )
-    found_bytes = pinned["profiledKvCacheBytes"]["expected"] if pinned else kv_cache_bytes
-    return MemorySample.of(total_bytes, requested_bytes, terms, kv_cache_bytes=kv_cache_bytes, found_bytes=found_bytes)
-
-
 _PREDICTED = ("capacity_tokens", "capacity_bytes", "headroom_bytes", "headroom_ratio", "full_length_requests")
 
 
-def _figures(budget: Budget) -> dict[str, Any]:
-    """Return the figures that need the whole budget, by their names in the table; none where it has a part without a formula."""
-    figures = figures_of(budget)
-    if figures["capacity_tokens"] is None or figures["headroom_bytes"] is None:
-        return {}
-    predicted = {name: figures.ends(name) for name in _PREDICTED}
-    return {**predicted, **{name: figures.expected(name) for name in ("demand_tokens", "host_memory_bytes")}}
+def _figures(of: Figures) -> dict[str, Any]:
+    """Return what a sample has of the table of figures; the predicted ones only where every part of them has a formula."""
+    is_whole = of["capacity_tokens"] is not None and of["headroom_bytes"] is not None
+    predicted = {name: of.ends(name) if is_whole else None for name in _PREDICTED}
+    numbers = {name: of.expected(name) if is_whole else None for name in ("demand_tokens", "host_memory_bytes")}
+    pinned = of["pinned_tokens"] is not None
+    return {
+        **predicted,
+        **numbers,
+        "demand_bytes": of["demand_bytes"],
+        "pinned": PinnedSample(tokens=of["pinned_tokens"], forgone_bytes=of["forgone_bytes"]) if pinned else None,
+        "memory": _memory(of) if of["total_bytes"] is not None else None,
+    }
 
 
-def _not_negative(bounds: Bounds) -> Bounds:
-    return max(0, bounds[0]), max(0, bounds[1]), max(0, bounds[2])
-
-
-def _shares(bounds: Bounds, whole: float) -> Bounds | None:
-    """Return the bounds as shares of the whole; a share of nothing has no size."""
-    return (bounds[0] / whole, bounds[1] / whole, bounds[2] / whole) if whole > 0 else None
+def _memory(of: Figures) -> MemorySample:
+    terms = ((name, of.expected(f"{name}_bytes")) for name in LEDGER_TERMS)
+    kv_cache_bytes, found_bytes = of.expected("available_kv_cache_bytes"), of.expected("profiled_kv_cache_bytes")
+    return MemorySample.of(
+        of["total_bytes"],
+        of["requested_bytes"],
+        ((name, size) for name, size in terms if size is not None),
+        kv_cache_bytes=kv_cache_bytes,
+        found_bytes=kv_cache_bytes if found_bytes is None else found_bytes,
+    )

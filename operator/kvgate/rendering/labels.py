@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvgate.api import API_VERSION, GROUP, KIND
+from kvgate.api.admission_record import RECORD_KIND
 from kvgate.api.base import Document
 from kvgate.api.v1alpha1 import InferenceDeployment
 
@@ -16,8 +17,14 @@ HASH_ANNOTATION = f"{GROUP}/render-hash"
 PREDICTED_TOKENS_ANNOTATION = f"{GROUP}/predicted-kv-tokens"
 """Annotation of the Deployment. Its pods do not have it, because a better prediction must not restart an engine."""
 
-ADMISSION_ANNOTATION = f"{GROUP}/admission"
-"""Annotation of the Deployment with a copy of the record in status.standing, for the case that somebody deletes the status."""
+RECORD_ANNOTATION = f"{GROUP}/admission-record"
+"""Annotation of the Deployment with the name of the AdmissionRecord that it is rendered from."""
+RECORD_DIGEST_ANNOTATION = f"{GROUP}/admission-digest"
+"""Annotation of the Deployment with the digest of that record: if somebody deletes it, the same judgement makes it again."""
+REVISION_ANNOTATION = f"{GROUP}/calibration-revision"
+"""Annotation of the Deployment with the number of the newest observed start that the admission knew."""
+TEMPLATE_ANNOTATION = f"{GROUP}/template-digest"
+"""Annotation of the Deployment with the digest of its pod template. A later release that renders other pods leaves running ones alone."""
 
 
 def selector(name: str) -> dict[str, str]:
@@ -37,24 +44,39 @@ def labels(name: str) -> dict[str, str]:
 
 def metadata(owner: InferenceDeployment) -> Document:
     """Return the metadata of a child, which has its owner's name and is deleted with its owner."""
-    reference = {  # without blockOwnerDeletion: that needs a right over the owner's finalizers on some clusters
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "name": owner.name,
-        "uid": str(owner.metadata.get("uid", "")),
-        "controller": True,
-    }
     return {
         "name": owner.name,
         "namespace": owner.namespace,
         "labels": labels(owner.name),
-        "ownerReferences": [reference],
+        "ownerReferences": [owner_reference(owner.name, owner.metadata.get("uid", ""))],
     }
+
+
+def owner_reference(name: str, uid: object) -> Document:
+    """Return the reference to an InferenceDeployment, without blockOwnerDeletion: that needs a right over the owner's finalizers on some
+    clusters.
+    """
+    return {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": str(uid), "controller": True}
 
 
 def is_owned_by(child: Mapping[str, Any], uid: str) -> bool:
     """Return True for a child of the owner with this uid. Anybody can copy labels, so only the owner reference counts."""
     return any(owner.get("uid") == uid for owner in child.get("metadata", {}).get("ownerReferences", ()))
+
+
+def was_ours(child: Mapping[str, Any], name: str) -> bool:
+    """Return True for a child of an InferenceDeployment with this name that is gone: after a restore from a backup, the same objects have
+    other uids or no owner at all.
+
+    A name belongs to one object at a time. Without an owner a child counts that kvgate rendered, by its label and its hash.
+    """
+    metadata = child.get("metadata", {})
+    owners = metadata.get("ownerReferences") or ()
+    if owners:
+        whose = ((owner.get("apiVersion"), owner.get("kind"), owner.get("name")) for owner in owners)
+        return (API_VERSION, KIND, name) in whose
+    is_ours = child.get("kind") == RECORD_KIND or HASH_ANNOTATION in (metadata.get("annotations") or {})
+    return is_ours and (metadata.get("labels") or {}).get(OWNER_LABEL) == name
 
 
 def render_hash(manifest: Mapping[str, Any]) -> str:

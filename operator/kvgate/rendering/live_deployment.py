@@ -1,7 +1,4 @@
-"""The running Deployment: it proves an admission whose record somebody deleted, and has the pods that another release rendered. Pure.
-
-A Deployment carries a copy of the record of its admission. It is believed only where the pods run exactly what the copy says.
-"""
+"""The running Deployment: the admission that it was rendered from, and the pods that another release rendered. Pure."""
 
 import hashlib
 import json
@@ -10,64 +7,61 @@ from typing import Any
 
 from kvgate.api import FIELD_MANAGER
 from kvgate.api.base import Document
-from kvgate.api.conditions import ConditionType
 from kvgate.api.quantity import parse_quantity
-from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
-from kvgate.rendering.drift import AMOUNTS, carries, has_key
-from kvgate.rendering.labels import ADMISSION_ANNOTATION, hashed, is_owned_by
-from kvgate.rendering.standing import Admitted, dumped, has_room, judged_part, read_standing, resigned
-from kvgate.rendering.workload import Rendered, rendered
+from kvgate.rendering.admission import Admitted, Lost
+from kvgate.rendering.drift import AMOUNTS, has_key
+from kvgate.rendering.labels import (
+    RECORD_ANNOTATION,
+    RECORD_DIGEST_ANNOTATION,
+    REVISION_ANNOTATION,
+    TEMPLATE_ANNOTATION,
+    hashed,
+)
+from kvgate.rendering.workload import Rendered
+from kvgate.text.patterns import pattern
 
-_LEFT_OUT = ("generation", "spec", "digest", "budget")
-"""Fields of the record that the copy has not: they change with every edit, are too large, or stand beside it."""
-_MAX_COPY = 64 << 10
-"""Characters of a copy that is read; kvgate writes at most a quarter of it."""
-
-
-def admission_copy(admitted: Admitted, owner: InferenceDeployment) -> str:
-    """Return the copy of the record for the Deployment of this spec."""
-    record = {name: value for name, value in dumped(admitted.record).items() if name not in _LEFT_OUT}
-    copy = {"standing": record, "budget": admitted.budget, "spec": _spec_digest(owner.spec)}
-    return json.dumps(copy, sort_keys=True, separators=(",", ":"))
+_DIGEST = pattern("[0-9a-f]{64}")
+_REVISION = pattern("[0-9]{1,15}")
 
 
-def restored(
-    document: Mapping[str, Any], owner: InferenceDeployment, live: Mapping[str, Any] | None
-) -> Admitted | None:
-    """Return the admission of this very spec from the copy in its Deployment; None where that does not run what the copy says.
+def annotated(wanted: Rendered, admitted: Admitted) -> Rendered:
+    """Return the manifests with the name and the digest of their record, and the digest of their pods, on the Deployment."""
+    deployment = wanted.deployment
+    metadata = deployment["metadata"]
+    annotations = {
+        **metadata.get("annotations", {}),
+        RECORD_ANNOTATION: admitted.name,
+        RECORD_DIGEST_ANNOTATION: admitted.digest,
+        REVISION_ANNOTATION: str(admitted.record.calibration_revision or 0),
+        TEMPLATE_ANNOTATION: template_digest(deployment["spec"]["template"]),
+    }
+    noted = {**deployment, "metadata": {**metadata, "annotations": annotations}}
+    return Rendered(deployment=hashed(noted), service=wanted.service)
 
-    A refusal in the status is believed, and not a Deployment.
-    """
-    metadata = (live or {}).get("metadata", {})
-    text = (metadata.get("annotations") or {}).get(ADMISSION_ANNOTATION, "")
-    if live is None or not is_owned_by(live, str(document["metadata"].get("uid"))) or not 0 < len(text) <= _MAX_COPY:
+
+def record_of(live: Mapping[str, Any] | None) -> tuple[str, str]:
+    """Return name and digest of the record that a Deployment was rendered from; empty where there is none."""
+    annotations = _annotations(live)
+    return annotations.get(RECORD_ANNOTATION, ""), annotations.get(RECORD_DIGEST_ANNOTATION, "")
+
+
+def lost_record(live: Mapping[str, Any] | None) -> Lost | None:
+    """Return what a Deployment says of a record that is gone."""
+    annotations = _annotations(live)
+    digest, revision = annotations.get(RECORD_DIGEST_ANNOTATION, ""), annotations.get(REVISION_ANNOTATION, "")
+    if not _DIGEST.fullmatch(digest) or not _REVISION.fullmatch(revision):
         return None
-    conditions = (document.get("status") or {}).get("conditions") or ()
-    refused = {"type": ConditionType.ACCEPTED.value, "status": "False"}
-    if any(isinstance(each, Mapping) and refused.items() <= each.items() for each in conditions):
-        return None
-    try:
-        copy = json.loads(text)
-        record, budget, spec = {**copy["standing"]}, copy["budget"], copy["spec"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-    if spec != _spec_digest(owner.spec):
-        return None
-    record |= {"generation": document["metadata"].get("generation", 1)}
-    record |= {"spec": document["spec"]} if has_room(document) else {}
-    more = (document.get("status") or {}).get("provenance")
-    signed = resigned(record, document, budget)
-    found = read_standing(document, {"standing": signed, "budget": budget, "provenance": more})
-    if found is None:
-        return None
-    template = rendered(owner, found.figures).deployment["spec"]["template"]
-    return found if carries(live["spec"].get("template"), template) else None
+    return Lost(digest=digest, calibration_revision=int(revision))
 
 
-def _spec_digest(spec: InferenceDeploymentSpec) -> str:
-    """Digest what a verdict depends on; a field that a later release adds counts only where it is set."""
-    written = judged_part(spec).model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return _digest(written)
+def rendered_template(live: Mapping[str, Any] | None, admitted: Admitted) -> str | None:
+    """Return the digest of the pod template that was rendered for this admission; None where the Deployment is of another."""
+    annotations = _annotations(live)
+    return annotations.get(TEMPLATE_ANNOTATION) if record_of(live)[0] == admitted.name else None
+
+
+def _annotations(live: Mapping[str, Any] | None) -> Mapping[str, str]:
+    return (live or {}).get("metadata", {}).get("annotations") or {}
 
 
 def template_digest(template: Mapping[str, Any]) -> str:

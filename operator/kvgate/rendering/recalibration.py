@@ -18,9 +18,10 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.judge.assess import effective_values
 from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.summary import accepted, shortened
+from kvgate.rendering.admission import Admitted
 from kvgate.rendering.observation import Statement
-from kvgate.rendering.standing import Admitted, budget_status
-from kvgate.rendering.workload import Figures
+from kvgate.rendering.prediction import Prediction, as_bytes, prediction_of
+from kvgate.rendering.workload import PodFigures
 
 SAME_PERCENT = 1
 """Sizes that differ by no more than this, or by a block, are the same."""
@@ -35,7 +36,7 @@ _AS_ADMITTED = "kvgate would judge the spec today as it did"
 class Figured(Struct, frozen=True, kw_only=True):
     """A judgement that has a budget, in the words of the status."""
 
-    budget: Document
+    prediction: Prediction
     accepted: str
     message: str
     effective: Effective
@@ -47,51 +48,51 @@ class Figured(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, owner: InferenceDeployment, assessment: Assessment) -> "Figured | None":
         """Return None where a part of the budget is unknown: that is no better prediction."""
-        budget, judged = budget_status(assessment), assessment.effective
-        if budget is None or judged is None or judged.num_blocks is None:
+        prediction, judged = prediction_of(assessment), assessment.effective
+        if prediction is None or judged is None or judged.num_blocks is None:
             return None
         status, _, message = accepted(assessment)
         correction = judged.tightest.ledger.correction if judged.tightest and judged.tightest.ledger else None
         return cls(
-            budget=budget,
+            prediction=prediction,
             accepted="Unknown" if status is None else str(status),
             message=shortened(message, _MAX_REASON) if assessment.decision is Decision.REFUSE else "",
             effective=effective_values(owner.spec, assessment),
-            block_tokens=ceil(budget["capacityTokens"] / max(1, judged.num_blocks.expected)),
+            block_tokens=ceil(prediction.capacity_tokens / max(1, judged.num_blocks.expected)),
             has_neighbours=correction is not None and not correction.is_same_setting,
         )
 
 
 def recalibrated(
-    owner: InferenceDeployment, admitted: Admitted, then: Assessment, today: Assessment, previous: object
+    owner: InferenceDeployment, admitted: Admitted, then: Assessment, assessed: Assessment, previous: object
 ) -> Document | None:
     """Return status.recalibrated; None where today's prediction is the one that was admitted.
 
-    `then` is judged with the observed starts of the admission and `today` with all of them, both with this release's catalogue.
+    `then` is judged with the observed starts of the admission and `assessed` with all of them, both with this release's catalogue.
     `previous` is the present status.recalibrated, which stays as long as it is still right.
     """
-    if _is_as_admitted(owner, today, admitted):
+    if _is_as_admitted(owner, assessed, admitted):
         return None
-    now, shown = Figured.of(owner, today), None
+    now, shown = Figured.of(owner, assessed), None
     with suppress(ValidationError):
         shown = RecalibratedStatus.from_document(previous)
     if now is None or not _differs(now, admitted, tolerance=0.5 if shown else 1.0):
         return None
     if (
         shown is not None
-        and (shown.verdict, shown.accepted) == (now.budget["verdict"], now.accepted)
+        and (shown.verdict, shown.accepted) == (now.prediction.verdict, now.accepted)
         and (now.accepted == "False" or _is_alike(now.effective, shown.effective or admitted.record.effective))
-        and _is_same(now.budget["capacityTokens"], shown.capacity_tokens, now.block_tokens)
+        and _is_same(now.prediction.capacity_tokens, shown.capacity_tokens, now.block_tokens)
     ):
         return shown.model_dump(by_alias=True, exclude_none=True)
-    tokens, was = now.budget["capacityTokens"], (admitted.budget or {}).get("capacityTokens")
+    today, was = now.prediction, admitted.predicted_tokens
     status = RecalibratedStatus(
-        verdict=now.budget["verdict"],
+        verdict=today.verdict,
         accepted=now.accepted,
-        capacity_tokens=tokens,
-        difference_percent=f"{(tokens / was - 1) * 100:+.1f}" if was else None,
-        available_kv_cache_bytes=now.budget["availableKvCacheBytes"],
-        headroom_percent=now.budget.get("headroomPercent"),
+        capacity_tokens=today.capacity_tokens,
+        difference_percent=f"{(today.capacity_tokens / was - 1) * 100:+.1f}" if was else None,
+        available_kv_cache_bytes=as_bytes(today.figures["available_kv_cache_bytes"]),
+        headroom_percent=today.figures.expected("headroom_percent"),
         effective=_other_values(now, admitted),
         message="; ".join(filter(None, (_why(now, Figured.of(owner, then), admitted), now.message))),
         kvgate_version=__version__,
@@ -101,13 +102,13 @@ def recalibrated(
 
 def _is_as_admitted(owner: InferenceDeployment, today: Assessment, admitted: Admitted) -> bool:
     """Return True where no figure has changed: so it is for nearly all objects, and costs the least."""
-    budget, was, record = today.effective, admitted.budget, admitted.record
+    budget, was, record = today.effective, admitted.prediction, admitted.record
     if budget is None or was is None or today.decision.value != record.decision or budget.num_tokens is None:
         return False
     verdict = budget.verdict if today.decision is Decision.ADMIT_ADJUSTED else today.verdict
     return (
-        budget.num_tokens.expected == record.predicted_tokens
-        and verdict.value == was["verdict"]
+        budget.num_tokens.expected == was.capacity_tokens
+        and verdict.value == was.verdict
         and effective_values(owner.spec, today) == record.effective
     )
 
@@ -118,15 +119,15 @@ def outdated(
     """Return the condition PredictionOutdated, which exists from the first time that today's prediction differed."""
     if document is None or admitted is None:
         return [(ConditionType.PREDICTION_OUTDATED, False, Reason.AS_ADMITTED, _AS_ADMITTED)] if existed else []
-    was = admitted.budget or {}
-    is_moved = (document["verdict"], document["accepted"]) != (was.get("verdict"), admitted.record.accepted)
+    was = admitted.prediction
+    is_moved = (document["verdict"], document["accepted"]) != (was.verdict if was else None, admitted.record.accepted)
     size = f"{document['capacityTokens']:,} tokens of KV cache"
     text = f"{document['verdict']} with {size} today"
     if was:
-        text += f", {was['verdict']} with {was['capacityTokens']:,} when it was admitted ({document['differencePercent']} %)"
-    record = admitted.record.effective.model_dump(by_alias=True)
+        text += f", {was.verdict} with {was.capacity_tokens:,} when it was admitted ({document['differencePercent']} %)"
+    runs = admitted.record.effective.model_dump(by_alias=True)
     others = (document.get("effective") or {}).items()
-    values = ", ".join(f"{name} {value}" for name, value in others if record.get(name) != value)
+    values = ", ".join(f"{name} {value}" for name, value in others if runs.get(name) != value)
     text += f", and {values} would be rendered" if values else ""
     return [(
         ConditionType.PREDICTION_OUTDATED, True,
@@ -140,14 +141,14 @@ def _consequence(document: Document, owner: InferenceDeployment, admitted: Admit
         return "what runs keeps running, and the next edit of the spec would be refused"
     if not owner.spec.admission.recalibrate:
         return "what was admitted stands until the spec is edited, or spec.admission.recalibrate is set to true"
-    if (admitted.provenance.recalibrations or 0) >= MAX_RECALIBRATIONS:
-        return f"the pods of this spec were replaced {admitted.provenance.recalibrations} times already, so it waits for the next edit"
+    if (admitted.record.recalibrations or 0) >= MAX_RECALIBRATIONS:
+        return f"the pods of this spec were replaced {admitted.record.recalibrations} times already, so it waits for the next edit"
     return "it is not used at once, because it follows fewer observed starts than the admission did"
 
 
 def taking_over(
-    owner: InferenceDeployment, admitted: Admitted, today: Assessment, figures: Figures, *, revision: int
-) -> Figures | None:
+    owner: InferenceDeployment, admitted: Admitted, today: Assessment, figures: PodFigures, *, revision: int
+) -> PodFigures | None:
     """Return the figures that take the place of the admitted ones, where today's prediction is a better one.
 
     It is not where observed starts are gone, nor where nothing would be admitted. `revision` is that of the newest known start.
@@ -155,33 +156,33 @@ def taking_over(
     now, record = Figured.of(owner, today), admitted.record
     if now is None or now.accepted == "False" or not _differs(now, admitted):
         return None
-    followed = (admitted.budget or {}).get("observedStarts")
-    if (followed and not now.budget.get("observedStarts")) or revision < (record.calibration_revision or 0):
+    followed = admitted.prediction.observed_starts if admitted.prediction else None
+    if (followed and not now.prediction.observed_starts) or revision < (record.calibration_revision or 0):
         return None
     if figures.effective == record.effective:  # only the prediction moves, and no pod
         return replace(figures, placement=record.placement, load_seconds=record.load_seconds)
-    return figures if (admitted.provenance.recalibrations or 0) < MAX_RECALIBRATIONS else None
+    return figures if (admitted.record.recalibrations or 0) < MAX_RECALIBRATIONS else None
 
 
 def recalibrated_from(admitted: Admitted, before: Admitted) -> Admitted:
     """Return the admission that takes the place of an earlier one, with the number of times that pods were replaced for that."""
-    is_moved, provenance = admitted.figures.effective != before.figures.effective, before.provenance
-    update = {
-        "recalibrations": (provenance.recalibrations or 0) + is_moved or None,
-        "template_digest": None if is_moved else provenance.template_digest,
-    }
-    return replace(admitted, provenance=admitted.provenance.model_copy(update=update))
+    is_moved, recalibrations = admitted.figures.effective != before.figures.effective, before.record.recalibrations or 0
+    return replace(
+        admitted,
+        record=admitted.record.model_copy(update={"recalibrations": recalibrations + is_moved or None}),
+        template_digest=None if is_moved else before.template_digest,
+    )
 
 
 def _differs(now: Figured, admitted: Admitted, *, tolerance: float = 1.0) -> bool:
     """Return True where the prediction is another one; with a smaller tolerance what is shown does not vanish at the limit."""
-    was = admitted.budget
+    was = admitted.prediction
     return (
         was is None
-        or now.budget["verdict"] != was["verdict"]
+        or now.prediction.verdict != was.verdict
         or now.accepted != admitted.record.accepted
         or _other_values(now, admitted) is not None
-        or not _is_same(now.budget["capacityTokens"], was["capacityTokens"], now.block_tokens, tolerance)
+        or not _is_same(now.prediction.capacity_tokens, was.capacity_tokens, now.block_tokens, tolerance)
     )
 
 
@@ -210,18 +211,21 @@ def _is_same(one: int | None, other: int | None, block: int, tolerance: float = 
 
 def _why(now: Figured, then: Figured | None, admitted: Admitted) -> str:
     """Return which starts or which upgrade makes the difference."""
-    starts, followed = now.budget.get("observedStarts"), (admitted.budget or {}).get("observedStarts")
+    starts = now.prediction.observed_starts
+    followed = admitted.prediction.observed_starts if admitted.prediction else None
     if followed and not starts:
         return "the observed starts that the admission followed are not recorded any more, or are not believed"
     causes = []
     if then is None or _differs(then, admitted):
-        version = admitted.provenance.kvgate_version
+        version = admitted.record.kvgate_version
         causes.append(
             f"kvgate {version} admitted the spec, and kvgate {__version__} computes other figures"
             if version not in (None, __version__)
             else "what is known about the model, the GPU, the release of vLLM or earlier starts has changed"
         )
-    if then is not None and not _is_same(now.budget["capacityTokens"], then.budget["capacityTokens"], now.block_tokens):
+    if then is not None and not _is_same(
+        now.prediction.capacity_tokens, then.prediction.capacity_tokens, now.block_tokens
+    ):
         causes.append(f"it follows {_starts_text(starts)}")
     elif now.has_neighbours:
         causes.append("observed starts of near settings make it less certain")

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from kvgate.api.conditions import ConditionType, Reason
+from kvgate.rendering.admission import Admitted
 from kvgate.rendering.observation import Statement
-from kvgate.rendering.standing import Admitted
 from kvgate.rendering.workload import NotRendered
 
 OVER_QUOTA = "exceeded quota"

@@ -17,6 +17,7 @@ from kvgate.findings.finding import Finding
 from kvgate.judge.assess import chosen_settings, effective_values
 from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text, finding_text
+from kvgate.rendering.admission import Admitted, admission_status
 from kvgate.rendering.labels import selector
 from kvgate.rendering.observation import (
     Observation,
@@ -26,9 +27,9 @@ from kvgate.rendering.observation import (
     observed_statements,
     observed_status,
 )
+from kvgate.rendering.prediction import budget_status, prediction_of
 from kvgate.rendering.recalibration import outdated
 from kvgate.rendering.rollout import WAITING, Obstacle, Rollout, progress, rollout_of
-from kvgate.rendering.standing import Admitted, budget_status, dumped
 from kvgate.rendering.workload import NotRendered, predicted_tokens
 from kvgate.statement.deployment import guarantee_of, workload_of
 
@@ -113,9 +114,9 @@ def status_of(
     rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.replicas)
     budget = None if left_out and admitted else assessment.effective
     crash = observation.crash_of(template_hash) if observation else None
-    expected = admitted.record.predicted_tokens if admitted else predicted_tokens(assessment)
-    pin = ((admitted.budget if admitted else budget_status(assessment)) or {}).get("pinned")
-    pinned = pin["numBlocks"] if pin else None  # none where vLLM measures
+    runs = admitted.prediction if admitted else prediction_of(assessment)
+    expected = admitted.predicted_tokens if admitted else predicted_tokens(assessment)
+    pinned = runs.figures["pinned_blocks"] if runs else None  # none where vLLM measures
     about_pods, observed = _seen(observation, budget, template_hash, expected, before, pinned)
     verdict, figures = (
         _standing_verdict(admitted, before, skip_ended)
@@ -144,7 +145,7 @@ def status_of(
         **figures,
         **_counts(owner.name, rollout),
         recalibrated=recalibration,
-        **_record(admitted),
+        admission=admission_status(admitted) if admitted else None,
     )
 
 
@@ -152,7 +153,7 @@ def _verdict_of_now(
     assessment: Assessment, left_out: NotRendered | None, calibration_revision: int
 ) -> tuple[list[Statement], dict[str, object]]:
     """Return the conditions and the figures of the present assessment."""
-    admission, budget = accepted(assessment), budget_status(assessment)
+    admission, budget = accepted(assessment), budget_status(prediction_of(assessment))
     if left_out is not None and left_out.reason is Reason.RESOLVING:
         admission = (None if left_out.is_waiting else False, left_out.reason, left_out.message)
     if left_out is not None:
@@ -181,7 +182,7 @@ def _standing_verdict(
     record = admitted.record
     reason = Reason(record.reason) if record.reason in set(Reason) else Reason.AS_WRITTEN
     was_admitted = {"True": True, "Unknown": None}[record.accepted]
-    predicted = (True, *_LEDGER) if admitted.budget else (False, reason, record.message)
+    predicted = (True, *_LEDGER) if admitted.prediction else (False, reason, record.message)
     adjusted = (True, Reason.ADJUSTED, record.changes) if record.changes else (False, *_AS_WRITTEN)
     message = record.message
     if skip_ended:
@@ -192,13 +193,11 @@ def _standing_verdict(
         (ConditionType.PREDICTED, *predicted),
         (ConditionType.ADJUSTED, *adjusted),
     ]
-    was_standing = (before.status.get("standing") or {}).get("budget") is None and not any(
-        condition.type == ConditionType.ACCEPTED and condition.status == "False" for condition in before.conditions
-    )
+    budget = budget_status(admitted.prediction)
     return statements, {
-        "budget": admitted.budget,
+        "budget": budget,
         "calibrationRevision": record.calibration_revision,
-        "alternatives": before.status.get("alternatives") if was_standing else None,
+        "alternatives": before.status.get("alternatives") if before.status.get("budget") == budget else None,
     }
 
 
@@ -218,7 +217,7 @@ def invalid_status(
     message = "; ".join(map(finding_text, findings))
     rollout = rollout_of(deployment) if deployment else Rollout()
     left_out = NotRendered(reason=Reason.INVALID_SPEC, message="the spec cannot be read")
-    expected = admitted.record.predicted_tokens if admitted else None
+    expected = admitted.predicted_tokens if admitted else None
     about_pods, observed = _seen(observation, None, template_hash, expected, before, None)
     statements = [
         (ConditionType.ACCEPTED, False, Reason.INVALID_SPEC, message),
@@ -234,20 +233,16 @@ def invalid_status(
         observed=observed,
         effective=_effective(admitted.record.effective, admitted.owner) if admitted else before.status.get("effective"),
         **_counts(name, rollout),
-        **(_record(admitted) or {key: before.status.get(key) for key in _RECORD}),
+        **(
+            {"admission": admission_status(admitted)}
+            if admitted
+            else {name: before.status.get(name) for name in _ADMISSIONS}  # a later release may read it again
+        ),
     )
 
 
-_RECORD = ("standing", "provenance")
-"""Fields with the record of an admission. Where neither the spec nor the record can be read, a later release may have written both: the
-record stays as it is."""
-
-
-def _record(admitted: Admitted | None) -> Document:
-    if admitted is None:
-        return {}
-    provenance = _dumped(admitted.provenance)
-    return {"standing": dumped(admitted.record), "provenance": provenance or None}
+_ADMISSIONS = ("admission", "standing", "provenance")
+"""Fields about an admission, with those of an earlier release. They stay as they are where neither the spec nor the record can be read."""
 
 
 def halted_status(obstacle: Obstacle, before: PreviousStatus) -> Document:

@@ -10,7 +10,7 @@ from kvgate.budget import Accelerator
 from kvgate.judge.assess import effective_values
 from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.summary import accepted
-from kvgate.rendering.labels import ADMISSION_ANNOTATION, PREDICTED_TOKENS_ANNOTATION, hashed, metadata, selector
+from kvgate.rendering.labels import PREDICTED_TOKENS_ANNOTATION, hashed, metadata, selector
 from kvgate.rendering.pod import PORT, image_of, load_budget_seconds, placement_of, pod_template
 from kvgate.rules.facts import UNKNOWN_ACCELERATOR
 
@@ -46,7 +46,7 @@ class Rendered(Struct, frozen=True, kw_only=True):
     service: Document
 
 
-class Figures(Struct, frozen=True, kw_only=True):
+class PodFigures(Struct, frozen=True, kw_only=True):
     """All that the rendering needs beside the spec."""
 
     effective: Effective
@@ -65,7 +65,7 @@ def render(
 
 def figures_of_verdict(
     owner: InferenceDeployment, assessment: Assessment, accelerator: Accelerator | None
-) -> Figures | NotRendered:
+) -> PodFigures | NotRendered:
     """Return the figures of a verdict. An unknown model is rendered as written; pods for an unknown GPU cannot be placed."""
     if assessment.decision is Decision.REFUSE:
         _, reason, message = accepted(assessment)
@@ -76,7 +76,7 @@ def figures_of_verdict(
     if image_of(owner.spec, accelerator.vendor) is None:
         message = f"vLLM publishes no image for {accelerator.vendor} accelerators; set spec.vllm.image"
         return NotRendered(reason=Reason.NOT_RENDERED, message=message)
-    return Figures(
+    return PodFigures(
         effective=effective_values(owner.spec, assessment),
         placement=placement_of(owner.spec, accelerator),
         load_seconds=load_budget_seconds(assessment.effective),
@@ -84,8 +84,8 @@ def figures_of_verdict(
     )
 
 
-def rendered(owner: InferenceDeployment, figures: Figures, *, admission: str = "") -> Rendered:
-    """Return the manifests that run the spec with these figures; `admission` is the record that the Deployment gets a copy of."""
+def rendered(owner: InferenceDeployment, figures: PodFigures) -> Rendered:
+    """Return the manifests that run the spec with these figures."""
     template = pod_template(
         owner,
         image=image_of(owner.spec, figures.placement.vendor) or "",
@@ -94,8 +94,7 @@ def rendered(owner: InferenceDeployment, figures: Figures, *, admission: str = "
         load_seconds=figures.load_seconds,
     )
     tokens = figures.predicted_tokens
-    noted = {PREDICTED_TOKENS_ANNOTATION: str(tokens) if tokens is not None else "", ADMISSION_ANNOTATION: admission}
-    annotations = {"annotations": kept} if (kept := {name: text for name, text in noted.items() if text}) else {}
+    annotations = {} if tokens is None else {"annotations": {PREDICTED_TOKENS_ANNOTATION: str(tokens)}}
     deployment = hashed({
         "apiVersion": "apps/v1",
         "kind": "Deployment",

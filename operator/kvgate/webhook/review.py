@@ -10,10 +10,10 @@ from itertools import accumulate
 from typing import Any
 
 from msgspec import Struct
+from pydantic import ValidationError
 
 from kvgate.api import GROUP, KIND, PLURAL, VERSION
-from kvgate.api.conditions import Reason
-from kvgate.api.status import Standing
+from kvgate.api.status import AdmissionStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import NOTHING_OBSERVED, Calibration
@@ -23,7 +23,7 @@ from kvgate.judge.assess import assessments, undecided
 from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.facts import ConfigMissing, Facts, gather, names_to_fetch
 from kvgate.judge.skipping import skip_of
-from kvgate.rendering.standing import read_standing
+from kvgate.rendering.admission import spec_digest
 from kvgate.statement.deployment import statement_of
 from kvgate.text.inert import inert_line
 from kvgate.text.json_values import MAX_DEPTH, NOT_UNICODE, is_nested_beyond, parsed_has_lone_surrogate
@@ -137,7 +137,7 @@ def reviews(body: Any, known: Known, now: datetime) -> Iterator[Answer]:
     standing, skip = _standing(body["request"].get("oldObject"), deployment), skip_of(deployment, now)
     if standing is not None:
         lines = [] if standing.decision == Decision.ADMIT.value else [f"as admitted before: {standing.message}"]
-        if skip is not None and skip.problem and standing.reason == Reason.BUDGET_SKIPPED:
+        if skip is not None and skip.problem and standing.decision == Decision.SKIPPED.value:
             lines.append(skip.problem)
         yield _allowed(request, standing.decision, deployment.spec.admission.policy, map(_warning, lines))
         return
@@ -171,13 +171,15 @@ def _allowed(request: Request, decision: str, policy: str, lines: Iterable[str])
     return _answer(request, decision, policy, {"allowed": True, **({"warnings": warnings} if warnings else {})})
 
 
-def _standing(old: Any, deployment: InferenceDeployment) -> Standing | None:
-    """Return the record of the admission where this spec was admitted before: as the controller, scaling judges nothing anew."""
-    status = old.get("status") if isinstance(old, Mapping) and isinstance(old.get("metadata"), Mapping) else None
-    admitted = read_standing(old, status) if isinstance(status, Mapping) else None
-    if admitted is None or admitted.owner is None or not admitted.is_of(deployment, 0, None):
+def _standing(old: Any, deployment: InferenceDeployment) -> AdmissionStatus | None:
+    """Return the admission of this very spec, where there is one: as the controller, scaling judges nothing anew."""
+    status = old.get("status") if isinstance(old, Mapping) else None
+    try:
+        admission = AdmissionStatus.from_document(status.get("admission")) if isinstance(status, Mapping) else None
+    except ValidationError:
         return None
-    return admitted.record
+    digest = spec_digest(deployment, deployment.skip_reason)
+    return admission if admission is not None and admission.spec_digest == digest else None
 
 
 def within_limit(lines: Sequence[str]) -> list[str]:

@@ -15,8 +15,8 @@ from kvgate.checkpoint.stored import StoredModels, entry_key, packed
 from kvgate.controller.decision import NO_CONFIG, Intent, Situation, assess_owner, decide, status_after
 from kvgate.controller.fetches import Failure
 from kvgate.controller.resolution import Origin, Resolution, Waiting, resolution
-from kvgate.rendering.standing import read_standing
 from kvgate.rendering.status import previous_status
+from support.admissions import kept, standing_of
 from support.builders import new_llama_config
 from support.manifests import a_deployment, a_document
 
@@ -41,12 +41,11 @@ def open_still(answer: Failure | None = None, *, now: float = 1001.0, waiting: W
 def run(document: Document, state: Resolution | None) -> tuple[Intent, Document]:
     """Decide once, and write the status into the object."""
     owner = parse_document(document)
-    situation = Situation(
-        document=document, owner=owner, resolution=state, standing=read_standing(document, document.get("status") or {})
-    )
+    situation = Situation(document=document, owner=owner, resolution=state, standing=standing_of(document))
     intent = decide(
         situation, assess_owner(situation.judged_owner, NO_CONFIG, models=situation.models, skip=situation.skip)
     )
+    kept(intent.admitted, document)
     before = previous_status(document, "2026-11-23T01:00:00Z")
     status = status_after(intent, name=owner.name, deployment=None, before=before, observation=None)
     document["status"] = status
@@ -94,7 +93,7 @@ def test_what_is_found_decides(config: dict[str, Any], accepted: tuple[str, str]
     assert told(status)["Accepted"] == accepted
     assert told(status)["ModelResolved"] == ("True", "Found")
     assert (intent.deployment is not None) == is_rendered
-    source = status["standing"]["modelSource"] if is_rendered else None
+    source = intent.admitted.record.model_source if intent.admitted else None
     assert source == ("mine/small at commit 0a1b from hub.example.org" if is_rendered else None)
 
 
@@ -128,8 +127,8 @@ def test_a_verdict_that_stands_is_not_changed_by_what_is_found_later() -> None:
     edited(document, maxNumSeqs=8)
     intent, status = run(document, found(LARGE))
     assert told(status)["Accepted"] == ("False", "BudgetExceeded")
-    assert status["standing"]["generation"] == 1
     assert intent.admitted is not None, "the admitted spec keeps running"
+    assert intent.admitted.record.generation == 1
 
 
 ASSUMED = ModelName("my-org/Qwen3-8B-AWQ")
@@ -145,8 +144,9 @@ def known_as(config: dict[str, Any]) -> Resolution:
 
 def admitted_on_an_assumption(**spec: Any) -> Document:
     document = an_object(model={"name": ASSUMED.name}, **spec)
-    _, status = run(document, resolution({}, {ASSUMED: GATED}, StoredModels({}), waiting=WAITING, now=1001.0))
-    assert status["provenance"]["modelAssumed"] is True
+    intent, _ = run(document, resolution({}, {ASSUMED: GATED}, StoredModels({}), waiting=WAITING, now=1001.0))
+    assert intent.admitted is not None
+    assert intent.admitted.record.model_assumed is True
     return document
 
 

@@ -7,8 +7,8 @@ import pytest
 from kvgate.api.base import Document
 from kvgate.api.validation import parse_document
 from kvgate.controller.decision import NO_CONFIG, Intent, Situation, assess_owner, decide, status_after
-from kvgate.rendering.standing import read_standing
 from kvgate.rendering.status import previous_status
+from support.admissions import kept, standing_of
 from support.manifests import a_document
 
 WORKLOAD = {"peakConcurrency": 38, "promptTokens": 20000, "outputTokens": 500}
@@ -18,9 +18,9 @@ KIND = "ScaledBelowWorkload"
 def run(document: Document) -> tuple[Intent, Document]:
     """Decide once, and write the status into the object."""
     owner = parse_document(document)
-    standing = read_standing(document, document.get("status") or {})
-    situation = Situation(document=document, owner=owner, standing=standing)
+    situation = Situation(document=document, owner=owner, standing=standing_of(document))
     intent = decide(situation, assess_owner(situation.judged_owner, NO_CONFIG))
+    kept(intent.admitted, document)
     before = previous_status(document, "2026-11-23T01:00:00Z")
     status = status_after(intent, name=owner.name, deployment=None, before=before, observation=None)
     document["status"] = status
@@ -103,5 +103,4 @@ def test_a_chosen_number_of_sequences_is_marked_in_status_and_message() -> None:
     chosen = status["effective"]["maxNumSeqs"]
     assert status["effective"]["chosen"] == ["maxNumSeqs"]
     assert f"; maxNumSeqs {chosen} (chosen)" in told(status)["Accepted"][2]
-    assert "chosen" not in status["standing"]["effective"]
     assert "chosen" not in run(an_object())[1]["effective"]

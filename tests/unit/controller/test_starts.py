@@ -202,31 +202,6 @@ def test_a_place_reads_back() -> None:
     assert str(ConfigMapName.parse("kvgate-system/kvgate-calibration")) == str(PLACE)
 
 
-def document(generation: int, **status: Any) -> Document:
-    return {"metadata": {"generation": generation}, "status": status}
-
-
-ACCEPTED = {"type": "Accepted", "status": "True"}
-REFUSED = {"type": "Accepted", "status": "False"}
-
-
-@pytest.mark.parametrize(
-    ("seen", "pinned"),
-    [
-        (document(1), None),
-        (document(2, observedGeneration=1, conditions=[ACCEPTED], calibrationRevision=7), None),
-        (document(2, observedGeneration=2, conditions=[ACCEPTED], calibrationRevision=7), 7),
-        (document(2, observedGeneration=2, conditions=[ACCEPTED]), 0),
-        (document(2, observedGeneration=2, conditions=[REFUSED], calibrationRevision=7), None),
-    ],
-    ids=["never judged", "another generation", "accepted", "accepted before anything was observed", "refused"],
-)
-def test_a_verdict_stands_for_its_generation_unless_it_was_no(seen: Document, pinned: int | None) -> None:
-    from kvgate.controller.decision import pinned_revision
-
-    assert pinned_revision(seen) == pinned
-
-
 async def test_a_refused_start_tells_what_it_would_have_had() -> None:
     (start,) = await learnt(a_crash(50.0))
     assert start.available_kv_cache_bytes == gib(50.0)

@@ -51,7 +51,7 @@ from kvgate.metrics.samples import (
     sample_of,
 )
 from kvgate.metrics.series import MAX_LABEL_CHARACTERS, PARTS, series_of
-from kvgate.rendering.standing import budget_status
+from kvgate.rendering.prediction import Prediction, budget_status, prediction_of
 from kvgate.statement.deployment import statement_of
 
 LEDGER_TERMS = ("weights", "peak_activation", "non_torch", "cuda_graph")
@@ -325,7 +325,7 @@ def test_the_demand_in_tokens_is_what_vllm_would_print_for_just_that_memory() ->
 
 def test_a_pinned_capacity_is_exported_and_the_prediction_has_no_width() -> None:
     deployment, assessment = judged(admission={"capacity": "Pinned"})
-    budget = budget_status(assessment)
+    budget = budget_status(prediction_of(assessment))
     assert budget is not None
     shown = sample_of(deployment, assessment, ())
     into = exported(shown)
@@ -337,14 +337,15 @@ def test_a_pinned_capacity_is_exported_and_the_prediction_has_no_width() -> None
 
 def test_what_was_pinned_at_the_admission_is_exported_whatever_would_be_pinned_now() -> None:
     deployment, then = judged(admission={"capacity": "Pinned"})
-    budget = budget_status(then)
+    admission = promise(then)
+    budget = budget_status(admission)
     _, now = judged(admission={"capacity": "Pinned"}, vllm={"maxNumSeqs": 4, "gpuMemoryUtilization": "0.80"})
-    shown = as_admitted(sample_of(deployment, now, ()), effective_values(deployment.spec, then), budget)
+    shown = as_admitted(sample_of(deployment, now, ()), effective_values(deployment.spec, then), admission.figures)
     assert budget is not None
     assert shown.pinned == PinnedSample(
         tokens=budget["pinned"]["capacityTokens"], forgone_bytes=budget["pinned"]["forgoneBytes"]
     )
-    profiled = as_admitted(shown, effective_values(deployment.spec, then), budget_status(judged()[1]))
+    profiled = as_admitted(shown, effective_values(deployment.spec, then), promise(judged()[1]).figures)
     assert profiled.pinned is None
 
 
@@ -490,32 +491,20 @@ def test_both_processes_serve_their_build_their_catalogues_and_their_memory() ->
     assert "_created" not in text
 
 
+def promise(assessment: Assessment) -> Prediction:
+    """What an admission promises."""
+    found = prediction_of(assessment)
+    assert found is not None
+    return found
+
+
 def test_a_verdict_that_stands_is_shown_with_its_own_figures_whatever_is_known_now() -> None:
     deployment, then = judged()
-    budget = budget_status(then)
-    assert budget is not None
     promised, now = (
         sample_of(deployment, then, ()),
         sample_of(*judged(vllm={"maxNumSeqs": 4, "gpuMemoryUtilization": "0.6"}), ()),
     )
     assert now.capacity_tokens != promised.capacity_tokens
-    shown = as_admitted(now, effective_values(deployment.spec, then), budget)
-    exact = (
-        "capacity_bytes",
-        "demand_bytes",
-        "headroom_bytes",
-        "memory",
-        "max_model_len_tokens",
-        "max_num_seqs",
-    )
-    assert {name: getattr(shown, name) for name in exact} == {name: getattr(promised, name) for name in exact}
-    assert shown.demand_tokens == pytest.approx(promised.demand_tokens, rel=0.01)
-    for name in ("capacity_tokens", "headroom_ratio", "full_length_requests"):
-        assert getattr(shown, name) == pytest.approx(getattr(promised, name), rel=0.01), (
-            "its bounds follow from the bytes"
-        )
-    assert shown.capacity_tokens is not None
-    assert shown.capacity_tokens[1] == budget["capacityTokens"]
-    assert as_admitted(promised, effective_values(deployment.spec, then), budget) == promised, (
-        "and exactly where nothing changed"
-    )
+    assert as_admitted(now, effective_values(deployment.spec, then), promise(then).figures) == promised
+    unknown = as_admitted(now, effective_values(deployment.spec, then), None)
+    assert unknown.capacity_tokens == now.capacity_tokens, "a record without figures promises nothing"

@@ -7,13 +7,20 @@ from typing import Any
 import pytest
 
 from kvgate.api.status import Effective, Placement
-from kvgate.controller.decision import assess_owner
-from kvgate.rendering.live_deployment import admission_copy, as_it_runs, restored, template_digest
-from kvgate.rendering.standing import standing_of
-from kvgate.rendering.workload import Figures, Rendered, figures_of_verdict, rendered
-from support.manifests import UID, a_document, an_owner
+from kvgate.rendering.admission import Lost
+from kvgate.rendering.live_deployment import (
+    annotated,
+    as_it_runs,
+    lost_record,
+    record_of,
+    rendered_template,
+    template_digest,
+)
+from kvgate.rendering.workload import PodFigures, Rendered, rendered
+from support.admissions import admission_of
+from support.manifests import a_document, an_owner
 
-FIGURES = Figures(
+FIGURES = PodFigures(
     effective=Effective(max_model_len=4096, max_num_seqs=4, kv_cache_dtype="auto"),
     placement=Placement(vendor="nvidia", resource="nvidia.com/gpu", gpu_labels=("NVIDIA-H100-80GB-HBM3",)),
     load_seconds=600,
@@ -148,20 +155,30 @@ def test_a_digest_is_of_amounts_and_not_of_their_words(
     assert template_digest({"a": "", "b": None, "c": [1]}) == template_digest({"c": [1]}) != template_digest({"c": [2]})
 
 
-@pytest.mark.parametrize("spec", [{}, {"admission": {"capacity": "Pinned"}}, {"model": {"name": "nobody/x"}}], ids=str)
-def test_an_admission_is_restored_from_the_copy_in_its_deployment(spec: dict[str, Any]) -> None:
-    document, owner = a_document(**spec), an_owner(**spec)
-    found = assess_owner(owner, "")
-    figures = figures_of_verdict(owner, found.assessment, found.accelerator)
-    assert isinstance(figures, Figures)
-    kept = standing_of(document, owner, found.assessment, figures, calibration_revision=0, config=None)
-    live = rendered(owner, figures, admission=admission_copy(kept, owner)).deployment
-    live["metadata"]["ownerReferences"] = [{"uid": UID, "controller": True}]
-    again = restored(document, owner, live)
-    assert again is not None
-    assert (again.figures, again.budget) == (kept.figures, kept.budget)
-    assert restored(document, an_owner(**{**spec, "vllm": {"maxNumSeqs": 5}}), live) is None
-    assert restored({**document, "metadata": {**document["metadata"], "uid": "other"}}, owner, live) is None
-    refused = {"conditions": [{"type": "Accepted", "status": "False"}]}
-    assert restored({**document, "status": refused}, owner, live) is None
-    assert restored(document, owner, None) is None
+def test_a_deployment_names_the_record_that_it_was_rendered_from() -> None:
+    kept, owner = admission_of(a_document()), an_owner()
+    live = annotated(rendered(owner, kept.figures), kept).deployment
+    assert record_of(live) == (kept.name, kept.digest)
+    assert rendered_template(live, kept) == template_digest(live["spec"]["template"])
+    assert lost_record(live) == Lost(digest=kept.digest, calibration_revision=0)
+    other = admission_of(a_document(vllm={"maxNumSeqs": 3}))
+    assert rendered_template(live, other) is None, "its pods are those of another admission"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("admission-digest", "no digest"),
+        ("admission-digest", ""),
+        ("calibration-revision", "-1"),
+        ("calibration-revision", "9" * 16),
+        ("calibration-revision", "newest"),
+    ],
+)
+def test_notes_that_kvgate_did_not_write_are_none(name: str, text: str) -> None:
+    kept = admission_of(a_document())
+    live = annotated(rendered(an_owner(), kept.figures), kept).deployment
+    live["metadata"]["annotations"][f"kvgate.io/{name}"] = text
+    assert lost_record(live) is None
+    assert lost_record(None) is None
+    assert record_of(None) == ("", "")

@@ -7,12 +7,13 @@ from msgspec.structs import replace
 
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget import Calibration, CalibrationScope
+from kvgate.budget import Calibration, CalibrationScope, Interval
 from kvgate.controller.decision import assess_owner
 from kvgate.judge.assessment import Assessment
+from kvgate.rendering.admission import Admitted, admitted_now
+from kvgate.rendering.prediction import RecordedFigures
 from kvgate.rendering.recalibration import MAX_RECALIBRATIONS, outdated, recalibrated, recalibrated_from, taking_over
-from kvgate.rendering.standing import Admitted, standing_of
-from kvgate.rendering.workload import Figures, figures_of_verdict
+from kvgate.rendering.workload import PodFigures, figures_of_verdict
 from support.manifests import a_document, an_owner
 from support.starts import a_start
 
@@ -20,7 +21,7 @@ ADJUST = {"policy": "Adjust", "adjust": {"knobs": ["MaxModelLen"]}, "recalibrate
 TWELVE: dict[str, Any] = {"vllm": {"maxNumSeqs": 12}, "admission": ADJUST}
 
 
-def judged(error_gib: float | None, **spec: Any) -> tuple[InferenceDeployment, Assessment, Figures, int]:
+def judged(error_gib: float | None, **spec: Any) -> tuple[InferenceDeployment, Assessment, PodFigures, int]:
     """A judgement after a start that left so much more than the formulas say."""
     owner = an_owner(**spec)
     starts = (
@@ -30,13 +31,13 @@ def judged(error_gib: float | None, **spec: Any) -> tuple[InferenceDeployment, A
     )
     found = assess_owner(owner, "", Calibration(starts=starts, scope=CalibrationScope.NAMESPACE))
     figures = figures_of_verdict(owner, found.assessment, found.accelerator)
-    assert isinstance(figures, Figures)
+    assert isinstance(figures, PodFigures)
     return owner, found.assessment, figures, found.calibration_revision
 
 
 def admitted(error_gib: float | None, **spec: Any) -> Admitted:
     owner, assessment, figures, revision = judged(error_gib, **spec)
-    return standing_of(a_document(**spec), owner, assessment, figures, calibration_revision=revision, config=None)
+    return admitted_now(a_document(**spec), owner, assessment, figures, calibration_revision=revision, config=None)
 
 
 def shown(was: float | None, now: float | None, previous: object = None) -> dict[str, Any] | None:
@@ -82,9 +83,9 @@ def test_the_condition_exists_from_the_first_time_on() -> None:
     assert (kind, status, reason) == (ConditionType.PREDICTION_OUTDATED, False, Reason.AS_ADMITTED)
 
 
-def taken(was: float | None, now: float | None, *, times: int = 0, **spec: Any) -> Figures | None:
+def taken(was: float | None, now: float | None, *, times: int = 0, **spec: Any) -> PodFigures | None:
     stands = admitted(was, **spec)
-    stands = replace(stands, provenance=stands.provenance.model_copy(update={"recalibrations": times}))
+    stands = replace(stands, record=stands.record.model_copy(update={"recalibrations": times}))
     owner, today, figures, revision = judged(now, **spec)
     return taking_over(owner, stands, today, figures, revision=revision)
 
@@ -111,11 +112,11 @@ def test_where_no_pod_is_replaced_neither_its_gpu_nor_its_time_moves() -> None:
     found = taking_over(owner, stands, today, other, revision=revision)
     assert found is not None
     assert (found.load_seconds, found.placement) == (stands.record.load_seconds, stands.record.placement)
-    kept = replace(stands, provenance=stands.provenance.model_copy(update={"template_digest": "d"}))
+    kept = replace(stands, template_digest="d")
     after = recalibrated_from(admitted(-2, **spec), kept)
-    assert (after.provenance.template_digest, after.provenance.recalibrations) == ("d", None)
+    assert (after.template_digest, after.record.recalibrations) == ("d", None)
     moved = recalibrated_from(admitted(-2, **TWELVE), admitted(None, **TWELVE))
-    assert (moved.provenance.template_digest, moved.provenance.recalibrations) == (None, 1)
+    assert (moved.template_digest, moved.record.recalibrations) == (None, 1)
 
 
 def test_figures_alone_are_told_apart_from_a_verdict_that_moved() -> None:
@@ -139,8 +140,9 @@ def test_a_prediction_that_knows_fewer_starts_does_not_take_over(
     revision: int, recorded: int | None, *, is_taken: bool
 ) -> None:
     stands = admitted(None, **TWELVE)
-    assert stands.budget is not None
+    assert stands.prediction is not None
     record = stands.record.model_copy(update={"calibration_revision": recorded})
-    stands = replace(stands, record=record, budget={**stands.budget, "capacityTokens": 1000})
+    figures_then = RecordedFigures({**stands.prediction.figures, "capacity_tokens": Interval.exactly(1000)})
+    stands = replace(stands, record=record, prediction=replace(stands.prediction, figures=figures_then))
     owner, today, figures, _ = judged(None, **TWELVE)
     assert (taking_over(owner, stands, today, figures, revision=revision) is not None) is is_taken

@@ -13,10 +13,11 @@ from kvgate.api.validation import parse_document
 from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.controller import decision
 from kvgate.controller.decision import Judged, Situation
-from kvgate.rendering.labels import ADMISSION_ANNOTATION
-from kvgate.rendering.standing import read_standing
+from kvgate.rendering.admission import Admitted
+from kvgate.rendering.live_deployment import annotated
 from kvgate.rendering.status import previous_status
-from kvgate.rendering.workload import Figures, NotRendered, figures_of_verdict, rendered
+from kvgate.rendering.workload import NotRendered, PodFigures, figures_of_verdict, rendered
+from support.admissions import read_back
 from support.manifests import NOW, a_document
 from support.starts import a_start
 
@@ -60,7 +61,7 @@ def judged_of(name: str, calibration: int) -> Judged | None:
 
 
 @cache
-def figures_of(name: str, calibration: int) -> Figures | None:
+def figures_of(name: str, calibration: int) -> PodFigures | None:
     """The figures of an admission; None where the spec is not rendered."""
     judged = judged_of(name, calibration)
     if judged is None:
@@ -79,7 +80,9 @@ class History:
     generation: int = 1
     calibration: int = 0
     status: dict[str, Any] = field(default_factory=dict)
-    stands: tuple[str, Figures] | None = None
+    admitted: Admitted | None = None
+    """The spec whose record is stored."""
+    stands: tuple[str, PodFigures] | None = None
 
     def step(self, kind: str, value: Any) -> None:
         if kind == "edit" and value != self.name:
@@ -91,13 +94,14 @@ class History:
         self.reconcile()
 
     def reconcile(self) -> None:
-        """One run of a controller that has just started: it knows of the past what the status tells."""
+        """One run of a controller that has just started: it knows of the past what the record and the status say."""
         document = a_document(generation=self.generation, **SPECS[self.name], replicas=self.replicas)
         document["status"] = self.status
         situation = Situation(
-            document=document, owner=decision.read_owner(document), standing=read_standing(document, self.status)
+            document=document, owner=decision.read_owner(document), standing=read_back(self.admitted, document)
         )
         intent = decision.decide(situation, judged_of(self.name, self.calibration))
+        self.admitted = intent.admitted
         self.status = decision.status_after(
             intent, name="qwen", deployment=None, before=previous_status(document, NOW), observation=None
         )
@@ -107,7 +111,7 @@ class History:
         self.check(document, intent)
 
     def check(self, document: dict[str, Any], intent: decision.Intent) -> None:
-        found = read_standing(document, self.status)
+        found = read_back(self.admitted, document)
         assert (found is None) == (self.stands is None)
         if found is None or self.stands is None:
             assert intent.deployment is None
@@ -119,8 +123,7 @@ class History:
         assert owner is not None
         assert owner.spec == wanted.spec
         assert intent.deployment is not None
-        copy = intent.deployment.wanted["metadata"]["annotations"][ADMISSION_ANNOTATION]
-        assert intent.deployment.wanted == rendered(wanted, figures, admission=copy).deployment
+        assert intent.deployment.wanted == annotated(rendered(wanted, figures), found).deployment
         assert self.status["effective"] == figures.effective.model_dump(by_alias=True, exclude_none=True)
 
 

@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from kvgate.api.validation import parse_document
 from kvgate.budget import Calibration, CalibrationScope
-from kvgate.controller.decision import assess_owner
-from kvgate.judge.skipping import skip_of
-from kvgate.rendering.standing import dumped, standing_of
-from kvgate.rendering.workload import Figures, figures_of_verdict
-from kvgate.webhook.review import ALWAYS, Known, review
+from kvgate.rendering.admission import admission_status
+from kvgate.webhook.review import Known, review
+from support.admissions import admission_of
 from support.starts import a_start
 
 Json = dict[str, Any]
@@ -25,12 +22,7 @@ LESS_MEMORY = Known(calibration=Calibration(starts=(a_start(-8, max_num_seqs=9),
 
 def admitted(document: Json) -> Json:
     """The object as it is stored after its admission, before that start."""
-    owner = parse_document(document)
-    judged = assess_owner(owner, "", skip=skip_of(owner, ALWAYS))
-    figures = figures_of_verdict(owner, judged.assessment, judged.accelerator)
-    assert isinstance(figures, Figures)
-    found = standing_of(document, owner, judged.assessment, figures, calibration_revision=0, config=None)
-    return {**document, "status": {"standing": dumped(found.record), "budget": found.budget}}
+    return {**document, "status": {"admission": admission_status(admission_of(document))}}
 
 
 def updated(new_review: NewReview, old: Json, **spec: Any) -> Any:
@@ -64,18 +56,24 @@ def test_reservations_are_repeated(new_review: NewReview) -> None:
     assert warning.startswith("as admitted before: UnknownModel: model nobody/novel-7b")
 
 
-def forged(old: Json) -> None:
-    old["status"]["standing"]["effective"]["maxNumSeqs"] = 1
+def of_another_spec(old: Json) -> None:
+    old["status"]["admission"]["specDigest"] = "0" * 64
 
 
-def another_object(old: Json) -> None:
-    old["metadata"]["uid"] = "another"
+def without_decision(old: Json) -> None:
+    del old["status"]["admission"]["decision"]
 
 
 @pytest.mark.parametrize(
-    "change", [forged, another_object, lambda old: old.update(status=[]), lambda old: old.update(metadata=1)]
+    "change",
+    [
+        of_another_spec,
+        without_decision,
+        lambda old: old.update(status=[]),
+        lambda old: old["status"].update(admission=1),
+    ],
 )
-def test_a_record_that_is_not_this_objects_counts_for_nothing(
+def test_what_no_admission_of_this_spec_is_counts_for_nothing(
     new_review: NewReview, change: Callable[[Json], None]
 ) -> None:
     stored = admitted(new_review(NINE)["request"]["object"])

@@ -1,0 +1,106 @@
+"""Records as kvgate 0.1 kept them before AdmissionRecord: in status.standing, with a digest beside it. Nothing else reads that format.
+
+Such a status is turned into a record once, so that an upgrade changes no pod.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
+
+from kvgate.api.admission_record import AdmissionRecordSpec
+from kvgate.api.base import Document
+from kvgate.api.v1alpha1 import InferenceDeployment
+from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.budget.figures import FIGURES
+from kvgate.rendering.admission import Admitted, admitted_as, is_plausible, spec_digest
+
+_UNSIGNED = ("digest", "budget")
+"""Fields outside the digest. `budget` stood there while status.budget was that of a refused generation."""
+_RECORDED = ("decision", "accepted", "reason", "message", "changes", "skipReason", "configDigest", "modelSource", "calibrationRevision",
+             "effective", "placement", "loadSeconds", "generation")  # fmt: skip
+
+
+def admitted_earlier(document: Mapping[str, Any], owner: InferenceDeployment | None) -> Admitted | None:
+    """Return the admission that the status of such a release has; None where there is none, or where its digest is wrong.
+
+    `owner` is the object as it is now: the spec is its own where the record has none and is of the same generation.
+    """
+    status = document.get("status")
+    written = status.get("standing") if isinstance(status, Mapping) else None
+    if not isinstance(status, Mapping) or not isinstance(written, Mapping):
+        return None
+    # Its budget is in the record, else in the status, or there is none and the status has another generation's.
+    budgets = (written["budget"],) if "budget" in written else (status.get("budget"), None)
+    for budget in budgets:
+        if written.get("digest") == _digest(dict(written), document, budget):
+            return _converted(document, owner, written, budget, status.get("provenance"))
+    return None
+
+
+def _digest(record: Document, document: Mapping[str, Any], budget: object) -> str:
+    signed = {key: value for key, value in record.items() if key not in _UNSIGNED}
+    value = [document["metadata"].get("uid", ""), budget, signed]
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _converted(
+    document: Mapping[str, Any], owner: InferenceDeployment | None, written: Mapping[str, Any], budget: Any, provenance: Any
+) -> Admitted | None:  # fmt: skip
+    more = provenance if isinstance(provenance, Mapping) else {}
+    spec, skip_reason = written.get("spec"), written.get("skipReason")
+    is_of_now = written.get("generation") == document["metadata"].get("generation", 1)
+    try:
+        admitted = parse_document({**document, "spec": spec}) if spec is not None else (owner if is_of_now else None)
+        if admitted is None:
+            return None
+        record = AdmissionRecordSpec.from_document({
+            **{name: written[name] for name in _RECORDED if name in written},
+            **{name: more[name] for name in ("kvgateVersion", "modelAssumed", "recalibrations") if name in more},
+            "inferenceDeployment": document["metadata"]["name"],
+            "specDigest": spec_digest(admitted, skip_reason),
+            **({"admitted": spec} if spec is not None else {}),
+            **(_verdict(budget) if isinstance(budget, Mapping) else {}),
+        })  # fmt: skip
+        found = admitted_as(record, admitted)
+    except (ValidationError, InvalidDocument, KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None
+    digest = more.get("templateDigest")
+    return Admitted(
+        record=found.record, owner=found.owner, prediction=found.prediction, digest=found.digest,
+        template_digest=digest if isinstance(digest, str) else None,
+    ) if is_plausible(found) else None  # fmt: skip
+
+
+def _verdict(budget: Mapping[str, Any]) -> Document:
+    """Return verdict and figures from status.budget, whose paths the table of figures has."""
+    figures = dict(_shown(budget)) | dict(_derived(budget))
+    return {"verdict": budget["verdict"], "guarantee": budget["guarantee"], "figures": figures}
+
+
+def _shown(budget: Mapping[str, Any]) -> Iterator[tuple[str, Document]]:
+    for row in FIGURES.values():
+        value: Any = {"budget": budget}
+        for name in row.status.split(".") if row.status else ():
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if row.status and value is not None:
+            yield to_camel(row.name), dict(value) if isinstance(value, Mapping) else {"expected": value}
+
+
+def _derived(budget: Mapping[str, Any]) -> Iterator[tuple[str, Document]]:
+    """Yield the figures that only the metrics had: each is the expected one, in the proportion of the bytes."""
+    available, headroom = budget["availableKvCacheBytes"], budget["headroomBytes"]
+    capacity = {end: max(0, available[end]) for end in ("low", "expected", "high")}
+    yield "capacityBytes", capacity
+    whole = capacity["expected"]
+    if whole <= 0:
+        return
+    tokens, requests = budget["capacityTokens"], float(budget["maxConcurrency"])
+    yield "capacityTokens", {end: tokens * size // whole for end, size in capacity.items()}
+    yield "fullLengthRequests", {end: repr(requests * size / whole) for end, size in capacity.items()}
+    yield "headroomRatio", {end: repr(headroom[end] / whole) for end in capacity}
+    yield "demandTokens", {"expected": round(tokens * budget["demandBytes"] / whole)}
