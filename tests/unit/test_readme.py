@@ -11,7 +11,7 @@ from kvgate.budget.interval import Verdict
 from kvgate.judge.assess import effective_values
 from kvgate.judge.assessment import Decision
 from kvgate.judge.summary import refusal, warnings
-from kvgate.rendering.standing import budget_status
+from kvgate.rendering.prediction import budget_status, prediction_of
 from support.samples import SAMPLES, judged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ def test_the_readme_shows_what_the_cluster_says_about_a_sample(name: str) -> Non
     assert [line for line in warnings(assessment) if f"Warning: {line}" not in shown] == []
     assert subject.deployment is not None
     spec, effective = subject.deployment.spec, effective_values(subject.deployment.spec, assessment)
-    headroom = (budget_status(assessment) or {}).get("headroomPercent", "")
+    headroom = (budget_status(prediction_of(assessment)) or {}).get("headroomPercent", "")
     row = (
         subject.name, spec.model.name, spec.accelerator.type, spec.vllm.tensor_parallel_size, effective.max_model_len,
         effective.max_num_seqs, headroom, "Unknown" if assessment.verdict is Verdict.UNKNOWN else "True", "True",
