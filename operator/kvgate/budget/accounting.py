@@ -259,6 +259,43 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """True where a plug-in for a platform may register further KV cache dtypes (0.33, `register_kv_cache_dtype`)."""
     v0_reads_fp8_caches: bool = True
     """True where vLLM falls back to V0 for an fp8 cache that V1 has no kernel for on the GPU (up to 0.10, `_is_v1_supported_oracle`)."""
+    v0_on_amd_in_builds_alone: bool = False
+    """True where V1 runs on GPUs of AMD, and only builds on the way to this release ran V0 (0.9.2)."""
+    fp8_cache_majors: frozenset[int] = frozenset({9})
+    """Major compute capabilities of NVIDIA with a kernel of V1 for an fp8 cache, while there were two engines (0.8 to 0.10,
+    `flash_attn_supports_fp8` and `is_kv_cache_dtype_supported`)."""
+    fp8_weights_on_turing: bool = False
+    """True where fp8 weights have kernels on Turing (0.14, `Fp8Config.get_min_capability`)."""
+    drafts_with_shared_prompts: bool = False
+    """True where prefill-context parallelism goes with drafts by MTP and DSpark (0.30, `PCPManager.validate_config`)."""
+    stages_with_shared_prompts: bool = False
+    """True where it goes with pipeline stages (0.31)."""
+    cuts_draft_as_target: bool = False
+    """True where a complete model must be cut as its target is (0.16, `DraftModelProposer._raise_if_draft_tp_mismatch`)."""
+    compares_vocabularies: bool = False
+    """True where a complete draft must read the vocabulary of its target (0.17, `verify_equal_vocab_size_if_draft_model`)."""
+    checks_draft_slots: bool = False
+    """True where the slots that drafting adds must leave room in a batch (0.20, `_set_max_num_scheduled_tokens`)."""
+    lora_ranks: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
+    """Values of `--max-lora-rank`."""
+    lora_with_expert_parallelism: bool = False
+    """True where adapters take experts that are whole on a rank (0.21, `FusedMoEWithLoRA`)."""
+    lora_max_vocabulary: int = 257024
+    """Rows of a head that adapters may change, where the class offers its head."""
+    adapters_may_have_biases: bool = True
+    """True while `bias_enabled` allows biases in adapters (up to 0.11)."""
+    adapters_replace_heads: bool = False
+    """True where vLLM takes whole heads of classification models, counts `rank_pattern`, and refuses more features of adapters (0.32)."""
+    converts_classifiers: bool = False
+    """True where a classifier is made of the model class of its base (0.10 `_normalize_archs`, 0.11 to 0.33 `_normalize_arch`)."""
+    overrides_inner_configs: bool = False
+    """True where `--hf-overrides` reaches the configs inside a config (0.12)."""
+    loads_gguf: bool = True
+    """True where vLLM loads GGUF files without the package vllm-gguf-plugin (up to 0.23)."""
+    loads_split_gguf: bool = False
+    """True where it loads a GGUF file of several parts (0.20)."""
+    names_gguf_by_type: bool = False
+    """True where `repository:TYPE` names a GGUF file (0.12)."""
     fp8_cache_capability: tuple[int, int] = (0, 0)
     """The least compute capability for an fp8 cache; before 0.24 FlashInfer was chosen on Turing too (`supports_compute_capability`)."""
     nvfp4_capabilities: frozenset[int] = frozenset()

@@ -100,7 +100,7 @@ def swap_space_term(question: HostQuestion, accounting: HostAccounting, found: P
         amount=Interval(
             low=0,
             expected=whole if question.runs_v0 else 0,
-            high=2 * whole if question.runs_v0 or question.release < (0, 11) else 0,
+            high=2 * whole if question.runs_v0 or accounting.may_run_v0 else 0,
         ),
         formula="ranks × swap_space / pipeline_parallel_size, each tensor in the next power of two",
         source="vLLM 0.8.5, V0's Worker.determine_num_available_blocks and CacheEngine._allocate_kv_cache",

@@ -17,6 +17,8 @@ class HostAccounting(Struct, frozen=True, kw_only=True, eq=False):
 
     has_swap_space: bool = True
     """True where `--swap-space` exists; V0 alone uses it (absent in 0.18.0)."""
+    may_run_v0: bool = True
+    """True while the release has V0, whose GPU caches `--swap-space` swaps out (up to 0.10)."""
     message_bytes: int = 10 * MIB
     """Largest message from the engine to its ranks; the queue in /dev/shm has room for ten (`MultiprocExecutor._init_executor`)."""
     reply_bytes: int = 10 * MIB
@@ -40,7 +42,7 @@ class HostAccounting(Struct, frozen=True, kw_only=True, eq=False):
 
 _CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
     ((0, 9), {"message_bytes": 16 * MIB}),
-    ((0, 11), {"media_caches_of_server": 0}),
+    ((0, 11), {"media_caches_of_server": 0, "may_run_v0": False}),
     ((0, 12), {"reply_bytes": 24 * MIB}),
     ((0, 14), {"sizes_cache_offload": True}),
     ((0, 16), {"api_servers_follow_copies": True}),

@@ -19,7 +19,7 @@ from kvgate.budget.matrix import Cut, Matrix
 from kvgate.budget.model_shape import DTYPE_BYTES, End, distinct_layers
 from kvgate.budget.request import BudgetRequest, LoraSettings
 from kvgate.budget.run import Run
-from kvgate.budget.versions import Release, parse_release
+from kvgate.budget.versions import parse_release
 from kvgate.budget.weights import Storage, allocated_bytes, local_expert, local_matrix
 
 _MAPPINGS_BYTES_PER_TOKEN = 4 * 8 + 2 * 2 * 4
@@ -191,14 +191,6 @@ def _added_vocabulary_bytes(run: Run) -> int:
     return rows * (run.shape.hidden_size + 2 * lora.max_rank) * _element_bytes(run)
 
 
-_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-_SMALLEST_RANK_SINCE, _LARGE_RANKS_SINCE = (0, 12), (0, 8)
-_WHOLE_EXPERTS_SINCE = (0, 21)
-"""The first release whose `FusedMoEWithLoRA` takes experts that are whole on a rank."""
-_LARGEST_VOCABULARY = 258048
-"""Rows of a head that adapters may change (0.17+); 257024 before, where the class offers its head."""
-
-
 def lora_refusals(request: BudgetRequest, accounting: Accounting) -> Iterator[tuple[str, str]]:
     """(setting, reason) for every setting of LoRA that vLLM refuses (`LoRAConfig._validate_lora_config`, `create_lora_manager`)."""
     lora, shape, parallelism = request.settings.lora, request.shape, request.settings.parallelism
@@ -210,7 +202,7 @@ def lora_refusals(request: BudgetRequest, accounting: Accounting) -> Iterator[tu
             "enable_lora",
             f"does not go with {shape.architecture}: vLLM {request.vllm_version} has no adapters for this model class",
         )
-    ranks = allowed_ranks(release)
+    ranks = accounting.lora_ranks
     if lora.max_rank not in ranks:
         yield "max_lora_rank", f"is {lora.max_rank}, and vLLM {request.vllm_version} takes {', '.join(map(str, ranks))}"
     if lora.max_cpu_loras is not None and lora.max_cpu_loras < lora.max_loras:
@@ -218,16 +210,10 @@ def lora_refusals(request: BudgetRequest, accounting: Accounting) -> Iterator[tu
     if lora.fully_sharded and lora.max_rank % parallelism.tensor:
         yield "max_lora_rank", f"is {lora.max_rank}, which {parallelism.tensor} ranks cannot divide between them"
     if shape.is_sparse and parallelism.num_expert_ranks > 1 and accounting.lora_in_experts and not lora.target_modules:
-        if release < _WHOLE_EXPERTS_SINCE:
+        if not accounting.lora_with_expert_parallelism:
             yield "enable_lora", "does not go with expert parallelism before vLLM 0.21"
         elif lora.fully_sharded:
             yield "fully_sharded_loras", "does not go with expert parallelism"
-    most = _LARGEST_VOCABULARY if release >= (0, 17) else _LARGEST_VOCABULARY - 1024
+    most = accounting.lora_max_vocabulary
     if has_embeddings(shape.architecture, release) and shape.vocab_size > most and not lora.target_modules:
         yield "enable_lora", f"does not go with a vocabulary of {shape.vocab_size} tokens: vLLM takes up to {most}"
-
-
-def allowed_ranks(release: Release) -> tuple[int, ...]:
-    """Return the values of `--max-lora-rank`: 1 since 0.12; 320 and 512 since 0.8."""
-    ranks = _RANKS if release >= _LARGE_RANKS_SINCE else _RANKS[:-2]
-    return (1, *ranks) if release >= _SMALLEST_RANK_SINCE else ranks

@@ -13,7 +13,6 @@ from kvgate.budget.request import AUTO_MAX_MODEL_LEN, DEFAULT_GRAPHS, BudgetRequ
 from kvgate.budget.versions import (
     accounting_of,
     accounting_of_v0,
-    parse_patch,
 )
 
 _DRAFTS_ON_GPU = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "dspark", "ngram_gpu"})
@@ -107,7 +106,7 @@ def _falls_back_to_v0(request: BudgetRequest, accounting: Accounting) -> bool:
         return not request.circumstances.use_v1
     gpu, shape = request.accelerator, request.shape
     if (gpu.likely_vendor or gpu.vendor) in accounting.v0_vendors:
-        return parse_patch(request.vllm_version) < (0, 9, 2) or "dev" in request.vllm_version
+        return not accounting.v0_on_amd_in_builds_alone or "dev" in request.vllm_version
     capability = gpu.compute_capability or gpu.likely_capability
     if capability is not None and capability < accounting.v0_below:
         return True
@@ -115,7 +114,7 @@ def _falls_back_to_v0(request: BudgetRequest, accounting: Accounting) -> bool:
         return True
     if any(isinstance(mixer, CrossAttention) for mixer in shape.mixers):
         return True
-    return request.settings.kv_cache_dtype.startswith("fp8") and _lacks_fp8_kernel(request)
+    return request.settings.kv_cache_dtype.startswith("fp8") and _lacks_fp8_kernel(request, accounting)
 
 
 def may_run_v0(request: BudgetRequest, accounting: Accounting) -> bool:
@@ -133,18 +132,17 @@ def _is_program_open(request: BudgetRequest) -> bool:
     return request.circumstances.usage_context is None and not request.is_whole
 
 
-def _lacks_fp8_kernel(request: BudgetRequest) -> bool:
-    """True where V1 of 0.8 to 0.10 has no kernel for an fp8 cache on a GPU of NVIDIA: outside Hopper, and Blackwell since 0.10 (0.8.5,
-    0.9.2 and 0.10.0, `flash_attn_supports_fp8` and `is_kv_cache_dtype_supported`). MLA and sinks are left out: V0 has no kernel either."""
+def _lacks_fp8_kernel(request: BudgetRequest, accounting: Accounting) -> bool:
+    """True where V1 of 0.8 to 0.10 has no kernel for an fp8 cache on a GPU of NVIDIA: outside Hopper, and Blackwell since 0.10.
+    MLA and sinks are left out: V0 has no kernel either."""
     major, shape = request.accelerator.capability_major, request.shape
     if major is None or request.accelerator.vendor != "nvidia":
         return False
-    with_kernel = (9, 10) if parse_patch(request.vllm_version) >= (0, 10, 0) else (9,)
     special = (
         isinstance(each, LatentAttention) or (isinstance(each, FullAttention) and each.has_sinks)
         for each in shape.mixers
     )
-    return major not in with_kernel and not any(special)
+    return major not in accounting.fp8_cache_majors and not any(special)
 
 
 def _v0_batched_tokens(request: BudgetRequest, accounting: Accounting, max_model_len: int) -> int:

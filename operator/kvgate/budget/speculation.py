@@ -63,37 +63,36 @@ def draft_refusals(request: BudgetRequest, resolved: Resolved, accounting: Accou
     if length and length > resolved.max_model_len:
         yield f"max_model_len {length} of the draft is above the {resolved.max_model_len} of the model"
     if draft is not None:
-        yield from _of_draft(request, draft, tokens)
+        yield from _of_draft(request, draft, tokens, accounting)
     yield from _of_batch(request, resolved, accounting, tokens)
 
 
 def _needs_equal_cut(request: BudgetRequest, accounting: Accounting) -> bool:
-    """True where a complete model must be cut as its target is (`DraftModelProposer._raise_if_draft_tp_mismatch`, V1 runner)."""
+    """True where a complete model must be cut as its target is (V1 runner)."""
     is_complete = request.draft is not None and request.draft.is_complete
     is_v1_runner = not runs_on_v2(request.shape, accounting, request.circumstances, request.accelerator.vendor)
-    return is_complete and is_v1_runner and parse_patch(request.vllm_version) >= (0, 16, 0)
+    return is_complete and is_v1_runner and accounting.cuts_draft_as_target
 
 
-def _of_draft(request: BudgetRequest, draft: Draft, tokens: int) -> Iterator[str]:
+def _of_draft(request: BudgetRequest, draft: Draft, tokens: int, accounting: Accounting) -> Iterator[str]:
     cut, own = request.draft_parallelism.tensor, draft.shape.num_heads
     if own and own % cut:
         yield f"the {own} attention heads of the draft are not divisible by {cut}"
     if draft.method != "dspark" and draft.n_predict and tokens > draft.n_predict and tokens % draft.n_predict:
         yield f"num_speculative_tokens {tokens} is no multiple of the {draft.n_predict} that the draft was made for"
-    # vLLM compares the vocabularies since 0.17 (`verify_equal_vocab_size_if_draft_model`)
     speculation = request.settings.speculation
     wants_other = speculation is not None and speculation.takes_other_vocabulary
-    compares = draft.is_complete and not wants_other and parse_patch(request.vllm_version) >= (0, 17, 0)
+    compares = draft.is_complete and not wants_other and accounting.compares_vocabularies
     if compares and 0 < draft.vocab_size != request.shape.vocab_size:
         theirs, ours = draft.vocab_size, request.shape.vocab_size
         yield f"the draft reads a vocabulary of {theirs} tokens and the model has one of {ours}"
 
 
 def _of_batch(request: BudgetRequest, resolved: Resolved, accounting: Accounting, tokens: int) -> Iterator[str]:
-    """Slots that drafting adds to each request must leave room in a batch (`_set_max_num_scheduled_tokens`, 0.20 and later)."""
+    """Yield where the slots that drafting adds to each request leave no room in a batch (`_set_max_num_scheduled_tokens`)."""
     slots = new_slots(request, tokens, dflash_keeps_none=accounting.scheduled_tokens_leave_draft_slots)
     batched = resolved.max_num_batched_tokens
-    if not slots or parse_patch(request.vllm_version) < (0, 20, 0):
+    if not slots or not accounting.checks_draft_slots:
         return
     if accounting.scheduled_tokens_leave_draft_slots:
         sequences = resolved.max_num_seqs

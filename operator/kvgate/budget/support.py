@@ -33,7 +33,7 @@ from kvgate.budget.model_shape import (
     UnmodelledLayer,
 )
 from kvgate.budget.request import BudgetRequest
-from kvgate.budget.versions import accounting_of, parse_release
+from kvgate.budget.versions import accounting_of
 
 _LATENT_ONLY = frozenset({"fp8_ds_mla", "nvfp4_ds_mla"})
 _PER_HEAD = (
@@ -310,8 +310,8 @@ def _balancing_refusals(shape: ModelShape, parallelism: Parallelism) -> Iterator
 def prompt_refusals(request: BudgetRequest) -> Iterator[tuple[str, str]]:
     """Settings and models for which prefill-context parallelism does not run (0.27 to 0.33, `PCPManager.validate_config`)."""
     asked, shape = request.settings, request.shape
-    name, release = "prefill_context_parallel_size", parse_release(request.vllm_version)
-    runs, cut = accounting_of(request.vllm_version).shares_prompts, asked.parallelism
+    name, accounting = "prefill_context_parallel_size", accounting_of(request.vllm_version)
+    runs, cut = accounting.shares_prompts, asked.parallelism
     if cut.prefill_context == 1 or runs is None:
         return
     if not runs:
@@ -324,9 +324,10 @@ def prompt_refusals(request: BudgetRequest) -> Iterator[tuple[str, str]]:
         yield name, "it does not go with LoRA"
     if any(asked.takes(item.modality) for encoder in shape.encoders for item in encoder.items):
         yield name, "it does not go with images and sounds; language_model_only leaves them out"
-    if asked.speculation is not None and (request.draft_method not in ("mtp", "dspark", "") or release < (0, 30)):
+    drafts = accounting.drafts_with_shared_prompts and request.draft_method in ("mtp", "dspark", "")
+    if asked.speculation is not None and not drafts:
         yield name, f"it does not go with drafts by {asked.speculation.method}"
-    if cut.pipeline > 1 and release <= (0, 30):
+    if cut.pipeline > 1 and not accounting.stages_with_shared_prompts:
         yield name, "it does not go with pipeline stages in this release"
     sizes = sorted({1, cut.prefill_context, cut.tensor * cut.prefill_context})
     if cut.decode_context not in sizes:

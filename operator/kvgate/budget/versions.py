@@ -17,6 +17,7 @@ from kvgate.text.patterns import pattern
 Release = tuple[int, int]
 """(0, 33) stands for 0.33.x, because accounting changes with minor releases."""
 
+_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 _NO_FLOAT16 = frozenset({"Gemma2ForCausalLM", "Gemma3ForConditionalGeneration", "Glm4ForCausalLM"})
 _DENSE_V2_FIRST = frozenset({
     "Qwen3ForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM", "GraniteMoeForCausalLM",
@@ -25,6 +26,7 @@ _DENSE_V2_FIRST = frozenset({
 _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 6), {"batched_tokens_cover_model_len": True}),
     ((0, 8), {
+        "lora_ranks": _LORA_RANKS,
         "batched_tokens_cover_model_len": False,
         "v1_engine": True,
         "begins_last_media_item": True,
@@ -47,8 +49,11 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "nccl_connects_at_use": True,
     }),
     ((0, 9, 1), {"whole_card_non_torch": False, "checks_free_memory": True}),
-    ((0, 9, 2), {"engine_max_num_seqs": 128, "float16_refused": _NO_FLOAT16}),
-    ((0, 10), {"v0_vendors": frozenset(), "begins_last_media_item": False, "keeps_chunks_whole": False}),
+    ((0, 9, 2), {"engine_max_num_seqs": 128, "float16_refused": _NO_FLOAT16, "v0_on_amd_in_builds_alone": True}),
+    ((0, 10), {
+        "v0_vendors": frozenset(), "begins_last_media_item": False, "keeps_chunks_whole": False,
+        "fp8_cache_majors": frozenset({9, 10}), "converts_classifiers": True,
+    }),
     ((0, 10, 2), {"v0_below": (0, 0), "v0_runs_states": False, "keeps_chunks_whole": True}),
     ((0, 11), {
         "has_both_engines": False,
@@ -67,6 +72,10 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "layers_state_cache_dtype": True,
     }),
     ((0, 12), {
+        "names_gguf_by_type": True,
+        "lora_ranks": (1, *_LORA_RANKS),
+        "adapters_may_have_biases": False,
+        "overrides_inner_configs": True,
         "expert_chunk_tokens": 16 * 1024,
         "bundles_triton_kernels": True,
         "length_rule": "rope_parameters",
@@ -82,6 +91,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     }),
     ((0, 13), {"expert_workspace_persists": True, "pads_encoder_outputs": "", "takes_wish_for_manager": True}),
     ((0, 14), {
+        "fp8_weights_on_turing": True,
         "deprecated_quantizations": frozenset({"fbgemm_fp8", "fp_quant"}),
         "cache_scheme_methods": frozenset({"modelopt"}),
         "start_check_counts_all_stages": True,
@@ -92,8 +102,10 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "mtp_shares_head": True,
         "state_modes": frozenset({"align", "all"}),
     }),
-    ((0, 16), {"leaves_out_unused_encoders": True}),
+    ((0, 16), {"leaves_out_unused_encoders": True, "cuts_draft_as_target": True}),
     ((0, 17), {
+        "compares_vocabularies": True,
+        "lora_max_vocabulary": 258048,
         "start_check_counts_all_stages": False,
         "offloads_after_loading": True,
         "sampler_half_rows": 7,
@@ -106,6 +118,8 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 18), {"expert_chunk_tokens": 0, "estimates_graphs": True, "shutdown_timeout": True}),
     ((0, 19), {"indexer_logits_in_profile": True, "cold_compile_seen": True}),
     ((0, 20), {
+        "loads_split_gguf": True,
+        "checks_draft_slots": True,
         "kv_events_exclude_manager": False,
         "gpu_memory_utilization": Fraction(92, 100),
         "all_to_all_tokens": 0,
@@ -115,6 +129,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "scheduled_tokens_leave_draft_slots": True,
     }),
     ((0, 21), {
+        "lora_with_expert_parallelism": True,
         "flashinfer_samples": "default",
         "samples_with_generators": True,
         "tokens_by_concurrency": True,
@@ -135,6 +150,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "v2_runner_architectures": frozenset({"Qwen3ForCausalLM", "LlamaForCausalLM", "MistralForCausalLM"}),
     }),
     ((0, 24), {
+        "loads_gguf": False,
         "all_reduce_excludes": frozenset(),
         "v2_runner_architectures": _DENSE_V2_FIRST,
         "v2_runner_plain_only": False,
@@ -171,11 +187,13 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "reduces_alone_mib": {},
     }),
     ((0, 30), {
+        "drafts_with_shared_prompts": True,
         "length_rule": "yarn_stated",
         "reduces_alone_mib": {(103, 4): 80, (103, 8): 64}, "shared_layers_project_keys": False, "pools_compressed_queries": False,
     }),
-    ((0, 31), {"counts_fragments": False, "graphs_unmeasured_on": frozenset()}),
+    ((0, 31), {"counts_fragments": False, "graphs_unmeasured_on": frozenset(), "stages_with_shared_prompts": True}),
     ((0, 32), {
+        "adapters_replace_heads": True,
         "v1_runner_on_amd": frozenset(),
         "interleaved_positions_have_room": False,
         "nvfp4_capabilities": frozenset({8, 9, 10, 12}),

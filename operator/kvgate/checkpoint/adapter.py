@@ -5,16 +5,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from kvgate.budget import Accounting
 from kvgate.checkpoint.tensors import CheckpointError
 
 ADAPTER_CONFIG = "adapter_config.json"
 _LARGEST_RANK = 1 << 16
 _MOST_NAMES = 4096
 _WEIGHTS_OF_HEADS = frozenset({"classifier", "score"})
-_SINCE_WHOLE_MODULES = (0, 32)
-"""Release from which vLLM takes whole heads of classification models, counts `rank_pattern`, and refuses more features."""
-_BIAS_UNTIL = (0, 12)
-"""Release from which `bias_enabled`, which allowed biases, is gone."""
 _INITIAL_WEIGHTS = frozenset({"gaussian", "eva", "orthogonal", "mica", "lora_ga"})
 """Ways of initialising that leave the base model as it is."""
 _FEATURES = {
@@ -87,9 +84,9 @@ def read_adapter(config: Mapping[str, Any]) -> Adapter:
     )
 
 
-def refusals(adapter: Adapter, *, max_lora_rank: int, release: tuple[int, int]) -> Iterator[str]:
+def refusals(adapter: Adapter, *, max_lora_rank: int, accounting: Accounting) -> Iterator[str]:
     """Yield the reasons why vLLM refuses to load the adapter (0.32, `PEFTHelper.validate_legal`), as what it is or has."""
-    reads_more = release >= _SINCE_WHOLE_MODULES
+    reads_more = accounting.adapters_replace_heads
     rank = adapter.largest_rank if reads_more else adapter.rank
     if rank > max_lora_rank:
         yield f"its rank {rank} is above --max-lora-rank {max_lora_rank}"
@@ -100,7 +97,7 @@ def refusals(adapter: Adapter, *, max_lora_rank: int, release: tuple[int, int]) 
         yield f"it replaces whole modules ({', '.join(sorted(whole)[:5])})"
     if adapter.uses_dora:
         yield "it is DoRA"
-    if adapter.has_biases and release >= _BIAS_UNTIL:
+    if adapter.has_biases and not accounting.adapters_may_have_biases:
         yield "it has biases"
     if not reads_more:
         return

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -13,8 +13,6 @@ PARAMS = "params.json"
 CONFIG = "config.json"
 _DEFAULT_LENGTH = 128_000
 """Tokens that vLLM takes where neither file states a length."""
-_PARAMS_FIRST, _PARAMS_WITH_WEIGHTS = (0, 12), (0, 16)
-"""Releases that first prefer params.json, and that first do so only beside weights in Mistral's format."""
 
 _NAMES = {
     "dim": "hidden_size",
@@ -69,20 +67,12 @@ _SUFFIXES = {"qscale_weight": "weight_scale", "qscale_act": "input_scale"}
 _LAYER = pattern(r"layers\.(?P<layer>\d+)\.(?P<module>[\w.]+)\.(?P<suffix>\w+)", re.ASCII)
 
 
-def reads_params(
-    names: Collection[str], release: tuple[int, int], *, config_format: Literal["auto", "hf", "mistral"] = "auto"
-) -> bool:
-    """Return True where vLLM of a release reads params.json, and not config.json.
-
-    Up to 0.11 it does so only where config.json is missing, up to 0.15 always, and since then where the weights are in Mistral's format too
+def reads_params(names: Collection[str]) -> bool:
+    """Return True where vLLM reads params.json: where it is alone, and since 0.16 where the weights are in Mistral's format too
     (`get_config`, `is_mistral_model_repo`).
     """
-    if config_format != "auto" or PARAMS not in names:
-        return config_format == "mistral"
-    if release < _PARAMS_FIRST:
-        return CONFIG not in names
     has_weights = any(name.startswith("consolidated") and name.endswith(".safetensors") for name in names)
-    return release < _PARAMS_WITH_WEIGHTS or has_weights
+    return PARAMS in names and (has_weights or CONFIG not in names)
 
 
 def config_of_params(params: Mapping[str, Any], beside: Mapping[str, Any] | None = None) -> dict[str, Any]:

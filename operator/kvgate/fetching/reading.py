@@ -28,8 +28,6 @@ from kvgate.fetching.limits import CouldNotFetch
 from kvgate.hf_config.quantization_files import quantization_files, with_quantization_beside
 from kvgate.text.inert import inert
 
-_RELEASE = (0, 33)
-"""Release whose choice between config.json and params.json counts; older ones differ for repositories without Mistral's weights."""
 _GUESSED_TENSOR_BYTES = 192
 """Bytes of a header for one tensor; published ones need 100 to 160. The rest is asked for where they are more."""
 _GUESSED_BYTES = range(16 << 10, 1 << 20)
@@ -63,7 +61,7 @@ def _facts(files: CheckpointFiles, asked: Asked, num_parallel: int) -> _Facts:
         beside = json_of(files, CONFIG) if asked.gguf_quantization and CONFIG in files.names else None
         config, tensors = gguf_facts(files, file, beside)
         return config, {}, tensors, sum(tensor.size_bytes for tensor in tensors), 0
-    if reads_params(files.names, _RELEASE) or (PARAMS in files.names and CONFIG not in files.names):
+    if reads_params(files.names):
         params, beside = json_of(files, PARAMS), json_of(files, CONFIG) if CONFIG in files.names else None
         config = understood(PARAMS, lambda: config_of_params(params, beside))
         return config, {}, *_weights(files, num_parallel)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvgate.budget import LoraSettings, UnknownVersion, parse_patch
+from kvgate.budget import Accounting, LoraSettings, UnknownVersion, accounting_of
 from kvgate.checkpoint.adapter import Adapter, is_of_another_model, read_adapter, refusals
 from kvgate.checkpoint.published import PublishedModels, name_key
 from kvgate.checkpoint.tensors import CheckpointError
@@ -22,7 +22,7 @@ def look_up_adapters(
     if not lora_modules:
         return
     try:
-        release = parse_patch(version)[:2]
+        accounting = accounting_of(version)
     except UnknownVersion:
         return
     rank = max_lora_rank or LoraSettings().max_rank
@@ -42,13 +42,11 @@ def look_up_adapters(
             )
             yield LORA_REFUSED.finding("lora_modules", message, "give another adapter", severity=Severity.WARNING)
             continue
-        yield from _findings(adapter, name, model, rank, release)
+        yield from _findings(adapter, name, model, rank, accounting)
 
 
-def _findings(
-    adapter: Adapter, name: str, model: str, max_lora_rank: int, release: tuple[int, int]
-) -> Iterator[Finding]:
-    found = list(refusals(adapter, max_lora_rank=max_lora_rank, release=release))
+def _findings(adapter: Adapter, name: str, model: str, max_lora_rank: int, accounting: Accounting) -> Iterator[Finding]:
+    found = list(refusals(adapter, max_lora_rank=max_lora_rank, accounting=accounting))
     if found:
         message = words("vLLM refuses to load the adapter {name}: {reasons}", name=name, reasons="; ".join(found))
         raise_rank = (do("set {max_lora_rank} to the adapter's rank or more"),) if "--max-lora-rank" in found[0] else ()

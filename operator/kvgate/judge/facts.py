@@ -21,7 +21,6 @@ from kvgate.budget import (
     Speculation,
     UnknownVersion,
     accounting_of,
-    parse_release,
 )
 from kvgate.checkpoint.published import NO_MODELS, ModelName, PublishedModels
 from kvgate.findings.finding import Finding, words
@@ -89,9 +88,10 @@ def gather(
     """Look up everything that a verdict needs. Nothing here decides."""
     known, version = statement.known, statement.version
     version_findings = look_up_version(version)
-    overrides = (
-        None if version_findings else shape_overrides(statement.values.get("hf_overrides"), parse_release(version))
-    )
+    overrides = None
+    if not version_findings:
+        reaches_inside = accounting_of(version).overrides_inner_configs
+        overrides = shape_overrides(statement.values.get("hf_overrides"), reaches_inside=reaches_inside)
     shape, model_findings = _shape(statement, overrides or {}, lookup, models)
     if shape is not None and "checkpoint_bytes" in known:
         given = "checkpoint_bytes of the question"

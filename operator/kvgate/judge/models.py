@@ -32,8 +32,6 @@ from kvgate.vllm.overrides import overridden
 
 _OVERRIDDEN = "hf_overrides"
 """Place of a config in which an option of vLLM replaced values."""
-_GGUF_BY_TYPE, _GGUF_SPLIT, _GGUF_PLUGIN = (0, 12, 0), (0, 20, 0), (0, 24, 0)
-"""Releases that first take `repository:TYPE`, that first load files in several parts, and that first need the plugin."""
 
 
 def look_up_model(
@@ -259,20 +257,20 @@ def look_up_gguf(name: str, version: str) -> tuple[Finding, ...]:
     if not spelling:
         return ()
     try:
-        release = parse_patch(version)
+        accounting = accounting_of(version)
     except UnknownVersion:
         return ()
-    if spelling and release >= _GGUF_PLUGIN:
+    if spelling and not accounting.loads_gguf:
         message = f"{name} is a GGUF file, which vLLM {version} loads only with the package vllm-gguf-plugin"
         return (
             GGUF_NOT_IN_RELEASE.finding("model", message, "use an image that has the package, or vLLM 0.23 or older"),
         )
-    if spelling == "file" and len(split_names(name)) > 1 and release < _GGUF_SPLIT:
+    if spelling == "file" and len(split_names(name)) > 1 and not accounting.loads_split_gguf:
         message = f"{name} is one part of several, which vLLM loads from 0.20 on"
         return (
             GGUF_NOT_IN_RELEASE.finding("model", message, "use vLLM 0.20 to 0.23, or merge the parts into one file"),
         )
-    if spelling == "type" and release < _GGUF_BY_TYPE:
+    if spelling == "type" and not accounting.names_gguf_by_type:
         message = f"{name} names a GGUF file by its type, which vLLM takes from 0.12 on"
         return (GGUF_NOT_IN_RELEASE.finding("model", message, "use vLLM 0.12 or newer, or name the file itself"),)
     return ()
@@ -293,7 +291,7 @@ def look_up_model_class(shape: ModelShape, version: str) -> tuple[Finding, ...]:
     except UnknownVersion:
         return ()
     release = parse_patch(version)
-    if _is_converted(shape.architecture, release):
+    if _is_converted(shape.architecture, version):
         return ()
     if known.removed_in and release >= parse_patch(known.removed_in):
         reason, remedy = f"was last in {known.until}", f"use vLLM {known.until} or older"
@@ -310,11 +308,12 @@ def look_up_model_class(shape: ModelShape, version: str) -> tuple[Finding, ...]:
 _CLASSIFIER = "ForSequenceClassification"
 
 
-def _is_converted(architecture: str, release: tuple[int, int, int]) -> bool:
-    """True where vLLM makes the classifier from a class of the release (0.10 `_normalize_archs`, 0.11 to 0.33 `_normalize_arch`)."""
+def _is_converted(architecture: str, version: str) -> bool:
+    """True where vLLM makes the classifier from a class of the release."""
     base = catalogue.find_model_class(f"{architecture.removesuffix(_CLASSIFIER)}ForCausalLM")
-    if base is None or release < (0, 10, 0) or not architecture.endswith(_CLASSIFIER):
+    if base is None or not accounting_of(version).converts_classifiers or not architecture.endswith(_CLASSIFIER):
         return False
+    release = parse_patch(version)
     is_early = base.absent_in and release <= parse_patch(base.absent_in)
     is_gone = base.removed_in and release >= parse_patch(base.removed_in)
     return not is_early and not is_gone

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from kvgate.budget import BudgetRequest, EngineSettings, parse_release
+from kvgate.budget import BudgetRequest, EngineSettings, accounting_of
 from kvgate.budget.sharing import part_of
 from kvgate.judge.drafts import own_layers
 from kvgate.judge.facts import Facts
@@ -34,7 +34,7 @@ def question(statement: EngineStatement, facts: Facts) -> BudgetRequest:
         is_whole=statement.is_whole,
         is_one_pod=statement.is_one_pod,
         weights_bytes=known.get("weights_bytes"),
-        unmodelled_settings=unmodelled_kinds(statement.values, parse_release(statement.version)),
+        unmodelled_settings=unmodelled_kinds(statement.values, accounting_of(statement.version)),
         unmodelled_variables=statement.unmodelled_variables,
         is_stretched=stretches_length(statement.values),
         calibration=facts.calibration,

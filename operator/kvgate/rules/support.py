@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kvgate.budget import NEWEST, Budget, is_newer_than_known, parse_release
+from kvgate.budget import NEWEST, Budget, accounting_of, is_newer_than_known, parse_release
 from kvgate.budget.host_releases import host_accounting
 from kvgate.budget.lora import lora_refusals
 from kvgate.budget.offload import offload_refusals
@@ -30,7 +30,6 @@ _WEIGHT_CAPABILITY = {
     "experts_int8": (8, 0),
 }
 """The least compute capability by quantisation method; methods that are not here run on all that vLLM runs on."""
-_FP8_ON_TURING_SINCE = (0, 14)
 _BFLOAT16_CAPABILITY = (8, 0)
 
 UNMODELLED_KIND = Rule(
@@ -160,7 +159,7 @@ def weight_format_has_kernels(budget: Budget) -> Iterable[Finding]:
     if (
         quantization
         and quantization.method == "fp8"
-        and parse_release(budget.request.vllm_version) < _FP8_ON_TURING_SINCE
+        and not accounting_of(budget.request.vllm_version).fp8_weights_on_turing
     ):
         needed = (8, 0)
     if quantization and needed and capability and capability < needed:

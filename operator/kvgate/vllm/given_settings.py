@@ -9,6 +9,7 @@ from msgspec import Struct
 from kvgate.budget import (
     AUTO_MAX_MODEL_LEN,
     NOTHING_TOLD,
+    Accounting,
     Circumstances,
     EngineSettings,
     LoraSettings,
@@ -16,7 +17,6 @@ from kvgate.budget import (
     Parallelism,
 )
 from kvgate.budget.host_settings import HostSettings
-from kvgate.budget.versions import Release
 from kvgate.findings.finding import Finding, SettingName, Words, do, words
 from kvgate.rules.command_line import VALUE_NOT_KNOWN
 from kvgate.vllm.overrides import changes_length, shape_overrides
@@ -146,7 +146,7 @@ def circumstances_of(known: Mapping[str, Any]) -> Circumstances:
     return Circumstances(**told) if told else NOTHING_TOLD
 
 
-def unmodelled_kinds(given: Mapping[str, Any], release: Release) -> tuple[str, ...]:
+def unmodelled_kinds(given: Mapping[str, Any], accounting: Accounting) -> tuple[str, ...]:
     """Name each feature without a formula that the values switch on."""
     kinds = {
         setting.name: setting.unmodelled
@@ -161,7 +161,8 @@ def unmodelled_kinds(given: Mapping[str, Any], release: Release) -> tuple[str, .
         kinds.pop("rope_scaling", None)
     if given.get("load_format") == given.get("quantization") == "bitsandbytes":
         kinds.pop("load_format", None)  # vLLM sets one with the other
-    if shape_overrides(overrides, release) is not None and (gives_length or not changes_length(overrides)):
+    known = shape_overrides(overrides, reaches_inside=accounting.overrides_inner_configs)
+    if known is not None and (gives_length or not changes_length(overrides)):
         kinds.pop("hf_overrides", None)
     return tuple(dict.fromkeys(kinds.values()))
 

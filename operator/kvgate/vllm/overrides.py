@@ -23,19 +23,21 @@ _WITHOUT_BYTES = frozenset({
     "use_cache", "initializer_range", "attention_dropout", "classifier_from_token", "is_original_qwen3_reranker",
 })  # fmt: skip
 _SUB_CONFIGS = frozenset({"text_config", "vision_config", "audio_config", "llm_config", "language_config"})
-_NESTED_SINCE = (0, 12)
 _MOST_KEYS, _DEEPEST = 200, 2
 
 
-def shape_overrides(overrides: object, release: tuple[int, int], *, depth: int = 0) -> dict[str, Any] | None:
-    """Return the keys that may change the shape, without those about length; None where the effect of a key is not known."""
+def shape_overrides(overrides: object, *, reaches_inside: bool, depth: int = 0) -> dict[str, Any] | None:
+    """Return the keys that may change the shape, without those about length; None where the effect of a key is not known.
+
+    `reaches_inside` is True for a release that overrides the configs inside a config.
+    """
     if not isinstance(overrides, Mapping) or len(overrides) > _MOST_KEYS or depth > _DEEPEST:
         return None
     found: dict[str, Any] = {}
     for key, value in overrides.items():
         if key in _SUB_CONFIGS and isinstance(value, Mapping):
-            inner = shape_overrides(value, release, depth=depth + 1)
-            if inner is None or (inner and release < _NESTED_SINCE):
+            inner = shape_overrides(value, reaches_inside=reaches_inside, depth=depth + 1)
+            if inner is None or (inner and not reaches_inside):
                 return None
             if inner:
                 found[key] = inner

@@ -27,6 +27,38 @@ class Kind(Enum):
     OTHER = "another program, or one that is not known"
 
 
+class _Rules(Struct, frozen=True, kw_only=True):
+    """The way in which the programs of one release read words."""
+
+    of_the_image: Kind = Kind.API_SERVER
+    """Program that the entrypoint of vLLM's own image starts."""
+    words_of_module: int = 0
+    """Words beside options that the module takes; it refuses any before 0.10."""
+    module_ignores_words: bool = False
+    refuses_model_option: bool = False
+    model_option_is_the_word: bool = False
+    """True where `--model` is put into the place of the word."""
+
+
+_CHANGES: tuple[tuple[Patch, dict[str, object]], ...] = (
+    ((0, 8, 5), {"refuses_model_option": True}),
+    ((0, 9, 3), {"words_of_module": 1}),
+    ((0, 10, 0), {"module_ignores_words": True}),
+    ((0, 11, 1), {"of_the_image": Kind.OTHER, "refuses_model_option": False}),
+    ((0, 12, 0), {"of_the_image": Kind.SERVE, "model_option_is_the_word": True}),
+)
+"""Changes of each release. 0.9.2, 0.10.0, 0.11.0 and 0.12.0 were read; a release between two of them may be as either."""
+
+
+@lru_cache(maxsize=256)
+def _rules_of(release: Patch) -> _Rules:
+    rules = _Rules()
+    for since, changes in _CHANGES:
+        if since <= release:
+            rules = replace(rules, **changes)
+    return rules
+
+
 class Program(Struct, frozen=True, kw_only=True):
     """The program that gets a command line."""
 
@@ -39,32 +71,25 @@ class Program(Struct, frozen=True, kw_only=True):
     """Words that name a program once more, behind an entrypoint that starts one already: they are words of its command line."""
 
     def as_of(self, release: Patch) -> "Program":
-        """Return the program that the entrypoint of vLLM's image starts in a release: the module in 0.11.0, `vllm serve` in 0.12.0."""
-        if self.kind is not Kind.OWN_IMAGE:
-            return self
-        if release <= (0, 11, 0):
-            return replace(self, kind=Kind.API_SERVER)
-        return replace(self, kind=Kind.SERVE if release >= (0, 12, 0) else Kind.OTHER)
+        """Return the program that the entrypoint of vLLM's image starts in a release."""
+        return replace(self, kind=_rules_of(release).of_the_image) if self.kind is Kind.OWN_IMAGE else self
 
     def num_words(self, release: Patch, *, has_model: bool) -> tuple[int, int]:
-        """Return how many words beside options are surely taken, and how many may be. `has_model`: `--model` is given too.
-
-        The module refuses any before 0.10, and takes one from then on. `vllm serve` takes one; from 0.12 on `--model` is put into its
-        place. A release between two that were read may be as either.
-        """
+        """Return how many words beside options are surely taken, and how many may be. `has_model`: `--model` is given too."""
+        rules = _rules_of(release)
         if self.kind is Kind.API_SERVER:
-            return (0, 0) if release <= (0, 9, 2) else (1, 1)
+            return rules.words_of_module, rules.words_of_module
         if self.kind is Kind.SERVE:
-            return (0, 0) if has_model and release >= (0, 12, 0) else (1, 1)
+            return (0, 0) if has_model and rules.model_option_is_the_word else (1, 1)
         return (0 if has_model else 1), 1
 
     def ignores_words(self, release: Patch) -> bool:
-        """Return whether the program takes a word beside options and does nothing with it: the module does, from 0.10 on."""
-        return self.kind is Kind.API_SERVER and release >= (0, 10, 0)
+        """Return whether the program takes a word beside options and does nothing with it, as the module does."""
+        return self.kind is Kind.API_SERVER and _rules_of(release).module_ignores_words
 
     def refuses_model_option(self, release: Patch) -> bool:
-        """Return whether `--model X` ends the start: `vllm serve` of 0.8.5 to 0.11.0 takes the model as a word, or `--model=X`."""
-        return self.kind is Kind.SERVE and (0, 8, 5) <= release <= (0, 11, 0)
+        """Return whether `--model X` ends the start: `vllm serve` takes the model as a word, or `--model=X`."""
+        return self.kind is Kind.SERVE and _rules_of(release).refuses_model_option
 
     def words_of(self, name: str) -> str | None:
         """Return the number of words after an option of the program's own: `0`, `1`, `?`, `*`; None where it has no such option."""

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget import accounting_of
 from kvgate.budget.answer import plan
 from kvgate.budget.ledger import Ledger
-from kvgate.budget.lora import allowed_ranks, graph_cases, lora_refusals
+from kvgate.budget.lora import graph_cases, lora_refusals
 from kvgate.budget.lora_classes import has_embeddings, takes_no_adapters
 from kvgate.budget.request import LoraSettings
 from kvgate.budget.units import MIB
@@ -148,4 +149,4 @@ def test_classes_by_release() -> None:
     assert not takes_no_adapters("NeverSeenForCausalLM", (0, 6))
     assert has_embeddings("MistralForCausalLM", (0, 14))
     assert not has_embeddings("MistralForCausalLM", (0, 32))
-    assert allowed_ranks((0, 32))[0] == 1
+    assert accounting_of("0.32.0").lora_ranks[0] == 1

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget import accounting_of
 from kvgate.checkpoint.adapter import Adapter, is_of_another_model, read_adapter, refusals
 from kvgate.checkpoint.tensors import CheckpointError
 
@@ -17,8 +18,8 @@ def adapter(**changes: Any) -> Adapter:
     return read_adapter({**PLAIN, **changes})
 
 
-def reasons(found: Adapter, *, max_lora_rank: int = 16, release: tuple[int, int] = (0, 32)) -> list[str]:
-    return list(refusals(found, max_lora_rank=max_lora_rank, release=release))
+def reasons(found: Adapter, *, max_lora_rank: int = 16, release: str = "0.32.0") -> list[str]:
+    return list(refusals(found, max_lora_rank=max_lora_rank, accounting=accounting_of(release)))
 
 
 def test_a_plain_adapter() -> None:
@@ -38,8 +39,8 @@ def test_the_largest_rank_counts_since_0_32() -> None:
     found = adapter(rank_pattern={"q_proj": 64})
     assert found.largest_rank == 64
     assert reasons(found) == ["its rank 64 is above --max-lora-rank 16"]
-    assert reasons(found, release=(0, 30)) == []
-    assert reasons(found, max_lora_rank=8, release=(0, 30)) == ["its rank 16 is above --max-lora-rank 8"]
+    assert reasons(found, release="0.30.0") == []
+    assert reasons(found, max_lora_rank=8, release="0.30.0") == ["its rank 16 is above --max-lora-rank 8"]
 
 
 @pytest.mark.parametrize(
@@ -57,14 +58,14 @@ def test_the_largest_rank_counts_since_0_32() -> None:
 def test_adapters_that_vllm_refuses(changes: dict[str, Any], reason: str, *, until: bool) -> None:
     found = adapter(**changes)
     assert reasons(found) == [reason]
-    assert reasons(found, release=(0, 20)) == ([reason] if until else [])
+    assert reasons(found, release="0.20.0") == ([reason] if until else [])
 
 
 def test_what_is_allowed() -> None:
     assert reasons(adapter(init_lora_weights="gaussian", use_rslora=True)) == []
     assert reasons(adapter(modules_to_save=["score"])) == []
-    assert reasons(adapter(modules_to_save=["score"]), release=(0, 30)) == ["it replaces whole modules (score)"]
-    assert reasons(adapter(bias="all"), release=(0, 11)) == []
+    assert reasons(adapter(modules_to_save=["score"]), release="0.30.0") == ["it replaces whole modules (score)"]
+    assert reasons(adapter(bias="all"), release="0.11.0") == []
 
 
 @pytest.mark.parametrize(

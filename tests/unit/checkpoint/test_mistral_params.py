@@ -176,22 +176,18 @@ WEIGHTS = "consolidated.safetensors"
 
 
 @pytest.mark.parametrize(
-    ("names", "release", "config_format", "expected"),
+    ("names", "expected"),
     [
-        (("params.json", "config.json", WEIGHTS), (0, 11), "auto", False),
-        (("params.json", WEIGHTS), (0, 11), "auto", True),
-        (("params.json", "config.json"), (0, 14), "auto", True),
-        (("params.json", "config.json"), (0, 17), "auto", False),
-        (("params.json", "config.json", WEIGHTS), (0, 32), "auto", True),
-        (("config.json", WEIGHTS), (0, 32), "auto", False),
-        (("params.json", "config.json", WEIGHTS), (0, 32), "hf", False),
-        (("params.json", "config.json"), (0, 9), "mistral", True),
+        (("params.json", WEIGHTS), True),
+        (("params.json",), True),
+        (("params.json", "config.json"), False),
+        (("params.json", "config.json", WEIGHTS), True),
+        (("config.json", WEIGHTS), False),
+        ((), False),
     ],
 )
-def test_which_file_is_read(
-    names: tuple[str, ...], release: tuple[int, int], config_format: Any, expected: Any
-) -> None:
-    assert reads_params(names, release, config_format=config_format) is expected
+def test_which_file_is_read(names: tuple[str, ...], *, expected: bool) -> None:
+    assert reads_params(names) is expected
 
 
 def test_tensors_get_the_names_of_hugging_face() -> None:

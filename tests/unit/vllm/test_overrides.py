@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget import accounting_of
 from kvgate.vllm.overrides import changes_length, overridden, shape_overrides
 
-NEW, OLD = (0, 32), (0, 11)
+NEW, OLD = "0.32.0", "0.11.0"
 DEEP: dict[str, Any] = {"text_config": {"text_config": {"text_config": {"text_config": {"num_experts": 1}}}}}
 
 
@@ -37,8 +38,8 @@ DEEP: dict[str, Any] = {"text_config": {"text_config": {"text_config": {"text_co
         ({str(number): 1 for number in range(1000)}, NEW, None),
     ],
 )
-def test_the_keys_that_change_the_shape(overrides: object, release: tuple[int, int], found: object) -> None:
-    assert shape_overrides(overrides, release) == found
+def test_the_keys_that_change_the_shape(overrides: object, release: str, found: object) -> None:
+    assert shape_overrides(overrides, reaches_inside=accounting_of(release).overrides_inner_configs) == found
 
 
 def test_a_sub_config_keeps_its_other_keys() -> None:

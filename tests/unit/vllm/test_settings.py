@@ -14,6 +14,7 @@ from msgspec.structs import fields
 import kvgate
 from kvgate.api.crd import structural_schema
 from kvgate.api.v1alpha1 import Vllm
+from kvgate.budget import accounting_of
 from kvgate.budget.circumstances import Circumstances
 from kvgate.budget.hardware import Parallelism
 from kvgate.budget.host_settings import HostSettings
@@ -213,4 +214,4 @@ def insert(path: Path, before: str, text: str) -> None:
     ],
 )
 def test_bitsandbytes_loads_what_that_quantization_says(given: dict[str, str], kinds: tuple[str, ...]) -> None:
-    assert unmodelled_kinds(given, (0, 20)) == kinds
+    assert unmodelled_kinds(given, accounting_of("0.20.0")) == kinds
