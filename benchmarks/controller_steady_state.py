@@ -1,7 +1,8 @@
 """kvgate controller on a real control plane: cold start, memory, CPU and writes once nothing changes.
 
 The objects exist before the controller starts; half of them fit, a quarter is adjusted, a quarter refused. Writes are counted
-from the API server's audit log, over the window after the last object has settled, with a restart in between.
+from the API server's audit log, over the window after the last object has settled, with a restart in between. One object is scaled a
+hundred times: its record stays the same one.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +37,7 @@ RESYNC_SECONDS = 20
 """Three resyncs in a minute; the default is one in five minutes."""
 TOLD_SECONDS = 40.0
 """Two rounds of observing: that no vLLM answers behind kwok's pods is written once."""
+SCALINGS = 100
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -88,6 +91,31 @@ def watched(plane: ControlPlane, pid: int, seconds: float) -> dict[str, float]:
     }
 
 
+def requests(plane: ControlPlane) -> Counter[str]:
+    """Requests of the controller by verb and resource, as the API server's audit log has them."""
+    ours = (event for event in plane.audit() if event.user_agent.startswith("kvgate-controller"))
+    return Counter(
+        f"{event.verb} {event.resource}{'/' + event.subresource if event.subresource else ''}" for event in ours
+    )
+
+
+def stored_bytes(plane: ControlPlane, name: str) -> tuple[int, int]:
+    """Bytes of one object with all that is kept of its admission, and the number of its records."""
+    base = "/apis/kvgate.io/v1alpha1/namespaces/default"
+    document = plane.request("GET", f"{base}/inferencedeployments/{name}")
+    records = plane.request("GET", f"{base}/admissionrecords?labelSelector=kvgate.io/inferencedeployment={name}")[
+        "items"
+    ]
+    return sum(len(json.dumps(each, separators=(",", ":"))) for each in (document, *records)), len(records)
+
+
+def scaled(plane: ControlPlane, name: str, times: int) -> None:
+    """Scale one object so often, and wait until the controller has answered the last time."""
+    for number in range(times):
+        plane.kubectl("scale", "infd", name, f"--replicas={number % 2}")
+    Objects(plane=plane).settle(3.0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Steady state of kvgate controller")
     parser.add_argument("--objects", type=int, default=100)
@@ -99,15 +127,25 @@ def main() -> None:
         began = time.monotonic()
         with controller(plane, Path(name)) as process:
             cold_seconds = until_reconciled(plane, began)
-            cold_cpu_seconds = cpu_seconds(process.pid)
+            cold_cpu_seconds, cold = cpu_seconds(process.pid), requests(plane)
             steady = watched(plane, process.pid, arguments.seconds)
         before = len(Objects(plane=plane).writes())
         with controller(plane, Path(name)) as process:
             time.sleep(10)
             again = len(Objects(plane=plane).writes()) - before
+            size, _ = stored_bytes(plane, "bench-0")
+            scaled(plane, "bench-0", SCALINGS)
+            size_after, records = stored_bytes(plane, "bench-0")
     print(f"{arguments.objects} objects, resync every {RESYNC_SECONDS} s, window of {arguments.seconds:g} s")
     print(
         f"cold start to all reconciled {cold_seconds:10.1f} s   (the process's own start included, {cold_cpu_seconds:.1f} s of CPU)"
+    )
+    each = sum(cold.values()) / arguments.objects
+    print(
+        f"requests of the cold start   {each:10.1f}     per object: {', '.join(f'{name} {n}' for name, n in cold.most_common(12))}"
+    )
+    print(
+        f"bytes after {SCALINGS} scalings     {size_after:10.0f}     {size} before; the object and its {records} record"
     )
     print(f"writes in the window         {steady['writes']:10.0f}     target 0")
     print(f"writes after a restart       {again:10.0f}     target 0")
