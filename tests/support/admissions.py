@@ -5,10 +5,12 @@ from typing import Any
 
 from kvgate.api.validation import parse_document
 from kvgate.controller.decision import assess_owner
+from kvgate.judge.assessment import Assessment
 from kvgate.judge.skipping import skip_of
 from kvgate.rendering.admission import Admitted, admitted_now, read_record, record_manifest
 from kvgate.rendering.workload import PodFigures, figures_of_verdict
 from kvgate.webhook.review import ALWAYS
+from support.manifests import a_document
 
 
 def admission_of(document: dict[str, Any], config: object = None) -> Admitted:
@@ -18,6 +20,11 @@ def admission_of(document: dict[str, Any], config: object = None) -> Admitted:
     figures = figures_of_verdict(owner, judged.assessment, judged.accelerator)
     assert isinstance(figures, PodFigures)
     return admitted_now(document, owner, judged.assessment, figures, calibration_revision=0, config=config)
+
+
+def assessment_of(**spec: Any) -> Assessment:
+    """The judgement of a spec, with what the catalogues know."""
+    return assess_owner(parse_document(a_document(**spec)), "").assessment
 
 
 def stored(admitted: Admitted, document: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ TESTS: Mapping[str, tuple[str, ...]] = {
         "tests/unit/vllm", "tests/unit/vllm_release/test_committed_tables.py",
         "tests/unit/test_derivation.py", "tests/contract", "tests/property",
     ),
-    "judge": ("tests/unit/judge", "tests/unit/planning", "tests/unit/rules", "tests/contract"),
+    "judge": ("tests/unit/judge", "tests/unit/manifests/judging", "tests/unit/planning", "tests/unit/rules", "tests/contract"),
     "manifests": ("tests/unit/manifests", "tests/contract", "tests/manifests/test_golden.py", "tests/manifests/test_look_alikes.py"),
     "controller,rendering,webhook": (
         "tests/unit/controller", "tests/unit/rendering", "tests/unit/webhook", "tests/contract", "tests/rendering",

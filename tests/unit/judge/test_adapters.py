@@ -58,6 +58,16 @@ def test_an_adapter_of_too_large_a_rank_is_refused(lora_modules: Any) -> None:
     assert told(lora_modules, max_lora_rank=64) == []
 
 
+@pytest.mark.parametrize(("changes", "raises"), [({}, True), ({"r": 8, "use_dora": True}, False)])
+def test_a_larger_limit_is_the_remedy_where_the_rank_is_the_reason(changes: dict[str, Any], *, raises: bool) -> None:
+    models = known(**changes)
+    (finding,) = look_up_adapters(
+        ["sql=me/sql-lora"], model="Qwen/Qwen3-8B", max_lora_rank=None, version="0.32.0", models=models
+    )
+    assert ("to the adapter's rank or more" in str(finding.remediation)) is raises
+    assert "leave the adapter out" in str(finding.remediation)
+
+
 def test_an_adapter_of_another_model_is_a_warning() -> None:
     ((severity, message),) = told(["sql=me/sql-lora"], model="meta-llama/Llama-3.1-8B", max_lora_rank=64)
     assert severity is Severity.WARNING
