@@ -15,8 +15,8 @@ from typing import Any
 
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import parse_document
-from kvgate.budget.answer import plan
-from kvgate.budget.solver import AdjustLimits, adjust
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.answers.solver import AdjustLimits, adjust
 from kvgate.judge.assess import assess
 from kvgate.judge.facts import ConfigMissing, Facts, gather
 from kvgate.judge.question import question

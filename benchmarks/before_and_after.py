@@ -161,7 +161,7 @@ def compare_processes(trees: dict[str, Path], rounds: int, folder: Path) -> None
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     commands: dict[str, tuple[float | None, tuple[str, ...]]] = {
         "python -c pass": (None, ("-c", "pass")),
-        "import of the engine": (None, ("-c", "import kvgate.budget.answer, kvgate.rules")),
+        "import of the engine": (None, ("-c", "import kvgate.budget.answers.answer, kvgate.rules")),
         "kvgate check, an InferenceDeployment": (0.2, ("-m", "kvgate", "check", str(deployment))),
         "kvgate check, a values file": (0.12, ("-m", "kvgate", "check", *VALUES)),
     }

@@ -10,11 +10,11 @@ from statistics import quantiles
 
 from msgspec.structs import replace
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.calibration import Calibration
-from kvgate.budget.observed_starts import NextStart, ObservedStart, StartKey, StartToStart
-from kvgate.budget.request import BudgetRequest
-from kvgate.budget.units import gib
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.engine.request import BudgetRequest
+from kvgate.budget.ground.units import gib
+from kvgate.budget.observed.calibration import Calibration
+from kvgate.budget.observed.starts import NextStart, ObservedStart, StartKey, StartToStart
 from kvgate.calibration.observed import start_of_bytes
 from kvgate.calibration.records import MAX_STARTS, read_records, write_records
 from kvgate.judge.what_if import read_request

@@ -71,7 +71,7 @@ def import_seconds() -> float:
             runs.append(time.perf_counter() - started)
         return statistics.median(runs)
 
-    return median("import kvgate.budget.answer, kvgate.rules") - median("pass")
+    return median("import kvgate.budget.answers.answer, kvgate.rules") - median("pass")
 
 
 def row(name: str, value: str, target: str, *, ok: bool) -> None:

@@ -11,14 +11,14 @@ from textwrap import wrap
 from accuracy.derivation import Derived, derive, value_of
 from accuracy.readings import Reading, constants, readings
 from accuracy.starts import GIB, read_starts
-from kvgate.budget import fitted
-from kvgate.budget.fitted import Fitted
-from kvgate.budget.units import MIB
+from kvgate.budget.ground import fitted
+from kvgate.budget.ground.fitted import Fitted
+from kvgate.budget.ground.units import MIB
 
 PATH = Path(fitted.__file__)
 DIGITS = 3
 ID_DIGITS = 5
-"""Digits by which kvgate.budget.fitted names a start."""
+"""Digits by which kvgate.budget.ground.fitted names a start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def _number(value: float) -> str:
 
 
 def written(text: str, found: Mapping[str, Derived]) -> str:
-    """Return the source of kvgate.budget.fitted with the derived values."""
+    """Return the source of kvgate.budget.ground.fitted with the derived values."""
     for name, derived in found.items():
         body = re.compile(
             rf"(?m)^({name} = Fitted\(\n)    interval=.*\n(?:    sources=.*\n)?(?:    starts=_starts\([^)]*\),\n)?"

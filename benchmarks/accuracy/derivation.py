@@ -1,6 +1,6 @@
 """The one rule by which every fitted constant follows from the logs.
 
-A constant takes the figures in which only exact formulas, guesses and constants that stand before it in kvgate.budget.fitted take part.
+A constant takes the figures in which only exact formulas, guesses and constants that stand before it in `ground/fitted.py` take part.
 Logs that state a line count; only where fewer than MIN_SOURCES sources do, what is left of the sum counts too. Each source counts once:
 
 * *expected* is the median of the medians of the sources.
@@ -22,7 +22,7 @@ from statistics import median
 from accuracy.readings import Reading, constants
 from accuracy.starts import GIB
 from kvgate.budget import Interval
-from kvgate.budget.fitted import Fitted
+from kvgate.budget.ground.fitted import Fitted
 
 MIN_SOURCES = 5
 FEW_GIB = 0.2

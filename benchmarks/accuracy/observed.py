@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from accuracy.predictions import Prediction, predict
 from accuracy.starts import GIB, Start
-from kvgate.budget.answer import plan
-from kvgate.budget.calibration import Calibration
-from kvgate.budget.observed_starts import ObservedStart
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.observed.calibration import Calibration
+from kvgate.budget.observed.starts import ObservedStart
 from kvgate.calibration.observed import start_of_bytes
 from kvgate.judge.what_if import read_request
 

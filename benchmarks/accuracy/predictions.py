@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from accuracy.starts import GIB, Start
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.budget.observed.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.cli.assessment_json import to_json
 from kvgate.judge.what_if import assess_request
 

@@ -10,10 +10,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from accuracy.starts import GIB, Start
-from kvgate.budget import Interval, fitted, plan
-from kvgate.budget.fitted import Fitted
-from kvgate.budget.non_torch import startup_slack
-from kvgate.budget.request import BudgetRequest
+from kvgate.budget import Interval, plan
+from kvgate.budget.engine.request import BudgetRequest
+from kvgate.budget.gpu.non_torch import startup_slack
+from kvgate.budget.ground import fitted
+from kvgate.budget.ground.fitted import Fitted
 from kvgate.judge.what_if import read_request
 
 DOUBT_GIB = 0.5

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kvgate import catalogue
-from kvgate.budget.versions import DEFAULT_VERSION, accounting_of
+from kvgate.budget.releases.versions import DEFAULT_VERSION, accounting_of
 from parity.tables import arguments_of
 
 Row = dict[str, str]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from accuracy.predictions import predict
 from accuracy.starts import Start
-from kvgate.budget.interval import Verdict
+from kvgate.budget.ground.interval import Verdict
 from parity.comparison import PLENTY_BYTES, answer_to
 from parity.tables import KINDS, arithmetic_of, rows_of
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.budget.request import Guarantee
-from kvgate.budget.solver import largest_max_num_seqs
-from kvgate.budget.units import format_gib
+from kvgate.budget.answers.solver import largest_max_num_seqs
+from kvgate.budget.engine.request import Guarantee
+from kvgate.budget.ground.units import format_gib
 from kvgate.cli.sweep.heatmap import svg
 from kvgate.cli.sweep.page import page as page_of
 from kvgate.judge.what_if import read_request

@@ -10,7 +10,7 @@ from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
 from fleet.fake_gpus import fake_gpu_node
 from fleet.fake_vllm import Engine, serving
-from kvgate.budget.observed_starts import ObservedStart
+from kvgate.budget.observed.starts import ObservedStart
 from kvgate.calibration.records import read_records
 from kvgate.calibration.shards import shard_name, shard_of
 from kvgate.rendering.pod import PORT

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kvgate.api.base import KeyRef
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.budget.request import Guarantee
+from kvgate.budget.engine.request import Guarantee
 from kvgate.controller.decision import Judged, assess_owner, config_text
 from kvgate.judge import assess
 from kvgate.judge.skipping import skip_of

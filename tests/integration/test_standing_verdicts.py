@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import ObservedStart
-from kvgate.budget.units import gib
+from kvgate.budget.ground.units import gib
 from kvgate.calibration.keeping import with_start
 from kvgate.calibration.records import MAX_STARTS, write_records
 from kvgate.cluster.errors import ApiError, Denied, Forbidden, NotFound, Unavailable

@@ -15,7 +15,7 @@ import pytest
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
 
-from kvgate.budget.versions import DEFAULT_VERSION
+from kvgate.budget.releases.versions import DEFAULT_VERSION
 from kvgate.cli.check.command import check
 from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run

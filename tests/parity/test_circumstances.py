@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvgate.budget import plan
-from kvgate.budget.units import GIB
+from kvgate.budget.ground.units import GIB
 from kvgate.judge.what_if import read_request
 
 FILE = Path(__file__).with_name("circumstances.csv")

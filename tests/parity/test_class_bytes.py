@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.hardware import Parallelism, stage_sizes
-from kvgate.budget.request import EngineSettings
-from kvgate.budget.run import built_shape
-from kvgate.budget.versions import accounting_of
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.engine.request import EngineSettings
+from kvgate.budget.engine.run import built_shape
+from kvgate.budget.ground.hardware import Parallelism, stage_sizes
+from kvgate.budget.model.weights import rank_weights
+from kvgate.budget.releases.versions import accounting_of
 from kvgate.hf_config import read_config
 
 ROWS: list[dict[str, Any]] = [

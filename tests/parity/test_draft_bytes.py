@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget.draft import Draft
-from kvgate.budget.hardware import SINGLE_GPU
-from kvgate.budget.kv_cache_dtype import plain
-from kvgate.budget.layer_specs import CacheSettings, specs_of
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.ground.hardware import SINGLE_GPU
+from kvgate.budget.kv_cache.dtype import plain
+from kvgate.budget.kv_cache.layer_specs import CacheSettings, specs_of
+from kvgate.budget.model.draft import Draft
+from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import read_config, read_draft
 from parity.tables import HERE, Row, rows_of
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kvgate.budget.answer import plan
-from kvgate.budget.units import GIB
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.ground.units import GIB
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 E4B = "google/gemma-4-E4B-it"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kvgate.budget.lora import slot_tensors
-from kvgate.budget.run import run_of
+from kvgate.budget.engine.run import run_of
+from kvgate.budget.gpu.lora import slot_tensors
 from kvgate.judge.what_if import assess_request
 from parity.tables import VERSION, Row, rows_of
 

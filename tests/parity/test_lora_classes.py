@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.budget.lora_classes import has_embeddings, holds_experts_as_one, is_one_module, takes_no_adapters
-from kvgate.budget.versions import Release, parse_release
+from kvgate.budget.releases.lora_classes import has_embeddings, holds_experts_as_one, is_one_module, takes_no_adapters
+from kvgate.budget.releases.versions import Release, parse_release
 
 ROWS = list(csv.DictReader((Path(__file__).parent / "lora_classes.csv").read_text(encoding="utf-8").splitlines()))
 WRAPPERS = {

@@ -11,8 +11,8 @@ import pytest
 
 from kvgate import catalogue
 from kvgate.budget import ModelShape
-from kvgate.budget.settings import longest_context, resolve_settings
-from kvgate.budget.versions import accounting_of, parse_patch
+from kvgate.budget.engine.settings import longest_context, resolve_settings
+from kvgate.budget.releases.versions import accounting_of, parse_patch
 from kvgate.hf_config import read_config
 from parity.tables import HERE, rows_of
 from support.builders import catalogue_shape, new_request

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.hardware import SINGLE_GPU
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.ground.hardware import SINGLE_GPU
+from kvgate.budget.model.weights import rank_weights
 from kvgate.catalogue import find_accelerator
 from kvgate.hf_config import read_config
 

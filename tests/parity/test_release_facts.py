@@ -5,7 +5,7 @@
 
 import pytest
 
-from kvgate.budget.versions import accounting_of, parse_patch
+from kvgate.budget.releases.versions import accounting_of, parse_patch
 from kvgate.vllm.options import options
 from parity.tables import rows_of
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.host_memory import host_ledger
-from kvgate.budget.host_processes import HostQuestion
-from kvgate.budget.host_settings import HostSettings, PodMemory
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.host.memory import host_ledger
+from kvgate.budget.host.processes import HostQuestion
+from kvgate.budget.host.settings import HostSettings, PodMemory
 from parity.tables import Row, rows_of
 
 ROWS = rows_of("shared_memory_bytes.csv")

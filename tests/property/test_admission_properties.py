@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration
+from kvgate.budget.observed.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.controller import decision
 from kvgate.controller.decision import Judged, Situation
 from kvgate.rendering.admission import Admitted

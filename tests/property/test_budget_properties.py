@@ -9,14 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget.answer import plan
-from kvgate.budget.capacity import largest
-from kvgate.budget.cuda_graphs import num_capture_sizes
-from kvgate.budget.hardware import Accelerator, Parallelism, stage_sizes
-from kvgate.budget.interval import Interval, Verdict, verdict_of
-from kvgate.budget.model_shape import LatentAttention
-from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee
-from kvgate.budget.solver import (
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.answers.solver import (
     AdjustLimits,
     Alternative,
     Knob,
@@ -26,7 +20,13 @@ from kvgate.budget.solver import (
     largest_max_model_len,
     largest_max_num_seqs,
 )
-from kvgate.budget.units import cdiv, round_up, share_of
+from kvgate.budget.engine.request import BudgetRequest, EngineSettings, Guarantee
+from kvgate.budget.gpu.cuda_graphs import num_capture_sizes
+from kvgate.budget.ground.hardware import Accelerator, Parallelism, stage_sizes
+from kvgate.budget.ground.interval import Interval, Verdict, verdict_of
+from kvgate.budget.ground.units import cdiv, round_up, share_of
+from kvgate.budget.kv_cache.capacity import largest
+from kvgate.budget.model.shape import LatentAttention
 from kvgate.vllm.pod_options import OWNED_FLAG_PATTERN, OWNED_FLAGS, owned_flag
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.explanations import TERMS, explain_term
-from kvgate.budget.paging import default_lengths, paging_of
-from kvgate.budget.textbook import textbook_of
-from kvgate.budget.units import GIB
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.ground.units import GIB
+from kvgate.explained.explanations import TERMS, explain_term
+from kvgate.explained.paging import default_lengths, paging_of
+from kvgate.explained.textbook import textbook_of
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 pytestmark = pytest.mark.slow

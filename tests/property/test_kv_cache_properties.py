@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.capacity import KVCache
-from kvgate.budget.interval import Verdict
-from kvgate.budget.kv_cache_spec import StateSpec
-from kvgate.budget.model_shape import ModelShape, RecurrentState, SharedCache
-from kvgate.budget.request import BudgetRequest, Guarantee, Speculation, Workload
-from kvgate.budget.solver import fits_low, largest_max_model_len, largest_max_num_seqs
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.answers.solver import fits_low, largest_max_model_len, largest_max_num_seqs
+from kvgate.budget.engine.request import BudgetRequest, Guarantee, Speculation, Workload
+from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.kv_cache.capacity import KVCache
+from kvgate.budget.kv_cache.spec import StateSpec
+from kvgate.budget.model.shape import ModelShape, RecurrentState, SharedCache
 from support import kinds
 from support.builders import catalogue_accelerator, new_request, new_workload
 

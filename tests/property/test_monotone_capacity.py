@@ -7,13 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.circumstances import Circumstances
-from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.request import BudgetRequest as Request
-from kvgate.budget.request import Capacity, GraphSettings, LoraSettings, Speculation
-from kvgate.budget.units import GIB
-from kvgate.budget.versions import _CHANGES, parse_patch
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.engine.circumstances import Circumstances
+from kvgate.budget.engine.request import BudgetRequest as Request
+from kvgate.budget.engine.request import Capacity, GraphSettings, LoraSettings, Speculation
+from kvgate.budget.ground.units import GIB
+from kvgate.budget.model.shape import ModelShape
+from kvgate.budget.releases.versions import _CHANGES, parse_patch
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 RELEASES = [".".join(str(part) for part in (*since, 0)[:3]) for since, _ in _CHANGES]

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget.interval import Verdict
-from kvgate.budget.request import Guarantee
-from kvgate.budget.solver import largest_max_model_len, largest_max_num_seqs
-from kvgate.budget.units import cdiv
+from kvgate.budget.answers.solver import largest_max_model_len, largest_max_num_seqs
+from kvgate.budget.engine.request import Guarantee
+from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.ground.units import cdiv
 from kvgate.cli.sweep.heatmap import boundary
 from kvgate.judge import assess
 from kvgate.judge.what_if import read_request

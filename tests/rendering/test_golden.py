@@ -11,7 +11,7 @@ import yaml
 from kvgate.api.base import KeyRef
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document
-from kvgate.budget.versions import DEFAULT_VERSION
+from kvgate.budget.releases.versions import DEFAULT_VERSION
 from kvgate.controller.decision import assess_owner, config_text
 from kvgate.rendering.status import previous_status, status_of
 from kvgate.rendering.workload import NotRendered, Rendered, render

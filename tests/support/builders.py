@@ -6,14 +6,14 @@ from typing import Any
 from msgspec.structs import fields, replace
 
 from kvgate import catalogue
-from kvgate.budget.draft import Draft
-from kvgate.budget.hardware import Accelerator, Parallelism
-from kvgate.budget.matrix import Units, WeightFormat
-from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, Mixer, ModelShape, RecurrentState
-from kvgate.budget.request import BudgetRequest, EngineSettings, Guarantee, Workload
-from kvgate.budget.run import Run
-from kvgate.budget.units import gib
-from kvgate.budget.versions import accounting_of, parse_release
+from kvgate.budget.engine.request import BudgetRequest, EngineSettings, Guarantee, Workload
+from kvgate.budget.engine.run import Run
+from kvgate.budget.ground.hardware import Accelerator, Parallelism
+from kvgate.budget.ground.units import gib
+from kvgate.budget.model.draft import Draft
+from kvgate.budget.model.matrix import Units, WeightFormat
+from kvgate.budget.model.shape import DenseMlp, FullAttention, LayerShape, Mixer, ModelShape, RecurrentState
+from kvgate.budget.releases.versions import accounting_of, parse_release
 from kvgate.hf_config import read_config, read_draft
 from kvgate.hf_config.blocks import attention, dense_mlp, vector
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from kvgate.budget.matrix import Units
-from kvgate.budget.model_shape import (
+from kvgate.budget.model.matrix import Units
+from kvgate.budget.model.shape import (
     CompressedAttention,
     CrossAttention,
     FullAttention,

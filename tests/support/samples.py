@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kvgate.budget.calibration import NOTHING_OBSERVED
+from kvgate.budget.observed.calibration import NOTHING_OBSERVED
 from kvgate.cli.check.run import judge_deployment
 from kvgate.judge.assessment import Assessment
 from kvgate.manifests import Subject, read_manifests

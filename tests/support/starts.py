@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from kvgate.budget.answer import plan
-from kvgate.budget.observed_starts import GpuAtStart, ObservedStart, Origin
-from kvgate.budget.units import gib
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.ground.units import gib
+from kvgate.budget.observed.starts import GpuAtStart, ObservedStart, Origin
 from kvgate.calibration.observed import start_of_bytes
 from kvgate.judge.what_if import read_request
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from kvgate.budget.model_shape import ModelShape
+from kvgate.budget.model.shape import ModelShape
 from support.builders import catalogue_shape
 
 

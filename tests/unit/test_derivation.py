@@ -9,7 +9,8 @@ from accuracy.predictions import predict
 from accuracy.readings import Reading, constants, figures_of, readings, replaced, used_constants
 from accuracy.starts import GIB, Start, read_starts
 from accuracy.unseen import left_out
-from kvgate.budget import Interval, fitted
+from kvgate.budget import Interval
+from kvgate.budget.ground import fitted
 from kvgate.judge.what_if import read_request
 
 

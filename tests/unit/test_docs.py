@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kvgate import INSTALL
-from kvgate.budget.units import GIB
+from kvgate.budget.ground.units import GIB
 from kvgate.judge.what_if import assess_request
 from pictures.ledger import QUESTION, TARGET, picture
 from pictures.planning import TARGET as PLAN

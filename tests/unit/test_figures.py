@@ -14,8 +14,8 @@ from kvgate.api.status import BudgetStatus, HostMemoryStatus, LedgerStatus, Pinn
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document
 from kvgate.budget import CacheFigures, Interval
-from kvgate.budget.figure_values import Bounds, FiguresOfBudget
-from kvgate.budget.figures import FIGURES, figures_of
+from kvgate.budget.answers.figure_values import Bounds, FiguresOfBudget
+from kvgate.budget.answers.figures import FIGURES, figures_of
 from kvgate.cli.explain.report import answer
 from kvgate.cli.reports.engine_records import CacheRecord, HostRecord, PinnedRecord, RequestLedger
 from kvgate.judge.assess import assess

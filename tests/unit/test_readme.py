@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.budget.interval import Verdict
+from kvgate.budget.ground.interval import Verdict
 from kvgate.judge.assess import effective_values
 from kvgate.judge.assessment import Decision
 from kvgate.judge.summary import refusal, warnings

@@ -5,8 +5,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "operator" / "kvgate"
 TABLES = {
-    "budget/versions.py": "defaults and accounting of the GPU",
-    "budget/host_releases.py": "memory of the host",
+    "budget/releases/versions.py": "defaults and accounting of the GPU",
+    "budget/releases/host.py": "memory of the host",
     "vllm/programs.py": "words of a command line",
 }
 """Modules that hold a table of releases and look a release up in it."""

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.interval import Verdict
-from kvgate.budget.textbook import textbook_of
-from kvgate.budget.units import GIB
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.ground.units import GIB
+from kvgate.explained.textbook import textbook_of
 from kvgate.judge.assessment import Decision
 from support.samples import SAMPLES, judged
 

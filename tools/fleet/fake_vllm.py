@@ -36,7 +36,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from kvgate.budget.versions import parse_patch
+from kvgate.budget.releases.versions import parse_patch
 from kvgate.vllm import metric_names
 from kvgate.vllm.metric_names import CACHE_CONFIG_INFO, ENGINE_METRICS, REQUEST_SUCCESS, EngineMetric
 

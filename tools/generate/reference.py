@@ -9,7 +9,7 @@ import click
 from kvgate.api import API_VERSION, KIND
 from kvgate.api.admission_record import RECORD_KIND
 from kvgate.api.crd import custom_resource_definition, record_definition
-from kvgate.budget.figures import FIGURES
+from kvgate.budget.answers.figures import FIGURES
 from kvgate.cli.exits import Exit
 from kvgate.cli.help import Command, examples_of, grouped
 from kvgate.cli.main import main

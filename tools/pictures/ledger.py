@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvgate.budget.interval import Interval
-from kvgate.budget.ledger import Ledger
-from kvgate.budget.units import GIB, format_gib
+from kvgate.budget.gpu.ledger import Ledger
+from kvgate.budget.ground.interval import Interval
+from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.cli.sweep.drawing import Box, Caption, Line, Picture, Shape, svg_text
 from kvgate.judge.what_if import assess_request
 

@@ -63,7 +63,7 @@ def _report(
     if tables.minor(facts.version) > newest_accounting():
         yield (
             "The budget counts this release as newer than it knows. When the functions above are understood, add its row to _CHANGES in "
-            "budget/versions.py (an empty one where they change no byte), and then DEFAULT_VERSION."
+            "budget/releases/versions.py (an empty one where they change no byte), and then DEFAULT_VERSION."
         )
 
 
@@ -113,11 +113,11 @@ def known() -> words.Known:
     """Gather what kvgate makes of names of vLLM's; only this function and the next one import it."""
     from msgspec.structs import fields
 
-    from kvgate.budget.accounting import DEVICES
-    from kvgate.budget.kv_cache_dtype import formats_known
-    from kvgate.budget.request import EngineSettings
+    from kvgate.budget.engine.request import EngineSettings
+    from kvgate.budget.kv_cache.dtype import formats_known
+    from kvgate.budget.releases.accounting import DEVICES
     from kvgate.hf_config.architectures import classes_read
-    from kvgate.hf_config.attention import TESTS_OF_CLASSES
+    from kvgate.hf_config.layers.attention import TESTS_OF_CLASSES
     from kvgate.vllm.metric_names import SCRAPED_NAMES
 
     return words.Known(
@@ -132,7 +132,7 @@ def known() -> words.Known:
 
 def newest_accounting() -> tables.Minor:
     """The newest release whose accounting the budget knows."""
-    from kvgate.budget.versions import NEWEST
+    from kvgate.budget.releases.versions import NEWEST
 
     return NEWEST
 

@@ -56,17 +56,17 @@ def to_look_at(
     yield from _functions(*fingerprints, before.version, after.version)
     devices = {name for tier in after.batch_tiers for name in tier.excluded} - set(known.devices)
     yield from (
-        f"batch limits leave out {name}: say in DEVICES of budget/accounting.py which device that is"
+        f"batch limits leave out {name}: say in DEVICES of budget/releases/accounting.py which device that is"
         for name in sorted(devices)
     )
     new_dtypes = set(after.kv_cache_dtypes) - set(before.kv_cache_dtypes) - {*known.kv_cache_dtypes, "auto"}
     yield from (
-        f"KV cache dtype {name} has no formula: add one to budget/kv_cache_dtype.py, or it is Unknown"
+        f"KV cache dtype {name} has no formula: add one to budget/kv_cache/dtype.py, or it is Unknown"
         for name in sorted(new_dtypes)
     )
     undecided = {row for row in after.plain_caches - before.plain_caches - set(known.tests) if all(row)}
     yield from (
-        f"{name} ignores the KV cache dtype where {test}: say in hf_config/attention.py which configs those are"
+        f"{name} ignores the KV cache dtype where {test}: say in hf_config/layers/attention.py which configs those are"
         for name, test in sorted(undecided)
         if name in known.model_classes
     )

@@ -10,7 +10,7 @@ from kvgate.api import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
 from kvgate.api.admission_record import RECORD_KIND, RECORD_PLURAL, AdmissionRecordSpec
 from kvgate.api.status import InferenceDeploymentStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget.figures import FIGURES
+from kvgate.budget.answers.figures import FIGURES
 
 _KEYWORDS = frozenset({
     "type", "format", "description", "default", "properties", "items", "additionalProperties", "required", "enum",

@@ -3,7 +3,7 @@
 import re
 from fractions import Fraction
 
-from kvgate.budget.units import GIB, KIB, MIB
+from kvgate.budget.ground.units import GIB, KIB, MIB
 
 QUANTITY_PATTERN = r"^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([numk]|[MGTPE]i?|Ki|[eE][-+]?[0-9]+)?$"
 """Quantities that the API server takes for cpu and memory: no minus sign, because no request is below 0."""

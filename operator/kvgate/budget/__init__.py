@@ -2,34 +2,28 @@
 
 `plan` answers a BudgetRequest with a Budget, which has the verdict.
 
-Other packages import these names from here. They import from inside the package only the words in which models are described
-(`model_shape`, `matrix`), `units`, and what a single door shows or checks (`explanations`, `textbook`, `paging`, `support` …).
-A name is loaded when it is first used, so that a command that needs one class does not load all of the arithmetic.
+Other packages import these names from here, and from the rooms inside it what the page of each room names; contracts in
+pyproject.toml hold that. A name is loaded when it is first used, so that a command that needs one class does not load all of the
+arithmetic.
 """
 
 TYPE_CHECKING = False  # type checkers take it for typing's, which takes longer to import than all of this
 
 if TYPE_CHECKING:
-    from kvgate.budget.accounting import Accounting
-    from kvgate.budget.answer import Budget, CacheFigures, Stage, plan
-    from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, CalibrationScope, Correction, StartState
-    from kvgate.budget.capacity import Demand, KVCache
-    from kvgate.budget.circumstances import NOTHING_TOLD, Circumstances
-    from kvgate.budget.draft import Draft
-    from kvgate.budget.errors import BudgetError, UnknownVersion, UnmodelledKind
-    from kvgate.budget.hardware import SINGLE_GPU, Accelerator, Parallelism
-    from kvgate.budget.interval import Interval, Term, Verdict, verdict_of
-    from kvgate.budget.ledger import Ledger, observed_start
-    from kvgate.budget.model_shape import ModelShape
-    from kvgate.budget.observed_starts import (
-        GpuAtStart,
-        NextStart,
-        ObservedStart,
-        Origin,
-        StartKey,
+    from kvgate.budget.answers.answer import Budget, CacheFigures, Stage, plan
+    from kvgate.budget.answers.solver import (
+        AdjustLimits,
+        Adjustment,
+        Alternative,
+        Knob,
+        KnobChange,
+        adjust,
+        alternatives,
+        largest_max_model_len,
+        largest_max_num_seqs,
     )
-    from kvgate.budget.pinned import PINNED_SAFETY_BYTES, Pin, PinnedCapacity
-    from kvgate.budget.request import (
+    from kvgate.budget.engine.circumstances import NOTHING_TOLD, Circumstances
+    from kvgate.budget.engine.request import (
         AUTO_MAX_MODEL_LEN,
         GRAPH_MODES,
         BudgetRequest,
@@ -42,19 +36,32 @@ if TYPE_CHECKING:
         Speculation,
         Workload,
     )
-    from kvgate.budget.settings import Resolved, accounting_for, resolve_settings
-    from kvgate.budget.solver import (
-        AdjustLimits,
-        Adjustment,
-        Alternative,
-        Knob,
-        KnobChange,
-        adjust,
-        alternatives,
-        largest_max_model_len,
-        largest_max_num_seqs,
+    from kvgate.budget.engine.settings import Resolved, accounting_for, resolve_settings
+    from kvgate.budget.gpu.ledger import Ledger, observed_start
+    from kvgate.budget.ground.errors import BudgetError, UnknownVersion, UnmodelledKind
+    from kvgate.budget.ground.hardware import SINGLE_GPU, Accelerator, Parallelism
+    from kvgate.budget.ground.interval import Interval, Term, Verdict, verdict_of
+    from kvgate.budget.kv_cache.capacity import Demand, KVCache
+    from kvgate.budget.kv_cache.pinned import PINNED_SAFETY_BYTES, Pin, PinnedCapacity
+    from kvgate.budget.model.draft import Draft
+    from kvgate.budget.model.shape import ModelShape
+    from kvgate.budget.observed.calibration import (
+        NOTHING_OBSERVED,
+        Calibration,
+        CalibrationScope,
+        Correction,
+        StartState,
     )
-    from kvgate.budget.versions import (
+    from kvgate.budget.observed.starts import (
+        GpuAtStart,
+        NextStart,
+        ObservedStart,
+        Origin,
+        StartKey,
+    )
+    from kvgate.budget.observed.witnesses import HEALING_STARTS, MIN_WITNESSES, disagree, num_witnesses, outdated
+    from kvgate.budget.releases.accounting import Accounting
+    from kvgate.budget.releases.versions import (
         DEFAULT_VERSION,
         NEWEST,
         OLDEST,
@@ -63,66 +70,65 @@ if TYPE_CHECKING:
         parse_patch,
         parse_release,
     )
-    from kvgate.budget.witnesses import HEALING_STARTS, MIN_WITNESSES, disagree, num_witnesses, outdated
 
 _NAMES = {
-    "accounting": ("Accounting",),
-    "answer": (
+    "releases.accounting": ("Accounting",),
+    "answers.answer": (
         "Budget",
         "CacheFigures",
         "Stage",
         "plan",
     ),
-    "calibration": (
+    "observed.calibration": (
         "NOTHING_OBSERVED",
         "Calibration",
         "Correction",
         "CalibrationScope",
         "StartState",
     ),
-    "capacity": (
+    "kv_cache.capacity": (
         "Demand",
         "KVCache",
     ),
-    "circumstances": (
+    "engine.circumstances": (
         "NOTHING_TOLD",
         "Circumstances",
     ),
-    "draft": ("Draft",),
-    "errors": (
+    "model.draft": ("Draft",),
+    "ground.errors": (
         "BudgetError",
         "UnknownVersion",
         "UnmodelledKind",
     ),
-    "hardware": (
+    "ground.hardware": (
         "SINGLE_GPU",
         "Accelerator",
         "Parallelism",
     ),
-    "interval": (
+    "ground.interval": (
         "Interval",
         "Term",
         "Verdict",
         "verdict_of",
     ),
-    "ledger": (
+    "gpu.ledger": (
         "Ledger",
         "observed_start",
     ),
-    "model_shape": ("ModelShape",),
-    "observed_starts": (
+    "model.shape": ("ModelShape",),
+    "observed.starts": (
         "GpuAtStart",
         "NextStart",
         "ObservedStart",
         "Origin",
         "StartKey",
     ),
-    "pinned": (
+    "kv_cache.pinned": (
         "PINNED_SAFETY_BYTES",
         "Pin",
         "PinnedCapacity",
     ),
-    "request": (
+    "engine.request": (
         "AUTO_MAX_MODEL_LEN",
         "GRAPH_MODES",
         "BudgetRequest",
@@ -135,12 +141,12 @@ _NAMES = {
         "Speculation",
         "Workload",
     ),
-    "settings": (
+    "engine.settings": (
         "Resolved",
         "accounting_for",
         "resolve_settings",
     ),
-    "solver": (
+    "answers.solver": (
         "AdjustLimits",
         "Adjustment",
         "Alternative",
@@ -151,7 +157,7 @@ _NAMES = {
         "largest_max_model_len",
         "largest_max_num_seqs",
     ),
-    "versions": (
+    "releases.versions": (
         "DEFAULT_VERSION",
         "NEWEST",
         "OLDEST",
@@ -160,7 +166,7 @@ _NAMES = {
         "parse_patch",
         "parse_release",
     ),
-    "witnesses": (
+    "observed.witnesses": (
         "HEALING_STARTS",
         "MIN_WITNESSES",
         "disagree",

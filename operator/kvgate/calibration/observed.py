@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-from kvgate.budget import Budget, Calibration, GpuAtStart, ObservedStart, StartState, fitted, observed_start
-from kvgate.budget.non_torch import startup_slack
-from kvgate.budget.units import format_gib, gib
+from kvgate.budget import Budget, Calibration, GpuAtStart, ObservedStart, StartState, observed_start
+from kvgate.budget.gpu.non_torch import startup_slack
+from kvgate.budget.ground import fitted
+from kvgate.budget.ground.units import format_gib, gib
 
 NEIGHBOUR_BYTES = gib(0.5)
 """Memory in use before the start, beyond the most that the engine itself takes, from which another process is the explanation."""

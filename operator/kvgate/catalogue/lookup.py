@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kvgate.budget import Accelerator
-from kvgate.budget.units import MIB
+from kvgate.budget.ground.units import MIB
 from kvgate.text.patterns import pattern
 
 DATA = Path(__file__).parent / "data"

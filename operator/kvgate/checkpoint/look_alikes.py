@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvgate.budget.hardware import SINGLE_GPU
-from kvgate.budget.model_origin import Assumption
-from kvgate.budget.model_shape import FullAttention, ModelShape
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.ground.hardware import SINGLE_GPU
+from kvgate.budget.model.origin import Assumption
+from kvgate.budget.model.shape import FullAttention, ModelShape
+from kvgate.budget.model.weights import rank_weights
 from kvgate.checkpoint.stored_formats import loaded_bytes
 from kvgate.checkpoint.tensors import FLOATS, TensorGroup
 from kvgate.hf_config import ModelConfigError, read_config

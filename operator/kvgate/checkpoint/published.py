@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kvgate.budget.contradictions import ANY_COUNT, compare
-from kvgate.budget.matrix import GGUF_METHOD, WeightFormat
-from kvgate.budget.model_origin import Contradiction
-from kvgate.budget.model_shape import ModelShape
+from kvgate.budget.answers.contradictions import ANY_COUNT, compare
+from kvgate.budget.model.matrix import GGUF_METHOD, WeightFormat
+from kvgate.budget.model.origin import Contradiction
+from kvgate.budget.model.shape import ModelShape
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.tensors import CheckpointError, TensorGroup, check_summary
 from kvgate.hf_config import ModelConfigError, read_config

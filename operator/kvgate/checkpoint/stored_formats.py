@@ -18,11 +18,11 @@ from math import prod
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.budget.matrix import Matrix, Units, WeightFormat
-from kvgate.budget.model_shape import DTYPE_BYTES, LayerShape, ModelShape, UnmodelledLayer
-from kvgate.budget.weights import whole_bytes
+from kvgate.budget.model.matrix import Matrix, Units, WeightFormat
+from kvgate.budget.model.shape import DTYPE_BYTES, LayerShape, ModelShape, UnmodelledLayer
+from kvgate.budget.model.weights import whole_bytes
 from kvgate.checkpoint.tensors import DTYPES, FLOATS, TensorGroup
-from kvgate.hf_config.modules import MODULES
+from kvgate.hf_config.formats.modules import MODULES
 from kvgate.text.patterns import pattern
 
 TOLERANCE = 100

@@ -10,9 +10,9 @@ from msgspec.structs import asdict
 
 from kvgate.api import field_path
 from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, BudgetRequest, Guarantee
-from kvgate.budget.figure_values import FiguresOfBudget
-from kvgate.budget.figures import FIGURES, figures_of
-from kvgate.budget.host_settings import NO_HOST_SETTINGS, UNKNOWN_POD
+from kvgate.budget.answers.figure_values import FiguresOfBudget
+from kvgate.budget.answers.figures import FIGURES, figures_of
+from kvgate.budget.host.settings import NO_HOST_SETTINGS, UNKNOWN_POD
 from kvgate.cli.provenance import Provenance, sources_of_facts
 from kvgate.cli.reports import engine_records as records
 from kvgate.findings.finding import Finding

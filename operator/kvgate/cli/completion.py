@@ -32,7 +32,7 @@ def gpus(_: click.Context, __: click.Parameter, incomplete: str) -> list[Complet
     Click's function for fish cuts what it offers at a comma, so that fish gets the first name of a list only.
     """
     from kvgate import catalogue
-    from kvgate.budget.units import format_gib
+    from kvgate.budget.ground.units import format_gib
 
     head, comma, last = incomplete.rpartition(",")
     if comma and os.environ.get("_KVGATE_COMPLETE", "").startswith("fish"):

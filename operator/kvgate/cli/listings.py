@@ -40,7 +40,7 @@ def _print(rows: Sequence[Row], table_rows: Sequence[Sequence[str]], *, output: 
 def gpus(filter_: str, output: str) -> None:
     """List accelerators. FILTER is a part of the name or of the product; case does not matter."""
     from kvgate import catalogue
-    from kvgate.budget.units import format_gib
+    from kvgate.budget.ground.units import format_gib
 
     rows: list[Row] = [
         {

@@ -25,7 +25,7 @@ from kvgate.fetching.bounded_http import broken
 from kvgate.fetching.files import CheckpointFiles, json_of, understood
 from kvgate.fetching.gguf_files import gguf_facts
 from kvgate.fetching.limits import CouldNotFetch
-from kvgate.hf_config.quantization_files import quantization_files, with_quantization_beside
+from kvgate.hf_config.formats.quantization_files import quantization_files, with_quantization_beside
 from kvgate.text.inert import inert
 
 _GUESSED_TENSOR_BYTES = 192

@@ -5,18 +5,20 @@ Read in vLLM 0.32's model classes; rows were checked against the parameter count
 
 from msgspec.structs import replace
 
-from kvgate.budget.model_shape import End
-from kvgate.hf_config.deepseek_v4 import deepseek_v4_stack
-from kvgate.hf_config.delta_nets import gdn_stack, kimi_stack
-from kvgate.hf_config.encoder_decoder import mllama_stack, whisper_stack
+from kvgate.budget.model.shape import End
+from kvgate.hf_config.families.deepseek_v4 import deepseek_v4_stack
+from kvgate.hf_config.families.encoder_decoder import mllama_stack, whisper_stack
+from kvgate.hf_config.families.gemma import gemma3_stack, gemma3n_stack, gemma4_stack
+from kvgate.hf_config.families.nemotron import nemotron_nas_stack, nemotron_stack
+from kvgate.hf_config.families.pooling import POOLING, converted, converted_from, embedding_norm
 from kvgate.hf_config.family import Architecture, Family, Multimodal
 from kvgate.hf_config.fields import Fields
-from kvgate.hf_config.gemma import gemma3_stack, gemma3n_stack, gemma4_stack
-from kvgate.hf_config.heads_by_layer import gpt_oss_stack, laguna_stack, llama4_stack, mimo_stack, step_stack
-from kvgate.hf_config.latent import latent_stack, minimax_m3_stack
-from kvgate.hf_config.layers import hunyuan_stack, uniform_stack
-from kvgate.hf_config.linear_attention import bailing_stack, minimax_stack, short_conv_stack
-from kvgate.hf_config.mamba import (
+from kvgate.hf_config.layers.delta_nets import gdn_stack, kimi_stack
+from kvgate.hf_config.layers.heads_by_layer import gpt_oss_stack, laguna_stack, llama4_stack, mimo_stack, step_stack
+from kvgate.hf_config.layers.latent import latent_stack, minimax_m3_stack
+from kvgate.hf_config.layers.layers import hunyuan_stack, uniform_stack
+from kvgate.hf_config.layers.linear_attention import bailing_stack, minimax_stack, short_conv_stack
+from kvgate.hf_config.layers.mamba import (
     bamba_stack,
     falcon_h1_stack,
     granite_hybrid_stack,
@@ -26,8 +28,6 @@ from kvgate.hf_config.mamba import (
     zamba2_stack,
 )
 from kvgate.hf_config.multimodal import MULTIMODAL
-from kvgate.hf_config.nemotron import nemotron_nas_stack, nemotron_stack
-from kvgate.hf_config.pooling import POOLING, converted, converted_from, embedding_norm
 
 _ALL_ENDS = frozenset(End)
 _TIED_ENDS = frozenset({End.EMBEDDING, End.NORM})

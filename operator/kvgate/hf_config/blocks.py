@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.budget.matrix import Cut, Matrix, Units
-from kvgate.budget.model_shape import DenseMlp, FullAttention, LatentAttention, SparseMlp
+from kvgate.budget.model.matrix import Cut, Matrix, Units
+from kvgate.budget.model.shape import DenseMlp, FullAttention, LatentAttention, SparseMlp
 
 
 def vector(name: str, elements: int, *, element_bytes: int | None = None) -> Matrix:

@@ -5,10 +5,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from kvgate.budget.matrix import Matrix
-from kvgate.budget.model_shape import Encoder, End, LayerShape, RotaryCache
+from kvgate.budget.model.matrix import Matrix
+from kvgate.budget.model.shape import Encoder, End, LayerShape, RotaryCache
 from kvgate.hf_config.fields import Fields
-from kvgate.hf_config.quantization import ModuleFormats
+from kvgate.hf_config.formats.quantization import ModuleFormats
 
 Gate = Literal["", "head", "element"]
 

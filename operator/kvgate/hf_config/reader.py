@@ -5,16 +5,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvgate.budget.model_shape import DTYPE_BYTES, UNREAD_ENCODER, LayerShape, ModelShape, UnmodelledLayer
+from kvgate.budget.model.shape import DTYPE_BYTES, UNREAD_ENCODER, LayerShape, ModelShape, UnmodelledLayer
 from kvgate.hf_config.architectures import family_of, multimodal_of, nested_family
-from kvgate.hf_config.attention import source_tests
+from kvgate.hf_config.families.pooling import bidirectional
 from kvgate.hf_config.family import Family, LanguageModel
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError, language_keys
-from kvgate.hf_config.layers import uniform_stack, unmodelled_mixer
-from kvgate.hf_config.modules import UnknownFormat
-from kvgate.hf_config.pooling import bidirectional
-from kvgate.hf_config.positions import default_max_model_len, lengths_by_rule, rotary_tables
-from kvgate.hf_config.quantization import (
+from kvgate.hf_config.formats.modules import UnknownFormat
+from kvgate.hf_config.formats.quantization import (
     ModuleFormats,
     Quantization,
     format_kinds,
@@ -22,6 +19,9 @@ from kvgate.hf_config.quantization import (
     read_quantization,
     requested_quantization,
 )
+from kvgate.hf_config.layers.attention import source_tests
+from kvgate.hf_config.layers.layers import uniform_stack, unmodelled_mixer
+from kvgate.hf_config.layers.positions import default_max_model_len, lengths_by_rule, rotary_tables
 
 MAX_LAYERS = 1024
 """More layers than any model has; a config with more is a mistake or an attack."""

@@ -27,10 +27,10 @@ from kvgate.budget import (
     largest_max_num_seqs,
     plan,
 )
-from kvgate.budget.answer import spanned
-from kvgate.budget.host_memory import HostLedger
-from kvgate.budget.host_settings import UNKNOWN_POD
-from kvgate.budget.pod_ledger import pod_ledger_without_model
+from kvgate.budget.answers.answer import spanned
+from kvgate.budget.answers.pod_ledger import pod_ledger_without_model
+from kvgate.budget.host.memory import HostLedger
+from kvgate.budget.host.settings import UNKNOWN_POD
 from kvgate.findings.finding import Finding, Naming, Rule, error_rules, named
 from kvgate.judge.assessment import WORST_FIRST, Assessment, Decision
 from kvgate.judge.facts import Facts, look_up_accelerator

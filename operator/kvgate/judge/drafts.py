@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import Draft, Speculation
-from kvgate.budget.contradictions import between
-from kvgate.budget.model_origin import ModelOrigin
+from kvgate.budget.answers.contradictions import between
+from kvgate.budget.model.origin import ModelOrigin
 from kvgate.checkpoint.published import NO_MODELS, ModelName, Published, PublishedModels, content_of, name_key
 from kvgate.findings.finding import Finding, Severity, any_one, do, words
 from kvgate.hf_config import ModelConfigError, read_draft

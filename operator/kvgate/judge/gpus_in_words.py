@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import Verdict
-from kvgate.budget.units import format_gib
+from kvgate.budget.ground.units import format_gib
 from kvgate.judge.assessment import AcceleratorVerdict, MemoryNeeded
 from kvgate.statement.gpus import is_for_servers
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import ModelShape, UnknownVersion, accounting_of, parse_patch
-from kvgate.budget.contradictions import between
-from kvgate.budget.model_origin import ModelOrigin
-from kvgate.budget.model_shape import FullAttention
+from kvgate.budget.answers.contradictions import between
+from kvgate.budget.model.origin import ModelOrigin
+from kvgate.budget.model.shape import FullAttention
 from kvgate.checkpoint.gguf import split_names
 from kvgate.checkpoint.gguf_models import gguf_spelling
 from kvgate.checkpoint.not_fetched import NotFetched

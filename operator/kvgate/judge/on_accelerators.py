@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Budget, BudgetRequest, Verdict, accounting_of
-from kvgate.budget.units import GIB, cdiv, share_of
+from kvgate.budget.ground.units import GIB, cdiv, share_of
 from kvgate.findings.finding import Severity, error_rules
 from kvgate.judge.assess import judge
 from kvgate.judge.assessment import AcceleratorVerdict, Assessment, MemoryNeeded

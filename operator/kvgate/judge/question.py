@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from kvgate.budget import BudgetRequest, EngineSettings, accounting_of
-from kvgate.budget.sharing import part_of
+from kvgate.budget.answers.sharing import part_of
 from kvgate.judge.drafts import own_layers
 from kvgate.judge.facts import Facts
 from kvgate.statement.engine import EngineStatement

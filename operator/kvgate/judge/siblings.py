@@ -11,10 +11,15 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import SINGLE_GPU, ModelShape
-from kvgate.budget.model_origin import Assumption, ModelOrigin
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.model.origin import Assumption, ModelOrigin
+from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
-from kvgate.hf_config.assumed_formats import Converts, can_be_assumed, likely_quantization_config, smallest_and_largest
+from kvgate.hf_config.formats.assumed_formats import (
+    Converts,
+    can_be_assumed,
+    likely_quantization_config,
+    smallest_and_largest,
+)
 from kvgate.hf_config.names import MAX_NAME, PLAIN, StatedFormat, stated_format, usual_quantization_config
 
 _UPLOADERS = frozenset({"unsloth", "redhatai", "neuralmagic", "nvidia", "sgl-project", "hugging-quants"})

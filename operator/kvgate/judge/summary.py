@@ -7,7 +7,7 @@ from math import floor
 from kvgate.api import field_path
 from kvgate.api.conditions import Reason
 from kvgate.budget import Alternative, Budget, Correction, Verdict, verdict_of
-from kvgate.budget.units import GIB, format_gib
+from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.findings.finding import Action, Finding, Severity, error_rules
 from kvgate.judge.assess import field_name
 from kvgate.judge.assessment import Assessment, Decision

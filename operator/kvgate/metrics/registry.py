@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from kvgate.budget.figures import FIGURES
+from kvgate.budget.answers.figures import FIGURES
 
 
 class MetricType(StrEnum):

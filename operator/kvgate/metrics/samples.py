@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from kvgate.api.status import Condition, Effective
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget.figure_values import Figures
-from kvgate.budget.figures import LEDGER_TERMS, figures_of
+from kvgate.budget.answers.figure_values import Figures
+from kvgate.budget.answers.figures import LEDGER_TERMS, figures_of
 from kvgate.judge.assess import effective_values
 from kvgate.judge.assessment import Assessment
 

@@ -6,9 +6,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget import Accelerator, Budget, BudgetRequest, Guarantee, Parallelism, Verdict, largest_max_model_len
-from kvgate.budget.settings import longest_context
-from kvgate.budget.sharing import engines_per_gpu
-from kvgate.budget.units import format_gib
+from kvgate.budget.answers.sharing import engines_per_gpu
+from kvgate.budget.engine.settings import longest_context
+from kvgate.budget.ground.units import format_gib
 from kvgate.findings.finding import Severity, error_rules
 from kvgate.judge.assessment import Assessment
 from kvgate.judge.worlds import Confidence

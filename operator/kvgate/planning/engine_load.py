@@ -1,7 +1,7 @@
 """The load that one engine of a candidate takes: requests by its memory, and the roof of its decode speed by batch size."""
 
 from kvgate.budget import Guarantee
-from kvgate.budget.decoding import DecodeBound, decode_bound
+from kvgate.budget.answers.decoding import DecodeBound, decode_bound
 from kvgate.planning.candidate import Candidate
 from kvgate.planning.size import MOST_REQUESTS, most_requests
 

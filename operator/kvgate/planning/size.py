@@ -7,9 +7,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Verdict, plan
-from kvgate.budget.capacity import largest
-from kvgate.budget.support import parallelism_refusals
-from kvgate.budget.units import cdiv
+from kvgate.budget.answers.support import parallelism_refusals
+from kvgate.budget.ground.units import cdiv
+from kvgate.budget.kv_cache.capacity import largest
 from kvgate.findings.finding import Finding
 from kvgate.judge import assess
 from kvgate.planning.candidate import Candidate, closeness, rank

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from kvgate.budget import Budget, BudgetRequest, Guarantee, Interval, Verdict, Workload, plan
-from kvgate.budget.capacity import largest
+from kvgate.budget.kv_cache.capacity import largest
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.findings.finding import Finding, Severity
 from kvgate.judge import assess

@@ -15,7 +15,7 @@ from kvgate.api.admission_record import AdmissionRecordSpec
 from kvgate.api.base import Document
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.budget.figures import FIGURES
+from kvgate.budget.answers.figures import FIGURES
 from kvgate.rendering.admission import Admitted, admitted_as, is_plausible, spec_digest
 
 _UNSIGNED = ("digest", "budget")

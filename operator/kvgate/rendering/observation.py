@@ -10,7 +10,7 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.status import ObservedStatus
 from kvgate.budget import Budget
-from kvgate.budget.units import format_gib
+from kvgate.budget.ground.units import format_gib
 from kvgate.vllm.metric_names import EngineReading
 
 DRIFT_PERCENT = 5

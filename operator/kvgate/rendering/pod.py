@@ -11,9 +11,9 @@ from kvgate.api.status import Effective, Placement
 from kvgate.api.template import Amounts, Resources, Template
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec, Model, Vllm
 from kvgate.budget import Accelerator, Budget, CalibrationScope, UnknownVersion, accounting_of
-from kvgate.budget.host_memory import HostLedger
-from kvgate.budget.sharing import part_of
-from kvgate.budget.units import MIB, cdiv
+from kvgate.budget.answers.sharing import part_of
+from kvgate.budget.ground.units import MIB, cdiv
+from kvgate.budget.host.memory import HostLedger
 from kvgate.calibration.trust import Trust
 from kvgate.judge.assess import host_ledger_of
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash

@@ -11,8 +11,8 @@ from kvgate.api.admission_record import AdmissionRecordSpec, RecordedFigure
 from kvgate.api.base import Document
 from kvgate.api.status import BudgetStatus, Bytes, HostMemoryStatus, LedgerStatus, PinnedStatus
 from kvgate.budget import Interval
-from kvgate.budget.figure_values import Bounds, Figures
-from kvgate.budget.figures import FIGURES, figures_of
+from kvgate.budget.answers.figure_values import Bounds, Figures
+from kvgate.budget.answers.figures import FIGURES, figures_of
 from kvgate.judge.assessment import Assessment, Decision
 
 _NAMES = MappingProxyType({to_camel(name): name for name in FIGURES})

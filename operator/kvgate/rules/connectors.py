@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from kvgate.budget import Budget
-from kvgate.budget.hybrid_manager import hybrid_manager, manager_refusals
+from kvgate.budget.kv_cache.hybrid_manager import hybrid_manager, manager_refusals
 from kvgate.findings.finding import Finding, Remedy, Rule, Scope, SettingName, Severity, any_one, do, leave_out, words
 
 HYBRID_MANAGER_OFF = Rule(

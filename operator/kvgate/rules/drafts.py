@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from kvgate.budget import Budget
-from kvgate.budget.speculation import draft_refusals, mismatches
+from kvgate.budget.answers.speculation import draft_refusals, mismatches
 from kvgate.findings.finding import Finding, Rule, Scope, Severity, any_one, words
 
 SPECULATION_REFUSED = Rule(

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 
 from kvgate.budget import Budget
-from kvgate.budget.figures import host_label
-from kvgate.budget.host_memory import HostLedger
-from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
-from kvgate.budget.pod_ledger import pod_ledger
-from kvgate.budget.units import GIB, MIB, cdiv, format_gib
+from kvgate.budget.answers.figures import host_label
+from kvgate.budget.answers.pod_ledger import pod_ledger
+from kvgate.budget.ground.units import GIB, MIB, cdiv, format_gib
+from kvgate.budget.host.memory import HostLedger
+from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.findings.finding import Action, Finding, Rule, Scope, Severity, any_one, at_least, change, do, words
 from kvgate.findings.finding import Change as Kind
 

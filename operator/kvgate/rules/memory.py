@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from kvgate.budget import Budget, Guarantee, Interval, Verdict, verdict_of
-from kvgate.budget.kv_cache_dtype import takes_cache_dtype
-from kvgate.budget.non_torch import startup_slack
-from kvgate.budget.units import format_gib, share_of
-from kvgate.budget.weights import checkpoint_ratio
+from kvgate.budget.gpu.non_torch import startup_slack
+from kvgate.budget.ground.units import format_gib, share_of
+from kvgate.budget.kv_cache.dtype import takes_cache_dtype
+from kvgate.budget.model.weights import checkpoint_ratio
 from kvgate.findings.finding import (
     Change,
     Finding,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from kvgate.budget import PINNED_SAFETY_BYTES, Budget, Capacity, Verdict, verdict_of
-from kvgate.budget.units import format_gib
+from kvgate.budget.ground.units import format_gib
 from kvgate.findings.finding import Action, Change, Finding, Rule, Scope, Severity, Words, change, words
 
 BUDGET_SKIPPED = Rule(

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from kvgate.budget import Budget, Guarantee
-from kvgate.budget.settings import longest_context, uncut_item_tokens
-from kvgate.budget.support import parallelism_refusals, prompt_refusals
+from kvgate.budget.answers.support import parallelism_refusals, prompt_refusals
+from kvgate.budget.engine.settings import longest_context, uncut_item_tokens
 from kvgate.findings.finding import (
     Change,
     Finding,

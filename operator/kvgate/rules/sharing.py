@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from kvgate.budget import Accelerator, Budget, Verdict
-from kvgate.budget.sharing import Sharer, Sharing, equal_part, share_gpu, sharer_of, utilizations
-from kvgate.budget.units import format_gib
+from kvgate.budget.answers.sharing import Sharer, Sharing, equal_part, share_gpu, sharer_of, utilizations
+from kvgate.budget.ground.units import format_gib
 from kvgate.findings.finding import (
     Action,
     Change,

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from kvgate.budget import NEWEST, Budget, accounting_of, is_newer_than_known, parse_release
-from kvgate.budget.host_releases import host_accounting
-from kvgate.budget.lora import lora_refusals
-from kvgate.budget.offload import offload_refusals
-from kvgate.budget.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
+from kvgate.budget.answers.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
+from kvgate.budget.gpu.lora import lora_refusals
+from kvgate.budget.gpu.offload import offload_refusals
+from kvgate.budget.releases.host import host_accounting
 from kvgate.findings.finding import (
     Change,
     Finding,

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from kvgate.budget.units import GIB, KIB, MIB, gib
+from kvgate.budget.ground.units import GIB, KIB, MIB, gib
 
 MAX_SENTENCE_CHARACTERS = 400
 

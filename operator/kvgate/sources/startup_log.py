@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kvgate.budget.units import gib
+from kvgate.budget.ground.units import gib
 from kvgate.sources.start_failure import StartFailure, recognise
 
 MAX_LOG_CHARACTERS = 32 * 2**20

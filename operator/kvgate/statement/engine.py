@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget import DEFAULT_VERSION, Capacity, Guarantee, UnknownVersion, Workload, accounting_of
-from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
+from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.findings.finding import Finding
 from kvgate.statement.gpus import NO_GPU, Gpus
 from kvgate.statement.releases import Releases

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import Accelerator
-from kvgate.budget.units import MIB
+from kvgate.budget.ground.units import MIB
 
 _DESKTOP = ("GeForce", "Radeon", "Jetson", "Laptop", "NVIDIA RTX ", "GB10", "Arc ")
 _SERVER = "Server Edition"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvgate.api.quantity import parse_quantity
-from kvgate.budget.host_memory import HostLedger
-from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
-from kvgate.budget.units import GIB, MIB, cdiv, round_up
+from kvgate.budget.ground.units import GIB, MIB, cdiv, round_up
+from kvgate.budget.host.memory import HostLedger
+from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.vllm.images import is_own_image
 
 if TYPE_CHECKING:

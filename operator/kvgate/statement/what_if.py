@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kvgate.budget import DEFAULT_VERSION, Capacity, Guarantee, Workload
-from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
+from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.findings.finding import Finding, Naming, SettingName, Severity, Words, do, words
 from kvgate.rules.facts import SETTING_NOT_UNDERSTOOD, VERSION_ASSUMED
 from kvgate.statement.engine import EngineStatement, is_known_release

@@ -16,7 +16,7 @@ from kvgate.budget import (
     OffloadSettings,
     Parallelism,
 )
-from kvgate.budget.host_settings import HostSettings
+from kvgate.budget.host.settings import HostSettings
 from kvgate.findings.finding import Finding, SettingName, Words, do, words
 from kvgate.rules.command_line import VALUE_NOT_KNOWN
 from kvgate.vllm.overrides import changes_length, shape_overrides

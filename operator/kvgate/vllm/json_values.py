@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvgate.budget import GRAPH_MODES, GraphSettings, Speculation
-from kvgate.budget.host_settings import KVConnector
+from kvgate.budget.host.settings import KVConnector
 from kvgate.vllm.values import MANY, MOST_MEMORY, UnusableValue, exact_decimal, gibibytes, whole_number
 
 _MODES_BY_NUMBER = {0: "NONE", 1: "PIECEWISE", 2: "FULL"}

@@ -5,8 +5,8 @@ from fractions import Fraction
 from typing import Any, ParamSpec, TypeVar
 
 from kvgate.budget import AUTO_MAX_MODEL_LEN, Capacity
-from kvgate.budget.model_shape import DTYPE_BYTES
-from kvgate.budget.units import GIB
+from kvgate.budget.ground.units import GIB
+from kvgate.budget.model.shape import DTYPE_BYTES
 from kvgate.text.patterns import pattern
 
 P = ParamSpec("P")

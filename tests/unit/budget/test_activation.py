@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import plan
-from kvgate.budget.interval import Interval
-from kvgate.budget.ledger import Ledger
-from kvgate.budget.request import GraphSettings
-from kvgate.budget.units import GIB, gib
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.engine.request import GraphSettings
+from kvgate.budget.gpu.ledger import Ledger
+from kvgate.budget.ground.interval import Interval
+from kvgate.budget.ground.units import GIB, gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 SERIES = "https://github.com/llm-d-incubation/llm-d-planner/tree/d3121e05/accuracy/results/v0.19.0/logs"

@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from kvgate.budget.answer import plan
-from kvgate.budget.calibration import Calibration
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.ledger import ledger_of
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.gpu.ledger import ledger_of
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.observed.calibration import Calibration
 from kvgate.calibration.observed import start_of_bytes
 from kvgate.catalogue import model_names
 from support.builders import catalogue_accelerator, catalogue_shape, new_request

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kvgate.budget.answer import plan
-from kvgate.budget.interval import Verdict
-from kvgate.budget.request import Guarantee
-from kvgate.budget.solver import alternatives, fits_low
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.answers.solver import alternatives, fits_low
+from kvgate.budget.engine.request import Guarantee
+from kvgate.budget.ground.interval import Verdict
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 LLAMA_70B = "meta-llama/Llama-3.1-70B-Instruct"

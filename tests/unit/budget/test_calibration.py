@@ -3,13 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from kvgate.budget import fitted
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.calibration import Calibration, StartState
-from kvgate.budget.interval import Interval, Verdict
-from kvgate.budget.observed_starts import ObservedStart, StartKey
-from kvgate.budget.request import BudgetRequest
-from kvgate.budget.units import GIB, MIB, gib
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.engine.request import BudgetRequest
+from kvgate.budget.ground import fitted
+from kvgate.budget.ground.interval import Interval, Verdict
+from kvgate.budget.ground.units import GIB, MIB, gib
+from kvgate.budget.observed.calibration import Calibration, StartState
+from kvgate.budget.observed.starts import ObservedStart, StartKey
 from kvgate.calibration.observed import start_of_blocks, start_of_bytes
 from kvgate.judge.what_if import read_request
 

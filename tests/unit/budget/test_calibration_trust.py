@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, CalibrationScope, StartState
-from kvgate.budget.interval import Interval, Verdict
-from kvgate.budget.observed_starts import ObservedStart
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.ground.interval import Interval, Verdict
+from kvgate.budget.observed.calibration import NOTHING_OBSERVED, Calibration, CalibrationScope, StartState
+from kvgate.budget.observed.starts import ObservedStart
 from kvgate.judge.what_if import read_request
 from support.starts import ASKED, a_pods_start, a_start
 

@@ -3,14 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
-from kvgate.budget import capacity
-from kvgate.budget.answer import Budget, CacheFigures, plan
-from kvgate.budget.capacity import KVCache, largest
-from kvgate.budget.interval import Verdict
-from kvgate.budget.kv_cache_groups import Groups
-from kvgate.budget.kv_cache_spec import Reach
-from kvgate.budget.request import Guarantee
-from kvgate.budget.units import GIB
+from kvgate.budget.answers.answer import Budget, CacheFigures, plan
+from kvgate.budget.engine.request import Guarantee
+from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.ground.units import GIB
+from kvgate.budget.kv_cache import capacity
+from kvgate.budget.kv_cache.capacity import KVCache, largest
+from kvgate.budget.kv_cache.groups import Groups
+from kvgate.budget.kv_cache.spec import Reach
 from support.builders import catalogue_shape, new_request, new_workload
 
 MODELS = {

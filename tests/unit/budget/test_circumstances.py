@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import plan
-from kvgate.budget.circumstances import (
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.engine.circumstances import (
     NOTHING_TOLD,
     Circumstances,
     Links,
@@ -14,11 +14,11 @@ from kvgate.budget.circumstances import (
     compile_cache_of,
     sampler_of,
 )
-from kvgate.budget.interval import Interval, Term
-from kvgate.budget.ledger import Ledger
-from kvgate.budget.request import GraphSettings, Speculation
-from kvgate.budget.units import gib
-from kvgate.budget.versions import accounting_of
+from kvgate.budget.engine.request import GraphSettings, Speculation
+from kvgate.budget.gpu.ledger import Ledger
+from kvgate.budget.ground.interval import Interval, Term
+from kvgate.budget.ground.units import gib
+from kvgate.budget.releases.versions import accounting_of
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 H100 = catalogue_accelerator("H100-SXM-80GB")

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import plan
-from kvgate.budget.request import GraphSettings
-from kvgate.budget.units import GIB, MIB, gib
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.engine.request import GraphSettings
+from kvgate.budget.ground.units import GIB, MIB, gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"  # a hidden state of 8 KiB

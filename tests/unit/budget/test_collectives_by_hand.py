@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget import fitted
-from kvgate.budget.circumstances import Circumstances, Links
-from kvgate.budget.collectives import all_reduce_workspace_bytes, all_to_all_bytes, communicators, links_of
-from kvgate.budget.fitted import Fitted
-from kvgate.budget.hardware import Accelerator
-from kvgate.budget.interval import Interval
-from kvgate.budget.model_shape import LayerShape, SparseMlp
-from kvgate.budget.request import GraphSettings
-from kvgate.budget.units import GIB, KIB, MIB
+from kvgate.budget.engine.circumstances import Circumstances, Links
+from kvgate.budget.engine.request import GraphSettings
+from kvgate.budget.gpu.collectives import all_reduce_workspace_bytes, all_to_all_bytes, communicators, links_of
+from kvgate.budget.ground import fitted
+from kvgate.budget.ground.fitted import Fitted
+from kvgate.budget.ground.hardware import Accelerator
+from kvgate.budget.ground.interval import Interval
+from kvgate.budget.ground.units import GIB, KIB, MIB
+from kvgate.budget.model.shape import LayerShape, SparseMlp
 from support.builders import new_accelerator, new_model_shape, new_run
 
 RING = 24 * 12 * MIB

@@ -7,7 +7,7 @@ import pytest
 
 from kvgate import catalogue
 from kvgate.budget import Verdict
-from kvgate.budget.contradictions import SAME_WEIGHTS, compare, contradictions_of, size_text
+from kvgate.budget.answers.contradictions import SAME_WEIGHTS, compare, contradictions_of, size_text
 from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, by_name, name_key
 from kvgate.checkpoint.tensors import StoredTensor, summarize
 from kvgate.judge.assessment import Assessment

@@ -2,12 +2,12 @@
 
 import pytest
 
-from kvgate.budget import fitted
-from kvgate.budget.answer import plan
-from kvgate.budget.cuda_graphs import num_capture_sizes
-from kvgate.budget.ledger import Ledger
-from kvgate.budget.request import GraphSettings
-from kvgate.budget.units import gib
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.engine.request import GraphSettings
+from kvgate.budget.gpu.cuda_graphs import num_capture_sizes
+from kvgate.budget.gpu.ledger import Ledger
+from kvgate.budget.ground import fitted
+from kvgate.budget.ground.units import gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request
 
 RTX6K = "https://github.com/local-inference-lab/rtx6kpro/tree/e2c2b957/models/glm5.1/benchmarks"

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget import fitted
-from kvgate.budget.circumstances import Circumstances
-from kvgate.budget.cuda_graphs import captures_graphs, cuda_graphs, num_full_graphs, num_piecewise_graphs
-from kvgate.budget.fitted import Fitted
-from kvgate.budget.interval import Interval, Term
-from kvgate.budget.matrix import WeightFormat
-from kvgate.budget.model_shape import LayerShape, ModelShape, SparseMlp
-from kvgate.budget.request import GraphSettings, LoraSettings
+from kvgate.budget.engine.circumstances import Circumstances
+from kvgate.budget.engine.request import GraphSettings, LoraSettings
+from kvgate.budget.gpu.cuda_graphs import captures_graphs, cuda_graphs, num_full_graphs, num_piecewise_graphs
+from kvgate.budget.ground import fitted
+from kvgate.budget.ground.fitted import Fitted
+from kvgate.budget.ground.interval import Interval, Term
+from kvgate.budget.model.matrix import WeightFormat
+from kvgate.budget.model.shape import LayerShape, ModelShape, SparseMlp
 from support import kinds
 from support.builders import new_accelerator, new_model_shape, new_run
 

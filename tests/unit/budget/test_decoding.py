@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvgate.budget.answer import plan
-from kvgate.budget.decoding import DecodeBound, decode_bound, expected_expert_share
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.answers.decoding import DecodeBound, decode_bound, expected_expert_share
 from kvgate.judge.what_if import read_request
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import Draft, Speculation, Verdict, accounting_of, plan
-from kvgate.budget.draft import draft_weights, own_ends_bytes
-from kvgate.budget.hardware import SINGLE_GPU, Parallelism
-from kvgate.budget.speculation import draft_refusals, method_refusal, mismatches, new_slots
-from kvgate.budget.units import gib
+from kvgate.budget.answers.speculation import draft_refusals, method_refusal, mismatches, new_slots
+from kvgate.budget.ground.hardware import SINGLE_GPU, Parallelism
+from kvgate.budget.ground.units import gib
+from kvgate.budget.model.draft import draft_weights, own_ends_bytes
 from kvgate.hf_config import read_draft
 from support.builders import catalogue_shape, known_draft, new_request
 

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.kv_cache_dtype import takes_cache_dtype
-from kvgate.budget.release_tables import PLAIN_CACHES
-from kvgate.budget.request import Speculation
-from kvgate.budget.solver import alternatives
-from kvgate.budget.support import kv_cache_dtype_refusal
-from kvgate.budget.versions import accounting_of
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.answers.solver import alternatives
+from kvgate.budget.answers.support import kv_cache_dtype_refusal
+from kvgate.budget.engine.request import Speculation
+from kvgate.budget.kv_cache.dtype import takes_cache_dtype
+from kvgate.budget.releases.tables import PLAIN_CACHES
+from kvgate.budget.releases.versions import accounting_of
 from kvgate.hf_config import read_config
 from kvgate.hf_config.architectures import classes_read
-from kvgate.hf_config.attention import TESTS_OF_CLASSES
+from kvgate.hf_config.layers.attention import TESTS_OF_CLASSES
 from kvgate.rules.memory import weights_do_not_choose_kv_cache
 from support.builders import catalogue_accelerator, catalogue_shape, known_draft, new_llama_config, new_request
 

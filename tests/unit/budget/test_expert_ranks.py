@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.interval import Verdict
-from kvgate.budget.request import LoraSettings, Speculation
-from kvgate.budget.support import parallelism_refusals, prompt_refusals
-from kvgate.budget.units import GIB
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.answers.support import parallelism_refusals, prompt_refusals
+from kvgate.budget.engine.request import LoraSettings, Speculation
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.ground.units import GIB
 from support.builders import catalogue_shape, new_request
 
 MOE, MLA, SPARSE = "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-V3.2"

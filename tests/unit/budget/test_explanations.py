@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.explanations import TERMS, Explanation, explain_term, format_bytes, term_named
-from kvgate.budget.request import LoraSettings, Speculation
-from kvgate.budget.units import GIB, gib
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.engine.request import LoraSettings, Speculation
+from kvgate.budget.ground.units import GIB, gib
+from kvgate.explained.explanations import TERMS, Explanation, explain_term, format_bytes, term_named
 from support.builders import catalogue_shape, known_draft, new_gdn, new_layer, new_model_shape, new_request
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"

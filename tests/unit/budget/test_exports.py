@@ -25,4 +25,4 @@ def test_a_name_loads_its_module_and_no_more() -> None:
         "print(before, after)"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "[] ['kvgate.budget.hardware']"
+    assert answer.stdout.strip() == "[] ['kvgate.budget.ground', 'kvgate.budget.ground.hardware']"

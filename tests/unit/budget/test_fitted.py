@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.budget import fitted
-from kvgate.budget.fitted import Fitted
-from kvgate.budget.interval import Interval
+from kvgate.budget.ground import fitted
+from kvgate.budget.ground.fitted import Fitted
+from kvgate.budget.ground.interval import Interval
 
 CONSTANTS = {name: value for name, value in vars(fitted).items() if isinstance(value, Fitted)}
-BUDGET = Path(fitted.__file__).parent
+BUDGET = Path(fitted.__file__).parents[1]
 
 
 def test_every_constant_is_used_through_the_module_so_that_a_benchmark_can_replace_it() -> None:
-    text = "".join(path.read_text(encoding="utf-8") for path in BUDGET.glob("*.py"))
+    text = "".join(path.read_text(encoding="utf-8") for path in BUDGET.rglob("*.py"))
     used = set(re.findall(r"fitted\.([A-Z][A-Z0-9_]+)", text))
     assert used == CONSTANTS.keys()
 
@@ -22,8 +22,8 @@ def test_every_constant_is_used_through_the_module_so_that_a_benchmark_can_repla
 def test_no_other_module_of_the_gpu_ledger_states_a_figure_in_gib() -> None:
     elsewhere = [
         f"{path.name}: {line.strip()}"
-        for path in BUDGET.glob("*.py")
-        if path.name not in ("fitted.py", "units.py", "host_memory.py")
+        for path in BUDGET.rglob("*.py")
+        if path.name not in ("fitted.py", "units.py", "memory.py")
         for line in path.read_text(encoding="utf-8").splitlines()
         if re.search(r"\bgib\(-?[0-9.]+\)", line) and "memory_bytes" not in line
     ]

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvgate.budget.answer import plan
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.host_memory import HostLedger, host_ledger
-from kvgate.budget.host_processes import HostQuestion, ModelOnHost
-from kvgate.budget.host_settings import HostSettings, KVConnector, PodMemory
-from kvgate.budget.interval import Interval
-from kvgate.budget.pod_ledger import pod_ledger, pod_ledger_without_model
-from kvgate.budget.request import EngineSettings, OffloadSettings
-from kvgate.budget.units import GIB, MIB
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.answers.pod_ledger import pod_ledger, pod_ledger_without_model
+from kvgate.budget.engine.request import EngineSettings, OffloadSettings
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.ground.interval import Interval
+from kvgate.budget.ground.units import GIB, MIB
+from kvgate.budget.host.memory import HostLedger, host_ledger
+from kvgate.budget.host.processes import HostQuestion, ModelOnHost
+from kvgate.budget.host.settings import HostSettings, KVConnector, PodMemory
 from support.builders import catalogue_shape, new_accelerator, new_request
 
 MODEL = ModelOnHost(

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.host_memory import HostLedger, HostQuestion, ModelOnHost, host_ledger
-from kvgate.budget.host_settings import HostSettings, KVConnector, PodMemory
-from kvgate.budget.interval import Interval
-from kvgate.budget.units import GIB, MIB
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.ground.interval import Interval
+from kvgate.budget.ground.units import GIB, MIB
+from kvgate.budget.host.memory import HostLedger, HostQuestion, ModelOnHost, host_ledger
+from kvgate.budget.host.settings import HostSettings, KVConnector, PodMemory
 
 MODEL = ModelOnHost(
     kept_bytes=Interval(low=0, expected=8 * GIB, high=12 * GIB), weights_bytes=64 * GIB, checkpoint_bytes=60 * GIB,

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.host_settings import HostSettings, KVConnector
-from kvgate.budget.hybrid_manager import hybrid_manager, manager_refusals
-from kvgate.budget.interval import Verdict
-from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.settings import accounting_for
-from kvgate.budget.units import GIB
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.engine.settings import accounting_for
+from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.ground.units import GIB
+from kvgate.budget.host.settings import HostSettings, KVConnector
+from kvgate.budget.kv_cache.hybrid_manager import hybrid_manager, manager_refusals
+from kvgate.budget.model.shape import ModelShape
 from support import kinds
 from support.builders import new_request
 

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.errors import UnmodelledKind
-from kvgate.budget.interval import Verdict
-from kvgate.budget.kv_cache_dtype import plain
-from kvgate.budget.kv_cache_groups import form_groups
-from kvgate.budget.kv_cache_spec import FullAttentionSpec, MLASpec, Reach, SlidingWindowSpec, WindowMLASpec
-from kvgate.budget.model_shape import LayerShape, ModelShape, UnmodelledLayer
-from kvgate.budget.request import Speculation
-from kvgate.budget.units import GIB
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.engine.request import Speculation
+from kvgate.budget.ground.errors import UnmodelledKind
+from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.ground.units import GIB
+from kvgate.budget.kv_cache.dtype import plain
+from kvgate.budget.kv_cache.groups import form_groups
+from kvgate.budget.kv_cache.spec import FullAttentionSpec, MLASpec, Reach, SlidingWindowSpec, WindowMLASpec
+from kvgate.budget.model.shape import LayerShape, ModelShape, UnmodelledLayer
 from support import kinds
 from support.builders import catalogue_accelerator, new_request
 

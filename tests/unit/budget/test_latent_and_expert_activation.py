@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import plan
-from kvgate.budget.units import GIB, MIB
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.ground.units import GIB, MIB
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 LITE = "deepseek-ai/DeepSeek-V2-Lite"

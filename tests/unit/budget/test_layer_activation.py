@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import plan
-from kvgate.budget.ledger import Ledger
-from kvgate.budget.units import GIB, gib
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.gpu.ledger import Ledger
+from kvgate.budget.ground.units import GIB, gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 MISTRAL = "mistralai/Mistral-Small-3.1-24B-Instruct-2503"

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget import fitted
-from kvgate.budget.layer_activation import (
+from kvgate.budget.gpu.layer_activation import (
     EncoderProfile,
     encoder_profile,
     layer_bytes,
@@ -14,8 +13,10 @@ from kvgate.budget.layer_activation import (
     unpacked_bytes,
     workspace_bytes,
 )
-from kvgate.budget.matrix import Cut, Matrix, Units, WeightFormat
-from kvgate.budget.model_shape import (
+from kvgate.budget.ground import fitted
+from kvgate.budget.ground.units import GIB, MIB
+from kvgate.budget.model.matrix import Cut, Matrix, Units, WeightFormat
+from kvgate.budget.model.shape import (
     CompressedAttention,
     DenseMlp,
     Encoder,
@@ -29,7 +30,6 @@ from kvgate.budget.model_shape import (
     RecurrentState,
     SparseMlp,
 )
-from kvgate.budget.units import GIB, MIB
 from support.builders import catalogue_accelerator, new_accelerator, new_model_shape, new_run
 
 AMPERE = new_accelerator(compute_capability=(8, 0))

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from kvgate.budget import accounting_of
-from kvgate.budget.answer import plan
-from kvgate.budget.ledger import Ledger
-from kvgate.budget.lora import graph_cases, lora_refusals
-from kvgate.budget.lora_classes import has_embeddings, takes_no_adapters
-from kvgate.budget.request import LoraSettings
-from kvgate.budget.units import MIB
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.engine.request import LoraSettings
+from kvgate.budget.gpu.ledger import Ledger
+from kvgate.budget.gpu.lora import graph_cases, lora_refusals
+from kvgate.budget.ground.units import MIB
+from kvgate.budget.releases.lora_classes import has_embeddings, takes_no_adapters
 from support.builders import catalogue_shape, new_model_shape, new_request
 
 ON = LoraSettings(enabled=True)

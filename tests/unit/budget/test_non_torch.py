@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvgate.budget.answer import plan
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.interval import Interval
-from kvgate.budget.non_torch import startup_slack
-from kvgate.budget.units import GIB, gib
-from kvgate.budget.versions import accounting_of
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.gpu.non_torch import startup_slack
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.ground.interval import Interval
+from kvgate.budget.ground.units import GIB, gib
+from kvgate.budget.releases.versions import accounting_of
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 SERIES = "https://github.com/llm-d-incubation/llm-d-planner/tree/d3121e05/accuracy/results/v0.19.0/logs"

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget import fitted
-from kvgate.budget.circumstances import Circumstances
-from kvgate.budget.fitted import Fitted
-from kvgate.budget.hardware import Accelerator, Parallelism
-from kvgate.budget.interval import Interval
-from kvgate.budget.model_shape import LayerShape, SparseMlp
-from kvgate.budget.non_torch import non_torch, startup_slack
-from kvgate.budget.request import GraphSettings
-from kvgate.budget.units import GIB
-from kvgate.budget.versions import accounting_of
+from kvgate.budget.engine.circumstances import Circumstances
+from kvgate.budget.engine.request import GraphSettings
+from kvgate.budget.gpu.non_torch import non_torch, startup_slack
+from kvgate.budget.ground import fitted
+from kvgate.budget.ground.fitted import Fitted
+from kvgate.budget.ground.hardware import Accelerator, Parallelism
+from kvgate.budget.ground.interval import Interval
+from kvgate.budget.ground.units import GIB
+from kvgate.budget.model.shape import LayerShape, SparseMlp
+from kvgate.budget.releases.versions import accounting_of
 from support.builders import new_accelerator, new_model_shape, new_run
 
 HOPPER, LINKLESS = new_accelerator(), new_accelerator(nvlink=False)

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import plan
-from kvgate.budget.ledger import Ledger
-from kvgate.budget.request import OffloadSettings
-from kvgate.budget.units import GIB, gib
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.engine.request import OffloadSettings
+from kvgate.budget.gpu.ledger import Ledger
+from kvgate.budget.ground.units import GIB, gib
 from support.builders import catalogue_shape, new_accelerator, new_request
 
 _SOURCE = "https://github.com/TheBuccaneer/vllm-offload-profiles/blob/HEAD/data/provenance/gpu_memory_configuration"

@@ -4,10 +4,10 @@ from fractions import Fraction
 
 import pytest
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.model_shape import FullAttention, LayerShape, Mixer
-from kvgate.budget.paging import Paged, PagedRequest, default_lengths, paging_of
-from kvgate.budget.units import GIB, MIB
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.ground.units import GIB, MIB
+from kvgate.budget.model.shape import FullAttention, LayerShape, Mixer
+from kvgate.explained.paging import Paged, PagedRequest, default_lengths, paging_of
 from support.builders import catalogue_shape, new_gdn, new_model_shape, new_request
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"

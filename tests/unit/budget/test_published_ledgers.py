@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.interval import Verdict
-from kvgate.budget.request import Guarantee
-from kvgate.budget.units import GIB, gib
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.engine.request import Guarantee
+from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.ground.units import GIB, gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_request, new_workload
 
 FP8_70B = "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic"

@@ -2,12 +2,12 @@
 
 import pytest
 
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.matrix import Cut
-from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.request import EngineSettings
-from kvgate.budget.run import built_shape
-from kvgate.budget.versions import accounting_of
+from kvgate.budget.engine.request import EngineSettings
+from kvgate.budget.engine.run import built_shape
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.model.matrix import Cut
+from kvgate.budget.model.shape import ModelShape
+from kvgate.budget.releases.versions import accounting_of
 from support.builders import catalogue_shape
 
 SEES = "Qwen/Qwen2.5-VL-7B-Instruct"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.circumstances import Circumstances
-from kvgate.budget.settings import accounting_for, resolve_settings
-from kvgate.budget.versions import accounting_of
+from kvgate.budget.engine.circumstances import Circumstances
+from kvgate.budget.engine.settings import accounting_for, resolve_settings
+from kvgate.budget.releases.versions import accounting_of
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 

@@ -9,8 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate.budget import Interval, Verdict, plan
-from kvgate.budget.sharing import Sharer, engines_per_gpu, equal_part, share_gpu, sharer_of, utilizations, within_part
-from kvgate.budget.units import GIB, gib
+from kvgate.budget.answers.sharing import (
+    Sharer,
+    engines_per_gpu,
+    equal_part,
+    share_gpu,
+    sharer_of,
+    utilizations,
+    within_part,
+)
+from kvgate.budget.ground.units import GIB, gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request
 
 SMALL = catalogue_shape("Qwen/Qwen3-0.6B")

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget import Interval, Verdict, fitted
-from kvgate.budget.sharing import WORKSPACES, Sharer, equal_share, part_of, share_gpu, utilizations
-from kvgate.budget.units import GIB, MIB
+from kvgate.budget import Interval, Verdict
+from kvgate.budget.answers.sharing import WORKSPACES, Sharer, equal_share, part_of, share_gpu, utilizations
+from kvgate.budget.ground import fitted
+from kvgate.budget.ground.units import GIB, MIB
 from support.builders import new_accelerator
 
 HALF = GIB // 2

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.request import GraphSettings
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.engine.request import GraphSettings
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 RECIPE = "https://github.com/vllm-project/recipes/pull/551"

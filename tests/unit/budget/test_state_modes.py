@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import Budget
+from kvgate.budget.answers.answer import Budget
 from kvgate.findings.finding import Severity
 from kvgate.judge.what_if import assess_request
 

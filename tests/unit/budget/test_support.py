@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.support import kv_cache_dtype_refusal, parallelism_refusals
-from kvgate.budget.versions import accounting_of
+from kvgate.budget.answers.support import kv_cache_dtype_refusal, parallelism_refusals
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.model.shape import ModelShape
+from kvgate.budget.releases.versions import accounting_of
 from support import kinds
 from support.builders import catalogue_accelerator, catalogue_shape
 

@@ -4,9 +4,9 @@ from fractions import Fraction
 
 import pytest
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.request import Guarantee
-from kvgate.budget.units import GIB, cdiv
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.engine.request import Guarantee
+from kvgate.budget.ground.units import GIB, cdiv
 from support.builders import catalogue_shape, new_request
 
 LLAMA_31_8B = "meta-llama/Llama-3.1-8B-Instruct"

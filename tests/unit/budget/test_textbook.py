@@ -4,8 +4,9 @@ from fractions import Fraction
 
 import pytest
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.model_shape import (
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.ground.units import GIB
+from kvgate.budget.model.shape import (
     CompressedAttention,
     CrossAttention,
     FullAttention,
@@ -14,8 +15,7 @@ from kvgate.budget.model_shape import (
     Mixer,
     SharedCache,
 )
-from kvgate.budget.textbook import Textbook, textbook_of
-from kvgate.budget.units import GIB
+from kvgate.explained.textbook import Textbook, textbook_of
 from support.builders import catalogue_shape, new_gdn, new_model_shape, new_request
 
 FULL = FullAttention(num_heads=24, num_kv_heads=4, head_dim=256)

@@ -5,12 +5,12 @@ from fractions import Fraction
 import pytest
 from msgspec.structs import asdict
 
-from kvgate.budget.answer import plan
-from kvgate.budget.circumstances import NOTHING_TOLD
-from kvgate.budget.errors import UnknownVersion
-from kvgate.budget.settings import runs_on_v2
-from kvgate.budget.units import GIB
-from kvgate.budget.versions import DEFAULT_VERSION, NEWEST, OLDEST, accounting_of, parse_release
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.engine.circumstances import NOTHING_TOLD
+from kvgate.budget.engine.settings import runs_on_v2
+from kvgate.budget.ground.errors import UnknownVersion
+from kvgate.budget.ground.units import GIB
+from kvgate.budget.releases.versions import DEFAULT_VERSION, NEWEST, OLDEST, accounting_of, parse_release
 from kvgate.vllm.options import releases_read
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_model_shape, new_request
 

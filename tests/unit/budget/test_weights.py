@@ -7,14 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.interval import Verdict
-from kvgate.budget.ledger import weights_of
-from kvgate.budget.matrix import LocalMatrix, WeightFormat, stored_tensors
-from kvgate.budget.model_shape import Encoder, LayerShape, ModelShape, RecurrentState
-from kvgate.budget.units import GIB
-from kvgate.budget.versions import accounting_of
-from kvgate.budget.weights import Weights, checkpoint_ratio, weight_parts
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.gpu.ledger import weights_of
+from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.ground.units import GIB
+from kvgate.budget.model.matrix import LocalMatrix, WeightFormat, stored_tensors
+from kvgate.budget.model.shape import Encoder, LayerShape, ModelShape, RecurrentState
+from kvgate.budget.model.weights import Weights, checkpoint_ratio, weight_parts
+from kvgate.budget.releases.versions import accounting_of
 from kvgate.catalogue import load_model
 from kvgate.hf_config.blocks import replicated, vector
 from kvgate.judge.assessment import Assessment

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from kvgate.budget.answer import plan
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, CalibrationScope, StartState
-from kvgate.budget.interval import Interval
-from kvgate.budget.observed_starts import GpuAtStart, ObservedStart
-from kvgate.budget.witnesses import HEALING_STARTS, outdated
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.ground.interval import Interval
+from kvgate.budget.observed.calibration import NOTHING_OBSERVED, Calibration, CalibrationScope, StartState
+from kvgate.budget.observed.starts import GpuAtStart, ObservedStart
+from kvgate.budget.observed.witnesses import HEALING_STARTS, outdated
 from kvgate.judge.what_if import read_request
 from support.starts import ASKED, a_pods_start, a_start
 

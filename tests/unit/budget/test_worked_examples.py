@@ -7,17 +7,17 @@ from fractions import Fraction
 
 import pytest
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.hardware import Parallelism, stage_sizes
-from kvgate.budget.interval import Verdict
-from kvgate.budget.kv_cache_dtype import resolve
-from kvgate.budget.kv_cache_groups import Groups, bytes_per_block, form_groups, request_blocks
-from kvgate.budget.kv_cache_spec import FullAttentionSpec, KVCacheSpec, Reach, StateSpec
-from kvgate.budget.layout import aligned_block_size
-from kvgate.budget.request import Guarantee
-from kvgate.budget.support import parallelism_refusals
-from kvgate.budget.units import GIB
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.answers.support import parallelism_refusals
+from kvgate.budget.engine.request import Guarantee
+from kvgate.budget.ground.hardware import Parallelism, stage_sizes
+from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.ground.units import GIB
+from kvgate.budget.kv_cache.dtype import resolve
+from kvgate.budget.kv_cache.groups import Groups, bytes_per_block, form_groups, request_blocks
+from kvgate.budget.kv_cache.layout import aligned_block_size
+from kvgate.budget.kv_cache.spec import FullAttentionSpec, KVCacheSpec, Reach, StateSpec
+from kvgate.budget.model.weights import rank_weights
 from support.builders import catalogue_shape, new_model_shape, new_request, new_workload
 
 LLAMA_2_7B = "meta-llama/Llama-2-7b-hf"

@@ -7,13 +7,13 @@ import pytest
 from click.testing import Result
 from msgspec.structs import replace
 
-from kvgate.budget.answer import plan
-from kvgate.budget.calibration import NOTHING_OBSERVED, Calibration, CalibrationScope
-from kvgate.budget.interval import Interval
-from kvgate.budget.ledger import Ledger
-from kvgate.budget.observed_starts import GpuAtStart, ObservedStart
-from kvgate.budget.units import GIB
-from kvgate.budget.witnesses import num_witnesses
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.gpu.ledger import Ledger
+from kvgate.budget.ground.interval import Interval
+from kvgate.budget.ground.units import GIB
+from kvgate.budget.observed.calibration import NOTHING_OBSERVED, Calibration, CalibrationScope
+from kvgate.budget.observed.starts import GpuAtStart, ObservedStart
+from kvgate.budget.observed.witnesses import num_witnesses
 from kvgate.calibration.keeping import MAX_STARTS_OF_A_SETTING, with_start
 from kvgate.calibration.observed import start_of_blocks, unused_texts
 from kvgate.controller.crashes import cause_in

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from kvgate.budget.observed_starts import ObservedStart
+from kvgate.budget.observed.starts import ObservedStart
 from kvgate.calibration.keeping import MAX_STARTS_OF_A_SETTING, with_start
 from kvgate.calibration.records import MAX_STARTS
 from support.starts import a_pods_start

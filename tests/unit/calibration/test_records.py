@@ -5,9 +5,9 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from kvgate.budget.calibration import Calibration, StartState
-from kvgate.budget.observed_starts import ObservedStart
-from kvgate.budget.witnesses import num_witnesses
+from kvgate.budget.observed.calibration import Calibration, StartState
+from kvgate.budget.observed.starts import ObservedStart
+from kvgate.budget.observed.witnesses import num_witnesses
 from kvgate.calibration.keeping import MAX_STARTS_OF_A_SETTING, with_start
 from kvgate.calibration.observed import unused_text
 from kvgate.calibration.records import HEADER, MAX_PROBLEMS, MAX_STARTS, read_records, write_records

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.model_shape import DTYPE_BYTES, ModelShape
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.model.shape import DTYPE_BYTES, ModelShape
+from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import read_config
 from kvgate.judge.what_if import assess_request
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from kvgate.budget import plan
-from kvgate.budget.hardware import SINGLE_GPU, Parallelism
-from kvgate.budget.matrix import WeightFormat
-from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.weights import checkpoint_ratio, rank_weights
+from kvgate.budget.ground.hardware import SINGLE_GPU, Parallelism
+from kvgate.budget.model.matrix import WeightFormat
+from kvgate.budget.model.shape import ModelShape
+from kvgate.budget.model.weights import checkpoint_ratio, rank_weights
 from kvgate.checkpoint.gguf import GgufFile, read_gguf
 from kvgate.checkpoint.gguf_models import (
     file_of_quant_type,

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from kvgate import catalogue
-from kvgate.budget.hardware import SINGLE_GPU
-from kvgate.budget.model_shape import FullAttention, LatentAttention, ModelShape
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.ground.hardware import SINGLE_GPU
+from kvgate.budget.model.shape import FullAttention, LatentAttention, ModelShape
+from kvgate.budget.model.weights import rank_weights
 from kvgate.checkpoint.mistral_params import config_of_params, hugging_face_names, reads_params
 from kvgate.checkpoint.tensors import CheckpointError
 from kvgate.hf_config import read_config

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import plan
-from kvgate.budget.hardware import SINGLE_GPU, Parallelism
-from kvgate.budget.model_shape import LayerShape, ModelShape
-from kvgate.budget.weights import checkpoint_ratio, rank_weights
+from kvgate.budget.ground.hardware import SINGLE_GPU, Parallelism
+from kvgate.budget.model.shape import LayerShape, ModelShape
+from kvgate.budget.model.weights import checkpoint_ratio, rank_weights
 from kvgate.checkpoint.stored_formats import loaded_bytes, with_stored_formats
 from kvgate.checkpoint.tensors import DTYPES, TensorGroup, summarize
 from kvgate.hf_config import read_config

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document
-from kvgate.budget.calibration import NOTHING_OBSERVED
-from kvgate.budget.interval import Verdict
-from kvgate.budget.model_shape import ModelShape
+from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.model.shape import ModelShape
+from kvgate.budget.observed.calibration import NOTHING_OBSERVED
 from kvgate.controller import judging
 from kvgate.controller.decision import NO_CONFIG, Judged, assess_owner
 from kvgate.controller.judging import JudgeWorkers

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
-from kvgate.budget.observed_starts import ObservedStart
-from kvgate.budget.units import gib
+from kvgate.budget.ground.units import gib
+from kvgate.budget.observed.starts import ObservedStart
 from kvgate.calibration.keeping import MAX_TEXT_BYTES, with_start
 from kvgate.calibration.records import MAX_STARTS, read_records, write_records
 from kvgate.calibration.shards import SALTS, SHARDS, setting_id, shard_of

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from kvgate import catalogue
-from kvgate.budget.model_shape import FullAttention
+from kvgate.budget.model.shape import FullAttention
 from kvgate.hf_config import architectures, multimodal, read_config
 from kvgate.hf_config.family import PLAIN, Family, Multimodal
 from support.builders import catalogue_shape, new_llama_config

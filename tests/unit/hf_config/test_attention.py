@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.model_shape import FullAttention
+from kvgate.budget.model.shape import FullAttention
 from kvgate.hf_config import ModelConfigError, read_config
 from support.builders import new_llama_config
 

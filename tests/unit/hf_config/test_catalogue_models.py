@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 import kvgate
 from kvgate import catalogue
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.model.shape import ModelShape
+from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import read_config
 from support.builders import catalogue_shape
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.model_shape import CrossAttention, DenseMlp, FullAttention, ModelShape, UnmodelledLayer
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.model.shape import CrossAttention, DenseMlp, FullAttention, ModelShape, UnmodelledLayer
+from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
 from support.builders import catalogue_shape, new_llama_config
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.hardware import SINGLE_GPU
-from kvgate.budget.model_shape import DenseMlp, FullAttention, LayerShape, ModelShape, SharedCache, SparseMlp
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.ground.hardware import SINGLE_GPU
+from kvgate.budget.model.shape import DenseMlp, FullAttention, LayerShape, ModelShape, SharedCache, SparseMlp
+from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import read_config
 from support.builders import catalogue_shape, new_llama_config
 

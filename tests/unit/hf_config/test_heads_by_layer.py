@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.model_shape import DenseMlp, FullAttention, ModelShape, SparseMlp
+from kvgate.budget.model.shape import DenseMlp, FullAttention, ModelShape, SparseMlp
 from kvgate.hf_config import ModelConfigError, read_config
 from support.builders import catalogue_shape, new_llama_config
 

@@ -2,12 +2,12 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import plan
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.matrix import Matrix, Units
-from kvgate.budget.model_shape import CompressedAttention, FullAttention, LatentAttention, LayerShape
-from kvgate.budget.request import Speculation
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.engine.request import Speculation
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.model.matrix import Matrix, Units
+from kvgate.budget.model.shape import CompressedAttention, FullAttention, LatentAttention, LayerShape
+from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
 from support.builders import catalogue_shape, new_request
 

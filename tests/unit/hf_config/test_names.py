@@ -5,9 +5,9 @@ from typing import get_args
 
 import pytest
 
-from kvgate.budget.matrix import FormatName
+from kvgate.budget.model.matrix import FormatName
+from kvgate.hf_config.formats.quantization import read_quantization
 from kvgate.hf_config.names import MAX_NAME, PLAIN, stated_format, usual_quantization_config
-from kvgate.hf_config.quantization import read_quantization
 
 STATED = [
     ("Qwen/Qwen3-32B-AWQ", "Qwen/Qwen3-32B", ("AWQ",)),

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import Budget
-from kvgate.budget.hardware import SINGLE_GPU
-from kvgate.budget.model_shape import EncoderAttention, FullAttention, ModelShape
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.answers.answer import Budget
+from kvgate.budget.ground.hardware import SINGLE_GPU
+from kvgate.budget.model.shape import EncoderAttention, FullAttention, ModelShape
+from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import read_config
 from kvgate.judge.what_if import assess_request
 from support.builders import catalogue_shape, new_llama_config

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.model_shape import DTYPE_BYTES, ModelShape
+from kvgate.budget.model.shape import DTYPE_BYTES, ModelShape
 from kvgate.hf_config import ModelConfigError, read_config
 from support.builders import catalogue_shape, new_llama_config
 

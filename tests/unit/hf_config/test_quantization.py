@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.matrix import LocalMatrix, Matrix, WeightFormat, stored_tensors
-from kvgate.budget.model_shape import LayerShape, ModelShape
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.model.matrix import LocalMatrix, Matrix, WeightFormat, stored_tensors
+from kvgate.budget.model.shape import LayerShape, ModelShape
+from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import read_config
 from support.builders import new_llama_config
 

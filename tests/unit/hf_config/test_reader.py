@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kvgate import catalogue
-from kvgate.budget.model_shape import FullAttention, LatentAttention, SparseMlp
+from kvgate.budget.model.shape import FullAttention, LatentAttention, SparseMlp
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
-from kvgate.hf_config.modules import MAX_EXPRESSION, MODULES, ModuleList
+from kvgate.hf_config.formats.modules import MAX_EXPRESSION, MODULES, ModuleList
 from support.builders import catalogue_shape, new_llama_config
 
 

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.model_shape import (
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.model.shape import (
     DTYPE_BYTES,
     FullAttention,
     LatentAttention,
@@ -18,7 +18,7 @@ from kvgate.budget.model_shape import (
     SparseMlp,
     UnmodelledLayer,
 )
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
 from support.builders import catalogue_shape
 

@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.model_shape import MediaItem, ModelShape
-from kvgate.budget.request import EngineSettings
-from kvgate.budget.run import built_shape
-from kvgate.budget.versions import accounting_of
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.engine.request import EngineSettings
+from kvgate.budget.engine.run import built_shape
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.model.shape import MediaItem, ModelShape
+from kvgate.budget.model.weights import rank_weights
+from kvgate.budget.releases.versions import accounting_of
 from kvgate.hf_config import ModelConfigError, read_config
 from support.builders import catalogue_shape, new_llama_config
 

@@ -6,9 +6,9 @@ import pytest
 
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import parse_document
-from kvgate.budget.circumstances import Circumstances
-from kvgate.budget.interval import Verdict
-from kvgate.budget.request import Guarantee
+from kvgate.budget.engine.circumstances import Circumstances
+from kvgate.budget.engine.request import Guarantee
+from kvgate.budget.ground.interval import Verdict
 from kvgate.catalogue import load_model
 from kvgate.findings.finding import Severity
 from kvgate.judge.assess import assess, assessments, effective_values, judge, undecided

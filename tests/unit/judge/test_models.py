@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.api.validation import parse_document
-from kvgate.budget.model_shape import FullAttention
+from kvgate.budget.model.shape import FullAttention
 from kvgate.checkpoint.not_fetched import NotFetched, Reason
 from kvgate.checkpoint.published import Published, PublishedModels, by_name, from_json, name_key
 from kvgate.findings.finding import Severity

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import Accelerator, BudgetRequest, Verdict
-from kvgate.budget.units import GIB
+from kvgate.budget.ground.units import GIB
 from kvgate.judge import on_accelerators
 from kvgate.judge.assess import judge
 from kvgate.judge.assessment import Assessment

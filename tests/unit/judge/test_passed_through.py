@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvgate.api.v1alpha1 import Vllm
-from kvgate.budget.request import EngineSettings, GraphSettings, Speculation
+from kvgate.budget.engine.request import EngineSettings, GraphSettings, Speculation
 from kvgate.statement.passed_through import PodEnvironment, read_environment, read_extra_args
 from kvgate.vllm.given_settings import engine_settings
 from kvgate.vllm.options import options

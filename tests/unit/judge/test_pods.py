@@ -6,7 +6,7 @@ import pytest
 
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import parse_document
-from kvgate.budget.units import GIB
+from kvgate.budget.ground.units import GIB
 from kvgate.judge.assess import host_ledger_of
 from kvgate.statement.deployment import statement_of
 from kvgate.statement.pods import memory_request_bytes, pod_of, shared_memory_bytes

@@ -7,7 +7,7 @@ import pytest
 from kvgate import catalogue
 from kvgate.api.validation import parse_document
 from kvgate.budget import SINGLE_GPU, ModelShape, Verdict
-from kvgate.budget.weights import rank_weights
+from kvgate.budget.model.weights import rank_weights
 from kvgate.checkpoint.published import PublishedModels, by_name, from_json
 from kvgate.findings.finding import Severity
 from kvgate.hf_config import read_config

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from kvgate.api.conditions import Reason
 from kvgate.budget import Guarantee, Verdict, plan
-from kvgate.budget.solver import Alternative
-from kvgate.budget.units import GIB
+from kvgate.budget.answers.solver import Alternative
+from kvgate.budget.ground.units import GIB
 from kvgate.findings.finding import Finding, Rule, Severity, words
 from kvgate.judge.assess import field_name, judge
 from kvgate.judge.assessment import Assessment, Decision

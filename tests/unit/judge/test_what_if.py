@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvgate.budget import DEFAULT_VERSION, BudgetRequest, Verdict
-from kvgate.budget.units import GIB
+from kvgate.budget.ground.units import GIB
 from kvgate.checkpoint.published import PublishedModels, by_name, from_json
 from kvgate.judge.what_if import assess_request, read_request
 from kvgate.statement.what_if import BadRequest

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget.answer import plan
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.interval import Verdict
-from kvgate.budget.request import Guarantee
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.engine.request import Guarantee
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.ground.interval import Verdict
 from kvgate.planning.candidate import Candidate, why_not
 from kvgate.planning.hints import hints
 from kvgate.planning.size import Question, candidates_on, engine_sizes, find_candidates

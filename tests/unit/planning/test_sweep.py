@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.interval import Interval, Verdict
-from kvgate.budget.request import Guarantee
+from kvgate.budget.engine.request import Guarantee
+from kvgate.budget.ground.interval import Interval, Verdict
 from kvgate.judge.what_if import UnknownFacts
 from kvgate.planning.sweep import judge_pairs
 from kvgate.planning.sweep_axes import MAX_VALUES, parse_axis, with_value

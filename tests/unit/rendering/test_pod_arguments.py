@@ -6,7 +6,7 @@ import pytest
 
 from kvgate.api.status import Effective
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
-from kvgate.budget.interval import Verdict
+from kvgate.budget.ground.interval import Verdict
 from kvgate.controller.decision import assess_owner
 from kvgate.judge.assess import effective_values
 from kvgate.rendering.pod import arguments, command

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvgate.budget.interval import Verdict
+from kvgate.budget.ground.interval import Verdict
 from kvgate.judge.assessment import Assessment
 from kvgate.judge.what_if import assess_statement
 from kvgate.statement.what_if import statement_of_values

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.answer import Budget, plan
-from kvgate.budget.host_settings import HostSettings, KVConnector, PodMemory
-from kvgate.budget.interval import Verdict
-from kvgate.budget.matrix import WeightFormat
-from kvgate.budget.model_shape import FullAttention, LayerShape, UnmodelledLayer
-from kvgate.budget.request import Capacity, Guarantee, LoraSettings, OffloadSettings, Speculation
-from kvgate.budget.units import GIB, MIB
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.engine.request import Capacity, Guarantee, LoraSettings, OffloadSettings, Speculation
+from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.ground.units import GIB, MIB
+from kvgate.budget.host.settings import HostSettings, KVConnector, PodMemory
+from kvgate.budget.model.matrix import WeightFormat
+from kvgate.budget.model.shape import FullAttention, LayerShape, UnmodelledLayer
 from kvgate.findings.finding import Finding, Severity
 from kvgate.rules import connectors, memory, weight_formats
 from kvgate.rules import drafts as draft_rules

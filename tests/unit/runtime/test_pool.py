@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvgate.budget.answer import plan
-from kvgate.budget.calibration import Calibration, CalibrationScope
-from kvgate.budget.model_shape import ModelShape
-from kvgate.budget.observed_starts import ObservedStart
+from kvgate.budget.answers.answer import plan
+from kvgate.budget.model.shape import ModelShape
+from kvgate.budget.observed.calibration import Calibration, CalibrationScope
+from kvgate.budget.observed.starts import ObservedStart
 from kvgate.calibration.observed import start_of_bytes
 from kvgate.runtime.pool import Pool
 from kvgate.runtime.worker import Limits, OutOfTime, TaskFailed, TurnedAway, WorkerLost

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kvgate import INSTALL
-from kvgate.budget.calibration import CalibrationScope
+from kvgate.budget.observed.calibration import CalibrationScope
 from kvgate.calibration.trust import Trust
 from kvgate.controller.command import controller
 from kvgate.runtime import service

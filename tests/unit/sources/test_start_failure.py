@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvgate.budget.units import GIB, MIB, gib
+from kvgate.budget.ground.units import GIB, MIB, gib
 from kvgate.sources.start_failure import MAX_SENTENCE_CHARACTERS, FailureKind, StartFailure, recognise
 
 ENGINE = "(EngineCore_DP0 pid=77) ERROR 01-02 03:04:05 [core.py:9] "

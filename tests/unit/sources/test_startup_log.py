@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvgate.budget.units import gib
+from kvgate.budget.ground.units import gib
 from kvgate.sources.start_failure import FailureKind
 from kvgate.sources.startup_log import MAX_LOG_CHARACTERS, RankMemory, StartupLog, UnusableLog, read_startup_log
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.request import BudgetRequest
+from kvgate.budget.engine.request import BudgetRequest
 from kvgate.vllm.options import changed_defaults, options
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 

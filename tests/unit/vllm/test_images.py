@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvgate.budget.versions import parse_patch
+from kvgate.budget.releases.versions import parse_patch
 from kvgate.vllm.images import Strength, _read, _rows, is_own_image, release_of_image, with_short_variables
 from kvgate.vllm.options import releases_read
 

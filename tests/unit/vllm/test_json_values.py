@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvgate.budget.request import Speculation
+from kvgate.budget.engine.request import Speculation
 from kvgate.vllm.json_values import graph_settings, item_limits, speculation
 from kvgate.vllm.values import UnusableValue
 

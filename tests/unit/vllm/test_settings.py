@@ -15,10 +15,10 @@ import kvgate
 from kvgate.api.crd import structural_schema
 from kvgate.api.v1alpha1 import Vllm
 from kvgate.budget import accounting_of
-from kvgate.budget.circumstances import Circumstances
-from kvgate.budget.hardware import Parallelism
-from kvgate.budget.host_settings import HostSettings
-from kvgate.budget.request import EngineSettings, LoraSettings, OffloadSettings
+from kvgate.budget.engine.circumstances import Circumstances
+from kvgate.budget.engine.request import EngineSettings, LoraSettings, OffloadSettings
+from kvgate.budget.ground.hardware import Parallelism
+from kvgate.budget.host.settings import HostSettings
 from kvgate.vllm.given_settings import engine_settings, unmodelled_kinds
 from kvgate.vllm.options import Option, options
 from kvgate.vllm.pod_options import owned_flag

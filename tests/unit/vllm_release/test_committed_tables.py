@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.accounting import DEVICES
-from kvgate.budget.versions import accounting_of, parse_patch
+from kvgate.budget.releases.accounting import DEVICES
+from kvgate.budget.releases.versions import accounting_of, parse_patch
 from kvgate.vllm.options import options, releases_read
 from support.vllm_source import new_source
 from vllm_release import __main__ as program
@@ -158,7 +158,7 @@ def test_a_release_is_one_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Any
     assert "--gpu-memory-utilization is gone (decides memory)" in report
     assert "option --device: its choices depend on more than the source" in report
     assert "vllm/utils/mem_utils.py: memory_profiling is gone" in report
-    assert "add its row to _CHANGES in budget/versions.py" in report
+    assert "add its row to _CHANGES in budget/releases/versions.py" in report
     assert "Written: " in report
     after = tables.read_tables()
     assert after.releases == [*TABLES.releases, "7.3.0"]

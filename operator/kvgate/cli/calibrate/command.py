@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from kvgate.budget import Calibration, CalibrationScope
-from kvgate.budget.units import format_gib
+from kvgate.budget.ground.units import format_gib
 from kvgate.calibration.keeping import with_start
 from kvgate.calibration.observed import unused_texts
 from kvgate.calibration.records import EVERYTHING, Records, write_records

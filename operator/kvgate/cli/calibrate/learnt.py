@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvgate.budget import Calibration, CalibrationScope, ObservedStart, StartKey
-from kvgate.budget.calibration import Weighed
-from kvgate.budget.units import format_gib
+from kvgate.budget.ground.units import format_gib
+from kvgate.budget.observed.calibration import Weighed
 from kvgate.calibration.observed import unused_text
 from kvgate.calibration.shards import setting_id
 from kvgate.cli.calibrate.places import Starts

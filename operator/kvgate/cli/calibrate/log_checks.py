@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from kvgate import catalogue
 from kvgate.budget import Budget
-from kvgate.budget.non_torch import startup_slack
-from kvgate.budget.units import format_gib, gib
+from kvgate.budget.gpu.non_torch import startup_slack
+from kvgate.budget.ground.units import format_gib, gib
 from kvgate.calibration.observed import NEIGHBOUR_BYTES, SAME_GPU_PERCENT
 from kvgate.sources.startup_log import RankMemory
 

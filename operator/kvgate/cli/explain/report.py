@@ -8,16 +8,16 @@ from msgspec import UNSET, to_builtins
 
 from kvgate import catalogue
 from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Interval, KVCache, Ledger, Verdict, alternatives
-from kvgate.budget.figures import figures_of, host_label, label_of
-from kvgate.budget.host_memory import HostLedger
-from kvgate.budget.pod_ledger import pod_ledger
-from kvgate.budget.textbook import textbook_of
-from kvgate.budget.units import GIB, format_gib
+from kvgate.budget.answers.figures import figures_of, host_label, label_of
+from kvgate.budget.answers.pod_ledger import pod_ledger
+from kvgate.budget.ground.units import GIB, format_gib
+from kvgate.budget.host.memory import HostLedger
 from kvgate.cli import assessment_json as made
 from kvgate.cli.provenance import Provenance, sources_of_facts
 from kvgate.cli.reports.engine_records import EngineRecord, FindingRecord, ProvenanceRecord
 from kvgate.cli.reports.records import ExplainRecord
 from kvgate.cli.terminal import Line, Styled, folded, text_of, width_of_terminal
+from kvgate.explained.textbook import textbook_of
 from kvgate.judge.assess import is_about_bytes
 from kvgate.judge.assessment import Assessment
 from kvgate.judge.summary import alternatives_text, answer_text, correction_text

@@ -5,9 +5,9 @@ from itertools import chain, repeat
 from typing import Any
 
 from kvgate.budget import Budget
-from kvgate.budget.explanations import TERMS, Explanation, explain_term, format_bytes, term_named
-from kvgate.budget.paging import Paged, default_lengths, paging_of
-from kvgate.budget.units import MIB, format_gib
+from kvgate.budget.ground.units import MIB, format_gib
+from kvgate.explained.explanations import TERMS, Explanation, explain_term, format_bytes, term_named
+from kvgate.explained.paging import Paged, default_lengths, paging_of
 from kvgate.vllm.values import UnusableValue
 
 # ── --why ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kvgate.budget.units import format_gib
+from kvgate.budget.ground.units import format_gib
 from kvgate.checkpoint.adapter import read_adapter
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import Published, shape_of, to_json
 from kvgate.checkpoint.tensors import CheckpointError
 from kvgate.cli.terminal import Line, Styled
 from kvgate.hf_config import ModelConfigError
-from kvgate.hf_config.drafts import DRAFT_CLASSES
+from kvgate.hf_config.drafts.reader import DRAFT_CLASSES
 from kvgate.text.inert import inert_json
 
 _MOST_DTYPES = 6

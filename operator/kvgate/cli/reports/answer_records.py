@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 from kvgate.budget import Interval
-from kvgate.budget.decoding import DecodeBound
-from kvgate.budget.figures import described
+from kvgate.budget.answers.decoding import DecodeBound
+from kvgate.budget.answers.figures import described
 from kvgate.cli.reports.engine_records import (
     AnswersRecord,
     AssumedRecord,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from kvgate.budget import Interval
-from kvgate.budget.figures import described
+from kvgate.budget.answers.figures import described
 from kvgate.cli.provenance import SourceKind
 from kvgate.judge.assessment import Answer, Decision
 from kvgate.judge.worlds import Confidence

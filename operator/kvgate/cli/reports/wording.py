@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from kvgate.budget import CacheFigures, Verdict
-from kvgate.budget.units import format_gib
+from kvgate.budget.ground.units import format_gib
 from kvgate.cli.provenance import Provenance
 from kvgate.cli.reports.report import Item, Report, all_results
 from kvgate.documents.discovery import Why

@@ -15,8 +15,8 @@ from msgspec import Struct
 from kvgate.api import API_VERSION, KIND, field_path
 from kvgate.api.v1alpha1 import MAX_NAME_LENGTH
 from kvgate.budget import Capacity, Guarantee
-from kvgate.budget.pod_ledger import pod_ledger
-from kvgate.budget.units import GIB
+from kvgate.budget.answers.pod_ledger import pod_ledger
+from kvgate.budget.ground.units import GIB
 from kvgate.judge.pinning import pinned_option
 from kvgate.planning.candidate import Candidate
 from kvgate.planning.size import NODE

@@ -10,8 +10,8 @@ from msgspec import Struct, to_builtins
 
 from kvgate import catalogue
 from kvgate.budget import AUTO_MAX_MODEL_LEN, Capacity, Guarantee, Verdict
-from kvgate.budget.figures import figures_of
-from kvgate.budget.units import GIB
+from kvgate.budget.answers.figures import figures_of
+from kvgate.budget.ground.units import GIB
 from kvgate.catalogue.prices import Prices
 from kvgate.cli import assessment_json as made
 from kvgate.cli.reports.answer_records import CandidateRecord, LeftOut, PricesRecord, QuestionRecord, SizeRecord

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from kvgate.budget import Capacity, Guarantee, Verdict, plan
-from kvgate.budget.units import GIB, format_gib
+from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.cli import assessment_json as made
 from kvgate.cli.reports.answer_records import AxisRecord, CellRecord, PointRecord, SweepRecord
 from kvgate.cli.reports.engine_records import SCHEMA_VERSION

@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from kvgate.budget.matrix import Matrix
-from kvgate.budget.model_shape import Encoder, MediaItem
+from kvgate.budget.model.matrix import Matrix
+from kvgate.budget.model.shape import Encoder, MediaItem
 from kvgate.hf_config.blocks import replicated, vector
 from kvgate.hf_config.encoders.parts import TowerLayer, built_layers, layer_norm, patch_embedding, tower, two_linears
 from kvgate.hf_config.fields import Fields

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from kvgate.budget.matrix import Matrix, Units, whole
-from kvgate.budget.model_shape import Encoder, MediaItem
-from kvgate.budget.units import round_up
+from kvgate.budget.ground.units import round_up
+from kvgate.budget.model.matrix import Matrix, Units, whole
+from kvgate.budget.model.shape import Encoder, MediaItem
 from kvgate.hf_config.blocks import column_parallel, replicated, row_parallel, vector
 from kvgate.hf_config.encoders.parts import TowerLayer, counted, layer_norm, patch_embedding, tower
 from kvgate.hf_config.fields import Fields

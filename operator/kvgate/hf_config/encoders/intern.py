@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from kvgate.budget.matrix import Matrix, whole
-from kvgate.budget.model_shape import Encoder, MediaItem
+from kvgate.budget.model.matrix import Matrix, whole
+from kvgate.budget.model.shape import Encoder, MediaItem
 from kvgate.hf_config.blocks import replicated, vector
 from kvgate.hf_config.encoders.parts import TowerLayer, counted, layer_norm, patch_embedding
 from kvgate.hf_config.fields import Fields

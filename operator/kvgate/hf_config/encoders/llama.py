@@ -1,7 +1,7 @@
 """The vision towers of Meta's models: Llama 3.2 Vision, Llama 4 and Muse Glimmer."""
 
-from kvgate.budget.matrix import Units, whole
-from kvgate.budget.model_shape import DenseMlp, Encoder, FullAttention, MediaItem
+from kvgate.budget.model.matrix import Units, whole
+from kvgate.budget.model.shape import DenseMlp, Encoder, FullAttention, MediaItem
 from kvgate.hf_config.blocks import attention, column_parallel, dense_mlp, replicated, vector
 from kvgate.hf_config.encoders.parts import TowerLayer, counted, layer_norm, patch_embedding, tower, two_linears
 from kvgate.hf_config.fields import Fields

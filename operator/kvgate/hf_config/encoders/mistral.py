@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from kvgate.budget.matrix import Matrix, WeightFormat, whole
-from kvgate.budget.model_shape import Encoder, MediaItem
+from kvgate.budget.model.matrix import Matrix, WeightFormat, whole
+from kvgate.budget.model.shape import Encoder, MediaItem
 from kvgate.hf_config.blocks import replicated, vector
 from kvgate.hf_config.encoders.parts import (
     TowerLayer,

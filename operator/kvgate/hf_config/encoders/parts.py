@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from kvgate.budget.matrix import Matrix, Units
-from kvgate.budget.model_shape import DenseMlp, Encoder, FullAttention, MediaItem
+from kvgate.budget.model.matrix import Matrix, Units
+from kvgate.budget.model.shape import DenseMlp, Encoder, FullAttention, MediaItem
 from kvgate.hf_config.blocks import attention, column_parallel, dense_mlp, replicated, row_parallel, vector
 from kvgate.hf_config.fields import Fields
 

@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from kvgate.budget.matrix import Units
-from kvgate.budget.model_shape import DenseMlp, Encoder, MediaItem
+from kvgate.budget.model.matrix import Units
+from kvgate.budget.model.shape import DenseMlp, Encoder, MediaItem
 from kvgate.hf_config.blocks import column_parallel, dense_mlp, replicated, vector
 from kvgate.hf_config.encoders.parts import TowerLayer, layer_norm, patch_embedding, tower
 from kvgate.hf_config.fields import Fields

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import Calibration, Guarantee, Verdict, Workload
-from kvgate.budget.host_settings import UNKNOWN_POD, PodMemory
+from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Finding, Severity, Words, any_one

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from kvgate import catalogue
 from kvgate.budget import Accelerator
-from kvgate.budget.sharing import equal_share
+from kvgate.budget.answers.sharing import equal_share
 from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Change, any_one, at_most, change, do
 from kvgate.findings.located import Located, Place, located

@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget import Budget, UnknownVersion, Verdict, accounting_of
-from kvgate.budget.sharing import Sharer, hundredths, share_gpu, sharer_of, starts_in
-from kvgate.budget.units import format_gib
+from kvgate.budget.answers.sharing import Sharer, hundredths, share_gpu, sharer_of, starts_in
+from kvgate.budget.ground.units import format_gib
 from kvgate.findings.finding import Finding, Severity, any_one, at_most, do, words
 from kvgate.findings.located import Located
 from kvgate.manifests.judging.engine_budget import is_partly_seen

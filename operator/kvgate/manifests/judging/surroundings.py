@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from kvgate import catalogue
 from kvgate.api.quantity import parse_quantity
-from kvgate.budget.units import cdiv, format_gib
+from kvgate.budget.ground.units import cdiv, format_gib
 from kvgate.findings.finding import Severity
 from kvgate.findings.located import Located, Place, located
 from kvgate.manifests.pods.engine_found import FoundEngine

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget.units import cdiv
+from kvgate.budget.ground.units import cdiv
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import Written
 from kvgate.manifests.fields import options_in

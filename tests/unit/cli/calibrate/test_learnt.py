@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from kvgate.budget.observed_starts import GpuAtStart, ObservedStart
+from kvgate.budget.observed.starts import GpuAtStart, ObservedStart
 from kvgate.calibration.records import read_records, write_records
 from kvgate.calibration.shards import SHARDS, setting_id, shard_of
 from kvgate.cli.calibrate.command import calibrate

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.budget.units import GIB
+from kvgate.budget.ground.units import GIB
 from kvgate.cli.explain.requests import MAX_LINE_BYTES, answers
 from support.command_line import invoked
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kvgate.budget import plan
-from kvgate.budget.hardware import Parallelism
+from kvgate.budget.ground.hardware import Parallelism
 from kvgate.cli.reports.effects import Effect, effects_between
 from support.builders import new_request
 

@@ -8,8 +8,8 @@ import yaml
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget.interval import Verdict
-from kvgate.budget.versions import parse_patch
+from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.releases.versions import parse_patch
 from kvgate.findings.finding import Severity
 from kvgate.judge.judged import NOT_JUDGED
 from kvgate.judge.possible_worlds import joined_ends

@@ -1,0 +1,4 @@
+"""What a release of vLLM changes: defaults and accounting as tables. No other room compares with a release of its own.
+
+Others use `accounting_of` and `parse_release` of `kvgate.budget`, and `host`.
+"""

@@ -1,0 +1,1 @@
+"""Drafts of speculative decoding: models that belong to another one."""

@@ -1,0 +1,1 @@
+"""Families of model classes whose layers follow rules of their own."""

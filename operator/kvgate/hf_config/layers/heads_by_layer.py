@@ -1,0 +1,112 @@
+"""Classes whose layers attend with heads of their own: Laguna, Step 3.5, MiMo-V2, Llama 4, gpt-oss."""
+
+from msgspec.structs import replace
+
+from kvgate.budget.model.shape import DenseMlp, FullAttention, Mlp, SparseMlp
+from kvgate.hf_config.family import Gate, LanguageModel, Stack
+from kvgate.hf_config.layers.attention import full_attention, layer_windows
+from kvgate.hf_config.layers.feed_forward import mlps_of
+from kvgate.hf_config.layers.layers import attention_stack
+from kvgate.hf_config.layers.positions import rotary_tables
+
+
+def laguna_stack(model: LanguageModel) -> Stack:
+    """Read Laguna: query heads by layer; a gate for each head (`gating` true or per-head) or for each element."""
+    fields, num_layers = model.fields, model.num_layers
+    base = full_attention(fields, model.hidden_size)
+    heads = fields.counts_per_layer("num_attention_heads_per_layer", num_layers, default=base.num_heads)
+    windows = layer_windows(fields, model.known, num_layers)
+    sinks = fields.flag("swa_attention_sink_enabled")
+    mixers = [
+        replace(base, num_heads=count, sliding_window=window, has_sinks=sinks and window > 0)
+        for count, window in zip(heads, windows, strict=True)
+    ]
+    gating = fields.values.get("gating")
+    per_head = gating is True or gating == "per-head"
+    return attention_stack(_gated(model, ("head" if per_head else "element") if gating else ""), mixers)
+
+
+def _gated(model: LanguageModel, gate: Gate) -> LanguageModel:
+    return replace(model, known=replace(model.known, attention_gate=gate))
+
+
+def step_stack(model: LanguageModel) -> Stack:
+    """Read Step 3.5: layers of the type in `attention_other_setting` have its heads; `moe_layers_enum` names those with experts."""
+    fields, num_layers = model.fields, model.num_layers
+    base = full_attention(fields, model.hidden_size)
+    other = fields.section("attention_other_setting")
+    kinds = fields.per_layer("layer_types", num_layers)
+    windows = layer_windows(fields, model.known, num_layers)
+    mixers = []
+    for index, window in enumerate(windows):
+        mixer = base
+        if other.values and kinds and kinds[index] == other.values.get("attention_type"):
+            mixer = FullAttention(
+                num_heads=other.count("num_attention_heads", default=base.num_heads),
+                num_kv_heads=other.count("num_attention_groups", default=base.num_kv_heads),
+                head_dim=other.count("head_dim", default=base.head_dim),
+            )
+        mixers.append(replace(mixer, sliding_window=window))
+    gated = _gated(model, "head" if fields.flag("use_head_wise_attn_gate") else "")
+    return attention_stack(gated, mixers, _step_mlps(model))
+
+
+def _step_mlps(model: LanguageModel) -> tuple[Mlp, ...]:
+    fields, num_layers = model.fields, model.num_layers
+    sparse = SparseMlp(
+        num_experts=fields.count("moe_num_experts", "num_experts"),
+        num_experts_per_token=fields.count("moe_top_k", "num_experts_per_tok", default=1),
+        intermediate_size=fields.count("moe_intermediate_size"),
+        shared_intermediate_size=fields.count("share_expert_dim"),
+    )
+    dense = DenseMlp(intermediate_size=fields.count("intermediate_size"))
+    listed = {text.strip() for text in fields.text("moe_layers_enum").split(",")} - {""}
+    first = fields.optional_count("first_k_dense_replace") or 1
+    return tuple(sparse if (str(i) in listed if listed else i >= first) else dense for i in range(num_layers))
+
+
+def mimo_stack(model: LanguageModel) -> Stack:
+    """Read MiMo-V2: `hybrid_layer_pattern` 1 is a window, with heads and widths of its own (`swa_…`)."""
+    fields = model.fields
+    full = full_attention(fields, model.hidden_size)
+    full = replace(full, v_head_dim=_narrower(fields.optional_count("v_head_dim"), full.head_dim))
+    full = replace(full, has_sinks=fields.flag("add_full_attention_sink_bias"))
+    head_dim = fields.count("swa_head_dim", default=full.head_dim)
+    windowed = FullAttention(
+        num_heads=fields.count("swa_num_attention_heads", default=full.num_heads),
+        num_kv_heads=fields.count("swa_num_key_value_heads", default=full.num_kv_heads),
+        head_dim=head_dim,
+        v_head_dim=_narrower(fields.optional_count("swa_v_head_dim"), head_dim),
+        sliding_window=fields.count("sliding_window_size", "sliding_window"),
+        has_sinks=fields.flag("add_swa_attention_sink_bias"),
+    )
+    pattern = fields.per_layer("hybrid_layer_pattern", model.num_layers) or [0] * model.num_layers
+    whole = attention_stack(model, [windowed if kind == 1 else full for kind in pattern])
+    return replace(whole, rotary=rotary_tables(fields, model.known, model.hidden_size) * 2)  # with bases of their own
+
+
+def _narrower(v_head_dim: int, head_dim: int) -> int:
+    """Return the width of values, 0 where it is that of keys."""
+    return 0 if v_head_dim == head_dim else v_head_dim
+
+
+def llama4_stack(model: LanguageModel) -> Stack:
+    """Read Llama 4: layers with rotary positions attend within chunks; every n-th holds experts and one that all tokens pass."""
+    fields, num_layers = model.fields, model.num_layers
+    full = full_attention(fields, model.hidden_size)
+    chunked = replace(full, chunk_size=fields.optional_count("attention_chunk_size"))
+    has_rope = fields.per_layer("no_rope_layers", num_layers) or [(i + 1) % 4 != 0 for i in range(num_layers)]
+    dense = DenseMlp(intermediate_size=fields.count("intermediate_size_mlp", "intermediate_size"))
+    mlps = [
+        replace(mlp, shared_intermediate_size=mlp.intermediate_size) if isinstance(mlp, SparseMlp) else dense
+        for mlp in mlps_of(fields, model.known, num_layers)
+    ]
+    return attention_stack(model, [chunked if rope else full for rope in has_rope], mlps)
+
+
+def gpt_oss_stack(model: LanguageModel) -> Stack:
+    """Read gpt-oss: every layer has sinks; those with an even index have a window, whatever `layer_types` says."""
+    fields = model.fields
+    full = replace(full_attention(fields, model.hidden_size), has_sinks=True)
+    windowed = replace(full, sliding_window=fields.optional_count("sliding_window"))
+    return attention_stack(model, [full if index % 2 else windowed for index in range(model.num_layers)])
