@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         largest_max_model_len,
         largest_max_num_seqs,
     )
-    from kvgate.budget.engine.circumstances import NOTHING_TOLD, Circumstances
+    from kvgate.budget.engine.circumstances import NO_CIRCUMSTANCES, Circumstances
     from kvgate.budget.engine.request import (
         AUTO_MAX_MODEL_LEN,
         GRAPH_MODES,
@@ -91,7 +91,7 @@ _NAMES = {
         "KVCache",
     ),
     "engine.circumstances": (
-        "NOTHING_TOLD",
+        "NO_CIRCUMSTANCES",
         "Circumstances",
     ),
     "model.draft": ("Draft",),
@@ -184,7 +184,7 @@ __all__ = [
     "MIN_WITNESSES",
     "NEWEST",
     "NOTHING_OBSERVED",
-    "NOTHING_TOLD",
+    "NO_CIRCUMSTANCES",
     "OLDEST",
     "PINNED_SAFETY_BYTES",
     "SINGLE_GPU",

@@ -114,11 +114,11 @@ class Recorded(Mapping[str, Published]):
 
     def __init__(self, entries: Mapping[str, Published]) -> None:
         self._entries = entries
-        self.asked: dict[str, ModelKey] = {}
+        self.wanted: dict[str, ModelKey] = {}
 
     def __getitem__(self, key: str) -> Published:
         if isinstance(key, ModelKey):
-            self.asked[key] = key
+            self.wanted[key] = key
         return self._entries[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -136,14 +136,14 @@ def judged_with_fetched(
         return judge(models)
     from time import monotonic
 
-    from kvgate.fetching.asked import is_hub_name
+    from kvgate.fetching.checkpoint_names import is_hub_name
 
     end, models = monotonic() + max_seconds, replace(models, fetch_option="")
     for _ in range(MOST_ROUNDS):
         fetched = Recorded(models.fetched)
         judged = judge(replace(models, fetched=fetched))
         known = models.fetched.keys() | models.missing.keys()
-        unknown = [key for key in fetched.asked.values() if key not in known and is_hub_name(key.name)]
+        unknown = [key for key in fetched.wanted.values() if key not in known and is_hub_name(key.name)]
         if not unknown:
             return judged
         found, missing = fetched_models(unknown, max_seconds=max(end - monotonic(), 0))

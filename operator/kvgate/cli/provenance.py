@@ -97,9 +97,12 @@ def _source_of_model(fact: str, shape: ModelShape, given: tuple[str, Sequence[st
     origin = shape.origin
     if origin is None or (origin.kind == "given" and origin.place == "hf_overrides"):
         return
-    told = ", ".join(each.difference for each in origin.differences)
+    differences = ", ".join(each.difference for each in origin.differences)
     place, beside = given if origin.kind == "given" and given[0] else (origin.place, ())
-    details = (*(f"with {name}" for name in beside), *([f"differs from the catalogue: {told}"] if told else []))
+    details = (
+        *(f"with {name}" for name in beside),
+        *([f"differs from the catalogue: {differences}"] if differences else []),
+    )
     is_file = origin.kind in ("lock file", "given")
     yield Provenance(
         fact=fact, source=origin.kind, place=place, is_file=is_file, detail=", ".join(details), digest=origin.digest

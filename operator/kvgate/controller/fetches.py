@@ -185,12 +185,12 @@ class FetchWorkers:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def __call__(self, namespace: str, asked: ModelName) -> Fetched | Failure:
+    async def __call__(self, namespace: str, wanted: ModelName) -> Fetched | Failure:
         try:
-            outcome = await self._pool.run(namespace, fetched, asked.name, asked.revision)
+            outcome = await self._pool.run(namespace, fetched, wanted.name, wanted.revision)
         except (OutOfTime, TurnedAway) as error:
-            return Failure(reason=Reason.TIME_OVER, message=f"{asked} was not fetched: {error}", is_temporary=True)
+            return Failure(reason=Reason.TIME_OVER, message=f"{wanted} was not fetched: {error}", is_temporary=True)
         except WorkerLost:
             more = f"{WORKERS.memory_bytes >> 20} MiB"
-            return Failure(reason=Reason.TOO_LARGE, message=f"{asked} is too large: reading it took more than {more}")
+            return Failure(reason=Reason.TOO_LARGE, message=f"{wanted} is too large: reading it took more than {more}")
         return outcome.value

@@ -54,16 +54,16 @@ class ModelStore:
     def __len__(self) -> int:
         return len(self._known)
 
-    def find(self, asked: ModelName) -> Stored | None:
-        return self._known.get(entry_key(asked.key))
+    def find(self, wanted: ModelName) -> Stored | None:
+        return self._known.get(entry_key(wanted.key))
 
     def models(self, names: Iterable[ModelName]) -> StoredModels:
         """Return the entries of these names, as far as they are known."""
         keys = [entry_key(name.key) for name in names]
         return StoredModels({key: self._known[key].entry for key in keys if key in self._known})
 
-    def put(self, asked: ModelName, stored: Stored) -> None:
-        self._known[entry_key(asked.key)] = stored
+    def put(self, wanted: ModelName, stored: Stored) -> None:
+        self._known[entry_key(wanted.key)] = stored
 
     def drop(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -128,11 +128,11 @@ def _stored(key: str, entry: bytes, origin: str | None) -> Stored:
     if len(entry) > MAX_ENTRY_BYTES:
         raise PublishedError(f"it has {len(entry):,} bytes, and at most {MAX_ENTRY_BYTES:,} are read")
     published = unpacked(entry)
-    asked = ModelName(published.name, published.revision)
-    if entry_key(asked.key) != key:
-        raise PublishedError(f"it is the entry of {inert(str(asked))[:_MAX_SHOWN]}")
+    wanted = ModelName(published.name, published.revision)
+    if entry_key(wanted.key) != key:
+        raise PublishedError(f"it is the entry of {inert(str(wanted))[:_MAX_SHOWN]}")
     given = msgspec.json.decode(origin, type=Origin) if origin else None
-    return Stored(entry=entry, origin=given or Origin.of(asked, commit=published.commit, source=published.source))
+    return Stored(entry=entry, origin=given or Origin.of(wanted, commit=published.commit, source=published.source))
 
 
 def _about(key: str) -> str:

@@ -207,7 +207,7 @@ _WORDS = {
 
 
 @dataclass(kw_only=True, slots=True)
-class _Asked:
+class _Answers:
     """Answers of one container so far; its capacity does not change while it runs."""
 
     reading: EngineReading | None = None
@@ -247,7 +247,7 @@ class Observer:
         self._enqueue = enqueue
         self._troubles = troubles
         self._logs = CrashLogs(cluster)
-        self._asked: dict[tuple[str, int], _Asked] = {}
+        self._answers: dict[tuple[str, int], _Answers] = {}
         """Answers by the pod's uid and its restarts."""
 
     async def run_forever(self, interval_seconds: float) -> None:
@@ -275,7 +275,7 @@ class Observer:
         )
         ready = [pod for pods in by_key.values() for pod in pods if pod.is_ready]
         scrapes = await asyncio.gather(*(self._scraped(pod) for pod in ready))
-        self._asked = {_identity(pod): self._asked.get(_identity(pod), _Asked()) for pod in ready}
+        self._answers = {_identity(pod): self._answers.get(_identity(pod), _Answers()) for pod in ready}
         for pod, scrape in zip(ready, scrapes, strict=True):
             if scrape is not None:
                 self._note(pod, scrape)
@@ -294,36 +294,36 @@ class Observer:
     async def _scraped(self, pod: Pod) -> Scrape | None:
         """Read one pod; None where its answer breaks the scraper, so that the others are read all the same."""
         try:
-            asked = self._asked.get(_identity(pod))
-            return await self._scrape(pod.ip, asked.reading if asked else None)
+            answer = self._answers.get(_identity(pod))
+            return await self._scrape(pod.ip, answer.reading if answer else None)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is of this pod
             self._troubles.note("observe", error, about=f"pod {pod.namespace}/{pod.name}")
             return None
 
     def _note(self, pod: Pod, scrape: Scrape) -> None:
-        asked = self._asked[_identity(pod)]
-        scrape = asked.settled(scrape)
-        asked.streak = asked.streak + 1 if scrape.result is asked.last else 1
-        asked.last = scrape.result
+        answer = self._answers[_identity(pod)]
+        scrape = answer.settled(scrape)
+        answer.streak = answer.streak + 1 if scrape.result is answer.last else 1
+        answer.last = scrape.result
         if scrape.result is ScrapeResult.READ:
-            asked.reading, asked.trouble = scrape.reading, None
+            answer.reading, answer.trouble = scrape.reading, None
             return
         if scrape.reading is not None:
-            asked.reading = scrape.reading
-        elif asked.reading is not None:
-            asked.reading = replace(asked.reading, usage_ratio=None)
+            answer.reading = scrape.reading
+        elif answer.reading is not None:
+            answer.reading = replace(answer.reading, usage_ratio=None)
         reason, remedy = _WORDS[scrape.result]
-        if asked.streak >= REPORT_AFTER and (asked.trouble is None or asked.trouble.reason is not reason):
-            asked.trouble = PodTrouble(pod=pod.name, reason=reason, message=f"{scrape.trouble}; {remedy}")
-        if scrape.result not in asked.logged:
-            asked.logged.add(scrape.result)
+        if answer.streak >= REPORT_AFTER and (answer.trouble is None or answer.trouble.reason is not reason):
+            answer.trouble = PodTrouble(pod=pod.name, reason=reason, message=f"{scrape.trouble}; {remedy}")
+        if scrape.result not in answer.logged:
+            answer.logged.add(scrape.result)
             fields = {"namespace": pod.namespace, "pod": pod.name, "result": scrape.result.value}
             _log.warning("pod %s/%s %s", pod.namespace, pod.name, scrape.trouble, extra={"fields": fields})
 
     def _observation(self, pods: Sequence[Pod]) -> Observation | None:
         """Return what these pods report; None while a pod has given neither a reading nor a trouble: the last observation stays."""
-        asked = [(pod, self._asked[_identity(pod)]) for pod in pods if pod.is_ready]
-        if any(found.reading is None and found.trouble is None for _, found in asked):
+        answers = [(pod, self._answers[_identity(pod)]) for pod in pods if pod.is_ready]
+        if any(found.reading is None and found.trouble is None for _, found in answers):
             return None
         return Observation(
             engines=tuple(
@@ -335,10 +335,10 @@ class Observer:
                     image=pod.image,
                     node=pod.node,
                 )
-                for pod, found in asked
+                for pod, found in answers
                 if found.reading is not None
             ),
-            troubles=tuple(found.trouble for _, found in asked if found.trouble is not None),
+            troubles=tuple(found.trouble for _, found in answers if found.trouble is not None),
             crashes=tuple(crash for pod in pods if (crash := crash_of(pod, self._logs.cause(pod))) is not None),
         )
 

@@ -41,10 +41,10 @@ class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Time in UTC."""
 
     @classmethod
-    def of(cls, asked: ModelName, *, commit: str, source: str) -> "Origin":
+    def of(cls, wanted: ModelName, *, commit: str, source: str) -> "Origin":
         return cls(
-            name=asked.name,
-            revision=asked.revision,
+            name=wanted.name,
+            revision=wanted.revision,
             commit=inert(commit)[:_MAX_TEXT],
             source=inert(source)[:_MAX_TEXT],
             fetched=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",

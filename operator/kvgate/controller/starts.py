@@ -110,9 +110,9 @@ class ObservedStarts:
         """The lines of the ConfigMaps that cannot be read, each with its problem and its place."""
         stored = ((None, self._store.old), *self._store.shards.items())
         return tuple(
-            f"ConfigMap {self._place_of(number)}, key {KEY}, {told}"
+            f"ConfigMap {self._place_of(number)}, key {KEY}, {problem}"
             for number, records in stored
-            for told in records.problems
+            for problem in records.problems
         )
 
     def note_revision(self, revision: object) -> None:

@@ -231,9 +231,9 @@ class Reading(Struct, frozen=True, kw_only=True):
                 return _not_text(
                     file, NotText("is a script, and no manifest", "give the manifest or the values that run it")
                 )
-            told = _yaml_broken(error, file, line_offset, is_template=is_template)
+            broken = _yaml_broken(error, file, line_offset, is_template=is_template)
             is_json = data.lstrip().startswith(b"{") and _COMMENT_OF_CODE.search(data) is not None
-            return replace(told, may_be=Why.JSON) if is_json else told
+            return replace(broken, may_be=Why.JSON) if is_json else broken
         comments = list(comments_in(text, line_offset))
         if node is None:
             return comments

@@ -270,16 +270,16 @@ def _pool_figure(name: str, budget: Budget, kv_cache: KVCache, pool: Interval) -
             inputs=(("blocks", pool.expected), ("request_blocks", kv_cache.request_blocks)),
             notes=(f"vLLM prints {float(kv_cache.max_concurrency(pool.expected)):.2f}x",),
         )
-    asked = budget.resolved.max_model_len
-    low, expected, high = (kv_cache.max_model_len_that_fits(blocks, at_most=asked) for blocks in ends)
+    longest = budget.resolved.max_model_len
+    low, expected, high = (kv_cache.max_model_len_that_fits(blocks, at_most=longest) for blocks in ends)
     return Explanation(
         name="max_model_len",
         unit="tokens",
         amount=Interval(low=low, expected=expected, high=high),
-        formula="longest request of at most asked tokens that fits into blocks − null_blocks",
+        formula="longest request of at most max_model_len tokens that fits into blocks − null_blocks",
         source=f"{_CAPACITY} _estimate_max_model_len",
         doubt=_FOLLOWS,
-        inputs=(("blocks", pool.expected), ("null_blocks", kv_cache.null_blocks), ("asked", asked)),
+        inputs=(("blocks", pool.expected), ("null_blocks", kv_cache.null_blocks), ("max_model_len", longest)),
     )
 
 

@@ -18,8 +18,8 @@ from msgspec import Struct
 from kvgate import __version__
 from kvgate.checkpoint.not_fetched import NotFetched, Reason
 from kvgate.checkpoint.published import Published
-from kvgate.fetching.asked import MAIN, Asked
 from kvgate.fetching.bounded_http import REACH, Answer, Http, Range, broken, host_of, retry_after
+from kvgate.fetching.checkpoint_names import MAIN, CheckpointName
 from kvgate.fetching.files import CheckpointFiles, Part
 from kvgate.fetching.limits import LIMITS, CouldNotFetch, Limits, Spending
 from kvgate.fetching.reading import published
@@ -70,8 +70,8 @@ def read_bucket(
         bucket, folder = _place(address)
         with Http(spending).open() as http:
             files = BucketFiles(http, account or account_of(os.environ), bucket, folder)
-            asked = Asked(name=name, repository=address, revision=MAIN)
-            return published(files, asked, num_parallel=limits.num_parallel)
+            wanted = CheckpointName(name=name, repository=address, revision=MAIN)
+            return published(files, wanted, num_parallel=limits.num_parallel)
     except CouldNotFetch as error:
         message = f"{inert(address[:200])}: {error.message}"
         return NotFetched(name=name, reason=error.reason, message=message, remedies=tuple(error.remedies))

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kvgate.checkpoint.not_fetched import NotFetched, Reason
 from kvgate.checkpoint.published import Published
-from kvgate.fetching.asked import Asked, asked_for
 from kvgate.fetching.bounded_http import Http
+from kvgate.fetching.checkpoint_names import CheckpointName, checkpoint_name
 from kvgate.fetching.folder import cached
 from kvgate.fetching.hub import Hub, HubFiles, hub_of_environment
 from kvgate.fetching.limits import LIMITS, CouldNotFetch, Limits, Spending
@@ -23,20 +23,20 @@ def fetch(name: str, revision: str = "", *, limits: Limits = LIMITS, hub: Hub | 
 
 
 def fetch_all(
-    asked: Iterable[tuple[str, str]], *, limits: Limits = LIMITS, hub: Hub | None = None, num_at_once: int = 4
+    wanted: Iterable[tuple[str, str]], *, limits: Limits = LIMITS, hub: Hub | None = None, num_at_once: int = 4
 ) -> tuple[Published | NotFetched, ...]:
     """Fetch models by (name, revision), in this order; all of them together have the time of one."""
-    asked = tuple(dict.fromkeys(asked))
-    accounts = [Spending(limits) for _ in asked]
+    wanted = tuple(dict.fromkeys(wanted))
+    accounts = [Spending(limits) for _ in wanted]
     with ThreadPoolExecutor(num_at_once, thread_name_prefix="kvgate-models") as pool:
-        fetched = pool.map(lambda each, spending: _fetch(each[0], each[1], spending, hub), asked, accounts)
+        fetched = pool.map(lambda each, spending: _fetch(each[0], each[1], spending, hub), wanted, accounts)
         return tuple(fetched)
 
 
 def _fetch(name: str, revision: str, spending: Spending, hub: Hub | None) -> Published | NotFetched:
     try:
-        asked = asked_for(name, revision)
-        return _from_hub(asked, spending, hub or hub_of_environment())
+        wanted = checkpoint_name(name, revision)
+        return _from_hub(wanted, spending, hub or hub_of_environment())
     except CouldNotFetch as error:
         message = error.message if name in error.message else f"{name}: {error.message}"
         return NotFetched(
@@ -49,27 +49,27 @@ def _fetch(name: str, revision: str, spending: Spending, hub: Hub | None) -> Pub
         )
 
 
-def _from_hub(asked: Asked, spending: Spending, hub: Hub) -> Published:
+def _from_hub(wanted: CheckpointName, spending: Spending, hub: Hub) -> Published:
     """Read the hub; where it cannot be reached, read the cache, as huggingface_hub does."""
     num_parallel = spending.limits.num_parallel
     if hub.is_offline:
-        files = cached(hub.cache, asked, hub.host)
+        files = cached(hub.cache, wanted, hub.host)
         if files is None:
             raise CouldNotFetch(
                 Reason.OFFLINE,
-                f"HF_HUB_OFFLINE forbids requests, and the cache does not have {asked.repository}",
+                f"HF_HUB_OFFLINE forbids requests, and the cache does not have {wanted.repository}",
                 "unset HF_HUB_OFFLINE",
-                f"fill the cache elsewhere: hf download {asked.repository}",
+                f"fill the cache elsewhere: hf download {wanted.repository}",
             )
-        return published(files, asked, num_parallel=num_parallel)
+        return published(files, wanted, num_parallel=num_parallel)
     try:
         with Http(spending).open() as http:
-            return published(HubFiles(http, hub, asked), asked, num_parallel=num_parallel)
+            return published(HubFiles(http, hub, wanted), wanted, num_parallel=num_parallel)
     except CouldNotFetch as error:
-        files = cached(hub.cache, asked, hub.host) if error.reason in _MAY_PASS else None
+        files = cached(hub.cache, wanted, hub.host) if error.reason in _MAY_PASS else None
         if files is None:
             raise
-        return published(files, asked, num_parallel=num_parallel)
+        return published(files, wanted, num_parallel=num_parallel)
 
 
 _MAY_PASS = (Reason.UNREACHABLE, Reason.RATE_LIMITED, Reason.TIME_OVER)

@@ -6,8 +6,8 @@ from pathlib import Path
 from kvgate.checkpoint.not_fetched import NotFetched, Reason
 from kvgate.checkpoint.published import Published
 from kvgate.documents.bounded_files import open_file
-from kvgate.fetching.asked import MAIN, Asked
 from kvgate.fetching.bounded_http import broken, too_large
+from kvgate.fetching.checkpoint_names import MAIN, CheckpointName
 from kvgate.fetching.files import CheckpointFiles, Part
 from kvgate.fetching.limits import LIMITS, CouldNotFetch
 from kvgate.fetching.reading import published
@@ -58,19 +58,21 @@ def read_folder(folder: Path, *, name: str) -> Published | NotFetched:
     shown = inert(str(folder))
     try:
         files = FolderFiles(folder, source=f"folder {shown}")
-        return published(files, Asked(name=name, repository=shown, revision=MAIN), num_parallel=LIMITS.num_parallel)
+        return published(
+            files, CheckpointName(name=name, repository=shown, revision=MAIN), num_parallel=LIMITS.num_parallel
+        )
     except CouldNotFetch as error:
         return NotFetched(name=name, reason=error.reason, message=f"{shown}: {error.message}", remedies=error.remedies)
 
 
-def cached(cache: Path | None, asked: Asked, host: str) -> FolderFiles | None:
+def cached(cache: Path | None, wanted: CheckpointName, host: str) -> FolderFiles | None:
     """Return the commit of a repository in huggingface_hub's cache; None where it is not there."""
     if cache is None:
         return None
-    folder = cache / f"models--{asked.repository.replace('/', '--')}"
-    reference = folder / "refs" / asked.revision
+    folder = cache / f"models--{wanted.repository.replace('/', '--')}"
+    reference = folder / "refs" / wanted.revision
     try:
-        commit = reference.read_text(encoding="utf-8").strip()[:64] if reference.is_file() else asked.revision
+        commit = reference.read_text(encoding="utf-8").strip()[:64] if reference.is_file() else wanted.revision
     except (OSError, UnicodeDecodeError):
         return None
     snapshot = folder / _SNAPSHOTS / commit

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from kvgate import INSTALL, __version__
 from kvgate.checkpoint.not_fetched import Reason
-from kvgate.fetching.asked import Asked
 from kvgate.fetching.bounded_http import REACH, Answer, Http, Range, as_json, broken, host_of, retry_after
+from kvgate.fetching.checkpoint_names import CheckpointName
 from kvgate.fetching.files import CheckpointFiles, Part
 from kvgate.fetching.limits import CouldNotFetch
 from kvgate.text.inert import inert
@@ -65,13 +65,13 @@ def hub_of_environment() -> Hub:
 class HubFiles(CheckpointFiles):
     """One commit of a repository."""
 
-    def __init__(self, http: Http, hub: Hub, asked: Asked) -> None:
-        self._http, self._hub, self._asked = http, hub, asked
+    def __init__(self, http: Http, hub: Hub, wanted: CheckpointName) -> None:
+        self._http, self._hub, self._wanted = http, hub, wanted
         self.source = hub.host
-        repository, revision = self._asked.repository, quote(self._asked.revision, safe="")
+        repository, revision = self._wanted.repository, quote(self._wanted.revision, safe="")
         answer = self._get(f"api/models/{repository}/revision/{revision}", max_bytes=_MAX_LISTING_BYTES)
         if answer.status != 200:
-            raise failure(answer, self._hub, self._asked)
+            raise failure(answer, self._hub, self._wanted)
         listing = as_json(answer.body, f"the list of the files of {repository} from {self._hub.host}")
         siblings = listing.get("siblings") if isinstance(listing, dict) else None
         if not isinstance(siblings, list):
@@ -84,18 +84,18 @@ class HubFiles(CheckpointFiles):
     def read(self, name: str, *, max_bytes: int) -> bytes:
         answer = self._get(self._resolved(name), max_bytes=max_bytes)
         if answer.status != 200:
-            raise failure(answer, self._hub, self._asked, name)
+            raise failure(answer, self._hub, self._wanted, name)
         return answer.body
 
     def read_part(self, name: str, *, start: int, length: int) -> Part:
         answer = self._get(self._resolved(name), wanted=Range(start, length), max_bytes=length)
         if answer.status not in (200, 206):
-            raise failure(answer, self._hub, self._asked, name)
+            raise failure(answer, self._hub, self._wanted, name)
         return Part(answer.body, answer.total_bytes)
 
     def _resolved(self, name: str) -> str:
-        revision = quote(self.commit or self._asked.revision, safe="")
-        return f"{self._asked.repository}/resolve/{revision}/{quote(name)}"
+        revision = quote(self.commit or self._wanted.revision, safe="")
+        return f"{self._wanted.repository}/resolve/{revision}/{quote(name)}"
 
     def _get(self, path: str, *, max_bytes: int, wanted: Range | None = None) -> Answer:
         url = f"{self._hub.endpoint}/{path}"
@@ -113,13 +113,13 @@ def _is_file_name(name: Any) -> TypeGuard[str]:
     )
 
 
-def failure(answer: Answer, hub: Hub, asked: Asked, file: str = "") -> CouldNotFetch:
+def failure(answer: Answer, hub: Hub, wanted: CheckpointName, file: str = "") -> CouldNotFetch:
     """Return what an answer with an error means; the hub names the reason in `X-Error-Code`."""
-    code, name = answer.headers.get("x-error-code", ""), asked.repository
+    code, name = answer.headers.get("x-error-code", ""), wanted.repository
     if code == "GatedRepo":
         return _gated(hub, name)
     if answer.status == 404 and code == "RevisionNotFound":
-        message = f"{name} on {hub.host} has no branch, tag or commit {asked.revision}"
+        message = f"{name} on {hub.host} has no branch, tag or commit {wanted.revision}"
         return CouldNotFetch(Reason.REVISION_NOT_FOUND, message, "correct the revision, or leave it out")
     if answer.status == 404 and file:
         return CouldNotFetch(Reason.FILE_NOT_FOUND, f"{name} on {hub.host} lists {file} but does not have it")

@@ -20,8 +20,8 @@ from kvgate.checkpoint.weight_files import (
     weight_files,
     with_index,
 )
-from kvgate.fetching.asked import MAIN, Asked
 from kvgate.fetching.bounded_http import broken
+from kvgate.fetching.checkpoint_names import MAIN, CheckpointName
 from kvgate.fetching.files import CheckpointFiles, json_of, understood
 from kvgate.fetching.gguf_files import gguf_facts
 from kvgate.fetching.limits import CouldNotFetch
@@ -34,12 +34,12 @@ _GUESSED_BYTES = range(16 << 10, 1 << 20)
 """Bytes of a file that are asked for at first, at least and at most."""
 
 
-def published(files: CheckpointFiles, asked: Asked, *, num_parallel: int) -> Published:
+def published(files: CheckpointFiles, checkpoint: CheckpointName, *, num_parallel: int) -> Published:
     """Return what the files say about the model. Raises CouldNotFetch."""
-    config, adapter, tensors, size_bytes, index_bytes = _facts(files, asked, num_parallel)
+    config, adapter, tensors, size_bytes, index_bytes = _facts(files, checkpoint, num_parallel)
     return Published(
-        name=asked.name,
-        revision="" if asked.revision == MAIN else asked.revision,
+        name=checkpoint.name,
+        revision="" if checkpoint.revision == MAIN else checkpoint.revision,
         commit=files.commit,
         source=files.source,
         config=config,
@@ -54,11 +54,11 @@ _Facts = tuple[Mapping[str, Any], Mapping[str, Any], Sequence[StoredTensor], int
 """Config, adapter, tensors, bytes of all tensors, bytes that their index states."""
 
 
-def _facts(files: CheckpointFiles, asked: Asked, num_parallel: int) -> _Facts:
+def _facts(files: CheckpointFiles, checkpoint: CheckpointName, num_parallel: int) -> _Facts:
     """Read what describes the model, before anything of its weights is read."""
-    if file := _gguf_file(files, asked):
+    if file := _gguf_file(files, checkpoint):
         # vLLM reads the repository's config.json where the file is named by its type
-        beside = json_of(files, CONFIG) if asked.gguf_quantization and CONFIG in files.names else None
+        beside = json_of(files, CONFIG) if checkpoint.gguf_quantization and CONFIG in files.names else None
         config, tensors = gguf_facts(files, file, beside)
         return config, {}, tensors, sum(tensor.size_bytes for tensor in tensors), 0
     if reads_params(files.names):
@@ -74,29 +74,31 @@ def _facts(files: CheckpointFiles, asked: Asked, num_parallel: int) -> _Facts:
         adapter = json_of(files, ADAPTER_CONFIG)
         understood(ADAPTER_CONFIG, lambda: read_adapter(adapter))
         return {}, adapter, *_weights(files, num_parallel)
-    raise _nothing_to_load(files, asked)
+    raise _nothing_to_load(files, checkpoint)
 
 
-def _gguf_file(files: CheckpointFiles, asked: Asked) -> str | None:
+def _gguf_file(files: CheckpointFiles, checkpoint: CheckpointName) -> str | None:
     """Return the GGUF file that the name means; None where it means none. Raises CouldNotFetch where there is no such file."""
-    if not asked.gguf_file and not asked.gguf_quantization:
+    if not checkpoint.gguf_file and not checkpoint.gguf_quantization:
         return None
-    wanted = asked.gguf_file or file_of_quant_type(files.names, asked.gguf_quantization)
+    wanted = checkpoint.gguf_file or file_of_quant_type(files.names, checkpoint.gguf_quantization)
     if wanted in files.names:
         return wanted
-    what = asked.gguf_file or f"GGUF file of type {asked.gguf_quantization}"
+    what = checkpoint.gguf_file or f"GGUF file of type {checkpoint.gguf_quantization}"
     here = sorted(name for name in files.names if name.endswith(".gguf"))
     shown = f"; it has {', '.join(map(inert, here[:8]))}" if here else ""
     raise CouldNotFetch(
-        Reason.FILE_NOT_FOUND, f"{asked.repository} in {files.source} has no {what}{shown}", "name one of its files"
+        Reason.FILE_NOT_FOUND,
+        f"{checkpoint.repository} in {files.source} has no {what}{shown}",
+        "name one of its files",
     )
 
 
-def _nothing_to_load(files: CheckpointFiles, asked: Asked) -> CouldNotFetch:
+def _nothing_to_load(files: CheckpointFiles, checkpoint: CheckpointName) -> CouldNotFetch:
     if any(name.endswith(".gguf") for name in files.names):
-        message = f"{asked.repository} in {files.source} has GGUF files, and no {CONFIG}"
-        return CouldNotFetch(Reason.FILE_NOT_FOUND, message, f"name the type of one: {asked.repository}:Q4_K_M")
-    message = f"{asked.repository} in {files.source} has no {CONFIG}, so it is no model that vLLM loads"
+        message = f"{checkpoint.repository} in {files.source} has GGUF files, and no {CONFIG}"
+        return CouldNotFetch(Reason.FILE_NOT_FOUND, message, f"name the type of one: {checkpoint.repository}:Q4_K_M")
+    message = f"{checkpoint.repository} in {files.source} has no {CONFIG}, so it is no model that vLLM loads"
     return CouldNotFetch(Reason.FILE_NOT_FOUND, message, "name the repository of the model")
 
 

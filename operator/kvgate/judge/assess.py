@@ -177,11 +177,11 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
     judged = tuple(named(found, naming))
     confidence = _confidence(budget, judged)
     if budget.is_of_doubtful_facts:
-        told = tuple(each.softened() for each in judged)
+        doubtful = tuple(each.softened() for each in judged)
     elif confidence is Confidence.CONTRADICTORY:  # the name may be right: then the weights have other bytes
-        told = tuple(each.softened() if each.rule in _ABOUT_WEIGHTS else each for each in judged)
+        doubtful = tuple(each.softened() if each.rule in _ABOUT_WEIGHTS else each for each in judged)
     else:
-        told = judged
+        doubtful = judged
     refused = error_rules((*extra, *judged))
     is_overbooked = any(
         each.rule == SHARED_GPU_OVERBOOKED for each in judged
@@ -192,7 +192,7 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
         start_verdict=_with_refusals(budget.starts, refused - _ABOUT_THE_PROMISE, is_unsure=is_unsure),
         guarantee=budget.request.guarantee,
         confidence=confidence,
-        findings=(*extra, *told),
+        findings=(*extra, *doubtful),
         budget=budget,
     )
 
@@ -278,14 +278,14 @@ def pod_findings(statement: EngineStatement) -> tuple[Finding, ...]:
 
 def sharing_findings(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Iterator[Finding]:
     """Hold spec.accelerator.sharedBy against the nodes that the pod selects."""
-    asked, labels = spec.accelerator, (spec.template.node_selector or {}).items()
-    is_divided = asked.claim == "GpuMemory"
+    accelerator_spec, labels = spec.accelerator, (spec.template.node_selector or {}).items()
+    is_divided = accelerator_spec.claim == "GpuMemory"
     yield from sharing_agrees(
-        asked.shared_by, accelerator, labels, num_gpus=spec.vllm.num_gpus, by_replicas=not is_divided
+        accelerator_spec.shared_by, accelerator, labels, num_gpus=spec.vllm.num_gpus, by_replicas=not is_divided
     )
     is_measured = spec.admission.capacity == "Profiled" and spec.vllm.kv_cache_memory_bytes is None
-    if asked.shared_by > 1 and is_measured and not is_divided:
-        yield measured_beside_others(asked.shared_by, spec.replicas)
+    if accelerator_spec.shared_by > 1 and is_measured and not is_divided:
+        yield measured_beside_others(accelerator_spec.shared_by, spec.replicas)
 
 
 def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec) -> BudgetRequest:
@@ -302,10 +302,10 @@ def _with_chosen_sequences(request: BudgetRequest, spec: InferenceDeploymentSpec
     return request.with_settings(max_num_seqs=max(floor, largest_max_num_seqs(request, at_most)))
 
 
-def _adjustment(request: BudgetRequest, asked: Adjust, knobs: tuple[Knob, ...]) -> Adjustment | None:
+def _adjustment(request: BudgetRequest, floors: Adjust, knobs: tuple[Knob, ...]) -> Adjustment | None:
     """Return the adjustment that policy Adjust makes; None where nothing within its limits fits, or vLLM refuses what would fit."""
     limits = AdjustLimits(
-        knobs=knobs, min_max_model_len=asked.min_max_model_len, min_max_num_seqs=asked.min_max_num_seqs
+        knobs=knobs, min_max_model_len=floors.min_max_model_len, min_max_num_seqs=floors.min_max_num_seqs
     )
     adjustment = adjust(request, limits)
     if adjustment and request.settings.max_model_len == AUTO_MAX_MODEL_LEN:
@@ -331,12 +331,12 @@ def _decided(judged: Assessment, spec: InferenceDeploymentSpec, skip: Skip | Non
     is_needed = decision in (Decision.REFUSE, Decision.ADMIT_ADJUSTED)
     if is_needed and skip.counts and not skip.not_excused(judged.findings):
         decision = Decision.SKIPPED if judged.is_refusal else Decision.ADMIT_WITH_WARNING
-    told = skip.finding(judged.findings, is_needed=is_needed and decision is not Decision.ADMIT_WITH_WARNING)
+    about_skip = skip.finding(judged.findings, is_needed=is_needed and decision is not Decision.ADMIT_WITH_WARNING)
     return _as_admitted(
         replace(
             judged,
             decision=decision,
-            findings=judged.findings if told is None else (told, *judged.findings),
+            findings=judged.findings if about_skip is None else (about_skip, *judged.findings),
             skip=skip if decision is Decision.SKIPPED else None,
         )
     )

@@ -59,9 +59,9 @@ def look_up_model(
         message = words(
             "assumed from {sibling}: {name} is not in the catalogue", sibling=assumed.assumed.words, name=name
         )
-        told = MODEL_ASSUMED.finding("model", message, do("give its config.json by {model_config}"))
+        assumption = MODEL_ASSUMED.finding("model", message, do("give its config.json by {model_config}"))
         missing = models.missing.get(key)
-        return assumed, (told, with_reason(_unknown(name, models), missing)) if missing else (told,)
+        return assumed, (assumption, with_reason(_unknown(name, models), missing)) if missing else (assumption,)
     return None, (with_reason(_unknown(name, models), models.missing.get(key)),)
 
 

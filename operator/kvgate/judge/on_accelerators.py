@@ -155,8 +155,8 @@ def joined(low: Sequence[AcceleratorVerdict], high: Sequence[AcceleratorVerdict]
         if older.verdict is newer.verdict:
             yield newer
         else:
-            told = older if newer.verdict is Verdict.FITS else newer
-            yield replace(told, verdict=joined_verdict((older.verdict, newer.verdict)), lacking_bytes=None)
+            shown = older if newer.verdict is Verdict.FITS else newer
+            yield replace(shown, verdict=joined_verdict((older.verdict, newer.verdict)), lacking_bytes=None)
 
 
 def smallest_that_starts(verdicts: Sequence[AcceleratorVerdict]) -> str | None:

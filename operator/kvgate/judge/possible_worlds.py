@@ -106,8 +106,8 @@ class Worlds(Struct, Generic[J], frozen=True, kw_only=True):
         if worst.verdict is not best.verdict:
             worlds = [self._on(worst.name), self._on(best.name)]
             common = set(map(key_of, worlds[1].findings))
-            told = (each if key_of(each) in common else _only_on(worst.name, each) for each in worlds[0].findings)
-            judged = replace(worlds[0], findings=tuple(told))
+            findings = (each if key_of(each) in common else _only_on(worst.name, each) for each in worlds[0].findings)
+            judged = replace(worlds[0], findings=tuple(findings))
         elif gpus.may_be_unnamed and judged.verdict is Verdict.DOES_NOT_FIT:  # a node may have a GPU that holds it
             worlds.append(self._on_any())
         if not gpus.must_start_on_all:
@@ -180,8 +180,8 @@ def _only_with(release: str, each: Located, *, both_refuse: bool) -> Located:
     if each.finding.severity is Severity.INFO:
         return each
     finding = each.finding if both_refuse else each.finding.softened()
-    told = finding.with_words("with vLLM {release}: {message}", release=release)
-    return replace(each, finding=told)
+    worded = finding.with_words("with vLLM {release}: {message}", release=release)
+    return replace(each, finding=worded)
 
 
 def _only_on(gpu: str, each: Located) -> Located:

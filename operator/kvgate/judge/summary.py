@@ -183,8 +183,8 @@ def refusal(assessment: Assessment) -> str:
         closing += f". To fix it: {errors[0].remediation}"
     closing = shortened(inert(closing), MAX_REFUSAL // 2)
     not_skipped = [finding for finding in assessment.findings if finding.rule == BUDGET_NOT_SKIPPED]
-    told = inert_line("; ".join(finding.message for finding in (*not_skipped, *errors)))
-    return shortened(told, MAX_REFUSAL - len(closing)) + closing
+    reasons = inert_line("; ".join(finding.message for finding in (*not_skipped, *errors)))
+    return shortened(reasons, MAX_REFUSAL - len(closing)) + closing
 
 
 def _measured_instead(assessment: Assessment) -> list[Action]:
@@ -227,14 +227,14 @@ def correction_text(correction: Correction) -> str:
 def warnings(assessment: Assessment) -> list[str]:
     """Return the warnings for an admitted object's owner, one line each."""
     lines = []
-    told = [finding for finding in assessment.findings if finding.severity is not Severity.INFO]
+    shown = [finding for finding in assessment.findings if finding.severity is not Severity.INFO]
     if assessment.decision is Decision.ADMIT_ADJUSTED:
         lines.append(f"adjusted: {changes_text(assessment)}")
-        told = [finding for finding in told if finding.rule not in BUDGET_RULES]
+        shown = [finding for finding in shown if finding.rule not in BUDGET_RULES]
     if assessment.decision is not Decision.REFUSE:
         lines += [
             finding.message if len(finding.message) <= MAX_WARNING else finding.named(short_field_name).message
-            for finding in told
+            for finding in shown
         ]
     return [shortened(inert_line(line), MAX_WARNING) for line in lines]
 
@@ -288,8 +288,8 @@ def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
         finding_text(f) for f in assessment.findings if f.severity is not Severity.INFO and f.rule != BUDGET_SKIPPED
     )
     judged = verdict_text(assessment.verdict, assessment.budget) + _chosen_text(assessment)
-    told = () if assessment.verdict is Verdict.UNKNOWN else (judged,)
-    message = "; ".join((*told, *found))
+    about = () if assessment.verdict is Verdict.UNKNOWN else (judged,)
+    message = "; ".join((*about, *found))
     if assessment.verdict is Verdict.UNKNOWN:
         missing = (_FACT_REASONS[f.rule] for f in assessment.findings if f.rule in _FACT_REASONS)
         return None, next(missing, Reason.UNMODELLED_KIND), message

@@ -65,7 +65,7 @@ def assess_statement(
     models: PublishedModels = NO_MODELS,
 ) -> Assessment:
     """Judge an engine of one release on one GPU."""
-    request, findings = asked(statement, naming=naming, models=models)
+    request, findings = request_of(statement, naming=naming, models=models)
     if request is None:
         of_pod = tuple(named(assess.pod_findings(statement), naming))
         is_refused = any(each.rule in REFUSED_VALUES and each.severity is Severity.ERROR for each in findings)
@@ -89,10 +89,10 @@ def read_request(
     statement = statement_of_values(
         values, guarantee=guarantee, workload=workload, is_whole=is_whole, is_parsed=is_parsed
     )
-    return asked(statement, models=models)
+    return request_of(statement, models=models)
 
 
-def asked(
+def request_of(
     statement: EngineStatement, *, naming: Naming = option_name, models: PublishedModels = NO_MODELS
 ) -> tuple[BudgetRequest | None, tuple[Finding, ...]]:
     """Return the question of a statement, and the findings about its words and facts. The question is None where a fact is missing."""

@@ -71,7 +71,7 @@ def _loaded(document: Document, found: EnginesFound) -> tuple[Document, Any, Seq
     if not isinstance(value, Broken):
         return document, value, ()
     duplicates = document.duplicates
-    found.broken += [told for _, told in duplicates] or [value]
+    found.broken += [duplicate for _, duplicate in duplicates] or [value]
     if document.kind or not duplicates:
         return None
     document = document.with_last_keys()

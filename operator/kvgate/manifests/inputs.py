@@ -212,7 +212,7 @@ def _add_own(found: InputDocuments, document: Document) -> None:
         return
     value = document.load()
     if isinstance(value, Broken):
-        found.broken += [told for _, told in document.duplicates] or [value]
+        found.broken += [duplicate for _, duplicate in document.duplicates] or [value]
         return
     from kvgate.api.validation import InvalidDocument, parse_document, unknown_metadata
 

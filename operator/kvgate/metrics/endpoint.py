@@ -47,11 +47,11 @@ def _metrics_handler(
 
 
 def _response(
-    asked: Mapping[str, str], registry: CollectorRegistry, deployments: DeploymentSnapshot | None
+    query: Mapping[str, str], registry: CollectorRegistry, deployments: DeploymentSnapshot | None
 ) -> tuple[bytes, dict[str, str]]:
-    body, content_type = metrics_answer(asked.get("Accept", ""), registry, deployments)
+    body, content_type = metrics_answer(query.get("Accept", ""), registry, deployments)
     headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
-    if not gzip_accepted(asked.get("Accept-Encoding", "")):
+    if not gzip_accepted(query.get("Accept-Encoding", "")):
         return body, headers
     return gzip.compress(body, compresslevel=_GZIP_LEVEL, mtime=0), {**headers, "Content-Encoding": "gzip"}
 

@@ -39,7 +39,7 @@ class Cell(Struct, frozen=True, kw_only=True):
     """That of the answer that decides."""
     confidence: Confidence
     is_refusal: bool
-    told: str
+    text: str
     """The sentence of every door: it says what was judged, and how much is left."""
     by_memory: Verdict
     """Verdict of the bytes alone: the boundary is drawn between these."""
@@ -158,7 +158,7 @@ def _cell(request: BudgetRequest, findings: tuple[Finding, ...]) -> Cell:
         headroom_ratio=budget.figures.headroom_ratio if budget else None,
         confidence=assessment.confidence,
         is_refusal=assessment.is_refusal,
-        told=verdict_text(assessment.verdict, budget),
+        text=verdict_text(assessment.verdict, budget),
         by_memory=budget.verdict if budget else Verdict.UNKNOWN,
         refusal=next((f.message for f in errors if f.rule not in BUDGET_RULES), ""),
         demand_bytes=budget.demand_bytes if budget else None,

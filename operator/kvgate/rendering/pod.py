@@ -251,8 +251,8 @@ def _resources(spec: InferenceDeploymentSpec, placement: Placement, host: HostLe
 
     Memory that the spec does not state is requested as the ledger of the host expects it.
     """
-    asked, links = spec.template.resources or Resources(), links_bytes(spec)
-    requests, limits = _amounts(asked.requests, links), _amounts(asked.limits, links)
+    resources, links = spec.template.resources or Resources(), links_bytes(spec)
+    requests, limits = _amounts(resources.requests, links), _amounts(resources.limits, links)
     if host and "memory" not in requests and "memory" not in limits:
         requests["memory"] = format_bytes(memory_request_bytes(host))
     limits = {**limits, placement.resource: str(spec.vllm.num_gpus)}
@@ -262,9 +262,9 @@ def _resources(spec: InferenceDeploymentSpec, placement: Placement, host: HostLe
 
 
 def _amounts(amounts: Amounts | None, shared_bytes: int) -> Document:
-    asked = amounts.model_dump(by_alias=True, exclude_none=True) if amounts else {}
+    stated = amounts.model_dump(by_alias=True, exclude_none=True) if amounts else {}
     return {
-        name: plus_bytes(amount, shared_bytes) if name == "memory" else str(amount) for name, amount in asked.items()
+        name: plus_bytes(amount, shared_bytes) if name == "memory" else str(amount) for name, amount in stated.items()
     }
 
 

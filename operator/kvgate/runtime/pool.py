@@ -93,12 +93,12 @@ class Pool:
     ) -> Outcome[T]:
         """Return the last result of `steps(*arguments)`. With `wait_seconds`, the time for which it waited counts in the limit of
         wall time. Raises NoAnswer."""
-        asked = time.monotonic()
+        since = time.monotonic()
         worker = await self._worker_for(tenant, wait_seconds)
         started = time.monotonic()
         limits = self._limits
         if wait_seconds is not None:
-            limits = replace(limits, wall_seconds=limits.wall_seconds - (started - asked))
+            limits = replace(limits, wall_seconds=limits.wall_seconds - (started - since))
         try:
             return await worker.answer(steps, arguments, self._shared, limits)
         finally:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from kvgate.documents.written import NOTHING, Written
 from kvgate.text import expansion
 from kvgate.text.patterns import pattern
-from kvgate.vllm.variables import ALLOW_LONG, allows_any_length, told_by
+from kvgate.vllm.variables import ALLOW_LONG, allows_any_length, circumstances_by
 
 ConfigData = Callable[[str], Mapping[str, Any] | None]
 """Name of a ConfigMap → its data, where it is in the same input."""
@@ -97,9 +97,9 @@ def cpu_variable(variables: Mapping[str, Written]) -> Written:
     return next((value for name, value in variables.items() if name.startswith("VLLM_CPU_")), NOTHING)
 
 
-def circumstances_told(variables: Mapping[str, Written]) -> dict[str, Any]:
+def circumstances_of(variables: Mapping[str, Written]) -> dict[str, Any]:
     """Return the circumstances of a start that variables tell, by the names of `vllm/settings.py`."""
-    return told_by({name: value.text for name, value in variables.items() if name.startswith("VLLM_")})
+    return circumstances_by({name: value.text for name, value in variables.items() if name.startswith("VLLM_")})
 
 
 def _value(entry: Written, config_data: ConfigData, values: Mapping[str, Written], room: Room) -> Written:

@@ -119,13 +119,16 @@ def _capacity(infos: list[Mapping[str, str]]) -> EngineReading:
 
 
 def _unique(
-    samples: list[_Sample], metric: EngineMetric, series: Callable[[_Sample], object], told: Callable[[_Sample], object]
+    samples: list[_Sample],
+    metric: EngineMetric,
+    series: Callable[[_Sample], object],
+    value_of: Callable[[_Sample], object],
 ) -> list[_Sample]:
     """Return one sample of each series. The same series twice is harmless where both say the same; otherwise nobody knows which is true."""
     found: dict[object, _Sample] = {}
     for sample in samples:
         first = found.setdefault(series(sample), sample)
-        if first is not sample and told(first) != told(sample):
+        if first is not sample and value_of(first) != value_of(sample):
             engine = _quoted(sample[0].get("engine", "0"))
             raise UnreadableMetrics(f"{metric.names[0].name} of engine {engine} is there twice, with different values")
     return list(found.values())

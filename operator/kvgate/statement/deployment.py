@@ -11,7 +11,7 @@ from kvgate.budget import Guarantee, Workload
 from kvgate.findings.finding import Finding
 from kvgate.statement.engine import EngineStatement, is_known_release
 from kvgate.statement.passed_through import NO_EXTRA_ARGS, read_environment, read_extra_args
-from kvgate.statement.pods import pod_of, told_by_rendering
+from kvgate.statement.pods import circumstances_of_rendering, pod_of
 from kvgate.vllm.settings import SPEC_SETTINGS
 from kvgate.vllm.variables import ALLOW_LONG
 
@@ -26,14 +26,14 @@ _OF_THE_MODEL = ("quantization", "dtype")
 
 def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
     """Return what the spec says about each of its engines. Fields win over extraArgs, and these over variables of the pod."""
-    vllm, asked = spec.vllm, spec.accelerator
+    vllm, accelerator = spec.vllm, spec.accelerator
     extra = read_extra_args(vllm) if is_known_release(vllm.version) else NO_EXTRA_ARGS
     environment, fields = read_environment(spec), _fields(vllm)
     facts = {
         "model": spec.model.name,
-        "gpu": asked.type,
+        "gpu": accelerator.type,
         "vllm_version": vllm.version,
-        "shared_by": asked.shared_by,
+        "shared_by": accelerator.shared_by,
         "capacity": spec.admission.capacity,
         **({"revision": spec.model.revision} if spec.model.revision else {}),
         **{name: value for name in _OF_THE_MODEL if (value := getattr(vllm, name)) is not None},
@@ -45,7 +45,7 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
             "max_model_len": vllm.max_model_len,
             ALLOW_LONG: environment.allows_any_length,
         },
-        known={**told_by_rendering(spec), **environment.told, **extra.known, **facts, **fields},
+        known={**circumstances_of_rendering(spec), **environment.circumstances, **extra.known, **facts, **fields},
         doubt=extra.doubt.without(fields),
         findings=(*_length_refused(vllm), *extra.findings, *environment.findings),
         guarantee=guarantee_of(spec),
@@ -55,7 +55,7 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
         config=spec.model.config_from.config_map_key_ref if spec.model.config_from else None,
         is_whole=True,
         is_one_pod=True,
-        sees_part_alone=asked.claim == "GpuMemory",
+        sees_part_alone=accelerator.claim == "GpuMemory",
         image_digest=(vllm.image or "").partition("@")[2],
         unmodelled_variables=environment.kinds,
     )

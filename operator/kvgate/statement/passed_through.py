@@ -29,11 +29,11 @@ from kvgate.vllm.variables import (
     FOLDERS,
     LMCACHE_SIZE,
     allows_any_length,
+    circumstances_by,
     is_outside_cache,
     loading,
     looks_secret,
     moving,
-    told_by,
 )
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class PodEnvironment(Struct, frozen=True, kw_only=True):
     """Features without a formula that its variables switch on."""
     allows_any_length: bool = False
     """vLLM takes any max_model_len."""
-    told: Mapping[str, Any] = {}
+    circumstances: Mapping[str, Any] = {}
     """Circumstances that its variables tell, by the names of `vllm/settings.py`."""
     findings: tuple[Finding, ...] = ()
 
@@ -141,13 +141,13 @@ def read_environment(spec: InferenceDeploymentSpec) -> PodEnvironment:
     texts = {each.name: each.value or "" for each in variables if each.secret_key_ref is None}
     return PodEnvironment(
         kinds=tuple(row.unmodelled for each in variables if (row := moving(each.name, _text(each))) and row.unmodelled),
-        told={**told_by(texts), **_told_by_lmcache(texts)},
+        circumstances={**circumstances_by(texts), **_circumstances_of_lmcache(texts)},
         allows_any_length=any(each.name == ALLOW_LONG and allows_any_length(each.value or "") for each in variables),
         findings=tuple(found for index, each in enumerate(variables) for found in _about_variable(each, index)),
     )
 
 
-def _told_by_lmcache(texts: Mapping[str, str]) -> dict[str, Any]:
+def _circumstances_of_lmcache(texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the host memory that LMCache takes in each rank; a text that is no number is left to LMCache."""
     try:
         return {"lmcache_max_local_cpu_size": gibibytes(texts.get(LMCACHE_SIZE))}

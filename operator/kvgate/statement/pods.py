@@ -41,15 +41,15 @@ def memory_request_bytes(ledger: HostLedger) -> int:
     return cdiv(ledger.needs.expected, GIB) * GIB
 
 
-def told_by_rendering(spec: InferenceDeploymentSpec) -> dict[str, Any]:
+def circumstances_of_rendering(spec: InferenceDeploymentSpec) -> dict[str, Any]:
     """Return the circumstances of the pods that are rendered from a spec.
 
     An emptyDir is empty when a pod starts for the first time, and what is promised must hold then. A claim may hold what an earlier
     pod has compiled, or nothing.
     """
-    told: dict[str, Any] = {"usage_context": "server"}
+    found: dict[str, Any] = {"usage_context": "server"}
     if spec.vllm.image is None or is_own_image(spec.vllm.image):
-        told["installed_by"] = "image"
+        found["installed_by"] = "image"
     if spec.template.cache_claim_name is None:
-        told["compile_cache"] = "cold"
-    return told
+        found["compile_cache"] = "cold"
+    return found

@@ -80,8 +80,8 @@ def _understood(
         problems |= {name: words(message, size=SettingName(name)) for name in SIZES if name in known}
     if problems:
         raise BadRequest("; ".join(problem.worded(naming) for problem in problems.values()), problems)
-    told = (finding for name, finding in refused.items() if name not in doubt.words)
-    return known, doubt, (*told, *doubt.findings(found))
+    refusals = (finding for name, finding in refused.items() if name not in doubt.words)
+    return known, doubt, (*refusals, *doubt.findings(found))
 
 
 def _refused(values: Mapping[str, Any]) -> dict[str, Finding]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kvgate.budget import (
     AUTO_MAX_MODEL_LEN,
-    NOTHING_TOLD,
+    NO_CIRCUMSTANCES,
     Accounting,
     Circumstances,
     EngineSettings,
@@ -142,8 +142,8 @@ def engine_settings(known: Mapping[str, Any]) -> EngineSettings:
 
 def circumstances_of(known: Mapping[str, Any]) -> Circumstances:
     """Return the circumstances that typed values by vLLM's names, or kvgate's own, tell."""
-    told = {field: known[name] for name, field in _CIRCUMSTANCES.items() if name in known}
-    return Circumstances(**told) if told else NOTHING_TOLD
+    found = {field: known[name] for name, field in _CIRCUMSTANCES.items() if name in known}
+    return Circumstances(**found) if found else NO_CIRCUMSTANCES
 
 
 def unmodelled_kinds(given: Mapping[str, Any], accounting: Accounting) -> tuple[str, ...]:

@@ -51,8 +51,8 @@ def problem_findings(
         found = located(problem.rule, at, message, problem.remedy, severity=problem.severity)
         if problem in uncertain and problem.severity is None:  # it holds as far as kvgate knows
             as_of = "as of vLLM {newest}, the newest that kvgate knows, {message}"
-            told = replace(found.finding, severity=Severity.WARNING).with_words(as_of, newest=releases_read()[-1])
-            found = replace(found, finding=told)
+            softened = replace(found.finding, severity=Severity.WARNING).with_words(as_of, newest=releases_read()[-1])
+            found = replace(found, finding=softened)
         yield found
 
 
@@ -95,8 +95,8 @@ def _refused_value(name: str, value: Any, version: str, *, is_stated: bool) -> F
     for each in problem_findings(line, is_beyond=release > newest_read(), is_stated=is_stated):
         if each.finding.rule in _OF_VALUES:
             before, _, after = each.finding.message.partition(option.flag)
-            told = words("{before}{setting}{after}", before=before, setting=SettingName(name), after=after)
-            found = replace(each.finding, field=name, words=told)
+            message = words("{before}{setting}{after}", before=before, setting=SettingName(name), after=after)
+            found = replace(each.finding, field=name, words=message)
     return found
 
 

@@ -261,7 +261,7 @@ LMCACHE_SIZE = "LMCACHE_MAX_LOCAL_CPU_SIZE"
 """Variable of LMCache: GiB of host memory that it takes in each rank."""
 
 
-def told_by(variables: Mapping[str, str]) -> dict[str, Any]:
+def circumstances_by(variables: Mapping[str, str]) -> dict[str, Any]:
     """Return the circumstances that variables tell, by the names of `vllm/settings.py`."""
     return {
         row.setting: row.values[text]

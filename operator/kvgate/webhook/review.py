@@ -145,8 +145,8 @@ def reviews(body: Any, known: Known, now: datetime) -> Iterator[Answer]:
     yield _judged(request, deployment, undecided(spec, Facts(shape=None, accelerator=None)))
     calibration = known.calibration.seen_from(request.namespace, request.name)
     facts = gather(statement_of(spec), lambda _: _NOT_READ_HERE, calibration, known.models)
-    asked = names_to_fetch(spec) if known.asks_hub else ()
-    missing = [str(name) for name in asked if known.models.fetched.get(name.key) is None]
+    wanted = names_to_fetch(spec) if known.asks_hub else ()
+    missing = [str(name) for name in wanted if known.models.fetched.get(name.key) is None]
     announced = [_FETCHED_FIRST.format(" and ".join(missing))] if missing and not (skip and skip.counts) else []
     for assessment in assessments(spec, facts, skip=skip):
         yield _judged(request, deployment, assessment, announced)
@@ -216,13 +216,13 @@ def read_request(body: Any) -> tuple[Request, Json]:
         raise ReviewError(
             f"request.subResource is {_shown(request['subResource'])}; this webhook answers for the object only"
         )
-    asked = Request(
+    found = Request(
         uid=uid,
         operation=operation,
         namespace=str(request.get("namespace") or "")[:_MAX_NAME],
         name=str(request.get("name") or "")[:_MAX_NAME],
     )
-    return asked, _mapping(request, "object")
+    return found, _mapping(request, "object")
 
 
 def _mapping(parent: Json, key: str) -> Json:

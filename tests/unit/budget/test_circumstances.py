@@ -6,7 +6,7 @@ import pytest
 
 from kvgate.budget.answers.answer import plan
 from kvgate.budget.engine.circumstances import (
-    NOTHING_TOLD,
+    NO_CIRCUMSTANCES,
     Circumstances,
     Links,
     Sampler,
@@ -118,7 +118,7 @@ def test_the_entry_point_decides_the_batch_limits(version: str, context: UsageCo
     assert (resolved.max_num_batched_tokens, resolved.max_num_seqs) == (tokens, seqs)
 
 
-def rows(gpu: str, told: Circumstances = NOTHING_TOLD, **settings: int) -> tuple[int, Term]:
+def rows(gpu: str, told: Circumstances = NO_CIRCUMSTANCES, **settings: int) -> tuple[int, Term]:
     request = new_request(
         shape=catalogue_shape("Qwen/Qwen2.5-7B-Instruct"), accelerator=catalogue_accelerator(gpu), vllm_version="0.10.1",
         circumstances=told, **settings,
@@ -301,7 +301,7 @@ def test_a_variable_chooses_the_model_runner() -> None:
     """Gemma-4-31B on one B300 with 0.26.0 logged a peak of 3.90 GiB: its engine ran on V1, which the release does not choose for it."""
     chosen, told = (
         peak(told, "0.26.0", "google/gemma-4-31B-it", "B300-SXM-288GB")
-        for told in (NOTHING_TOLD, Circumstances(use_v2_model_runner=False))
+        for told in (NO_CIRCUMSTANCES, Circumstances(use_v2_model_runner=False))
     )
     assert [{fact.name: fact.value for fact in term.facts}["model runner"] for term in (chosen, told)] == [
         "V2",
@@ -339,8 +339,8 @@ def test_a_start_of_0_8_whose_command_nobody_knows_may_run_either_engine() -> No
     assert open_.available.low < newer.available.low
     for known in (
         asked(Circumstances(usage_context="server")),
-        asked(NOTHING_TOLD, is_whole=True),
-        asked(NOTHING_TOLD, version="0.9.1"),
+        asked(NO_CIRCUMSTANCES, is_whole=True),
+        asked(NO_CIRCUMSTANCES, version="0.9.1"),
     ):
         assert engines(known) == []
 

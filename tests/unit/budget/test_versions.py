@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import asdict
 
 from kvgate.budget.answers.answer import plan
-from kvgate.budget.engine.circumstances import NOTHING_TOLD
+from kvgate.budget.engine.circumstances import NO_CIRCUMSTANCES
 from kvgate.budget.engine.settings import runs_on_v2
 from kvgate.budget.ground.errors import UnknownVersion
 from kvgate.budget.ground.units import GIB
@@ -178,7 +178,7 @@ def test_longrope_runs_unscaled_unless_more_is_asked(version: str, length: int) 
 )
 def test_some_architectures_stay_on_v1_on_amd(model: str, gpu: str, version: str, *, is_v2: bool) -> None:
     shape, vendor = catalogue_shape(model), catalogue_accelerator(gpu).vendor
-    assert runs_on_v2(shape, accounting_of(version), NOTHING_TOLD, vendor) is is_v2
+    assert runs_on_v2(shape, accounting_of(version), NO_CIRCUMSTANCES, vendor) is is_v2
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ def compare(
     """
     (source, value), (other_source, other_value) = used, other
     if value and other_value and not within.low <= Fraction(value, other_value) <= within.high:
-        told = (other_text or text)(other_value)
-        yield Contradiction(fact=fact, used=text(value), source=source, other=told, other_source=other_source)
+        stated = (other_text or text)(other_value)
+        yield Contradiction(fact=fact, used=text(value), source=source, other=stated, other_source=other_source)
 
 
 def between(

@@ -315,8 +315,8 @@ def engines_per_gpu(request: BudgetRequest, at_most: int = 64) -> tuple[int, Fra
     best: tuple[int, Fraction | None] = (0, None)
     for count in range(1, at_most + 1):
         shared = replace(request, shared_by=count)
-        asked = shared if count == 1 else within_part(shared)
-        budget = plan(asked)
+        alone = shared if count == 1 else within_part(shared)
+        budget = plan(alone)
         if budget.verdict is not Verdict.FITS or share_gpu([sharer_of(budget, "")] * count).verdict is not Verdict.FITS:
             if count > 1:
                 break

@@ -160,39 +160,43 @@ def _runs_on_triton(mixer: Mixer) -> bool:
     return mixer.has_sinks or mixer.sees_images_both_ways or mixer.head_dim > WIDEST_COMMON_HEAD
 
 
-def block_size_refusal(shape: ModelShape, accelerator: Accelerator, asked: int) -> str | None:
+def block_size_refusal(shape: ModelShape, accelerator: Accelerator, block_size: int) -> str | None:
     """Return the reason why no kernel takes blocks of this size (`get_supported_kernel_block_sizes`; CUDA only); None where one does."""
     multiple = DEFAULT_BLOCK_SIZE
     if any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
         multiple = LEAST_COMPRESSED_BLOCK_SIZE
     elif _is_sparse(shape):
         multiple = SPARSE_BLOCK_SIZE
-    if asked % multiple == 0:
+    if block_size % multiple == 0:
         return None
-    return f"{asked} is no multiple of {multiple}; no attention kernel of this model takes it on {accelerator.name}"
+    return (
+        f"{block_size} is no multiple of {multiple}; no attention kernel of this model takes it on {accelerator.name}"
+    )
 
 
 def cache_refusals(request: BudgetRequest) -> Iterator[tuple[str, str]]:
     """(field, reason) for settings and GPUs that do not go with the model's kind of cache."""
-    shape, asked, accelerator = request.shape, request.settings, request.accelerator
-    capability, state_dtype = accelerator.compute_capability, asked.mamba_ssm_cache_dtype
+    shape, settings, accelerator = request.shape, request.settings, request.accelerator
+    capability, state_dtype = accelerator.compute_capability, settings.mamba_ssm_cache_dtype
     if _is_sparse(shape) and capability is not None and capability < (9, 0):
         yield (
             "accelerator",
             f"sparse MLA has no attention kernel below compute capability 9.0, and {accelerator.name} has {capability[0]}.{capability[1]}",
         )
-    if asked.parallelism.decode_context > 1 and _is_sparse(shape) and not _is_packed_sparse(request):
+    if settings.parallelism.decode_context > 1 and _is_sparse(shape) and not _is_packed_sparse(request):
         yield (
             "decode_context_parallel_size",
             "sparse MLA divides tokens over ranks only with the KV cache format fp8_ds_mla",
         )
-    if asked.disable_hybrid_kv_cache_manager and any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
+    if settings.disable_hybrid_kv_cache_manager and any(
+        isinstance(mixer, CompressedAttention) for mixer in shape.mixers
+    ):
         yield (
             "disable_hybrid_kv_cache_manager",
             "compressed layers need the hybrid KV cache manager; vLLM crashes without it",
         )
-    is_nvfp4_by_flash_attention = asked.kv_cache_dtype == "nvfp4" and capability is not None and capability[0] != 10
-    if asked.parallelism.decode_context > 1 and is_nvfp4_by_flash_attention:
+    is_nvfp4_by_flash_attention = settings.kv_cache_dtype == "nvfp4" and capability is not None and capability[0] != 10
+    if settings.parallelism.decode_context > 1 and is_nvfp4_by_flash_attention:
         yield (
             "decode_context_parallel_size",
             f"with the KV cache format nvfp4, {accelerator.name} cannot divide tokens over ranks",
@@ -309,9 +313,9 @@ def _balancing_refusals(shape: ModelShape, parallelism: Parallelism) -> Iterator
 
 def prompt_refusals(request: BudgetRequest) -> Iterator[tuple[str, str]]:
     """Settings and models for which prefill-context parallelism does not run (0.27 to 0.33, `PCPManager.validate_config`)."""
-    asked, shape = request.settings, request.shape
+    settings, shape = request.settings, request.shape
     name, accounting = "prefill_context_parallel_size", accounting_of(request.vllm_version)
-    runs, cut = accounting.shares_prompts, asked.parallelism
+    runs, cut = accounting.shares_prompts, settings.parallelism
     if cut.prefill_context == 1 or runs is None:
         return
     if not runs:
@@ -320,13 +324,13 @@ def prompt_refusals(request: BudgetRequest) -> Iterator[tuple[str, str]]:
         return
     if not any(isinstance(mixer, LatentAttention | CompressedAttention | UnmodelledLayer) for mixer in shape.mixers):
         yield name, "vLLM shares the prompts of MLA models only"
-    if asked.lora.enabled:
+    if settings.lora.enabled:
         yield name, "it does not go with LoRA"
-    if any(asked.takes(item.modality) for encoder in shape.encoders for item in encoder.items):
+    if any(settings.takes(item.modality) for encoder in shape.encoders for item in encoder.items):
         yield name, "it does not go with images and sounds; language_model_only leaves them out"
     drafts = accounting.drafts_with_shared_prompts and request.draft_method in ("mtp", "dspark", "")
-    if asked.speculation is not None and not drafts:
-        yield name, f"it does not go with drafts by {asked.speculation.method}"
+    if settings.speculation is not None and not drafts:
+        yield name, f"it does not go with drafts by {settings.speculation.method}"
     if cut.pipeline > 1 and not accounting.stages_with_shared_prompts:
         yield name, "it does not go with pipeline stages in this release"
     sizes = sorted({1, cut.prefill_context, cut.tensor * cut.prefill_context})

@@ -45,52 +45,52 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     """VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS; None: the release's default."""
 
 
-NOTHING_TOLD = Circumstances()
+NO_CIRCUMSTANCES = Circumstances()
 
 
 @lru_cache(maxsize=1024)
-def sampler_of(told: Circumstances, accounting: Accounting, accelerator: Accelerator) -> Fact:
+def sampler_of(circumstances: Circumstances, accounting: Accounting, accelerator: Accelerator) -> Fact:
     """Return who samples with top-k and top-p in the profile run (`TopKTopPSampler.__init__`, 0.8.5 to 0.33).
 
     Up to 0.11.0 vLLM's image brings FlashInfer (docker/Dockerfile) and the wheel does not require it (requirements/cuda.txt); the variable
     can switch it off, and cannot install it. Of eleven sources of logs up to 0.11.0 that name the sampler, six name PyTorch's, four
     FlashInfer's, and one both.
     """
-    value, other, why = _sampler(told, accounting, accelerator)
+    value, other, why = _sampler(circumstances, accounting, accelerator)
     return Fact(name="sampler", value=value, other=other, why=why)
 
 
-def _sampler(told: Circumstances, accounting: Accounting, accelerator: Accelerator) -> tuple[str, str, str]:
+def _sampler(circumstances: Circumstances, accounting: Accounting, accelerator: Accelerator) -> tuple[str, str, str]:
     """Return (the sampler that is expected, another that is possible, why)."""
     mode, (least, most) = accounting.flashinfer_samples, accounting.flashinfer_capabilities
     capability = accelerator.compute_capability or accelerator.likely_capability
-    if told.sampler is not None:
-        return told.sampler, "", "it is stated"
+    if circumstances.sampler is not None:
+        return circumstances.sampler, "", "it is stated"
     if mode == "never":
         return "pytorch", "", "this release sorts"
     if (accelerator.likely_vendor or accelerator.vendor) not in ("nvidia", "unknown"):
         return "pytorch", "", "FlashInfer needs a GPU of NVIDIA"
     if capability is not None and not least <= capability <= most:
         return "pytorch", "", "FlashInfer does not run on this compute capability"
-    if told.use_flashinfer_sampler is False:
+    if circumstances.use_flashinfer_sampler is False:
         return "pytorch", "", "VLLM_USE_FLASHINFER_SAMPLER switches FlashInfer off"
     if mode == "requested":
-        if told.use_flashinfer_sampler:
+        if circumstances.use_flashinfer_sampler:
             return "flashinfer", "", "VLLM_USE_FLASHINFER_SAMPLER requests it"
         return "pytorch", "", "this release samples with FlashInfer only where VLLM_USE_FLASHINFER_SAMPLER requests it"
     if mode == "default":
         return "flashinfer", "", "this release requires FlashInfer and samples with it by default"
-    if told.installed_by == "image" or told.use_flashinfer_sampler:
+    if circumstances.installed_by == "image" or circumstances.use_flashinfer_sampler:
         return "flashinfer", "", "this release samples with FlashInfer where it is installed, as in vLLM's own image"
     why = "this release samples with FlashInfer where it is installed; vLLM's own image brings it, the wheel does not require it"
     return "pytorch", "flashinfer", why
 
 
 @lru_cache(maxsize=1024)
-def compile_cache_of(told: Circumstances, accounting: Accounting) -> Fact:
+def compile_cache_of(circumstances: Circumstances, accounting: Accounting) -> Fact:
     """Return whether torch.compile finds the artefacts of an earlier start."""
-    if told.compile_cache is not None:
-        return Fact(name="compile cache", value=told.compile_cache, why="it is stated")
+    if circumstances.compile_cache is not None:
+        return Fact(name="compile cache", value=circumstances.compile_cache, why="it is stated")
     why = "a start compiles unless VLLM_CACHE_ROOT is on a volume that an earlier start has filled"
     expected, other = ("cold", "warm") if accounting.cold_compile_seen else ("warm", "cold")
     return Fact(name="compile cache", value=expected, other=other, why=why)

@@ -6,7 +6,7 @@ from fractions import Fraction
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.budget.engine.circumstances import NOTHING_TOLD, Circumstances
+from kvgate.budget.engine.circumstances import NO_CIRCUMSTANCES, Circumstances
 from kvgate.budget.ground.hardware import SINGLE_GPU, Accelerator, Parallelism
 from kvgate.budget.host.settings import NO_HOST_SETTINGS, UNKNOWN_POD, HostSettings, PodMemory
 from kvgate.budget.model.draft import Draft, of_draft
@@ -283,7 +283,7 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
     """True where the model's own longest request does not bind: the user overrides its config, or lets vLLM take longer requests."""
     is_whole: bool = False
     """True where nothing was left out, so that None means vLLM's default and not a missing fact."""
-    circumstances: Circumstances = NOTHING_TOLD
+    circumstances: Circumstances = NO_CIRCUMSTANCES
     """Facts of the start that are no argument of vLLM, where they are known."""
     calibration: Calibration = NOTHING_OBSERVED
     """Observed starts, which correct the prediction of the formulas."""

@@ -7,7 +7,7 @@ from sys import maxsize
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.budget.engine.circumstances import NOTHING_TOLD, Circumstances
+from kvgate.budget.engine.circumstances import NO_CIRCUMSTANCES, Circumstances
 from kvgate.budget.engine.request import (
     DEFAULT_GRAPHS,
     NO_LORA,
@@ -50,11 +50,13 @@ _TRTLLM_OR_AUTO = ("auto", "flashinfer_trtllm", "humming", "marlin")
 """Values of --moe-backend with which plain experts may run on FlashInfer's TRT-LLM kernels; two name kernels of other formats."""
 
 
-def pads_plain_experts(accounting: Accounting, asked: "EngineSettings | Run") -> bool:
+def pads_plain_experts(accounting: Accounting, settings: "EngineSettings | Run") -> bool:
     """Return whether those kernels are chosen on Blackwell (0.24 to 0.33, `select_unquantized_moe_backend`): not beside adapters, which
     need widths that fit, nor where experts are balanced."""
     is_chosen = (
-        asked.moe_backend in _TRTLLM_OR_AUTO and not asked.lora.enabled and not asked.parallelism.balances_experts
+        settings.moe_backend in _TRTLLM_OR_AUTO
+        and not settings.lora.enabled
+        and not settings.parallelism.balances_experts
     )
     return accounting.pads_experts and is_chosen
 
@@ -94,7 +96,7 @@ class Run(Struct, frozen=True, kw_only=True):
     """Release of vLLM, for tables of model classes."""
     lora: LoraSettings = NO_LORA
     offload: OffloadSettings = NO_OFFLOAD
-    circumstances: Circumstances = NOTHING_TOLD
+    circumstances: Circumstances = NO_CIRCUMSTANCES
     gathers_tokens: bool = True
     """False where only a rank's own tokens are to count: no start has shown what those of other data-parallel ranks add."""
     moe_backend: str = "auto"
@@ -170,9 +172,9 @@ def most_available_bytes(run: Run, requested_bytes: int, terms: Sequence[Term]) 
 
 def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, stage: tuple[int, int]) -> Run:
     """Return the profile run of a request on any rank of the pipeline stage first ≤ i < last."""
-    asked, shape = request.settings, built_shape(request.shape, accounting, request.settings)
+    settings, shape = request.settings, built_shape(request.shape, accounting, request.settings)
     items = (item.modality for encoder in request.shape.encoders for item in encoder.items)
-    modalities = tuple(modality for modality in items if asked.takes(modality))
+    modalities = tuple(modality for modality in items if settings.takes(modality))
     draft = request.draft if stage[1] == len(shape.layers) else None
     seqs, other_seqs = profiled_seqs(request, resolved, accounting)
     accelerator, links = request.accelerator, request.circumstances.links
@@ -182,27 +184,27 @@ def run_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting, s
         shape=shape,
         accelerator=accelerator,
         accounting=accounting,
-        parallelism=asked.parallelism,
+        parallelism=settings.parallelism,
         # lengths that take the same memory become one length, so that what-ifs about the context ask for the same run again
         max_model_len=min(resolved.max_model_len, _longest_that_counts(shape)),
         max_num_seqs=seqs,
         other_max_num_seqs=other_seqs,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
-        enforce_eager=asked.enforce_eager,
+        enforce_eager=settings.enforce_eager,
         graphs=resolved.graphs,
-        modalities=() if asked.skip_mm_profiling else modalities,
-        items_of_prompt=asked.limit_mm_per_prompt,
+        modalities=() if settings.skip_mm_profiling else modalities,
+        items_of_prompt=settings.limit_mm_per_prompt,
         takes_embeddings=bool(modalities),
         draft_tokens=request.draft_tokens,
         draft=draft,
         draft_parallelism=request.draft_parallelism,
         stage=stage,
         release=min(parse_release(request.vllm_version), NEWEST),
-        lora=asked.lora if asked.lora.enabled else NO_LORA,
-        offload=asked.offload,
+        lora=settings.lora if settings.lora.enabled else NO_LORA,
+        offload=settings.offload,
         circumstances=request.circumstances,
-        moe_backend=asked.moe_backend if shape.is_sparse else "auto",
-        fuses_kernels=asked.optimization_level not in (0, 1),
+        moe_backend=settings.moe_backend if shape.is_sparse else "auto",
+        fuses_kernels=settings.optimization_level not in (0, 1),
     )
 
 

@@ -56,39 +56,39 @@ class Resolved(Struct, frozen=True, kw_only=True):
 
 def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved:
     """Apply vLLM's defaults and their mutual limits (0.32, `EngineArgs._set_default_max_num_seqs_and_batched_tokens_args`)."""
-    asked, limits = request.settings, _batch_limits(request, accounting)
+    settings, limits = request.settings, _batch_limits(request, accounting)
     # throughput mode doubles the limits before they bound each other
-    factor = 2 if accounting.performance_modes and asked.performance_mode == "throughput" else 1
+    factor = 2 if accounting.performance_modes and settings.performance_mode == "throughput" else 1
     default_seqs = factor * (limits.max_num_seqs if accounting.v1_engine else V0_MAX_NUM_SEQS)
     max_model_len = _max_model_len(request, accounting)
-    batched = asked.max_num_batched_tokens or factor * limits.max_num_batched_tokens
-    if asked.max_num_batched_tokens is None and not accounting.v1_engine:
+    batched = settings.max_num_batched_tokens or factor * limits.max_num_batched_tokens
+    if settings.max_num_batched_tokens is None and not accounting.v1_engine:
         batched = _v0_batched_tokens(request, accounting, max_model_len)
     elif (
-        asked.max_num_batched_tokens is None
+        settings.max_num_batched_tokens is None
         and not accounting.all_to_all_tokens
-        and asked.parallelism.dispatches_batches
+        and settings.parallelism.dispatches_batches
     ):
         batched = factor * DISPATCHED_TOKENS
-    seqs = asked.max_num_seqs or default_seqs
-    if asked.max_num_batched_tokens is None:
-        whole_prompts = asked.enable_chunked_prefill is False
+    seqs = settings.max_num_seqs or default_seqs
+    if settings.max_num_batched_tokens is None:
+        whole_prompts = settings.enable_chunked_prefill is False
         batched = max(batched, max_model_len) if whole_prompts else batched
         batched = max(batched, uncut_item_tokens(request)) if accounting.batch_holds_media_item else batched
         batched = min(batched, seqs * max_model_len)
-    if asked.max_num_seqs is None:
+    if settings.max_num_seqs is None:
         seqs = min(seqs, batched)
-    prefixes = caches_prefixes(request.shape, asked, accounting)
-    graphs = _graphs(asked, accounting)
-    captures_whole_steps = not asked.enforce_eager and graphs.mode not in ("NONE", "PIECEWISE")
+    prefixes = caches_prefixes(request.shape, settings, accounting)
+    graphs = _graphs(settings, accounting)
+    captures_whole_steps = not settings.enforce_eager and graphs.mode not in ("NONE", "PIECEWISE")
     return Resolved(
         max_model_len=max_model_len,
         max_num_seqs=seqs,
         max_num_batched_tokens=batched,
-        gpu_memory_utilization=asked.gpu_memory_utilization or accounting.gpu_memory_utilization,
+        gpu_memory_utilization=settings.gpu_memory_utilization or accounting.gpu_memory_utilization,
         default_max_num_seqs=min(default_seqs, batched),
         enable_prefix_caching=prefixes,
-        state_mode=state_mode(request.shape, asked, accounting) if prefixes else "none",
+        state_mode=state_mode(request.shape, settings, accounting) if prefixes else "none",
         graphs_hold_states=request.shape.is_hybrid and accounting.checks_state_blocks and captures_whole_steps,
         in_flight_tokens=batched * max_concurrent_batches(request, accounting),
         graphs=graphs,
@@ -156,16 +156,16 @@ def _v0_batched_tokens(request: BudgetRequest, accounting: Accounting, max_model
 
     V0 cuts prompts by itself only where they may be long, on GPUs of NVIDIA, and where nothing else is in the way.
     """
-    asked, shape = request.settings, request.shape
-    is_cut = asked.enable_chunked_prefill
+    settings, shape = request.settings, request.shape
+    is_cut = settings.enable_chunked_prefill
     if is_cut is None:
         has_obstacle = (
             shape.pools
             or bool(shape.encoders)
             or (not accounting.v0_cuts_latent_prompts and any(isinstance(m, LatentAttention) for m in shape.mixers))
             or any(isinstance(mixer, FullAttention) and mixer.sliding_window for mixer in shape.mixers)
-            or asked.speculation is not None
-            or asked.lora.enabled
+            or settings.speculation is not None
+            or settings.lora.enabled
         )
         is_cut = max_model_len > V0_LONGEST_WHOLE_PROMPT and request.accelerator.vendor != "amd" and not has_obstacle
     tokens = 2048 if is_cut else max(max_model_len, 2048)
@@ -186,35 +186,35 @@ def profiled_seqs(request: BudgetRequest, resolved: Resolved, accounting: Accoun
     `vllm serve` has another default, the figure is more likely printed than chosen: one source of logs has printed it, and none has
     chosen it.
     """
-    asked, other = request.settings, accounting.engine_max_num_seqs
+    settings, other = request.settings, accounting.engine_max_num_seqs
     if not accounting.v1_engine and request.shape.encoders:
         # V0 profiles as many prompts as the batch holds with all their items (0.8.5, `GPUModelRunnerBase._dummy_run`)
-        limits = dict(asked.limit_mm_per_prompt)
+        limits = dict(settings.limit_mm_per_prompt)
         items = (item for encoder in request.shape.encoders for item in encoder.items)
         tokens = sum(limits.get(item.modality, 1) * item.tokens_within(resolved.max_model_len) for item in items)
         return max(1, min(resolved.max_num_seqs, resolved.max_num_batched_tokens // max(1, tokens))), None
-    is_open = _is_program_open(request) and asked.max_num_seqs is None
-    if other is None or not is_open or asked.max_num_batched_tokens != ENGINE_BATCHED_TOKENS:
+    is_open = _is_program_open(request) and settings.max_num_seqs is None
+    if other is None or not is_open or settings.max_num_batched_tokens != ENGINE_BATCHED_TOKENS:
         return resolved.max_num_seqs, None
     other = min(other, resolved.max_num_seqs)
     is_servers = _batch_limits(request, accounting).max_num_batched_tokens == ENGINE_BATCHED_TOKENS
     return (resolved.max_num_seqs, other) if is_servers else (other, resolved.max_num_seqs)
 
 
-def _graphs(asked: EngineSettings, accounting: Accounting) -> GraphSettings:
+def _graphs(settings: EngineSettings, accounting: Accounting) -> GraphSettings:
     """Return the graphs that the user requests, with those that other options add (0.17, `VllmConfig._set_cudagraph_sizes`).
 
     The optimisation level fills in what the compilation config leaves open (0.12 to 0.33, `VllmConfig.__post_init__`). At level 0
     pieces need compilation, which the user must request as well: vLLM captures no pieces without it.
     """
-    graphs = asked.graphs
-    if asked.optimization_level == 0:
+    graphs = settings.graphs
+    if settings.optimization_level == 0:
         compiles, mode = graphs.compiles is True, graphs.mode or "NONE"
         lacks_pieces = "PIECEWISE" in mode and not compiles
         graphs = replace(graphs, mode="NONE" if lacks_pieces else mode, compiles=compiles)
-    elif asked.optimization_level == 1 and accounting.graphs_by_level:
+    elif settings.optimization_level == 1 and accounting.graphs_by_level:
         graphs = replace(graphs, mode=graphs.mode or "PIECEWISE")
-    is_fine = accounting.performance_modes and asked.performance_mode == "interactivity"
+    is_fine = accounting.performance_modes and settings.performance_mode == "interactivity"
     return replace(graphs, every_small_size=True) if is_fine else graphs
 
 
@@ -228,9 +228,9 @@ def uncut_item_tokens(request: BudgetRequest) -> int:
 
 def _max_model_len(request: BudgetRequest, accounting: Accounting) -> int:
     """Return the requested length, or else the model's own, from which `auto` begins to search (`get_and_verify_max_len`)."""
-    asked, shape = request.settings.max_model_len, request.shape
-    if asked is not None and asked != AUTO_MAX_MODEL_LEN:
-        return asked
+    length, shape = request.settings.max_model_len, request.shape
+    if length is not None and length != AUTO_MAX_MODEL_LEN:
+        return length
     default = shape.default_max_model_len if accounting.defaults_to_unscaled_length else 0
     return default or longest_context(shape, accounting) or LENGTH_WHERE_NONE_IS_NAMED
 
@@ -240,13 +240,13 @@ def longest_context(shape: ModelShape, accounting: Accounting) -> int:
     return dict(shape.earlier_max_model_lens).get(accounting.length_rule, shape.max_model_len)
 
 
-def caches_prefixes(shape: ModelShape, asked: EngineSettings, accounting: Accounting) -> bool:
+def caches_prefixes(shape: ModelShape, settings: EngineSettings, accounting: Accounting) -> bool:
     """True where vLLM caches prefixes: by default since V1, for hybrids later; never for encoder-decoders, nor by default for models of
     recurrent states alone."""
     if any(isinstance(mixer, CrossAttention) for mixer in shape.mixers):
         return False
-    if asked.enable_prefix_caching is not None:
-        return asked.enable_prefix_caching
+    if settings.enable_prefix_caching is not None:
+        return settings.enable_prefix_caching
     if all(isinstance(mixer, RecurrentState) for mixer in shape.mixers):
         return False
     return accounting.hybrid_prefix_caching if shape.is_hybrid else accounting.v1_engine
@@ -256,7 +256,7 @@ _KERNELS_WITH_ALL_STATES = frozenset({"Mamba1", "Mamba2"})
 """Kinds whose kernels write a state for every block (vLLM 0.12 to 0.31, `SupportsMambaPrefixCaching`)."""
 
 
-def state_mode(shape: ModelShape, asked: EngineSettings, accounting: Accounting) -> str:
+def state_mode(shape: ModelShape, settings: EngineSettings, accounting: Accounting) -> str:
     """Return the way in which recurrent states are kept if prefixes are cached.
 
     `none` counts as unset then, and `all` as `align` if the kernels cannot do it. Before 0.22 drafts exclude `all`.
@@ -267,18 +267,18 @@ def state_mode(shape: ModelShape, asked: EngineSettings, accounting: Accounting)
     modes = set(accounting.state_modes)
     if not kinds <= _KERNELS_WITH_ALL_STATES:
         modes.discard("all")
-    wanted = asked.mamba_cache_mode
+    wanted = settings.mamba_cache_mode
     if wanted in (None, "none"):
-        drafts_exclude = asked.speculation is not None and not accounting.drafts_beside_all_states
+        drafts_exclude = settings.speculation is not None and not accounting.drafts_beside_all_states
         wanted = "align" if drafts_exclude else accounting.default_state_mode
     return next((mode for mode in (wanted, "align") if mode in modes), "none")
 
 
 @lru_cache(maxsize=1024)
-def runs_on_v2(shape: ModelShape, accounting: Accounting, told: Circumstances, vendor: str) -> bool:
+def runs_on_v2(shape: ModelShape, accounting: Accounting, circumstances: Circumstances, vendor: str) -> bool:
     """Return whether the release runs the model on the V2 runner; by default it needs a model that generates text before 0.29."""
-    if told.use_v2_model_runner is not None and accounting.v2_runner_architectures != frozenset():
-        return told.use_v2_model_runner
+    if circumstances.use_v2_model_runner is not None and accounting.v2_runner_architectures != frozenset():
+        return circumstances.use_v2_model_runner
     if shape.pools and accounting.v2_runner_architectures is not None:
         return False
     if vendor == "amd" and shape.architecture in accounting.v1_runner_on_amd:
@@ -289,13 +289,13 @@ def runs_on_v2(shape: ModelShape, accounting: Accounting, told: Circumstances, v
 
 def max_concurrent_batches(request: BudgetRequest, accounting: Accounting) -> int:
     """Batches whose tokens a window must hold (vLLM 0.32, `max_concurrent_batches` of both runners)."""
-    shape, asked = request.shape, request.settings
-    pipeline = asked.parallelism.pipeline
+    shape, settings = request.shape, request.settings
+    pipeline = settings.parallelism.pipeline
     if not accounting.reserves_batches_in_flight:
         return 1
-    schedules_ahead = asked.async_scheduling
+    schedules_ahead = settings.async_scheduling
     if schedules_ahead is None:
-        schedules_ahead = asked.speculation is None or request.draft_method in _DRAFTS_ON_GPU
+        schedules_ahead = settings.speculation is None or request.draft_method in _DRAFTS_ON_GPU
     if not schedules_ahead:
         return pipeline
     if runs_on_v2(shape, accounting, request.circumstances, request.accelerator.vendor):

@@ -82,14 +82,14 @@ def communicators(run: Run) -> Interval:
 
 def links_of(run: Run) -> Fact:
     """Return the links between the GPUs of the engine: as they are told, or as the product has them."""
-    accelerator, told = run.accelerator, run.circumstances.links
-    if told is None and accelerator.vendor == "unknown" and accelerator.memory_bytes // GIB in _SIZES_WITH_NVLINK:
+    accelerator, stated = run.accelerator, run.circumstances.links
+    if stated is None and accelerator.vendor == "unknown" and accelerator.memory_bytes // GIB in _SIZES_WITH_NVLINK:
         return Fact(
             name="links", value="NVLink", other="PCIe", why="the GPU has no name, and most of its size have NVLink"
         )
-    if told is None and accelerator.vendor not in ("nvidia", "unknown"):
+    if stated is None and accelerator.vendor not in ("nvidia", "unknown"):
         return Fact(name="links", value="of its vendor", why="NVLink and its buffers are NVIDIA's")
-    why = "they are stated" if told else "the product has them" if accelerator.nvlink else "the product has no NVLink"
+    why = "they are stated" if stated else "the product has them" if accelerator.nvlink else "the product has no NVLink"
     return Fact(name="links", value="NVLink" if accelerator.nvlink else "PCIe", why=why)
 
 

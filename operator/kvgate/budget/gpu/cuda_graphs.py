@@ -30,7 +30,7 @@ def cuda_graphs(run: Run) -> Term:
         if deducted
         else "0: this release takes nothing out of the budget",
         source="vLLM 0.19 and 0.29, profile_cudagraph_memory; estimates in 60 logs",
-        facts=() if run.circumstances.estimates_graphs is None else (_TOLD_ON if deducted else _TOLD_OFF,),
+        facts=() if run.circumstances.estimates_graphs is None else (_STATED_ON if deducted else _STATED_OFF,),
         inputs=(
             ("graph_bytes", graph.interval.expected),
             ("layer_bytes", layer.interval.expected),
@@ -73,17 +73,17 @@ def _with_unknowns(run: Run, estimate: Interval) -> Interval:
     return Interval(low=estimate.low, expected=estimate.expected, high=max(estimate.high, estimate.expected + unknown))
 
 
-_TOLD = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS says so, where the release captures graphs for an estimate"
-_TOLD_ON = Fact(name="reserve for graphs", value="deducted", why=_TOLD)
-_TOLD_OFF = Fact(name="reserve for graphs", value="not deducted", why=_TOLD)
+_STATED = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS says so, where the release captures graphs for an estimate"
+_STATED_ON = Fact(name="reserve for graphs", value="deducted", why=_STATED)
+_STATED_OFF = Fact(name="reserve for graphs", value="not deducted", why=_STATED)
 
 
 def _is_deducted(run: Run) -> bool:
     """True where the estimate counts; the variable decides in every release that captures graphs for one (0.18 to 0.33)."""
-    vendor, told = run.accelerator.vendor, run.circumstances.estimates_graphs
-    if told is None:
+    vendor, stated = run.accelerator.vendor, run.circumstances.estimates_graphs
+    if stated is None:
         return run.accounting.deducts_graphs(vendor, v2_runner=run.v2_runner)
-    return told and run.accounting.captures_graphs(vendor, v2_runner=run.v2_runner)
+    return stated and run.accounting.captures_graphs(vendor, v2_runner=run.v2_runner)
 
 
 def captures_graphs(run: Run) -> bool:

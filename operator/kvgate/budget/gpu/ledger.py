@@ -118,7 +118,7 @@ def ledger_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting
         other = _by_formula(replace(run, max_num_seqs=max_num_seqs, other_max_num_seqs=None), request, resolved)
         return other.requested_bytes - other.available.expected
 
-    asked = NextStart(
+    upcoming = NextStart(
         max_num_seqs=run.max_num_seqs,
         requested_bytes=ledger.requested_bytes,
         predicted=ledger.available,
@@ -127,7 +127,7 @@ def ledger_of(request: BudgetRequest, resolved: Resolved, accounting: Accounting
         formula_overhead=overhead_with,
         image_digest=request.image_digest,
     )
-    correction = request.calibration.correction(_key_of(run, request, ledger), asked)
+    correction = request.calibration.correction(_key_of(run, request, ledger), upcoming)
     return replace(ledger, correction=correction) if correction else ledger
 
 
@@ -141,10 +141,10 @@ _EITHER_ENGINE = Fact(
 
 def _with_older_engine(ledger: Ledger, request: BudgetRequest, stage: tuple[int, int]) -> Ledger:
     """Return the ledger with ranges that hold that of V0 too."""
-    asked = replace(request, circumstances=replace(request.circumstances, use_v1=False))
-    accounting = accounting_for(asked)
-    resolved = resolve_settings(asked, accounting)
-    older = _by_formula(run_of(asked, resolved, accounting, stage), asked, resolved)
+    older_request = replace(request, circumstances=replace(request.circumstances, use_v1=False))
+    accounting = accounting_for(older_request)
+    resolved = resolve_settings(older_request, accounting)
+    older = _by_formula(run_of(older_request, resolved, accounting, stage), older_request, resolved)
     lines = [
         replace(
             line,
@@ -406,8 +406,8 @@ def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:
     return fitted.WEIGHTS_ERROR.interval.high + towers + sum(share.of(loaded_bytes).high for share in shares)
 
 
-def _holds_drafts(asked: EngineSettings) -> bool:
-    return asked.speculation is not None and asked.speculation.uses_own_layers
+def _holds_drafts(settings: EngineSettings) -> bool:
+    return settings.speculation is not None and settings.speculation.uses_own_layers
 
 
 def weights_of(shape: ModelShape, request: BudgetRequest, accounting: Accounting, stage: tuple[int, int]) -> Weights:

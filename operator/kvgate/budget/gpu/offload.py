@@ -43,30 +43,30 @@ NOTHING = Offloaded(gpu_bytes=Interval.exactly(0), host_bytes=Interval.exactly(0
 
 def offloaded(run: Run) -> Offloaded:
     """Return what a rank keeps in host memory."""
-    asked = run.offload
-    if asked.group_size and asked.backend != "uva":
-        return _fetched_ahead(run, asked)
-    if asked.cpu_bytes and asked.backend != "prefetch":
-        return _read_in_place(run, asked)
+    offload = run.offload
+    if offload.group_size and offload.backend != "uva":
+        return _fetched_ahead(run, offload)
+    if offload.cpu_bytes and offload.backend != "prefetch":
+        return _read_in_place(run, offload)
     return NOTHING
 
 
-def _read_in_place(run: Run, asked: OffloadSettings) -> Offloaded:
+def _read_in_place(run: Run, offload: OffloadSettings) -> Offloaded:
     """Parameters move until `cpu_offload_gb` is reached, so that the last one goes beyond it."""
     matrices = [matrix for layer in run.shape.layers[slice(*run.stage)] for matrix in layer.matrices]
     moved: list[int] = []
     total = 0
-    for size in _sizes(matrices, run, asked.cpu_params):
-        if total >= asked.cpu_bytes:
+    for size in _sizes(matrices, run, offload.cpu_params):
+        if total >= offload.cpu_bytes:
             break
         moved.append(size)
         total += size
     # the order within a layer differs between classes, so that another parameter may be the last
     largest = max(moved, default=0)
-    low, high = max(0, total - largest), total + largest if total >= asked.cpu_bytes else total
-    if unknown := _unknown_names(asked.cpu_params):
-        reachable = asked.cpu_bytes if _TOWERS.intersection(unknown) else sum(_sizes(matrices, run, ()))
-        high = max(high, min(asked.cpu_bytes, reachable))
+    low, high = max(0, total - largest), total + largest if total >= offload.cpu_bytes else total
+    if unknown := _unknown_names(offload.cpu_params):
+        reachable = offload.cpu_bytes if _TOWERS.intersection(unknown) else sum(_sizes(matrices, run, ()))
+        high = max(high, min(offload.cpu_bytes, reachable))
     if run.shape.quantization is not None and not run.accounting.offloads_after_loading:
         low = 0  # kernels that repack a matrix put it back on the GPU
     return Offloaded(
@@ -74,18 +74,18 @@ def _read_in_place(run: Run, asked: OffloadSettings) -> Offloaded:
     )
 
 
-def _fetched_ahead(run: Run, asked: OffloadSettings) -> Offloaded:
+def _fetched_ahead(run: Run, offload: OffloadSettings) -> Offloaded:
     """The last layers of every group move, and `prefetch_step` buffers hold the parameters that are needed next."""
     layers = run.shape.layers[slice(*run.stage)]
-    kept = asked.group_size - asked.num_in_group
-    chosen = [layer for index, layer in enumerate(layers) if index % asked.group_size >= kept]
+    kept = offload.group_size - offload.num_in_group
+    chosen = [layer for index, layer in enumerate(layers) if index % offload.group_size >= kept]
     matrices = [matrix for layer in chosen for matrix in layer.matrices]
-    moved = list(_sizes(matrices, run, asked.params))
+    moved = list(_sizes(matrices, run, offload.params))
     # layers share a buffer where their parameters are equal
-    saved = sum(moved) - asked.prefetch_step * sum(_sizes(dict.fromkeys(matrices), run, asked.params))
+    saved = sum(moved) - offload.prefetch_step * sum(_sizes(dict.fromkeys(matrices), run, offload.params))
     error = fitted.OFFLOADED_SHARE.of(sum(moved))
     low, high = saved + error.low, saved + error.high
-    if _unknown_names(asked.params):
+    if _unknown_names(offload.params):
         low, high = min(low, 0), max(high, sum(_sizes(matrices, run, ())))
     return Offloaded(
         gpu_bytes=Interval(low=low, expected=saved, high=high), host_bytes=_pinned(moved, low=0, high=high)
@@ -120,11 +120,11 @@ def _pinned(sizes: list[int], *, low: int, high: int) -> Interval:
     return Interval(low=min(low, expected), expected=expected, high=max(expected, high))
 
 
-def offload_refusals(asked: OffloadSettings) -> Iterator[tuple[str, str]]:
+def offload_refusals(offload: OffloadSettings) -> Iterator[tuple[str, str]]:
     """(setting, reason) for groups that vLLM refuses (0.17+, `OffloadConfig.validate_offload_config`)."""
-    if not asked.group_size and asked.backend != "prefetch":
+    if not offload.group_size and offload.backend != "prefetch":
         return
-    if asked.num_in_group > asked.group_size:
-        yield "offload_num_in_group", f"is {asked.num_in_group}, and a group has {asked.group_size} layers"
-    if asked.prefetch_step < 1:
+    if offload.num_in_group > offload.group_size:
+        yield "offload_num_in_group", f"is {offload.num_in_group}, and a group has {offload.group_size} layers"
+    if offload.prefetch_step < 1:
         yield "offload_prefetch_step", "is 0, and at least one layer must be fetched ahead"

@@ -167,26 +167,26 @@ def takes_cache_dtype(shape: ModelShape, accounting: Accounting) -> bool:
     return not any((shape.architecture, test) in accounting.plain_caches for test in ("", *shape.source_tests))
 
 
-def cache_dtype_of(shape: ModelShape, accelerator: Accelerator, asked: str, accounting: Accounting) -> KVCacheDtype:
+def cache_dtype_of(shape: ModelShape, accelerator: Accelerator, stated: str, accounting: Accounting) -> KVCacheDtype:
     """Return the format of the cache as the kernels keep it. Raises UnmodelledKind for a format without a formula."""
-    return _cache_dtype(shape, accelerator.capability_major, asked, accounting)
+    return _cache_dtype(shape, accelerator.capability_major, stated, accounting)
 
 
 @lru_cache(maxsize=1024)
-def _cache_dtype(shape: ModelShape, major: int | None, asked: str, accounting: Accounting) -> KVCacheDtype:
+def _cache_dtype(shape: ModelShape, major: int | None, stated: str, accounting: Accounting) -> KVCacheDtype:
     if any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
         return resolve("fp8_ds_mla", model_dtype=shape.dtype)
     # `auto` follows the checkpoint; earlier releases keep the model dtype whatever the checkpoint states
     scheme, method = shape.kv_cache_scheme, shape.quantization.method if shape.quantization else None
     methods = accounting.cache_scheme_methods
     if not takes_cache_dtype(shape, accounting):
-        asked, methods = "auto", methods & _READ_BY_LAYERS
+        stated, methods = "auto", methods & _READ_BY_LAYERS
     if scheme not in accounting.kv_cache_dtypes or not (method is None or method in methods):
         scheme = None
     is_sparse = any(isinstance(mixer, LatentAttention) and mixer.is_sparse for mixer in shape.mixers)
     if is_sparse and scheme is None and major == 10 and shape.architecture in _FP8_BY_ITSELF:
         scheme = "fp8_e4m3"
-    dtype = resolve(asked, model_dtype=shape.dtype, checkpoint_scheme=scheme)
+    dtype = resolve(stated, model_dtype=shape.dtype, checkpoint_scheme=scheme)
     if is_sparse and dtype.is_fp8 and major in (9, 12):
         return resolve("fp8_ds_mla", model_dtype=shape.dtype)  # FLASHMLA_SPARSE knows no other fp8
     return dtype

@@ -53,29 +53,29 @@ class Manager(Struct, frozen=True, kw_only=True):
 
 def hybrid_manager(request: BudgetRequest, accounting: Accounting) -> Manager:
     """Return whether the manager runs; an unknown connector counts as one that goes with it, and the answer says so."""
-    asked, host = request.settings, request.settings.host
+    settings, host = request.settings, request.settings.host
     if not accounting.hybrid_kv_cache_manager:
         return Manager(runs=False)
-    if asked.disable_hybrid_kv_cache_manager:
+    if settings.disable_hybrid_kv_cache_manager:
         return Manager(runs=False, setting="disable_hybrid_kv_cache_manager")
     if host.kv_events and accounting.kv_events_exclude_manager:
         return Manager(runs=False, setting="kv_events_config")
     if _keeps_chunks_whole(request, accounting):
         return Manager(runs=False)
-    is_wanted = asked.disable_hybrid_kv_cache_manager is False and accounting.takes_wish_for_manager
-    setting, told = _told_by_connectors(request, with_size=accounting.asks_connectors)
-    if is_wanted or not told:
+    is_wanted = settings.disable_hybrid_kv_cache_manager is False and accounting.takes_wish_for_manager
+    setting, supporting = _stated_by_connectors(request, with_size=accounting.asks_connectors)
+    if is_wanted or not supporting:
         return Manager(runs=True)
     if not accounting.asks_connectors:
-        return Manager(runs=False, setting=setting, connectors=tuple(told))
-    without = tuple(name for name, support in told.items() if support is False)
-    unknown = tuple(name for name, support in told.items() if support is None)
+        return Manager(runs=False, setting=setting, connectors=tuple(supporting))
+    without = tuple(name for name, support in supporting.items() if support is False)
+    unknown = tuple(name for name, support in supporting.items() if support is None)
     if without:
         return Manager(runs=False, setting=setting, connectors=without)
     return Manager(runs=True, is_certain=not unknown, setting=setting if unknown else "", connectors=unknown)
 
 
-def _told_by_connectors(request: BudgetRequest, *, with_size: bool) -> tuple[str, dict[str, bool | None]]:
+def _stated_by_connectors(request: BudgetRequest, *, with_size: bool) -> tuple[str, dict[str, bool | None]]:
     """(setting, whether each of its connectors goes with the manager); `--kv-offloading-size` puts its own in the place of others."""
     host, release = request.settings.host, parse_release(request.vllm_version)
     releases = host_accounting(release)
@@ -112,7 +112,7 @@ def needs_manager(shape: ModelShape) -> bool:
 
 def manager_refusals(request: BudgetRequest, accounting: Accounting) -> Iterator[tuple[str, str]]:
     """(setting, reason) where vLLM does not start because of the manager; only what is certain."""
-    manager, asked = hybrid_manager(request, accounting), request.settings
+    manager, settings = hybrid_manager(request, accounting), request.settings
     names = " and ".join(manager.connectors)
     if not manager.runs and manager.setting and needs_manager(request.shape):
         who = (
@@ -122,15 +122,15 @@ def manager_refusals(request: BudgetRequest, accounting: Accounting) -> Iterator
             manager.setting,
             f"{who}, and {request.shape.name} needs it: its recurrent states and its attention have no common cache",
         )
-    is_wanted = asked.disable_hybrid_kv_cache_manager is False and accounting.takes_wish_for_manager
+    is_wanted = settings.disable_hybrid_kv_cache_manager is False and accounting.takes_wish_for_manager
     if is_wanted and manager.setting == "kv_events_config":
         yield manager.setting, "vLLM's hybrid KV cache manager is requested, and this release has none beside KV events"
     if not manager.runs or not accounting.takes_wish_for_manager:
         return
-    setting, told = _told_by_connectors(request, with_size=True)
-    without = " and ".join(name for name, support in told.items() if support is False)
+    setting, supporting = _stated_by_connectors(request, with_size=True)
+    without = " and ".join(name for name, support in supporting.items() if support is False)
     # before 0.22 the class of a MultiConnector is asked, and not its children
-    is_multiple = len(told) > 1 and not accounting.asks_connectors
+    is_multiple = len(supporting) > 1 and not accounting.asks_connectors
     if without and not is_multiple:
         yield (
             "disable_hybrid_kv_cache_manager" if is_wanted else setting,

@@ -90,14 +90,14 @@ def lay_out(request: BudgetRequest, resolved: Resolved, accounting: Accounting) 
 
 
 def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Accounting) -> LayoutSettings:
-    shape, asked, speculation = request.shape, request.settings, request.settings.speculation
+    shape, settings, speculation = request.shape, request.settings, request.settings.speculation
     all_latent = all(isinstance(mixer, LatentAttention) for mixer in shape.mixers)
-    if asked.parallelism.prefill_context > 1 and not (accounting.shares_prompts and all_latent):
+    if settings.parallelism.prefill_context > 1 and not (accounting.shares_prompts and all_latent):
         # only MLA is served, and of it every rank holds the tokens that decode_context_parallel_size leaves it (0.27+)
-        raise UnmodelledValue("prefill_context_parallel_size", asked.parallelism.prefill_context)
-    if asked.mamba_cache_mode == "all" and accounting.state_modes == {"align"}:
+        raise UnmodelledValue("prefill_context_parallel_size", settings.parallelism.prefill_context)
+    if settings.mamba_cache_mode == "all" and accounting.state_modes == {"align"}:
         raise UnmodelledKind("mamba_cache_mode all, which this release refuses")
-    dtype = cache_dtype_of(shape, request.accelerator, asked.kv_cache_dtype, accounting)
+    dtype = cache_dtype_of(shape, request.accelerator, settings.kv_cache_dtype, accounting)
     kernel_block = kernel_block_size(shape, request.accelerator, dtype)
     draft = request.draft
     if speculation is not None and speculation.uses_another_model and draft is None:
@@ -109,22 +109,22 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
     specs = CacheSettings(
         model_dtype=shape.dtype,
         dtype=dtype,
-        block_size=asked.block_size or kernel_block,
-        tensor=asked.parallelism.tensor,
+        block_size=settings.block_size or kernel_block,
+        tensor=settings.parallelism.tensor,
         num_speculative_tokens=num_speculative_tokens,
         retained_tokens=num_speculative_tokens - 1 if has_several_modules else 0,
         state_mode=resolved.state_mode,
         drafts_beside_all_states=accounting.drafts_beside_all_states,
         keeps_checkpoints=accounting.state_checkpoints,
-        conv_dtype=asked.mamba_cache_dtype,
-        state_dtype=asked.mamba_ssm_cache_dtype,
-        skipped_layers=frozenset(asked.kv_cache_dtype_skip_layers),
+        conv_dtype=settings.mamba_cache_dtype,
+        state_dtype=settings.mamba_ssm_cache_dtype,
+        skipped_layers=frozenset(settings.kv_cache_dtype_skip_layers),
     )
     return LayoutSettings(
         specs=specs,
         kernel_block=kernel_block,
-        pipeline=asked.parallelism.pipeline,
-        state_chunk=(asked.mamba_block_size or shape.state_chunk_tokens) if resolved.state_mode == "all" else 1,
+        pipeline=settings.parallelism.pipeline,
+        state_chunk=(settings.mamba_block_size or shape.state_chunk_tokens) if resolved.state_mode == "all" else 1,
         hybrid_manager=hybrid_manager(request, accounting).runs,
         with_drafts=with_drafts,
         draft=draft,

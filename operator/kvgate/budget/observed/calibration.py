@@ -244,13 +244,13 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         self._weighed[key, image_digest] = weighed = Weighed(followed=followed, others=others)
         return weighed
 
-    def correction(self, key: StartKey, asked: NextStart) -> Correction | None:
+    def correction(self, key: StartKey, upcoming: NextStart) -> Correction | None:
         """Correct a prediction; None where no start says anything about this setting."""
-        weighed, predicted = self.weighed(key, asked.image_digest), asked.predicted
-        doubts = [next_available((start,), asked) for start in weighed.others]
+        weighed, predicted = self.weighed(key, upcoming.image_digest), upcoming.predicted
+        doubts = [next_available((start,), upcoming) for start in weighed.others]
         if weighed.followed:
-            moved = next_available(weighed.followed, asked)
-            return _corrected(asked, moved, doubts, starts=len(weighed.followed), is_same_setting=True)
+            moved = next_available(weighed.followed, upcoming)
+            return _corrected(upcoming, moved, doubts, starts=len(weighed.followed), is_same_setting=True)
         place = key.neighbourhood
         if place not in self._spans:
             heard = (self.weighed(each) for each in (self._whole or self)._neighbours.get(place, ()))
@@ -265,19 +265,19 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             expected=predicted.expected,
             high=predicted.expected + max(0, highest),
         )
-        return _corrected(asked, predicted, (near, *doubts), starts=count, is_same_setting=False)
+        return _corrected(upcoming, predicted, (near, *doubts), starts=count, is_same_setting=False)
 
 
 NOTHING_OBSERVED = Calibration()
 
 
 def _corrected(
-    asked: NextStart, interval: Interval, others: Iterable[Interval], *, starts: int, is_same_setting: bool
+    upcoming: NextStart, interval: Interval, others: Iterable[Interval], *, starts: int, is_same_setting: bool
 ) -> Correction:
     """Widen the interval to hold the others as well, as far as physics allows; the expected value stays."""
     low, high = interval.low, interval.high
     for other in others:
         low, high = min(low, other.low), max(high, other.high)
-    low, expected, high = (min(end, asked.most_bytes) for end in (low, interval.expected, high))
+    low, expected, high = (min(end, upcoming.most_bytes) for end in (low, interval.expected, high))
     available = Interval(low=low, expected=expected, high=high)
     return Correction(available=available, starts=starts, is_same_setting=is_same_setting)

@@ -215,25 +215,25 @@ class NextStart(Struct, frozen=True, kw_only=True):
         return start.overhead_bytes + difference, fitted.OTHER_MAX_NUM_SEQS.of(abs(difference)).high
 
 
-def next_available(starts: tuple[ObservedStart, ...], asked: NextStart) -> Interval:
+def next_available(starts: tuple[ObservedStart, ...], upcoming: NextStart) -> Interval:
     """Predict the next start from the median start, in which newer starts weigh more and every witness has one voice, its newest start.
 
     The next start may have a compile cache where that start had none, or the other way round; unless both kinds are known, the interval
     reaches to where the formulas put the other kind.
     """
-    moved = [asked.overhead_of(start) for start in starts]
+    moved = [upcoming.overhead_of(start) for start in starts]
     by_age = sorted(range(len(starts)), key=lambda number: starts[number].revision)
     voices = {starts[number].witness or number: number for number in by_age}.values()
     typical = _weighted_median([moved[each][0] for each in voices], [starts[each].revision for each in voices])
-    margin = asked.spread.scatter_bytes + max(start.resolution_bytes for start in starts)
+    margin = upcoming.spread.scatter_bytes + max(start.resolution_bytes for start in starts)
     kind = kind_of(starts)
-    colder, warmer = asked.spread.room(typical, kind)
-    expected = asked.requested_bytes - typical
-    is_other_kind = bool(kind) and asked.spread.compile_cache not in ("", kind)
+    colder, warmer = upcoming.spread.room(typical, kind)
+    expected = upcoming.requested_bytes - typical
+    is_other_kind = bool(kind) and upcoming.spread.compile_cache not in ("", kind)
     if is_other_kind:  # for sure, so the expected value moves with it
         expected, colder, warmer = expected - colder + warmer, warmer, colder
-    least = asked.requested_bytes - max(overhead + doubt for overhead, doubt in moved)
-    most = asked.requested_bytes - min(overhead - doubt for overhead, doubt in moved)
+    least = upcoming.requested_bytes - max(overhead + doubt for overhead, doubt in moved)
+    most = upcoming.requested_bytes - min(overhead - doubt for overhead, doubt in moved)
     return Interval(
         low=min(least, expected - colder) - margin, expected=expected, high=max(most, expected + warmer) + margin
     )

@@ -38,7 +38,9 @@ class Starts:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        return tuple(told for records in (self.store.old, *self.store.shards.values()) for told in records.problems)
+        return tuple(
+            problem for records in (self.store.old, *self.store.shards.values()) for problem in records.problems
+        )
 
     def mark(self, revisions: Iterable[int], **marks: bool) -> None:
         """Set marks of some starts, and write them. Ends the command where one is not known."""

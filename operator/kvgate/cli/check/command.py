@@ -275,8 +275,8 @@ def report_or_exit(paths: Sequence[str], options: CheckOptions) -> Report:
         from kvgate.cli.reports.text import broken_lines
 
         problems = (line for placed in error.problems for line in broken_lines(placed))
-        told = options.other.shown_text(str(error)) if options.other else str(error)
-        show_error(*filter(None, [told]), *problems)
+        shown = options.other.shown_text(str(error)) if options.other else str(error)
+        show_error(*filter(None, [shown]), *problems)
     sys.exit(Exit.UNDECIDED)
 
 

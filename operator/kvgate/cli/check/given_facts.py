@@ -220,8 +220,8 @@ def given_facts(paths: Sequence[str], options: CheckOptions) -> GivenFacts:
             file = read_repository_config(path, inside=inside, root=options.root)
     names, pools = options.accelerator, file.config.pools if file else {}
     if names and (unknown := list(unknown_accelerators(names, pools))):
-        told = "; ".join(f"{each.message} ({each.remediation})" for each in unknown)
-        raise BadInput(f"--accelerator {names}: {told}")
+        reasons = "; ".join(f"{each.message} ({each.remediation})" for each in unknown)
+        raise BadInput(f"--accelerator {names}: {reasons}")
     config_json = options.model_config
     starts = options.calibration or (file.calibration if file else None)
     lock = options.lock or (file.lock if file else None)

@@ -66,8 +66,8 @@ def _commented(items: list[Item], found: list[Directive], hints: _Hints) -> list
             if place in reasons:
                 used.add(place)
                 at = items[0].document.place_of_line(reasons[place].comment.line)
-                told = Ignored(reason=reasons[place].reason, by="comment", place=f"{at.file}:{at.position.line}")
-                placed = replace(placed, ignored=told)
+                by_comment = Ignored(reason=reasons[place].reason, by="comment", place=f"{at.file}:{at.position.line}")
+                placed = replace(placed, ignored=by_comment)
         return placed
 
     items = [replace(item, all_findings=tuple(map(judged, item.all_findings))) for item in items]
@@ -138,11 +138,11 @@ def by_configuration(placed: Placed, file: "ConfigFile") -> Placed:
 def by_baseline(report: Report, known: frozenset[str], place: str) -> Report:
     """Return the report with the findings of the baseline ignored; `known` are their fingerprints, `place` is its file."""
     found = {id(result.placed): result.fingerprint for result in all_results(report)}
-    told = Ignored(reason="in the baseline", by="baseline", place=place)
+    in_baseline = Ignored(reason="in the baseline", by="baseline", place=place)
 
     def marked(placed: Placed) -> Placed:
         is_known = placed.ignored is None and found[id(placed)] in known
-        return replace(placed, ignored=told) if is_known else placed
+        return replace(placed, ignored=in_baseline) if is_known else placed
 
     return replace(with_findings(report, marked), num_unneeded=len(known - set(found.values())))
 

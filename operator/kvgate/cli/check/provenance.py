@@ -63,8 +63,8 @@ def _of_configuration(
     for fact, value, place in given.stated(*_identity(item)):
         named += [value] if fact == "accelerator" and fact in used and value in pools else []
         if fact in used:
-            told = value if isinstance(value, str) else ""
-            yield Provenance(fact=_WORDS[fact], source="configuration", place=place, detail=told, digest=repr(value))
+            detail = value if isinstance(value, str) else ""
+            yield Provenance(fact=_WORDS[fact], source="configuration", place=place, detail=detail, digest=repr(value))
     for name in dict.fromkeys(named):
         place, gpus = file.place_of(f'pools["{name}"]'), " or ".join(pools[name])
         yield Provenance(fact=f"pool {name}", source="configuration", place=place, detail=gpus, digest=gpus)

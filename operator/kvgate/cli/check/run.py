@@ -218,8 +218,8 @@ def judge_deployment(
         known = replace(known, shape=shape, findings=(*problems, *others, *classes))
     assessment = assess.assess(spec, known, skip=skip_of(deployment, datetime.now(UTC)))
     if missing:
-        told = workload_missing("state spec.workload")
-        assessment = replace(assessment, findings=(*assessment.findings, told))
+        not_declared = workload_missing("state spec.workload")
+        assessment = replace(assessment, findings=(*assessment.findings, not_declared))
     return JudgedDeployment(subject=subject, assessment=assessment)
 
 

@@ -142,10 +142,10 @@ class Repository(Struct, frozen=True, kw_only=True):
                 target.write_bytes(data)
             process.stdin.close()
 
-    def _why_unread(self, told: bytes = b"") -> str:
-        """Return why Git has no copy of an object, and what to do; `told` is what Git says where the clone is complete."""
+    def _why_unread(self, stderr: bytes = b"") -> str:
+        """Return why Git has no copy of an object, and what to do; `stderr` is what Git says where the clone is complete."""
         promised = _git(self.top, "config", "--get-regexp", r"^(extensions\.partialclone|remote\..*\.promisor)$")
-        return _words(told or b"the repository lacks it: git fsck") if promised.returncode else _PARTIAL
+        return _words(stderr or b"the repository lacks it: git fsck") if promised.returncode else _PARTIAL
 
     def _blobs(self, commit: str, is_wanted: Callable[[PurePosixPath], bool]) -> Iterator[tuple[str, str]]:
         """Yield (object, path) of every plain file that is wanted."""
@@ -249,5 +249,5 @@ def _started(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     )
 
 
-def _words(told: bytes) -> str:
-    return " ".join(told.decode(errors="replace").split()).removeprefix("fatal: ") or "git says nothing"
+def _words(stderr: bytes) -> str:
+    return " ".join(stderr.decode(errors="replace").split()).removeprefix("fatal: ") or "git says nothing"

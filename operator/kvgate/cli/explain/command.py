@@ -138,11 +138,11 @@ def explain(
     with _usage_errors():
         workload = taken_workload(given)
         settings = {"usage_context": "server", **given_settings(given)}  # its options are those of `vllm serve`
-        asked = promise_of(guarantee, workload, settings)
+        promise = promise_of(guarantee, workload, settings)
         models = models_of(settings, options)
         gpus = str(settings.get("gpu") or "").split(",")  # several names with commas between them: a ledger for each
         assessments = [
-            assess_request({**settings, **gpu}, guarantee=asked, workload=workload, calibration=starts, models=models)
+            assess_request({**settings, **gpu}, guarantee=promise, workload=workload, calibration=starts, models=models)
             for gpu in ([{"gpu": name.strip()} for name in gpus] if len(gpus) > 1 else [{}])
         ]
         sources = partial(

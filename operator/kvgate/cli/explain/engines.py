@@ -59,9 +59,9 @@ def _lines(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> I
     """Return the place of an engine, its ledger or the views that are requested, its verdict and what was found."""
     budget = item.assessment.budget if item.assessment else None
     on = f", judged on {item.engine.judged_on}" if item.engine and item.engine.judged_on else ""
-    verdict, told = verdict_line(item)
+    verdict, reason = verdict_line(item)
     shown = Styled(text=verdict, colour=outcome(item)[1], is_bold=True)
-    yield f"{item.file}:{item.line}: {item.title}{on}: ", shown, f": {told}"
+    yield f"{item.file}:{item.line}: {item.title}{on}: ", shown, f": {reason}"
     if why is not None or lengths is not None:
         yield from view_lines(budget, why=why, lengths=lengths)
         return

@@ -105,8 +105,8 @@ def _answers(names: tuple[str, ...], other_name: str | None, seconds: int) -> li
     from msgspec.structs import replace
 
     from kvgate.checkpoint.published import name_key
-    from kvgate.fetching.asked import name_and_revision
     from kvgate.fetching.bucket import SCHEME, read_bucket
+    from kvgate.fetching.checkpoint_names import name_and_revision
     from kvgate.fetching.folder import read_folder
     from kvgate.fetching.limits import Limits
 

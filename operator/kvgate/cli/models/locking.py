@@ -61,21 +61,21 @@ def gathered(
     engines: Engines, given: GivenFacts, kept: Mapping[str, Published], *, every: bool, seconds: float
 ) -> Gathered:
     """Judge to see which models are looked up, and fetch those that are not kept; nothing is requested without seconds."""
-    from kvgate.fetching.asked import is_hub_name
+    from kvgate.fetching.checkpoint_names import is_hub_name
 
     found: dict[str, Published] = {}
     missing: dict[str, NotFetched] = {}
     for _ in range(MOST_ROUNDS):
         locked, fetched = Recorded({**kept, **found}), Recorded({})
         engines.judged(replace(given, models=PublishedModels(locked=locked, fetched=fetched)))
-        asked = locked.asked if every else fetched.asked
+        every_name = locked.wanted if every else fetched.wanted
         known = locked.keys() | missing.keys()
-        wanted = {key: name for key, name in asked.items() if key not in known and is_hub_name(name.name)}
+        wanted = {key: name for key, name in every_name.items() if key not in known and is_hub_name(name.name)}
         if not wanted or not seconds:
             break
         more, refused = fetched_models(list(wanted.values()), max_seconds=seconds)
         found, missing = {**found, **more}, {**missing, **refused}
-    used = {key: each for key, each in {**kept, **found}.items() if key in locked.asked}
+    used = {key: each for key, each in {**kept, **found}.items() if key in locked.wanted}
     return Gathered(entries=used, missing=missing, wanted=wanted)
 
 

@@ -28,8 +28,8 @@ def render(report: Report) -> str:
     for file, own in by_file.items():
         ET.SubElement(root, "testsuite", {"name": file, **_counts(own)}).extend(own)
     if about:
-        told = ET.SubElement(root, "testsuite", {"name": "what the verdicts rest on", **_counts([])})
-        ET.SubElement(told, "system-out").text = about
+        sentence = ET.SubElement(root, "testsuite", {"name": "what the verdicts rest on", **_counts([])})
+        ET.SubElement(sentence, "system-out").text = about
     ET.indent(root)
     return f"{DECLARATION}\n{ET.tostring(root, encoding='unicode')}"
 
@@ -55,8 +55,8 @@ def _engine_case(item: Item) -> ET.Element:
         outcome = "failure" if item.is_refused else "skipped"
         ET.SubElement(case, outcome, {"message": inert_line(message), **details}).text = _text(findings)
     else:
-        told = inert_line(": ".join(filter(None, verdict_line(item))))
-        ET.SubElement(case, "system-out").text = "\n".join(filter(None, (told, _text(findings))))
+        sentence = inert_line(": ".join(filter(None, verdict_line(item))))
+        ET.SubElement(case, "system-out").text = "\n".join(filter(None, (sentence, _text(findings))))
     return case
 
 

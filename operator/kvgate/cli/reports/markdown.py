@@ -74,8 +74,8 @@ def render(report: Report) -> str:
                 f"- {_MARKS[result.placed.finding.severity]} {place} **{result.placed.rule}** {cell(result.message)}"
             )
         lines += _rest(results)
-    told = [f"- {note.title}: {_place(shown_file(note.file), note.line)} {cell(note.text)}" for note in notes(report)]
-    lines += ["", *told[:MAX_ROWS], *_rest(told)] if told else []
+    listed = [f"- {note.title}: {_place(shown_file(note.file), note.line)} {cell(note.text)}" for note in notes(report)]
+    lines += ["", *listed[:MAX_ROWS], *_rest(listed)] if listed else []
     lines += ["", *(f"- {cell(line)}" for line in unrendered_lines(report))] if report.unrendered else []
     return "\n".join(lines)
 

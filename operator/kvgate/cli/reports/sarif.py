@@ -37,8 +37,8 @@ def render(report: Report) -> str:
 def _notification(note: Note) -> Json:
     """Return what changed the result beside the manifests; a notification opens no alert."""
     place = {"artifactLocation": {"uri": _uri(note.file)}, "region": {"startLine": note.line}}
-    told = {"descriptor": {"id": note.title}, "level": "note", "message": {"text": note.text}}
-    shown: Json = inert_values({**told, "locations": [{"physicalLocation": place}]})
+    notification = {"descriptor": {"id": note.title}, "level": "note", "message": {"text": note.text}}
+    shown: Json = inert_values({**notification, "locations": [{"physicalLocation": place}]})
     return shown
 
 

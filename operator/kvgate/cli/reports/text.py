@@ -50,9 +50,9 @@ def render(report: Report) -> str:
 
 
 def _item_lines(item: Item, findings: Sequence[Placed]) -> Iterator[Line]:
-    verdict, told = verdict_line(item)
+    verdict, reason = verdict_line(item)
     shown = Styled(text=verdict, colour=outcome(item)[1], is_bold=True)
-    yield f"{item.file}:{item.line}: {item.title}: ", shown, f": {told}" if told else ""
+    yield f"{item.file}:{item.line}: {item.title}: ", shown, f": {reason}" if reason else ""
     yield from finding_lines(findings)
     if item.ignored:
         reasons = dict.fromkeys(

@@ -71,11 +71,11 @@ def verdict_line(item: Item) -> tuple[str, str]:
         reasons = dict.fromkeys(placed.rule for placed in item.all_findings)
         return item.verdict.value, f"{result} ({', '.join(reasons)})" if reasons else result
     has_decision = item.deployment or item.is_pardoned or item.is_disallowed
-    told = answer_text(item.assessment) if item.assessment else verdict_text(item.verdict, None)
+    reason = answer_text(item.assessment) if item.assessment else verdict_text(item.verdict, None)
     if item.verdict is Verdict.UNKNOWN and item.all_findings:
         missing = item.missing_facts
-        told += f" ({', '.join(dict.fromkeys(placed.rule for placed in missing or item.all_findings[:1]))})"
-    return f"{item.verdict.value}, {result}" if has_decision else item.verdict.value, told
+        reason += f" ({', '.join(dict.fromkeys(placed.rule for placed in missing or item.all_findings[:1]))})"
+    return f"{item.verdict.value}, {result}" if has_decision else item.verdict.value, reason
 
 
 def summary(report: Report) -> str:
@@ -169,8 +169,8 @@ def notes(report: Report) -> Iterator[Note]:
         yield Note(file=source.file, line=source.line, title="Provenance", text=f"{source.text}{about}")
     for result in all_results(report):
         if ignored := result.placed.ignored:
-            told = f"{result.placed.rule} is ignored by {ignored.place}, reason: {ignored.reason}; {result.message}"
-            yield Note(file=result.placed.file, line=result.placed.line, title="Ignored", text=told)
+            reason = f"{result.placed.rule} is ignored by {ignored.place}, reason: {ignored.reason}; {result.message}"
+            yield Note(file=result.placed.file, line=result.placed.line, title="Ignored", text=reason)
     for each in report.skipped[:MAX_SKIPPED]:
         by = each.by or each.why.partition("|")[0]
         file, _, line = each.by.rpartition(":")

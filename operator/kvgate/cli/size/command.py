@@ -86,7 +86,7 @@ def size(
     Exit code: 0 something fits or may fit, 1 nothing does, 2 could not be decided (Unknown). If the facts about the model are assumed or
     contradict each other, it is 0 although nothing fits, and nothing is offered.
     """
-    from kvgate.cli.size.question import asked
+    from kvgate.cli.size.question import question_of
     from kvgate.cli.size.report import chosen, csv_report, found_of, json_report, text_report
     from kvgate.judge.what_if import UnknownFacts
     from kvgate.planning.size import find_candidates
@@ -98,7 +98,7 @@ def size(
     options = ModelOptions.taken_from(values)
     try:
         settings = given_settings(values)
-        question, costs = asked({**settings, "every": every}, prices, models_of(settings, options))
+        question, costs = question_of({**settings, "every": every}, prices, models_of(settings, options))
         candidates = find_candidates(question, every=every, progress=progress_of("accelerators"))
         found = found_of(question, candidates, every=every, is_named="gpus" in settings)
         if form or output == "yaml":

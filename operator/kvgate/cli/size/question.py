@@ -27,7 +27,7 @@ _COUNTED = pattern(r"(\d{1,6})\s*[x×*]\s*(.+)")
 """`8xH100`: so many GPUs there are."""
 
 
-def asked(
+def question_of(
     values: Mapping[str, Any], prices: BinaryIO | None, models: PublishedModels = NO_MODELS
 ) -> tuple[Question, Prices]:
     """Read the question and the prices. Raises UnusableValue with everything that is wrong, and UnknownFacts."""

@@ -98,7 +98,7 @@ def cell_lines(swept: Sweep, column: int, row: int) -> Iterator[str]:
     cell = swept.rows[row][column]
     yield f"{swept.x.name} {swept.x.labels[column]}, {swept.y.name} {swept.y.labels[row]}"
     is_known = cell.demand_bytes is not None and cell.available is not None
-    yield f"{cell.verdict.value}: {cell.refusal or (cell.told if is_known else cell.message or cell.told)}"
+    yield f"{cell.verdict.value}: {cell.refusal or (cell.text if is_known else cell.message or cell.text)}"
     if cell.refusal:
         return
     if cell.demand_bytes is not None and cell.available is not None:

@@ -89,18 +89,18 @@ def ask_budget(facts: EngineFacts, line: CommandLine, version: str) -> tuple[Ass
             is_parsed=True,
         )
         assessment = assess_statement(statement, calibration=facts.calibration, models=facts.models)
-        told = [*assessment.findings]
+        findings = [*assessment.findings]
         if facts.judged_guarantee is Guarantee.STARTUP:
             is_chosen = facts.workload is not None or "max_num_seqs" in line.given
-            told += _oversubscription(assessment, facts.workload, is_chosen=is_chosen)
+            findings += _oversubscription(assessment, facts.workload, is_chosen=is_chosen)
         if facts.guarantee is not facts.judged_guarantee:
-            told.append(workload_missing(_DECLARE))
+            findings.append(workload_missing(_DECLARE))
     except BadRequest as error:
         as_written = sorted(error.problems, key=[*line.given, *error.problems].index)
         return None, [_invalid(engine, line, name, error.problems[name]) for name in as_written]
     except ModelConfigError as error:
         return None, [_invalid(engine, line, "", str(error))]
-    placed = [_placed(facts, line, finding) for finding in _of_this_door(told, facts)]
+    placed = [_placed(facts, line, finding) for finding in _of_this_door(findings, facts)]
     return assessment, [each.softened() for each in placed] if is_partly_seen(engine, line) else placed
 
 
@@ -141,10 +141,10 @@ def _values(facts: EngineFacts, line: CommandLine, version: str) -> dict[str, An
     if not name and facts.model_config is None:
         return None
     settings = {name: setting.value for name, setting in line.given.items()}
-    told = {"usage_context": "server", **_host_values(facts.engine, line), **facts.engine.told}
+    circumstances = {"usage_context": "server", **_host_values(facts.engine, line), **facts.engine.circumstances}
     if is_own_image(facts.engine.image.text):
-        told["installed_by"] = "image"
-    values = {**told, **settings, "model": name or "model", "gpu": facts.chosen.name, "vllm_version": version}
+        circumstances["installed_by"] = "image"
+    values = {**circumstances, **settings, "model": name or "model", "gpu": facts.chosen.name, "vllm_version": version}
     if facts.model_config is not None and catalogue.find_model(name) is None:
         values["model_config"] = parse_config_text(facts.model_config)
     may_be_converted = (facts.model is not None and facts.model.is_place) or "hf_overrides" in settings
@@ -243,8 +243,8 @@ def _oversubscription(assessment: Assessment, workload: Workload | None, *, is_c
     share = workload.shared_among(budget.request.settings.parallelism.data) if workload else None
     for finding in judge(replace(budget.request, guarantee=guarantee, workload=share)).findings:
         if finding.rule == GUARANTEE_NOT_MET:
-            told = finding.with_words("{message}; vLLM preempts requests under such a load")
+            worded = finding.with_words("{message}; vLLM preempts requests under such a load")
             severity = Severity.WARNING if is_chosen else Severity.INFO
-            yield replace(told, rule=OVERSUBSCRIBED, severity=severity, remedy=less_demand(budget))
+            yield replace(worded, rule=OVERSUBSCRIBED, severity=severity, remedy=less_demand(budget))
         elif finding.rule in (CONCURRENCY_ABOVE_MAX_NUM_SEQS, REQUEST_ABOVE_MAX_MODEL_LEN):
             yield replace(finding, severity=Severity.WARNING)

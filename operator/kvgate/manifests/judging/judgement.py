@@ -109,9 +109,9 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     names, is_unknown = names_of(engine, line), judged.verdict is Verdict.UNKNOWN
     # where nothing names the GPU, it is the smallest on which the engine starts, which nobody chose
     quiet = [*(_MISSING_FACTS if is_unknown else ()), *([OVERSUBSCRIBED] if judged.judged_on else ())]
-    told = judged.findings
+    findings = judged.findings
     if judged.verdict is Verdict.FITS:
-        told = tuple(replace(each, finding=each.finding.doubted()) for each in told)
+        findings = tuple(replace(each, finding=each.finding.doubted()) for each in findings)
     return replace(
         judged,
         model=model.name if model else None,
@@ -121,7 +121,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
         settings={name: option.value for name, option in line.given.items()},
         findings=tuple(
             (replace(each, finding=each.finding.noted()) if each.finding.rule in quiet else each).named(names)
-            for each in told
+            for each in findings
         ),
         assumed=tuple(_assumptions(facts, shape)),
         workload=defaults.workload,

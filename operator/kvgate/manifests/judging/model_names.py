@@ -89,10 +89,10 @@ def find_model(named: Sequence[Named], locked: Container[str] = ()) -> ModelFoun
     folder = _folder_of_a_model(first.text)
     names = [model_id(other.text) for other in known[1:] if not is_place(other.text)]
     # the name of a claim says nothing; that of a folder often is the model's
-    told = [name for name in names if "/" in name or _CLAIM.fullmatch(first.text.strip())]
-    if folder is None and told:
-        assumed = f"{first.text} holds {told[0]}, by the name that is given for it"
-        return replace(plain, name=told[0], assumed=assumed)
+    hub_names = [name for name in names if "/" in name or _CLAIM.fullmatch(first.text.strip())]
+    if folder is None and hub_names:
+        assumed = f"{first.text} holds {hub_names[0]}, by the name that is given for it"
+        return replace(plain, name=hub_names[0], assumed=assumed)
     return replace(plain, name=folder or plain.name)
 
 

@@ -82,11 +82,11 @@ def judged_with(facts: EngineFacts, version: str, gpu: str | None) -> JudgedEngi
     assessment, answered = (None, undecided) if undecided else ask_budget(facts, line, version)
     findings += answered if assessment else [*answered, *host_findings(engine, line, version)]
     is_whole = not is_partly_seen(engine, line)
-    told = {each.finding.rule for each in findings}
+    known_rules = {each.finding.rule for each in findings}
     for each in contradictions(line):
         # options that nobody sees may resolve one, and a program around vLLM need not check what its server does
         is_unsure = not is_whole or (engine.is_wrapped and each.finding.rule in _OF_THE_SERVER)
-        if each.finding.rule not in told:
+        if each.finding.rule not in known_rules:
             findings.append(each.softened() if is_unsure else each)
     findings += gpu_count_problems(engine, line)
     name = facts.model.name if facts.model else ""
@@ -110,10 +110,10 @@ def judged_with(facts: EngineFacts, version: str, gpu: str | None) -> JudgedEngi
 
 def _with_errors(assessment: Assessment, findings: Sequence[Located], *, is_whole: bool) -> Assessment:
     """Errors of the command line refuse the start as surely as memory does."""
-    told = error_rules(each.finding for each in findings)
-    if told - error_rules(assessment.findings):
+    refusing = error_rules(each.finding for each in findings)
+    if refusing - error_rules(assessment.findings):
         return assessment.in_world(assessment.world.changed(lambda _: Verdict.DOES_NOT_FIT))
-    return assessment if is_whole or told else assessment.in_world(assessment.world.changed(refusing_nothing))
+    return assessment if is_whole or refusing else assessment.in_world(assessment.world.changed(refusing_nothing))
 
 
 def _weights_bytes(assessment: Assessment | None) -> int | None:

@@ -49,7 +49,7 @@ def judge_together(judged: Sequence[JudgedEngine]) -> list[JudgedEngine]:
     """Return the judgements, with what follows from the engines that share a GPU."""
     answers = [_within_its_part(each) for each in judged]
     for device, group in _groups(answers):
-        for index, finding in _told(device, group):
+        for index, finding in _findings_of_group(device, group):
             answers[index] = _with_finding(answers[index], group, finding)
     return answers
 
@@ -112,7 +112,7 @@ def _document(engine: FoundEngine) -> tuple[str, int]:
     return engine.document.file, engine.document.position.line
 
 
-def _told(device: str, group: Sequence[_Seen]) -> Iterator[tuple[int, Finding]]:
+def _findings_of_group(device: str, group: Sequence[_Seen]) -> Iterator[tuple[int, Finding]]:
     """Yield (number of an engine, a finding): about the memory to every engine, about the order to the first."""
     budgets = [_budget_of(each) for each in group]
     known = [(each, budget) for each, budget in zip(group, budgets, strict=True) if budget is not None]

@@ -29,7 +29,7 @@ from kvgate.manifests.pods.gpu_requests import (
 from kvgate.manifests.pods.host_memory import room_of_service
 from kvgate.manifests.pods.volumes import no_files
 from kvgate.shell.compose_words import compose_words
-from kvgate.shell.environment import Room, SharedRoom, circumstances_told, cpu_variable, takes_any_length
+from kvgate.shell.environment import Room, SharedRoom, circumstances_of, cpu_variable, takes_any_length
 from kvgate.shell.words import split
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open
@@ -124,7 +124,7 @@ def _engines_of_service(
             program=start.program,
             is_wrapped=start.is_wrapped,
             takes_any_length=takes_any_length(variables, entrypoint, command),
-            told=circumstances_told(variables),
+            circumstances=circumstances_of(variables),
             cpu_variable=cpu_variable(variables),
             has_shared_memory=_has_shared_memory(service),
             shared_memory_path=service.path,

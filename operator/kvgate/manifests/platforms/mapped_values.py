@@ -43,8 +43,8 @@ def read_mapped_values(given: ReaderInput) -> Iterator[FoundEngine]:
         gather(node, facts, (places - {node.path}).__contains__)
         engine = engine_of(given, node, facts)
         if is_stated or (at and facts.words and any(word.text.startswith("--model") for word in engine.arguments)):
-            told = f"the chart passes these values to vLLM as {mapped.origin} of .kvgate.yaml states"
-            yield replace(engine, assumed=(told,), findings=(*engine.findings, *findings))
+            assumption = f"the chart passes these values to vLLM as {mapped.origin} of .kvgate.yaml states"
+            yield replace(engine, assumed=(assumption,), findings=(*engine.findings, *findings))
 
 
 def _nodes_at(node: Written, path: str) -> list[Written]:

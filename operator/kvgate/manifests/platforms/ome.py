@@ -34,9 +34,9 @@ def read_service(given: ReaderInput) -> Iterator[FoundEngine]:
     name = spec.get("model", "name")
     base = _find(given, _BASE_MODELS, name.text)
     model = replace(base.get("spec", "storage", "storageUri"), path=name.path) if base.is_set else NOTHING
-    asked = spec.get("runtime", "name")
-    message = f"ServingRuntime {asked.text} is not in the input: the options that it adds are not known"
-    missing = ((asked.path, message),) if asked.text and not runtime.is_set else ()
+    runtime_name = spec.get("runtime", "name")
+    message = f"ServingRuntime {runtime_name.text} is not in the input: the options that it adds are not known"
+    missing = ((runtime_name.path, message),) if runtime_name.text and not runtime.is_set else ()
     for side, config in _SIDES.items():
         own = spec.get(side)
         whole = replace(own, value=merged(runtime.get("spec", config).value, own.value))

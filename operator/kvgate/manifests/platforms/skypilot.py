@@ -27,10 +27,10 @@ def is_task(root: Written) -> bool:
 
 def read_task(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engines of the script, on the accelerators of one node; several names or resources are alternatives."""
-    root, asked = given.root, list(itertools.islice(_accelerators(given.root.get("resources")), _MAX_ACCELERATORS))
-    counts, nodes = {count for _, count, _ in asked}, root.get("num_nodes").count or 1
+    root, gpus = given.root, list(itertools.islice(_accelerators(given.root.get("resources")), _MAX_ACCELERATORS))
+    counts, nodes = {count for _, count, _ in gpus}, root.get("num_nodes").count or 1
     num_gpus = counts.pop() if len(counts) == 1 else None
-    at = next((path for _, _, path in asked), "")
+    at = next((path for _, _, path in gpus), "")
     settings = {
         "SKYPILOT_NUM_NODES": str(nodes),
         "SKYPILOT_NODE_RANK": "0",
@@ -54,7 +54,7 @@ def read_task(given: ReaderInput) -> Iterator[FoundEngine]:
             version=Written(value=packages[1], path="setup") if packages and not container["image"] else NOTHING,
             num_gpus=Written(value=num_gpus, path=at) if num_gpus else NOTHING,
             num_pods=nodes if engine.is_on_ray else 1,
-            hints=tuple(Hint(name=_HINT, value=name, path=path, one_of=at) for name, _, path in asked),
+            hints=tuple(Hint(name=_HINT, value=name, path=path, one_of=at) for name, _, path in gpus),
             has_shared_memory=None,
         )
 

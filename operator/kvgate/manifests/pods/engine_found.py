@@ -194,7 +194,7 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
     """A variable that only vLLM on CPUs reads, where one is set."""
     loading: Mapping[str, Written] = field(default_factory=dict)
     """Variables of known value by which vLLM's process loads what was not judged."""
-    told: Mapping[str, Any] = field(default_factory=dict)
+    circumstances: Mapping[str, Any] = field(default_factory=dict)
     """Circumstances of the start that its surroundings tell, by the names of `vllm/settings.py`."""
     program: Program = UNKNOWN_PROGRAM
     """The program that gets the arguments, as far as it is known."""

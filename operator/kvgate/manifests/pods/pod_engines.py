@@ -23,8 +23,8 @@ from kvgate.manifests.pods.gpu_requests import (
 )
 from kvgate.manifests.pods.host_memory import SHARED_MEMORY, room_of, shared_mount
 from kvgate.manifests.pods.node_classes import class_hints
-from kvgate.manifests.pods.volumes import compile_cache_told, file_sources, files_of, folder_of_weights, stores_of
-from kvgate.shell.environment import circumstances_told, cpu_variable, takes_any_length, variables_of
+from kvgate.manifests.pods.volumes import file_sources, files_of, folder_of_weights, stated_compile_cache, stores_of
+from kvgate.shell.environment import circumstances_of, cpu_variable, takes_any_length, variables_of
 from kvgate.vllm.variables import loading
 
 _TEMPLATE = ("spec", "template", "spec")
@@ -174,7 +174,7 @@ def engines_of_container(
             seen_gpus=shown_by_cuda(seen, shown) if seen else None,
             stores=tuple(stores_of(pod, container, folder, given.find_claim, templates)),
             takes_any_length=takes_any_length(variables, *script),
-            told=compile_cache_told(pod, container, variables) | circumstances_told(variables),
+            circumstances=stated_compile_cache(pod, container, variables) | circumstances_of(variables),
             cpu_variable=cpu_variable(variables),
             loading={
                 name: each for name, each in variables.items() if each.value is not None and loading(name, each.text)

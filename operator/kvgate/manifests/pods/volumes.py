@@ -117,7 +117,7 @@ _LOST_WITH_THE_POD = ("emptyDir", "configMap", "secret", "projected", "downwardA
 """Kinds of volumes that are new in every pod."""
 
 
-def compile_cache_told(pod: Written, container: Written, variables: Mapping[str, Written]) -> dict[str, str]:
+def stated_compile_cache(pod: Written, container: Written, variables: Mapping[str, Written]) -> dict[str, str]:
     """Say that the compile cache is cold where its folder is lost with the pod; a volume that stays may be warm or new (vLLM 0.8.5 to
     0.33, envs.py: VLLM_CACHE_ROOT, else `vllm` in XDG_CACHE_HOME, else `.cache/vllm` in HOME)."""
     root, shared, home = (

@@ -12,7 +12,7 @@ from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
 from kvgate.cli.reports.report import Item
 from kvgate.cli.size.manifests import FORMS, row_of, written
-from kvgate.cli.size.question import asked
+from kvgate.cli.size.question import question_of
 from kvgate.planning.candidate import Candidate
 from kvgate.planning.size import find_candidates
 from kvgate.vllm.values import UnusableValue
@@ -54,7 +54,7 @@ spec:
 
 def first_that_fits(values: dict[str, Any]) -> tuple[Candidate, dict[str, Any]]:
     given = {name: value for name, value in values.items() if value is not None}
-    question, _ = asked({"dtypes": "auto,fp8", **given}, None)
+    question, _ = question_of({"dtypes": "auto,fp8", **given}, None)
     return find_candidates(question)[0], given
 
 
@@ -206,7 +206,7 @@ def test_a_config_without_a_name_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_the_workload_of_an_inference_deployment_is_that_of_all_replicas(tmp_path: Path) -> None:
-    question, _ = asked({"dtypes": "auto", **QUESTIONS["replicas on one GPU each"]}, None)
+    question, _ = question_of({"dtypes": "auto", **QUESTIONS["replicas on one GPU each"]}, None)
     several = next(each for each in find_candidates(question, every=True) if each.replicas > 1)
     row = row_of(several, QUESTIONS["replicas on one GPU each"])
     spec = yaml.safe_load(written(row, "inferencedeployment"))["spec"]

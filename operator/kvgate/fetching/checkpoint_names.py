@@ -19,7 +19,7 @@ MAIN = "main"
 """The default branch."""
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class CheckpointName(Struct, frozen=True, kw_only=True):
     """A repository of a hub, and what is wanted of it."""
 
     name: str
@@ -39,13 +39,13 @@ def name_and_revision(text: str) -> tuple[str, str]:
 def is_hub_name(name: str) -> bool:
     """Return True for a name that a hub can have; paths and addresses are none."""
     try:
-        asked_for(name)
+        checkpoint_name(name)
     except CouldNotFetch:
         return False
     return True
 
 
-def asked_for(name: str, revision: str = "") -> Asked:
+def checkpoint_name(name: str, revision: str = "") -> CheckpointName:
     """Read the name of a model as vLLM does: a repository, with `:QUANT` or a file of it for GGUF. Raises CouldNotFetch."""
     base, _, quantization = name.partition(":")
     parts = base.split("/")
@@ -68,6 +68,6 @@ def asked_for(name: str, revision: str = "") -> Asked:
             f"{inert(revision[:200])} is no revision of {name}: a branch, a tag or a commit",
             "write a branch, a tag or a commit of the repository, or leave it out",
         )
-    return Asked(
+    return CheckpointName(
         name=name, repository=repository, revision=revision or MAIN, gguf_quantization=quantization, gguf_file=file
     )

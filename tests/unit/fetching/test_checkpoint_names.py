@@ -3,7 +3,7 @@
 import pytest
 
 from kvgate.checkpoint.not_fetched import Reason
-from kvgate.fetching.asked import Asked, asked_for, is_hub_name, name_and_revision
+from kvgate.fetching.checkpoint_names import CheckpointName, checkpoint_name, is_hub_name, name_and_revision
 from kvgate.fetching.limits import CouldNotFetch
 
 
@@ -19,7 +19,9 @@ from kvgate.fetching.limits import CouldNotFetch
 )
 def test_the_forms_of_a_name(name: str, repository: str, quantization: str, file: str) -> None:
     """Repositories of an organisation or without one, a quantisation of GGUF, and a file of GGUF are names."""
-    assert asked_for(name) == Asked(name=name, repository=repository, gguf_quantization=quantization, gguf_file=file)
+    assert checkpoint_name(name) == CheckpointName(
+        name=name, repository=repository, gguf_quantization=quantization, gguf_file=file
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,7 @@ def test_the_forms_of_a_name(name: str, repository: str, quantization: str, file
 def test_no_name(name: str) -> None:
     """Paths, addresses, names that escape, and text that no hub has as a name are refused."""
     with pytest.raises(CouldNotFetch, match="is no name of a model on a hub") as caught:
-        asked_for(name)
+        checkpoint_name(name)
     assert caught.value.reason is Reason.INVALID_NAME
     assert caught.value.message.isprintable()
     assert not is_hub_name(name)
@@ -44,12 +46,12 @@ def test_no_name(name: str) -> None:
 def test_no_revision(revision: str) -> None:
     """A revision is a branch, a tag or a commit."""
     with pytest.raises(CouldNotFetch, match="is no revision of a/b"):
-        asked_for("a/b", revision)
+        checkpoint_name("a/b", revision)
 
 
 def test_revisions() -> None:
     """The default branch counts where none is named; pull requests are branches with slashes."""
-    assert asked_for("a/b").revision == "main"
-    assert asked_for("a/b", "refs/pr/1").revision == "refs/pr/1"
+    assert checkpoint_name("a/b").revision == "main"
+    assert checkpoint_name("a/b", "refs/pr/1").revision == "refs/pr/1"
     assert name_and_revision(" a/b@v1.0 ") == ("a/b", "v1.0")
     assert name_and_revision("a/b") == ("a/b", "")
