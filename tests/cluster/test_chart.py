@@ -33,6 +33,9 @@ NEEDED_ELSEWHERE = {
     ("", "services", "create"),
     ("", "configmaps", "get"),  # by spec.model.configFrom
     ("events.k8s.io", "events", "patch"),  # by an event that comes again
+    ("kvgate.io", "admissionrecords", "get"),  # after a restart, by the name in the status
+    ("kvgate.io", "admissionrecords", "list"),  # by a resync
+    ("kvgate.io", "admissionrecords", "patch"),  # by the adoption after a restore from a backup
 }
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
