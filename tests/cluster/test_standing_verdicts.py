@@ -16,6 +16,8 @@ from controlplane.programs import wait_until
 from kvgate.budget import ObservedStart
 from kvgate.calibration.records import MAX_STARTS, write_records
 from kvgate.calibration.shards import shard_name, shard_of
+from kvgate.cluster.client import ADMISSION_RECORDS, Cluster
+from kvgate.cluster.connection import load_configuration
 from support.doors import running
 from support.inference import CRD, Objects, inference_deployment
 from support.starts import a_pods_start, a_start
@@ -244,6 +246,16 @@ def test_a_record_never_changes(objects: Objects) -> None:
             "patch", "admissionrecord", str(name), "--type=merge", "-p", json.dumps({"spec": patch}), check=False
         )
         assert "a record never changes: kvgate makes another one" in done.stderr, patch
+
+
+async def test_a_list_of_records_has_no_specs(objects: Objects) -> None:
+    """A resync lists all of them, and one may have more than a megabyte."""
+    configuration = await load_configuration(str(objects.plane.kubeconfig))
+    async with Cluster(configuration, lambda *_: None) as cluster:
+        listed = [each async for each in cluster.list_metadata(ADMISSION_RECORDS)]
+        assert [each["metadata"]["labels"]["kvgate.io/inferencedeployment"] for each in listed] == list(NAMES)
+        assert {tuple(each) for each in listed} <= {("metadata",), ("kind", "apiVersion", "metadata")}
+        assert len([each async for each in cluster.list_metadata(ADMISSION_RECORDS, "elsewhere")]) == 0
 
 
 def test_an_edit_has_a_record_of_its_own_and_scaling_has_none(objects: Objects) -> None:

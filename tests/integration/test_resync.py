@@ -51,6 +51,10 @@ class FakeCluster:
             raise Forbidden("get", "configmaps", "no")
         return copy.deepcopy(self.objects.get((kind.plural, name)))
 
+    async def list_metadata(self, kind: Kind, namespace: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        async for item in self.list(kind, namespace):
+            yield {"metadata": item["metadata"]}
+
     async def list(
         self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
     ) -> AsyncIterator[dict[str, Any]]:

@@ -110,6 +110,10 @@ class FakeCluster:
         self.writes.append(("delete", kind.plural))
         self.records.pop(name, None)
 
+    async def list_metadata(self, kind: Kind, namespace: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        async for item in self.list(kind, namespace):
+            yield {"metadata": item["metadata"]}
+
     async def list(self, kind: Kind, namespace: str | None = None, **_: Any) -> AsyncIterator[dict[str, Any]]:
         self._check("list", kind.plural)
         found = self.objects.get(kind.plural)

@@ -22,6 +22,7 @@ REQUEST_TIMEOUT_SECONDS = 30.0
 PAGE_SIZE = 500
 """Objects on one page of a list."""
 
+_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 LOG_LINES = 400
 """Lines of a log that are read. The traceback of vLLM's two processes has some hundred lines, with the cause among the first."""
 LOG_BYTES = 1 << 16
@@ -93,13 +94,21 @@ class Cluster:
         self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
     ) -> AsyncIterator[Document]:
         """Yield the objects page by page, so that no answer is too large. Raises NotFound where the kind is not installed."""
+        async for item in self._pages(kind, namespace, label_selector=label_selector):
+            yield item
+
+    async def list_metadata(self, kind: Kind, namespace: str | None = None) -> AsyncIterator[Document]:
+        """Yield the metadata of the objects alone: their specs may be large, and the API server leaves them out."""
+        async for item in self._pages(kind, namespace, header_params={"Accept": _METADATA_ONLY}):
+            yield item
+
+    async def _pages(self, kind: Kind, namespace: str | None, **parameters: Any) -> AsyncIterator[Document]:
         following: str | None = None
         while following != "":
             page = await self._send(
-                "list", kind.resource, "get", kind.path(namespace), limit=PAGE_SIZE,
-                label_selector=label_selector, _continue=following,
-            )  # fmt: skip
-            for item in page["items"]:
+                "list", kind.resource, "get", kind.path(namespace), limit=PAGE_SIZE, _continue=following, **parameters
+            )
+            for item in page["items"] or ():  # a list of metadata without an item says null
                 yield item
             following = page["metadata"].get("continue", "")
 

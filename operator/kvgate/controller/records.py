@@ -24,7 +24,7 @@ from kvgate.text.patterns import pattern
 _log = logging.getLogger(__name__)
 
 Listed = Mapping[str, Document]
-"""The records of one object by their names, where they were listed."""
+"""The records of one object by their names, where they were listed: their metadata alone."""
 
 
 class _Known(Struct, frozen=True, kw_only=True):
@@ -63,7 +63,8 @@ class Records:
     ) -> _Known | None:  # fmt: skip
         uid, namespace = str(document["metadata"]["uid"]), document["metadata"]["namespace"]
         for name, digest in pointers(document, deployment):
-            stored = listed.get(name) if listed is not None else await cluster.find(ADMISSION_RECORDS, namespace, name)
+            is_there = listed is None or name in listed
+            stored = await cluster.find(ADMISSION_RECORDS, namespace, name) if is_there else None
             admitted = read_record(document, stored) if stored is not None else None
             if stored is not None and admitted is not None and admitted.digest == digest:
                 return _Known(uid=uid, admitted=admitted, stored=name if is_owned_by(stored, uid) else "")

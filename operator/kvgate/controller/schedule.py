@@ -265,9 +265,10 @@ class Resync:
                     for kind in (DEPLOYMENTS, SERVICES)
                 ]
                 records: dict[Key, dict[str, Document]] = defaultdict(dict)
-                async for record in cluster.list(ADMISSION_RECORDS, namespace):
-                    owner = (record.get("spec") or {}).get("inferenceDeployment", "")
-                    records[record["metadata"]["namespace"], owner][record["metadata"]["name"]] = record
+                async for record in cluster.list_metadata(ADMISSION_RECORDS, namespace):
+                    metadata = record["metadata"]
+                    owner = (metadata.get("labels") or {}).get(OWNER_LABEL, "")
+                    records[metadata["namespace"], owner][metadata["name"]] = record
                 async for document in cluster.list(INFERENCE_DEPLOYMENTS, namespace):
                     key = _key(document)
                     seen.add(key)
