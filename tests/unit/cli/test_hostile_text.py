@@ -221,7 +221,7 @@ def test_a_model_of_that_name_is_explained_sized_and_drawn_without_it(tmp_path: 
 
 
 def test_a_name_with_signs_of_tex_is_drawn_as_it_is(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**LLAMA, "architectures": ["LlamaForCausalLM"]}))
     named = ["sweep", "--model", TEXTS["formulas of TeX"], "--model-config", str(config), "--gpu", "L4-24GB"]
