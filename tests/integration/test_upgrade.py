@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from kvgate import catalogue
 from kvgate.controller.memory import Memory
 from kvgate.controller.starts import ObservedStarts
 from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.rendering.drift import differences
 from kvgate.rendering.live_deployment import _own_template, template_digest
+from kvgate.webhook.review import review
 from support.reconciling import FakeCluster, new
+from unit.webhook.conftest import new_review
 
 FILES = sorted((Path(__file__).parent / "data").glob("live-objects-*.json"))
 NAMES = ("plain", "adjusted", "refused", "skipped", "unknown", "pinned")
@@ -111,3 +114,19 @@ async def test_a_refused_edit_can_be_undone_after_the_upgrade() -> None:
     await reconcile(key)
     assert conditions(document["status"])["Accepted"][:2] == ("True", "Fits")
     assert cluster.record == before
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_webhook_lets_scaling_pass_while_an_upgrade_is_on_its_way(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object is as an earlier release left it; this release knows a GPU with less memory, on which it would not fit."""
+    cluster, _ = live(path, "plain")
+    old = cluster.objects["inferencedeployments"] or {}
+    smaller = catalogue.find_accelerator("L4-24GB")
+    monkeypatch.setattr("kvgate.judge.facts.catalogue.find_accelerator", lambda _: smaller)
+    assert review(new_review(request={"object": {**old, "status": {}}})).body["response"]["allowed"] is False
+    for part, is_allowed in ({"replicas": 3}, True), ({"vllm": {"maxNumSeqs": 5}}, False):
+        changed = {**old, "spec": {**old["spec"], **part}}
+        answer = review(new_review(request={"operation": "UPDATE", "object": changed, "oldObject": old}))
+        assert answer.body["response"]["allowed"] is is_allowed

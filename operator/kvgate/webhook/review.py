@@ -23,7 +23,8 @@ from kvgate.judge.assess import assessments, undecided
 from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.facts import ConfigMissing, Facts, gather, names_to_fetch
 from kvgate.judge.skipping import skip_of
-from kvgate.rendering.admission import spec_digest
+from kvgate.rendering.admission import admission_status, spec_digest
+from kvgate.rendering.earlier_formats import admitted_earlier
 from kvgate.statement.deployment import statement_of
 from kvgate.text.inert import inert_line
 from kvgate.text.json_values import MAX_DEPTH, NOT_UNICODE, is_nested_beyond, parsed_has_lone_surrogate
@@ -173,13 +174,15 @@ def _allowed(request: Request, decision: str, policy: str, lines: Iterable[str])
 
 def _standing(old: Any, deployment: InferenceDeployment) -> AdmissionStatus | None:
     """Return the admission of this very spec, where there is one: as the controller, scaling judges nothing anew."""
-    status = old.get("status") if isinstance(old, Mapping) else None
+    status = old.get("status") if isinstance(old, Mapping) and isinstance(old.get("metadata"), Mapping) else None
+    written = status.get("admission") if isinstance(status, Mapping) else None
+    if written is None and isinstance(status, Mapping) and (earlier := admitted_earlier(old, None)):
+        written = admission_status(earlier)  # an upgrade is on its way
     try:
-        admission = AdmissionStatus.from_document(status.get("admission")) if isinstance(status, Mapping) else None
+        admission = AdmissionStatus.from_document(written)
     except ValidationError:
         return None
-    digest = spec_digest(deployment, deployment.skip_reason)
-    return admission if admission is not None and admission.spec_digest == digest else None
+    return admission if admission.spec_digest == spec_digest(deployment, deployment.skip_reason) else None
 
 
 def within_limit(lines: Sequence[str]) -> list[str]:
