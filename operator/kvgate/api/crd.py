@@ -191,7 +191,11 @@ _RECORD_COLUMNS = [
 
 def record_definition() -> dict[str, Any]:
     """Return the CRD of the records of admissions, which never change; fields of a later release stay in them."""
-    spec = structural_schema(AdmissionRecordSpec) | {"x-kubernetes-preserve-unknown-fields": True}
+    whole = {
+        "x-kubernetes-preserve-unknown-fields": True,
+        "x-kubernetes-map-type": "atomic",
+    }  # one owner, and so few managedFields
+    spec = structural_schema(AdmissionRecordSpec) | whole
     properties = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
