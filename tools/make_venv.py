@@ -21,7 +21,8 @@ def main() -> None:
         print("make init: creating .venv", flush=True)
         venv.create(VENV, with_pip=True, clear=True)
     print("make init: installing the pinned requirements", flush=True)
-    pip("--require-hashes", "-r", "requirements/dev.txt", "-r", "requirements/build.txt")
+    # complete pins need no resolver, which would look at newer releases of a package that is wanted with an extra (coverage[toml])
+    pip("--no-deps", "--require-hashes", "-r", "requirements/dev.txt", "-r", "requirements/build.txt")
     pip("--no-deps", "--no-build-isolation", "-e", ".")
     compileall.compile_dir(str(ROOT / "operator"), quiet=1)  # where PYTHONDONTWRITEBYTECODE is set, nobody else does
     (VENV / "ready").touch()
