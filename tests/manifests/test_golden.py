@@ -26,6 +26,7 @@ from kvgate.manifests.platforms.readers import READERS
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, MountedText
 from kvgate.statement.releases import newest_understood
 from kvgate.vllm.arguments import Argument
+from support.tables import table
 
 FOLDER = Path(__file__).parent
 CASES = sorted(path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*/input.*"))
@@ -137,7 +138,7 @@ def test_the_report_is_the_golden_one(case: str) -> None:
         assert text == golden.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", MANIFESTS, ids=[path.relative_to(FOLDER).as_posix() for path in MANIFESTS])
+@table("path", MANIFESTS, ids=[path.relative_to(FOLDER).as_posix() for path in MANIFESTS])
 def test_nothing_beside_fits_says_that_it_does_not_start(path: Path) -> None:
     report = run((str(path),), CheckOptions())
     messages = [placed.finding.message for item in report.items if item.verdict == "Fits" for placed in item.findings]

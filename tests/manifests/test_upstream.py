@@ -6,6 +6,7 @@ import pytest
 
 from corpus.answers import Case, cases
 from corpus.comparison import compare
+from support.tables import table
 
 CASES = list(cases())
 _SOURCE = re.compile(r"# source: \S+ \S+")
@@ -19,7 +20,7 @@ def test_kvgate_says_what_a_careful_reader_says(case: Case) -> None:
     assert not told
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@table("case", CASES, ids=lambda case: case.name)
 def test_every_manifest_names_its_source(case: Case) -> None:
     files = [case.path] if case.path.is_file() else [path for path in case.path.rglob("*") if path.is_file()]
     assert any(_SOURCE.match(path.read_text(encoding="utf-8")) for path in files)

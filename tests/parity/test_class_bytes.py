@@ -8,14 +8,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kvgate.budget.engine.request import EngineSettings
 from kvgate.budget.engine.run import built_shape
 from kvgate.budget.ground.hardware import Parallelism, stage_sizes
 from kvgate.budget.model.weights import rank_weights
 from kvgate.budget.releases.versions import accounting_of
 from kvgate.hf_config import read_config
+from support.tables import table
 
 ROWS: list[dict[str, Any]] = [
     json.loads(line) for line in Path(__file__).with_name("class_bytes.jsonl").read_text(encoding="utf-8").splitlines()
@@ -39,7 +38,7 @@ def stage_bytes(config: dict[str, Any], tensor: int, pipeline: int) -> list[int]
     return found
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row["config"]["architectures"][0] for row in ROWS])
+@table("row", ROWS, ids=[row["config"]["architectures"][0] for row in ROWS])
 def test_a_class_allocates_what_vllm_allocates(row: dict[str, Any]) -> None:
     sizes = [tuple(int(part[2:]) for part in parallel.split()) for parallel in row["stage_bytes"]]
     assert [stage_bytes(row["config"], *size) for size in sizes] == list(row["stage_bytes"].values())

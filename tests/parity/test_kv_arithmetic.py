@@ -4,6 +4,7 @@ import pytest
 
 from parity.comparison import differences
 from parity.tables import KINDS, Row, arithmetic_of, setting_of
+from support.tables import table
 
 ROWS_OF_MODEL = {(kind, model): rows for kind in KINDS for model, rows in arithmetic_of(kind).items()}
 
@@ -12,7 +13,7 @@ def wrong_rows(rows: list[Row]) -> list[str]:
     return [f"{setting_of(row)}: {found}" for row in rows if (found := differences(row))]
 
 
-@pytest.mark.parametrize(("kind", "model"), ROWS_OF_MODEL)
+@table(("kind", "model"), ROWS_OF_MODEL)
 def test_the_cache_of_a_model_is_cut_as_vllm_cuts_it(kind: str, model: str) -> None:
     wrong = wrong_rows(ROWS_OF_MODEL[kind, model])
     assert not wrong, "\n".join([f"{len(wrong)} rows differ (ours, vLLM's):", *wrong[:5]])

@@ -13,6 +13,7 @@ import pytest
 
 from kvgate.budget.releases.lora_classes import has_embeddings, holds_experts_as_one, is_one_module, takes_no_adapters
 from kvgate.budget.releases.versions import Release, parse_release
+from support.tables import table
 
 ROWS = list(csv.DictReader((Path(__file__).parent / "lora_classes.csv").read_text(encoding="utf-8").splitlines()))
 WRAPPERS = {
@@ -45,7 +46,7 @@ def minors(first: Release, last: Release) -> list[Release]:
     return [(0, minor) for minor in READ if first[1] <= minor <= last[1]]
 
 
-@pytest.mark.parametrize("architecture", sorted(SPANS))
+@table("architecture", sorted(SPANS))
 def test_a_class_refuses_adapters_where_vllms_does_not_take_them(architecture: str) -> None:
     refused = [(first, last) for first, last, row in SPANS[architecture] if row["takes_adapters"] == "no"]
     taken = [(first, last) for first, last, row in SPANS[architecture] if row["takes_adapters"] == "yes"]
@@ -60,7 +61,7 @@ def test_a_class_refuses_adapters_where_vllms_does_not_take_them(architecture: s
     assert not takes_no_adapters(architecture, (0, last[1] + 1))  # nobody read it, or it takes them
 
 
-@pytest.mark.parametrize("architecture", sorted(SPANS.keys() - WRAPPERS))
+@table("architecture", sorted(SPANS.keys() - WRAPPERS))
 def test_embeddings_are_adapted_where_the_class_names_them(architecture: str) -> None:
     for first, last, row in SPANS[architecture]:
         is_named = row["embedding_modules"] == "yes"
@@ -107,7 +108,7 @@ def test_a_matrix_is_one_module_where_the_class_packs_it_alone(architecture: str
     assert is_one_module(architecture, ours)
 
 
-@pytest.mark.parametrize("architecture", sorted(SPANS))
+@table("architecture", sorted(SPANS))
 def test_experts_are_one_module_where_the_class_says_so(architecture: str) -> None:
     is_one = any(row["experts_as_one"] == "yes" for _, _, row in SPANS[architecture])
     assert holds_experts_as_one(architecture) == is_one

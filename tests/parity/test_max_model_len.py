@@ -16,6 +16,7 @@ from kvgate.budget.releases.versions import accounting_of, parse_patch
 from kvgate.hf_config import read_config
 from parity.tables import HERE, rows_of
 from support.builders import catalogue_shape, new_request
+from support.tables import table
 
 RELEASES = ("0.8.5", "0.11.2", "0.19.0", "0.24.0", "0.33.0")
 MODELS: dict[str, dict[str, tuple[int, int]]] = {}
@@ -35,7 +36,7 @@ def test_every_model_of_the_catalogue_is_compared() -> None:
     assert set(MODELS) == set(catalogue.model_names())
 
 
-@pytest.mark.parametrize("model", sorted(MODELS))
+@table("model", sorted(MODELS))
 def test_a_model_runs_with_the_lengths_of_its_release(model: str) -> None:
     shape = catalogue_shape(model)
     known = sorted(MODELS[model], key=parse_patch)

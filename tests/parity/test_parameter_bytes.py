@@ -2,10 +2,9 @@
 
 from itertools import groupby
 
-import pytest
-
 from parity.comparison import stage_bytes
 from parity.tables import rows_of
+from support.tables import table
 
 ROWS_OF_MODEL = {model: list(rows) for model, rows in groupby(rows_of("parameter_bytes.csv"), lambda row: row["model"])}
 
@@ -18,6 +17,6 @@ def wrong_rows(model: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("model", ROWS_OF_MODEL)
+@table("model", ROWS_OF_MODEL)
 def test_a_rank_holds_the_bytes_that_vllm_allocates(model: str) -> None:
     assert wrong_rows(model) == []

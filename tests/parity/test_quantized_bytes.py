@@ -7,12 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kvgate.budget.ground.hardware import SINGLE_GPU
 from kvgate.budget.model.weights import rank_weights
 from kvgate.catalogue import find_accelerator
 from kvgate.hf_config import read_config
+from support.tables import table
 
 COMMON = {
     "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 2, "num_attention_heads": 16, "num_key_value_heads": 4,
@@ -36,9 +35,7 @@ def test_the_table_has_every_method_that_is_modelled() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "row", ROWS, ids=[f"{row['model']} {row['quantization_config']['quant_method']}" for row in ROWS]
-)
+@table("row", ROWS, ids=[f"{row['model']} {row['quantization_config']['quant_method']}" for row in ROWS])
 def test_a_format_has_the_bytes_that_vllm_declares(row: dict[str, Any]) -> None:
     shape = read_config({**MODELS[row["model"]], "quantization_config": row["quantization_config"]})
     assert shape.unmodelled_kinds == ()

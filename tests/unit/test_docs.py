@@ -17,6 +17,7 @@ from pictures.ledger import QUESTION, TARGET, picture
 from pictures.planning import TARGET as PLAN
 from pictures.planning import command, question
 from pictures.planning import picture as plan
+from support.tables import table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SCOPE.md", "CHANGELOG.md", "SECURITY.md")] + sorted(
@@ -41,7 +42,7 @@ def test_a_command_of_the_docs_prints_what_they_show(page: str, command: str, ou
     assert (done.stdout + done.stderr).rstrip() == output.rstrip()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.relative_to(ROOT).as_posix() for page in PAGES])
+@table("page", PAGES, ids=[page.relative_to(ROOT).as_posix() for page in PAGES])
 def test_a_link_within_the_repository_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
     missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]

@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
+from support.tables import table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
@@ -12,7 +12,7 @@ NAMED = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", PAGE)
 ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and "held by |" not in line]
 
 
-@pytest.mark.parametrize(("file", "name"), NAMED, ids=[name for _, name in NAMED])
+@table(("file", "name"), NAMED, ids=[name for _, name in NAMED])
 def test_every_test_that_the_page_names_exists(file: str, name: str) -> None:
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

@@ -9,6 +9,7 @@ import kvgate
 from kvgate.api.conditions import ConditionType, Reason, set_condition
 from kvgate.api.status import Condition
 from support.hostile import TEXTS
+from support.tables import table
 
 SOURCES = [path for path in Path(kvgate.__file__).parent.rglob("*.py") if path.name != "conditions.py"]
 
@@ -51,12 +52,12 @@ def test_a_message_of_any_length_fits_the_schema() -> None:
     assert len(condition.message) == 4096
 
 
-@pytest.mark.parametrize("reason", Reason)
+@table("reason", Reason)
 def test_a_reason_is_given_somewhere(reason: Reason) -> None:
     assert any(re.search(rf"Reason\.{reason.name}\b", path.read_text(encoding="utf-8")) for path in SOURCES)
 
 
-@pytest.mark.parametrize("word", [*Reason, *ConditionType])
+@table("word", [*Reason, *ConditionType])
 def test_a_word_is_one_that_kubernetes_takes(word: str) -> None:
     assert re.fullmatch(r"[A-Z][A-Za-z]{1,62}", word)
 

@@ -17,6 +17,7 @@ from kvgate.vllm.pod_options import OWNED_FLAGS, owned_flag
 from kvgate.vllm.settings import Owner
 from kvgate.vllm.variables import RESERVED
 from support.builders import new_document
+from support.tables import table
 
 
 def findings(document: Any) -> tuple[Finding, ...]:
@@ -225,10 +226,8 @@ TAKEN_VARIABLES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED_VARIABLES)
-@pytest.mark.parametrize(
-    "variable", [{"value": "1"}, {"value": ""}, {"secretKeyRef": {"name": "s", "key": "k"}}], ids=str
-)
+@table("name", REFUSED_VARIABLES)
+@table("variable", [{"value": "1"}, {"value": ""}, {"secretKeyRef": {"name": "s", "key": "k"}}], ids=str)
 def test_variables_that_choose_gpus_libraries_or_programs_are_refused(name: str, variable: dict[str, Any]) -> None:
     (finding,) = findings(new_document(template={"env": [{"name": name, **variable}]}))
     assert finding.field == "spec.template.env[0].name"

@@ -1,6 +1,5 @@
 """Pipeline stages that hold the same share a ledger: a stage's own arithmetic would say the same."""
 
-import pytest
 from msgspec.structs import replace
 
 from kvgate.budget.answers.answer import plan
@@ -10,12 +9,13 @@ from kvgate.budget.observed.calibration import Calibration
 from kvgate.calibration.observed import start_of_bytes
 from kvgate.catalogue import model_names
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
+from support.tables import table
 
 MODELS = (*model_names()[::12], "LGAI-EXAONE/EXAONE-4.5-33B", "deepseek-ai/DeepSeek-V3", "Qwen/Qwen3.6-27B-FP8")
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("pipeline", [3, 8, 64])
+@table("model", MODELS)
+@table("pipeline", [3, 8, 64])
 def test_a_shared_ledger_is_the_one_that_the_stage_would_have(model: str, pipeline: int) -> None:
     request = replace(new_request(), shape=catalogue_shape(model), accelerator=catalogue_accelerator("L4-24GB"))
     request = request.with_settings(parallelism=Parallelism(pipeline=pipeline))

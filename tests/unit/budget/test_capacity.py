@@ -12,6 +12,7 @@ from kvgate.budget.kv_cache.capacity import KVCache, largest
 from kvgate.budget.kv_cache.groups import Groups
 from kvgate.budget.kv_cache.spec import Reach
 from support.builders import catalogue_shape, new_request, new_workload
+from support.tables import table
 
 MODELS = {
     "full attention": "Qwen/Qwen3-8B",
@@ -45,8 +46,8 @@ def test_the_longest_request_is_found_in_a_few_steps(model: str, share: float, m
     assert found == 0 or cache.blocks_of(found) <= usable < cache.blocks_of(found + 1)
 
 
-@pytest.mark.parametrize("guess", [0, 1, 500, 637, 638, 639, 1000, 5000])
-@pytest.mark.parametrize("most", [0, 1, 7, 638, 999, 1000])
+@table("guess", [0, 1, 500, 637, 638, 639, 1000, 5000])
+@table("most", [0, 1, 7, 638, 999, 1000])
 def test_the_largest_that_fits_does_not_depend_on_the_guess(most: int, guess: int) -> None:
     assert largest(1000, lambda number: number <= most, guess=guess) == most
     assert largest(1000, lambda number: number <= most, at_least=5, guess=guess) == (most if most >= 5 else 0)

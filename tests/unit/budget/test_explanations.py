@@ -10,6 +10,7 @@ from kvgate.budget.engine.request import LoraSettings, Speculation
 from kvgate.budget.ground.units import GIB, gib
 from kvgate.explained.explanations import TERMS, Explanation, explain_term, format_bytes, term_named
 from support.builders import catalogue_shape, known_draft, new_gdn, new_layer, new_model_shape, new_request
+from support.tables import table
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 SPELLED = {"×": "*", "−": "-", "ceil": "math.ceil", "floor": "math.floor"}
@@ -119,8 +120,8 @@ def test_bytes_are_told_in_the_unit_in_which_they_have_digits(size: int, text: s
     assert format_bytes(size) == text
 
 
-@pytest.mark.parametrize("version", ["0.11.0", "0.19.0", "0.26.0", "0.33.0"])
-@pytest.mark.parametrize(
+@table("version", ["0.11.0", "0.19.0", "0.26.0", "0.33.0"])
+@table(
     ("model", "tensor"),
     [
         (LLAMA, 1),
@@ -129,7 +130,7 @@ def test_bytes_are_told_in_the_unit_in_which_they_have_digits(size: int, text: s
         ("deepseek-ai/DeepSeek-V3", 8),
     ],
 )
-@pytest.mark.parametrize("term", ["peak_activation", "non_torch", "cuda_graph"])
+@table("term", ["peak_activation", "non_torch", "cuda_graph"])
 def test_a_formula_of_the_ledger_gives_its_figure(term: str, model: str, tensor: int, version: str) -> None:
     budget = plan(new_request(shape=catalogue_shape(model), tensor=tensor, vllm_version=version))
     told = explained(budget, term)

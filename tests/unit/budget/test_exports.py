@@ -6,9 +6,10 @@ import sys
 import pytest
 
 import kvgate.budget
+from support.tables import table
 
 
-@pytest.mark.parametrize("name", kvgate.budget.__all__)
+@table("name", kvgate.budget.__all__)
 def test_an_exported_name_loads(name: str) -> None:
     assert getattr(kvgate.budget, name) is not None
 

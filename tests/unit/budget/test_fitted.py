@@ -3,11 +3,10 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from kvgate.budget.ground import fitted
 from kvgate.budget.ground.fitted import Fitted
 from kvgate.budget.ground.interval import Interval
+from support.tables import table
 
 CONSTANTS = {name: value for name, value in vars(fitted).items() if isinstance(value, Fitted)}
 BUDGET = Path(fitted.__file__).parents[1]
@@ -30,7 +29,7 @@ def test_no_other_module_of_the_gpu_ledger_states_a_figure_in_gib() -> None:
     assert not elsewhere
 
 
-@pytest.mark.parametrize("name", CONSTANTS)
+@table("name", CONSTANTS)
 def test_a_constant_says_why_it_has_its_value(name: str) -> None:
     constant = CONSTANTS[name]
     assert len(constant.why) > 20

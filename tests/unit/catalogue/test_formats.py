@@ -13,6 +13,7 @@ from kvgate.budget.model.shape import DTYPE_BYTES, ModelShape
 from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import read_config
 from kvgate.judge.what_if import assess_request
+from support.tables import table
 
 pytestmark = pytest.mark.slow
 
@@ -140,7 +141,7 @@ def _another_size(name: str, parameters: float) -> Iterator[str]:
         yield f"{name} names {named:.3g} parameters and its shape has {parameters:.3g}"
 
 
-@pytest.mark.parametrize("name", catalogue.model_names())
+@table("name", catalogue.model_names())
 def test_an_entry_whose_name_states_what_its_data_lack_is_refused(name: str) -> None:
     entry = catalogue.load_model(name)
     assert [lie for name in (entry.name, *entry.aliases) for lie in lies(name, entry.config)] == []

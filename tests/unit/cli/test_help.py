@@ -18,6 +18,7 @@ from kvgate.cli.main import main
 from support.chart import ROOT
 from support.command_line import invoked
 from support.hub_server import safetensors
+from support.tables import table
 
 BIN = Path(sys.executable).parent
 SILENT = ("calibrate", "calibrate pin", "calibrate drop", "calibrate freeze", "calibrate thaw")
@@ -111,8 +112,8 @@ def test_every_option_is_in_one_group(path: str) -> None:
         assert len(groups) > 3
 
 
-@pytest.mark.parametrize("columns", [60, 80, 200])
-@pytest.mark.parametrize("path", ["", *COMMANDS])
+@table("columns", [60, 80, 200])
+@table("path", ["", *COMMANDS])
 def test_no_line_of_help_is_wider_than_the_terminal(path: str, columns: int) -> None:
     result = CliRunner().invoke(main, [*path.split(), "--help"], terminal_width=min(columns, 110))
     assert result.exit_code == 0

@@ -17,6 +17,7 @@ from kvgate.cli.rule_examples import Example, address_of, example_of, page_of
 from kvgate.findings.finding import Rule, Scope, Severity
 from kvgate.rules.catalogue import RULES
 from support.command_line import invoked
+from support.tables import table
 
 ROOT = Path(__file__).parents[3]
 
@@ -73,7 +74,7 @@ def test_the_catalogue_has_every_rule_that_a_module_defines_once() -> None:
     assert all(RULES[rule.id] is rule for rule in defined.values())
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=str)
+@table("rule", RULES.values(), ids=str)
 def test_the_words_of_a_rule_are_sentences(rule: Rule) -> None:
     assert re.fullmatch(r"[A-Za-z].*[.]", rule.title)
     assert not rule.explanation or re.fullmatch(r"[A-Za-z].*[.]", rule.explanation)

@@ -14,6 +14,7 @@ from kvgate.budget.model.shape import ModelShape
 from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import read_config
 from support.builders import catalogue_shape
+from support.tables import table
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,7 @@ def test_most_of_the_catalogue_is_modelled() -> None:
     assert len(MODELLED) >= 100
 
 
-@pytest.mark.parametrize("name", NAMES)
+@table("name", NAMES)
 def test_a_model_is_read_without_problems(name: str) -> None:
     shape = read_config(catalogue.load_model(name).config, name=name)
     accepts_any_length = shape.architecture in ("BloomForCausalLM", "MambaForCausalLM", "Mamba2ForCausalLM")
@@ -76,7 +77,7 @@ STATED = {
 what vLLM builds: values of ten layers whose keys are values too in the files."""
 
 
-@pytest.mark.parametrize("name", [name for name in MODELLED if name in STATED or "parameters" in entry_of(name)])
+@table("name", [name for name in MODELLED if name in STATED or "parameters" in entry_of(name)])
 def test_a_modelled_model_has_the_parameters_that_it_states(name: str) -> None:
     """Counted without the quantised formats; layers for multi-token prediction stand in no stated count, towers in some."""
     entry, shape = entry_of(name), plain(catalogue_shape(name))
@@ -85,7 +86,7 @@ def test_a_modelled_model_has_the_parameters_that_it_states(name: str) -> None:
     assert any(count == pytest.approx(stated, rel=0.002) for count in counts)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELLED if "safetensors_bytes" in entry_of(name)])
+@table("name", [name for name in MODELLED if "safetensors_bytes" in entry_of(name)])
 def test_a_modelled_model_has_the_bytes_of_its_files(name: str) -> None:
     """On a Hopper, where the experts of gpt-oss are not padded; a layer for multi-token prediction stands in files alone."""
     shape, entry = catalogue_shape(name), catalogue.load_model(name)

@@ -19,6 +19,7 @@ from kvgate.judge.skipping import Skip
 from kvgate.judge.what_if import assess_request
 from kvgate.statement.deployment import statement_of
 from support.builders import new_document, new_request
+from support.tables import table
 
 FITS: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 2}
 MAYBE: dict[str, Any] = {"maxModelLen": 28_672, "maxNumSeqs": 1}
@@ -202,7 +203,7 @@ def test_judging_without_a_policy_admits_nothing_and_refuses_nothing() -> None:
     assert judged.alternatives == ()
 
 
-@pytest.mark.parametrize(
+@table(
     "vllm",
     [
         {"tensorParallelSize": 1024}, {"pipelineParallelSize": 1024}, {"decodeContextParallelSize": 1024},
@@ -214,8 +215,8 @@ def test_judging_without_a_policy_admits_nothing_and_refuses_nothing() -> None:
     ],
     ids=repr,
 )  # fmt: skip
-@pytest.mark.parametrize("model", ["Qwen/Qwen3-8B", "deepseek-ai/DeepSeek-V3", "Qwen/Qwen3.6-27B", "facebook/opt-125m"])
-@pytest.mark.parametrize("policy", ["Reject", "Adjust"])
+@table("model", ["Qwen/Qwen3-8B", "deepseek-ai/DeepSeek-V3", "Qwen/Qwen3.6-27B", "facebook/opt-125m"])
+@table("policy", ["Reject", "Adjust"])
 def test_whatever_the_schema_admits_is_assessed(vllm: dict[str, Any], model: str, policy: str) -> None:
     result = assessed(vllm, model=model, policy=policy, gpu="H100-SXM-80GB")
     assert result.decision in Decision

@@ -22,6 +22,7 @@ from kvgate.judge.what_if import assess_request
 from kvgate.judge.worlds import Confidence
 from kvgate.statement.deployment import statement_of
 from support.builders import new_document, new_llama_config
+from support.tables import table
 
 SIBLINGS = {
     "my-org/Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B-Instruct by its name",
@@ -100,10 +101,8 @@ FORMATS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize(
-    "base", ["Qwen3-32B", "Qwen3.5-35B-A3B", "DeepSeek-V4-Flash", "DeepSeek-V3.1", "gpt-oss-20b", "gemma-3-27b-it"]
-)
+@table("form", FORMATS)
+@table("base", ["Qwen3-32B", "Qwen3.5-35B-A3B", "DeepSeek-V4-Flash", "DeepSeek-V3.1", "gpt-oss-20b", "gemma-3-27b-it"])
 def test_an_assumed_model_is_stored_as_its_name_says(base: str, form: str) -> None:
     answer = assess_request({"model": f"x/{base}-{form}", "gpu": "B200-SXM-180GB", "max_model_len": 2048})
     found = {finding.rule.id for finding in answer.findings}
@@ -135,7 +134,7 @@ def quantised_with_a_base() -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("name", quantised_with_a_base())
+@table("name", quantised_with_a_base())
 def test_the_range_that_a_name_allows_holds_what_the_publisher_published(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ from kvgate.judge.summary import (
 )
 from kvgate.rules.memory import KV_CACHE_TOO_SMALL
 from support.builders import catalogue_shape, new_accelerator, new_document, new_request, new_workload
+from support.tables import table
 from unit.judge.test_assess import FITS, MAYBE, REFUSED, TOO_LARGE, UNKNOWN, assessed
 
 NO_CONFIG = {"name": "m", "configFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}
@@ -56,9 +57,9 @@ def test_a_fruitless_search_says_what_it_was_allowed_to_turn() -> None:
     assert len(refusal(found_none)) <= MAX_REFUSAL
 
 
-@pytest.mark.parametrize("size", [0, 1, 400, 500, 501, 10_000])
-@pytest.mark.parametrize("fix", [0, 1, 249, 250, 499, 500, 10_000])
-@pytest.mark.parametrize("count", [1, 3])
+@table("size", [0, 1, 400, 500, 501, 10_000])
+@table("fix", [0, 1, 249, 250, 499, 500, 10_000])
+@table("count", [1, 3])
 def test_a_refusal_has_at_most_500_characters(size: int, fix: int, count: int) -> None:
     assert len(refusal(refused(*[finding(size=size, fix=fix)] * count))) <= MAX_REFUSAL == 500
 

@@ -2,9 +2,8 @@
 
 import re
 
-import pytest
-
 from kvgate.metrics.registry import METRICS, OWNER_LABELS, PER_DEPLOYMENT, PER_PROCESS, Metric, MetricType
+from support.tables import table
 
 
 def test_every_name_stands_once() -> None:
@@ -12,7 +11,7 @@ def test_every_name_stands_once() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@table("metric", METRICS, ids=lambda metric: metric.name)
 def test_a_metric_keeps_the_conventions(metric: Metric) -> None:
     assert re.fullmatch(r"kvgate_[a-z_]+[a-z]", metric.name), "no colons, no capitals"
     assert metric.help.endswith(".")

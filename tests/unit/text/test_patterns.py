@@ -9,6 +9,7 @@ import pytest
 
 import kvgate
 from kvgate.text.patterns import pattern
+from support.tables import table
 
 ROOT = Path(kvgate.__path__[0])
 MODULES = [
@@ -39,7 +40,7 @@ def test_nothing_is_compiled_before_the_first_use(monkeypatch: pytest.MonkeyPatc
     assert compiled == ["a"]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@table("name", MODULES)
 def test_every_expression_of_a_module_is_one(name: str) -> None:
     import_module(name)
     lazily = [each for each in vars(sys.modules[name]).values() if type(each).__name__ == "_Uncompiled"]

@@ -24,6 +24,7 @@ from kvgate.vllm.options import Option, options
 from kvgate.vllm.pod_options import owned_flag
 from kvgate.vllm.settings import SETTINGS, SPEC_SETTINGS, SWEPT, WHAT_IFS, Owner, Setting
 from kvgate.vllm.values import UnusableValue, truth
+from support.tables import table
 
 TOOLS = Path(__file__).parents[3] / "tools"
 FACTS = {
@@ -99,7 +100,7 @@ def test_the_spec_and_a_what_if_have_the_same_limits(setting: Setting) -> None:
             setting.read(beyond)
 
 
-@pytest.mark.parametrize("setting", [each for each in SETTINGS if each.name not in {*FACTS, "lora_config"}], ids=named)
+@table("setting", [each for each in SETTINGS if each.name not in {*FACTS, "lora_config"}], ids=named)
 def test_a_row_has_the_names_that_some_release_of_vllm_has(setting: Setting) -> None:
     option = options()[setting.flag]
     assert option.dest == setting.name
@@ -112,7 +113,7 @@ def negated(option: Option) -> set[str]:
     return {f"--no-{option.flag[2:]}"} if any(is_there for _, is_there in option.negatable) else set()
 
 
-@pytest.mark.parametrize("setting", WHAT_IFS, ids=named)
+@table("setting", WHAT_IFS, ids=named)
 def test_a_switch_is_read_as_a_truth_value_and_nothing_else_is(setting: Setting) -> None:
     assert setting.is_switch is (setting.read is truth)
     assert setting.help.endswith((".", "…"))
