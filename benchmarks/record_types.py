@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/record_types.py
 
 A command imports about 150 record classes before it does anything, and one verdict makes thousands of objects. Run it again
-before the record type is changed (docs/design/0003). attrs is measured when it is installed.
+before the record type is changed (docs/design, 0003). attrs is measured when it is installed.
 """
 
 import time

@@ -136,7 +136,7 @@ def test_datadogs_check_is_json_about_the_container_and_takes_every_metric(binar
 
 def test_the_annotations_for_engines_are_of_their_container_and_allowed() -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (STACKS / "datadog.md").read_text(encoding="utf-8"), re.DOTALL)
-    notes = yaml.safe_load(blocks[0])["spec"]["podTemplate"]["annotations"]
+    notes = yaml.safe_load(blocks[0])["spec"]["template"]["annotations"]
     assert f"ad.datadoghq.com/{CONTAINER}.checks" in notes
     assert all(json.loads(text) for text in notes.values())
     assert not [key for key in notes if re.match(RESERVED_KEY, key)]

@@ -49,6 +49,21 @@ def test_a_link_within_the_repository_leads_somewhere(page: Path) -> None:
     assert missing == []
 
 
+def sections(page: Path) -> set[str]:
+    """Return the names by which links reach the headings and the anchors of a page, as GitHub makes them."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    names = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return names | set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
+
+
+@table("page", PAGES, ids=[page.relative_to(ROOT).as_posix() for page in PAGES])
+def test_a_link_to_a_section_finds_it(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    pages = [(page.parent / target if target else page, name) for target, name in links if "://" not in target]
+    assert [name for target, name in pages if target.suffix == ".md" and name not in sections(target)] == []
+
+
 BY_NAME = re.compile(
     r"\b(?:(?:pip3?|uv\s+pip)\s+install|(?:pipx|uv\s+tool)\s+(?:install|run|upgrade)|(?:uv|poetry|pdm)\s+add|uvx)"
     r"(?:\s+-[-\w=]+)*\s+['\"]?kvgate(?![\w./-])"
