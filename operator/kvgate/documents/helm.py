@@ -260,18 +260,25 @@ class Copy:
     def __exit__(self, *_: object) -> None:
         self._temporary.cleanup()
 
-    def render(self, program: Path, values: Sequence[Path], arguments: Sequence[str]) -> bytes | ChartFailed:
-        """Render the chart with files of values, of which later ones win, and with further arguments, which win over files."""
+    def render(
+        self, program: Path, values: Sequence[Path | str], arguments: Sequence[str], release: str = RELEASE
+    ) -> bytes | ChartFailed:
+        """Render the chart with files and texts of values, of which later ones win, and with further arguments, which win over them."""
         given = list[str]()
-        for index, path in enumerate(values):
+        for index, each in enumerate(values):
             copied = self.top / f"values-{index}.yaml"
             try:
-                copied.write_bytes(read_file(path, max_bytes=_MAX_FILE_BYTES, inside=self.inside))
+                data = (
+                    read_file(each, max_bytes=_MAX_FILE_BYTES, inside=self.inside)
+                    if isinstance(each, Path)
+                    else each.encode()
+                )
+                copied.write_bytes(data)
             except OSError as error:
-                return ChartFailed(message=f"{path} cannot be read: {error}", remedy="give another file of values")
+                return ChartFailed(message=f"{each} cannot be read: {error}", remedy="give another file of values")
             given.append(f"--values={copied}")
         done = run_program(
-            program, ["template", "--skip-tests", *given, *arguments, "--", RELEASE, str(self.folder)], self.top
+            program, ["template", "--skip-tests", *given, *arguments, "--", release, str(self.folder)], self.top
         )
         return self._failed(done.message) if isinstance(done, Failed) else done
 

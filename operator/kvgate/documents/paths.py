@@ -49,9 +49,8 @@ def read_relevant(
     """
     reading, paths = Reading(words=words, seen=seen, path_map=options.path_map), list(paths)
     sources = [source for path in paths for source in _sources(path, root, other)]
-    files = [each for each in sources if isinstance(each, _File) and is_rendered_by(each.path.name)]
-    files = files if options.render is not Render.NEVER else []
-    if not files:
+    files = [each for each in sources if isinstance(each, _File)] if options.render is not Render.NEVER else []
+    if not any(is_rendered_by(each.path.name) for each in files):
         for source in sources:
             yield from _read(source, reading)
         return
@@ -66,10 +65,10 @@ def read_relevant(
             continue
         if isinstance(source, _File):
             for stream in found.streams.get(source.path, ()):
-                yield from stream.documents(reading)
+                yield from (None if found.judges(item) else item for item in stream.documents(reading))
             if Path(os.path.realpath(source.path)) in found.covered:
                 continue
-        yield from _read(source, reading)
+        yield from (None if found.judges(item) else item for item in _read(source, reading))
 
 
 def _sources(path: str, root: Path | None, other: OtherRevision | None = None) -> Iterator[_Source]:

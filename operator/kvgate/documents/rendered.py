@@ -9,9 +9,9 @@ from time import monotonic
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kvgate.documents import helm, kustomizations, kustomize
+from kvgate.documents import helm, kustomizations, kustomize, pairings
 from kvgate.documents.confined import NO_WALL
-from kvgate.documents.discovery import CHART_FILE
+from kvgate.documents.discovery import CHART_FILE, KUSTOMIZATIONS
 from kvgate.documents.origins import NO_CHARTS, ChartOptions, PathMap, Render, Unrendered
 from kvgate.documents.positions import Broken, Position, broken
 from kvgate.documents.programs import Failed, find_program, wall
@@ -61,28 +61,40 @@ class Renderings(Struct, kw_only=True):
     templates: set[Path] = field(default_factory=set)
     """Folders of templates that are rendered."""
     notes: list[Broken | Unrendered] = field(default_factory=list)
+    paired: set[tuple[str, int]] = field(default_factory=set)
+    """File, without links, and first line of each object that is judged through the chart that it pairs with values."""
+
+    def judges(self, item: object) -> bool:
+        """Return whether a document is an object that is judged through the chart that it pairs with values."""
+        if not self.paired or not isinstance(item, Document):
+            return False
+        file = item.origin.files[0] if item.origin else item.file
+        return (os.path.realpath(file), item.first_line) in self.paired
 
 
 def render(
-    files: Iterable[tuple[Path, Path]],
+    files: Sequence[tuple[Path, Path]],
     named: Sequence[Path],
     options: ChartOptions,
     marks: Collection[str],
 ) -> Renderings:
-    """Render charts and overlays among the files, each with the folder that bounds it.
+    """Render charts and overlays among the files of an input, each with the folder that bounds it.
 
     `named`: paths that the user gives; `marks`: texts, one of which a chart or an overlay with an engine has.
     """
-    renderer = _Renderer(named, options, marks)
+    renderer = _Renderer(named, options, marks, pairings.paired_in(files))
     charts = dict[Path, Path]()
     by_bound = dict[Path, list[Path]]()
     for path, inside in files:
         if path.name == CHART_FILE:
             charts[path.parent] = inside
-        else:
+        elif path.name in KUSTOMIZATIONS:
             by_bound.setdefault(inside, []).append(path)
+    bounds = dict(files)
+    for pairs in renderer.pairs.values():
+        renderer.paired_chart(bounds[pairs[0].file], pairs)
     for folder, inside in charts.items():
-        if not any(up in charts for up in folder.parents):
+        if folder.resolve() not in renderer.pairs and not any(up in charts for up in folder.parents):
             renderer.chart(folder, inside)
     for inside, paths in by_bound.items():
         renderer.overlays(paths, inside)
@@ -92,10 +104,20 @@ def render(
 class _Renderer:
     """The rendering of one input."""
 
-    def __init__(self, named: Sequence[Path], options: ChartOptions, marks: Collection[str]) -> None:
+    def __init__(
+        self, named: Sequence[Path], options: ChartOptions, marks: Collection[str], paired: pairings.Paired
+    ) -> None:
         self.named = {os.path.realpath(path) for path in named}
         self.options, self.marks = options, [mark.encode() for mark in marks]
-        self.found = Renderings()
+        self.found = Renderings(notes=list(paired.notes))
+        own = options.values or options.arguments
+        self.pairs = {
+            folder: pairs
+            for folder, pairs in pairings.owners(paired.pairings).items()
+            if not (own and self._is_named(folder / CHART_FILE))
+        }
+        """Folder of a chart, without links → what GitOps objects give it; values of the command line go before these."""
+        self.variables = paired.variables
         self.until = monotonic() + MAX_SECONDS
         self.may_run: bool | None = True if options.render is Render.ALLOW_LISTED else None
         """Whether programs may run; None until somebody needs to know whether this system has a sandbox."""
@@ -155,18 +177,10 @@ class _Renderer:
     def _chart(self, at: Path, inside: Path) -> None:
         """Raises OSError, ValueError with a sentence."""
         folder = at.parent
-        texts = dict(helm.chart_files(folder, inside))
-        chart = helm.read_chart(folder, inside)
-        interesting = any(self._is_of_interest(text) for text in texts.values())
-        if chart.is_library or not (interesting or self._is_named(at)):
+        found = self._chart_to_render(at, inside)
+        if found is None:
             return
-        files = helm.files_to_render(chart, texts, inside)
-        if refusal := helm.refusal_of(files):
-            self._fails(at, refusal, f"if you trust it, render it yourself: helm template {folder} | kvgate check -")
-            return
-        program = self._program(helm.PROGRAMS, at, inside)
-        if program is None or not self._may_run(at):
-            return
+        chart, texts, files, program = found
         own = self.options if self._is_named(at) else ChartOptions()
         with helm.Copy(chart, files, inside) as copy:
             done = copy.render(program, own.values, own.arguments)
@@ -179,6 +193,61 @@ class _Renderer:
         self.found.templates.add(folder / helm.TEMPLATES)
         dependencies = (path for path in texts if path.name == helm.VALUES_FILE)
         self.found.covered |= {(folder / path).resolve() for path in dependencies}
+
+    def paired_chart(self, inside: Path, pairs: Sequence[pairings.Pairing]) -> None:
+        """Render a chart once for each object that pairs it with values, under the name of its release."""
+        at = pairs[0].chart / CHART_FILE
+        try:
+            if self._has_room(at):
+                self._paired_chart(pairs[0].chart, inside, pairs)
+        except (OSError, ValueError) as error:
+            self._fails(at, str(error), "correct the chart")
+
+    def _paired_chart(self, folder: Path, inside: Path, pairs: Sequence[pairings.Pairing]) -> None:
+        """Raises OSError, ValueError with a sentence."""
+        at = folder / CHART_FILE
+        found = self._chart_to_render(
+            at, inside, (text for each in pairs for text in each.values if isinstance(text, str))
+        )
+        if found is None:
+            return
+        chart, _, files, program = found
+        with helm.Copy(chart, files, inside) as copy:
+            for each in pairs:
+                if not self._has_room(each.file):
+                    return
+                done = copy.render(program, each.values, each.arguments, each.release or helm.RELEASE)
+                if isinstance(done, helm.ChartFailed):
+                    self._fails(each.file, f"{each.owner}: {done.message}", done.remedy, line=each.line)
+                    continue
+                if each.unread:
+                    reason = f"{each.owner}: rendered without what is not read here"
+                    note = Unrendered(file=str(each.file), line=each.line, reason=reason, detail=", ".join(each.unread))
+                    self.found.notes.append(note)
+                given = (path for path in each.values if isinstance(path, Path))
+                self._add(chart, at, each.file, done, (folder / helm.VALUES_FILE, *given, each.file), key=each.file)
+                self.found.covered |= {path.resolve() for path in (folder / helm.VALUES_FILE, *given)}
+                self.found.paired.add((os.path.realpath(each.file), each.line))
+        self.found.templates.add(folder / helm.TEMPLATES)
+
+    def _chart_to_render(
+        self, at: Path, inside: Path, more: Iterable[str] = ()
+    ) -> tuple[helm.Chart, Mapping[Path, bytes], Mapping[Path, bytes], Path] | None:
+        """Return (chart, its own files, the files to render, Helm); None where it has no engine, or is not rendered.
+
+        `more`: values from elsewhere. Raises OSError, ValueError with a sentence.
+        """
+        texts = dict(helm.chart_files(at.parent, inside))
+        chart = helm.read_chart(at.parent, inside)
+        of_interest = any(self._is_of_interest(text) for text in (*texts.values(), *(text.encode() for text in more)))
+        if chart.is_library or not (of_interest or self._is_named(at)):
+            return None
+        files = helm.files_to_render(chart, texts, inside)
+        if refusal := helm.refusal_of(files):
+            self._fails(at, refusal, f"if you trust it, render it yourself: helm template {at.parent} | kvgate check -")
+            return None
+        program = self._program(helm.PROGRAMS, at, inside)
+        return (chart, texts, files, program) if program and self._may_run(at) else None
 
     def _with_other_values(
         self, copy: helm.Copy, program: Path, texts: Mapping[Path, bytes], known: set[bytes]
@@ -197,12 +266,16 @@ class _Renderer:
                     at = copy.chart.folder / CHART_FILE
                     self._add(copy.chart, at, values, _BETWEEN.join([b"", *new]), (values,))
 
-    def _add(self, chart: helm.Chart, at: Path, name: Path, data: bytes, values: Sequence[Path]) -> None:
+    def _add(
+        self, chart: helm.Chart, at: Path, name: Path, data: bytes, values: Sequence[Path], key: Path | None = None
+    ) -> None:
+        """Add a rendered chart. `key`: the file in whose place it is read, where that is not `Chart.yaml`."""
         path_map = PathMap(
             folders={chart.name: str(chart.folder)}, chart=tuple(map(str, (at, *values))), root=chart.folder
         )
-        self.found.streams.setdefault(at, []).append(Stream(name=name, data=data, path_map=path_map))
-        self.found.covered |= {path.resolve() for path in values}
+        self.found.streams.setdefault(key or at, []).append(Stream(name=name, data=data, path_map=path_map))
+        if key is None:
+            self.found.covered |= {path.resolve() for path in values}
 
     def overlays(self, paths: Sequence[Path], inside: Path) -> None:
         """Render every overlay that no other one includes; what one includes that cannot be rendered is rendered alone."""
@@ -247,6 +320,8 @@ class _Renderer:
             left_out = f" (without {', '.join(tree.left_out)})" if tree.left_out else ""
             self._fails(at, f"{done.message}{left_out}", "run kustomize build on its folder")
             return False
+        if variables := self.variables.get(at.parent.resolve()):
+            done = pairings.substituted(done, variables)
         if tree.left_out:
             reason, detail = "rendered without what is not in the checkout", ", ".join(tree.left_out)
             self.found.notes.append(Unrendered(file=str(at), line=1, reason=reason, detail=detail))
