@@ -58,12 +58,19 @@ def test_a_comment_on_each_of_many_lines_takes_no_longer_than_the_lines(tmp_path
 @pytest.mark.parametrize(
     ("content", "rule", "line", "words"),
     [
-        (b"a: [1,\n  b: {\n", "InvalidYaml", 3, "not YAML"),
+        (b"vllm: [1,\n  b: {\n", "InvalidYaml", 3, "not YAML"),
+        (
+            b"a: [1,\n  b: {\n",
+            None,
+            0,
+            "",
+        ),  # nothing in it speaks of an engine: it is counted, and fails nobody's check
+        (b"one: 1\ntwo: \xe9\n", None, 0, ""),
         (b"key: 1\nother: 2\nkey: 3\n", None, 0, ""),
         (POD.replace("metadata:", "kind: Pod\nmetadata:").encode(), "InvalidYaml", 3, "written twice"),
         (b"kind: Pod\n  vllm: x\n", "InvalidYaml", 2, "not YAML"),
         (b"kind: \xff\xfe vllm\n", "Unreadable", 1, "not UTF-8"),
-        (b"one: 1\ntwo: \xe9\n", "Unreadable", 2, "not UTF-8"),
+        (b"vllm: 1\ntwo: \xe9\n", "Unreadable", 2, "not UTF-8"),
         (b"kind: Pod\n\0vllm\n", "Unreadable", 1, "binary"),
         (BOMB.encode() + b"vllm: *g\n", "InvalidYaml", 1, "aliases"),
         (b"a: &a\n  vllm: *a\n", "InvalidYaml", 1, "alias"),

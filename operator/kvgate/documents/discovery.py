@@ -44,6 +44,7 @@ class Why(StrEnum):
     PYTHON = "Python file that starts Ray Serve LLM|Python files that start Ray Serve LLM"
     NIM = "NVIDIA NIM, whose image has the server and its options|NVIDIA NIMs, whose images have the server and its options"
     JSON = "JSON file with comments|JSON files with comments"
+    NO_YAML = "file that is no YAML and says nothing of an engine|files that are no YAML and say nothing of an engine"
     LARGE_DATA = "document of more than 4 MiB without a kind|documents of more than 4 MiB without a kind"
 
 

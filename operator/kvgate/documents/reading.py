@@ -224,7 +224,8 @@ class Reading(Struct, frozen=True, kw_only=True):
                 self.room.left, text = left, with_fields_as_variables(text)
                 node = compose(text, self.room)
         except NotText as error:
-            return _not_text(file, error, line_offset)
+            broken = _not_text(file, error, line_offset)
+            return broken if interest.is_read else replace(broken, may_be=Why.NO_YAML)
         except YamlError as error:
             self.room.left = left
             if data.startswith(b"#!"):
@@ -233,7 +234,8 @@ class Reading(Struct, frozen=True, kw_only=True):
                 )
             broken = _yaml_broken(error, file, line_offset, is_template=is_template)
             is_json = data.lstrip().startswith(b"{") and _COMMENT_OF_CODE.search(data) is not None
-            return replace(broken, may_be=Why.JSON) if is_json else broken
+            may_be = Why.JSON if is_json else broken.may_be or (None if interest.is_read else Why.NO_YAML)
+            return replace(broken, may_be=may_be)
         comments = list(comments_in(text, line_offset))
         if node is None:
             return comments

@@ -13,7 +13,7 @@ from support.command_line import MISTAKEN_POD, invoked
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pod.yaml").write_text(MISTAKEN_POD)
-    (tmp_path / "broken.yaml").write_text("a: [")
+    (tmp_path / "broken.yaml").write_text("vllm: [")
     return tmp_path
 
 

@@ -159,7 +159,7 @@ def test_a_rule_is_ignored_everywhere_or_in_some_files(folder: Path) -> None:
     assert run().exit_code == 0
     assert [f["by"] for f in judged()["ignored"]] == ["configuration"]
     assert run("-", stdin=long).exit_code == 1
-    (folder / "clusters/eu/broken.yaml").write_text("a: [")
+    (folder / "clusters/eu/broken.yaml").write_text("vllm: [")
     assert run().exit_code == 1
     configure(
         folder,

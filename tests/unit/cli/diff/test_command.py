@@ -57,8 +57,8 @@ def compared(folder: Path, old: dict[str, str], new: dict[str, str]) -> Any:
         (POD, f"{POD}---\n{OTHER}", ["unchanged", "new"], 0),
         (POD, f"{POD}---\n{TOO_LONG.replace('llama', 'new')}", ["unchanged", "new"], 1),
         (f"{POD}---\n{OTHER}", OTHER, ["unchanged", "removed"], 0),
-        (POD, f"{POD}---\na: [\n", ["unchanged"], 1),
-        (f"{POD}---\na: [\n", f"{POD}---\na: [\n", ["unchanged"], 0),
+        (POD, f"{POD}---\nvllm: [\n", ["unchanged"], 1),
+        (f"{POD}---\nvllm: [\n", f"{POD}---\nvllm: [\n", ["unchanged"], 0),
         ("kind: Service\n", "kind: Service\n", [], 2),
     ],
 )
@@ -207,7 +207,7 @@ def test_our_own_object_brings_defaults_with_its_version(tmp_path: Path) -> None
 
 
 def test_what_could_not_be_read_is_told_of_either_tree_and_once_where_it_is_so_in_both(tmp_path: Path) -> None:
-    broken = "a: [\n"
+    broken = "vllm: [\n"
     told = compared(tmp_path, {"a.yaml": POD, "b.yaml": broken, "c.yaml": broken}, {"a.yaml": POD, "b.yaml": broken})
     files = [Path(placed["file"]).relative_to(tmp_path).as_posix() for placed in told["unreadable"]]
     assert files == ["old/c.yaml", "new/b.yaml"]
