@@ -19,6 +19,8 @@ _MAX_IGNORE_BYTES = 64 << 10
 CHART_FILE = "Chart.yaml"
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 """Names of the file that makes a folder one for kustomize."""
+TERRAFORM = ".tf"
+"""Ending of Terraform's files, in which only releases of charts are of interest."""
 _TEMPLATES, _ENVIRONMENT_FILE = "templates", "pyvenv.cfg"
 _IGNORE_FILES = (".gitignore", ".kvgateignore")
 """Files with the same syntax; what the later one says counts."""
@@ -135,7 +137,14 @@ def files_below(folder: Path, root: Path, other: OtherRevision | None = None) ->
 
 
 def _is_read(name: str) -> bool:
-    return (name.lower().endswith(SUFFIXES) and not name.startswith(".")) or name == KUSTOMIZATIONS[-1]
+    """Return whether a file of a folder is read by its name; helmfiles are templates with an ending of their own."""
+    is_release = name.endswith(TERRAFORM) or (name.startswith("helmfile") and name.endswith(".yaml.gotmpl"))
+    return (name.lower().endswith(SUFFIXES) and not name.startswith(".")) or name == KUSTOMIZATIONS[-1] or is_release
+
+
+def only_pairs(path: Path) -> bool:
+    """Return whether a file says at most which values a chart gets, and is no manifest itself."""
+    return path.name.endswith((TERRAFORM, ".gotmpl"))
 
 
 def is_rendered_by(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Charts of a checkout as its own GitOps objects pair them with values: Argo CD, Flux, helmfile and Skaffold.
+"""Charts of a checkout as its own GitOps objects pair them with values: Argo CD, Flux, helmfile, Skaffold and Terraform.
 
 Which values win: argo-cd.readthedocs.io, "Helm" and "Multiple Sources for an Application"; fluxcd.io, "Helm Releases" and "Kustomization";
 helmfile.readthedocs.io, "Configuration"; skaffold.dev, "Helm".
@@ -14,9 +14,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from kvgate.documents import application_sets
+from kvgate.documents import application_sets, terraform
 from kvgate.documents.bounded_files import read_file
-from kvgate.documents.discovery import CHART_FILE, KUSTOMIZATIONS
+from kvgate.documents.discovery import CHART_FILE, KUSTOMIZATIONS, TERRAFORM
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.origins import Unrendered
 from kvgate.documents.reading import Document, parsed
@@ -118,6 +118,9 @@ _Said = Iterator[Pairing | Unrendered | Mapping[Path, Mapping[str, str]]]
 def _of_file(path: Path, checkout: _Checkout) -> _Said:
     """Raises OSError, UnicodeDecodeError."""
     is_helmfile = _HELMFILE.fullmatch(path.name) is not None or path.parent.name == "helmfile.d"
+    if path.suffix == TERRAFORM:
+        yield from _of_terraform(path, checkout)
+        return
     is_skaffold = _SKAFFOLD.fullmatch(path.name) is not None
     data = read_file(path, max_bytes=MAX_FILE_BYTES, inside=checkout.root)
     if is_helmfile:
@@ -328,6 +331,31 @@ def _of_skaffold(at: _Object, checkout: _Checkout) -> _Said:
             values.unread += [name for name, _ in release.get("setValueTemplates").fields()]
             name = release.get("name").text
             yield values.paired(at, chart, f"skaffold release {name}", name, release.get("namespace").text)
+
+
+def _of_terraform(path: Path, checkout: _Checkout) -> _Said:
+    """Raises OSError, UnicodeDecodeError."""
+    data = read_file(path, max_bytes=terraform.MAX_FILE_BYTES, inside=checkout.root)
+    try:
+        releases = list(terraform.releases_in(text := data.decode())) if terraform.has_releases(data) else []
+    except terraform.NotRead as reason:
+        yield Unrendered(file=str(path), line=1, reason=f"not read: {reason}")
+        return
+    for release in releases:
+        chart, values = checkout.chart(path.parent / release.chart) if release.chart else None, _Values()
+        if chart is None:
+            continue
+        for each in release.values:
+            if isinstance(each, terraform.File):
+                values.file(each.path, Path(os.path.normpath(path.parent / each.path)))
+            else:
+                values.text(each)
+        for name, text in release.set_values:
+            values.set(name, text)
+        values.unread += release.unread
+        line = next((n for n, line in enumerate(text.split("\n"), 1) if f'"{release.name}"' in line), 1)
+        at = _Object(path=path, line=line, kind="helm_release", root=Written(value=None))
+        yield values.paired(at, chart, f"helm_release {release.name}", release.name, release.namespace)
 
 
 _KINDS = {

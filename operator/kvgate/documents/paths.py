@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from kvgate.documents.bounded_files import Refused, guard_of
-from kvgate.documents.discovery import OtherRevision, PassedOver, files_below, is_rendered_by, root_of
+from kvgate.documents.discovery import OtherRevision, PassedOver, files_below, is_rendered_by, only_pairs, root_of
 from kvgate.documents.interest import WordsOfInterest
 from kvgate.documents.origins import ChartOptions, Render, Unrendered
 from kvgate.documents.positions import Broken
@@ -95,6 +95,8 @@ def _sources(path: str, root: Path | None, other: OtherRevision | None = None) -
 def _read(source: _Source, reading: Reading) -> Iterator[Item]:
     if source is None:
         yield from reading.of_stream(STDIN_NAME, sys.stdin.buffer)
+    elif isinstance(source, _File) and only_pairs(source.path):
+        return
     elif isinstance(source, _File):
         yield from reading.of_file(source.path, source.inside)
     else:

@@ -178,6 +178,49 @@ releases:
     assert [each["verdict"] for each in check({**SERVING, **files})["documents"]] == ["Fits", "DoesNotFit"]
 
 
+TERRAFORM = """\
+resource "helm_release" "llama" {
+  name  = "llama"
+  chart = "${path.module}/charts/serving"
+  values = [VALUES]
+  SET
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "more", "verdict"),
+    [
+        ('file("${path.module}/environments/prod.yaml")', "", "Fits"),
+        ("yamlencode({ length = 4096 })", "", "Fits"),
+        ("<<-EOT\n    length: 4096\n  EOT\n", "", "Fits"),
+        ("yamlencode({ length = 4096 })", 'set {\n name = "length"\n value = "40960"\n }', "DoesNotFit"),
+        ("yamlencode({ length = 4096 })", 'set = [{ name = "length", value = 40960 }]', "DoesNotFit"),
+        ("yamlencode({ length = var.length })", "", "DoesNotFit"),
+        ('templatefile("prod.tftpl", {})', "", "DoesNotFit"),
+    ],
+)
+def test_a_release_of_terraform_pairs_a_chart_with_literal_values(
+    check: Check,  # noqa: F811
+    values: str,
+    more: str,
+    verdict: str,
+) -> None:
+    text = TERRAFORM.replace("VALUES", values).replace("SET", more)
+    report = check({**SERVING, "environments/prod.yaml": SHORT, "main.tf": text})
+    assert [(each["name"], each["verdict"], each["rendered_by"]) for each in report["documents"]] == [
+        ("llama", verdict, "main.tf")
+    ]
+    assert ("var.length" in str(report) or "templatefile" in str(report)) == (
+        ("var." in values) or ("template" in values)
+    )
+
+
+def test_what_is_no_hcl_is_told(check: Check) -> None:  # noqa: F811
+    report = check({**SERVING, "main.tf": 'resource "helm_release" "x" {{{\n'})
+    assert "it is not HCL" in str(report["unrendered"])
+
+
 def test_skaffold_pairs_a_chart_with_values(check: Check) -> None:  # noqa: F811
     skaffold = """\
 apiVersion: skaffold/v4beta11
