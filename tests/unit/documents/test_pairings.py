@@ -217,7 +217,7 @@ def test_a_release_of_terraform_pairs_a_chart_with_literal_values(
 
 
 def test_what_is_no_hcl_is_told(check: Check) -> None:  # noqa: F811
-    report = check({**SERVING, "main.tf": 'resource "helm_release" "x" {{{\n'})
+    report = check({**SERVING, "main.tf": 'resource "helm_release" "x" {{{ chart = "./charts"\n'})
     assert "it is not HCL" in str(report["unrendered"])
 
 
