@@ -116,8 +116,7 @@ class _Cursor:
             for _ in range(count):
                 self.take(self.number("Q"))
             return count, None
-        values = [self.scalar(kind) for _ in range(count)]
-        return count, tuple(value for value in values if value is not None)
+        return count, tuple(value for value in [self.scalar(kind) for _ in range(count)] if value is not None)
 
 
 def read_gguf(data: bytes, *, file_bytes: int | None = None) -> GgufFile:
@@ -163,8 +162,7 @@ def read_gguf(data: bytes, *, file_bytes: int | None = None) -> GgufFile:
 
 def _opening(cursor: _Cursor) -> tuple[int, int]:
     """Read the first 24 bytes: (tensors, keys)."""
-    magic = cursor.take(len(MAGIC))
-    if magic != MAGIC:
+    if cursor.take(len(MAGIC)) != MAGIC:
         raise CheckpointError("it does not begin with GGUF; this is no GGUF file")
     version = cursor.number("I")
     if version & 0xFFFF == 0:  # a small number in the other byte order

@@ -76,9 +76,8 @@ def read_lock(text: str) -> tuple[Published, ...]:
 def entry_lines(text: str) -> Iterator[int]:
     """Yield the line on which each entry of a file that `read_lock` took begins, from 1; nothing where the entries are not found."""
     text = text.removeprefix("\ufeff")
-    entries = msgspec.json.decode(text, type=_Entries).models
     line, end = 1, 0
-    for entry in (bytes(each).decode() for each in entries):
+    for entry in (bytes(each).decode() for each in msgspec.json.decode(text, type=_Entries).models):
         begin = text.find(entry, end)
         if begin < 0:
             return

@@ -43,8 +43,7 @@ def look_alike(
             continue
         if not shape.unmodelled_kinds and _has_heads(shape, groups) and _has_bytes(shape, groups):
             words = f"its tensors, which are those of {architecture}"
-            own = str(config["architectures"][0])
-            return replace(shape, architecture=own, assumed=Assumption(words=words))
+            return replace(shape, architecture=str(config["architectures"][0]), assumed=Assumption(words=words))
     return None
 
 

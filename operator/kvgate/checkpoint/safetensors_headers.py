@@ -52,8 +52,7 @@ def read_header(header: bytes, *, file_bytes: int | None = None) -> tuple[Stored
     problems = [problem for name, entry in entries.items() for problem in _problems(name, entry)]
     if not problems:
         problems += _gaps(entries)
-    end = max((entry.data_offsets[1] for entry in entries.values()), default=0)
-    stated = LENGTH_BYTES + len(header) + end
+    stated = LENGTH_BYTES + len(header) + max((entry.data_offsets[1] for entry in entries.values()), default=0)
     if not problems and file_bytes is not None and file_bytes != stated:
         problems.append(f"it has {file_bytes} bytes and its header describes {stated}; it is truncated, or has a tail")
     if problems:

@@ -192,8 +192,7 @@ def _weight_table(budget: Budget, stage: Stage) -> tuple[WeightPart, ...]:
     parts = weight_parts(built_shape(request.shape, budget.accounting, request.settings), layers, weigh)
     if request.draft is None or stage.ledger is None or layers[1] != len(request.shape.layers):
         return parts
-    size = dict(stage.ledger.lines[0].inputs).get("draft_bytes", 0)
-    return (*parts, WeightPart(name="draft", size_bytes=int(size)))
+    return (*parts, WeightPart(name="draft", size_bytes=int(dict(stage.ledger.lines[0].inputs).get("draft_bytes", 0))))
 
 
 def _available(stage: Stage, *, gives_memory: bool) -> Explanation:

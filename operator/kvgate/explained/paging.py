@@ -155,8 +155,7 @@ def _at_once(kv_cache: KVCache, usable: int | None, lengths: Sequence[int]) -> i
     def fits(count: int) -> bool:
         return sum(blocks_of_requests(kv_cache, count, tokens) for tokens in lengths) <= usable
 
-    each = sum(kv_cache.blocks_of(tokens) for tokens in lengths)
-    return largest(max(0, usable), fits, guess=max(0, usable) // each)
+    return largest(max(0, usable), fits, guess=max(0, usable) // sum(kv_cache.blocks_of(tokens) for tokens in lengths))
 
 
 def keeps_every_token(spec: KVCacheSpec) -> bool:

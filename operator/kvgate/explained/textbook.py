@@ -65,9 +65,8 @@ def textbook_of(budget: Budget) -> Textbook | None:
     heads = next(filter(None, map(_heads, budget.request.shape.mixers)), None)
     if budget.kv_cache is None or heads is None:
         return None
-    stages = [stage.last - stage.first for stage in budget.stages]
     return Textbook(
-        num_layers=max(stages, default=len(budget.request.shape.layers)),
+        num_layers=max([stage.last - stage.first for stage in budget.stages], default=len(budget.request.shape.layers)),
         num_kv_heads=heads[0],
         head_dim=heads[1],
         bytes_per_element=budget.kv_cache.dtype.bytes_per_element,

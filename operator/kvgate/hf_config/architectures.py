@@ -349,8 +349,7 @@ def family_of(architecture: str, fields: Fields) -> Family | None:
             return replace(row, both_ways=True)
         return row
     names, scores = converted_from(architecture)
-    rows = (_row(name, fields) for name in names)
-    base = next((row for row in rows if row is not None), None)
+    base = next((row for row in (_row(name, fields) for name in names) if row is not None), None)
     return None if base is None else converted(base, scores=scores)
 
 

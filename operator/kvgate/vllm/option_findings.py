@@ -133,5 +133,4 @@ def _uncertain(line: CommandLine, *, is_beyond: bool, is_stated: bool) -> list[A
         return [problem for problem in line.problems if is_beyond and problem.rule in _MAY_BE_NEW]
     unlike = [problem for problem in line.problems if problem.rule in _NAMES and not problem.is_slip]
     may_take_words = any(problem.rule == OPTION_UNKNOWN for problem in unlike)
-    others = [problem for problem in line.problems if may_take_words and problem.rule == UNEXPECTED_WORD]
-    return [*unlike, *others]
+    return [*unlike, *[problem for problem in line.problems if may_take_words and problem.rule == UNEXPECTED_WORD]]

@@ -319,11 +319,10 @@ def spanned(budget: Budget, others: Sequence[Budget]) -> Budget:
         _spanned_stage(stage, [each.stages[index] for each in alike]) for index, stage in enumerate(budget.stages)
     )
     equal = [each for each in alike if [s.bytes_per_block for s in each.stages] == [s.bytes_per_block for s in stages]]
-    tightest = next((new for new, old in zip(stages, budget.stages, strict=True) if old is budget.tightest), None)
     return replace(
         budget,
         stages=stages,
-        tightest=tightest,
+        tightest=next((new for new, old in zip(stages, budget.stages, strict=True) if old is budget.tightest), None),
         num_blocks=_hull(budget.num_blocks, [each.num_blocks for each in equal]),
         usable_blocks=_hull(budget.usable_blocks, [each.usable_blocks for each in equal]),
     )

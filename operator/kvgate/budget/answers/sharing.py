@@ -73,8 +73,7 @@ class Sharer(Struct, frozen=True, kw_only=True):
 
     def level_bytes(self, used_bytes: int, end: str) -> int | None:
         """Return what is used after its start, where others use so much before it and it counts them; None where it does not start."""
-        own = self.overhead or self.before
-        needed_bytes: int = used_bytes + getattr(own, end) + self.demand_bytes
+        needed_bytes: int = used_bytes + getattr(self.overhead or self.before, end) + self.demand_bytes
         filled_bytes: int = getattr(self.held, end) - getattr(self.before, end)
         return None if needed_bytes > self.requested_bytes else max(needed_bytes, filled_bytes)
 
@@ -273,8 +272,7 @@ def hundredths(part_bytes: int, memory_bytes: int) -> Fraction:
 
 def equal_share(accelerator: Accelerator, shared_by: int) -> Fraction | None:
     """Return the utilisation that so many engines of one GPU each can have, of which nothing else is known."""
-    beyond_bytes = fitted.SLACK_CONTEXT.interval.high + WORKSPACES.high
-    free_bytes = accelerator.memory_low_bytes - shared_by * beyond_bytes
+    free_bytes = accelerator.memory_low_bytes - shared_by * (fitted.SLACK_CONTEXT.interval.high + WORKSPACES.high)
     return hundredths(free_bytes // shared_by, accelerator.memory_bytes) or None
 
 

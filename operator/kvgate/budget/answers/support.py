@@ -75,8 +75,7 @@ def kv_cache_dtype_refusal(
 
 def _kind_refusal(name: str, shape: ModelShape) -> str | None:
     """Return the reason why no kernel for the model's kind of attention takes the format."""
-    is_latent = any(isinstance(mixer, LatentAttention) for mixer in shape.mixers)
-    if is_latent and name not in _LATENT_ONLY:
+    if any(isinstance(mixer, LatentAttention) for mixer in shape.mixers) and name not in _LATENT_ONLY:
         return f"no attention kernel for MLA takes {name}" if name.startswith(_PER_HEAD) else None
     if name in _LATENT_ONLY and not _is_sparse(shape):
         return f"{name} is a format for sparse MLA, and this model has none"

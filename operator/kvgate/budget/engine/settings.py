@@ -72,8 +72,7 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
         batched = factor * DISPATCHED_TOKENS
     seqs = settings.max_num_seqs or default_seqs
     if settings.max_num_batched_tokens is None:
-        whole_prompts = settings.enable_chunked_prefill is False
-        batched = max(batched, max_model_len) if whole_prompts else batched
+        batched = max(batched, max_model_len) if settings.enable_chunked_prefill is False else batched
         batched = max(batched, uncut_item_tokens(request)) if accounting.batch_holds_media_item else batched
         batched = min(batched, seqs * max_model_len)
     if settings.max_num_seqs is None:

@@ -92,8 +92,7 @@ def host_ledger(question: HostQuestion) -> HostLedger:
 
 
 def _token_ids(question: HostQuestion, found: Processes) -> Term:
-    model = question.model or ModelOnHost()
-    each = model.token_ids_bytes
+    each = (question.model or ModelOnHost()).token_ids_bytes
     return _pinned(
         "token_ids",
         each * found.ranks,

@@ -23,15 +23,13 @@ def kv_offload_term(question: HostQuestion, accounting: HostAccounting, found: P
     settings = question.settings
     amounts = [_of_connector(connector, question, accounting, found) for connector in _connectors(settings, accounting)]
     region = any(is_shared for _, is_shared in amounts)
-    total = sum((amount for amount, _ in amounts), _NONE)
-    names = ", ".join(connector.name for connector in _connectors(settings, accounting))
     term = Term(
         name="kv_offload",
-        amount=total,
+        amount=sum((amount for amount, _ in amounts), _NONE),
         formula="bytes of an engine × engines of the pod, or bytes of a rank × ranks, in whole chunks of blocks",
         source="vLLM 0.33, CPUOffloadingSpec, SharedOffloadRegion, SimpleCPUOffloadWorker; LMCache, LocalCPUBackend",
         inputs=(
-            ("connector", names or "none"),
+            ("connector", ", ".join(connector.name for connector in _connectors(settings, accounting)) or "none"),
             ("engines", found.engines),
             ("ranks", found.ranks),
             ("is_by_size", "yes" if settings.kv_offloading_bytes else "no"),
@@ -57,10 +55,9 @@ def _of_connector(
     connector: KVConnector, question: HostQuestion, accounting: HostAccounting, found: Processes
 ) -> tuple[Interval, bool]:
     """(bytes of one connector in this pod, whether they lie in /dev/shm)."""
-    model = question.model or ModelOnHost()
     if connector.name == "OffloadingConnector":
         if connector.cpu_blocks:  # of each rank
-            whole = found.part_of_all(connector.cpu_blocks * model.block_bytes)
+            whole = found.part_of_all(connector.cpu_blocks * (question.model or ModelOnHost()).block_bytes)
             return Interval(low=0, expected=whole, high=2 * whole), False
         whole = found.part_of_engine(connector.cpu_bytes or 0)
         if accounting.offloads_cache_to_shared_memory and question.vendor in ("nvidia", ""):
@@ -71,8 +68,7 @@ def _of_connector(
         return Interval(low=0, expected=expected, high=2 * whole), False
     if connector.name == "SimpleCPUOffloadConnector":
         each = connector.cpu_bytes_per_rank
-        of_engine = connector.cpu_bytes or _SIMPLE_DEFAULT_BYTES
-        whole = each * found.ranks if each else found.part_of_engine(of_engine)
+        whole = each * found.ranks if each else found.part_of_engine(connector.cpu_bytes or _SIMPLE_DEFAULT_BYTES)
         low = max(0, whole - found.ranks * _LARGEST_CHUNK_BYTES)
         return Interval(low=low, expected=whole, high=whole), False
     if connector.name.startswith("LMCacheConnector"):

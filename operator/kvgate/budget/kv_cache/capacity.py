@@ -75,9 +75,8 @@ class KVCache(Struct, frozen=True, kw_only=True, dict=True):
         usable = num_blocks - self.null_blocks
         if self.checked_blocks(at_most) <= usable:
             return at_most
-        stages = self.checked_bytes_per_block // max(1, self.bytes_per_block)
         # the guess: while every cache grows, or after windows are full and only whole caches grow
-        blocks = usable // max(1, stages)
+        blocks = usable // max(1, self.checked_bytes_per_block // max(1, self.bytes_per_block))
         reach = replace(self.reach, max_model_len=at_most)
         specs = [group.spec for group in self.groups if group.spec.block_size]
         growth = sum(1 / spec.block_size for spec in specs)

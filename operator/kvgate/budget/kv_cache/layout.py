@@ -159,8 +159,7 @@ def _draft_specs(
 def layout_of(shape: ModelShape, settings: LayoutSettings) -> Layout:
     """Return the layout on one tensor-parallel rank of every stage. Raises UnmodelledKind for a layer without a formula."""
     caches = caches_of(shape, settings)
-    packed = any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers)
-    groups = form_groups(caches, packed=packed)
+    groups = form_groups(caches, packed=any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers))
     count = len(shape.layers)
     stages = tuple(pairwise(accumulate(stage_sizes(count, min(settings.pipeline, count)), initial=0)))
     ends = (*(last for _, last in stages[:-1]), None)  # drafts follow the last layer

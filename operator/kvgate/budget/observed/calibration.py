@@ -154,8 +154,7 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         """Return the calibration that this object may use; a file of the user's own is the same for all."""
         if self.scope is None:
             return self
-        known = (reader for reader in ((namespace, name), (namespace, "")) if reader in self._readers)
-        reader = next(known, ("", ""))
+        reader = next((reader for reader in ((namespace, name), (namespace, "")) if reader in self._readers), ("", ""))
         return self._view(reader)
 
     def _view(self, reader: tuple[str, str]) -> "Calibration":

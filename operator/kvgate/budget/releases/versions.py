@@ -267,10 +267,9 @@ def _accounting(release: tuple[int, int, int]) -> Accounting:
         raise UnknownVersion(
             f"vLLM {release[0]}.{release[1]} is older than {OLDEST[0]}.{OLDEST[1]}, the oldest release that kvgate knows"
         )
-    dtypes = frozenset(name for name, since, gone in KV_CACHE_DTYPES if _is_within(release, since, gone))
     tiers = [tiers for since, tiers in BATCH_TIERS if since <= release][-1]
     facts = Accounting(
-        kv_cache_dtypes=dtypes,
+        kv_cache_dtypes=frozenset(name for name, since, gone in KV_CACHE_DTYPES if _is_within(release, since, gone)),
         batch_tiers=tuple(
             BatchTier(
                 from_bytes=gib * GIB,

@@ -100,7 +100,7 @@ def _shape(
     fields: Fields, name: str, architecture: str, layers: tuple[LayerShape, ...], *, known: Architecture = PLAIN
 ) -> ModelShape:
     hidden_size = fields.optional_count(*HIDDEN)
-    has_heads = bool(fields.optional_count(*HEADS))
+    num_heads = fields.optional_count(*HEADS)
     return ModelShape(
         name=name or architecture,
         architecture=architecture,
@@ -109,9 +109,9 @@ def _shape(
         layers=layers,
         dtype=model_dtype(fields, None),
         max_model_len=lengths_by_rule(fields)["yarn_stated"],
-        rotary=rotary_tables(fields, known, hidden_size) if has_heads else (),
+        rotary=rotary_tables(fields, known, hidden_size) if num_heads else (),
         kv_cache_scheme=kv_cache_scheme(declared(fields)),
-        num_heads=fields.optional_count(*HEADS),
+        num_heads=num_heads,
         own_ends=True,
     )
 

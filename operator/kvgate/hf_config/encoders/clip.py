@@ -56,8 +56,7 @@ def llava_next_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     # rows × columns and one separator a row (vLLM 0.32, `LlavaNextProcessingInfo.get_num_image_tokens`)
     tiles = [(edge * (height // side)) * (edge * (width // side) + 1) for height, width in grids]
     item = MediaItem(modality="image", tokens=whole + max(tiles, default=0))
-    matrices = (*seeing.matrices, (vector("image_newline", hidden_size), 1))
-    return (replace(seeing, matrices=matrices, items=(item,)),)
+    return (replace(seeing, matrices=(*seeing.matrices, (vector("image_newline", hidden_size), 1)), items=(item,)),)
 
 
 def phi3_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
@@ -113,12 +112,11 @@ def minimax_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     inner = config.count("projector_hidden_size", default=hidden_size)
     bias = config.flag("multimodal_projector_bias", default=True)
     merge_bias = config.flag("patch_merge_bias", default=True)
-    columns = hidden_size * merged
     around = (
         patch_embedding(width, columns=pixels),
         layer_norm("pre_layrnorm", width),
         *two_linears("multi_modal_projector", columns=width, inner=inner, rows=hidden_size, bias=bias),
-        *two_linears("patch_merge_mlp", columns=columns, inner=inner, rows=hidden_size, bias=merge_bias),
+        *two_linears("patch_merge_mlp", columns=hidden_size * merged, inner=inner, rows=hidden_size, bias=merge_bias),
     )
     tokens = (vision.count("image_size") // patch) ** 2 // merged
     items = (MediaItem(modality="image", tokens=tokens), MediaItem(modality="video", tokens=tokens))

@@ -72,8 +72,7 @@ def internvl_hf_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
 
 
 def _merged_patches(config: Fields) -> int:
-    ratio = config.share("downsample_ratio", default=0.5)
-    return max(1, int(1 / ratio)) ** 2
+    return max(1, int(1 / config.share("downsample_ratio", default=0.5))) ** 2
 
 
 def _around(vision: Fields, hidden_size: int, merged: int, positions: int) -> tuple[Matrix, ...]:
@@ -127,6 +126,5 @@ def _items(tiles: int, tile_tokens: int, text: Fields, *, with_video: bool) -> t
     picture = MediaItem(modality="image", tokens=tiles * tile_tokens)
     if not with_video:
         return (picture,)
-    longest = text.optional_count("max_position_embeddings") or picture.tokens
-    frames = max(1, longest // max(1, tile_tokens))
+    frames = max(1, (text.optional_count("max_position_embeddings") or picture.tokens) // max(1, tile_tokens))
     return picture, MediaItem(modality="video", tokens=frames * tile_tokens, step_tokens=tile_tokens)

@@ -86,14 +86,13 @@ def glm_ocr_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     )
     patch = vision.count("patch_size")
     pixels = vision.count("in_channels") * vision.count("temporal_patch_size") * patch * patch
-    merger = DenseMlp(intermediate_size=config.section("text_config").count("intermediate_size"))
     around = (
         patch_embedding(width, columns=pixels, bias=True),
         vector("norm", width),
         replicated("downsample", outer, columns=width * merge * merge, bias=True),
         column_parallel("merger.proj", Units(count=outer), columns=outer),
         layer_norm("merger.norm", outer),
-        *dense_mlp(merger, outer),
+        *dense_mlp(DenseMlp(intermediate_size=config.section("text_config").count("intermediate_size")), outer),
     )
     tokens = _GLM4V_MAX_PIXELS // (vision.count("temporal_patch_size") * (patch * merge) ** 2)
     items = (MediaItem(modality="image", tokens=tokens), MediaItem(modality="video", tokens=tokens))
@@ -187,7 +186,6 @@ def step_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
             around.append(layer_norm(key, width))
     bias = config.flag("projector_bias")
     around.append(column_parallel("vit_large_projector", Units(count=hidden_size), columns=4 * width, bias=bias))
-    tokens = patches // _STEP_PATCHES_PER_TOKEN + _STEP_MAX_CROPS * _STEP_CROP_TOKENS
     num_layers = vision.count("layers", "num_hidden_layers")
-    item = MediaItem(modality="image", tokens=tokens)
+    item = MediaItem(modality="image", tokens=patches // _STEP_PATCHES_PER_TOKEN + _STEP_MAX_CROPS * _STEP_CROP_TOKENS)
     return (tower(layer, num_layers, around, item, patches_per_token=_STEP_PATCHES_PER_TOKEN),)

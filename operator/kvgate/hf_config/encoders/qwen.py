@@ -80,9 +80,8 @@ def qwen3_5_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
 
 
 def _qwen3_items(vision: Fields) -> tuple[MediaItem, ...]:
-    frames_of_patch = vision.count("temporal_patch_size")
     video = replace(
-        _image(vision, _QWEN3_MAX_VIDEO_PIXELS // frames_of_patch),
+        _image(vision, _QWEN3_MAX_VIDEO_PIXELS // vision.count("temporal_patch_size")),
         modality="video",
         reckoned_tokens=_QWEN3_RECKONED_TOKENS,
     )
@@ -118,8 +117,7 @@ def _image(vision: Fields, max_pixels: int) -> MediaItem:
 def _images_and_videos(vision: Fields, max_pixels: int) -> tuple[MediaItem, ...]:
     """Return pictures and videos; frames may be as large as pictures, and a video has as many as the context has room for."""
     picture = _image(vision, max_pixels)
-    video = MediaItem(modality="video", tokens=_MAX_FRAME_PAIRS * picture.tokens, step_tokens=picture.tokens)
-    return picture, video
+    return picture, MediaItem(modality="video", tokens=_MAX_FRAME_PAIRS * picture.tokens, step_tokens=picture.tokens)
 
 
 def _encoder(vision: Fields, layer: TowerLayer, around: Iterable[Matrix], items: tuple[MediaItem, ...]) -> Encoder:

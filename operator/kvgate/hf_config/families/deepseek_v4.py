@@ -70,8 +70,7 @@ def _layer(model: LanguageModel, index: int, ratio: int, *, more: tuple[Matrix, 
     matrices.append(vector("layernorm", 2 * hidden_size))
     for block in ("hc_attn", "hc_ffn"):
         matrices.append(_mixing(block, fields, hidden_size, outputs=(2 + streams) * streams, scales=3))
-    shape = LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*matrices, *more))
-    return model.formats.stored(index, shape)
+    return model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*matrices, *more)))
 
 
 def _attention(fields: Fields, mixer: CompressedAttention, hidden_size: int) -> Iterator[Matrix]:
@@ -108,5 +107,4 @@ def _compressor(ratio: int, width: int, hidden_size: int) -> Iterator[Matrix]:
 
 def _mixing(name: str, fields: Fields, hidden_size: int, *, outputs: int, scales: int) -> Matrix:
     """Return the function, base and scales of one hyper-connection as one float32 vector."""
-    inputs = fields.count("hc_mult") * hidden_size
-    return vector(name, outputs * inputs + outputs + scales, element_bytes=4)
+    return vector(name, outputs * (fields.count("hc_mult") * hidden_size) + outputs + scales, element_bytes=4)

@@ -33,8 +33,7 @@ def whisper_stack(model: LanguageModel) -> Stack:
         replicated("embed_tokens", fields.count("vocab_size"), columns=width),
         replicated("embed_positions", fields.count("max_target_positions"), columns=width),
     )
-    layers = (model.formats.stored(index, layer) for index in range(model.num_layers))
-    return stack(model, tuple(layers), first=first)
+    return stack(model, tuple(model.formats.stored(index, layer) for index in range(model.num_layers)), first=first)
 
 
 def mllama_stack(model: LanguageModel) -> Stack:

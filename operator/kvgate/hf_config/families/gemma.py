@@ -68,10 +68,9 @@ def gemma3n_stack(model: LanguageModel) -> Stack:
     windows = layer_windows(fields, model.known, num_layers)
     attentions = [replace(attention, sliding_window=window) for window in windows]
     mixers = _shared_caches(attentions, fields.optional_count("num_kv_shared_layers"))
-    listed = isinstance(fields.values.get("intermediate_size"), list)
     sizes = (
         fields.counts_per_layer("intermediate_size", num_layers, default=1)
-        if listed
+        if isinstance(fields.values.get("intermediate_size"), list)
         else (fields.count("intermediate_size"),) * num_layers
     )
     states = fields.count("altup_num_inputs", default=4)

@@ -95,8 +95,7 @@ def can_be_assumed(stated: StatedFormat) -> bool:
 
 def _likeliest(stated: StatedFormat) -> Mapping[str, Any] | None:
     is_narrow = _FOUR_BITS in _widths(stated)
-    stored = (_LIKELY[form] for form in _LIKELY if form in stated.formats and _is_narrow(form) == is_narrow)
-    return next(stored, None)
+    return next((_LIKELY[form] for form in _LIKELY if form in stated.formats and _is_narrow(form) == is_narrow), None)
 
 
 def likely_quantization_config(name: str, stated: StatedFormat) -> Mapping[str, Any] | None:

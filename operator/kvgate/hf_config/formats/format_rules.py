@@ -82,8 +82,7 @@ def _gptq(config: Mapping[str, Any], num_layers: int) -> Rules:
     main = formats.gptq(config)
     named = []
     for expression, changes in formats.section(config, "dynamic").items():
-        leaves_out = expression.startswith("-:")
-        own = None if leaves_out else formats.gptq({**config, **_object(changes, "dynamic")})
+        own = None if expression.startswith("-:") else formats.gptq({**config, **_object(changes, "dynamic")})
         named.append((f"re:{expression[2:] if expression[:2] in ('+:', '-:') else expression}", own))
     rules = _grouped(named, num_layers, whole_experts=True)
     listed = config.get("modules_in_block_to_quantize")
@@ -128,9 +127,8 @@ def _modelopt(config: Mapping[str, Any], num_layers: int) -> Rules:
     listed = _listed(config, num_layers)
     if not listed:
         main = FormatRule(format=formats.modelopt(config))
-        by_tensor = formats.modelopt({"quant_algo": "FP8"})
         is_fp8 = str(config.get("quant_algo")).upper() in ("FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO")
-        return (FormatRule(format=by_tensor, kinds=EXPERTS), main) if is_fp8 else (main,)
+        return (FormatRule(format=formats.modelopt({"quant_algo": "FP8"}), kinds=EXPERTS), main) if is_fp8 else (main,)
     return listed
 
 

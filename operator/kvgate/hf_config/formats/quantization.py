@@ -175,8 +175,7 @@ class ModuleFormats:
 
     def stored(self, place: Place, layer: LayerShape) -> LayerShape:
         """Return the layer with the format of each of its matrices; norms, routers and exceptions stay plain."""
-        kinds = dict.fromkeys(matrix.name for matrix in layer.matrices)
-        found = {name: self._format_of(place, name) for name in kinds}
+        found = {name: self._format_of(place, name) for name in dict.fromkeys(matrix.name for matrix in layer.matrices)}
         key = (layer, tuple(found.values()))
         if key not in self._seen:
             matrices = (replace(matrix, format=found[matrix.name]) for matrix in layer.matrices)

@@ -68,8 +68,7 @@ def _qwen_drafts(model: LanguageModel, full: Part, mlp: Mlp) -> tuple[LayerShape
         column_parallel("fc", Units(count=hidden_size), columns=2 * hidden_size),
         vector("mtp_norms", 3 * hidden_size),
     )
-    first = replace(layer, matrices=(*fusion, *layer.matrices))
-    layers = (first, *(layer,) * (min(count, model.num_layers) - 1))
+    layers = (replace(layer, matrices=(*fusion, *layer.matrices)), *(layer,) * (min(count, model.num_layers) - 1))
     return tuple(model.formats.stored(f"mtp.layers.{index}", layer) for index, layer in enumerate(layers))
 
 

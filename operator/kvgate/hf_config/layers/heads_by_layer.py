@@ -15,11 +15,10 @@ def laguna_stack(model: LanguageModel) -> Stack:
     fields, num_layers = model.fields, model.num_layers
     base = full_attention(fields, model.hidden_size)
     heads = fields.counts_per_layer("num_attention_heads_per_layer", num_layers, default=base.num_heads)
-    windows = layer_windows(fields, model.known, num_layers)
     sinks = fields.flag("swa_attention_sink_enabled")
     mixers = [
         replace(base, num_heads=count, sliding_window=window, has_sinks=sinks and window > 0)
-        for count, window in zip(heads, windows, strict=True)
+        for count, window in zip(heads, layer_windows(fields, model.known, num_layers), strict=True)
     ]
     gating = fields.values.get("gating")
     per_head = gating is True or gating == "per-head"
@@ -36,9 +35,8 @@ def step_stack(model: LanguageModel) -> Stack:
     base = full_attention(fields, model.hidden_size)
     other = fields.section("attention_other_setting")
     kinds = fields.per_layer("layer_types", num_layers)
-    windows = layer_windows(fields, model.known, num_layers)
     mixers = []
-    for index, window in enumerate(windows):
+    for index, window in enumerate(layer_windows(fields, model.known, num_layers)):
         mixer = base
         if other.values and kinds and kinds[index] == other.values.get("attention_type"):
             mixer = FullAttention(

@@ -51,10 +51,9 @@ def uniform_stack(model: LanguageModel) -> Stack:
     """Read layers that all attend with the same heads; a first few may be dense where the others hold experts."""
     fields, known, hidden_size = model.fields, model.known, model.hidden_size
     mixer, attention = attention_of(fields, known, hidden_size)
-    windows = layer_windows(fields, known, model.num_layers)
     attentions = [
         (replace(mixer, sliding_window=window) if window and isinstance(mixer, FullAttention) else mixer, attention)
-        for window in windows
+        for window in layer_windows(fields, known, model.num_layers)
     ]
     return _stack_of(model, attentions, mlps_of(fields, known, model.num_layers))
 
@@ -74,8 +73,7 @@ def hunyuan_stack(model: LanguageModel) -> Stack:
     for key, usual in _LISTED_BY_HUNYUAN.items():
         value = values.get(key)
         if isinstance(value, list) and value and any(entry != value[0] for entry in value):
-            unknown = LayerShape(mixers=(UnmodelledLayer(kind=f"{key} by layer"),))
-            return stack(model, [unknown] * model.num_layers)
+            return stack(model, [LayerShape(mixers=(UnmodelledLayer(kind=f"{key} by layer"),))] * model.num_layers)
         values[usual] = value[0] if isinstance(value, list) and value else value
     return uniform_stack(replace(model, fields=Fields(values, problems=model.fields.problems)))
 

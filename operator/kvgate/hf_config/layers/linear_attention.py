@@ -82,9 +82,8 @@ def bailing_stack(model: LanguageModel) -> Stack:
     kinds = every(model.num_layers, group, group - 1, here=_SOFTMAX, elsewhere=_LINEAR)
     heads, bias = _heads(fields, hidden_size), fields.flag("use_bias")
     qk_norm = (vector("qk_norm", 2 * heads.width),) if fields.flag("use_qk_norm") else ()
-    qkv_bias = bias or fields.flag("use_qkv_bias")
     linear = (
-        column_parallel("qkv_proj", heads, heads, heads, columns=hidden_size, bias=qkv_bias),
+        column_parallel("qkv_proj", heads, heads, heads, columns=hidden_size, bias=bias or fields.flag("use_qkv_bias")),
         *qk_norm,
         column_parallel("g_proj", heads, columns=hidden_size),
         cut_vector("g_norm", heads),

@@ -111,9 +111,8 @@ _MAMBA, _ATTENTION = "mamba", "attention"
 def mamba_stack(model: LanguageModel) -> Stack:
     """Read Mamba and Falcon-Mamba: a mixer and one norm per layer, no feed-forward blocks."""
     fields = model.fields
-    inner = fields.optional_count("intermediate_size") or fields.count("expand", default=2) * model.hidden_size
     dims = Mamba1(
-        inner_size=inner,
+        inner_size=fields.optional_count("intermediate_size") or fields.count("expand", default=2) * model.hidden_size,
         state_size=fields.count("state_size", default=16),
         dt_rank=_dt_rank(fields, "time_step_rank", model.hidden_size),
         conv_kernel=fields.count("conv_kernel", default=4),
@@ -173,9 +172,8 @@ def jamba_stack(model: LanguageModel) -> Stack:
 def _periodic(
     fields: Fields, key: str, num_layers: int, *, defaults: tuple[int, int], here: str, elsewhere: str
 ) -> list[str]:
-    period = fields.count(f"{key}_period", default=defaults[0])
     offset = fields.optional_count(f"{key}_offset") if fields.has(f"{key}_offset") else defaults[1]
-    return every(num_layers, period, offset, here=here, elsewhere=elsewhere)
+    return every(num_layers, fields.count(f"{key}_period", default=defaults[0]), offset, here=here, elsewhere=elsewhere)
 
 
 def _mamba2_of(fields: Fields, hidden_size: int, *, conv_bias: bool, has_norm: bool = True) -> Mamba2:
