@@ -170,8 +170,7 @@ def content_of(published: Published) -> Content:
 
 def shape_of(published: Published, *, quantization: str | None = None, dtype: str | None = None) -> ModelShape:
     """Return the shape of a checkpoint; `quantization` and `dtype` are vLLM's arguments. Raises ModelConfigError."""
-    from kvgate.checkpoint.look_alikes import look_alike
-    from kvgate.checkpoint.stored_formats import with_stored_formats
+    from kvgate.checkpoint.stored_formats import look_alike, with_stored_formats
 
     if published.adapter and not published.config:
         base = str(published.adapter.get("base_model_name_or_path") or "its base model")[:200]

@@ -9,8 +9,7 @@ from kvgate.budget.engine.run import built_shape
 from kvgate.budget.gpu.ledger import Ledger, weights_of
 from kvgate.budget.ground.interval import Interval, Term
 from kvgate.budget.ground.units import GIB, MIB, format_gib
-from kvgate.budget.kv_cache.capacity import KVCache
-from kvgate.budget.kv_cache.pinned import PINNED_SAFETY_BYTES
+from kvgate.budget.kv_cache.capacity import PINNED_SAFETY_BYTES, KVCache
 from kvgate.budget.model.shape import ModelShape
 from kvgate.budget.model.weights import WeightPart, Weights, weight_parts
 from kvgate.explained.textbook import textbook_of

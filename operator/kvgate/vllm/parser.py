@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from kvgate.findings.finding import Severity
 from kvgate.vllm.arguments import OPEN, Argument, GivenOption, is_open
-from kvgate.vllm.option_values import BadValue, described, read_value, takes_no_value, takes_several
 from kvgate.vllm.options import Option, Patch, options, spellings
 from kvgate.vllm.parser_problems import (
     ArgumentProblem,
@@ -26,13 +25,14 @@ from kvgate.vllm.parser_problems import (
     invalid,
     missing,
     model_option,
+    refused_parsers,
     repeated_program,
     surplus,
     unexpected,
     unknown,
 )
 from kvgate.vllm.programs import UNKNOWN_PROGRAM, Program
-from kvgate.vllm.tool_parsers import refused_parsers
+from kvgate.vllm.values import BadValue, described, read_value, takes_no_value, takes_several
 
 _GATHERED = ("middleware",)
 """Options that may be given several times, each time for one more."""

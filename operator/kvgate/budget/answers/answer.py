@@ -11,12 +11,20 @@ from kvgate.budget.answers.contradictions import contradictions_in
 from kvgate.budget.engine.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Capacity, Guarantee
 from kvgate.budget.engine.settings import Resolved, accounting_for, longest_context, resolve_settings
 from kvgate.budget.gpu.ledger import Ledger, ledger_of
-from kvgate.budget.ground.errors import UnmodelledKind, UnmodelledValue
-from kvgate.budget.ground.interval import Interval, Verdict, verdict_of
-from kvgate.budget.kv_cache.capacity import Demand, KVCache, blocks_of_requests, demand_of, largest, shared_tokens
+from kvgate.budget.ground.interval import Interval, UnmodelledKind, UnmodelledValue, Verdict, verdict_of
+from kvgate.budget.kv_cache.capacity import (
+    Demand,
+    KVCache,
+    Pin,
+    PinnedCapacity,
+    blocks_of_requests,
+    demand_of,
+    largest,
+    pin,
+    shared_tokens,
+)
 from kvgate.budget.kv_cache.hybrid_manager import hybrid_manager, needs_manager
 from kvgate.budget.kv_cache.layout import Layout, lay_out
-from kvgate.budget.kv_cache.pinned import Pin, PinnedCapacity, pin
 from kvgate.budget.model.origin import Contradiction
 from kvgate.budget.releases.accounting import Accounting
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 from itertools import islice
 
 from kvgate.budget.engine.request import BudgetRequest
-from kvgate.budget.ground.errors import UnmodelledKind
 from kvgate.budget.ground.hardware import Accelerator, Parallelism, stage_sizes
+from kvgate.budget.ground.interval import UnmodelledKind
 from kvgate.budget.kv_cache.dtype import (
     DEFAULT_BLOCK_SIZE,
     LEAST_COMPRESSED_BLOCK_SIZE,

@@ -1,4 +1,4 @@
-"""A prediction in bytes with its error, the verdict that follows from it, and one line of the ledger."""
+"""A prediction in bytes with its error, the verdict that follows from it, one line of the ledger, and what cannot be predicted."""
 
 from enum import StrEnum
 
@@ -97,3 +97,28 @@ class Term(Struct, frozen=True, kw_only=True):
     """Circumstances that the term goes by."""
     inputs: tuple[tuple[str, int | str], ...] = ()
     """Numbers that the formula uses, and the parts that it puts together; bytes where the name ends in `_bytes`."""
+
+
+class BudgetError(Exception):
+    """Base of every exception that the engine raises."""
+
+
+class UnknownVersion(BudgetError):
+    """The text is no vLLM version, or the release is older than the oldest one that is known."""
+
+
+class UnmodelledKind(BudgetError):
+    """`kind` has no formula here: the answer is Unknown and never a guess."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+class UnmodelledValue(UnmodelledKind):
+    """The value of a setting has no formula here."""
+
+    def __init__(self, setting: str, value: object) -> None:
+        super().__init__(f"{setting} {value}")
+        self.setting = setting
+        self.value = str(value)

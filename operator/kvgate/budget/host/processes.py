@@ -6,8 +6,7 @@ from kvgate.budget.ground.hardware import Parallelism
 from kvgate.budget.ground.interval import Interval, Term
 from kvgate.budget.ground.units import GIB, MIB, cdiv
 from kvgate.budget.host.settings import HostSettings, PodMemory
-from kvgate.budget.releases.host import HostAccounting
-from kvgate.budget.releases.versions import Release
+from kvgate.budget.releases.versions import HostAccounting, Release
 
 _PROCESS_LOW_BYTES = 256 * MIB
 """Least private memory of a process that has imported torch and vLLM: 0.40 GiB measured with 0.32.0 without a GPU; old releases have

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from kvgate.budget.ground.errors import UnmodelledValue
 from kvgate.budget.ground.hardware import Accelerator
+from kvgate.budget.ground.interval import UnmodelledValue
 from kvgate.budget.ground.units import cdiv, round_up
 from kvgate.budget.model.shape import (
     DTYPE_BYTES,

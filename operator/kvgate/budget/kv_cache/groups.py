@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from msgspec import Struct
 
-from kvgate.budget.ground.errors import UnmodelledKind
+from kvgate.budget.ground.interval import UnmodelledKind
 from kvgate.budget.ground.units import cdiv
 from kvgate.budget.kv_cache.spec import (
     FullAttentionSpec,

@@ -11,8 +11,7 @@ from msgspec import Struct
 from kvgate.budget.engine.request import BudgetRequest
 from kvgate.budget.model.shape import FullAttention, LatentAttention, ModelShape
 from kvgate.budget.releases.accounting import Accounting
-from kvgate.budget.releases.host import host_accounting
-from kvgate.budget.releases.versions import Release, parse_release
+from kvgate.budget.releases.versions import Release, host_accounting, parse_release
 
 _NEVER: Release = (99, 0)
 _SUPPORT: dict[str, tuple[Release, Release]] = {

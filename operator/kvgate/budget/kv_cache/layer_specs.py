@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from kvgate.budget.ground.errors import UnmodelledKind
 from kvgate.budget.ground.hardware import local_heads
+from kvgate.budget.ground.interval import UnmodelledKind
 from kvgate.budget.kv_cache.dtype import KVCacheDtype, plain
 from kvgate.budget.kv_cache.spec import (
     ChunkedLocalSpec,

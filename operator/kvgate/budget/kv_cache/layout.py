@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from kvgate.budget.engine.request import BudgetRequest
 from kvgate.budget.engine.run import with_own_parts
 from kvgate.budget.engine.settings import Resolved
-from kvgate.budget.ground.errors import UnmodelledKind, UnmodelledValue
 from kvgate.budget.ground.hardware import stage_sizes
+from kvgate.budget.ground.interval import UnmodelledKind, UnmodelledValue
 from kvgate.budget.ground.units import cdiv, round_up
 from kvgate.budget.kv_cache.capacity import KVCache
 from kvgate.budget.kv_cache.dtype import HYBRID_MLA_BLOCK_SIZE, cache_dtype_of, kernel_block_size, takes_cache_dtype

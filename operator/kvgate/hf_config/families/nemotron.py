@@ -10,8 +10,7 @@ from kvgate.budget.model.shape import DenseMlp, LayerShape, Mixer, Mlp, SparseMl
 from kvgate.hf_config.blocks import Router, column_parallel, dense_mlp, replicated, sparse_mlp, vector
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.fields import Fields
-from kvgate.hf_config.layers.attention import attention_matrices, attention_of, full_attention
-from kvgate.hf_config.layers.feed_forward import mlp_matrices
+from kvgate.hf_config.layers.attention import attention_matrices, attention_of, full_attention, mlp_matrices
 from kvgate.hf_config.layers.layers import stack, state_dtype, uniform_stack
 from kvgate.hf_config.layers.mamba import Mamba2, mamba2
 

@@ -10,8 +10,14 @@ from kvgate.budget.model.shape import DTYPE_BYTES, End, FullAttention, LayerShap
 from kvgate.hf_config.blocks import replicated, vector
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.fields import Fields
-from kvgate.hf_config.layers.attention import attention_matrices, attention_of, layer_windows, other_layer_types
-from kvgate.hf_config.layers.feed_forward import mlp_matrices, mlps_of
+from kvgate.hf_config.layers.attention import (
+    attention_matrices,
+    attention_of,
+    layer_windows,
+    mlp_matrices,
+    mlps_of,
+    other_layer_types,
+)
 
 _UNMODELLED_KEYS = {
     "compress_ratios": "compressed MLA",

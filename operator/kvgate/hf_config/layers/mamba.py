@@ -23,8 +23,7 @@ from kvgate.hf_config.blocks import (
 )
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.fields import Fields
-from kvgate.hf_config.layers.attention import attention_of
-from kvgate.hf_config.layers.feed_forward import dense_of, sparse_of
+from kvgate.hf_config.layers.attention import attention_of, dense_of, sparse_of
 from kvgate.hf_config.layers.layers import Part, count_or_auto, every, listed_kinds, mixed_stack, parts_by_layer, stack
 
 
