@@ -11,8 +11,8 @@ from kvgate.hf_config.blocks import Router, column_parallel, dense_mlp, replicat
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.layers.attention import attention_matrices, attention_of, full_attention, mlp_matrices
-from kvgate.hf_config.layers.layers import stack, state_dtype, uniform_stack
-from kvgate.hf_config.layers.mamba import Mamba2, mamba2
+from kvgate.hf_config.layers.layers import Part, stack, state_dtype, uniform_stack
+from kvgate.hf_config.layers.mamba import mamba2
 
 _LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
 """Words of `layers_block_type`, as the pattern spells them."""
@@ -29,8 +29,7 @@ def nemotron_stack(model: LanguageModel) -> Stack:
     if len(pattern) != num_layers:
         pattern = ["M"] * num_layers
     made = {letter: _layer(model, letter) for letter in set(pattern)}
-    layers = (model.formats.stored(index, made[letter]) for index, letter in enumerate(pattern))
-    return stack(model, layers, drafts=_drafts(model))
+    return stack(model, [made[letter] for letter in pattern], drafts=_drafts(model))
 
 
 def _drafts(model: LanguageModel) -> tuple[LayerShape, ...]:
@@ -64,7 +63,7 @@ def _layer(model: LanguageModel, letter: str) -> LayerShape:
     norm = vector("norm", hidden_size)
     match letter:
         case "M":
-            mixer, own = mamba2(_mamba2(fields), hidden_size)
+            mixer, own = _mamba2(fields, hidden_size)
             return LayerShape(mixers=(mixer,), matrices=(*own, norm))
         case "*":
             attention, own = attention_of(fields, model.known, hidden_size)
@@ -83,9 +82,10 @@ def _layer(model: LanguageModel, letter: str) -> LayerShape:
     return LayerShape(mixers=(UnmodelledLayer(kind=f"layers of kind {letter[:40]}"),))
 
 
-def _mamba2(fields: Fields) -> Mamba2:
+def _mamba2(fields: Fields, hidden_size: int) -> Part:
     """The state is float32 unless config.json says something else (vLLM 0.32, `NemotronHForCausalLMConfig`)."""
-    return Mamba2(
+    return mamba2(
+        hidden_size,
         num_heads=fields.count("mamba_num_heads"),
         head_dim=fields.count("mamba_head_dim"),
         n_groups=fields.count("n_groups", default=8),
@@ -139,7 +139,7 @@ def nemotron_nas_stack(model: LanguageModel) -> Stack:
             mlp = _nas_mlp(ffn, hidden_size)
             mlps = (mlp,)
             matrices += [*mlp_matrices(fields, known, mlp, hidden_size), norm]
-        layers.append(model.formats.stored(index, LayerShape(mixers=mixers, mlps=mlps, matrices=tuple(matrices))))
+        layers.append(LayerShape(mixers=mixers, mlps=mlps, matrices=tuple(matrices)))
     return stack(model, layers)
 
 

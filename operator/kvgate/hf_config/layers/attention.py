@@ -4,16 +4,14 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 
 from kvgate.budget.model.matrix import Matrix, Units
-from kvgate.budget.model.shape import DenseMlp, FullAttention, Mixer, Mlp, SparseMlp
+from kvgate.budget.model.shape import DenseMlp, FullAttention, LatentAttention, Mixer, Mlp, SparseMlp
 from kvgate.hf_config.blocks import (
-    LatentRanks,
     Router,
     attention,
     column_parallel,
     cut_vector,
     dense_mlp,
     latent_attention,
-    latent_mixer,
     sparse_mlp,
     vector,
 )
@@ -31,17 +29,18 @@ def attention_of(fields: Fields, known: Architecture, hidden_size: int) -> tuple
     """Return the cache of every layer's attention, and its weights."""
     num_heads = fields.count(*HEADS)
     if fields.has("kv_lora_rank"):
-        ranks = LatentRanks(
-            q_lora_rank=fields.optional_count("q_lora_rank") or None,
+        q_lora_rank = fields.optional_count("q_lora_rank")
+        latent = LatentAttention(
+            num_heads=num_heads,
             kv_lora_rank=fields.count("kv_lora_rank"),
             qk_nope_head_dim=fields.count("qk_nope_head_dim"),
             qk_rope_head_dim=fields.count("qk_rope_head_dim"),
             v_head_dim=fields.count("v_head_dim", default=fields.count(*HIDDEN) // fields.count(*HEADS)),
         )
-        matrices = tuple(latent_attention(ranks, num_heads, hidden_size))
+        matrices = tuple(latent_attention(latent, hidden_size, q_lora_rank=q_lora_rank))
         if fields.text("model_type") in _LATENT_MODEL_TYPES:
-            return latent_mixer(ranks, num_heads), matrices
-        return _full(fields, num_heads, ranks.qk_nope_head_dim + ranks.qk_rope_head_dim), matrices
+            return latent, matrices
+        return _full(fields, num_heads, latent.qk_nope_head_dim + latent.qk_rope_head_dim), matrices
     mixer = full_attention(fields, hidden_size)
     return mixer, tuple(attention_matrices(fields, known, mixer, hidden_size))
 

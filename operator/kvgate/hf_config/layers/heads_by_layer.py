@@ -141,7 +141,7 @@ def whisper_stack(model: LanguageModel) -> Stack:
         replicated("embed_tokens", fields.count("vocab_size"), columns=width),
         replicated("embed_positions", fields.count("max_target_positions"), columns=width),
     )
-    return stack(model, tuple(model.formats.stored(index, layer) for index in range(model.num_layers)), first=first)
+    return stack(model, [layer] * model.num_layers, first=first)
 
 
 def mllama_stack(model: LanguageModel) -> Stack:
@@ -166,8 +166,7 @@ def mllama_stack(model: LanguageModel) -> Stack:
         else LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=own)
         for index in range(model.num_layers)
     )
-    stored = tuple(model.formats.stored(index, layer) for index, layer in enumerate(layers))
     vocab_size = fields.count("vocab_size")
     # rows of the longer embedding beyond the padded vocabulary
     image_rows = round_up(vocab_size + 8, VOCABULARY_MULTIPLE) - round_up(vocab_size, VOCABULARY_MULTIPLE)
-    return stack(model, stored, first=(column_parallel("embed_tokens", Units(count=image_rows), columns=width),))
+    return stack(model, layers, first=(column_parallel("embed_tokens", Units(count=image_rows), columns=width),))

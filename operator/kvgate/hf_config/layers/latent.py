@@ -48,11 +48,11 @@ def latent_stack(model: LanguageModel) -> Stack:
     """Read DeepSeek-V2 to V3.2 and GLM-5: one latent vector per token; some layers keep the keys of an indexer beside it."""
     fields, hidden_size, num_layers = model.fields, model.hidden_size, model.num_layers
     mlps, indexed = mlps_of(fields, model.known, num_layers), _indexed_layers(fields, num_layers)
-    layers = tuple(_latent_layer(model, index, mlp, is_indexed=indexed[index]) for index, mlp in enumerate(mlps))
+    layers = [_latent_layer(model, mlp, is_indexed=indexed[index]) for index, mlp in enumerate(mlps)]
     # a layer of multi-token prediction stands behind a projection of two hidden states (vLLM 0.32, `DeepSeekMTP`)
     more = (replicated("eh_proj", hidden_size, columns=2 * hidden_size), vector("mtp_norms", 3 * hidden_size))
     drafts = tuple(
-        _latent_layer(model, num_layers + i, mlps[-1], is_indexed=True, more=more)
+        model.formats.stored(num_layers + i, _latent_layer(model, mlps[-1], is_indexed=True, more=more))
         for i in range(min(fields.optional_count("num_nextn_predict_layers"), num_layers))
     )
     built = stack(model, layers, drafts=drafts)
@@ -63,9 +63,7 @@ def latent_stack(model: LanguageModel) -> Stack:
     return replace(built, rotary=(RotaryCache(max_position=positions, rotary_dim=width, element_bytes=4),) * 2)
 
 
-def _latent_layer(
-    model: LanguageModel, index: int, mlp: Mlp, *, is_indexed: bool, more: tuple[Matrix, ...] = ()
-) -> LayerShape:
+def _latent_layer(model: LanguageModel, mlp: Mlp, *, is_indexed: bool, more: tuple[Matrix, ...] = ()) -> LayerShape:
     fields, hidden_size = model.fields, model.hidden_size
     mixer, attention = attention_of(fields, model.known, hidden_size)
     indexer: tuple[Matrix, ...] = ()
@@ -83,7 +81,7 @@ def _latent_layer(
             )
     norms = vector("layernorm", 2 * hidden_size)
     matrices = (*attention, *indexer, norms, *mlp_matrices(fields, model.known, mlp, hidden_size), *more)
-    return model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices))
+    return LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices)
 
 
 def _indexed_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
@@ -105,8 +103,7 @@ def minimax_m3_stack(model: LanguageModel) -> Stack:
     indexer = fields.section("sparse_attention_config")
     picks = indexer.per_layer("sparse_attention_freq", num_layers) or [0] * num_layers
     mlps = mlps_of(fields, model.known, num_layers)
-    layers = (_m3_layer(model, mlp, indexer if picks[index] else None) for index, mlp in enumerate(mlps))
-    return stack(model, (model.formats.stored(index, layer) for index, layer in enumerate(layers)))
+    return stack(model, [_m3_layer(model, mlp, indexer if picks[index] else None) for index, mlp in enumerate(mlps)])
 
 
 def _m3_layer(model: LanguageModel, mlp: Mlp, indexer: Fields | None) -> LayerShape:

@@ -111,8 +111,7 @@ def _stack_of(
     if known.learned_positions is not None:
         rows = fields.count("max_position_embeddings", "n_positions") + known.learned_positions
         first = (replicated("embed_positions", rows, columns=hidden_size),)
-    stored = [model.formats.stored(index, layer) for index, layer in enumerate(layers)]
-    return stack(model, stored, first=first, drafts=_drafts(model, layers[-1]))
+    return stack(model, layers, first=first, drafts=_drafts(model, layers[-1]))
 
 
 def _drafts(model: LanguageModel, last: LayerShape) -> tuple[LayerShape, ...]:
@@ -135,11 +134,11 @@ def stack(
     last: tuple[Matrix, ...] = (),
     drafts: tuple[LayerShape, ...] = (),
 ) -> Stack:
-    """Return the layers with the norm before the head, on the stages where the class keeps it."""
-    norm = vector("norm", model.hidden_size * (2 if model.known.norm_bias else 1))
-    if End.NORM in model.known.ends_everywhere:
-        return Stack(layers=tuple(layers), first=first, last=last, everywhere=(norm,), drafts=drafts)
-    return Stack(layers=tuple(layers), first=first, last=(norm, *last), drafts=drafts)
+    """Return the layers as they are stored, with the norm before the head, on the stages where the class keeps it."""
+    stored = tuple(model.formats.stored(index, layer) for index, layer in enumerate(layers))
+    norm = (vector("norm", model.hidden_size * (2 if model.known.norm_bias else 1)),)
+    ends = (last, norm) if End.NORM in model.known.ends_everywhere else ((*norm, *last), ())
+    return Stack(layers=stored, first=first, last=ends[0], everywhere=ends[1], drafts=drafts)
 
 
 Part = tuple[Mixer, tuple[Matrix, ...]]
@@ -151,8 +150,7 @@ def mixed_stack(
 ) -> Stack:
     """Build layers that each have a mixer and a feed-forward block."""
     made = {pair: layer_of(model, *pair) for pair in set(zip(parts, mlps, strict=True))}
-    layers = (made[pair] for pair in zip(parts, mlps, strict=True))
-    return stack(model, (model.formats.stored(index, layer) for index, layer in enumerate(layers)), drafts=drafts)
+    return stack(model, (made[pair] for pair in zip(parts, mlps, strict=True)), drafts=drafts)
 
 
 def layer_of(model: LanguageModel, part: Part, mlp: Mlp) -> LayerShape:

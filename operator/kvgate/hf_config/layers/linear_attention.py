@@ -70,7 +70,7 @@ def minimax_stack(model: LanguageModel) -> Stack:
         LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*own, *block, norms))
         for mixer, own in parts_by_layer(kinds, known)
     )
-    return stack(model, (model.formats.stored(index, layer) for index, layer in enumerate(layers)))
+    return stack(model, layers)
 
 
 def _minimax_block(model: LanguageModel) -> tuple[Mlp, tuple[Matrix, ...]]:
@@ -116,8 +116,7 @@ def bailing_stack(model: LanguageModel) -> Stack:
         block = dense_mlp(dense, hidden_size, bias=bias)
         if sparse and index >= prefix:
             mlp, block = sparse, sparse_mlp(sparse, hidden_size, router)
-        layer = LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*own, *block, norms))
-        layers.append(model.formats.stored(index, layer))
+        layers.append(LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*own, *block, norms)))
     return stack(model, layers)
 
 
@@ -252,7 +251,7 @@ def kimi_stack(model: LanguageModel) -> Stack:
         mixer, own = mixers[index + 1 in full]
         norms = (vector("layernorm", 2 * hidden_size), *residual, *residual)
         matrices = (*own, *_kimi_block(fields, mlp, hidden_size), *norms)
-        layers.append(model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices)))
+        layers.append(LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices))
     return stack(model, layers, last=residual)
 
 
