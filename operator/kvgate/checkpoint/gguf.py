@@ -47,8 +47,6 @@ class Truncated(CheckpointError):
 
 
 class GgufFile(Struct, frozen=True, kw_only=True):
-    """The header of one file."""
-
     metadata: Mapping[str, Value]
     """Values by key, without long texts and long lists."""
     lengths: Mapping[str, int]
@@ -63,8 +61,6 @@ class GgufFile(Struct, frozen=True, kw_only=True):
 
 
 class _Cursor:
-    """A place in the bytes of a header."""
-
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
@@ -79,7 +75,6 @@ class _Cursor:
         return self.data[self.at - size : self.at]
 
     def number(self, form: str) -> int:
-        """Return a whole number."""
         value: int = struct.unpack(self.order + form, self.take(struct.calcsize(f"={form}")))[0]
         return value
 

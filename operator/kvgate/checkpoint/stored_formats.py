@@ -45,8 +45,6 @@ _EMBEDDING = pattern(r"(?:[\w.]+\.)?(?:embed_tokens|tok_embeddings|word_embeddin
 
 
 class _Stored(Struct, frozen=True, kw_only=True):
-    """The tensors of one module."""
-
     num_tensors: int
     size_bytes: int
     padding_bytes: int

@@ -51,8 +51,6 @@ DTYPES: dict[str, tuple[int, int]] = {
 
 
 class StoredTensor(Struct, frozen=True, kw_only=True):
-    """One tensor as a file stores it."""
-
     name: str
     dtype: str
     """One of DTYPES."""

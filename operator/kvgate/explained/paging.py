@@ -30,8 +30,6 @@ that."""
 
 
 class PagedRequest(Struct, frozen=True, kw_only=True):
-    """Requests of one length, with blocks of one size."""
-
     tokens: int
     blocks: int
     held_bytes: int
@@ -45,13 +43,10 @@ class PagedRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def wasted_share(self) -> Fraction:
-        """Wasted bytes ÷ held bytes."""
         return Fraction(self.wasted_bytes, self.held_bytes) if self.held_bytes else Fraction(0)
 
 
 class Paged(Struct, frozen=True, kw_only=True):
-    """The cache with blocks of one size."""
-
     block_size: int
     """Tokens of a block in a group that keeps every token, or in the first group where none does."""
     in_use: bool
@@ -73,7 +68,6 @@ class Paged(Struct, frozen=True, kw_only=True):
 
     @property
     def wasted_share(self) -> Fraction:
-        """Wasted bytes ÷ held bytes, over one request of every length."""
         held = sum(request.held_bytes for request in self.requests)
         return Fraction(sum(request.wasted_bytes for request in self.requests), held) if held else Fraction(0)
 

@@ -33,7 +33,6 @@ def row_parallel(name: str, rows: int, *, columns: int, bias: bool = False, expe
 
 
 def replicated(name: str, rows: int, *, columns: int, bias: bool = False, element_bytes: int | None = None) -> Matrix:
-    """Return a matrix that every rank holds whole."""
     return Matrix(name=name, rows=(Units(count=rows),), columns=columns, bias=bias, element_bytes=element_bytes)
 
 

@@ -211,11 +211,9 @@ class Fields:
         return default if value is None else bool(value)
 
     def mapping(self, *keys: str) -> Mapping[str, Any]:
-        """Return the first of `keys` that holds an object; empty where none does."""
         return next((self.values[key] for key in keys if isinstance(self.values.get(key), Mapping)), {})
 
     def sequence(self, key: str) -> list[Any]:
-        """Return a list; empty where there is none."""
         value = self.values.get(key)
         return list(value) if isinstance(value, list | tuple) else []
 
@@ -252,12 +250,10 @@ class Fields:
         return frozenset(entries)
 
     def text(self, *keys: str, default: str = "") -> str:
-        """Return the first of `keys` that is set, as text."""
         _, value = self._first(keys)
         return default if value is None else str(value)
 
     def has(self, key: str) -> bool:
-        """True where the key is set to something other than null."""
         return self.values.get(key) is not None
 
     def _first(self, keys: tuple[str, ...]) -> tuple[str, Any]:

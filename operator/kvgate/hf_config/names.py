@@ -74,8 +74,6 @@ _RUN = pattern(
 
 
 class StatedFormat(Struct, frozen=True, kw_only=True):
-    """The format that a name states."""
-
     text: str
     """The part of the name that states it (`AWQ-INT4`)."""
     base: str

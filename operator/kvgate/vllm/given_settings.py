@@ -147,7 +147,6 @@ class Doubt(Struct, frozen=True, kw_only=True):
             yield {name: _WHAT_IFS[name].read(word) for name, word in zip(names, chosen, strict=True)}
 
     def findings(self, problems: Mapping[str, Words]) -> Iterator[Finding]:
-        """Name each value that is not known."""
         for name in self.words:
             message = words("{problem}; the interval holds all of these", problem=problems[name])
             yield VALUE_NOT_KNOWN.finding(

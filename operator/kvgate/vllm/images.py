@@ -68,8 +68,6 @@ class Strength(Enum):
 
 
 class ImageFound(Struct, frozen=True, kw_only=True):
-    """Facts that an image's name states."""
-
     oldest: str | None = None
     """None where nothing in it is a release of vLLM."""
     newest: str | None = None

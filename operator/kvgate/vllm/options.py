@@ -24,8 +24,6 @@ History = tuple[tuple[Patch, Any], ...]
 
 
 class Option(Struct, frozen=True, kw_only=True):
-    """One option over all releases."""
-
     flag: str
     dest: str
     """vLLM's name of the setting."""

@@ -106,8 +106,6 @@ def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Words(Struct):
-    """The words that are not read yet."""
-
     words: Sequence[Argument]
     next: int = 0
 
@@ -213,8 +211,6 @@ def _sorted_spellings(release: Patch) -> tuple[str, ...]:
 
 
 class _Given(Struct, frozen=True, kw_only=True):
-    """One option as it is written."""
-
     word: Argument
     option: Option
     key: str

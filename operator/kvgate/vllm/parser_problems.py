@@ -28,8 +28,6 @@ from kvgate.vllm.options import Option, Patch, options, read_around, releases_re
 
 
 class ArgumentProblem(Struct, frozen=True, kw_only=True):
-    """A problem that the parser has with a word."""
-
     rule: Rule
     at: Argument
     message: str
@@ -83,7 +81,6 @@ def unknown(word: Argument, name: str, several: Option | tuple[str, ...] | None,
 
 @lru_cache(maxsize=256)
 def _nearest(name: str, release: Patch) -> str | None:
-    """The option that was probably meant."""
     from difflib import get_close_matches
 
     if len(name) > 60:
@@ -176,8 +173,6 @@ _SERVERLESS = ("headless", "grpc")
 
 
 class ParserName(Struct, frozen=True, kw_only=True):
-    """One name of a parser, over all releases."""
-
     since: str
     removed_in: str
     """The first release that was read after the parser went; empty where the newest one has it."""
@@ -198,7 +193,6 @@ class ParserName(Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1)
 def parser_names() -> Mapping[str, Mapping[str, ParserName]]:
-    """Return the names by the option that takes them."""
     lines = _TABLE.read_text(encoding="utf-8").splitlines()
     rows = (line.split(",") for line in lines if not line.startswith(("#", "option,")))
     names: dict[str, dict[str, ParserName]] = {}

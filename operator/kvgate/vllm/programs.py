@@ -60,8 +60,6 @@ def _rules_of(release: Patch) -> _Rules:
 
 
 class Program(Struct, frozen=True, kw_only=True):
-    """The program that gets a command line."""
-
     kind: Kind = Kind.OTHER
     own_options: str = ""
     """Name in the table of the options that it takes for itself; empty where it has none."""

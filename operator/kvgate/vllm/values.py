@@ -65,7 +65,6 @@ def text(value: Any) -> str:
 
 
 def truth(value: Any) -> bool:
-    """A JSON truth value."""
     if not isinstance(value, bool):
         raise UnusableValue("it must be true or false")
     return value
@@ -244,7 +243,6 @@ class BadValue(ValueError):
 
 
 def takes_no_value(kind: str) -> bool:
-    """Return whether the type is that of a switch."""
     return kind == "bool"
 
 

@@ -215,7 +215,6 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def demand_bytes(self) -> int | None:
-        """Bytes of the demand on the tightest rank."""
         return self.demand.blocks * self.tightest.bytes_per_block if self.demand and self.tightest else None
 
     @cached_property

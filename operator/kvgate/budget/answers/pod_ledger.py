@@ -11,7 +11,6 @@ from kvgate.budget.releases.versions import accounting_of, parse_release
 
 
 def pod_ledger(budget: Budget) -> HostLedger:
-    """Return the ledger of one pod of the engine that the budget is about."""
     request = budget.request
     return host_ledger(
         HostQuestion(

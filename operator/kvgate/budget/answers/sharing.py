@@ -99,7 +99,6 @@ class Sharing(Struct, frozen=True, kw_only=True):
 
     @property
     def claimed(self) -> Interval:
-        """Memory that all of them hold together."""
         first, *rest = (sharer.held for sharer in self.sharers)
         return sum(rest, start=first)
 

@@ -170,7 +170,6 @@ def _peak_activation(run: Run) -> Term:
 
 
 def facts_of(run: Run) -> tuple[Fact, ...]:
-    """Return the circumstances that decide the peak."""
     facts: tuple[Fact, ...] = ()
     if (
         not run.v2_runner or run.accounting.v2_sampler_half_rows == UNSORTED_HALF_ROWS

@@ -80,7 +80,6 @@ class Ledger(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def terms(self) -> tuple[tuple[str, Interval], ...]:
-        """(name, amount) of every line."""
         return tuple((line.name, line.amount) for line in self.lines)
 
     @cached_property

@@ -42,7 +42,6 @@ NOTHING = Offloaded(gpu_bytes=Interval.exactly(0), host_bytes=Interval.exactly(0
 
 
 def offloaded(run: Run) -> Offloaded:
-    """Return what a rank keeps in host memory."""
     offload = run.offload
     if offload.group_size and offload.backend != "uva":
         return _fetched_ahead(run, offload)

@@ -55,8 +55,6 @@ class Accelerator(Struct, frozen=True, kw_only=True):
 
 
 class Parallelism(Struct, frozen=True, kw_only=True):
-    """Sizes of the parallel groups of one engine."""
-
     tensor: int = 1
     pipeline: int = 1
     data: int = 1

@@ -48,7 +48,6 @@ class Interval(Struct, frozen=True, kw_only=True):
         return Interval(low=self.low - exactly, expected=self.expected - exactly, high=self.high - exactly)
 
     def times(self, count: int) -> "Interval":
-        """Return the interval multiplied by a count."""
         return Interval(low=self.low * count, expected=self.expected * count, high=self.high * count)
 
 

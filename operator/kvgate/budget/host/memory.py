@@ -28,8 +28,6 @@ _MEDIA_DEFAULT_BYTES = 4 * GIB
 
 
 class HostLedger(Struct, frozen=True, kw_only=True, dict=True):
-    """Bytes of one pod."""
-
     processes: Processes
     lines: tuple[Term, ...]
     """Terms that fill the memory of the container, with the pages of /dev/shm."""

@@ -57,8 +57,6 @@ class HostQuestion(Struct, frozen=True, kw_only=True):
 
 
 class Processes(Struct, frozen=True, kw_only=True):
-    """Processes of one pod."""
-
     servers: int
     engines: int
     """Data parallel ranks that begin in this pod."""

@@ -135,7 +135,6 @@ class Demand(Struct, frozen=True, kw_only=True):
 
     @property
     def is_for_sequences(self) -> bool:
-        """True where the graphs need more than the guarantee."""
         return 0 < self.blocks == self.sequence_blocks
 
 

@@ -180,5 +180,4 @@ def bytes_per_block(groups: Groups, first: int = 0, last: int | None = None) -> 
 
 
 def request_blocks(groups: Groups, reach: Reach) -> int:
-    """Blocks that one request needs over all groups."""
     return sum(group.spec.blocks(reach) for group in groups)

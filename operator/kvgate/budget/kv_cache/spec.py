@@ -40,7 +40,6 @@ class AttentionSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token in one layer on one rank."""
         return self.num_kv_heads * self.dtype.head_bytes(self.head_dim, self.v_head_dim or self.head_dim)
 
     @property
@@ -145,7 +144,6 @@ class MLASpec(Struct, frozen=True, kw_only=True):
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token in one layer."""
         return self.vector_bytes // self.tokens_per_vector
 
     @property

@@ -342,7 +342,6 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True, dict
 
     @cached_property
     def is_sparse(self) -> bool:
-        """True for a mixture of experts."""
         return has_experts(self, 0, len(self.layers))
 
     @cached_property

@@ -10,8 +10,6 @@ from kvgate.budget.ground.hardware import Accelerator
 
 
 class BatchLimits(Struct, frozen=True, kw_only=True):
-    """Defaults of max_num_batched_tokens and max_num_seqs."""
-
     max_num_batched_tokens: int
     max_num_seqs: int
 

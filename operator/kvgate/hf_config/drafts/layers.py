@@ -16,8 +16,6 @@ from kvgate.hf_config.layers.attention import attention_of, dense_of, full_atten
 
 
 class DraftFacts(Struct, frozen=True, kw_only=True):
-    """Facts that every reader of a draft gets."""
-
     fields: Fields
     known: Architecture
     hidden_size: int

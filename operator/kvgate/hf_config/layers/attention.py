@@ -65,7 +65,6 @@ def _full(fields: Fields, num_heads: int, head_dim: int) -> FullAttention:
 
 
 def attention_matrices(fields: Fields, known: Architecture, mixer: FullAttention, hidden_size: int) -> Iterator[Matrix]:
-    """Yield the projections, and the norms of queries and keys."""
     bias = fields.flag(known.bias_key, default=known.qkv_bias) if known.bias_key else known.qkv_bias
     output_bias = (bias and known.output_bias_follows) if known.bias_key else known.output_bias
     yield from attention(mixer, hidden_size, qkv_bias=bias, output_bias=output_bias)

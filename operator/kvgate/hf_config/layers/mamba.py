@@ -261,7 +261,6 @@ def zamba2_stack(model: LanguageModel) -> Stack:
 
 
 def _zamba2_adapters(fields: Fields, hidden_size: int, wide: int, mlp: DenseMlp) -> Iterator[Matrix]:
-    """Yield the low-rank adapters of one hybrid layer."""
     rank = fields.count("adapter_rank", default=128)
     gate = Units(count=mlp.intermediate_size)
     yield column_parallel("adapter", Units(count=rank), columns=hidden_size)
