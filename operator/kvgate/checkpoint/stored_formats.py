@@ -64,7 +64,7 @@ def with_stored_formats(shape: ModelShape, groups: Sequence[TensorGroup], *, met
     `method` names the quantisation in findings where config.json states one that has no formula. A shape whose layers have no
     formula comes back as it is.
     """
-    if not groups or any(isinstance(mixer, UnmodelledLayer) for mixer in shape.mixers):
+    if not groups or shape.has(UnmodelledLayer):
         return shape
     formats = [matrix.format for layer, _ in shape.distinct_layers for matrix in layer.matrices]
     known = tuple(dict.fromkeys(each for each in (shape.quantization, *formats) if each is not None))

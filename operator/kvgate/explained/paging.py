@@ -94,7 +94,7 @@ def _variants(budget: Budget) -> Iterator[Budget]:
         return
     request, seen = budget.request, {_block_sizes(budget)}
     yield budget
-    kernel_block = kernel_block_size(request.shape, request.accelerator, budget.kv_cache.dtype)
+    kernel_block = kernel_block_size(request.shape, request.accelerator.capability_major, budget.kv_cache.dtype)
     for size in dict.fromkeys(round_up(size, kernel_block) for size in BLOCK_SIZES):
         variant = plan(request.with_settings(block_size=size))
         if _block_sizes(variant) not in seen:

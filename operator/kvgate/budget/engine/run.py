@@ -216,7 +216,7 @@ def _longest_that_counts(shape: ModelShape) -> int:
     """
     latent = [mixer for mixer in shape.mixers if isinstance(mixer, LatentAttention)]
     has_growing_items = any(item.step_tokens for encoder in shape.encoders for item in encoder.items)
-    compresses = any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers)
+    compresses = shape.has(CompressedAttention)
     if has_growing_items or compresses or any(mixer.is_sparse for mixer in latent):
         return maxsize
     return MAX_CONTEXT_CHUNK_TOKENS if latent else 1

@@ -399,7 +399,7 @@ def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:
         shares.append(fitted.MXFP4_SHARE)
     if shape.unmodelled or (shape.quantization is not None and not shape.quantization.has_formula):
         shares.append(fitted.UNKNOWN_FORMAT_SHARE)
-    if any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
+    if shape.has(CompressedAttention):
         shares.append(fitted.COMPRESSED_SHARE)
     towers = fitted.TOWER_WEIGHTS_ERROR.interval.high if shape.encoders else 0
     return fitted.WEIGHTS_ERROR.interval.high + towers + sum(share.of(loaded_bytes).high for share in shares)

@@ -98,7 +98,7 @@ def _supports_manager(connector: str, release: Release) -> bool | None:
 
 def _keeps_chunks_whole(request: BudgetRequest, accounting: Accounting) -> bool:
     """True where chunks are kept as full attention: by default, and beside EAGLE."""
-    if not any(isinstance(mixer, FullAttention) and mixer.chunk_size for mixer in request.shape.mixers):
+    if not request.shape.has(FullAttention, "chunk_size"):
         return False
     by_default = accounting.keeps_chunks_whole and not request.circumstances.chunks_beside_manager
     return by_default or request.draft_method in ("eagle", "eagle3")
@@ -106,7 +106,7 @@ def _keeps_chunks_whole(request: BudgetRequest, accounting: Accounting) -> bool:
 
 def needs_manager(shape: ModelShape) -> bool:
     """True for recurrent states beside attention, which cannot become one kind of cache."""
-    return shape.is_hybrid and any(isinstance(mixer, FullAttention | LatentAttention) for mixer in shape.mixers)
+    return shape.is_hybrid and shape.has(FullAttention | LatentAttention)
 
 
 def manager_refusals(request: BudgetRequest, accounting: Accounting) -> Iterator[tuple[str, str]]:
