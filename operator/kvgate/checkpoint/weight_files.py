@@ -4,7 +4,7 @@ Rules: vLLM 0.32, `DefaultModelLoader._prepare_weights`, `filter_duplicate_safet
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -42,8 +42,6 @@ class WeightFiles(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     missing: tuple[str, ...] = ()
     """Files that the index names and the repository lacks: vLLM refuses the model."""
-    without_index: bool = False
-    """True where several files are loaded and none is left out, because there is no index."""
 
 
 def read_index(data: bytes) -> WeightIndex:
@@ -118,13 +116,7 @@ def with_index(files: WeightFiles, index: WeightIndex | None) -> WeightFiles:
 
     `.bin` files are all loaded, whatever their index says.
     """
-    if files.kind != "safetensors":
+    if files.kind != "safetensors" or index is None:
         return files
-    if index is None:
-        return WeightFiles(kind=files.kind, names=files.names, without_index=len(files.names) > 1)
-    present: Collection[str] = set(files.names)
-    return WeightFiles(
-        kind=files.kind,
-        names=tuple(name for name in files.names if name in index.files),
-        missing=tuple(sorted(index.files.difference(present))),
-    )
+    names = tuple(name for name in files.names if name in index.files)
+    return WeightFiles(kind=files.kind, names=names, missing=tuple(sorted(index.files.difference(files.names))))

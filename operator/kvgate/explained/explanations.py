@@ -122,7 +122,7 @@ def explain_term(budget: Budget, name: str) -> Explanation | None:
         return None
     if name in CACHE_TERMS:
         return _bytes_per_block(kv_cache) if name == "bytes_per_block" else _request(budget, kv_cache)
-    return _pool_figure(name, budget, kv_cache, pool) if pool and kv_cache.groups else None
+    return _pool_figure(name, budget, stage, kv_cache, pool) if stage and pool and kv_cache.groups else None
 
 
 def _ledger_figure(name: str, budget: Budget, stage: Stage, ledger: Ledger) -> Explanation | None:
@@ -249,19 +249,26 @@ def _request(budget: Budget, kv_cache: KVCache) -> Explanation:
     )
 
 
-def _pool_figure(name: str, budget: Budget, kv_cache: KVCache, pool: Interval) -> Explanation:
+def _pool_figure(name: str, budget: Budget, stage: Stage, kv_cache: KVCache, pool: Interval) -> Explanation:
     """Explain a figure that needs the number of blocks."""
     if name == "blocks":
-        return _blocks(budget.tightest, kv_cache, pool)
+        return Explanation(
+            name="blocks",
+            unit="blocks",
+            amount=pool,
+            formula="floor(available / bytes_per_block)",
+            source=f"{_CAPACITY} get_num_blocks",
+            doubt=_FOLLOWS,
+            inputs=(("available_bytes", stage.available.expected), ("bytes_per_block", stage.bytes_per_block)),
+            notes=("one of them, the null block, serves no request",) if kv_cache.null_blocks else (),
+        )
     if name == "tokens":
         return _tokens(budget, kv_cache, pool)
-    ends = (pool.low, pool.expected, pool.high)
     if name == "concurrency":
-        low, expected, high = (int(kv_cache.max_concurrency(blocks)) for blocks in ends)
         return Explanation(
             name="concurrency",
             unit="requests",
-            amount=Interval(low=low, expected=expected, high=high),
+            amount=pool.each(lambda blocks: int(kv_cache.max_concurrency(blocks))),
             formula="blocks / request_blocks",
             source=f"{_CAPACITY} get_max_concurrency_for_kv_cache_config; full-length requests, the null block included",
             doubt=_FOLLOWS,
@@ -269,31 +276,14 @@ def _pool_figure(name: str, budget: Budget, kv_cache: KVCache, pool: Interval) -
             notes=(f"vLLM prints {float(kv_cache.max_concurrency(pool.expected)):.2f}x",),
         )
     longest = budget.resolved.max_model_len
-    low, expected, high = (kv_cache.max_model_len_that_fits(blocks, at_most=longest) for blocks in ends)
     return Explanation(
         name="max_model_len",
         unit="tokens",
-        amount=Interval(low=low, expected=expected, high=high),
+        amount=pool.each(lambda blocks: kv_cache.max_model_len_that_fits(blocks, at_most=longest)),
         formula="longest request of at most max_model_len tokens that fits into blocks − null_blocks",
         source=f"{_CAPACITY} _estimate_max_model_len",
         doubt=_FOLLOWS,
         inputs=(("blocks", pool.expected), ("null_blocks", kv_cache.null_blocks), ("max_model_len", longest)),
-    )
-
-
-def _blocks(stage: Stage | None, kv_cache: KVCache, pool: Interval) -> Explanation:
-    inputs: Inputs = ()
-    if stage:
-        inputs = (("available_bytes", stage.available.expected), ("bytes_per_block", stage.bytes_per_block))
-    return Explanation(
-        name="blocks",
-        unit="blocks",
-        amount=pool,
-        formula="floor(available / bytes_per_block)",
-        source=f"{_CAPACITY} get_num_blocks",
-        doubt=_FOLLOWS,
-        inputs=inputs,
-        notes=("one of them, the null block, serves no request",) if kv_cache.null_blocks else (),
     )
 
 

@@ -54,8 +54,7 @@ def test_the_index_leaves_out_the_second_copy() -> None:
 def test_without_an_index_all_files_are_loaded() -> None:
     files = weight_files(MISTRAL, prefers_mistral=False)
     assert files is not None
-    assert with_index(files, None).without_index
-    assert not with_index(WeightFiles(kind="safetensors", names=SHARDS[:1]), None).without_index
+    assert with_index(files, None) == files
 
 
 def test_files_that_the_index_names_and_nobody_has_are_reported() -> None:

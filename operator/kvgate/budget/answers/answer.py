@@ -93,14 +93,7 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def num_tokens(self) -> Interval | None:
         """Size of the KV cache as vLLM prints it."""
-        kv_cache, pool = self.kv_cache, self.num_blocks
-        if kv_cache is None or pool is None:
-            return None
-        return Interval(
-            low=kv_cache.num_tokens(pool.low),
-            expected=kv_cache.num_tokens(pool.expected),
-            high=kv_cache.num_tokens(pool.high),
-        )
+        return self.num_blocks.each(self.kv_cache.num_tokens) if self.kv_cache and self.num_blocks else None
 
     @cached_property
     def figures(self) -> CacheFigures:
@@ -150,8 +143,7 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         headroom, whole_bytes = self.headroom, self.tightest.available.expected if self.tightest else 0
         if headroom is None or whole_bytes <= 0:
             return None
-        low, expected, high = (end * 100 // whole_bytes for end in (headroom.low, headroom.expected, headroom.high))
-        return Interval(low=low, expected=expected, high=high)
+        return headroom.each(lambda end: end * 100 // whole_bytes)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -349,11 +341,7 @@ def _spanned_stage(stage: Stage, others: Sequence[Stage]) -> Stage:
 
 def _hull(amount: Interval | None, others: Iterable[Interval | None]) -> Interval | None:
     """Return the amount as expected, between the least and the most of all."""
-    if amount is None:
-        return None
-    known = [amount, *(each for each in others if each is not None)]
-    low, high = min(each.low for each in known), max(each.high for each in known)
-    return Interval(low=low, expected=amount.expected, high=high)
+    return amount and amount.spanning(*filter(None, others))
 
 
 def _pinned(stages: tuple[Stage, ...], pool: Interval, accounting: Accounting) -> tuple[Pin, tuple[Stage, ...], Stage]:

@@ -90,9 +90,7 @@ def available_kv_cache_bytes(figures: FiguresOfBudget) -> Interval | None:
 def capacity_bytes(figures: FiguresOfBudget) -> Interval | None:
     """Return the same, never below 0."""
     available = available_kv_cache_bytes(figures)
-    if available is None:
-        return None
-    return Interval(low=max(0, available.low), expected=max(0, available.expected), high=max(0, available.high))
+    return available.each(lambda end: max(0, end)) if available else None
 
 
 def full_length_requests(figures: FiguresOfBudget) -> Bounds | None:

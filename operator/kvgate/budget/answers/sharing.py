@@ -129,7 +129,7 @@ def sharer_of(budget: Budget, name: str) -> Sharer:
         )
         if held
         else Interval(low=before.low, expected=before.expected + requested_bytes, high=before.high + requested_bytes),
-        overhead=_overhead(ledger) if ledger else None,
+        overhead=_less_than(ledger.requested_bytes, ledger.available) if ledger else None,
         demand_bytes=budget.demand_bytes or 0,
         checks_free=budget.accounting.checks_free_memory and accelerator.vendor in _CHECKED,
         measures=request.settings.kv_cache_memory_bytes is None and request.shape.keeps_caches,
@@ -162,12 +162,9 @@ def _uncounted_graphs(ledger: Ledger) -> Interval:
     return Interval(low=0, expected=estimate_bytes, high=2 * estimate_bytes)
 
 
-def _overhead(ledger: Ledger) -> Interval:
-    """Return what the ledger takes out of the requested memory before the KV cache gets the rest."""
-    left, requested_bytes = ledger.available, ledger.requested_bytes
-    return Interval(
-        low=requested_bytes - left.high, expected=requested_bytes - left.expected, high=requested_bytes - left.low
-    )
+def _less_than(whole_bytes: int, left: Interval) -> Interval:
+    """Return what is taken of a whole of which so much is left."""
+    return Interval(low=whole_bytes - left.high, expected=whole_bytes - left.expected, high=whole_bytes - left.low)
 
 
 def share_gpu(sharers: Sequence[Sharer]) -> Sharing:

@@ -128,12 +128,10 @@ def peak_activation(run: Run) -> Term:
     if run.other_max_num_seqs is None:
         return term
     other = _peak_activation(replace(run, max_num_seqs=run.other_max_num_seqs, other_max_num_seqs=None)).amount
-    low, high = min(term.amount.low, other.low), max(term.amount.high, other.high)
-    amount = Interval(low=low, expected=term.amount.expected, high=high)
     why = "vLLM prints max_num_batched_tokens and not max_num_seqs, and programs that build an engine have other defaults than vllm serve"
     seqs, other_seqs = str(run.max_num_seqs), str(run.other_max_num_seqs)
     fact = Fact(name="default of max_num_seqs", value=seqs, other=other_seqs, why=why)
-    return replace(term, amount=amount, facts=(*term.facts, fact))
+    return replace(term, amount=term.amount.spanning(other), facts=(*term.facts, fact))
 
 
 def _peak_activation(run: Run) -> Term:

@@ -145,14 +145,7 @@ def _with_older_engine(ledger: Ledger, request: BudgetRequest, stage: tuple[int,
     resolved = resolve_settings(older_request, accounting)
     older = _by_formula(run_of(older_request, resolved, accounting, stage), older_request, resolved)
     lines = [
-        replace(
-            line,
-            amount=Interval(
-                low=min(line.amount.low, other.amount.low),
-                expected=line.amount.expected,
-                high=max(line.amount.high, other.amount.high),
-            ),
-        )
+        replace(line, amount=line.amount.spanning(other.amount))
         for line, other in zip(ledger.lines, older.lines, strict=True)
     ]
     lines[1] = replace(lines[1], facts=(_EITHER_ENGINE, *lines[1].facts))

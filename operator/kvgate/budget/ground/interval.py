@@ -1,5 +1,6 @@
 """A prediction in bytes with its error, the verdict that follows from it, one line of the ledger, and what cannot be predicted."""
 
+from collections.abc import Callable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -49,6 +50,17 @@ class Interval(Struct, frozen=True, kw_only=True):
 
     def times(self, count: int) -> "Interval":
         return Interval(low=self.low * count, expected=self.expected * count, high=self.high * count)
+
+    def each(self, change: Callable[[int], int]) -> "Interval":
+        """Return the interval of a figure that grows with this one."""
+        return Interval(low=change(self.low), expected=change(self.expected), high=change(self.high))
+
+    def spanning(self, *others: "Interval") -> "Interval":
+        """Return the same expectation, between the least and the most of all."""
+        low, high = self.low, self.high
+        for other in others:
+            low, high = min(low, other.low), max(high, other.high)
+        return Interval(low=low, expected=self.expected, high=high)
 
 
 def verdict_of(demand: int, available: Interval) -> Verdict:

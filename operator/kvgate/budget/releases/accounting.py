@@ -49,8 +49,6 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """Batch limits by memory, largest first; the last tier is for all other devices."""
     engine_max_num_seqs: int | None = None
     """Default of max_num_seqs in an engine that a program builds itself; None: that of the server."""
-    batched_tokens_cover_model_len: bool = False
-    """True for V0 without chunked prefill: max_num_batched_tokens = max(max_model_len, 2048)."""
     null_blocks: int = 0
     """Blocks that vLLM keeps back before it checks that one request fits."""
     v1_engine: bool = False

@@ -28,10 +28,9 @@ _DENSE_V2_FIRST = frozenset({
 })  # fmt: skip
 
 _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
-    ((0, 6), {"batched_tokens_cover_model_len": True}),
+    ((0, 6), {}),
     ((0, 8), {
         "lora_ranks": _LORA_RANKS,
-        "batched_tokens_cover_model_len": False,
         "v1_engine": True,
         "begins_last_media_item": True,
         "latent_context_in_profile": False,
@@ -263,7 +262,6 @@ def accounting_of_v0(version: str) -> Accounting:
     return replace(
         accounting_of(version),
         v1_engine=False,
-        batched_tokens_cover_model_len=True,
         latent_context_in_profile=True,
         whole_card_non_torch=False,
         checks_free_memory=False,

@@ -72,7 +72,7 @@ def internvl_hf_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
 
 
 def _merged_patches(config: Fields) -> int:
-    return max(1, int(1 / config.share("downsample_ratio", default=0.5))) ** 2
+    return max(1, int(1 / config.number("downsample_ratio", default=0.5))) ** 2
 
 
 def _around(vision: Fields, hidden_size: int, merged: int, positions: int) -> tuple[Matrix, ...]:

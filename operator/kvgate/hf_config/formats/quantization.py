@@ -233,9 +233,6 @@ def with_quantization_beside(config: Mapping[str, Any], files: Mapping[str, Any]
 
 def _lists_layers_elsewhere(stated: Any) -> bool:
     """True for ModelOpt's mixed precision without its list of layers."""
-    if not isinstance(stated, Mapping):
-        return False
-    nested = stated.get("quantization")
-    flat = {**stated, **nested} if isinstance(nested, Mapping) else stated
+    flat = _flat(stated) if isinstance(stated, Mapping) else {}
     is_mixed = flat.get("quant_method") == "modelopt_mixed" or flat.get("quant_algo") == "MIXED_PRECISION"
     return is_mixed and not flat.get("quantized_layers")
