@@ -277,18 +277,14 @@ def look_alike(
             )
         except ModelConfigError:
             continue
-        if not shape.unmodelled_kinds and _has_heads(shape, groups) and _has_bytes(shape, groups):
+        if shape.unmodelled_kinds or not _has_heads(shape, groups):
+            continue
+        stored_bytes, stage = loaded_bytes(shape, groups), (0, len(shape.layers))
+        weights = rank_weights(shape, SINGLE_GPU, stage, unsplit_large_blocks=False, compute_capability=None)
+        if abs(weights.parameter_bytes - stored_bytes) * SHARE <= stored_bytes:
             words = f"its tensors, which are those of {architecture}"
             return replace(shape, architecture=str(config["architectures"][0]), assumed=Assumption(words=words))
     return None
-
-
-def _has_bytes(shape: ModelShape, groups: Sequence[TensorGroup]) -> bool:
-    weights = rank_weights(
-        shape, SINGLE_GPU, (0, len(shape.layers)), unsplit_large_blocks=False, compute_capability=None
-    )
-    stored_bytes = loaded_bytes(shape, groups)
-    return abs(weights.parameter_bytes - stored_bytes) * SHARE <= stored_bytes
 
 
 def _has_heads(shape: ModelShape, groups: Sequence[TensorGroup]) -> bool:

@@ -362,7 +362,7 @@ def _weights(
 
 def _with_draft(run: Run, draft: Draft, target: Term, plain: int) -> tuple[Term, int]:
     """Add the draft's weights, of which an embedding and a head like the target's may be shared."""
-    found = draft_weights(
+    least, most = draft_weights(
         draft,
         run.shape,
         run.draft_parallelism,
@@ -372,15 +372,10 @@ def _with_draft(run: Run, draft: Draft, target: Term, plain: int) -> tuple[Term,
         unsplit_large_blocks=run.accounting.unsplit_large_blocks,
         compute_capability=run.accelerator.compute_capability,
     )
-    least, most = found.least.loaded_bytes, found.most.loaded_bytes
-    margin = _weights_margin(draft.shape, least)
-    amount = Interval(
-        low=target.amount.low + least - margin,
-        expected=target.amount.expected + least,
-        high=target.amount.high + most + margin,
-    )
-    inputs = (*target.inputs, ("draft", draft.shape.name), ("draft_bytes", least))
-    return replace(target, amount=amount, inputs=inputs), plain + found.least.parameter_bytes
+    margin = _weights_margin(draft.shape, least.loaded_bytes)
+    own = Interval(low=least.loaded_bytes - margin, expected=least.loaded_bytes, high=most.loaded_bytes + margin)
+    inputs = (*target.inputs, ("draft", draft.shape.name), ("draft_bytes", least.loaded_bytes))
+    return replace(target, amount=target.amount + own, inputs=inputs), plain + least.parameter_bytes
 
 
 def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:

@@ -11,7 +11,7 @@ from kvgate.hf_config.blocks import Router, column_parallel, dense_mlp, replicat
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.layers.attention import attention_matrices, attention_of, full_attention, mlp_matrices
-from kvgate.hf_config.layers.layers import Part, stack, state_dtype, uniform_stack
+from kvgate.hf_config.layers.layers import stack, state_dtype, uniform_stack
 from kvgate.hf_config.layers.mamba import mamba2
 
 _LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
@@ -63,7 +63,18 @@ def _layer(model: LanguageModel, letter: str) -> LayerShape:
     norm = vector("norm", hidden_size)
     match letter:
         case "M":
-            mixer, own = _mamba2(fields, hidden_size)
+            # the state is float32 unless config.json says something else (vLLM 0.32, `NemotronHForCausalLMConfig`)
+            mixer, own = mamba2(
+                hidden_size,
+                num_heads=fields.count("mamba_num_heads"),
+                head_dim=fields.count("mamba_head_dim"),
+                n_groups=fields.count("n_groups", default=8),
+                state_size=fields.count("ssm_state_size"),
+                conv_kernel=fields.count("conv_kernel", default=4),
+                conv_bias=fields.flag("use_conv_bias", default=True),
+                bias=fields.flag("use_bias"),
+                state_dtype=state_dtype(fields, "mamba_ssm_cache_dtype", default="float32"),
+            )
             return LayerShape(mixers=(mixer,), matrices=(*own, norm))
         case "*":
             attention, own = attention_of(fields, model.known, hidden_size)
@@ -73,41 +84,22 @@ def _layer(model: LanguageModel, letter: str) -> LayerShape:
             block = dense_mlp(dense, hidden_size, bias=fields.flag("mlp_bias"))
             return LayerShape(mlps=(dense,), matrices=(*block, norm))
         case "E":
-            sparse = _sparse(fields)
+            # experts have no gate; in Super and Ultra they work in a narrower, latent space
+            shared = fields.optional_count("moe_shared_expert_intermediate_size")
+            sparse = SparseMlp(
+                shared_intermediate_size=shared * fields.optional_count("n_shared_experts"),
+                num_experts=fields.count("n_routed_experts"),
+                num_experts_per_token=fields.count("num_experts_per_tok"),
+                intermediate_size=fields.count("moe_intermediate_size"),
+                gated=False,
+                hidden_size=fields.optional_count("moe_latent_size"),
+            )
             experts = [*sparse_mlp(sparse, hidden_size, Router(bias=True, computes_in_float32=True))]
             if sparse.hidden_size:
                 experts.append(replicated("fc1_latent_proj", sparse.hidden_size, columns=hidden_size))
                 experts.append(replicated("fc2_latent_proj", hidden_size, columns=sparse.hidden_size))
             return LayerShape(mlps=(sparse,), matrices=(*experts, norm))
     return LayerShape(mixers=(UnmodelledLayer(kind=f"layers of kind {letter[:40]}"),))
-
-
-def _mamba2(fields: Fields, hidden_size: int) -> Part:
-    """The state is float32 unless config.json says something else (vLLM 0.32, `NemotronHForCausalLMConfig`)."""
-    return mamba2(
-        hidden_size,
-        num_heads=fields.count("mamba_num_heads"),
-        head_dim=fields.count("mamba_head_dim"),
-        n_groups=fields.count("n_groups", default=8),
-        state_size=fields.count("ssm_state_size"),
-        conv_kernel=fields.count("conv_kernel", default=4),
-        conv_bias=fields.flag("use_conv_bias", default=True),
-        bias=fields.flag("use_bias"),
-        state_dtype=state_dtype(fields, "mamba_ssm_cache_dtype", default="float32"),
-    )
-
-
-def _sparse(fields: Fields) -> SparseMlp:
-    """Experts have no gate; in Super and Ultra they work in a narrower, latent space."""
-    shared = fields.optional_count("moe_shared_expert_intermediate_size") * fields.optional_count("n_shared_experts")
-    return SparseMlp(
-        num_experts=fields.count("n_routed_experts"),
-        num_experts_per_token=fields.count("num_experts_per_tok"),
-        intermediate_size=fields.count("moe_intermediate_size"),
-        shared_intermediate_size=shared,
-        gated=False,
-        hidden_size=fields.optional_count("moe_latent_size"),
-    )
 
 
 def nemotron_nas_stack(model: LanguageModel) -> Stack:
