@@ -55,6 +55,7 @@ def to_json(published: Published) -> dict[str, Any]:
 
 
 def from_json(value: object) -> Published:
+    """Read an entry. Raises PublishedError."""
     try:
         published = msgspec.convert(value, Published, strict=True)
         check_summary(published.tensors)
@@ -64,6 +65,7 @@ def from_json(value: object) -> Published:
 
 
 def from_text(text: str) -> Published:
+    """Read the JSON text of an entry. Raises PublishedError."""
     try:
         return from_json(parse_config_text(text))
     except ModelConfigError as error:

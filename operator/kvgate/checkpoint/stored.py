@@ -31,6 +31,7 @@ def entry_key(key: str) -> str:
 
 
 def packed(published: Published) -> bytes:
+    """Return the entry of a checkpoint. Raises EntryTooLarge."""
     text = json_text(to_json(published), is_compact=True).encode()
     if len(text) > MAX_TEXT_BYTES:
         raise EntryTooLarge(f"its facts have {len(text):,} bytes as text, and at most {MAX_TEXT_BYTES:,} are kept")

@@ -150,8 +150,18 @@ def contradictions(line: CommandLine) -> Iterator[Located]:
     settings = line.given
     yield from _batch_below_length(settings)
     yield from _options_without_effect(settings)
-    yield from _adapters_without_lora(settings)
-    yield from _tools_without_parser(line)
+    enabled, modules = settings.get("enable_lora"), settings.get("lora_modules")
+    if modules and modules.value and not (enabled and enabled.value is True):
+        # vLLM loads the adapters that it is started with, and refuses to without LoRA
+        message = words("{lora_modules} is given, and LoRA is not enabled; vLLM does not start")
+        yield located(LORA_NOT_ENABLED, modules, message, do("add {enable_lora}"))
+    # tools are chosen automatically only with a parser of their calls (0.6 to 0.33, `validate_parsed_serve_args`)
+    enabled, parser = settings.get("enable_auto_tool_choice"), settings.get("tool_call_parser")
+    is_unseen = "tool_call_parser" in line.unknown or line.open_words
+    if enabled and enabled.value is True and not is_unseen and not (parser and parser.value):
+        message = words("{enable_auto_tool_choice} is on, and there is no {tool_call_parser}; vLLM does not start")
+        remedy = any_one(do("add {tool_call_parser} with the one for the model"), leave_out("enable_auto_tool_choice"))
+        yield located(TOOL_CALL_PARSER_MISSING, enabled, message, remedy)
 
 
 def _batch_below_length(settings: Mapping[str, GivenOption]) -> Iterator[Located]:
@@ -192,21 +202,3 @@ def _options_without_effect(settings: Mapping[str, GivenOption]) -> Iterator[Loc
         )
         remedy = any_one(alone, leave_out("kv_cache_memory_bytes"))
         yield located(NO_EFFECT, share, message, remedy, severity=Severity.INFO)
-
-
-def _adapters_without_lora(settings: Mapping[str, GivenOption]) -> Iterator[Located]:
-    """vLLM loads the adapters that it is started with, and refuses to without LoRA."""
-    enabled, modules = settings.get("enable_lora"), settings.get("lora_modules")
-    if modules and modules.value and not (enabled and enabled.value is True):
-        message = words("{lora_modules} is given, and LoRA is not enabled; vLLM does not start")
-        yield located(LORA_NOT_ENABLED, modules, message, do("add {enable_lora}"))
-
-
-def _tools_without_parser(line: CommandLine) -> Iterator[Located]:
-    """vLLM 0.6 to 0.33, `validate_parsed_serve_args`: tools are chosen automatically only with a parser of their calls."""
-    enabled, parser = line.given.get("enable_auto_tool_choice"), line.given.get("tool_call_parser")
-    is_unseen = "tool_call_parser" in line.unknown or line.open_words
-    if enabled and enabled.value is True and not is_unseen and not (parser and parser.value):
-        message = words("{enable_auto_tool_choice} is on, and there is no {tool_call_parser}; vLLM does not start")
-        remedy = any_one(do("add {tool_call_parser} with the one for the model"), leave_out("enable_auto_tool_choice"))
-        yield located(TOOL_CALL_PARSER_MISSING, enabled, message, remedy)

@@ -108,26 +108,24 @@ def newest_read() -> Patch:
 @lru_cache(maxsize=1)
 def options() -> Mapping[str, Option]:
     """Return all options by their long name."""
-    return {row["flag"]: _option(row) for row in _table()["options"]}
-
-
-def _option(row: Mapping[str, Any]) -> Option:
-    removed_in = row.get("removed_in")
-    return Option(
-        flag=row["flag"],
-        dest=row["dest"],
-        since=parse_patch(row["since"]),
-        absent_in=_neighbour(row["since"], -1),
-        until=_neighbour(removed_in, -1) if removed_in else None,
-        removed_in=parse_patch(removed_in) if removed_in else None,
-        types=_history(row, "type"),
-        choices=_history(row, "choices"),
-        defaults=_history(row, "default"),
-        aliases=_history(row, "aliases"),
-        negatable=_history(row, "has_no_form"),
-        deprecated_since=parse_patch(row["deprecated_since"]) if "deprecated_since" in row else None,
-        replacement=row.get("replacement", ""),
-    )
+    return {
+        row["flag"]: Option(
+            flag=row["flag"],
+            dest=row["dest"],
+            since=parse_patch(row["since"]),
+            absent_in=_neighbour(row["since"], -1),
+            until=_neighbour(row["removed_in"], -1) if row.get("removed_in") else None,
+            removed_in=parse_patch(row["removed_in"]) if row.get("removed_in") else None,
+            types=_history(row, "type"),
+            choices=_history(row, "choices"),
+            defaults=_history(row, "default"),
+            aliases=_history(row, "aliases"),
+            negatable=_history(row, "has_no_form"),
+            deprecated_since=parse_patch(row["deprecated_since"]) if "deprecated_since" in row else None,
+            replacement=row.get("replacement", ""),
+        )
+        for row in _table()["options"]
+    }
 
 
 def _history(row: Mapping[str, Any], key: str) -> History:

@@ -267,8 +267,11 @@ def plan(request: BudgetRequest) -> Budget:
     try:
         kv_cache, layout = lay_out(request, resolved, accounting)
     except UnmodelledKind as missing:
-        if speculation is not None and (alone := _refused_alone(request)):
-            return replace(alone, unmodelled=(*alone.unmodelled, missing.kind))
+        if speculation is not None:
+            # if not even the target fits without its draft: a draft of unknown size only adds to it
+            alone = plan(replace(request, draft=None).with_settings(speculation=None))
+            if alone.verdict is Verdict.DOES_NOT_FIT:
+                return replace(alone, unmodelled=(*alone.unmodelled, missing.kind))
         return Budget(
             request=request,
             accounting=accounting,
@@ -352,12 +355,6 @@ def _pinned(stages: tuple[Stage, ...], pool: Interval, accounting: Accounting) -
         replace(stage, available=Interval.exactly(found.num_blocks * stage.bytes_per_block)) for stage in stages
     )
     return found, given, given[decides]
-
-
-def _refused_alone(request: BudgetRequest) -> Budget | None:
-    """Return the budget of the target without its draft if not even that fits: a draft of unknown size only adds to it."""
-    alone = plan(replace(request, draft=None).with_settings(speculation=None))
-    return alone if alone.verdict is Verdict.DOES_NOT_FIT else None
 
 
 def _pool(stages: tuple[Stage, ...], *, keeps_something: bool) -> Interval:

@@ -316,17 +316,14 @@ def _of_connector(
         low = max(0, whole - found.ranks * _LARGEST_CHUNK_BYTES)
         return Interval(low=low, expected=whole, high=whole), False
     if connector.name.startswith("LMCacheConnector"):
-        return _of_lmcache(connector, question, found), False
+        # a buffer in every rank, taken at the start; models with latent attention may keep one in the first only
+        each = connector.cpu_bytes_per_rank or question.settings.lmcache_bytes
+        if each is None:
+            given = connector.cpu_bytes
+            each = _LMCACHE_DEFAULT_BYTES if given is None else given // found.ranks_of_engine
+        whole = each * found.ranks
+        return Interval(low=0, expected=whole, high=2 * whole), False
     return _NONE, False
-
-
-def _of_lmcache(connector: KVConnector, question: HostQuestion, found: Processes) -> Interval:
-    """LMCache keeps a buffer in every rank, which it takes at the start; models with latent attention may keep one in the first only."""
-    each = connector.cpu_bytes_per_rank or question.settings.lmcache_bytes
-    if each is None:
-        each = _LMCACHE_DEFAULT_BYTES if connector.cpu_bytes is None else connector.cpu_bytes // found.ranks_of_engine
-    whole = each * found.ranks
-    return Interval(low=0, expected=whole, high=2 * whole)
 
 
 def swap_space_term(question: HostQuestion, accounting: HostAccounting, found: Processes) -> Term:
