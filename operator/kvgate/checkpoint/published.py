@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from kvgate.budget.answers.contradictions import ANY_COUNT, compare
 from kvgate.budget.model.matrix import GGUF_METHOD, WeightFormat
-from kvgate.budget.model.origin import Contradiction
 from kvgate.budget.model.shape import ModelShape
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.tensors import CheckpointError, TensorGroup, check_summary
@@ -187,7 +186,13 @@ def shape_of(published: Published, *, quantization: str | None = None, dtype: st
     is_changed = not is_gguf and (quantization is not None or dtype not in (None, "auto"))
     if published.tensors:
         shape = with_stored_formats(shape, published.tensors, method=method)
-        shape = replace(shape, checkpoint_source=_HEADERS, contradictions=tuple(_sizes_that_contradict(published)))
+        # kvgate writes the sum of the tensors into an entry, and the total that an index states beside it
+        stored = _HEADERS, sum(group.size_bytes for group in published.tensors)
+        contradictions = (
+            *compare("weights", stored, ("checkpointBytes of the entry", published.checkpoint_bytes)),
+            *compare("weights", stored, ("the checkpoint's index", published.index_bytes), within=ANY_COUNT),
+        )
+        shape = replace(shape, checkpoint_source=_HEADERS, contradictions=contradictions)
     else:
         shape = replace(shape, checkpoint_bytes=published.checkpoint_bytes, checkpoint_source="the checkpoint's index")
     if is_gguf:
@@ -199,10 +204,3 @@ def shape_of(published: Published, *, quantization: str | None = None, dtype: st
 
 
 _HEADERS = "the headers of the checkpoint"
-
-
-def _sizes_that_contradict(published: Published) -> Iterator[Contradiction]:
-    """Yield the sizes of an entry that its tensors do not have: kvgate writes their sum, and the total that an index states beside it."""
-    stored = _HEADERS, sum(group.size_bytes for group in published.tensors)
-    yield from compare("weights", stored, ("checkpointBytes of the entry", published.checkpoint_bytes))
-    yield from compare("weights", stored, ("the checkpoint's index", published.index_bytes), within=ANY_COUNT)

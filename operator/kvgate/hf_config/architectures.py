@@ -9,7 +9,7 @@ from kvgate.budget.model.shape import End
 from kvgate.hf_config.families.gemma import gemma3_stack, gemma3n_stack, gemma4_stack
 from kvgate.hf_config.families.nemotron import nemotron_nas_stack, nemotron_stack
 from kvgate.hf_config.families.pooling import POOLING, converted, converted_from, embedding_norm
-from kvgate.hf_config.family import Architecture, Family, Multimodal
+from kvgate.hf_config.family import Architecture, Family
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.layers.heads_by_layer import (
     gpt_oss_stack,
@@ -38,7 +38,7 @@ from kvgate.hf_config.layers.mamba import (
     mamba_stack,
     zamba2_stack,
 )
-from kvgate.hf_config.multimodal import MULTIMODAL
+from kvgate.hf_config.multimodal import MULTIMODAL, Multimodal
 
 _ALL_ENDS = frozenset(End)
 _TIED_ENDS = frozenset({End.EMBEDDING, End.NORM})

@@ -1,5 +1,10 @@
 """The table from a class with vision or audio towers to the reader of the towers and to its language model's class."""
 
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from kvgate.budget.model.shape import Encoder
 from kvgate.hf_config.encoders.clip import llava_next_vision, llava_vision, minimax_vision, phi3_vision
 from kvgate.hf_config.encoders.gemma import gemma3_vision, gemma3n_towers, gemma4_towers, gemma4_unified
 from kvgate.hf_config.encoders.intern import internvl_hf_vision, internvl_vision
@@ -14,7 +19,21 @@ from kvgate.hf_config.encoders.qwen import (
     qwen3_vision,
     qwen_omni_towers,
 )
-from kvgate.hf_config.family import Multimodal
+from kvgate.hf_config.fields import Fields
+
+EncoderReader = Callable[[Fields, int], tuple[Encoder, ...]]
+"""(config.json as it is, the language model's hidden size) → towers with their projectors."""
+
+
+class Multimodal(Struct, frozen=True, kw_only=True):
+    """A model class with vision or audio towers beside its language model."""
+
+    towers: EncoderReader
+    language_model: str = ""
+    """Class of the language model; empty where config.json names it."""
+    ties_embeddings: bool = False
+    """True where transformers 5 ties embedding and head unless config.json says otherwise."""
+
 
 MULTIMODAL: dict[str, Multimodal] = {
     "Exaone4_5_ForConditionalGeneration": Multimodal(towers=qwen2_5_vision, language_model="Exaone4ForCausalLM"),

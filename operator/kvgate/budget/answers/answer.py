@@ -258,16 +258,11 @@ def plan(request: BudgetRequest) -> Budget:
     """
     accounting = accounting_for(request)
     resolved = resolve_settings(request, accounting)
-    speculation = request.settings.speculation
-    lacks_drafts = speculation is not None and speculation.uses_own_layers and not request.shape.draft_layers
-    drafts = ("drafts by layers that the config does not describe",) if lacks_drafts else ()
-    given = request.shape.unmodelled if request.weights_bytes is not None else ()
-    kinds = (kind for kind in request.shape.unmodelled_kinds if kind not in given)
-    unmodelled = (*kinds, *drafts, *request.unmodelled_settings, *request.unmodelled_variables)
+    unmodelled = _unmodelled(request)
     try:
         kv_cache, layout = lay_out(request, resolved, accounting)
     except UnmodelledKind as missing:
-        if speculation is not None:
+        if request.settings.speculation is not None:
             # if not even the target fits without its draft: a draft of unknown size only adds to it
             alone = plan(replace(request, draft=None).with_settings(speculation=None))
             if alone.verdict is Verdict.DOES_NOT_FIT:
@@ -288,16 +283,8 @@ def plan(request: BudgetRequest) -> Budget:
         pinned, stages, tightest = _pinned(stages, pool, accounting)
         pool = Interval.exactly(pinned.num_blocks)
     if request.settings.max_model_len == AUTO_MAX_MODEL_LEN and pool is not None:
-        # vLLM starts with the longest request that fits, and the low end of the pool decides; batch limits stay as they are
-        auto_from, floor = kv_cache.reach.max_model_len, request.least_model_len
-        # one token is enough to start (0.14 to 0.33, `_auto_fit_max_model_len`)
-        longest = kv_cache.max_model_len_that_fits(pool.low, at_most=auto_from) or 1
-        kv_cache = replace(kv_cache, reach=replace(kv_cache.reach, max_model_len=longest))
-        resolved = replace(resolved, max_model_len=longest)
-        request = replace(request, least_model_len=min(floor, auto_from) if floor else None)
-        request = request.with_settings(max_model_len=longest)
-        if request.guarantee is Guarantee.FULL_CONTEXT and not floor:  # nobody states a length: the start alone decides
-            request = replace(request, guarantee=Guarantee.STARTUP)
+        auto_from = kv_cache.reach.max_model_len
+        request, resolved, kv_cache = _with_longest(request, resolved, kv_cache, pool)
     return Budget(
         request=request,
         accounting=accounting,
@@ -312,6 +299,30 @@ def plan(request: BudgetRequest) -> Budget:
         auto_from=auto_from,
         pin=pinned,
     )
+
+
+def _unmodelled(request: BudgetRequest) -> tuple[str, ...]:
+    speculation = request.settings.speculation
+    lacks_drafts = speculation is not None and speculation.uses_own_layers and not request.shape.draft_layers
+    drafts = ("drafts by layers that the config does not describe",) if lacks_drafts else ()
+    given = request.shape.unmodelled if request.weights_bytes is not None else ()
+    kinds = (kind for kind in request.shape.unmodelled_kinds if kind not in given)
+    return (*kinds, *drafts, *request.unmodelled_settings, *request.unmodelled_variables)
+
+
+def _with_longest(
+    request: BudgetRequest, resolved: Resolved, kv_cache: KVCache, pool: Interval
+) -> tuple[BudgetRequest, Resolved, KVCache]:
+    """vLLM starts with the longest request that fits, and the low end of the pool decides; batch limits stay as they are."""
+    most, floor = kv_cache.reach.max_model_len, request.least_model_len
+    # one token is enough to start (0.14 to 0.33, `_auto_fit_max_model_len`)
+    longest = kv_cache.max_model_len_that_fits(pool.low, at_most=most) or 1
+    request = replace(request, least_model_len=min(floor, most) if floor else None)
+    request = request.with_settings(max_model_len=longest)
+    if request.guarantee is Guarantee.FULL_CONTEXT and not floor:  # nobody states a length: the start alone decides
+        request = replace(request, guarantee=Guarantee.STARTUP)
+    reach = replace(kv_cache.reach, max_model_len=longest)
+    return request, replace(resolved, max_model_len=longest), replace(kv_cache, reach=reach)
 
 
 def spanned(budget: Budget, others: Sequence[Budget]) -> Budget:

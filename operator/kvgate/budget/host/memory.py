@@ -83,9 +83,16 @@ def host_ledger(question: HostQuestion) -> HostLedger:
     shared += [media] if media_in_shm else []
     taken = tuple(line for line in lines if line.amount.high)
     segment = segment_term(question, accounting, processes, offload if region else None)
-    return HostLedger(
-        processes=processes, lines=taken, shared=tuple(shared), segment=segment, wanted=tuple(_page_cache(question))
+    files = question.model.checkpoint_bytes if question.model and question.settings.load_format != "dummy" else 0
+    page_cache = Term(
+        name="page_cache",
+        amount=Interval(low=0, expected=files, high=files),
+        formula="bytes of the checkpoint, once for all ranks",
+        source="the kernel keeps files that were read, and gives their pages back under pressure",
+        inputs=(("checkpoint_bytes", files),),
     )
+    wanted = (page_cache,) if files else ()
+    return HostLedger(processes=processes, lines=taken, shared=tuple(shared), segment=segment, wanted=wanted)
 
 
 def _token_ids(question: HostQuestion, found: Processes) -> Term:
@@ -175,19 +182,6 @@ def _sleep(question: HostQuestion, found: Processes) -> Term:
         source="vLLM 0.33, CuMemAllocator.sleep (level 1)",
         inputs=(("ranks", found.ranks), ("weights_bytes", whole)),
     )
-
-
-def _page_cache(question: HostQuestion) -> Iterator[Term]:
-    """Yield the files of the checkpoint, which the kernel keeps while there is room."""
-    files = question.model.checkpoint_bytes if question.model else 0
-    if files and question.settings.load_format != "dummy":
-        yield Term(
-            name="page_cache",
-            amount=Interval(low=0, expected=files, high=files),
-            formula="bytes of the checkpoint, once for all ranks",
-            source="the kernel keeps files that were read, and gives their pages back under pressure",
-            inputs=(("checkpoint_bytes", files),),
-        )
 
 
 def _pinned(
