@@ -113,8 +113,8 @@ def options() -> Mapping[str, Option]:
             flag=row["flag"],
             dest=row["dest"],
             since=parse_patch(row["since"]),
-            absent_in=_neighbour(row["since"], -1),
-            until=_neighbour(row["removed_in"], -1) if row.get("removed_in") else None,
+            absent_in=_read_before(row["since"]),
+            until=_read_before(row["removed_in"]) if row.get("removed_in") else None,
             removed_in=parse_patch(row["removed_in"]) if row.get("removed_in") else None,
             types=_history(row, "type"),
             choices=_history(row, "choices"),
@@ -132,10 +132,10 @@ def _history(row: Mapping[str, Any], key: str) -> History:
     return tuple((parse_patch(since), value) for since, value in row.get(key, ()))
 
 
-def _neighbour(release: str, step: int) -> Patch | None:
-    """Return the release that was read before another one, or after it."""
-    index = releases_read().index(release) + step
-    return parse_patch(releases_read()[index]) if 0 <= index < len(releases_read()) else None
+def _read_before(release: str) -> Patch | None:
+    """Return the release that was read before another one."""
+    index = releases_read().index(release)
+    return parse_patch(releases_read()[index - 1]) if index else None
 
 
 @lru_cache(maxsize=64)
