@@ -7,7 +7,7 @@ from msgspec import Struct
 from kvgate.budget.answers.answer import Budget, Stage
 from kvgate.budget.engine.run import built_shape
 from kvgate.budget.gpu.ledger import Ledger, weights_of
-from kvgate.budget.ground.interval import Interval, Term
+from kvgate.budget.ground.interval import Interval
 from kvgate.budget.ground.units import GIB, MIB, format_gib
 from kvgate.budget.kv_cache.capacity import PINNED_SAFETY_BYTES, KVCache
 from kvgate.budget.model.shape import ModelShape
@@ -162,11 +162,6 @@ def _ledger_figure(name: str, budget: Budget, stage: Stage, ledger: Ledger) -> E
     term = next((line for line in ledger.lines if line.name == name), None)
     if term is None:
         return None
-    return of_term(term, _weight_table(budget, stage) if name == "weights" else ())
-
-
-def of_term(term: Term, parts: tuple[WeightPart, ...] = ()) -> Explanation:
-    """Explain a line of the ledger in the same words as every other figure."""
     return Explanation(
         name=term.name,
         amount=term.amount,
@@ -174,7 +169,7 @@ def of_term(term: Term, parts: tuple[WeightPart, ...] = ()) -> Explanation:
         source=term.source,
         doubt=DOUBTS[term.name],
         inputs=term.inputs,
-        parts=parts,
+        parts=_weight_table(budget, stage) if name == "weights" else (),
         notes=tuple(fact.text for fact in term.facts),
     )
 

@@ -108,7 +108,8 @@ def _block_sizes(budget: Budget) -> tuple[int, ...]:
 
 def _paged(budget: Budget, kv_cache: KVCache, lengths: Sequence[int], *, in_use: bool) -> Paged:
     specs = [group.spec for group in kv_cache.groups]
-    growing = next((spec for spec in specs if keeps_every_token(spec)), None)
+    # blocks of a request that grow with its length to the end
+    growing = next((spec for spec in specs if isinstance(spec, FullAttentionSpec | MLASpec)), None)
     block_size, ranks = (growing or specs[0]).block_size, kv_cache.reach.decode_context
     step = block_size * ranks if growing else 1  # tokens that one more block adds
     mean = Fraction(step - 1, 2)
@@ -150,11 +151,6 @@ def _at_once(kv_cache: KVCache, usable: int | None, lengths: Sequence[int]) -> i
         return sum(blocks_of_requests(kv_cache, count, tokens) for tokens in lengths) <= usable
 
     return largest(max(0, usable), fits, guess=max(0, usable) // sum(kv_cache.blocks_of(tokens) for tokens in lengths))
-
-
-def keeps_every_token(spec: KVCacheSpec) -> bool:
-    """True where a request's blocks grow with its length to the end."""
-    return isinstance(spec, FullAttentionSpec | MLASpec)
 
 
 def held_bytes(budget: Budget, tokens: int) -> int:

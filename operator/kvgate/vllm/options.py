@@ -62,12 +62,6 @@ class Option(Struct, frozen=True, kw_only=True):
     def defaults_in(self, release: Patch) -> tuple[Any, ...]:
         return _as_of(self.defaults, release) or (None,)
 
-    def aliases_in(self, release: Patch) -> tuple[str, ...]:
-        return tuple(alias for each in _as_of(self.aliases, release) for alias in each or ())
-
-    def is_negatable_in(self, release: Patch) -> bool:
-        return any(_as_of(self.negatable, release))
-
 
 def _as_of(history: History, release: Patch) -> tuple[Any, ...]:
     """Return the values that a history may have in a release."""
@@ -145,8 +139,9 @@ def spellings(release: Patch) -> Mapping[str, Option]:
     for option in options().values():
         if option.is_in(release) is False:
             continue
-        negative = (f"--no-{option.flag[2:]}",) if option.is_negatable_in(release) else ()
-        for name in (option.flag, *option.aliases_in(release), *negative):
+        aliases = (alias for each in _as_of(option.aliases, release) for alias in each or ())
+        negative = (f"--no-{option.flag[2:]}",) if any(_as_of(option.negatable, release)) else ()
+        for name in (option.flag, *aliases, *negative):
             names.setdefault(name, option)
     return names
 

@@ -19,7 +19,9 @@ ENGINE_BATCHED_TOKENS = 2048
 SMALL_BATCHED_TOKENS = 2048
 """Default of the server on small devices, where the class LLM takes four times as many; on others it takes 16,384."""
 DEVICES: dict[str, Callable[[Accelerator], bool]] = {
-    "a100": lambda accelerator: accelerator.is_a100,
+    "a100": lambda accelerator: (
+        "a100" in accelerator.product.lower()
+    ),  # in its name (0.9+, `EngineArgs.get_batch_defaults`)
     "gb10": lambda accelerator: accelerator.compute_capability == (12, 1),
 }
 """Tests for the devices that tiers of batch limits leave out, by the names in `release_tables`."""
