@@ -5,19 +5,29 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from kvgate.budget.model.shape import Encoder
-from kvgate.hf_config.encoders.clip import llava_next_vision, llava_vision, minimax_vision, phi3_vision
+from kvgate.hf_config.encoders.clip import (
+    internvl_hf_vision,
+    internvl_vision,
+    llava_next_vision,
+    llava_vision,
+    minimax_vision,
+    phi3_vision,
+)
 from kvgate.hf_config.encoders.gemma import gemma3_vision, gemma3n_towers, gemma4_towers, gemma4_unified
-from kvgate.hf_config.encoders.intern import internvl_hf_vision, internvl_vision
 from kvgate.hf_config.encoders.llama import llama4_vision, mllama_vision, muse_vision
 from kvgate.hf_config.encoders.mistral import pixtral_vision, qwen2_audio, voxtral_audio, whisper_audio
-from kvgate.hf_config.encoders.patch_mergers import glm4v_vision, glm_ocr_vision, kimi_vl_vision, moonvit, step_vision
-from kvgate.hf_config.encoders.qwen import (
+from kvgate.hf_config.encoders.patch_mergers import (
+    glm4v_vision,
+    glm_ocr_vision,
+    kimi_vl_vision,
+    moonvit,
     qwen2_5_omni_towers,
     qwen2_5_vision,
     qwen2_vision,
     qwen3_5_vision,
     qwen3_vision,
     qwen_omni_towers,
+    step_vision,
 )
 from kvgate.hf_config.fields import Fields
 

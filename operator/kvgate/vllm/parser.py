@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from kvgate.findings.finding import Severity
 from kvgate.vllm.arguments import OPEN, Argument, GivenOption, is_open
-from kvgate.vllm.options import Option, Patch, options, spellings
+from kvgate.vllm.options import UNKNOWN_PROGRAM, Option, Patch, Program, options, spellings
 from kvgate.vllm.parser_problems import (
     ArgumentProblem,
     canonical,
@@ -31,7 +31,6 @@ from kvgate.vllm.parser_problems import (
     unexpected,
     unknown,
 )
-from kvgate.vllm.programs import UNKNOWN_PROGRAM, Program
 from kvgate.vllm.values import BadValue, described, read_value, takes_no_value, takes_several
 
 _GATHERED = ("middleware",)
