@@ -211,9 +211,9 @@ _HEADERS = "the headers of the checkpoint"
 
 SCHEMA = "kvgate-models/1"
 """Form of the file; a later kvgate that needs another one writes another number."""
-MAX_BYTES = 64 << 20
+MAX_LOCK_BYTES = 64 << 20
 """Bytes of a file; an entry has 5 to 100 KB."""
-MAX_ENTRIES = 2000
+MAX_LOCK_ENTRIES = 2000
 _MAX_PROBLEMS = 10
 _WIDTH = 140
 """Characters of a value that stays on one line."""
@@ -304,6 +304,6 @@ def _values(text: str) -> list[Any]:
     if parsed_has_lone_surrogate(text, value):
         raise LockFileError(f"{NOT_UNICODE}; {_ANEW}")
     models = value.get("models")
-    if not isinstance(models, list) or len(models) > MAX_ENTRIES:
-        raise LockFileError(f"models is not a list of at most {MAX_ENTRIES} entries; {_ANEW}")
+    if not isinstance(models, list) or len(models) > MAX_LOCK_ENTRIES:
+        raise LockFileError(f"models is not a list of at most {MAX_LOCK_ENTRIES} entries; {_ANEW}")
     return models
