@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kvgate.budget.answers.answer import plan
 from kvgate.budget.engine.request import BudgetRequest, Capacity
 from kvgate.budget.ground.interval import Interval, Verdict
-from kvgate.budget.kv_cache.pinned import PINNED_SAFETY_BYTES
+from kvgate.budget.kv_cache.capacity import PINNED_SAFETY_BYTES
 from kvgate.budget.releases.versions import parse_patch
 from kvgate.judge.pinning import pinned_option
 from property.test_budget_properties import requests

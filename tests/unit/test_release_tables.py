@@ -5,9 +5,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "operator" / "kvgate"
 TABLES = {
-    "budget/releases/versions.py": "defaults and accounting of the GPU",
-    "budget/releases/host.py": "memory of the host",
-    "vllm/programs.py": "words of a command line",
+    "budget/releases/versions.py": "defaults and accounting of the GPU, and memory of the host",
+    "vllm/options.py": "words of a command line",
 }
 """Modules that hold a table of releases and look a release up in it."""
 _PARTS = (2, 3)

@@ -45,8 +45,7 @@ def accelerators() -> tuple[Accelerator, ...]:
 def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
     memory = entry["memory_mib"]
     low, high = entry.get("memory_mib_range", (memory, memory))
-    capability = str(entry.get("compute_capability", ""))
-    major, _, minor = capability.partition(".")
+    major, _, minor = str(entry.get("compute_capability", "")).partition(".")
     return Accelerator(
         name=entry["name"],
         product=entry["product"],

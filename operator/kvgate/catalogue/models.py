@@ -77,7 +77,6 @@ def model_names() -> tuple[str, ...]:
 
 
 def names_and_aliases() -> Mapping[str, str]:
-    """Return every name and alias in lower case, and the name of its entry."""
     return _lines().names
 
 

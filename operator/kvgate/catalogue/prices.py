@@ -25,8 +25,6 @@ class BadPrices(UnusableValue):
 
 
 class Prices(Struct, frozen=True, kw_only=True):
-    """Prices of one GPU per hour by the accelerator's short name."""
-
     per_gpu_hour: Mapping[str, Fraction]
     currency: str
     remark: str

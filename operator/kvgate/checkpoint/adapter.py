@@ -25,8 +25,6 @@ _FEATURES = {
 
 
 class Adapter(Struct, frozen=True, kw_only=True):
-    """The facts of one adapter."""
-
     rank: int
     """`r`."""
     largest_rank: int

@@ -47,8 +47,6 @@ class Truncated(CheckpointError):
 
 
 class GgufFile(Struct, frozen=True, kw_only=True):
-    """The header of one file."""
-
     metadata: Mapping[str, Value]
     """Values by key, without long texts and long lists."""
     lengths: Mapping[str, int]
@@ -63,8 +61,6 @@ class GgufFile(Struct, frozen=True, kw_only=True):
 
 
 class _Cursor:
-    """A place in the bytes of a header."""
-
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
@@ -79,7 +75,6 @@ class _Cursor:
         return self.data[self.at - size : self.at]
 
     def number(self, form: str) -> int:
-        """Return a whole number."""
         value: int = struct.unpack(self.order + form, self.take(struct.calcsize(f"={form}")))[0]
         return value
 
@@ -116,8 +111,7 @@ class _Cursor:
             for _ in range(count):
                 self.take(self.number("Q"))
             return count, None
-        values = [self.scalar(kind) for _ in range(count)]
-        return count, tuple(value for value in values if value is not None)
+        return count, tuple(value for value in [self.scalar(kind) for _ in range(count)] if value is not None)
 
 
 def read_gguf(data: bytes, *, file_bytes: int | None = None) -> GgufFile:
@@ -163,8 +157,7 @@ def read_gguf(data: bytes, *, file_bytes: int | None = None) -> GgufFile:
 
 def _opening(cursor: _Cursor) -> tuple[int, int]:
     """Read the first 24 bytes: (tensors, keys)."""
-    magic = cursor.take(len(MAGIC))
-    if magic != MAGIC:
+    if cursor.take(len(MAGIC)) != MAGIC:
         raise CheckpointError("it does not begin with GGUF; this is no GGUF file")
     version = cursor.number("I")
     if version & 0xFFFF == 0:  # a small number in the other byte order

@@ -154,10 +154,9 @@ def gguf_config(file: GgufFile, beside: Mapping[str, Any] | None = None) -> dict
             f"general.architecture is {architecture[:40]!r}, which kvgate does not read from GGUF; give the config.json of the "
             "model that it was made from"
         )
-    keys = {f"{architecture}.{key}": name for key, name in {**_KEYS, **family.keys}.items()}
     config: dict[str, Any] = {"architectures": [family.model_class], "model_type": family.model_type, **family.values}
-    for key, name in keys.items():
-        if key in file.metadata:
+    for short, name in {**_KEYS, **family.keys}.items():
+        if (key := f"{architecture}.{short}") in file.metadata:
             config[name] = _number(key, file.metadata[key])
     config["tie_word_embeddings"] = not has_head or architecture == "falcon"
     # the rows of the embedding may be more than the tokenizer has words

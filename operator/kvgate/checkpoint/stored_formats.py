@@ -11,17 +11,21 @@ Three steps, which need no formula of their own:
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.budget.ground.hardware import SINGLE_GPU
 from kvgate.budget.model.matrix import Matrix, Units, WeightFormat
-from kvgate.budget.model.shape import DTYPE_BYTES, LayerShape, ModelShape, UnmodelledLayer
-from kvgate.budget.model.weights import whole_bytes
+from kvgate.budget.model.origin import Assumption
+from kvgate.budget.model.shape import DTYPE_BYTES, FullAttention, LayerShape, ModelShape, UnmodelledLayer
+from kvgate.budget.model.weights import rank_weights, whole_bytes
 from kvgate.checkpoint.tensors import DTYPES, FLOATS, TensorGroup
+from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.formats.modules import MODULES
 from kvgate.text.patterns import pattern
 
@@ -41,8 +45,6 @@ _EMBEDDING = pattern(r"(?:[\w.]+\.)?(?:embed_tokens|tok_embeddings|word_embeddin
 
 
 class _Stored(Struct, frozen=True, kw_only=True):
-    """The tensors of one module."""
-
     num_tensors: int
     size_bytes: int
     padding_bytes: int
@@ -62,7 +64,7 @@ def with_stored_formats(shape: ModelShape, groups: Sequence[TensorGroup], *, met
     `method` names the quantisation in findings where config.json states one that has no formula. A shape whose layers have no
     formula comes back as it is.
     """
-    if not groups or any(isinstance(mixer, UnmodelledLayer) for mixer in shape.mixers):
+    if not groups or shape.has(UnmodelledLayer):
         return shape
     formats = [matrix.format for layer, _ in shape.distinct_layers for matrix in layer.matrices]
     known = tuple(dict.fromkeys(each for each in (shape.quantization, *formats) if each is not None))
@@ -246,3 +248,56 @@ def _stored(groups: Sequence[TensorGroup], *, is_fused: bool) -> _Stored:
         padding_bytes=size_bytes - stored_bytes,
         is_plain=all(group.dtype in FLOATS for group in groups),
     )
+
+
+CLASSES = (
+    "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "ArceeForCausalLM", "Olmo2ForCausalLM", "Gemma2ForCausalLM",
+    "Glm4ForCausalLM", "Cohere2ForCausalLM", "GPTNeoXForCausalLM", "MixtralForCausalLM", "Qwen2MoeForCausalLM",
+    "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM",
+)  # fmt: skip
+"""Classes of plain decoders, one of each make: they differ in norms, biases, feed-forward blocks and experts."""
+SHARE = 1000
+"""Bytes that differ by less than one part in so many are equal. One KV head of Llama-3.1-8B more or less is 4 parts."""
+_KEYS = pattern(r"(?:.*\.)?(?:k_proj|key)\.weight")
+_FUSED = pattern(r"(?:.*\.)?(?:qkv_proj|query_key_value|Wqkv|qkv)\.weight")
+
+
+def look_alike(
+    config: Mapping[str, Any], groups: Sequence[TensorGroup], *, name: str, quantization: str | None, dtype: str | None
+) -> ModelShape | None:
+    """Return the shape of the first class that kvgate has read whose tensors these are, as assumed; None where there is none.
+
+    vLLM runs many classes that nobody has read by its Transformers backend. They may compute in another way: the tensors prove the
+    weights and the heads of keys and values, and nothing proves that a layer caches them as others do.
+    """
+    for architecture in CLASSES:
+        try:
+            shape = read_config(
+                {**config, "architectures": [architecture]}, name=name, quantization=quantization, dtype=dtype
+            )
+        except ModelConfigError:
+            continue
+        if shape.unmodelled_kinds or not _has_heads(shape, groups):
+            continue
+        stored_bytes, stage = loaded_bytes(shape, groups), (0, len(shape.layers))
+        weights = rank_weights(shape, SINGLE_GPU, stage, unsplit_large_blocks=False, compute_capability=None)
+        if abs(weights.parameter_bytes - stored_bytes) * SHARE <= stored_bytes:
+            words = f"its tensors, which are those of {architecture}"
+            return replace(shape, architecture=str(config["architectures"][0]), assumed=Assumption(words=words))
+    return None
+
+
+def _has_heads(shape: ModelShape, groups: Sequence[TensorGroup]) -> bool:
+    """Return True where every plain projection of keys is as wide as the shape's KV heads, and there is one."""
+    heads = {mixer for mixer in shape.mixers if isinstance(mixer, FullAttention)}
+    if len({(mixer.num_heads, mixer.num_kv_heads, mixer.head_dim) for mixer in heads}) != 1:
+        return False
+    mixer = heads.pop()
+    keys = mixer.num_kv_heads * mixer.head_dim
+    fused = 2 * keys + mixer.num_heads * mixer.head_dim
+    found = [
+        group.shape[0] == (keys if _KEYS.fullmatch(group.name) else fused)
+        for group in groups
+        if group.dtype in FLOATS and (_KEYS.fullmatch(group.name) or _FUSED.fullmatch(group.name))
+    ]
+    return bool(found) and all(found)

@@ -4,7 +4,7 @@ Rules: vLLM 0.32, `DefaultModelLoader._prepare_weights`, `filter_duplicate_safet
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -22,7 +22,6 @@ _MAX_FILES = 2000
 _NOT_FOR_INFERENCE = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
 """Endings of what a trainer leaves beside the weights (vLLM 0.32, `filter_files_not_needed_for_inference`)."""
 
-LoadFormat = Literal["auto", "hf", "safetensors", "mistral", "pt"]
 FileKind = Literal["safetensors", "bin", "pt"]
 
 
@@ -42,8 +41,6 @@ class WeightFiles(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     missing: tuple[str, ...] = ()
     """Files that the index names and the repository lacks: vLLM refuses the model."""
-    without_index: bool = False
-    """True where several files are loaded and none is left out, because there is no index."""
 
 
 def read_index(data: bytes) -> WeightIndex:
@@ -84,20 +81,18 @@ def is_plain_name(name: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+=@ -]{0,254}", name) is not None and ".." not in name
 
 
-def weight_files(
-    names: Iterable[str], *, load_format: LoadFormat = "auto", prefers_mistral: bool = True
-) -> WeightFiles | None:
+def weight_files(names: Iterable[str]) -> WeightFiles | None:
     """Return the files that vLLM reads before it looks at an index: those of the first pattern that any file matches.
 
-    Names of files in folders (`original/`, `onnx/`) are passed over, as vLLM passes them over. `prefers_mistral` is False for
-    releases before 0.12, where `auto` does not look for `consolidated*.safetensors`. None: there are no weights.
+    Names of files in folders (`original/`, `onnx/`) are passed over, as vLLM passes them over. Those of Mistral come first since 0.12.
+    None: there are no weights.
     """
     here = sorted(name for name in names if is_plain_name(name))
     consolidated = tuple(name for name in here if name.startswith("consolidated") and name.endswith(".safetensors"))
-    if load_format == "mistral" or (load_format == "auto" and prefers_mistral and consolidated):
-        return WeightFiles(kind="safetensors", names=consolidated) if consolidated else None
-    endings: dict[LoadFormat, tuple[FileKind, ...]] = {"safetensors": ("safetensors",), "pt": ("pt",)}
-    for kind in endings.get(load_format, ("safetensors", "bin", "pt")):
+    if consolidated:
+        return WeightFiles(kind="safetensors", names=consolidated)
+    kinds: tuple[FileKind, ...] = ("safetensors", "bin", "pt")
+    for kind in kinds:
         found = tuple(name for name in here if name.endswith(f".{kind}") and not name.endswith(_NOT_FOR_INFERENCE))
         if found:
             return WeightFiles(kind=kind, names=found)
@@ -118,13 +113,7 @@ def with_index(files: WeightFiles, index: WeightIndex | None) -> WeightFiles:
 
     `.bin` files are all loaded, whatever their index says.
     """
-    if files.kind != "safetensors":
+    if files.kind != "safetensors" or index is None:
         return files
-    if index is None:
-        return WeightFiles(kind=files.kind, names=files.names, without_index=len(files.names) > 1)
-    present: Collection[str] = set(files.names)
-    return WeightFiles(
-        kind=files.kind,
-        names=tuple(name for name in files.names if name in index.files),
-        missing=tuple(sorted(index.files.difference(present))),
-    )
+    names = tuple(name for name in files.names if name in index.files)
+    return WeightFiles(kind=files.kind, names=names, missing=tuple(sorted(index.files.difference(files.names))))

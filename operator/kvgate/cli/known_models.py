@@ -66,10 +66,10 @@ def read_lock_file(path: Path, *, inside: Path | None = None) -> tuple[Published
 
 def _placed_entries(path: Path, inside: Path | None) -> Sequence[tuple[Published, int]]:
     """Return the entries of a lock file, each with its line; 0 where that is not known. Raises BadInput."""
-    from kvgate.checkpoint.lock_file import MAX_BYTES, LockFileError, entry_lines, read_lock
+    from kvgate.checkpoint.published import MAX_LOCK_BYTES, LockFileError, entry_lines, read_lock
 
     try:
-        text = read_text(path, max_bytes=MAX_BYTES, inside=inside)
+        text = read_text(path, max_bytes=MAX_LOCK_BYTES, inside=inside)
         entries = read_lock(text)
         lines = list(entry_lines(text))
         return list(zip(entries, lines if len(lines) == len(entries) else [0] * len(entries), strict=True))
@@ -83,7 +83,7 @@ def _placed_entries(path: Path, inside: Path | None) -> Sequence[tuple[Published
 
 def write_lock_file(path: Path, entries: Iterable[Published]) -> None:
     """Write a new file beside the old one, then rename it: no reader meets half a file. Raises click.UsageError."""
-    from kvgate.checkpoint.lock_file import lock_text
+    from kvgate.checkpoint.published import lock_text
 
     fresh = path.with_name(f".{path.name}.new")
     try:

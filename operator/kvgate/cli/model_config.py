@@ -12,7 +12,7 @@ from kvgate.cli.exits import BadInput
 from kvgate.documents.bounded_files import read_text
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
-from kvgate.hf_config.formats.quantization_files import quantization_files, with_quantization_beside
+from kvgate.hf_config.formats.quantization import quantization_files, with_quantization_beside
 
 
 class ModelConfig(Struct, frozen=True):

@@ -89,7 +89,7 @@ def _content(name: str, file: Any) -> Mapping[str, Any]:
     from kvgate.cli.model_config import files_beside
     from kvgate.hf_config import ModelConfigError
     from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
-    from kvgate.hf_config.formats.quantization_files import with_quantization_beside
+    from kvgate.hf_config.formats.quantization import with_quantization_beside
 
     path, flag = Path(file.name), f"--{name.replace('_', '-')}"
     try:

@@ -7,10 +7,9 @@ from msgspec import Struct
 from kvgate.budget.answers.answer import Budget, Stage
 from kvgate.budget.engine.run import built_shape
 from kvgate.budget.gpu.ledger import Ledger, weights_of
-from kvgate.budget.ground.interval import Interval, Term
+from kvgate.budget.ground.interval import Interval
 from kvgate.budget.ground.units import GIB, MIB, format_gib
-from kvgate.budget.kv_cache.capacity import KVCache
-from kvgate.budget.kv_cache.pinned import PINNED_SAFETY_BYTES
+from kvgate.budget.kv_cache.capacity import PINNED_SAFETY_BYTES, KVCache
 from kvgate.budget.model.shape import ModelShape
 from kvgate.budget.model.weights import WeightPart, Weights, weight_parts
 from kvgate.explained.textbook import textbook_of
@@ -123,7 +122,7 @@ def explain_term(budget: Budget, name: str) -> Explanation | None:
         return None
     if name in CACHE_TERMS:
         return _bytes_per_block(kv_cache) if name == "bytes_per_block" else _request(budget, kv_cache)
-    return _pool_figure(name, budget, kv_cache, pool) if pool and kv_cache.groups else None
+    return _pool_figure(name, budget, stage, kv_cache, pool) if stage and pool and kv_cache.groups else None
 
 
 def _ledger_figure(name: str, budget: Budget, stage: Stage, ledger: Ledger) -> Explanation | None:
@@ -163,11 +162,6 @@ def _ledger_figure(name: str, budget: Budget, stage: Stage, ledger: Ledger) -> E
     term = next((line for line in ledger.lines if line.name == name), None)
     if term is None:
         return None
-    return of_term(term, _weight_table(budget, stage) if name == "weights" else ())
-
-
-def of_term(term: Term, parts: tuple[WeightPart, ...] = ()) -> Explanation:
-    """Explain a line of the ledger in the same words as every other figure."""
     return Explanation(
         name=term.name,
         amount=term.amount,
@@ -175,7 +169,7 @@ def of_term(term: Term, parts: tuple[WeightPart, ...] = ()) -> Explanation:
         source=term.source,
         doubt=DOUBTS[term.name],
         inputs=term.inputs,
-        parts=parts,
+        parts=_weight_table(budget, stage) if name == "weights" else (),
         notes=tuple(fact.text for fact in term.facts),
     )
 
@@ -192,8 +186,7 @@ def _weight_table(budget: Budget, stage: Stage) -> tuple[WeightPart, ...]:
     parts = weight_parts(built_shape(request.shape, budget.accounting, request.settings), layers, weigh)
     if request.draft is None or stage.ledger is None or layers[1] != len(request.shape.layers):
         return parts
-    size = dict(stage.ledger.lines[0].inputs).get("draft_bytes", 0)
-    return (*parts, WeightPart(name="draft", size_bytes=int(size)))
+    return (*parts, WeightPart(name="draft", size_bytes=int(dict(stage.ledger.lines[0].inputs).get("draft_bytes", 0))))
 
 
 def _available(stage: Stage, *, gives_memory: bool) -> Explanation:
@@ -251,19 +244,26 @@ def _request(budget: Budget, kv_cache: KVCache) -> Explanation:
     )
 
 
-def _pool_figure(name: str, budget: Budget, kv_cache: KVCache, pool: Interval) -> Explanation:
+def _pool_figure(name: str, budget: Budget, stage: Stage, kv_cache: KVCache, pool: Interval) -> Explanation:
     """Explain a figure that needs the number of blocks."""
     if name == "blocks":
-        return _blocks(budget.tightest, kv_cache, pool)
+        return Explanation(
+            name="blocks",
+            unit="blocks",
+            amount=pool,
+            formula="floor(available / bytes_per_block)",
+            source=f"{_CAPACITY} get_num_blocks",
+            doubt=_FOLLOWS,
+            inputs=(("available_bytes", stage.available.expected), ("bytes_per_block", stage.bytes_per_block)),
+            notes=("one of them, the null block, serves no request",) if kv_cache.null_blocks else (),
+        )
     if name == "tokens":
         return _tokens(budget, kv_cache, pool)
-    ends = (pool.low, pool.expected, pool.high)
     if name == "concurrency":
-        low, expected, high = (int(kv_cache.max_concurrency(blocks)) for blocks in ends)
         return Explanation(
             name="concurrency",
             unit="requests",
-            amount=Interval(low=low, expected=expected, high=high),
+            amount=pool.each(lambda blocks: int(kv_cache.max_concurrency(blocks))),
             formula="blocks / request_blocks",
             source=f"{_CAPACITY} get_max_concurrency_for_kv_cache_config; full-length requests, the null block included",
             doubt=_FOLLOWS,
@@ -271,31 +271,14 @@ def _pool_figure(name: str, budget: Budget, kv_cache: KVCache, pool: Interval) -
             notes=(f"vLLM prints {float(kv_cache.max_concurrency(pool.expected)):.2f}x",),
         )
     longest = budget.resolved.max_model_len
-    low, expected, high = (kv_cache.max_model_len_that_fits(blocks, at_most=longest) for blocks in ends)
     return Explanation(
         name="max_model_len",
         unit="tokens",
-        amount=Interval(low=low, expected=expected, high=high),
+        amount=pool.each(lambda blocks: kv_cache.max_model_len_that_fits(blocks, at_most=longest)),
         formula="longest request of at most max_model_len tokens that fits into blocks − null_blocks",
         source=f"{_CAPACITY} _estimate_max_model_len",
         doubt=_FOLLOWS,
         inputs=(("blocks", pool.expected), ("null_blocks", kv_cache.null_blocks), ("max_model_len", longest)),
-    )
-
-
-def _blocks(stage: Stage | None, kv_cache: KVCache, pool: Interval) -> Explanation:
-    inputs: Inputs = ()
-    if stage:
-        inputs = (("available_bytes", stage.available.expected), ("bytes_per_block", stage.bytes_per_block))
-    return Explanation(
-        name="blocks",
-        unit="blocks",
-        amount=pool,
-        formula="floor(available / bytes_per_block)",
-        source=f"{_CAPACITY} get_num_blocks",
-        doubt=_FOLLOWS,
-        inputs=inputs,
-        notes=("one of them, the null block, serves no request",) if kv_cache.null_blocks else (),
     )
 
 

@@ -30,8 +30,6 @@ that."""
 
 
 class PagedRequest(Struct, frozen=True, kw_only=True):
-    """Requests of one length, with blocks of one size."""
-
     tokens: int
     blocks: int
     held_bytes: int
@@ -45,13 +43,10 @@ class PagedRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def wasted_share(self) -> Fraction:
-        """Wasted bytes ÷ held bytes."""
         return Fraction(self.wasted_bytes, self.held_bytes) if self.held_bytes else Fraction(0)
 
 
 class Paged(Struct, frozen=True, kw_only=True):
-    """The cache with blocks of one size."""
-
     block_size: int
     """Tokens of a block in a group that keeps every token, or in the first group where none does."""
     in_use: bool
@@ -73,7 +68,6 @@ class Paged(Struct, frozen=True, kw_only=True):
 
     @property
     def wasted_share(self) -> Fraction:
-        """Wasted bytes ÷ held bytes, over one request of every length."""
         held = sum(request.held_bytes for request in self.requests)
         return Fraction(sum(request.wasted_bytes for request in self.requests), held) if held else Fraction(0)
 
@@ -100,7 +94,7 @@ def _variants(budget: Budget) -> Iterator[Budget]:
         return
     request, seen = budget.request, {_block_sizes(budget)}
     yield budget
-    kernel_block = kernel_block_size(request.shape, request.accelerator, budget.kv_cache.dtype)
+    kernel_block = kernel_block_size(request.shape, request.accelerator.capability_major, budget.kv_cache.dtype)
     for size in dict.fromkeys(round_up(size, kernel_block) for size in BLOCK_SIZES):
         variant = plan(request.with_settings(block_size=size))
         if _block_sizes(variant) not in seen:
@@ -114,7 +108,8 @@ def _block_sizes(budget: Budget) -> tuple[int, ...]:
 
 def _paged(budget: Budget, kv_cache: KVCache, lengths: Sequence[int], *, in_use: bool) -> Paged:
     specs = [group.spec for group in kv_cache.groups]
-    growing = next((spec for spec in specs if keeps_every_token(spec)), None)
+    # blocks of a request that grow with its length to the end
+    growing = next((spec for spec in specs if isinstance(spec, FullAttentionSpec | MLASpec)), None)
     block_size, ranks = (growing or specs[0]).block_size, kv_cache.reach.decode_context
     step = block_size * ranks if growing else 1  # tokens that one more block adds
     mean = Fraction(step - 1, 2)
@@ -155,13 +150,7 @@ def _at_once(kv_cache: KVCache, usable: int | None, lengths: Sequence[int]) -> i
     def fits(count: int) -> bool:
         return sum(blocks_of_requests(kv_cache, count, tokens) for tokens in lengths) <= usable
 
-    each = sum(kv_cache.blocks_of(tokens) for tokens in lengths)
-    return largest(max(0, usable), fits, guess=max(0, usable) // each)
-
-
-def keeps_every_token(spec: KVCacheSpec) -> bool:
-    """True where a request's blocks grow with its length to the end."""
-    return isinstance(spec, FullAttentionSpec | MLASpec)
+    return largest(max(0, usable), fits, guess=max(0, usable) // sum(kv_cache.blocks_of(tokens) for tokens in lengths))
 
 
 def held_bytes(budget: Budget, tokens: int) -> int:

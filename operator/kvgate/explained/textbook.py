@@ -39,13 +39,11 @@ class Textbook(Struct, frozen=True, kw_only=True):
 
     @property
     def request_bytes(self) -> int:
-        """Bytes of a request by the formula."""
         elements = 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.num_tokens
         return int(elements * self.bytes_per_element / self.tensor)
 
     @property
     def formula(self) -> str:
-        """The formula with its numbers."""
         size = self.bytes_per_element
         element = "1 byte" if size == 1 else f"{float(size):g} bytes"
         heads = "1 KV head" if self.num_kv_heads == 1 else f"{self.num_kv_heads} KV heads"
@@ -53,7 +51,6 @@ class Textbook(Struct, frozen=True, kw_only=True):
         return f"2 × {self.num_layers} layers × {heads} × {self.head_dim} × {element} × {self.num_tokens} tokens{ranks}"
 
     def comparison(self, request_bytes: int) -> str:
-        """Both figures of one request, in words."""
         textbook = f"the textbook's {self.formula} is {format_gib(self.request_bytes)}"
         if not self.reasons:
             return f"{textbook}; vLLM rounds it up to whole blocks"
@@ -65,9 +62,8 @@ def textbook_of(budget: Budget) -> Textbook | None:
     heads = next(filter(None, map(_heads, budget.request.shape.mixers)), None)
     if budget.kv_cache is None or heads is None:
         return None
-    stages = [stage.last - stage.first for stage in budget.stages]
     return Textbook(
-        num_layers=max(stages, default=len(budget.request.shape.layers)),
+        num_layers=max([stage.last - stage.first for stage in budget.stages], default=len(budget.request.shape.layers)),
         num_kv_heads=heads[0],
         head_dim=heads[1],
         bytes_per_element=budget.kv_cache.dtype.bytes_per_element,

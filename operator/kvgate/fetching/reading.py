@@ -9,8 +9,7 @@ from kvgate.checkpoint.gguf_models import file_of_quant_type
 from kvgate.checkpoint.mistral_params import CONFIG, PARAMS, config_of_params, hugging_face_names, reads_params
 from kvgate.checkpoint.not_fetched import Reason
 from kvgate.checkpoint.published import Published
-from kvgate.checkpoint.safetensors_headers import LENGTH_BYTES, header_bytes, read_header
-from kvgate.checkpoint.tensors import StoredTensor, summarize
+from kvgate.checkpoint.tensors import LENGTH_BYTES, StoredTensor, header_bytes, read_header, summarize
 from kvgate.checkpoint.weight_files import (
     INDEX,
     MAX_INDEX_BYTES,
@@ -25,7 +24,7 @@ from kvgate.fetching.checkpoint_names import MAIN, CheckpointName
 from kvgate.fetching.files import CheckpointFiles, json_of, understood
 from kvgate.fetching.gguf_files import gguf_facts
 from kvgate.fetching.limits import CouldNotFetch
-from kvgate.hf_config.formats.quantization_files import quantization_files, with_quantization_beside
+from kvgate.hf_config.formats.quantization import quantization_files, with_quantization_beside
 from kvgate.text.inert import inert
 
 _GUESSED_TENSOR_BYTES = 192

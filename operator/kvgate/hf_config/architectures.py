@@ -6,18 +6,29 @@ Read in vLLM 0.32's model classes; rows were checked against the parameter count
 from msgspec.structs import replace
 
 from kvgate.budget.model.shape import End
-from kvgate.hf_config.families.deepseek_v4 import deepseek_v4_stack
-from kvgate.hf_config.families.encoder_decoder import mllama_stack, whisper_stack
 from kvgate.hf_config.families.gemma import gemma3_stack, gemma3n_stack, gemma4_stack
 from kvgate.hf_config.families.nemotron import nemotron_nas_stack, nemotron_stack
 from kvgate.hf_config.families.pooling import POOLING, converted, converted_from, embedding_norm
-from kvgate.hf_config.family import Architecture, Family, Multimodal
+from kvgate.hf_config.family import Architecture, Family
 from kvgate.hf_config.fields import Fields
-from kvgate.hf_config.layers.delta_nets import gdn_stack, kimi_stack
-from kvgate.hf_config.layers.heads_by_layer import gpt_oss_stack, laguna_stack, llama4_stack, mimo_stack, step_stack
-from kvgate.hf_config.layers.latent import latent_stack, minimax_m3_stack
+from kvgate.hf_config.layers.heads_by_layer import (
+    gpt_oss_stack,
+    laguna_stack,
+    llama4_stack,
+    mimo_stack,
+    mllama_stack,
+    step_stack,
+    whisper_stack,
+)
+from kvgate.hf_config.layers.latent import deepseek_v4_stack, latent_stack, minimax_m3_stack
 from kvgate.hf_config.layers.layers import hunyuan_stack, uniform_stack
-from kvgate.hf_config.layers.linear_attention import bailing_stack, minimax_stack, short_conv_stack
+from kvgate.hf_config.layers.linear_attention import (
+    bailing_stack,
+    gdn_stack,
+    kimi_stack,
+    minimax_stack,
+    short_conv_stack,
+)
 from kvgate.hf_config.layers.mamba import (
     bamba_stack,
     falcon_h1_stack,
@@ -27,7 +38,7 @@ from kvgate.hf_config.layers.mamba import (
     mamba_stack,
     zamba2_stack,
 )
-from kvgate.hf_config.multimodal import MULTIMODAL
+from kvgate.hf_config.multimodal import MULTIMODAL, Multimodal
 
 _ALL_ENDS = frozenset(End)
 _TIED_ENDS = frozenset({End.EMBEDDING, End.NORM})
@@ -349,8 +360,7 @@ def family_of(architecture: str, fields: Fields) -> Family | None:
             return replace(row, both_ways=True)
         return row
     names, scores = converted_from(architecture)
-    rows = (_row(name, fields) for name in names)
-    base = next((row for row in rows if row is not None), None)
+    base = next((row for row in (_row(name, fields) for name in names) if row is not None), None)
     return None if base is None else converted(base, scores=scores)
 
 

@@ -33,7 +33,6 @@ def row_parallel(name: str, rows: int, *, columns: int, bias: bool = False, expe
 
 
 def replicated(name: str, rows: int, *, columns: int, bias: bool = False, element_bytes: int | None = None) -> Matrix:
-    """Return a matrix that every rank holds whole."""
     return Matrix(name=name, rows=(Units(count=rows),), columns=columns, bias=bias, element_bytes=element_bytes)
 
 
@@ -49,39 +48,18 @@ def attention(
     yield row_parallel("o_proj", hidden_size, columns=mixer.num_heads * values, bias=output_bias)
 
 
-class LatentRanks(Struct, frozen=True, kw_only=True):
-    """Ranks and head widths of latent projections, as config.json names them."""
-
-    q_lora_rank: int | None
-    kv_lora_rank: int
-    qk_nope_head_dim: int
-    qk_rope_head_dim: int
-    v_head_dim: int
-
-
-def latent_attention(ranks: LatentRanks, num_heads: int, hidden_size: int) -> Iterator[Matrix]:
+def latent_attention(mixer: LatentAttention, hidden_size: int, *, q_lora_rank: int) -> Iterator[Matrix]:
     """Yield MLA: the down projections and their norms are whole on every rank, the rest is cut by heads."""
-    queries = Units(count=num_heads, width=ranks.qk_nope_head_dim + ranks.qk_rope_head_dim)
-    if ranks.q_lora_rank:
-        yield replicated("q_a_proj", ranks.q_lora_rank, columns=hidden_size)
-        yield vector("q_a_layernorm", ranks.q_lora_rank)
-    yield column_parallel("q_b_proj", queries, columns=ranks.q_lora_rank or hidden_size)
-    yield replicated("kv_a_proj", ranks.kv_lora_rank + ranks.qk_rope_head_dim, columns=hidden_size)
-    yield vector("kv_a_layernorm", ranks.kv_lora_rank)
-    up = Units(count=num_heads, width=ranks.qk_nope_head_dim + ranks.v_head_dim)
-    yield column_parallel("kv_b_proj", up, columns=ranks.kv_lora_rank)
-    yield row_parallel("o_proj", hidden_size, columns=num_heads * ranks.v_head_dim)
-
-
-def latent_mixer(ranks: LatentRanks, num_heads: int) -> LatentAttention:
-    """Return the cache of a layer with latent attention."""
-    return LatentAttention(
-        num_heads=num_heads,
-        kv_lora_rank=ranks.kv_lora_rank,
-        qk_nope_head_dim=ranks.qk_nope_head_dim,
-        qk_rope_head_dim=ranks.qk_rope_head_dim,
-        v_head_dim=ranks.v_head_dim,
-    )
+    queries = Units(count=mixer.num_heads, width=mixer.qk_nope_head_dim + mixer.qk_rope_head_dim)
+    if q_lora_rank:
+        yield replicated("q_a_proj", q_lora_rank, columns=hidden_size)
+        yield vector("q_a_layernorm", q_lora_rank)
+    yield column_parallel("q_b_proj", queries, columns=q_lora_rank or hidden_size)
+    yield replicated("kv_a_proj", mixer.kv_lora_rank + mixer.qk_rope_head_dim, columns=hidden_size)
+    yield vector("kv_a_layernorm", mixer.kv_lora_rank)
+    up = Units(count=mixer.num_heads, width=mixer.qk_nope_head_dim + mixer.v_head_dim)
+    yield column_parallel("kv_b_proj", up, columns=mixer.kv_lora_rank)
+    yield row_parallel("o_proj", hidden_size, columns=mixer.num_heads * mixer.v_head_dim)
 
 
 def dense_mlp(mlp: DenseMlp, hidden_size: int, *, bias: bool = False, fused: bool = True) -> Iterator[Matrix]:

@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from kvgate.budget.model.matrix import Matrix
-from kvgate.budget.model.shape import Encoder, End, LayerShape, RotaryCache
+from kvgate.budget.model.shape import End, LayerShape, RotaryCache
 from kvgate.hf_config.fields import Fields
 from kvgate.hf_config.formats.quantization import ModuleFormats
 
@@ -96,8 +96,6 @@ class Stack(Struct, frozen=True, kw_only=True):
 
 StackReader = Callable[[LanguageModel], Stack]
 Head = Callable[[LanguageModel], Iterable[Matrix]]
-EncoderReader = Callable[[Fields, int], tuple[Encoder, ...]]
-"""(config.json as it is, the language model's hidden size) → towers with their projectors."""
 
 
 class Family(Struct, frozen=True, kw_only=True):
@@ -116,13 +114,3 @@ class Family(Struct, frozen=True, kw_only=True):
     """True where the layers attend to the whole input and keep no cache."""
     pools: bool = False
     """True for a class that returns vectors or scores, and has no output head."""
-
-
-class Multimodal(Struct, frozen=True, kw_only=True):
-    """A model class with vision or audio towers beside its language model."""
-
-    towers: EncoderReader
-    language_model: str = ""
-    """Class of the language model; empty where config.json names it."""
-    ties_embeddings: bool = False
-    """True where transformers 5 ties embedding and head unless config.json says otherwise."""

@@ -185,19 +185,11 @@ class Fields:
             return 0
         return value
 
-    def share(self, *keys: str, default: float = 1) -> float:
-        """Return the first of `keys` that is set, as a number above 0 and up to 1."""
+    def number(self, *keys: str, most: float = 1, default: float | None = None) -> float:
+        """Return the first of `keys` that is set, as a number above 0 and up to `most`; else collect a problem and return 1."""
         key, value = self._first(keys)
-        if value is None:
+        if value is None and default is not None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-            self.problems.append(f"{self._prefix}{key} is {_shown(value)}; it must be a number above 0 and up to 1")
-            return 1
-        return value
-
-    def number(self, key: str, *, most: float) -> float:
-        """Return a number above 0 and up to `most`; where it is none, collect a problem and return 1."""
-        value = self.values.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
             self.problems.append(
                 f"{self._prefix}{key} is {_shown(value)}; it must be a number above 0 and up to {most:g}"
@@ -211,11 +203,9 @@ class Fields:
         return default if value is None else bool(value)
 
     def mapping(self, *keys: str) -> Mapping[str, Any]:
-        """Return the first of `keys` that holds an object; empty where none does."""
         return next((self.values[key] for key in keys if isinstance(self.values.get(key), Mapping)), {})
 
     def sequence(self, key: str) -> list[Any]:
-        """Return a list; empty where there is none."""
         value = self.values.get(key)
         return list(value) if isinstance(value, list | tuple) else []
 
@@ -252,12 +242,10 @@ class Fields:
         return frozenset(entries)
 
     def text(self, *keys: str, default: str = "") -> str:
-        """Return the first of `keys` that is set, as text."""
         _, value = self._first(keys)
         return default if value is None else str(value)
 
     def has(self, key: str) -> bool:
-        """True where the key is set to something other than null."""
         return self.values.get(key) is not None
 
     def _first(self, keys: tuple[str, ...]) -> tuple[str, Any]:

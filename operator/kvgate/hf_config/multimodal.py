@@ -1,20 +1,49 @@
 """The table from a class with vision or audio towers to the reader of the towers and to its language model's class."""
 
-from kvgate.hf_config.encoders.clip import llava_next_vision, llava_vision, minimax_vision, phi3_vision
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from kvgate.budget.model.shape import Encoder
+from kvgate.hf_config.encoders.clip import (
+    internvl_hf_vision,
+    internvl_vision,
+    llava_next_vision,
+    llava_vision,
+    minimax_vision,
+    phi3_vision,
+)
 from kvgate.hf_config.encoders.gemma import gemma3_vision, gemma3n_towers, gemma4_towers, gemma4_unified
-from kvgate.hf_config.encoders.intern import internvl_hf_vision, internvl_vision
 from kvgate.hf_config.encoders.llama import llama4_vision, mllama_vision, muse_vision
 from kvgate.hf_config.encoders.mistral import pixtral_vision, qwen2_audio, voxtral_audio, whisper_audio
-from kvgate.hf_config.encoders.patch_mergers import glm4v_vision, glm_ocr_vision, kimi_vl_vision, moonvit, step_vision
-from kvgate.hf_config.encoders.qwen import (
+from kvgate.hf_config.encoders.patch_mergers import (
+    glm4v_vision,
+    glm_ocr_vision,
+    kimi_vl_vision,
+    moonvit,
     qwen2_5_omni_towers,
     qwen2_5_vision,
     qwen2_vision,
     qwen3_5_vision,
     qwen3_vision,
     qwen_omni_towers,
+    step_vision,
 )
-from kvgate.hf_config.family import Multimodal
+from kvgate.hf_config.fields import Fields
+
+EncoderReader = Callable[[Fields, int], tuple[Encoder, ...]]
+"""(config.json as it is, the language model's hidden size) → towers with their projectors."""
+
+
+class Multimodal(Struct, frozen=True, kw_only=True):
+    """A model class with vision or audio towers beside its language model."""
+
+    towers: EncoderReader
+    language_model: str = ""
+    """Class of the language model; empty where config.json names it."""
+    ties_embeddings: bool = False
+    """True where transformers 5 ties embedding and head unless config.json says otherwise."""
+
 
 MULTIMODAL: dict[str, Multimodal] = {
     "Exaone4_5_ForConditionalGeneration": Multimodal(towers=qwen2_5_vision, language_model="Exaone4ForCausalLM"),

@@ -74,8 +74,6 @@ _RUN = pattern(
 
 
 class StatedFormat(Struct, frozen=True, kw_only=True):
-    """The format that a name states."""
-
     text: str
     """The part of the name that states it (`AWQ-INT4`)."""
     base: str
@@ -122,7 +120,8 @@ def _found(table: _Table, text: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _compressed(weights: Mapping[str, Any], activations: Mapping[str, Any] | None, packing: str) -> dict[str, Any]:
+def compressed(weights: Mapping[str, Any], activations: Mapping[str, Any] | None, packing: str) -> dict[str, Any]:
+    """Return the config that llm-compressor writes where it converts every linear layer but the head."""
     return {
         "quant_method": "compressed-tensors",
         "format": packing,
@@ -131,33 +130,34 @@ def _compressed(weights: Mapping[str, Any], activations: Mapping[str, Any] | Non
     }
 
 
-def _numbers(kind: str, bits: int, strategy: str, **more: Any) -> dict[str, Any]:
+def numbers(kind: str, bits: int, strategy: str, **more: Any) -> dict[str, Any]:
+    """Return one scheme of such a config."""
     return {"type": kind, "num_bits": bits, "strategy": strategy, "symmetric": True, "dynamic": False, **more}
 
 
 _TOKENS = {"symmetric": True, "dynamic": True, "strategy": "token"}
-_NVFP4 = _numbers("float", 4, "tensor_group", group_size=16)
+_NVFP4 = numbers("float", 4, "tensor_group", group_size=16)
 _AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
 _GPTQ = {"quant_method": "gptq", "group_size": 128, "desc_act": False, "sym": True}
 _AUTO_ROUND = {
     "quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": True, "packing_format": "auto_round:auto_gptq",
 }  # fmt: skip
 _LLM_COMPRESSOR: dict[str, dict[str, Any]] = {
-    "fp8": _compressed(_numbers("float", 8, "tensor"), _numbers("float", 8, "tensor"), "float-quantized"),
-    "fp8-dynamic": _compressed(
-        _numbers("float", 8, "channel"), {"type": "float", "num_bits": 8, **_TOKENS}, "float-quantized"
+    "fp8": compressed(numbers("float", 8, "tensor"), numbers("float", 8, "tensor"), "float-quantized"),
+    "fp8-dynamic": compressed(
+        numbers("float", 8, "channel"), {"type": "float", "num_bits": 8, **_TOKENS}, "float-quantized"
     ),
-    "fp8-block": _compressed(
-        _numbers("float", 8, "block", block_structure=[128, 128]),
+    "fp8-block": compressed(
+        numbers("float", 8, "block", block_structure=[128, 128]),
         {"type": "float", "num_bits": 8, **_TOKENS, "strategy": "group", "group_size": 128},
         "float-quantized",
     ),
-    "nvfp4": _compressed(_NVFP4, {**_NVFP4, "dynamic": "local"}, "nvfp4-pack-quantized"),
-    "nvfp4a16": _compressed(_NVFP4, None, "nvfp4-pack-quantized"),
-    "quantized-w4a16": _compressed(_numbers("int", 4, "group", group_size=128), None, "pack-quantized"),
-    "quantized-w8a16": _compressed(_numbers("int", 8, "channel"), None, "pack-quantized"),
-    "quantized-w8a8": _compressed(
-        _numbers("int", 8, "channel"), {"type": "int", "num_bits": 8, **_TOKENS}, "int-quantized"
+    "nvfp4": compressed(_NVFP4, {**_NVFP4, "dynamic": "local"}, "nvfp4-pack-quantized"),
+    "nvfp4a16": compressed(_NVFP4, None, "nvfp4-pack-quantized"),
+    "quantized-w4a16": compressed(numbers("int", 4, "group", group_size=128), None, "pack-quantized"),
+    "quantized-w8a16": compressed(numbers("int", 8, "channel"), None, "pack-quantized"),
+    "quantized-w8a8": compressed(
+        numbers("int", 8, "channel"), {"type": "int", "num_bits": 8, **_TOKENS}, "int-quantized"
     ),
 }
 """Preset schemes of llm-compressor by the names that Red Hat gives them (compressed-tensors 0.12, `PRESET_SCHEMES`)."""

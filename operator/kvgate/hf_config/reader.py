@@ -57,12 +57,11 @@ def read_config(
     if fields.problems or raw.problems:
         raise ModelConfigError(tuple(dict.fromkeys((*fields.problems, *raw.problems))))
     ties = multimodal is not None and multimodal.ties_embeddings and raw.flag("tie_word_embeddings", default=True)
-    kinds = format_kinds(declared(fields)) or ((quantization,) if quantization else ())
     return replace(
         shape,
         name=name or architecture,
         unmodelled=unmodelled,
-        format_kinds=kinds,
+        format_kinds=format_kinds(declared(fields)) or ((quantization,) if quantization else ()),
         requested_format=quantization or "",
         encoders=towers,
         has_unread_encoder=is_unread,
@@ -81,13 +80,12 @@ def _unmodelled_kind(architecture: str, family: Family | None, fields: Fields, *
 def _unmodelled_shape(fields: Fields, name: str, architecture: str, kind: str) -> ModelShape:
     """Return what is known without a formula: how many layers and heads, and how long a context."""
     num_layers = fields.optional_count("num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers") or 1
-    nothing = LayerShape(mixers=(UnmodelledLayer(kind=kind),))
     return ModelShape(
         name=name,
         architecture=architecture,
         hidden_size=0,
         vocab_size=fields.optional_count("vocab_size"),
-        layers=(nothing,) * min(num_layers, MAX_LAYERS),
+        layers=(LayerShape(mixers=(UnmodelledLayer(kind=kind),)),) * min(num_layers, MAX_LAYERS),
         dtype=model_dtype(fields, None),
         max_model_len=lengths_by_rule(fields)["yarn_stated"],
         num_heads=fields.optional_count(*HEADS),

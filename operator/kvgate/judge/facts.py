@@ -34,7 +34,7 @@ from kvgate.rules.facts import ACCELERATOR_NOT_LISTED, INVALID_MODEL_CONFIG, UNK
 from kvgate.statement.deployment import statement_of
 from kvgate.statement.engine import EngineStatement
 from kvgate.text.patterns import pattern
-from kvgate.vllm.overrides import overridden, shape_overrides
+from kvgate.vllm.given_settings import overridden, shape_overrides
 
 if TYPE_CHECKING:
     from kvgate.api.base import KeyRef

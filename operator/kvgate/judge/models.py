@@ -28,7 +28,7 @@ from kvgate.rules.facts import (
     MODEL_CLASS_NOT_IN_RELEASE,
     UNKNOWN_MODEL,
 )
-from kvgate.vllm.overrides import overridden
+from kvgate.vllm.given_settings import overridden
 
 _OVERRIDDEN = "hf_overrides"
 """Place of a config in which an option of vLLM replaced values."""

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 
-from kvgate.budget import NEWEST, Budget, accounting_of, is_newer_than_known, parse_release
+from kvgate.budget import NEWEST, Budget, accounting_of, host_accounting, is_newer_than_known, parse_release
 from kvgate.budget.answers.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
 from kvgate.budget.gpu.lora import lora_refusals
 from kvgate.budget.gpu.offload import offload_refusals
-from kvgate.budget.releases.host import host_accounting
 from kvgate.findings.finding import (
     Change,
     Finding,

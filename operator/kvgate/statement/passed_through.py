@@ -77,8 +77,7 @@ def read_extra_args(vllm: Vllm) -> ExtraArgs:
 def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data_parallel_size: int) -> ExtraArgs:
     from kvgate.findings.located import Located, located
     from kvgate.vllm.arguments import Argument
-    from kvgate.vllm.contradictions import contradictions
-    from kvgate.vllm.option_findings import problem_findings, repetitions
+    from kvgate.vllm.option_findings import contradictions, problem_findings, repetitions
     from kvgate.vllm.options import newest_read
     from kvgate.vllm.parser import parse_arguments
     from kvgate.vllm.pod_options import pod_problems

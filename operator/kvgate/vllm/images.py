@@ -68,8 +68,6 @@ class Strength(Enum):
 
 
 class ImageFound(Struct, frozen=True, kw_only=True):
-    """Facts that an image's name states."""
-
     oldest: str | None = None
     """None where nothing in it is a release of vLLM."""
     newest: str | None = None
@@ -113,8 +111,7 @@ def with_short_variables(image: str) -> str:
 def image_name(image: str) -> ImageName:
     """Split an image's name; the port of a registry is no tag, and of a variable there is nothing but `$NAME`."""
     name, _, digest = with_short_variables(image).partition("@")
-    has_tag = ":" in name.rpartition("/")[2]
-    repository, _, tag = name.rpartition(":") if has_tag else (name, "", "")
+    repository, _, tag = name.rpartition(":") if ":" in name.rpartition("/")[2] else (name, "", "")
     return ImageName(repository=repository, tag=tag, digest=digest)
 
 
@@ -128,11 +125,10 @@ def release_of_image(image: str) -> ImageFound:
     name = image_name(image)
     if not name.repository:
         return ImageFound(reason="no image is written")
-    is_framework = name.repository.endswith(_FRAMEWORK_IMAGES)
     match = (
         _NAMED_RELEASE.search(name.tag)
         or (_RELEASE.search(name.tag) if _counts_as_vllm(name) else None)
-        or (_FRAMEWORK_RELEASE.match(name.tag) if is_framework else None)
+        or (_FRAMEWORK_RELEASE.match(name.tag) if name.repository.endswith(_FRAMEWORK_IMAGES) else None)
     )
     if match:
         found = ImageFound(oldest=match[1], newest=match[1], reason=f"tag {name.tag}")

@@ -85,8 +85,7 @@ def is_known(name: str) -> bool:
 
 def _named(key: str, *names: str) -> EngineMetric:
     """Return a quantity with the kind and the releases that the table has for its names."""
-    kind = _table()[names[0]][0]
-    return EngineMetric(key=key, kind=kind, names=tuple(_table()[name][1] for name in names))
+    return EngineMetric(key=key, kind=_table()[names[0]][0], names=tuple(_table()[name][1] for name in names))
 
 
 CACHE_CONFIG_INFO = _named("cache_config_info", "cache_config_info")

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from kvgate.findings.finding import Severity
 from kvgate.vllm.arguments import OPEN, Argument, GivenOption, is_open
-from kvgate.vllm.option_values import BadValue, described, read_value, takes_no_value, takes_several
-from kvgate.vllm.options import Option, Patch, options, spellings
+from kvgate.vllm.options import UNKNOWN_PROGRAM, Option, Patch, Program, options, spellings
 from kvgate.vllm.parser_problems import (
     ArgumentProblem,
     canonical,
@@ -26,13 +25,13 @@ from kvgate.vllm.parser_problems import (
     invalid,
     missing,
     model_option,
+    refused_parsers,
     repeated_program,
     surplus,
     unexpected,
     unknown,
 )
-from kvgate.vllm.programs import UNKNOWN_PROGRAM, Program
-from kvgate.vllm.tool_parsers import refused_parsers
+from kvgate.vllm.values import BadValue, described, read_value, takes_no_value, takes_several
 
 _GATHERED = ("middleware",)
 """Options that may be given several times, each time for one more."""
@@ -106,8 +105,6 @@ def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Words(Struct):
-    """The words that are not read yet."""
-
     words: Sequence[Argument]
     next: int = 0
 
@@ -213,8 +210,6 @@ def _sorted_spellings(release: Patch) -> tuple[str, ...]:
 
 
 class _Given(Struct, frozen=True, kw_only=True):
-    """One option as it is written."""
-
     word: Argument
     option: Option
     key: str

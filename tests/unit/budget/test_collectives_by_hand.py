@@ -6,7 +6,7 @@ import pytest
 
 from kvgate.budget.engine.circumstances import Circumstances, Links
 from kvgate.budget.engine.request import GraphSettings
-from kvgate.budget.gpu.collectives import all_reduce_workspace_bytes, all_to_all_bytes, communicators, links_of
+from kvgate.budget.gpu.non_torch import all_reduce_workspace_bytes, all_to_all_bytes, communicators, links_of
 from kvgate.budget.ground import fitted
 from kvgate.budget.ground.fitted import Fitted
 from kvgate.budget.ground.hardware import Accelerator

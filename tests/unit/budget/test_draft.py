@@ -27,11 +27,11 @@ def asked(draft: Draft | None = None, *, target: str = LLAMA, **overrides: Any) 
 
 
 def own_bytes(draft: Draft, *, alone: bool = True, compares_ends: bool = True) -> tuple[int, int]:
-    weights = draft_weights(
+    least, most = draft_weights(
         draft, catalogue_shape(LLAMA), SINGLE_GPU, tokens=3, alone=alone, compares_ends=compares_ends, unsplit_large_blocks=True,
         compute_capability=(9, 0),
     )  # fmt: skip
-    return weights.least.parameter_bytes, weights.most.parameter_bytes
+    return least.parameter_bytes, most.parameter_bytes
 
 
 def test_the_targets_embedding_is_shared_unless_stages_part_them_or_the_checkpoint_may_have_its_own() -> None:

@@ -7,8 +7,7 @@ import pytest
 
 from kvgate.budget.answers.answer import Budget, plan
 from kvgate.budget.engine.request import Speculation
-from kvgate.budget.ground.errors import UnmodelledKind
-from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.ground.interval import UnmodelledKind, Verdict
 from kvgate.budget.ground.units import GIB
 from kvgate.budget.kv_cache.dtype import plain
 from kvgate.budget.kv_cache.groups import form_groups

@@ -8,7 +8,7 @@ from kvgate.budget.answers.solver import AdjustLimits, Knob, adjust, alternative
 from kvgate.budget.engine.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Capacity, Guarantee
 from kvgate.budget.ground.interval import Interval, Verdict
 from kvgate.budget.ground.units import GIB, MIB
-from kvgate.budget.kv_cache.pinned import PINNED_SAFETY_BYTES, pin
+from kvgate.budget.kv_cache.capacity import PINNED_SAFETY_BYTES, pin
 from kvgate.calibration.observed import start_of_blocks, start_of_bytes
 from support.builders import catalogue_shape, new_accelerator, new_request
 

@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 from kvgate.budget.answers.answer import plan
 from kvgate.budget.engine.circumstances import NO_CIRCUMSTANCES
 from kvgate.budget.engine.settings import runs_on_v2
-from kvgate.budget.ground.errors import UnknownVersion
+from kvgate.budget.ground.interval import UnknownVersion
 from kvgate.budget.ground.units import GIB
 from kvgate.budget.releases.versions import DEFAULT_VERSION, NEWEST, OLDEST, accounting_of, parse_release
 from kvgate.vllm.options import releases_read

@@ -6,6 +6,7 @@ Exact figures are exact to the byte; what depends on vLLM's own needs is an inte
 from fractions import Fraction
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate.budget.answers.answer import Budget, plan
 from kvgate.budget.answers.support import parallelism_refusals
@@ -246,7 +247,7 @@ def qwen_groups(dtype: str, *, prefix_caching: bool = True) -> Groups:
     )
     block = aligned_block_size(attention, STATE_BYTES)
     state = StateSpec(block_size=block, state_bytes=STATE_BYTES, num_states=2 if prefix_caching else 1)
-    full = attention.with_block_size(block)
+    full = replace(attention, block_size=block)
     assert isinstance(full, FullAttentionSpec)
     period: list[KVCacheSpec] = [state, state, state, full]
     return form_groups(list(enumerate(period * 16)))

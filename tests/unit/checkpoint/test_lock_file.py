@@ -6,8 +6,7 @@ from math import inf
 import pytest
 from msgspec.structs import asdict
 
-from kvgate.checkpoint.lock_file import SCHEMA, LockFileError, lock_text, read_lock
-from kvgate.checkpoint.published import Published
+from kvgate.checkpoint.published import SCHEMA, LockFileError, Published, lock_text, read_lock
 from kvgate.checkpoint.tensors import TensorGroup
 from support.builders import new_llama_config
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvgate.checkpoint.safetensors_headers import MAX_HEADER_BYTES, header_bytes, read_header
-from kvgate.checkpoint.tensors import CheckpointError
+from kvgate.checkpoint.tensors import MAX_HEADER_BYTES, CheckpointError, header_bytes, read_header
 from support.checkpoints import awq, header_of, new_tensors
 
 TENSORS = new_tensors([*awq("model.layers.0.mlp.up_proj", 256, 128), ("scalar", "F32", ()), ("empty", "BF16", (0, 4))])

@@ -37,13 +37,11 @@ def names(found: WeightFiles | None) -> tuple[str, ...]:
 
 def test_mistral_files_come_first_since_0_12() -> None:
     assert names(weight_files(MISTRAL)) == ("consolidated.safetensors",)
-    assert names(weight_files(MISTRAL, prefers_mistral=False)) == ("consolidated.safetensors", *SHARDS)
-    assert names(weight_files(MISTRAL, load_format="hf")) == ("consolidated.safetensors", *SHARDS)
-    assert names(weight_files(SHARDS, load_format="mistral")) == ()
+    assert names(weight_files([*SHARDS, INDEX, "params.json", "adapter/x.safetensors"])) == SHARDS
 
 
 def test_the_index_leaves_out_the_second_copy() -> None:
-    files = weight_files(MISTRAL, prefers_mistral=False)
+    files = weight_files([*SHARDS, INDEX, "model-copy.safetensors"])
     assert files is not None
     assert index_of(files) == INDEX
     read = read_index(index(dict(zip("ab", SHARDS, strict=True)), total_size=14_483_464_192))
@@ -52,10 +50,9 @@ def test_the_index_leaves_out_the_second_copy() -> None:
 
 
 def test_without_an_index_all_files_are_loaded() -> None:
-    files = weight_files(MISTRAL, prefers_mistral=False)
+    files = weight_files([*SHARDS, INDEX, "model-copy.safetensors"])
     assert files is not None
-    assert with_index(files, None).without_index
-    assert not with_index(WeightFiles(kind="safetensors", names=SHARDS[:1]), None).without_index
+    assert with_index(files, None) == files
 
 
 def test_files_that_the_index_names_and_nobody_has_are_reported() -> None:
@@ -73,7 +70,6 @@ def test_pickles_count_where_nothing_better_is_there() -> None:
     assert weight_files(["x.pt"]) == WeightFiles(kind="pt", names=("x.pt",))
     assert index_of(WeightFiles(kind="pt", names=("x.pt",))) is None
     assert weight_files(["README.md", "onnx/model.onnx"]) is None
-    assert weight_files(["pytorch_model.bin"], load_format="safetensors") is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pytest
 from kvgate import catalogue
 from kvgate.budget.model.shape import FullAttention
 from kvgate.hf_config import architectures, multimodal, read_config
-from kvgate.hf_config.family import PLAIN, Family, Multimodal
+from kvgate.hf_config.family import PLAIN, Family
+from kvgate.hf_config.multimodal import Multimodal
 from support.builders import catalogue_shape, new_llama_config
 
 Layers = dict[int, int]

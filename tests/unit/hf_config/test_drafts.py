@@ -10,7 +10,7 @@ import pytest
 from kvgate import catalogue
 from kvgate.budget.model.shape import FullAttention, LatentAttention, SharedCache
 from kvgate.hf_config import ModelConfigError, read_draft
-from kvgate.hf_config.formats.draft_formats import method_of
+from kvgate.hf_config.drafts.reader import method_of
 
 EAGLE: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvgate.hf_config import ModelConfigError, read_config
-from kvgate.hf_config.formats.quantization_files import QUANTIZATION_FILES, quantization_files, with_quantization_beside
+from kvgate.hf_config.formats.quantization import QUANTIZATION_FILES, quantization_files, with_quantization_beside
 from support.builders import new_llama_config
 
 MODELOPT = {"producer": {"name": "modelopt", "version": "0.29.0"}, "quantization": {"quant_algo": "FP8"}}

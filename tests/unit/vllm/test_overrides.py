@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvgate.budget import accounting_of
-from kvgate.vllm.overrides import changes_length, overridden, shape_overrides
+from kvgate.vllm.given_settings import changes_length, overridden, shape_overrides
 
 NEW, OLD = "0.32.0", "0.11.0"
 DEEP: dict[str, Any] = {"text_config": {"text_config": {"text_config": {"text_config": {"num_experts": 1}}}}}

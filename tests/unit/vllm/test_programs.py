@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from kvgate.findings.finding import Severity
 from kvgate.vllm.arguments import Argument
-from kvgate.vllm.options import parse_patch, releases_read, spellings
+from kvgate.vllm.options import Kind, Program, own_options, parse_patch, releases_read, spellings
 from kvgate.vllm.parser import CommandLine, parse_arguments
-from kvgate.vllm.programs import Kind, Program, own_options
 
 SERVE, MODULE, IMAGE = (Program(kind=kind) for kind in (Kind.SERVE, Kind.API_SERVER, Kind.OWN_IMAGE))
 

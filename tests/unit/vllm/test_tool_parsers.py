@@ -7,8 +7,7 @@ import pytest
 from kvgate.vllm.arguments import Argument, option_name
 from kvgate.vllm.options import options, releases_read
 from kvgate.vllm.parser import parse_arguments
-from kvgate.vllm.parser_problems import ArgumentProblem
-from kvgate.vllm.tool_parsers import parser_names
+from kvgate.vllm.parser_problems import ArgumentProblem, parser_names
 
 TOOLS = "--enable-auto-tool-choice --tool-call-parser"
 

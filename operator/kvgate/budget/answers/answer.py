@@ -11,12 +11,20 @@ from kvgate.budget.answers.contradictions import contradictions_in
 from kvgate.budget.engine.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Capacity, Guarantee
 from kvgate.budget.engine.settings import Resolved, accounting_for, longest_context, resolve_settings
 from kvgate.budget.gpu.ledger import Ledger, ledger_of
-from kvgate.budget.ground.errors import UnmodelledKind, UnmodelledValue
-from kvgate.budget.ground.interval import Interval, Verdict, verdict_of
-from kvgate.budget.kv_cache.capacity import Demand, KVCache, blocks_of_requests, demand_of, largest, shared_tokens
+from kvgate.budget.ground.interval import Interval, UnmodelledKind, UnmodelledValue, Verdict, verdict_of
+from kvgate.budget.kv_cache.capacity import (
+    Demand,
+    KVCache,
+    Pin,
+    PinnedCapacity,
+    blocks_of_requests,
+    demand_of,
+    largest,
+    pin,
+    shared_tokens,
+)
 from kvgate.budget.kv_cache.hybrid_manager import hybrid_manager, needs_manager
 from kvgate.budget.kv_cache.layout import Layout, lay_out
-from kvgate.budget.kv_cache.pinned import Pin, PinnedCapacity, pin
 from kvgate.budget.model.origin import Contradiction
 from kvgate.budget.releases.accounting import Accounting
 
@@ -85,14 +93,7 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def num_tokens(self) -> Interval | None:
         """Size of the KV cache as vLLM prints it."""
-        kv_cache, pool = self.kv_cache, self.num_blocks
-        if kv_cache is None or pool is None:
-            return None
-        return Interval(
-            low=kv_cache.num_tokens(pool.low),
-            expected=kv_cache.num_tokens(pool.expected),
-            high=kv_cache.num_tokens(pool.high),
-        )
+        return self.num_blocks.each(self.kv_cache.num_tokens) if self.kv_cache and self.num_blocks else None
 
     @cached_property
     def figures(self) -> CacheFigures:
@@ -142,8 +143,7 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         headroom, whole_bytes = self.headroom, self.tightest.available.expected if self.tightest else 0
         if headroom is None or whole_bytes <= 0:
             return None
-        low, expected, high = (end * 100 // whole_bytes for end in (headroom.low, headroom.expected, headroom.high))
-        return Interval(low=low, expected=expected, high=high)
+        return headroom.each(lambda end: end * 100 // whole_bytes)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -207,7 +207,6 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def demand_bytes(self) -> int | None:
-        """Bytes of the demand on the tightest rank."""
         return self.demand.blocks * self.tightest.bytes_per_block if self.demand and self.tightest else None
 
     @cached_property
@@ -259,17 +258,15 @@ def plan(request: BudgetRequest) -> Budget:
     """
     accounting = accounting_for(request)
     resolved = resolve_settings(request, accounting)
-    speculation = request.settings.speculation
-    lacks_drafts = speculation is not None and speculation.uses_own_layers and not request.shape.draft_layers
-    drafts = ("drafts by layers that the config does not describe",) if lacks_drafts else ()
-    given = request.shape.unmodelled if request.weights_bytes is not None else ()
-    kinds = (kind for kind in request.shape.unmodelled_kinds if kind not in given)
-    unmodelled = (*kinds, *drafts, *request.unmodelled_settings, *request.unmodelled_variables)
+    unmodelled = _unmodelled(request)
     try:
         kv_cache, layout = lay_out(request, resolved, accounting)
     except UnmodelledKind as missing:
-        if speculation is not None and (alone := _refused_alone(request)):
-            return replace(alone, unmodelled=(*alone.unmodelled, missing.kind))
+        if request.settings.speculation is not None:
+            # if not even the target fits without its draft: a draft of unknown size only adds to it
+            alone = plan(replace(request, draft=None).with_settings(speculation=None))
+            if alone.verdict is Verdict.DOES_NOT_FIT:
+                return replace(alone, unmodelled=(*alone.unmodelled, missing.kind))
         return Budget(
             request=request,
             accounting=accounting,
@@ -286,16 +283,8 @@ def plan(request: BudgetRequest) -> Budget:
         pinned, stages, tightest = _pinned(stages, pool, accounting)
         pool = Interval.exactly(pinned.num_blocks)
     if request.settings.max_model_len == AUTO_MAX_MODEL_LEN and pool is not None:
-        # vLLM starts with the longest request that fits, and the low end of the pool decides; batch limits stay as they are
-        auto_from, floor = kv_cache.reach.max_model_len, request.least_model_len
-        # one token is enough to start (0.14 to 0.33, `_auto_fit_max_model_len`)
-        longest = kv_cache.max_model_len_that_fits(pool.low, at_most=auto_from) or 1
-        kv_cache = replace(kv_cache, reach=replace(kv_cache.reach, max_model_len=longest))
-        resolved = replace(resolved, max_model_len=longest)
-        request = replace(request, least_model_len=min(floor, auto_from) if floor else None)
-        request = request.with_settings(max_model_len=longest)
-        if request.guarantee is Guarantee.FULL_CONTEXT and not floor:  # nobody states a length: the start alone decides
-            request = replace(request, guarantee=Guarantee.STARTUP)
+        auto_from = kv_cache.reach.max_model_len
+        request, resolved, kv_cache = _with_longest(request, resolved, kv_cache, pool)
     return Budget(
         request=request,
         accounting=accounting,
@@ -312,6 +301,30 @@ def plan(request: BudgetRequest) -> Budget:
     )
 
 
+def _unmodelled(request: BudgetRequest) -> tuple[str, ...]:
+    speculation = request.settings.speculation
+    lacks_drafts = speculation is not None and speculation.uses_own_layers and not request.shape.draft_layers
+    drafts = ("drafts by layers that the config does not describe",) if lacks_drafts else ()
+    given = request.shape.unmodelled if request.weights_bytes is not None else ()
+    kinds = (kind for kind in request.shape.unmodelled_kinds if kind not in given)
+    return (*kinds, *drafts, *request.unmodelled_settings, *request.unmodelled_variables)
+
+
+def _with_longest(
+    request: BudgetRequest, resolved: Resolved, kv_cache: KVCache, pool: Interval
+) -> tuple[BudgetRequest, Resolved, KVCache]:
+    """vLLM starts with the longest request that fits, and the low end of the pool decides; batch limits stay as they are."""
+    most, floor = kv_cache.reach.max_model_len, request.least_model_len
+    # one token is enough to start (0.14 to 0.33, `_auto_fit_max_model_len`)
+    longest = kv_cache.max_model_len_that_fits(pool.low, at_most=most) or 1
+    request = replace(request, least_model_len=min(floor, most) if floor else None)
+    request = request.with_settings(max_model_len=longest)
+    if request.guarantee is Guarantee.FULL_CONTEXT and not floor:  # nobody states a length: the start alone decides
+        request = replace(request, guarantee=Guarantee.STARTUP)
+    reach = replace(kv_cache.reach, max_model_len=longest)
+    return request, replace(resolved, max_model_len=longest), replace(kv_cache, reach=reach)
+
+
 def spanned(budget: Budget, others: Sequence[Budget]) -> Budget:
     """Return a budget whose terms also span those of others that differ in a setting; blocks span only blocks of the same bytes."""
     alike = [each for each in others if len(each.stages) == len(budget.stages)]
@@ -319,11 +332,10 @@ def spanned(budget: Budget, others: Sequence[Budget]) -> Budget:
         _spanned_stage(stage, [each.stages[index] for each in alike]) for index, stage in enumerate(budget.stages)
     )
     equal = [each for each in alike if [s.bytes_per_block for s in each.stages] == [s.bytes_per_block for s in stages]]
-    tightest = next((new for new, old in zip(stages, budget.stages, strict=True) if old is budget.tightest), None)
     return replace(
         budget,
         stages=stages,
-        tightest=tightest,
+        tightest=next((new for new, old in zip(stages, budget.stages, strict=True) if old is budget.tightest), None),
         num_blocks=_hull(budget.num_blocks, [each.num_blocks for each in equal]),
         usable_blocks=_hull(budget.usable_blocks, [each.usable_blocks for each in equal]),
     )
@@ -343,11 +355,7 @@ def _spanned_stage(stage: Stage, others: Sequence[Stage]) -> Stage:
 
 def _hull(amount: Interval | None, others: Iterable[Interval | None]) -> Interval | None:
     """Return the amount as expected, between the least and the most of all."""
-    if amount is None:
-        return None
-    known = [amount, *(each for each in others if each is not None)]
-    low, high = min(each.low for each in known), max(each.high for each in known)
-    return Interval(low=low, expected=amount.expected, high=high)
+    return amount and amount.spanning(*filter(None, others))
 
 
 def _pinned(stages: tuple[Stage, ...], pool: Interval, accounting: Accounting) -> tuple[Pin, tuple[Stage, ...], Stage]:
@@ -358,12 +366,6 @@ def _pinned(stages: tuple[Stage, ...], pool: Interval, accounting: Accounting) -
         replace(stage, available=Interval.exactly(found.num_blocks * stage.bytes_per_block)) for stage in stages
     )
     return found, given, given[decides]
-
-
-def _refused_alone(request: BudgetRequest) -> Budget | None:
-    """Return the budget of the target without its draft if not even that fits: a draft of unknown size only adds to it."""
-    alone = plan(replace(request, draft=None).with_settings(speculation=None))
-    return alone if alone.verdict is Verdict.DOES_NOT_FIT else None
 
 
 def _pool(stages: tuple[Stage, ...], *, keeps_something: bool) -> Interval:

@@ -69,8 +69,7 @@ def between(
     used: ModelShape, other: ModelShape, *, sources: tuple[str, str], length: bool
 ) -> tuple[Contradiction, ...]:
     """Return what two descriptions of one model contradict each other in. `length`: both state the publisher's longest context."""
-    pair = tuple(zip(sources, (used, other), strict=True))
-    first, second = pair
+    first, second = zip(sources, (used, other), strict=True)
 
     def both(read: Callable[[ModelShape], int]) -> tuple[tuple[str, int], tuple[str, int]]:
         return (first[0], read(first[1])), (second[0], read(second[1]))
@@ -109,8 +108,7 @@ def _caches(used: ModelShape, other: ModelShape, sources: tuple[str, str]) -> It
             )
             return
     if len(one) != len(two):
-        text = counted("cache")
-        yield from compare("caches", (sources[0], len(one)), (sources[1], len(two)), text=text)
+        yield from compare("caches", (sources[0], len(one)), (sources[1], len(two)), text=counted("cache"))
 
 
 @lru_cache(maxsize=512)

@@ -21,8 +21,6 @@ class Bounds(Struct, frozen=True):
 
 
 class Figure(Struct, frozen=True, kw_only=True):
-    """One row of the table."""
-
     name: str
     unit: str
     """`bytes`, `tokens`, `blocks`, `requests`, `starts`, or `ratio`."""
@@ -53,7 +51,6 @@ class Figures(Mapping[str, Any]):
         return value.expected if isinstance(value, Interval | Bounds) else value
 
     def ends(self, name: str) -> tuple[float, float, float] | None:
-        """Return low, expected and high of a prediction."""
         value = self[name]
         return None if value is None else (value.low, value.expected, value.high)
 
@@ -87,16 +84,13 @@ class FiguresOfBudget(Figures):
 
 
 def available_kv_cache_bytes(figures: FiguresOfBudget) -> Interval | None:
-    """Return the bytes of the tightest stage that are left for the KV cache."""
     return figures.budget.tightest.available if figures.budget.tightest else None
 
 
 def capacity_bytes(figures: FiguresOfBudget) -> Interval | None:
     """Return the same, never below 0."""
     available = available_kv_cache_bytes(figures)
-    if available is None:
-        return None
-    return Interval(low=max(0, available.low), expected=max(0, available.expected), high=max(0, available.high))
+    return available.each(lambda end: max(0, end)) if available else None
 
 
 def full_length_requests(figures: FiguresOfBudget) -> Bounds | None:
@@ -123,7 +117,6 @@ def headroom_ratio(figures: FiguresOfBudget) -> Bounds | None:
 
 
 def max_model_len_that_fits(figures: FiguresOfBudget) -> int | None:
-    """Return the longest request that the expected KV cache holds."""
     cache, pool = figures.budget.kv_cache, figures.budget.num_blocks
     if cache is None or pool is None:
         return None

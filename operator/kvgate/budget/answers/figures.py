@@ -35,7 +35,6 @@ LEDGER_TERMS = tuple(name for name, *_ in _TERMS)
 
 
 def _term(name: str, label: str, meaning: str) -> Figure:
-    """Return the row of a term that the ledger of the GPU subtracts."""
     parts = name.split("_")
     return Figure(
         name=f"{name}_bytes",
@@ -65,7 +64,6 @@ _HOST_TERMS = (
 
 
 def _host_term(name: str, label: str, part: str) -> Figure:
-    """Return the row of a term that the ledger of a pod sums."""
     return Figure(
         name=f"host_{name}_bytes",
         unit="bytes",
@@ -91,7 +89,6 @@ _PINNED = (
 
 
 def _pinned(name: str, field: str, key: str, metric: str, meaning: str) -> Figure:
-    """Return the row of a figure of a pinned size."""
     return Figure(
         name=name,
         unit=name.rpartition("_")[2],
@@ -328,7 +325,6 @@ def described(name: str) -> Meta:
 
 
 def label_of(name: str) -> str:
-    """Return the name of a figure in tables for people."""
     return FIGURES[name].label
 
 

@@ -73,8 +73,7 @@ class Sharer(Struct, frozen=True, kw_only=True):
 
     def level_bytes(self, used_bytes: int, end: str) -> int | None:
         """Return what is used after its start, where others use so much before it and it counts them; None where it does not start."""
-        own = self.overhead or self.before
-        needed_bytes: int = used_bytes + getattr(own, end) + self.demand_bytes
+        needed_bytes: int = used_bytes + getattr(self.overhead or self.before, end) + self.demand_bytes
         filled_bytes: int = getattr(self.held, end) - getattr(self.before, end)
         return None if needed_bytes > self.requested_bytes else max(needed_bytes, filled_bytes)
 
@@ -100,7 +99,6 @@ class Sharing(Struct, frozen=True, kw_only=True):
 
     @property
     def claimed(self) -> Interval:
-        """Memory that all of them hold together."""
         first, *rest = (sharer.held for sharer in self.sharers)
         return sum(rest, start=first)
 
@@ -131,7 +129,7 @@ def sharer_of(budget: Budget, name: str) -> Sharer:
         )
         if held
         else Interval(low=before.low, expected=before.expected + requested_bytes, high=before.high + requested_bytes),
-        overhead=_overhead(ledger) if ledger else None,
+        overhead=_less_than(ledger.requested_bytes, ledger.available) if ledger else None,
         demand_bytes=budget.demand_bytes or 0,
         checks_free=budget.accounting.checks_free_memory and accelerator.vendor in _CHECKED,
         measures=request.settings.kv_cache_memory_bytes is None and request.shape.keeps_caches,
@@ -164,12 +162,9 @@ def _uncounted_graphs(ledger: Ledger) -> Interval:
     return Interval(low=0, expected=estimate_bytes, high=2 * estimate_bytes)
 
 
-def _overhead(ledger: Ledger) -> Interval:
-    """Return what the ledger takes out of the requested memory before the KV cache gets the rest."""
-    left, requested_bytes = ledger.available, ledger.requested_bytes
-    return Interval(
-        low=requested_bytes - left.high, expected=requested_bytes - left.expected, high=requested_bytes - left.low
-    )
+def _less_than(whole_bytes: int, left: Interval) -> Interval:
+    """Return what is taken of a whole of which so much is left."""
+    return Interval(low=whole_bytes - left.high, expected=whole_bytes - left.expected, high=whole_bytes - left.low)
 
 
 def share_gpu(sharers: Sequence[Sharer]) -> Sharing:
@@ -273,8 +268,7 @@ def hundredths(part_bytes: int, memory_bytes: int) -> Fraction:
 
 def equal_share(accelerator: Accelerator, shared_by: int) -> Fraction | None:
     """Return the utilisation that so many engines of one GPU each can have, of which nothing else is known."""
-    beyond_bytes = fitted.SLACK_CONTEXT.interval.high + WORKSPACES.high
-    free_bytes = accelerator.memory_low_bytes - shared_by * beyond_bytes
+    free_bytes = accelerator.memory_low_bytes - shared_by * (fitted.SLACK_CONTEXT.interval.high + WORKSPACES.high)
     return hundredths(free_bytes // shared_by, accelerator.memory_bytes) or None
 
 

@@ -37,8 +37,6 @@ class AdjustLimits(Struct, frozen=True, kw_only=True):
 
 
 class KnobChange(Struct, frozen=True, kw_only=True):
-    """One setting, before and after."""
-
     field: str
     before: int | str
     after: int | str
@@ -148,7 +146,6 @@ def _largest_length(request: BudgetRequest, at_most: int, at_least: int = 1) -> 
 
 
 def fits_low(request: BudgetRequest) -> bool:
-    """True where the demand fits even at the low end."""
     return plan(request).verdict is Verdict.FITS
 
 

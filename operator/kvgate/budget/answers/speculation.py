@@ -58,20 +58,19 @@ def draft_refusals(request: BudgetRequest, resolved: Resolved, accounting: Accou
     length = speculation.max_model_len if is_by_model else None
     if own not in (None, 1, tensor):
         yield f"draft_tensor_parallel_size {own} is neither 1 nor the {tensor} of the model"
-    elif own not in (None, tensor) and _needs_equal_cut(request, accounting):
+    elif (
+        own not in (None, tensor)
+        and draft is not None
+        and draft.is_complete
+        and accounting.cuts_draft_as_target
+        and not runs_on_v2(request.shape, accounting, request.circumstances, request.accelerator.vendor)
+    ):
         yield f"draft_tensor_parallel_size {own} is not the {tensor} of the model, which this release needs of a complete model"
     if length and length > resolved.max_model_len:
         yield f"max_model_len {length} of the draft is above the {resolved.max_model_len} of the model"
     if draft is not None:
         yield from _of_draft(request, draft, tokens, accounting)
     yield from _of_batch(request, resolved, accounting, tokens)
-
-
-def _needs_equal_cut(request: BudgetRequest, accounting: Accounting) -> bool:
-    """True where a complete model must be cut as its target is (V1 runner)."""
-    is_complete = request.draft is not None and request.draft.is_complete
-    is_v1_runner = not runs_on_v2(request.shape, accounting, request.circumstances, request.accelerator.vendor)
-    return is_complete and is_v1_runner and accounting.cuts_draft_as_target
 
 
 def _of_draft(request: BudgetRequest, draft: Draft, tokens: int, accounting: Accounting) -> Iterator[str]:

@@ -9,8 +9,8 @@ from functools import lru_cache
 from itertools import islice
 
 from kvgate.budget.engine.request import BudgetRequest
-from kvgate.budget.ground.errors import UnmodelledKind
 from kvgate.budget.ground.hardware import Accelerator, Parallelism, stage_sizes
+from kvgate.budget.ground.interval import UnmodelledKind
 from kvgate.budget.kv_cache.dtype import (
     DEFAULT_BLOCK_SIZE,
     LEAST_COMPRESSED_BLOCK_SIZE,
@@ -67,7 +67,7 @@ def kv_cache_dtype_refusal(
         known = ", ".join(sorted(accounting.kv_cache_dtypes))
         return f"this vLLM release does not have it; it has {known}"
     # layers that keep a format of their own, or are not known, take every format; so does a plain dtype
-    keeps_own = any(isinstance(mixer, UnmodelledLayer | CompressedAttention) for mixer in shape.mixers)
+    keeps_own = shape.has(UnmodelledLayer | CompressedAttention)
     if name in DTYPE_BYTES or keeps_own or not takes_cache_dtype(shape, accounting):
         return None
     return _kind_refusal(name, shape) or _kernel_refusal(name, shape, accelerator, accounting, skip_layers)
@@ -75,8 +75,7 @@ def kv_cache_dtype_refusal(
 
 def _kind_refusal(name: str, shape: ModelShape) -> str | None:
     """Return the reason why no kernel for the model's kind of attention takes the format."""
-    is_latent = any(isinstance(mixer, LatentAttention) for mixer in shape.mixers)
-    if is_latent and name not in _LATENT_ONLY:
+    if shape.has(LatentAttention) and name not in _LATENT_ONLY:
         return f"no attention kernel for MLA takes {name}" if name.startswith(_PER_HEAD) else None
     if name in _LATENT_ONLY and not _is_sparse(shape):
         return f"{name} is a format for sparse MLA, and this model has none"
@@ -117,8 +116,8 @@ def _needed_capability(name: str, shape: ModelShape, accounting: Accounting) -> 
         return (10, 0)
     if not name.startswith("fp8"):
         return (0, 0)
-    is_latent = any(isinstance(mixer, LatentAttention) for mixer in shape.mixers)
-    has_sinks = any(isinstance(mixer, FullAttention) and mixer.has_sinks for mixer in shape.mixers)  # never V0
+    is_latent = shape.has(LatentAttention)
+    has_sinks = shape.has(FullAttention, "has_sinks")  # never V0
     if accounting.v0_reads_fp8_caches and not is_latent and not has_sinks:
         return (0, 0)
     if name == "fp8_per_token_head" or any(map(_runs_on_triton, shape.mixers)):
@@ -148,7 +147,7 @@ def _nvfp4_refusal(name: str, shape: ModelShape, accelerator: Accelerator, accou
 
 @lru_cache(maxsize=1024)
 def _is_sparse(shape: ModelShape) -> bool:
-    return any(isinstance(mixer, LatentAttention) and mixer.is_sparse for mixer in shape.mixers)
+    return shape.has(LatentAttention, "is_sparse")
 
 
 def _runs_on_triton(mixer: Mixer) -> bool:
@@ -163,7 +162,7 @@ def _runs_on_triton(mixer: Mixer) -> bool:
 def block_size_refusal(shape: ModelShape, accelerator: Accelerator, block_size: int) -> str | None:
     """Return the reason why no kernel takes blocks of this size (`get_supported_kernel_block_sizes`; CUDA only); None where one does."""
     multiple = DEFAULT_BLOCK_SIZE
-    if any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
+    if shape.has(CompressedAttention):
         multiple = LEAST_COMPRESSED_BLOCK_SIZE
     elif _is_sparse(shape):
         multiple = SPARSE_BLOCK_SIZE
@@ -188,9 +187,7 @@ def cache_refusals(request: BudgetRequest) -> Iterator[tuple[str, str]]:
             "decode_context_parallel_size",
             "sparse MLA divides tokens over ranks only with the KV cache format fp8_ds_mla",
         )
-    if settings.disable_hybrid_kv_cache_manager and any(
-        isinstance(mixer, CompressedAttention) for mixer in shape.mixers
-    ):
+    if settings.disable_hybrid_kv_cache_manager and shape.has(CompressedAttention):
         yield (
             "disable_hybrid_kv_cache_manager",
             "compressed layers need the hybrid KV cache manager; vLLM crashes without it",
@@ -215,7 +212,9 @@ def cache_refusals(request: BudgetRequest) -> Iterator[tuple[str, str]]:
 def _is_packed_sparse(request: BudgetRequest) -> bool:
     try:
         accounting = accounting_of(request.vllm_version)
-        dtype = cache_dtype_of(request.shape, request.accelerator, request.settings.kv_cache_dtype, accounting)
+        dtype = cache_dtype_of(
+            request.shape, request.accelerator.capability_major, request.settings.kv_cache_dtype, accounting
+        )
     except UnmodelledKind:
         return False
     return dtype.name in _LATENT_ONLY
@@ -322,7 +321,7 @@ def prompt_refusals(request: BudgetRequest) -> Iterator[tuple[str, str]]:
         if request.accelerator.vendor == "nvidia":
             yield name, f"no attention kernel of vLLM {request.vllm_version} shares a prompt between ranks"
         return
-    if not any(isinstance(mixer, LatentAttention | CompressedAttention | UnmodelledLayer) for mixer in shape.mixers):
+    if not shape.has(LatentAttention | CompressedAttention | UnmodelledLayer):
         yield name, "vLLM shares the prompts of MLA models only"
     if settings.lora.enabled:
         yield name, "it does not go with LoRA"
@@ -351,7 +350,7 @@ def _context_refusals(shape: ModelShape, parallelism: Parallelism) -> Iterator[s
         yield f"{context} does not divide the {tensor} tensor parallel ranks"
     if any(isinstance(mixer, CompressedAttention) or getattr(mixer, "sliding_window", 0) for mixer in shape.mixers):
         yield "vLLM does not divide the tokens of a sliding window over ranks"
-    if any(isinstance(mixer, FullAttention) and mixer.sees_images_both_ways for mixer in shape.mixers):
+    if shape.has(FullAttention, "sees_images_both_ways"):
         yield "no attention kernel for images that attend both ways divides tokens over ranks"
     if shape.num_heads % tensor == 0:
         for count in sorted({mixer.num_kv_heads for mixer in shape.mixers if isinstance(mixer, FullAttention)}):

@@ -249,7 +249,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
         return self.kv_cache_memory_bytes is not None or self.num_gpu_blocks_override is not None
 
     def takes(self, modality: str) -> bool:
-        """True where prompts may hold items of a modality."""
         return not self.language_model_only and dict(self.limit_mm_per_prompt).get(modality, 1) > 0
 
 

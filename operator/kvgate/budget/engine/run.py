@@ -216,7 +216,7 @@ def _longest_that_counts(shape: ModelShape) -> int:
     """
     latent = [mixer for mixer in shape.mixers if isinstance(mixer, LatentAttention)]
     has_growing_items = any(item.step_tokens for encoder in shape.encoders for item in encoder.items)
-    compresses = any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers)
+    compresses = shape.has(CompressedAttention)
     if has_growing_items or compresses or any(mixer.is_sparse for mixer in latent):
         return maxsize
     return MAX_CONTEXT_CHUNK_TOKENS if latent else 1
@@ -271,9 +271,7 @@ def _with_own_indexers(shape: ModelShape) -> ModelShape:
         elif indexed is not None and id(layer) not in changed:
             own = tuple(matrix for matrix in indexed.matrices if matrix.name.startswith(INDEXER))
             changed[id(layer)] = replace(layer, mixers=indexed.mixers, matrices=(*layer.matrices, *own))
-    if not changed:
-        return shape
-    return replace(shape, layers=tuple(changed.get(id(layer), layer) for layer in shape.layers))
+    return _with_layers(shape, changed)
 
 
 @lru_cache(maxsize=1024)
@@ -287,9 +285,12 @@ def _with_own_keys(shape: ModelShape) -> ModelShape:
         named = {matrix.name: matrix for matrix in shape.layers[shared[0].target].matrices}
         matrices = (named.get(each.name, each) if each.name == "qkv_proj" else each for each in layer.matrices)
         changed[id(layer)] = replace(layer, matrices=tuple(matrices))
-    if not changed:
-        return shape
-    return replace(shape, layers=tuple(changed.get(id(layer), layer) for layer in shape.layers))
+    return _with_layers(shape, changed)
+
+
+def _with_layers(shape: ModelShape, changed: dict[int, LayerShape]) -> ModelShape:
+    """Return the shape with other layers in the place of some, by their identity."""
+    return replace(shape, layers=tuple(changed.get(id(each), each) for each in shape.layers)) if changed else shape
 
 
 def _uncut(encoder: Encoder, settings: EngineSettings) -> frozenset[str]:

@@ -72,8 +72,7 @@ def resolve_settings(request: BudgetRequest, accounting: Accounting) -> Resolved
         batched = factor * DISPATCHED_TOKENS
     seqs = settings.max_num_seqs or default_seqs
     if settings.max_num_batched_tokens is None:
-        whole_prompts = settings.enable_chunked_prefill is False
-        batched = max(batched, max_model_len) if whole_prompts else batched
+        batched = max(batched, max_model_len) if settings.enable_chunked_prefill is False else batched
         batched = max(batched, uncut_item_tokens(request)) if accounting.batch_holds_media_item else batched
         batched = min(batched, seqs * max_model_len)
     if settings.max_num_seqs is None:
@@ -116,9 +115,9 @@ def _falls_back_to_v0(request: BudgetRequest, accounting: Accounting) -> bool:
     capability = gpu.compute_capability or gpu.likely_capability
     if capability is not None and capability < accounting.v0_below:
         return True
-    if accounting.v0_runs_states and any(isinstance(mixer, RecurrentState) for mixer in shape.mixers):
+    if accounting.v0_runs_states and shape.has(RecurrentState):
         return True
-    if any(isinstance(mixer, CrossAttention) for mixer in shape.mixers):
+    if shape.has(CrossAttention):
         return True
     return request.settings.kv_cache_dtype.startswith("fp8") and _lacks_fp8_kernel(request, accounting)
 
@@ -162,8 +161,8 @@ def _v0_batched_tokens(request: BudgetRequest, accounting: Accounting, max_model
         has_obstacle = (
             shape.pools
             or bool(shape.encoders)
-            or (not accounting.v0_cuts_latent_prompts and any(isinstance(m, LatentAttention) for m in shape.mixers))
-            or any(isinstance(mixer, FullAttention) and mixer.sliding_window for mixer in shape.mixers)
+            or (not accounting.v0_cuts_latent_prompts and shape.has(LatentAttention))
+            or shape.has(FullAttention, "sliding_window")
             or settings.speculation is not None
             or settings.lora.enabled
         )
@@ -220,7 +219,7 @@ def _graphs(settings: EngineSettings, accounting: Accounting) -> GraphSettings:
 
 def uncut_item_tokens(request: BudgetRequest) -> int:
     """Tokens of the largest image or video that no batch may cut, because its tokens attend both ways; 0 where a batch may cut it."""
-    both_ways = any(isinstance(mixer, FullAttention) and mixer.sees_images_both_ways for mixer in request.shape.mixers)
+    both_ways = request.shape.has(FullAttention, "sees_images_both_ways")
     if not both_ways or request.settings.language_model_only:
         return 0
     return max((encoder.max_item_tokens for encoder in request.shape.encoders), default=0)
@@ -243,7 +242,7 @@ def longest_context(shape: ModelShape, accounting: Accounting) -> int:
 def caches_prefixes(shape: ModelShape, settings: EngineSettings, accounting: Accounting) -> bool:
     """True where vLLM caches prefixes: by default since V1, for hybrids later; never for encoder-decoders, nor by default for models of
     recurrent states alone."""
-    if any(isinstance(mixer, CrossAttention) for mixer in shape.mixers):
+    if shape.has(CrossAttention):
         return False
     if settings.enable_prefix_caching is not None:
         return settings.enable_prefix_caching

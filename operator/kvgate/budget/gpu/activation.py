@@ -88,8 +88,7 @@ class Parts(Struct, frozen=True, kw_only=True):
 
     def _peak(self, sampler_bytes: int, compiler_bytes: int) -> int:
         text = self.workspace_bytes + max(self.layer_bytes, sampler_bytes)
-        steps = max(self.encoder.peak_bytes, self.encoder.kept_bytes + max(text, compiler_bytes))
-        return steps + self.kept_bytes
+        return max(self.encoder.peak_bytes, self.encoder.kept_bytes + max(text, compiler_bytes)) + self.kept_bytes
 
 
 def parts_of(run: Run) -> Parts:
@@ -129,12 +128,10 @@ def peak_activation(run: Run) -> Term:
     if run.other_max_num_seqs is None:
         return term
     other = _peak_activation(replace(run, max_num_seqs=run.other_max_num_seqs, other_max_num_seqs=None)).amount
-    low, high = min(term.amount.low, other.low), max(term.amount.high, other.high)
-    amount = Interval(low=low, expected=term.amount.expected, high=high)
     why = "vLLM prints max_num_batched_tokens and not max_num_seqs, and programs that build an engine have other defaults than vllm serve"
     seqs, other_seqs = str(run.max_num_seqs), str(run.other_max_num_seqs)
     fact = Fact(name="default of max_num_seqs", value=seqs, other=other_seqs, why=why)
-    return replace(term, amount=amount, facts=(*term.facts, fact))
+    return replace(term, amount=term.amount.spanning(other), facts=(*term.facts, fact))
 
 
 def _peak_activation(run: Run) -> Term:
@@ -144,11 +141,10 @@ def _peak_activation(run: Run) -> Term:
     """
     parts = parts_of(run)
     errors, encoder, expected = _errors(run), parts.encoder, parts.expected_bytes
-    low = _least_bytes(run)
     high = max(parts.cold_bytes, encoder.worst_bytes + parts.kept_bytes) + errors.sum_bytes + unpacked_bytes(run)
     return Term(
         name="peak_activation",
-        amount=Interval(low=min(low, expected), expected=expected, high=max(high, expected)),
+        amount=Interval(low=min(_least_bytes(run), expected), expected=expected, high=max(high, expected)),
         formula="max(encoder, compiler, encoder_kept + workspace + max(layer, sampler)) + fragments + penalties + blas_workspace",
         source="vLLM 0.19 and 0.29, profile_run; 36 configurations of 0.19.0 on H100 and 7 of 0.11.0 within 0.03 GiB",
         facts=facts_of(run),
@@ -172,7 +168,6 @@ def _peak_activation(run: Run) -> Term:
 
 
 def facts_of(run: Run) -> tuple[Fact, ...]:
-    """Return the circumstances that decide the peak."""
     facts: tuple[Fact, ...] = ()
     if (
         not run.v2_runner or run.accounting.v2_sampler_half_rows == UNSORTED_HALF_ROWS

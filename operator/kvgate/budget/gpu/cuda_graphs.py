@@ -20,9 +20,8 @@ def cuda_graphs(run: Run) -> Term:
     )
     graph = fitted.V2_GRAPH if run.v2_runner else fitted.GRAPH
     layer = fitted.V2_GRAPH_LAYER if run.v2_runner else fitted.GRAPH_COMPLEX_LAYER if is_complex else fitted.GRAPH_LAYER
-    each = graph.interval + layer.interval.times(layers)
     first = _first_graphs(run) if is_complex and piecewise + full else Interval.exactly(0)
-    estimate = each.times(piecewise + full) + first
+    estimate = (graph.interval + layer.interval.times(layers)).times(piecewise + full) + first
     return Term(
         name="cuda_graph",
         amount=_with_unknowns(run, estimate) if deducted else Interval.exactly(0),

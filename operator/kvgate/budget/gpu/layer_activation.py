@@ -54,7 +54,10 @@ def _feed_forward_bytes(layer: LayerShape, run: Run) -> int:
         else:
             shared = run.max_num_batched_tokens * 3 * mlp.shared_intermediate_size // run.parallelism.tensor
             own = 0 if run.accounting.expert_workspace_persists else _products(mlp, run)
-            experts += max(shared, own + _shuffled_elements(mlp, run)) + _gathered_elements(run)
+            experts += max(shared, own + _shuffled_elements(mlp, run))
+            if run.parallelism.data > 1 and run.gathers_tokens:
+                # the gathered hidden states, and the experts' outputs before they are scattered; by rule, no start is known
+                experts += 2 * _expert_tokens(run) * run.shape.hidden_size
     if stored is None or stored.format != INT8_ACTIVATIONS:
         quantized = 0
     return run.max_num_batched_tokens * (run.element_bytes * elements + quantized) + run.element_bytes * experts
@@ -63,11 +66,6 @@ def _feed_forward_bytes(layer: LayerShape, run: Run) -> int:
 def _expert_tokens(run: Run) -> int:
     """Tokens that reach the experts of a rank: data-parallel ranks gather the tokens of all of them (0.33, `AgRsAll2AllManager`)."""
     return run.max_num_batched_tokens * (run.parallelism.data if run.gathers_tokens else 1)
-
-
-def _gathered_elements(run: Run) -> int:
-    """Elements of the gathered hidden states and of the experts' outputs before they are scattered; by rule, no start is known."""
-    return 2 * _expert_tokens(run) * run.shape.hidden_size if run.parallelism.data > 1 and run.gathers_tokens else 0
 
 
 def unpacked_bytes(run: Run) -> int:
@@ -89,7 +87,11 @@ def _mixer_bytes(mixer: Mixer, run: Run) -> int:
         # projected channels before and after the convolution, and the output of the states
         return 3 * size * sum(units.on_rank(tensor) for units in mixer.conv)
     if isinstance(mixer, CompressedAttention):
-        return _compressed_bytes(mixer, run)
+        # queries, their padded copy, padded outputs and further residual streams (0.25, `DeepseekV4Attention.forward`); by rule, no log
+        # prints this peak
+        padded = (1 if run.accounting.pools_compressed_queries else 2) * padded_heads(mixer, run)
+        streams = (mixer.residual_streams - 1) * run.shape.hidden_size
+        return size * ((mixer.num_heads // tensor + padded) * mixer.head_dim + streams)
     if not isinstance(mixer, LatentAttention):
         return 0
     # queries and outputs, and the up-projected context that the profile run allocates in place of attention
@@ -113,15 +115,6 @@ def padded_heads(mixer: CompressedAttention, run: Run) -> int:
     if run.accelerator.vendor == "amd":
         return heads
     return 64 if heads <= 64 else 128
-
-
-def _compressed_bytes(mixer: CompressedAttention, run: Run) -> int:
-    """Return queries, their padded copy, padded outputs and further residual streams (0.25, `DeepseekV4Attention.forward`); by rule,
-    no log prints this peak."""
-    heads, padded = mixer.num_heads // run.parallelism.tensor, padded_heads(mixer, run)
-    copies = 1 if run.accounting.pools_compressed_queries else 2
-    elements = (heads + copies * padded) * mixer.head_dim + (mixer.residual_streams - 1) * run.shape.hidden_size
-    return run.max_num_batched_tokens * run.element_bytes * elements
 
 
 def workspace_bytes(run: Run) -> int:
@@ -239,13 +232,6 @@ def encoder_profile(run: Run) -> EncoderProfile:
     return max(profiles, key=lambda profile: profile.item_tokens, default=EncoderProfile())
 
 
-def _chunk_patches(encoder: Encoder, run: Run) -> int:
-    """Patches that Gemma 4 encodes at once: a tenth of the GPU's memory for them (0.22, `_encoder_chunk`); one picture before."""
-    if not run.accounting.chunks_pictures:
-        return encoder.max_picture_patches
-    return max(encoder.max_picture_patches, run.accelerator.memory_bytes // 10 // encoder.chunk_patch_bytes)
-
-
 def _count_of_items(run: Run, modality: str, budget: int, item_tokens: int) -> int:
     """Count the items that the profile run encodes at once: those that the budget holds, and the prompts of a batch may bring."""
     limits = dict(run.items_of_prompt)
@@ -282,7 +268,9 @@ def _profile(encoder: Encoder, item: MediaItem, run: Run) -> EncoderProfile:
     finished = 0
     if encoder.chunk_patch_bytes:
         finished = patch_bytes * encoder.hidden_size  # what the tower made of earlier chunks
-        patch_bytes = min(patch_bytes, _chunk_patches(encoder, run) * run.element_bytes)
+        # Gemma 4 encodes as many at once as a tenth of the GPU's memory holds (0.22, `_encoder_chunk`); before, one picture
+        held = run.accelerator.memory_bytes // 10 // encoder.chunk_patch_bytes if run.accounting.chunks_pictures else 0
+        patch_bytes = min(patch_bytes, max(encoder.max_picture_patches, held) * run.element_bytes)
     peak = inputs + finished + max(patch_bytes * width, embeddings)
     error = (fitted.VIDEO_ERROR if item.modality == "video" else fitted.ENCODER_ERROR).of(peak)
     return EncoderProfile(

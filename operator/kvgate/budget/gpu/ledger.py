@@ -80,7 +80,6 @@ class Ledger(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def terms(self) -> tuple[tuple[str, Interval], ...]:
-        """(name, amount) of every line."""
         return tuple((line.name, line.amount) for line in self.lines)
 
     @cached_property
@@ -146,14 +145,7 @@ def _with_older_engine(ledger: Ledger, request: BudgetRequest, stage: tuple[int,
     resolved = resolve_settings(older_request, accounting)
     older = _by_formula(run_of(older_request, resolved, accounting, stage), older_request, resolved)
     lines = [
-        replace(
-            line,
-            amount=Interval(
-                low=min(line.amount.low, other.amount.low),
-                expected=line.amount.expected,
-                high=max(line.amount.high, other.amount.high),
-            ),
-        )
+        replace(line, amount=line.amount.spanning(other.amount))
         for line, other in zip(ledger.lines, older.lines, strict=True)
     ]
     lines[1] = replace(lines[1], facts=(_EITHER_ENGINE, *lines[1].facts))
@@ -370,7 +362,7 @@ def _weights(
 
 def _with_draft(run: Run, draft: Draft, target: Term, plain: int) -> tuple[Term, int]:
     """Add the draft's weights, of which an embedding and a head like the target's may be shared."""
-    found = draft_weights(
+    least, most = draft_weights(
         draft,
         run.shape,
         run.draft_parallelism,
@@ -380,15 +372,10 @@ def _with_draft(run: Run, draft: Draft, target: Term, plain: int) -> tuple[Term,
         unsplit_large_blocks=run.accounting.unsplit_large_blocks,
         compute_capability=run.accelerator.compute_capability,
     )
-    least, most = found.least.loaded_bytes, found.most.loaded_bytes
-    margin = _weights_margin(draft.shape, least)
-    amount = Interval(
-        low=target.amount.low + least - margin,
-        expected=target.amount.expected + least,
-        high=target.amount.high + most + margin,
-    )
-    inputs = (*target.inputs, ("draft", draft.shape.name), ("draft_bytes", least))
-    return replace(target, amount=amount, inputs=inputs), plain + found.least.parameter_bytes
+    margin = _weights_margin(draft.shape, least.loaded_bytes)
+    own = Interval(low=least.loaded_bytes - margin, expected=least.loaded_bytes, high=most.loaded_bytes + margin)
+    inputs = (*target.inputs, ("draft", draft.shape.name), ("draft_bytes", least.loaded_bytes))
+    return replace(target, amount=target.amount + own, inputs=inputs), plain + least.parameter_bytes
 
 
 def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:
@@ -400,7 +387,7 @@ def _weights_margin(shape: ModelShape, loaded_bytes: int) -> int:
         shares.append(fitted.MXFP4_SHARE)
     if shape.unmodelled or (shape.quantization is not None and not shape.quantization.has_formula):
         shares.append(fitted.UNKNOWN_FORMAT_SHARE)
-    if any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
+    if shape.has(CompressedAttention):
         shares.append(fitted.COMPRESSED_SHARE)
     towers = fitted.TOWER_WEIGHTS_ERROR.interval.high if shape.encoders else 0
     return fitted.WEIGHTS_ERROR.interval.high + towers + sum(share.of(loaded_bytes).high for share in shares)

@@ -95,8 +95,7 @@ def adapters_in_host_memory(run: Run) -> Interval:
     lora = run.lora
     if not lora.enabled:
         return Interval.exactly(0)
-    uncut = replace(run, parallelism=SINGLE_GPU)
-    slot = sum(slot_tensors(uncut)) // lora.max_loras
+    slot = sum(slot_tensors(replace(run, parallelism=SINGLE_GPU))) // lora.max_loras
     return Interval(low=0, expected=slot, high=slot * max(lora.max_cpu_loras or 0, lora.max_loras))
 
 
@@ -121,8 +120,7 @@ def _slot_tensors(run: Run) -> tuple[int, ...]:
 def _is_adapted(matrix: Matrix, lora: LoraSettings) -> bool:
     if (matrix.columns == 1 and matrix.name != _GATE) or matrix.name in _NO_LINEAR_LAYERS:
         return False
-    names = {matrix.name, *_CHILDREN.get(matrix.name, ())}
-    return not lora.target_modules or not names.isdisjoint(lora.target_modules)
+    return not lora.target_modules or not {matrix.name, *_CHILDREN.get(matrix.name, ())}.isdisjoint(lora.target_modules)
 
 
 def _elements(matrix: Matrix, run: Run) -> Iterator[int]:
@@ -187,8 +185,7 @@ def _added_vocabulary_bytes(run: Run) -> int:
     if not run.accounting.lora_adds_vocabulary:
         return 0
     lora = run.lora
-    rows = lora.max_loras * lora.extra_vocab_size
-    return rows * (run.shape.hidden_size + 2 * lora.max_rank) * _element_bytes(run)
+    return lora.max_loras * lora.extra_vocab_size * (run.shape.hidden_size + 2 * lora.max_rank) * _element_bytes(run)
 
 
 def lora_refusals(request: BudgetRequest, accounting: Accounting) -> Iterator[tuple[str, str]]:

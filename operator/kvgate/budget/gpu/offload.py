@@ -42,7 +42,6 @@ NOTHING = Offloaded(gpu_bytes=Interval.exactly(0), host_bytes=Interval.exactly(0
 
 
 def offloaded(run: Run) -> Offloaded:
-    """Return what a rank keeps in host memory."""
     offload = run.offload
     if offload.group_size and offload.backend != "uva":
         return _fetched_ahead(run, offload)
@@ -102,8 +101,7 @@ def _sizes(matrices: Iterable[Matrix], run: Run, names: tuple[str, ...]) -> Iter
         pads_experts=run.pads_experts,
     )
     for matrix in matrices:
-        segments = {matrix.name, *_SEGMENTS.get(matrix.name, ())}
-        if not names or not segments.isdisjoint(names):
+        if not names or not {matrix.name, *_SEGMENTS.get(matrix.name, ())}.isdisjoint(names):
             for size in tensor_sizes((matrix,), storage):
                 yield allocated_bytes(size, unsplit_large_blocks=run.accounting.unsplit_large_blocks)
 

@@ -31,12 +31,7 @@ class Fitted(Struct, frozen=True, kw_only=True):
 
     def of(self, size: int) -> Interval:
         """Return this share, which is stated in thousandths, of a size in bytes."""
-        share = self.interval
-        return Interval(
-            low=size * share.low // THOUSAND,
-            expected=size * share.expected // THOUSAND,
-            high=size * share.high // THOUSAND,
-        )
+        return self.interval.each(lambda share: size * share // THOUSAND)
 
 
 def _between(low_gib: float, expected_gib: float, high_gib: float) -> Interval:

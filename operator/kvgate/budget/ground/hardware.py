@@ -38,11 +38,6 @@ class Accelerator(Struct, frozen=True, kw_only=True):
     """Extended resource that a pod requests."""
 
     @property
-    def is_a100(self) -> bool:
-        """True where the device name holds `a100`, which vLLM's default batch limits look for (0.9+, `EngineArgs.get_batch_defaults`)."""
-        return "a100" in self.product.lower()
-
-    @property
     def has_multicast(self) -> bool:
         """True where NVSwitches send to several GPUs at once: Hopper and Blackwell boards with NVLink, but not GH200, which has no
         switches."""
@@ -55,8 +50,6 @@ class Accelerator(Struct, frozen=True, kw_only=True):
 
 
 class Parallelism(Struct, frozen=True, kw_only=True):
-    """Sizes of the parallel groups of one engine."""
-
     tensor: int = 1
     pipeline: int = 1
     data: int = 1

@@ -1,5 +1,6 @@
-"""A prediction in bytes with its error, the verdict that follows from it, and one line of the ledger."""
+"""A prediction in bytes with its error, the verdict that follows from it, one line of the ledger, and what cannot be predicted."""
 
+from collections.abc import Callable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -48,8 +49,18 @@ class Interval(Struct, frozen=True, kw_only=True):
         return Interval(low=self.low - exactly, expected=self.expected - exactly, high=self.high - exactly)
 
     def times(self, count: int) -> "Interval":
-        """Return the interval multiplied by a count."""
         return Interval(low=self.low * count, expected=self.expected * count, high=self.high * count)
+
+    def each(self, change: Callable[[int], int]) -> "Interval":
+        """Return the interval of a figure that grows with this one."""
+        return Interval(low=change(self.low), expected=change(self.expected), high=change(self.high))
+
+    def spanning(self, *others: "Interval") -> "Interval":
+        """Return the same expectation, between the least and the most of all."""
+        low, high = self.low, self.high
+        for other in others:
+            low, high = min(low, other.low), max(high, other.high)
+        return Interval(low=low, expected=self.expected, high=high)
 
 
 def verdict_of(demand: int, available: Interval) -> Verdict:
@@ -97,3 +108,28 @@ class Term(Struct, frozen=True, kw_only=True):
     """Circumstances that the term goes by."""
     inputs: tuple[tuple[str, int | str], ...] = ()
     """Numbers that the formula uses, and the parts that it puts together; bytes where the name ends in `_bytes`."""
+
+
+class BudgetError(Exception):
+    """Base of every exception that the engine raises."""
+
+
+class UnknownVersion(BudgetError):
+    """The text is no vLLM version, or the release is older than the oldest one that is known."""
+
+
+class UnmodelledKind(BudgetError):
+    """`kind` has no formula here: the answer is Unknown and never a guess."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+class UnmodelledValue(UnmodelledKind):
+    """The value of a setting has no formula here."""
+
+    def __init__(self, setting: str, value: object) -> None:
+        super().__init__(f"{setting} {value}")
+        self.setting = setting
+        self.value = str(value)

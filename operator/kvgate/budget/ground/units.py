@@ -13,7 +13,6 @@ def cdiv(numerator: int, denominator: int) -> int:
 
 
 def round_up(value: int, multiple: int) -> int:
-    """Return the smallest multiple of `multiple` that is at least `value`."""
     return cdiv(value, multiple) * multiple
 
 

@@ -12,10 +12,9 @@ from msgspec import Struct
 
 from kvgate.budget.ground.interval import Interval, Term
 from kvgate.budget.ground.units import GIB, MIB
-from kvgate.budget.host.offload import kv_offload_term, swap_space_term, transfer_buffers_term
 from kvgate.budget.host.processes import HostQuestion, ModelOnHost, Processes, processes_of, processes_term
-from kvgate.budget.host.shared_memory import messages_term, segment_term
-from kvgate.budget.releases.host import HostAccounting, host_accounting
+from kvgate.budget.host.settings import HostSettings, KVConnector
+from kvgate.budget.releases.versions import HostAccounting, host_accounting
 
 _NONE = Interval.exactly(0)
 _SHARD_BYTES = 5 * GIB
@@ -29,8 +28,6 @@ _MEDIA_DEFAULT_BYTES = 4 * GIB
 
 
 class HostLedger(Struct, frozen=True, kw_only=True, dict=True):
-    """Bytes of one pod."""
-
     processes: Processes
     lines: tuple[Term, ...]
     """Terms that fill the memory of the container, with the pages of /dev/shm."""
@@ -86,14 +83,20 @@ def host_ledger(question: HostQuestion) -> HostLedger:
     shared += [media] if media_in_shm else []
     taken = tuple(line for line in lines if line.amount.high)
     segment = segment_term(question, accounting, processes, offload if region else None)
-    return HostLedger(
-        processes=processes, lines=taken, shared=tuple(shared), segment=segment, wanted=tuple(_page_cache(question))
+    files = question.model.checkpoint_bytes if question.model and question.settings.load_format != "dummy" else 0
+    page_cache = Term(
+        name="page_cache",
+        amount=Interval(low=0, expected=files, high=files),
+        formula="bytes of the checkpoint, once for all ranks",
+        source="the kernel keeps files that were read, and gives their pages back under pressure",
+        inputs=(("checkpoint_bytes", files),),
     )
+    wanted = (page_cache,) if files else ()
+    return HostLedger(processes=processes, lines=taken, shared=tuple(shared), segment=segment, wanted=wanted)
 
 
 def _token_ids(question: HostQuestion, found: Processes) -> Term:
-    model = question.model or ModelOnHost()
-    each = model.token_ids_bytes
+    each = (question.model or ModelOnHost()).token_ids_bytes
     return _pinned(
         "token_ids",
         each * found.ranks,
@@ -181,22 +184,169 @@ def _sleep(question: HostQuestion, found: Processes) -> Term:
     )
 
 
-def _page_cache(question: HostQuestion) -> Iterator[Term]:
-    """Yield the files of the checkpoint, which the kernel keeps while there is room."""
-    files = question.model.checkpoint_bytes if question.model else 0
-    if files and question.settings.load_format != "dummy":
-        yield Term(
-            name="page_cache",
-            amount=Interval(low=0, expected=files, high=files),
-            formula="bytes of the checkpoint, once for all ranks",
-            source="the kernel keeps files that were read, and gives their pages back under pressure",
-            inputs=(("checkpoint_bytes", files),),
-        )
-
-
 def _pinned(
     name: str, expected: int, *, high: int, formula: str, source: str, inputs: tuple[tuple[str, int | str], ...]
 ) -> Term:
     """Return a term that the GPU's driver allocates, which need not count against the limit of the container."""
     amount = Interval(low=0, expected=expected, high=max(expected, high))
     return Term(name=name, amount=amount, formula=formula, source=source, inputs=inputs)
+
+
+_QUEUE_LENGTH = 10
+"""Messages of a queue (`MessageQueue`, max_chunks)."""
+_ARENA_BYTES = 8 * 256 * MIB
+"""Segment of `--enable-shm-tensor-arena` (0.32, `ShmTensorArena`)."""
+_LINKED_RANK_BYTES = Interval(low=0, expected=64 * MIB, high=512 * MIB)
+"""Pages of queues and of NCCL's segments that a rank writes in /dev/shm: NCCL makes segments of 7 to 10 MB (nccl#1518), by rule."""
+
+
+def messages_term(accounting: HostAccounting, found: Processes) -> Term:
+    """Return what ranks write of their queues and of NCCL's segments; a queue takes its pages when it is first written."""
+    queues = found.engines * _queue_bytes(accounting.message_bytes, found.ranks // found.engines)
+    replies = found.ranks * _queue_bytes(accounting.reply_bytes, 1)
+    amount = Interval.exactly(0)
+    if found.ranks > found.engines:
+        most = _LINKED_RANK_BYTES.times(found.ranks)
+        amount = Interval(
+            low=0, expected=most.expected, high=most.high + (queues + replies if found.uses_queues else 0)
+        )
+    return Term(
+        name="messages",
+        amount=amount,
+        formula="ranks × pages that are written of the queues and of NCCL's segments",
+        source="vLLM 0.33, ShmRingBuffer; NCCL's by rule",
+        inputs=(("ranks", found.ranks), ("queues_bytes", queues), ("replies_bytes", replies)),
+    )
+
+
+def segment_term(question: HostQuestion, accounting: HostAccounting, found: Processes, region: Term | None) -> Term:
+    """Return the size of the largest segment: of those whose size is compared with the free space, and of those that are filled at once."""
+    reply = _queue_bytes(accounting.reply_bytes, 1) if found.uses_queues else 0
+    message = _queue_bytes(accounting.message_bytes, found.ranks // found.engines) if found.uses_queues else 0
+    arena = _ARENA_BYTES if question.settings.shm_tensor_arena and found.uses_queues else 0
+    checked = max(reply, message, arena) if accounting.checks_shared_memory else 0
+    # the size of messages is a variable, and ranks of several pods reply through smaller queues
+    certain = max(reply, arena) if accounting.checks_shared_memory and found.is_certain else 0
+    filled = region.amount if region else Interval.exactly(0)
+    high = max(checked, filled.high)
+    what = "replies" if reply and checked == reply else "messages"
+    what = "tensor arena" if arena and checked == arena else what
+    if filled.expected > checked:
+        what = "KV offload"
+    return Term(
+        name="segment",
+        amount=Interval(low=max(certain, filled.low), expected=max(checked, filled.expected), high=high),
+        formula="max(queues of 10 messages + flags, tensor arena, offloaded blocks)",
+        source="vLLM 0.33, ShmRingBuffer, check_shm_free_space, SharedOffloadRegion",
+        inputs=(("segment", what if high else "none"), ("replies_bytes", reply), ("messages_bytes", message)),
+    )
+
+
+def _queue_bytes(message_bytes: int, readers: int) -> int:
+    """Return the bytes of a queue: ten messages, each with a flag and one for every reader (`ShmRingBuffer.__init__`)."""
+    return _QUEUE_LENGTH * (message_bytes + 1 + readers)
+
+
+_LARGEST_CHUNK_BYTES = GIB
+"""Blocks are offloaded in chunks, and a buffer holds whole ones; no chunk of a known model is as large as this."""
+_LMCACHE_DEFAULT_BYTES = 5 * GIB
+"""LMCache's default of `max_local_cpu_size`."""
+_SIMPLE_DEFAULT_BYTES = 8 * GIB
+"""vLLM's default of SimpleCPUOffloadConnector (`DEFAULT_CPU_CAPACITY_BYTES`)."""
+_SWAP_DEFAULT_BYTES = 4 * GIB
+
+
+def kv_offload_term(question: HostQuestion, accounting: HostAccounting, found: Processes) -> tuple[Term, bool]:
+    """Return the blocks of the KV cache in host memory, and whether they lie in /dev/shm."""
+    settings = question.settings
+    amounts = [_of_connector(connector, question, accounting, found) for connector in _connectors(settings, accounting)]
+    region = any(is_shared for _, is_shared in amounts)
+    term = Term(
+        name="kv_offload",
+        amount=sum((amount for amount, _ in amounts), _NONE),
+        formula="bytes of an engine × engines of the pod, or bytes of a rank × ranks, in whole chunks of blocks",
+        source="vLLM 0.33, CPUOffloadingSpec, SharedOffloadRegion, SimpleCPUOffloadWorker; LMCache, LocalCPUBackend",
+        inputs=(
+            ("connector", ", ".join(connector.name for connector in _connectors(settings, accounting)) or "none"),
+            ("engines", found.engines),
+            ("ranks", found.ranks),
+            ("is_by_size", "yes" if settings.kv_offloading_bytes else "no"),
+        ),
+    )
+    return term, region
+
+
+def _connectors(settings: HostSettings, accounting: HostAccounting) -> Iterator[KVConnector]:
+    """Yield the connectors; `--kv-offloading-size` puts its own in the place of the given one (`_post_init_kv_transfer_config`)."""
+    size = settings.kv_offloading_bytes
+    if not size:
+        yield from settings.kv_connectors
+    elif settings.kv_offloading_backend == "lmcache":
+        if accounting.lmcache_in_process:
+            yield KVConnector(name="LMCacheConnectorV1", cpu_bytes=size)
+    else:
+        name = "SimpleCPUOffloadConnector" if settings.simple_kv_offload else "OffloadingConnector"
+        yield KVConnector(name=name, cpu_bytes=size)
+
+
+def _of_connector(
+    connector: KVConnector, question: HostQuestion, accounting: HostAccounting, found: Processes
+) -> tuple[Interval, bool]:
+    """(bytes of one connector in this pod, whether they lie in /dev/shm)."""
+    if connector.name == "OffloadingConnector":
+        if connector.cpu_blocks:  # of each rank
+            whole = found.part_of_all(connector.cpu_blocks * (question.model or ModelOnHost()).block_bytes)
+            return Interval(low=0, expected=whole, high=2 * whole), False
+        whole = found.part_of_engine(connector.cpu_bytes or 0)
+        if accounting.offloads_cache_to_shared_memory and question.vendor in ("nvidia", ""):
+            # where the GPU is not known, the memory is as certain, and its place is not
+            low = found.part_of_engine(max(0, (connector.cpu_bytes or 0) - _LARGEST_CHUNK_BYTES))
+            return Interval(low=low, expected=whole, high=whole), bool(question.vendor)
+        expected = whole if accounting.sizes_cache_offload else 0
+        return Interval(low=0, expected=expected, high=2 * whole), False
+    if connector.name == "SimpleCPUOffloadConnector":
+        each = connector.cpu_bytes_per_rank
+        whole = each * found.ranks if each else found.part_of_engine(connector.cpu_bytes or _SIMPLE_DEFAULT_BYTES)
+        low = max(0, whole - found.ranks * _LARGEST_CHUNK_BYTES)
+        return Interval(low=low, expected=whole, high=whole), False
+    if connector.name.startswith("LMCacheConnector"):
+        # a buffer in every rank, taken at the start; models with latent attention may keep one in the first only
+        each = connector.cpu_bytes_per_rank or question.settings.lmcache_bytes
+        if each is None:
+            given = connector.cpu_bytes
+            each = _LMCACHE_DEFAULT_BYTES if given is None else given // found.ranks_of_engine
+        whole = each * found.ranks
+        return Interval(low=0, expected=whole, high=2 * whole), False
+    return _NONE, False
+
+
+def swap_space_term(question: HostQuestion, accounting: HostAccounting, found: Processes) -> Term:
+    """Return what V0 may swap out. It pins as many blocks as the swap space holds; V1 ignores it, and 0.8 to 0.10 may still run V0."""
+    settings = question.settings
+    each = settings.swap_space_bytes if settings.swap_space_bytes is not None else _SWAP_DEFAULT_BYTES
+    each = (each if accounting.has_swap_space else 0) // question.parallelism.pipeline
+    whole = each * found.ranks
+    return Term(
+        name="swap_space",
+        amount=Interval(
+            low=0,
+            expected=whole if question.runs_v0 else 0,
+            high=2 * whole if question.runs_v0 or accounting.may_run_v0 else 0,
+        ),
+        formula="ranks × swap_space / pipeline_parallel_size, each tensor in the next power of two",
+        source="vLLM 0.8.5, V0's Worker.determine_num_available_blocks and CacheEngine._allocate_kv_cache",
+        inputs=(("ranks", found.ranks), ("swap_space_bytes", each)),
+    )
+
+
+def transfer_buffers_term(question: HostQuestion, found: Processes) -> Term:
+    """Return NIXL's copies of the whole KV cache where it passes through the host; pages are taken when they are first written."""
+    through_host = any(connector.buffer_on_host for connector in question.settings.kv_connectors)
+    whole = found.part_of_all(question.model.cache_bytes) if through_host and question.model else 0
+    return Term(
+        name="transfer_buffers",
+        amount=Interval(low=0, expected=whole, high=whole),
+        formula="KV cache of all ranks of the pod, once",
+        source="vLLM 0.33, NixlConnector, initialize_host_xfer_buffer (kv_buffer_device cpu)",
+        inputs=(("kv_buffer_device", "cpu" if through_host else "cuda"),),
+    )

@@ -6,8 +6,7 @@ from kvgate.budget.ground.hardware import Parallelism
 from kvgate.budget.ground.interval import Interval, Term
 from kvgate.budget.ground.units import GIB, MIB, cdiv
 from kvgate.budget.host.settings import HostSettings, PodMemory
-from kvgate.budget.releases.host import HostAccounting
-from kvgate.budget.releases.versions import Release
+from kvgate.budget.releases.versions import HostAccounting, Release
 
 _PROCESS_LOW_BYTES = 256 * MIB
 """Least private memory of a process that has imported torch and vLLM: 0.40 GiB measured with 0.32.0 without a GPU; old releases have
@@ -58,8 +57,6 @@ class HostQuestion(Struct, frozen=True, kw_only=True):
 
 
 class Processes(Struct, frozen=True, kw_only=True):
-    """Processes of one pod."""
-
     servers: int
     engines: int
     """Data parallel ranks that begin in this pod."""
@@ -96,14 +93,13 @@ def processes_of(question: HostQuestion, accounting: HostAccounting) -> Processe
     servers = settings.api_server_count
     if servers is None:
         servers = copies if accounting.api_servers_follow_copies and local is None else 1
-    backend = settings.distributed_executor_backend
     return Processes(
         servers=servers,
         engines=copies,
         ranks=ranks,
         all_ranks=cut.num_gpus,
         ranks_of_engine=of_a_copy,
-        uses_queues=of_a_copy > 1 and ranks > copies and backend in (None, "mp"),
+        uses_queues=of_a_copy > 1 and ranks > copies and settings.distributed_executor_backend in (None, "mp"),
         is_certain=pod.num_pods == 1 and local != 0 and ranks == copies * of_a_copy,
     )
 
@@ -111,10 +107,9 @@ def processes_of(question: HostQuestion, accounting: HostAccounting) -> Processe
 def processes_term(found: Processes) -> Term:
     """Return the memory of their own. V1 has a process for the scheduler where the ranks are others; V0 has it in its first rank."""
     schedulers = found.engines if found.ranks > found.engines else 0
-    amount = _SERVER_BYTES.times(found.servers) + _SCHEDULER_BYTES.times(schedulers) + _RANK_BYTES.times(found.ranks)
     return Term(
         name="processes",
-        amount=amount,
+        amount=_SERVER_BYTES.times(found.servers) + _SCHEDULER_BYTES.times(schedulers) + _RANK_BYTES.times(found.ranks),
         formula="API servers × their memory + engines × theirs + ranks × theirs",
         source="private memory after the imports measured with vLLM 0.32.0 and torch 2.13 without a GPU; the rest by rule",
         inputs=(("api_servers", found.servers), ("engines", found.engines), ("ranks", found.ranks)),

@@ -10,8 +10,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from kvgate.budget.ground.errors import UnmodelledValue
-from kvgate.budget.ground.hardware import Accelerator
+from kvgate.budget.ground.interval import UnmodelledValue
 from kvgate.budget.ground.units import cdiv, round_up
 from kvgate.budget.model.shape import (
     DTYPE_BYTES,
@@ -167,14 +166,10 @@ def takes_cache_dtype(shape: ModelShape, accounting: Accounting) -> bool:
     return not any((shape.architecture, test) in accounting.plain_caches for test in ("", *shape.source_tests))
 
 
-def cache_dtype_of(shape: ModelShape, accelerator: Accelerator, stated: str, accounting: Accounting) -> KVCacheDtype:
-    """Return the format of the cache as the kernels keep it. Raises UnmodelledKind for a format without a formula."""
-    return _cache_dtype(shape, accelerator.capability_major, stated, accounting)
-
-
 @lru_cache(maxsize=1024)
-def _cache_dtype(shape: ModelShape, major: int | None, stated: str, accounting: Accounting) -> KVCacheDtype:
-    if any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers):
+def cache_dtype_of(shape: ModelShape, major: int | None, stated: str, accounting: Accounting) -> KVCacheDtype:
+    """Return the format of the cache as kernels of this major capability keep it. Raises UnmodelledKind for one without a formula."""
+    if shape.has(CompressedAttention):
         return resolve("fp8_ds_mla", model_dtype=shape.dtype)
     # `auto` follows the checkpoint; earlier releases keep the model dtype whatever the checkpoint states
     scheme, method = shape.kv_cache_scheme, shape.quantization.method if shape.quantization else None
@@ -183,7 +178,7 @@ def _cache_dtype(shape: ModelShape, major: int | None, stated: str, accounting: 
         stated, methods = "auto", methods & _READ_BY_LAYERS
     if scheme not in accounting.kv_cache_dtypes or not (method is None or method in methods):
         scheme = None
-    is_sparse = any(isinstance(mixer, LatentAttention) and mixer.is_sparse for mixer in shape.mixers)
+    is_sparse = shape.has(LatentAttention, "is_sparse")
     if is_sparse and scheme is None and major == 10 and shape.architecture in _FP8_BY_ITSELF:
         scheme = "fp8_e4m3"
     dtype = resolve(stated, model_dtype=shape.dtype, checkpoint_scheme=scheme)
@@ -192,13 +187,9 @@ def _cache_dtype(shape: ModelShape, major: int | None, stated: str, accounting: 
     return dtype
 
 
-def kernel_block_size(shape: ModelShape, accelerator: Accelerator, dtype: KVCacheDtype) -> int:
-    """Return the smallest block, in tokens, that every attention kernel of the model takes."""
-    return _kernel_block_size(shape, accelerator.capability_major, dtype)
-
-
 @lru_cache(maxsize=1024)
-def _kernel_block_size(shape: ModelShape, major: int | None, dtype: KVCacheDtype) -> int:
+def kernel_block_size(shape: ModelShape, major: int | None, dtype: KVCacheDtype) -> int:
+    """Return the smallest block, in tokens, that every attention kernel of the model takes on GPUs of this major capability."""
     return max((_kernel_block(mixer, major, dtype) for mixer in shape.mixers), default=DEFAULT_BLOCK_SIZE)
 
 

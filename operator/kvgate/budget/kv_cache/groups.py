@@ -6,8 +6,9 @@ Formulas: vLLM 0.32, `v1/core/kv_cache_utils.py` (`get_kv_cache_groups`, `unify_
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from kvgate.budget.ground.errors import UnmodelledKind
+from kvgate.budget.ground.interval import UnmodelledKind
 from kvgate.budget.ground.units import cdiv
 from kvgate.budget.kv_cache.spec import (
     FullAttentionSpec,
@@ -85,10 +86,7 @@ def form_groups(caches: Sequence[Cache], *, packed: bool = False) -> Groups:
 
 def _parts(caches: Iterable[Cache]) -> tuple[Part, ...]:
     """Group caches by spec, in the order of first appearance."""
-    layers: dict[KVCacheSpec, list[int]] = {}
-    for layer, spec in caches:
-        layers.setdefault(spec, []).append(layer)
-    return tuple((spec, tuple(indices)) for spec, indices in layers.items())
+    return tuple((group[0][1], tuple(layer for layer, _ in group)) for group in _collected(caches, lambda spec: spec))
 
 
 def _equal_groups(caches: Sequence[Cache]) -> Groups:
@@ -110,9 +108,8 @@ def unify_page_sizes(caches: Sequence[Cache]) -> list[Cache]:
 
     Raises UnmodelledKind for an MLA page that does not divide it, because vLLM has no general rule there either.
     """
-    specs = {spec for _, spec in caches}
-    largest = max(spec.page_size_bytes for spec in specs)
-    widened = {spec: _widened(spec, largest) for spec in specs}
+    largest = max(spec.page_size_bytes for _, spec in caches)
+    widened = {spec: _widened(spec, largest) for _, spec in caches}
     return [(layer, widened[spec]) for layer, spec in caches]
 
 
@@ -120,12 +117,12 @@ def _widened(spec: KVCacheSpec, page_size_bytes: int) -> KVCacheSpec:
     if spec.page_size_bytes == page_size_bytes:
         return spec
     if isinstance(spec, StateSpec):
-        return spec.padded_to(page_size_bytes)
+        return replace(spec, page_padded_bytes=page_size_bytes)
     if page_size_bytes % spec.page_size_bytes == 0:
-        return spec.with_block_size(spec.block_size * (page_size_bytes // spec.page_size_bytes))
+        return replace(spec, block_size=spec.block_size * (page_size_bytes // spec.page_size_bytes))
     if isinstance(spec, MLASpec | WindowMLASpec):
         raise UnmodelledKind("MLA pages of sizes that do not divide each other")
-    return spec.padded_to(page_size_bytes)
+    return replace(spec, page_padded_bytes=page_size_bytes)
 
 
 def without_local_caches(caches: Sequence[Cache]) -> list[Cache]:
@@ -180,5 +177,4 @@ def bytes_per_block(groups: Groups, first: int = 0, last: int | None = None) -> 
 
 
 def request_blocks(groups: Groups, reach: Reach) -> int:
-    """Blocks that one request needs over all groups."""
     return sum(group.spec.blocks(reach) for group in groups)

@@ -11,8 +11,7 @@ from msgspec import Struct
 from kvgate.budget.engine.request import BudgetRequest
 from kvgate.budget.model.shape import FullAttention, LatentAttention, ModelShape
 from kvgate.budget.releases.accounting import Accounting
-from kvgate.budget.releases.host import host_accounting
-from kvgate.budget.releases.versions import Release, parse_release
+from kvgate.budget.releases.versions import Release, host_accounting, parse_release
 
 _NEVER: Release = (99, 0)
 _SUPPORT: dict[str, tuple[Release, Release]] = {
@@ -60,7 +59,10 @@ def hybrid_manager(request: BudgetRequest, accounting: Accounting) -> Manager:
         return Manager(runs=False, setting="disable_hybrid_kv_cache_manager")
     if host.kv_events and accounting.kv_events_exclude_manager:
         return Manager(runs=False, setting="kv_events_config")
-    if _keeps_chunks_whole(request, accounting):
+    # chunks are kept as full attention by default, and beside EAGLE
+    by_default = accounting.keeps_chunks_whole and not request.circumstances.chunks_beside_manager
+    keeps_chunks_whole = by_default or request.draft_method in ("eagle", "eagle3")
+    if keeps_chunks_whole and request.shape.has(FullAttention, "chunk_size"):
         return Manager(runs=False)
     is_wanted = settings.disable_hybrid_kv_cache_manager is False and accounting.takes_wish_for_manager
     setting, supporting = _stated_by_connectors(request, with_size=accounting.asks_connectors)
@@ -97,17 +99,9 @@ def _supports_manager(connector: str, release: Release) -> bool | None:
     return True if release >= certain else None if release >= possible else False
 
 
-def _keeps_chunks_whole(request: BudgetRequest, accounting: Accounting) -> bool:
-    """True where chunks are kept as full attention: by default, and beside EAGLE."""
-    if not any(isinstance(mixer, FullAttention) and mixer.chunk_size for mixer in request.shape.mixers):
-        return False
-    by_default = accounting.keeps_chunks_whole and not request.circumstances.chunks_beside_manager
-    return by_default or request.draft_method in ("eagle", "eagle3")
-
-
 def needs_manager(shape: ModelShape) -> bool:
     """True for recurrent states beside attention, which cannot become one kind of cache."""
-    return shape.is_hybrid and any(isinstance(mixer, FullAttention | LatentAttention) for mixer in shape.mixers)
+    return shape.is_hybrid and shape.has(FullAttention | LatentAttention)
 
 
 def manager_refusals(request: BudgetRequest, accounting: Accounting) -> Iterator[tuple[str, str]]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from kvgate.budget.ground.errors import UnmodelledKind
 from kvgate.budget.ground.hardware import local_heads
+from kvgate.budget.ground.interval import UnmodelledKind
 from kvgate.budget.kv_cache.dtype import KVCacheDtype, plain
 from kvgate.budget.kv_cache.spec import (
     ChunkedLocalSpec,
@@ -178,8 +178,7 @@ def state_bytes(mixer: RecurrentState, settings: CacheSettings) -> int:
     """Bytes of the convolution's window and of the recurrent state on one rank."""
     conv_dtype = _or(settings.conv_dtype, settings.model_dtype)
     taps = mixer.conv_taps + settings.num_speculative_tokens
-    channels = sum(units.on_rank(settings.tensor) for units in mixer.conv)
-    total = taps * channels * DTYPE_BYTES[conv_dtype]
+    total = taps * sum(units.on_rank(settings.tensor) for units in mixer.conv) * DTYPE_BYTES[conv_dtype]
     if mixer.state is not None:
         state_dtype = mixer.state_dtype or conv_dtype
         if not mixer.fixed_state_dtype:  # the user can choose another format for the state

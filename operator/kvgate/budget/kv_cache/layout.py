@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from kvgate.budget.engine.request import BudgetRequest
 from kvgate.budget.engine.run import with_own_parts
 from kvgate.budget.engine.settings import Resolved
-from kvgate.budget.ground.errors import UnmodelledKind, UnmodelledValue
 from kvgate.budget.ground.hardware import stage_sizes
+from kvgate.budget.ground.interval import UnmodelledKind, UnmodelledValue
 from kvgate.budget.ground.units import cdiv, round_up
 from kvgate.budget.kv_cache.capacity import KVCache
 from kvgate.budget.kv_cache.dtype import HYBRID_MLA_BLOCK_SIZE, cache_dtype_of, kernel_block_size, takes_cache_dtype
@@ -97,8 +97,9 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
         raise UnmodelledValue("prefill_context_parallel_size", settings.parallelism.prefill_context)
     if settings.mamba_cache_mode == "all" and accounting.state_modes == {"align"}:
         raise UnmodelledKind("mamba_cache_mode all, which this release refuses")
-    dtype = cache_dtype_of(shape, request.accelerator, settings.kv_cache_dtype, accounting)
-    kernel_block = kernel_block_size(shape, request.accelerator, dtype)
+    major = request.accelerator.capability_major
+    dtype = cache_dtype_of(shape, major, settings.kv_cache_dtype, accounting)
+    kernel_block = kernel_block_size(shape, major, dtype)
     draft = request.draft
     if speculation is not None and speculation.uses_another_model and draft is None:
         raise UnmodelledKind(f"drafts by {speculation.model or speculation.method or 'a model without a name'}")
@@ -140,14 +141,15 @@ def _draft_specs(
     None where nothing drafts, and for layers of the model's own whose caches are like the model's.
     """
     speculation, dtype, shape = request.settings.speculation, specs.dtype, draft.shape if draft else request.shape
+    major = request.accelerator.capability_major
     is_mtp = speculation is not None and speculation.is_mtp
     is_plain = (MTP_CLASSES.get(shape.architecture), "") in accounting.plain_caches if is_mtp else False
     if is_plain or (draft is not None and not takes_cache_dtype(shape, accounting)):
-        dtype = cache_dtype_of(shape, request.accelerator, "auto", accounting)
+        dtype = cache_dtype_of(shape, major, "auto", accounting)
     elif speculation is not None and speculation.kv_cache_dtype not in (None, "auto"):
-        dtype = cache_dtype_of(shape, request.accelerator, str(speculation.kv_cache_dtype), accounting)
-    elif dtype.name in _LATENT_FORMATS and not any(isinstance(mixer, LatentAttention) for mixer in shape.mixers):
-        dtype = cache_dtype_of(shape, request.accelerator, "fp8", accounting)
+        dtype = cache_dtype_of(shape, major, str(speculation.kv_cache_dtype), accounting)
+    elif dtype.name in _LATENT_FORMATS and not shape.has(LatentAttention):
+        dtype = cache_dtype_of(shape, major, "fp8", accounting)
     if draft is None:
         return replace(specs, dtype=dtype) if is_plain else None
     return replace(
@@ -159,8 +161,7 @@ def _draft_specs(
 def layout_of(shape: ModelShape, settings: LayoutSettings) -> Layout:
     """Return the layout on one tensor-parallel rank of every stage. Raises UnmodelledKind for a layer without a formula."""
     caches = caches_of(shape, settings)
-    packed = any(isinstance(mixer, CompressedAttention) for mixer in shape.mixers)
-    groups = form_groups(caches, packed=packed)
+    groups = form_groups(caches, packed=shape.has(CompressedAttention))
     count = len(shape.layers)
     stages = tuple(pairwise(accumulate(stage_sizes(count, min(settings.pipeline, count)), initial=0)))
     ends = (*(last for _, last in stages[:-1]), None)  # drafts follow the last layer
@@ -221,8 +222,8 @@ def _with_wider_windows(caches: list[Cache]) -> list[Cache]:
 
     def covering(spec: KVCacheSpec) -> KVCacheSpec:
         if isinstance(spec, SlidingWindowSpec):
-            return spec.padded_to(page)
-        return spec.with_block_size(factor * spec.block_size) if isinstance(spec, FullAttentionSpec) else spec
+            return replace(spec, page_padded_bytes=page)
+        return replace(spec, block_size=factor * spec.block_size) if isinstance(spec, FullAttentionSpec) else spec
 
     return [(layer, covering(spec)) for layer, spec in caches]
 
@@ -240,13 +241,13 @@ def aligned(caches: Sequence[Cache], kernel_block: int, *, chunk: int = 1) -> li
         attention, max(spec.state_bytes for spec in states), kernel_block=kernel_block, chunk=chunk
     )
     page = block * attention.token_bytes
-    widened: list[Cache] = []
-    for layer, spec in caches:
+
+    def widened(spec: KVCacheSpec) -> KVCacheSpec:
         if isinstance(spec, StateSpec):
-            widened.append((layer, replace(spec.padded_to(page), block_size=block if spec.block_size else 0)))
-        else:
-            widened.append((layer, spec.with_block_size(block)))
-    return widened
+            return replace(spec, page_padded_bytes=page, block_size=block if spec.block_size else 0)
+        return replace(spec, block_size=block)
+
+    return [(layer, widened(spec)) for layer, spec in caches]
 
 
 def aligned_block_size(

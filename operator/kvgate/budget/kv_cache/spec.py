@@ -4,10 +4,8 @@ A page is one block of one layer. Formulas: vLLM 0.32, `v1/kv_cache_interface.py
 """
 
 from collections.abc import Hashable
-from typing import Self
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from kvgate.budget.ground.units import cdiv, round_up
 from kvgate.budget.kv_cache.dtype import KVCacheDtype
@@ -25,11 +23,27 @@ class Reach(Struct, frozen=True, kw_only=True):
     """Encoder states that cross attention is sized for: vLLM takes max_num_batched_tokens."""
 
 
-class AttentionSpec(Struct, frozen=True, kw_only=True):
-    """Base of the specs that keep keys and values of every head."""
+class _Spec(Struct, frozen=True, kw_only=True):
+    """Base of all specs: one that keeps every token of the request, in blocks that two requests with one prefix may share."""
 
     block_size: int
     """Tokens of a block."""
+
+    shares_prefixes = True
+
+    @property
+    def family(self) -> Hashable:
+        """Equal for specs whose caches may share a block table."""
+        return "full", self.block_size
+
+    def blocks(self, reach: Reach) -> int:
+        """Blocks of every token of a request, which the ranks of decode context parallelism divide between them."""
+        return cdiv(cdiv(reach.max_model_len, reach.decode_context), self.block_size)
+
+
+class AttentionSpec(_Spec, frozen=True, kw_only=True):
+    """Base of the specs that keep keys and values of every head."""
+
     num_kv_heads: int
     head_dim: int
     v_head_dim: int = 0
@@ -40,32 +54,17 @@ class AttentionSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token in one layer on one rank."""
         return self.num_kv_heads * self.dtype.head_bytes(self.head_dim, self.v_head_dim or self.head_dim)
 
     @property
     def page_size_bytes(self) -> int:
         return max(self.block_size * self.token_bytes, self.page_padded_bytes)
 
-    def with_block_size(self, block_size: int) -> Self:
-        return replace(self, block_size=block_size)
-
-    def padded_to(self, page_size_bytes: int) -> Self:
-        return replace(self, page_padded_bytes=page_size_bytes)
-
 
 class FullAttentionSpec(AttentionSpec, frozen=True, kw_only=True):
     """A cache that keeps every token of the request."""
 
     kind = "full attention"
-    shares_prefixes = True
-
-    @property
-    def family(self) -> Hashable:
-        return "full", self.block_size
-
-    def blocks(self, reach: Reach) -> int:
-        return _blocks_of_all(self.block_size, reach)
 
 
 class SlidingWindowSpec(AttentionSpec, frozen=True, kw_only=True):
@@ -126,10 +125,9 @@ class CrossAttentionSpec(AttentionSpec, frozen=True, kw_only=True):
         return cdiv(reach.max_encoder_tokens, self.block_size)
 
 
-class MLASpec(Struct, frozen=True, kw_only=True):
+class MLASpec(_Spec, frozen=True, kw_only=True):
     """One vector per token, whole on every tensor-parallel rank: MLA's own cache, or an indexer's."""
 
-    block_size: int
     vector_bytes: int
     tokens_per_vector: int = 1
     """Tokens that share one vector: 4 or 128 in DeepSeek-V4."""
@@ -137,32 +135,19 @@ class MLASpec(Struct, frozen=True, kw_only=True):
     """A page is rounded up to a multiple of so many bytes."""
 
     kind = "MLA"
-    shares_prefixes = True
-
-    @property
-    def family(self) -> Hashable:
-        return "full", self.block_size
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token in one layer."""
         return self.vector_bytes // self.tokens_per_vector
 
     @property
     def page_size_bytes(self) -> int:
         return round_up(self.block_size // self.tokens_per_vector * self.vector_bytes, self.alignment)
 
-    def with_block_size(self, block_size: int) -> Self:
-        return replace(self, block_size=block_size)
 
-    def blocks(self, reach: Reach) -> int:
-        return _blocks_of_all(self.block_size, reach)
-
-
-class WindowMLASpec(Struct, frozen=True, kw_only=True):
+class WindowMLASpec(_Spec, frozen=True, kw_only=True):
     """A cache that keeps the last vectors: DeepSeek-V4's window, and the rings that its compressors read."""
 
-    block_size: int
     vector_bytes: int
     window: int
     alignment: int = 1
@@ -183,14 +168,11 @@ class WindowMLASpec(Struct, frozen=True, kw_only=True):
     def page_size_bytes(self) -> int:
         return round_up(self.block_size * self.vector_bytes, self.alignment)
 
-    def with_block_size(self, block_size: int) -> Self:
-        return replace(self, block_size=block_size)
-
     def blocks(self, reach: Reach) -> int:
         return _blocks_of_window(self.block_size, self.reach_back, reach)
 
 
-class StateSpec(Struct, frozen=True, kw_only=True):
+class StateSpec(_Spec, frozen=True, kw_only=True):
     """A recurrent state of fixed size; its blocks do not depend on the length of the request, unless every block keeps one."""
 
     block_size: int
@@ -205,7 +187,7 @@ class StateSpec(Struct, frozen=True, kw_only=True):
     kind = "recurrent state"
 
     @property
-    def shares_prefixes(self) -> bool:
+    def shares_prefixes(self) -> bool:  # type: ignore[override]
         return self.is_kept_by_block
 
     @property
@@ -215,9 +197,6 @@ class StateSpec(Struct, frozen=True, kw_only=True):
     @property
     def page_size_bytes(self) -> int:
         return max(self.state_bytes, self.page_padded_bytes)
-
-    def padded_to(self, page_size_bytes: int) -> Self:
-        return replace(self, page_padded_bytes=page_size_bytes)
 
     def blocks(self, reach: Reach) -> int:
         return self.num_states + self.states_of_blocks(reach.max_model_len)
@@ -232,11 +211,6 @@ LocalSpec = SlidingWindowSpec | ChunkedLocalSpec
 KVCacheSpec = (
     FullAttentionSpec | SlidingWindowSpec | ChunkedLocalSpec | CrossAttentionSpec | MLASpec | WindowMLASpec | StateSpec
 )
-
-
-def _blocks_of_all(block_size: int, reach: Reach) -> int:
-    """Blocks of every token of a request, which the ranks of decode context parallelism divide between them."""
-    return cdiv(cdiv(reach.max_model_len, reach.decode_context), block_size)
 
 
 def _blocks_of_window(block_size: int, reach_back: int, reach: Reach) -> int:

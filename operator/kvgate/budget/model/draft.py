@@ -59,19 +59,12 @@ class Draft(Struct, frozen=True, kw_only=True, eq=False):
         return self.shape.unmodelled_kinds
 
 
-class DraftWeights(Struct, frozen=True, kw_only=True):
-    """Bytes that a draft adds to a rank of the last stage, at the least and at the most."""
-
-    least: Weights
-    most: Weights
-
-
 @lru_cache(maxsize=1024)
 def draft_weights(
     draft: Draft, target: ModelShape, parallelism: Parallelism, *, tokens: int, alone: bool, compares_ends: bool,
     unsplit_large_blocks: bool, compute_capability: tuple[int, int] | None,
-) -> DraftWeights:  # fmt: skip
-    """Return the draft's weights, its rotary tables and the copies that vLLM makes of them.
+) -> tuple[Weights, Weights]:  # fmt: skip
+    """Return the draft's weights, its rotary tables and the copies that vLLM makes of them, at the least and at the most.
 
     EAGLE, MTP and DFlash use the target's embedding and head if those are as wide, the embedding only if the engine has one pipeline
     stage (`alone`; vLLM 0.32, `SpecDecodeBaseProposer._maybe_share_embeddings` and `_maybe_share_lm_head`). Since 0.12 vLLM compares
@@ -83,12 +76,8 @@ def draft_weights(
     head = () if alike and draft.draft_vocab_size == target.vocab_size else draft.head
     ends = [(embedding, head)]
     if compares_ends:
-        ends.append(
-            (
-                draft.embedding if _may_hold("embed_tokens", draft) else embedding,
-                draft.head if _may_hold("lm_head", draft) else head,
-            )
-        )
+        own = draft.embedding if _may_hold("embed_tokens", draft) else embedding
+        ends.append((own, draft.head if _may_hold("lm_head", draft) else head))
     found = [
         rank_weights(
             _built(draft, target, own_embedding, own_head, tokens),
@@ -109,7 +98,7 @@ def draft_weights(
     least, most = (
         replace(each, loaded_bytes=each.loaded_bytes + copies.loaded_bytes) for each in (found[0], found[-1])
     )
-    return DraftWeights(least=least, most=most)
+    return least, most
 
 
 _SHARED_HEAD = frozenset({

@@ -74,7 +74,6 @@ class Units(Struct, frozen=True, kw_only=True):
 
     @property
     def elements(self) -> int:
-        """Elements of all units."""
         return self.count * self.width
 
     def on_rank(self, tensor: int) -> int:

@@ -40,8 +40,6 @@ class Contradiction(Struct, frozen=True, kw_only=True):
 
 
 class ModelOrigin(Struct, frozen=True, kw_only=True):
-    """The source of a model's facts."""
-
     kind: Literal["catalogue", "lock file", "fetched", "given", "assumed"]
     place: str = ""
     """File and line, ConfigMap and key, or the commit of a hub; empty for the catalogue."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from types import UnionType
 
 from msgspec import Struct
 
@@ -342,13 +343,16 @@ class ModelShape(Struct, frozen=True, kw_only=True, eq=False, weakref=True, dict
 
     @cached_property
     def is_sparse(self) -> bool:
-        """True for a mixture of experts."""
         return has_experts(self, 0, len(self.layers))
+
+    def has(self, kind: type | UnionType, fact: str = "") -> bool:
+        """True where a mixer is of a kind, and has a fact (`is_sparse`) if one is named."""
+        return any(isinstance(mixer, kind) and (not fact or getattr(mixer, fact)) for mixer in self.mixers)
 
     @cached_property
     def is_hybrid(self) -> bool:
         """True for a model with recurrent states, beside attention or alone."""
-        return any(isinstance(mixer, RecurrentState) for mixer in self.mixers)
+        return self.has(RecurrentState)
 
     @cached_property
     def keeps_caches(self) -> bool:

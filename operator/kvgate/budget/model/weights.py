@@ -49,8 +49,6 @@ _REST = {False: "beyond what the config describes", True: "fewer bits of the che
 
 
 class Weights(Struct, frozen=True, kw_only=True):
-    """Bytes of one rank."""
-
     parameter_bytes: int
     """Plain sum of the parameters at construction."""
     loaded_bytes: int

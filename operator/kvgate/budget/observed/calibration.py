@@ -154,8 +154,7 @@ class Calibration(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         """Return the calibration that this object may use; a file of the user's own is the same for all."""
         if self.scope is None:
             return self
-        known = (reader for reader in ((namespace, name), (namespace, "")) if reader in self._readers)
-        reader = next(known, ("", ""))
+        reader = next((reader for reader in ((namespace, name), (namespace, "")) if reader in self._readers), ("", ""))
         return self._view(reader)
 
     def _view(self, reader: tuple[str, str]) -> "Calibration":
@@ -275,9 +274,5 @@ def _corrected(
     upcoming: NextStart, interval: Interval, others: Iterable[Interval], *, starts: int, is_same_setting: bool
 ) -> Correction:
     """Widen the interval to hold the others as well, as far as physics allows; the expected value stays."""
-    low, high = interval.low, interval.high
-    for other in others:
-        low, high = min(low, other.low), max(high, other.high)
-    low, expected, high = (min(end, upcoming.most_bytes) for end in (low, interval.expected, high))
-    available = Interval(low=low, expected=expected, high=high)
+    available = interval.spanning(*others).each(lambda end: min(end, upcoming.most_bytes))
     return Correction(available=available, starts=starts, is_same_setting=is_same_setting)

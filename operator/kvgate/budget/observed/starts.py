@@ -137,7 +137,6 @@ class ObservedStart(Struct, frozen=True, kw_only=True):
 
     @property
     def residual_bytes(self) -> int:
-        """Observed − predicted."""
         return self.available_kv_cache_bytes - self.predicted.expected
 
     @property

@@ -27,7 +27,6 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, tuple[T, ...]]
 
 
 def of_origin(starts: Iterable[ObservedStart], origin: Origin) -> tuple[ObservedStart, ...]:
-    """Return the starts that came in this way."""
     return tuple(start for start in starts if start.origin is origin)
 
 
@@ -96,7 +95,6 @@ def trusted_starts(
 
 
 def newest_environment(starts: Iterable[ObservedStart]) -> tuple[ObservedStart, ...]:
-    """Return the starts in the environment of the newest one."""
     ordered = sorted(starts, key=lambda start: start.revision)
     return tuple(start for start in ordered if start.environment == ordered[-1].environment)
 

@@ -10,8 +10,6 @@ from kvgate.budget.ground.hardware import Accelerator
 
 
 class BatchLimits(Struct, frozen=True, kw_only=True):
-    """Defaults of max_num_batched_tokens and max_num_seqs."""
-
     max_num_batched_tokens: int
     max_num_seqs: int
 
@@ -21,7 +19,9 @@ ENGINE_BATCHED_TOKENS = 2048
 SMALL_BATCHED_TOKENS = 2048
 """Default of the server on small devices, where the class LLM takes four times as many; on others it takes 16,384."""
 DEVICES: dict[str, Callable[[Accelerator], bool]] = {
-    "a100": lambda accelerator: accelerator.is_a100,
+    "a100": lambda accelerator: (
+        "a100" in accelerator.product.lower()
+    ),  # in its name (0.9+, `EngineArgs.get_batch_defaults`)
     "gb10": lambda accelerator: accelerator.compute_capability == (12, 1),
 }
 """Tests for the devices that tiers of batch limits leave out, by the names in `release_tables`."""
@@ -51,8 +51,6 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     """Batch limits by memory, largest first; the last tier is for all other devices."""
     engine_max_num_seqs: int | None = None
     """Default of max_num_seqs in an engine that a program builds itself; None: that of the server."""
-    batched_tokens_cover_model_len: bool = False
-    """True for V0 without chunked prefill: max_num_batched_tokens = max(max_model_len, 2048)."""
     null_blocks: int = 0
     """Blocks that vLLM keeps back before it checks that one request fits."""
     v1_engine: bool = False

@@ -3,17 +3,21 @@
 The facts were read in the source of the named releases. A boundary such as 0.27 means: absent in 0.26.0 and present in 0.27.1.
 """
 
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
+from typing import TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.budget.ground.errors import UnknownVersion
-from kvgate.budget.ground.units import GIB
+from kvgate.budget.ground.interval import UnknownVersion
+from kvgate.budget.ground.units import GIB, MIB
 from kvgate.budget.releases.accounting import Accounting, BatchLimits, BatchTier
 from kvgate.budget.releases.tables import BATCH_TIERS, KV_CACHE_DTYPES, PLAIN_CACHES
 from kvgate.text.patterns import pattern
 
+T = TypeVar("T", bound=Struct)
 Release = tuple[int, int]
 """(0, 33) stands for 0.33.x, because accounting changes with minor releases."""
 
@@ -24,10 +28,9 @@ _DENSE_V2_FIRST = frozenset({
 })  # fmt: skip
 
 _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
-    ((0, 6), {"batched_tokens_cover_model_len": True}),
+    ((0, 6), {}),
     ((0, 8), {
         "lora_ranks": _LORA_RANKS,
-        "batched_tokens_cover_model_len": False,
         "v1_engine": True,
         "begins_last_media_item": True,
         "latent_context_in_profile": False,
@@ -235,6 +238,14 @@ def parse_patch(version: str) -> tuple[int, int, int]:
     return (*parse_release(version), int(match["patch"] or 0) if match else 0)
 
 
+def as_of(facts: T, changes: Iterable[tuple[tuple[int, ...], dict[str, object]]], release: tuple[int, ...]) -> T:
+    """Return the facts with the changes of all releases up to this one."""
+    made: dict[str, object] = {}
+    for since, changed in changes:
+        made |= changed if since <= release else {}
+    return replace(facts, **made)
+
+
 def is_newer_than_known(version: str) -> bool:
     """True for a release whose source nobody has read yet."""
     return parse_release(version) > NEWEST
@@ -251,7 +262,6 @@ def accounting_of_v0(version: str) -> Accounting:
     return replace(
         accounting_of(version),
         v1_engine=False,
-        batched_tokens_cover_model_len=True,
         latent_context_in_profile=True,
         whole_card_non_torch=False,
         checks_free_memory=False,
@@ -267,10 +277,9 @@ def _accounting(release: tuple[int, int, int]) -> Accounting:
         raise UnknownVersion(
             f"vLLM {release[0]}.{release[1]} is older than {OLDEST[0]}.{OLDEST[1]}, the oldest release that kvgate knows"
         )
-    dtypes = frozenset(name for name, since, gone in KV_CACHE_DTYPES if _is_within(release, since, gone))
     tiers = [tiers for since, tiers in BATCH_TIERS if since <= release][-1]
     facts = Accounting(
-        kv_cache_dtypes=dtypes,
+        kv_cache_dtypes=frozenset(name for name, since, gone in KV_CACHE_DTYPES if _is_within(release, since, gone)),
         batch_tiers=tuple(
             BatchTier(
                 from_bytes=gib * GIB,
@@ -280,9 +289,7 @@ def _accounting(release: tuple[int, int, int]) -> Accounting:
             for gib, tokens, seqs, excluded in tiers
         ),
     )
-    for since, changes in _CHANGES:
-        if since <= release:
-            facts = replace(facts, **changes)
+    facts = as_of(facts, _CHANGES, release)
     if not facts.layers_state_cache_dtype:
         return facts
     rows = ((name, test) for name, test, since, gone in PLAIN_CACHES if _is_within(release, since, gone))
@@ -291,3 +298,50 @@ def _accounting(release: tuple[int, int, int]) -> Accounting:
 
 def _is_within(release: tuple[int, ...], since: Release, removed_in: Release | None) -> bool:
     return since <= release and (removed_in is None or release < removed_in)
+
+
+class HostAccounting(Struct, frozen=True, kw_only=True, eq=False):
+    """The way in which one release uses memory of the host; one object per release, compared by identity."""
+
+    has_swap_space: bool = True
+    """True where `--swap-space` exists; V0 alone uses it (absent in 0.18.0)."""
+    may_run_v0: bool = True
+    """True while the release has V0, whose GPU caches `--swap-space` swaps out (up to 0.10)."""
+    message_bytes: int = 10 * MIB
+    """Largest message from the engine to its ranks; the queue in /dev/shm has room for ten (`MultiprocExecutor._init_executor`)."""
+    reply_bytes: int = 10 * MIB
+    """The same for the replies of each rank (`MessageQueue.__init__`, its default)."""
+    checks_shared_memory: bool = False
+    """True where vLLM does not start if a segment is larger than what is free in /dev/shm (0.27, `check_shm_free_space`). Before, the
+    segment is made whatever its size, because its pages are taken when they are first written."""
+    offloads_cache_to_shared_memory: bool = False
+    """True where offloaded blocks lie in one file in /dev/shm, all of which is written at the start (0.27, `SharedOffloadRegion`).
+    Before, each rank has pinned tensors of its own."""
+    sizes_cache_offload: bool = False
+    """True where `--kv-offloading-size` sizes that buffer (0.14, `cpu_bytes_to_use`); 0.12 and 0.13 pass it on, and nothing reads it."""
+    lmcache_in_process: bool = True
+    """True where `--kv-offloading-backend lmcache` keeps blocks in the ranks; since 0.23 a server of LMCache's own has them."""
+    api_servers_follow_copies: bool = False
+    """True where there is an API server for every data parallel rank by default (0.16, `ServeSubcommand.cmd`)."""
+    media_caches_of_server: int = 2
+    """Caches in which the API server keeps prepared images (`ProcessingCache`, `MirroredProcessingCache`); since 0.10.2 it keeps only
+    their sizes where one engine keeps the images (`MultiModalProcessorSenderCache`)."""
+
+
+_HOST_CHANGES: tuple[tuple[Release, dict[str, object]], ...] = (
+    ((0, 9), {"message_bytes": 16 * MIB}),
+    ((0, 11), {"media_caches_of_server": 0, "may_run_v0": False}),
+    ((0, 12), {"reply_bytes": 24 * MIB}),
+    ((0, 14), {"sizes_cache_offload": True}),
+    ((0, 16), {"api_servers_follow_copies": True}),
+    ((0, 18), {"has_swap_space": False}),
+    ((0, 23), {"lmcache_in_process": False}),
+    ((0, 27), {"checks_shared_memory": True, "offloads_cache_to_shared_memory": True}),
+)
+"""Changes in the memory of the host, read in the source of 0.6.6 to 0.33.0; a row such as 0.27: absent in 0.26.0, present in 0.27.0."""
+
+
+@lru_cache(maxsize=256)
+def host_accounting(release: Release) -> HostAccounting:
+    """Return how a release uses the host; a release newer than the table counts as the newest."""
+    return as_of(HostAccounting(), _HOST_CHANGES, release)

@@ -15,7 +15,7 @@ from kvgate.documents.bounded_files import read_file
 from kvgate.documents.discovery import SUFFIXES
 from kvgate.documents.reading import Document, parsed
 from kvgate.documents.written import Written
-from kvgate.hf_config.formats.quantization_files import QUANTIZATION_FILES
+from kvgate.hf_config.formats.quantization import QUANTIZATION_FILES
 
 MAX_FILES = 200_000
 MAX_BYTES = 1 << 30

@@ -6,9 +6,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.checkpoint.lock_file import lock_text
 from kvgate.checkpoint.not_fetched import NotFetched
-from kvgate.checkpoint.published import ModelKey, Published, PublishedModels, by_name
+from kvgate.checkpoint.published import ModelKey, Published, PublishedModels, by_name, lock_text
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
 from kvgate.cli.check.run import Engines, engines_in
 from kvgate.cli.exits import Exit

@@ -13,16 +13,75 @@ from kvgate.budget.model.draft import Draft
 from kvgate.budget.model.matrix import Matrix, Units
 from kvgate.budget.model.shape import LayerShape, Mixer, ModelShape, SharedCache, UnmodelledLayer
 from kvgate.hf_config.blocks import column_parallel, dense_mlp, replicated, row_parallel, vector
-from kvgate.hf_config.drafts.dflash import dflash, dflash2, dspark
-from kvgate.hf_config.drafts.layers import DraftFacts, DraftParts, decoder, vocabulary
+from kvgate.hf_config.drafts.layers import DraftFacts, DraftParts, decoder, dflash, dflash2, dspark, vocabulary
 from kvgate.hf_config.family import PLAIN, Architecture
 from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError, language_keys
-from kvgate.hf_config.formats.draft_formats import first_architecture, method_of, unwrapped
 from kvgate.hf_config.formats.quantization import ModuleFormats, kv_cache_scheme
-from kvgate.hf_config.layers.attention import full_attention, layer_windows
-from kvgate.hf_config.layers.feed_forward import dense_of
+from kvgate.hf_config.layers.attention import dense_of, full_attention, layer_windows
 from kvgate.hf_config.layers.positions import lengths_by_rule, rotary_tables
 from kvgate.hf_config.reader import MAX_LAYERS, declared, model_dtype, quantization_of, read_config
+
+_SPECULATOR_CLASSES = {
+    ("eagle3", "llama"): "Eagle3LlamaForCausalLM",
+    ("eagle3", "qwen3"): "Eagle3Qwen3ForCausalLM",
+    ("peagle", "llama"): "PeagleLlamaForCausalLM",
+    ("peagle", "qwen3"): "PeagleQwen3ForCausalLM",
+    ("dflash", ""): "DFlashDraftModel",
+    ("dflash2", ""): "DFlash2DraftModel",
+    ("dspark", ""): "Qwen3DSparkModel",
+}
+"""(algorithm, model_type of its layers) → vLLM's class for a draft in the format of the speculators library."""
+
+
+def unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the config of the draft's layers with the keys around them: EAGLE and the speculators library keep it in a section."""
+    algorithm = config.get("speculators_model_type")
+    inner = config.get("transformer_layer_config")
+    if isinstance(algorithm, str) and isinstance(inner, Mapping):
+        kind = str(inner.get("model_type") or "llama")
+        known = _SPECULATOR_CLASSES.get((algorithm, kind)) or _SPECULATOR_CLASSES.get((algorithm, ""))
+        architecture = known or f"{algorithm} speculator of {kind}"
+        around = {key: value for key, value in config.items() if key != "transformer_layer_config"}
+        # keys around the section that win over those in it
+        names = ("draft_vocab_size", "target_hidden_size", "norm_before_fc", "fc_norm", "aux_hidden_state_layer_ids")
+        own = {key: config[key] for key in names if config.get(key) is not None}
+        return {**around, **inner, **own, "model_type": kind, "architectures": [architecture]}
+    model = config.get("model")
+    return {**config, **model} if config.get("model_type") == "eagle" and isinstance(model, Mapping) else config
+
+
+def method_of(config: Mapping[str, Any], *, name: str, given: str = "") -> str:
+    """Return the method that vLLM takes: the given one, else what the name or the config says; empty for a complete model.
+
+    vLLM 0.32, `SpeculativeConfig.__post_init__`.
+    """
+    kind, architecture = str(config.get("model_type") or ""), first_architecture(config)
+    if given in ("eagle", "eagle3", "dflash", "dspark", "medusa", "mlp_speculator"):
+        return given
+    lower = name.lower()
+    for words, method in (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark")):
+        if words in lower:
+            return method
+    if architecture in ("MuseGlimmerAssistantModel", "DFlashDraftModel", "DFlash2DraftModel"):
+        return "dflash"
+    if "Eagle3" in architecture or architecture.startswith(("Peagle", "PEagle")):
+        return "eagle3"
+    if "DSpark" in architecture:
+        return "dspark"
+    if architecture.startswith("Eagle"):
+        return "eagle"
+    if kind in ("medusa", "mlp_speculator"):
+        return kind
+    is_mtp = kind.endswith("_mtp") or kind in ("gemma4_assistant", "gemma4_unified_assistant")
+    return "mtp" if is_mtp or given == "mtp" else ""
+
+
+def first_architecture(config: Mapping[str, Any]) -> str:
+    """Return the first class that the config names; empty where it names none."""
+    architectures = config.get("architectures")
+    found = architectures[0] if isinstance(architectures, list) and architectures else ""
+    return found if isinstance(found, str) else ""
+
 
 MOST_HEADS = 64
 """More heads than any Medusa head or speculator has."""
@@ -100,7 +159,7 @@ def _shape(
     fields: Fields, name: str, architecture: str, layers: tuple[LayerShape, ...], *, known: Architecture = PLAIN
 ) -> ModelShape:
     hidden_size = fields.optional_count(*HIDDEN)
-    has_heads = bool(fields.optional_count(*HEADS))
+    num_heads = fields.optional_count(*HEADS)
     return ModelShape(
         name=name or architecture,
         architecture=architecture,
@@ -109,9 +168,9 @@ def _shape(
         layers=layers,
         dtype=model_dtype(fields, None),
         max_model_len=lengths_by_rule(fields)["yarn_stated"],
-        rotary=rotary_tables(fields, known, hidden_size) if has_heads else (),
+        rotary=rotary_tables(fields, known, hidden_size) if num_heads else (),
         kv_cache_scheme=kv_cache_scheme(declared(fields)),
-        num_heads=fields.optional_count(*HEADS),
+        num_heads=num_heads,
         own_ends=True,
     )
 

@@ -57,8 +57,7 @@ def gemma3_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
         replicated("mm_input_projection", width, columns=hidden_size),
     )
     item = MediaItem(modality="image", tokens=tokens)
-    pooled = max(1, patches // tokens)
-    return (tower(layer, vision.count("num_hidden_layers"), around, item, patches_per_token=pooled),)
+    return (tower(layer, vision.count("num_hidden_layers"), around, item, patches_per_token=max(1, patches // tokens)),)
 
 
 def gemma4_towers(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:

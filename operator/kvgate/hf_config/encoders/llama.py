@@ -97,8 +97,7 @@ def llama4_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
         column_parallel("multi_modal_projector", Units(count=hidden_size), columns=vision.count("vision_output_dim")),
     )
     item = MediaItem(modality="image", tokens=_LLAMA4_MAX_TILES * (patches // _LLAMA4_PATCHES_PER_TOKEN))
-    num_layers = vision.count("num_hidden_layers")
-    return (tower(layer, num_layers, around, item, patches_per_token=_LLAMA4_PATCHES_PER_TOKEN),)
+    return (tower(layer, vision.count("num_hidden_layers"), around, item, patches_per_token=_LLAMA4_PATCHES_PER_TOKEN),)
 
 
 def muse_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
@@ -108,10 +107,9 @@ def muse_vision(config: Fields, hidden_size: int) -> tuple[Encoder, ...]:
     inner, frames = vision.count("intermediate_size"), vision.count("patch_temporal")
     num_layers, num_heads = vision.count("num_hidden_layers"), vision.count("num_attention_heads")
     heads = FullAttention(num_heads=num_heads, num_kv_heads=num_heads, head_dim=width // num_heads)
-    block = dense_mlp(DenseMlp(intermediate_size=inner, gated=False), width, bias=True)
     layer = (
         *attention(heads, width, qkv_bias=True, output_bias=True),
-        *map(whole, block),
+        *map(whole, dense_mlp(DenseMlp(intermediate_size=inner, gated=False), width, bias=True)),
         layer_norm("ln", 2 * width),
     )
     adapter, patch = config.count("projector_hidden_size", default=4096), vision.count("patch_size")

@@ -27,7 +27,6 @@ class TowerLayer(Struct, frozen=True, kw_only=True):
     """Vectors of the hidden size: two norms, each with a weight and a bias."""
 
     def matrices(self) -> Iterator[Matrix]:
-        """Yield all weights of the layer."""
         heads = FullAttention(
             num_heads=self.num_heads,
             num_kv_heads=self.num_kv_heads or self.num_heads,
@@ -59,7 +58,6 @@ def patch_embedding(width: int, *, columns: int, bias: bool = False) -> Matrix:
 
 
 def layer_norm(name: str, width: int) -> Matrix:
-    """Return the weight and the bias of one norm."""
     return vector(name, 2 * width)
 
 

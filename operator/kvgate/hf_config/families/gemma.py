@@ -39,10 +39,10 @@ def gemma4_stack(model: LanguageModel) -> Stack:
     attentions = [replace(base, sliding_window=window) if window else full for window in windows]
     mixers = _shared_caches(attentions, model.fields.optional_count("num_kv_shared_layers"))
     layers = []
-    for index, (attention, mixer) in enumerate(zip(attentions, mixers, strict=True)):
+    for attention, mixer in zip(attentions, mixers, strict=True):
         mlps = _mlps(model.fields, widened=isinstance(mixer, SharedCache))
         matrices = (*_projections(model, attention, mixer), *_around(model, mlps))
-        layers.append(model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=mlps, matrices=matrices)))
+        layers.append(LayerShape(mixers=(mixer,), mlps=mlps, matrices=matrices))
     whole = stack(model, layers)
     return replace(whole, everywhere=(*whole.everywhere, *_embeddings_by_layer(model)))
 
@@ -68,19 +68,18 @@ def gemma3n_stack(model: LanguageModel) -> Stack:
     windows = layer_windows(fields, model.known, num_layers)
     attentions = [replace(attention, sliding_window=window) for window in windows]
     mixers = _shared_caches(attentions, fields.optional_count("num_kv_shared_layers"))
-    listed = isinstance(fields.values.get("intermediate_size"), list)
     sizes = (
         fields.counts_per_layer("intermediate_size", num_layers, default=1)
-        if listed
+        if isinstance(fields.values.get("intermediate_size"), list)
         else (fields.count("intermediate_size"),) * num_layers
     )
     states = fields.count("altup_num_inputs", default=4)
     beside = tuple(_beside(fields, width, states))
     layers = []
-    for index, (each, mixer, size) in enumerate(zip(attentions, mixers, sizes, strict=True)):
+    for each, mixer, size in zip(attentions, mixers, sizes, strict=True):
         mlp = DenseMlp(intermediate_size=size)
         matrices = (*_projections(model, each, mixer), *dense_mlp(mlp, width), *beside)
-        layers.append(model.formats.stored(index, LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices)))
+        layers.append(LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=matrices))
     whole = stack(model, layers)
     others = column_parallel("altup_projections", Units(count=width), columns=width)
     more = (*_embeddings_by_layer(model), *(others,) * 2 * (states - 1))

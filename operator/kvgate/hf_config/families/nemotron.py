@@ -10,10 +10,9 @@ from kvgate.budget.model.shape import DenseMlp, LayerShape, Mixer, Mlp, SparseMl
 from kvgate.hf_config.blocks import Router, column_parallel, dense_mlp, replicated, sparse_mlp, vector
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.fields import Fields
-from kvgate.hf_config.layers.attention import attention_matrices, attention_of, full_attention
-from kvgate.hf_config.layers.feed_forward import mlp_matrices
+from kvgate.hf_config.layers.attention import attention_matrices, attention_of, full_attention, mlp_matrices
 from kvgate.hf_config.layers.layers import stack, state_dtype, uniform_stack
-from kvgate.hf_config.layers.mamba import Mamba2, mamba2
+from kvgate.hf_config.layers.mamba import mamba2
 
 _LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
 """Words of `layers_block_type`, as the pattern spells them."""
@@ -30,8 +29,7 @@ def nemotron_stack(model: LanguageModel) -> Stack:
     if len(pattern) != num_layers:
         pattern = ["M"] * num_layers
     made = {letter: _layer(model, letter) for letter in set(pattern)}
-    layers = (model.formats.stored(index, made[letter]) for index, letter in enumerate(pattern))
-    return stack(model, layers, drafts=_drafts(model))
+    return stack(model, [made[letter] for letter in pattern], drafts=_drafts(model))
 
 
 def _drafts(model: LanguageModel) -> tuple[LayerShape, ...]:
@@ -65,7 +63,18 @@ def _layer(model: LanguageModel, letter: str) -> LayerShape:
     norm = vector("norm", hidden_size)
     match letter:
         case "M":
-            mixer, own = mamba2(_mamba2(fields), hidden_size)
+            # the state is float32 unless config.json says something else (vLLM 0.32, `NemotronHForCausalLMConfig`)
+            mixer, own = mamba2(
+                hidden_size,
+                num_heads=fields.count("mamba_num_heads"),
+                head_dim=fields.count("mamba_head_dim"),
+                n_groups=fields.count("n_groups", default=8),
+                state_size=fields.count("ssm_state_size"),
+                conv_kernel=fields.count("conv_kernel", default=4),
+                conv_bias=fields.flag("use_conv_bias", default=True),
+                bias=fields.flag("use_bias"),
+                state_dtype=state_dtype(fields, "mamba_ssm_cache_dtype", default="float32"),
+            )
             return LayerShape(mixers=(mixer,), matrices=(*own, norm))
         case "*":
             attention, own = attention_of(fields, model.known, hidden_size)
@@ -75,40 +84,22 @@ def _layer(model: LanguageModel, letter: str) -> LayerShape:
             block = dense_mlp(dense, hidden_size, bias=fields.flag("mlp_bias"))
             return LayerShape(mlps=(dense,), matrices=(*block, norm))
         case "E":
-            sparse = _sparse(fields)
+            # experts have no gate; in Super and Ultra they work in a narrower, latent space
+            shared = fields.optional_count("moe_shared_expert_intermediate_size")
+            sparse = SparseMlp(
+                shared_intermediate_size=shared * fields.optional_count("n_shared_experts"),
+                num_experts=fields.count("n_routed_experts"),
+                num_experts_per_token=fields.count("num_experts_per_tok"),
+                intermediate_size=fields.count("moe_intermediate_size"),
+                gated=False,
+                hidden_size=fields.optional_count("moe_latent_size"),
+            )
             experts = [*sparse_mlp(sparse, hidden_size, Router(bias=True, computes_in_float32=True))]
             if sparse.hidden_size:
                 experts.append(replicated("fc1_latent_proj", sparse.hidden_size, columns=hidden_size))
                 experts.append(replicated("fc2_latent_proj", hidden_size, columns=sparse.hidden_size))
             return LayerShape(mlps=(sparse,), matrices=(*experts, norm))
     return LayerShape(mixers=(UnmodelledLayer(kind=f"layers of kind {letter[:40]}"),))
-
-
-def _mamba2(fields: Fields) -> Mamba2:
-    """The state is float32 unless config.json says something else (vLLM 0.32, `NemotronHForCausalLMConfig`)."""
-    return Mamba2(
-        num_heads=fields.count("mamba_num_heads"),
-        head_dim=fields.count("mamba_head_dim"),
-        n_groups=fields.count("n_groups", default=8),
-        state_size=fields.count("ssm_state_size"),
-        conv_kernel=fields.count("conv_kernel", default=4),
-        conv_bias=fields.flag("use_conv_bias", default=True),
-        bias=fields.flag("use_bias"),
-        state_dtype=state_dtype(fields, "mamba_ssm_cache_dtype", default="float32"),
-    )
-
-
-def _sparse(fields: Fields) -> SparseMlp:
-    """Experts have no gate; in Super and Ultra they work in a narrower, latent space."""
-    shared = fields.optional_count("moe_shared_expert_intermediate_size") * fields.optional_count("n_shared_experts")
-    return SparseMlp(
-        num_experts=fields.count("n_routed_experts"),
-        num_experts_per_token=fields.count("num_experts_per_tok"),
-        intermediate_size=fields.count("moe_intermediate_size"),
-        shared_intermediate_size=shared,
-        gated=False,
-        hidden_size=fields.optional_count("moe_latent_size"),
-    )
 
 
 def nemotron_nas_stack(model: LanguageModel) -> Stack:
@@ -140,7 +131,7 @@ def nemotron_nas_stack(model: LanguageModel) -> Stack:
             mlp = _nas_mlp(ffn, hidden_size)
             mlps = (mlp,)
             matrices += [*mlp_matrices(fields, known, mlp, hidden_size), norm]
-        layers.append(model.formats.stored(index, LayerShape(mixers=mixers, mlps=mlps, matrices=tuple(matrices))))
+        layers.append(LayerShape(mixers=mixers, mlps=mlps, matrices=tuple(matrices)))
     return stack(model, layers)
 
 

@@ -81,7 +81,6 @@ def score(model: LanguageModel) -> Iterator[Matrix]:
 
 
 def classifier(model: LanguageModel) -> Iterator[Matrix]:
-    """Yield one linear layer with a bias."""
     yield _linear("classifier", num_labels(model.fields), model.hidden_size)
 
 

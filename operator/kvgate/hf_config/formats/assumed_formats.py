@@ -1,6 +1,6 @@
 """A format that a name states → the quantisation that its weights likely have, and the smallest and the largest that it allows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -9,10 +9,7 @@ from msgspec.structs import replace
 from kvgate.budget.model.matrix import Matrix, WeightFormat
 from kvgate.budget.model.shape import ModelShape
 from kvgate.hf_config.formats.modules import MODULES
-from kvgate.hf_config.names import PLAIN, StatedFormat, usual_quantization_config
-
-_HEAD = ("lm_head",)
-"""The module that nearly every publisher leaves out."""
+from kvgate.hf_config.names import PLAIN, StatedFormat, compressed, numbers, usual_quantization_config
 
 
 class Converts(StrEnum):
@@ -21,23 +18,6 @@ class Converts(StrEnum):
     ALL = "every linear layer but the head"
     FEED_FORWARD = "the feed-forward blocks"
     EXPERTS = "the routed experts"
-
-
-def _groups(
-    weights: Mapping[str, Any], packing: str, *, ignore: Sequence[str], targets: Sequence[str],
-    activations: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    groups = {
-        f"group_{i}": {"targets": [target], "weights": weights, "input_activations": activations}
-        for i, target in enumerate(targets)
-    }
-    return {"quant_method": "compressed-tensors", "format": packing, "config_groups": groups, "ignore": list(ignore)}
-
-
-def _integers(bits: int, group_size: int, *, symmetric: bool) -> dict[str, Any]:
-    return {
-        "type": "int", "num_bits": bits, "strategy": "group", "group_size": group_size, "symmetric": symmetric,
-    }  # fmt: skip
 
 
 _FOUR_BITS, _EIGHT_BITS = "four bits", "eight bits"
@@ -50,27 +30,18 @@ _LARGEST = {
     _EIGHT_BITS: WeightFormat(method="compressed-tensors", format="int8-packed", group_size=32),
 }
 """Formats with the widest and the narrowest groups, by width."""
-_TOKENS = {"type": "float", "num_bits": 8, "strategy": "token", "dynamic": True}
+_TOKENS = numbers("float", 8, "token", dynamic=True)
 _LIKELY: dict[str, dict[str, Any]] = {
-    "int4-packed": _groups(_integers(4, 128, symmetric=True), "pack-quantized", ignore=_HEAD, targets=["Linear"]),
-    "nvfp4": _groups(
-        {"type": "float", "num_bits": 4, "strategy": "tensor_group", "group_size": 16}, "nvfp4-pack-quantized",
-        activations={"type": "float", "num_bits": 4, "dynamic": "local"}, ignore=_HEAD, targets=["Linear"],
+    "int4-packed": compressed(numbers("int", 4, "group", group_size=128), None, "pack-quantized"),
+    "nvfp4": compressed(
+        numbers("float", 4, "tensor_group", group_size=16), numbers("float", 4, "tensor_group", dynamic="local"),
+        "nvfp4-pack-quantized",
     ),
-    "mxfp4": _groups(
-        {"type": "float", "num_bits": 4, "strategy": "group", "group_size": 32}, "mxfp4-pack-quantized",
-        ignore=_HEAD, targets=["Linear"],
-    ),
+    "mxfp4": compressed(numbers("float", 4, "group", group_size=32), None, "mxfp4-pack-quantized"),
     "nf4": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
-    "fp8-channel": _groups(
-        {"type": "float", "num_bits": 8, "strategy": "channel"}, "float-quantized",
-        activations=_TOKENS, ignore=_HEAD, targets=["Linear"],
-    ),
-    "mxfp8": _groups(
-        {"type": "float", "num_bits": 8, "strategy": "group", "group_size": 32}, "mxfp8-quantized",
-        activations=_TOKENS, ignore=_HEAD, targets=["Linear"],
-    ),
-    "int8-packed": _groups(_integers(8, 128, symmetric=True), "pack-quantized", ignore=_HEAD, targets=["Linear"]),
+    "fp8-channel": compressed(numbers("float", 8, "channel"), _TOKENS, "float-quantized"),
+    "mxfp8": compressed(numbers("float", 8, "group", group_size=32), _TOKENS, "mxfp8-quantized"),
+    "int8-packed": compressed(numbers("int", 8, "group", group_size=128), None, "pack-quantized"),
 }  # fmt: skip
 """Quantisation by a format that goes with the stated one, the likeliest first: the presets of llm-compressor and bitsandbytes."""
 
@@ -95,8 +66,7 @@ def can_be_assumed(stated: StatedFormat) -> bool:
 
 def _likeliest(stated: StatedFormat) -> Mapping[str, Any] | None:
     is_narrow = _FOUR_BITS in _widths(stated)
-    stored = (_LIKELY[form] for form in _LIKELY if form in stated.formats and _is_narrow(form) == is_narrow)
-    return next(stored, None)
+    return next((_LIKELY[form] for form in _LIKELY if form in stated.formats and _is_narrow(form) == is_narrow), None)
 
 
 def likely_quantization_config(name: str, stated: StatedFormat) -> Mapping[str, Any] | None:

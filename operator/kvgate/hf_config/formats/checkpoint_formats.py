@@ -54,21 +54,6 @@ def _block(sizes: Any, method: str) -> tuple[int, int]:
     return rows, columns
 
 
-def fbgemm_fp8(_: Mapping[str, Any]) -> WeightFormat:
-    """Return the one format of fbgemm_fp8: one scale per output channel, and a bound of the activations beside each matrix."""
-    return WeightFormat(method="fbgemm_fp8", format="fp8-channel")
-
-
-def mxfp4(_: Mapping[str, Any]) -> WeightFormat:
-    """Return the one format of mxfp4, which gpt-oss uses."""
-    return WeightFormat(method="mxfp4", format="mxfp4")
-
-
-def mxfp8(_: Mapping[str, Any]) -> WeightFormat:
-    """Return the one format of mxfp8 (MiniMax), which ModelOpt's class reads."""
-    return WeightFormat(method="mxfp8", format="mxfp8")
-
-
 def awq(config: Mapping[str, Any]) -> WeightFormat:
     """Read AWQ, which packs along the output and has zero points; 8 bits until vLLM 0.24 (`AWQMarlinConfig`)."""
     return _integers("awq", "awq", _bits(config), _group_size(config), one_of=(4, 8))

@@ -39,6 +39,7 @@ class FormatRule(Struct, frozen=True, kw_only=True):
 
 
 Rules = tuple[FormatRule, ...]
+_RulesReader = Callable[[Mapping[str, Any], int], Rules]
 _PLAIN_EXPERTS = FormatRule(format=None, kinds=EXPERTS)
 
 
@@ -60,21 +61,14 @@ def read_rules(method: str, config: Mapping[str, Any], num_layers: int, expert_d
     return rules
 
 
-def _alike(
-    read: Callable[[Mapping[str, Any]], WeightFormat], *before: FormatRule
-) -> Callable[[Mapping[str, Any], int], Rules]:
+def _alike(read: Callable[[Mapping[str, Any]], WeightFormat], *before: FormatRule) -> _RulesReader:
     """Read a method with one format for all that it quantises, but for the rules `before`."""
     return lambda config, _: (*before, FormatRule(format=read(config)))
 
 
-def _only_experts(config: Mapping[str, Any], _: int) -> Rules:
-    return (FormatRule(format=formats.mxfp4(config), kinds=EXPERTS),)
-
-
-def _experts_int8(_: Mapping[str, Any], __: int) -> Rules:
-    """Read experts_int8, by which vLLM converts the experts of a plain checkpoint while it loads them."""
-    stored = WeightFormat(method="experts_int8", format="int8-channel", converts_while_loading=True)
-    return (FormatRule(format=stored, kinds=EXPERTS),)
+def _always(stored: WeightFormat, *before: FormatRule, kinds: frozenset[str] | None = None) -> _RulesReader:
+    """Return the reader of a method that has one format, whatever the config says."""
+    return lambda *_: (*before, FormatRule(format=stored, kinds=kinds))
 
 
 def _gptq(config: Mapping[str, Any], num_layers: int) -> Rules:
@@ -82,8 +76,7 @@ def _gptq(config: Mapping[str, Any], num_layers: int) -> Rules:
     main = formats.gptq(config)
     named = []
     for expression, changes in formats.section(config, "dynamic").items():
-        leaves_out = expression.startswith("-:")
-        own = None if leaves_out else formats.gptq({**config, **_object(changes, "dynamic")})
+        own = None if expression.startswith("-:") else formats.gptq({**config, **_object(changes, "dynamic")})
         named.append((f"re:{expression[2:] if expression[:2] in ('+:', '-:') else expression}", own))
     rules = _grouped(named, num_layers, whole_experts=True)
     listed = config.get("modules_in_block_to_quantize")
@@ -128,9 +121,8 @@ def _modelopt(config: Mapping[str, Any], num_layers: int) -> Rules:
     listed = _listed(config, num_layers)
     if not listed:
         main = FormatRule(format=formats.modelopt(config))
-        by_tensor = formats.modelopt({"quant_algo": "FP8"})
         is_fp8 = str(config.get("quant_algo")).upper() in ("FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO")
-        return (FormatRule(format=by_tensor, kinds=EXPERTS), main) if is_fp8 else (main,)
+        return (FormatRule(format=formats.modelopt({"quant_algo": "FP8"}), kinds=EXPERTS), main) if is_fp8 else (main,)
     return listed
 
 
@@ -202,7 +194,8 @@ def _object(value: Any, key: str) -> Mapping[str, Any]:
     return value
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any], int], Rules]] = {
+_MXFP4 = _always(WeightFormat(method="mxfp4", format="mxfp4"), kinds=EXPERTS)
+_READERS: dict[str, _RulesReader] = {
     "awq": _alike(formats.awq),
     "awq_marlin": _alike(formats.awq),
     "gptq": _gptq,
@@ -212,13 +205,16 @@ _READERS: dict[str, Callable[[Mapping[str, Any], int], Rules]] = {
     "inc": _auto_round,
     "fp8": _fp8,
     # neither has a kernel for experts (vLLM 0.32, `FBGEMMFp8Config.get_quant_method`)
-    "fbgemm_fp8": _alike(formats.fbgemm_fp8, _PLAIN_EXPERTS),
+    "fbgemm_fp8": _always(WeightFormat(method="fbgemm_fp8", format="fp8-channel"), _PLAIN_EXPERTS),
     "fp_quant": _alike(formats.fp_quant, _PLAIN_EXPERTS),
-    "mxfp4": _only_experts,
-    "gpt_oss_mxfp4": _only_experts,
-    "mxfp8": _alike(formats.mxfp8),
+    "mxfp4": _MXFP4,
+    "gpt_oss_mxfp4": _MXFP4,
+    "mxfp8": _always(WeightFormat(method="mxfp8", format="mxfp8")),  # MiniMax's, which ModelOpt's class reads
     "bitsandbytes": _alike(formats.bitsandbytes),
-    "experts_int8": _experts_int8,
+    # vLLM converts the experts of a plain checkpoint while it loads them
+    "experts_int8": _always(
+        WeightFormat(method="experts_int8", format="int8-channel", converts_while_loading=True), kinds=EXPERTS
+    ),
     "quark": _quark,
     "compressed-tensors": _compressed_tensors,
     **dict.fromkeys(("modelopt", "modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed"), _modelopt),

@@ -137,8 +137,7 @@ class ModuleList(Struct, frozen=True, kw_only=True):
                 (layer_globs if "*" in tail else layer_names).setdefault(layer, set()).add(_checked(tail))
             else:
                 (globs if "*" in entry else names).add(_LANGUAGE_MODEL.sub("model", _checked(entry)))
-        patterns = (len(globs) + len(expressions)) * num_layers + sum(map(len, layer_globs.values()))
-        if patterns > MAX_COMPARISONS:
+        if (len(globs) + len(expressions)) * num_layers + sum(map(len, layer_globs.values())) > MAX_COMPARISONS:
             raise UnknownFormat(f"a list of modules with {len(globs) + len(expressions)} patterns")
         return cls(
             names=frozenset(names),
@@ -183,8 +182,7 @@ class ModuleList(Struct, frozen=True, kw_only=True):
 @cache
 def _experts_as_one(module: str) -> tuple[str, ...]:
     """Return the names of a module with all parts of experts left out: `mlp.experts`."""
-    cut = (re.sub(r"((?:^|\.)experts)\..*", r"\1", tail) for tail in MODULES.get(module, ()))
-    return tuple(dict.fromkeys(cut))
+    return tuple(dict.fromkeys(re.sub(r"((?:^|\.)experts)\..*", r"\1", tail) for tail in MODULES.get(module, ())))
 
 
 def _checked(entry: str) -> str:

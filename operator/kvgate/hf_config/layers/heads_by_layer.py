@@ -1,12 +1,23 @@
-"""Classes whose layers attend with heads of their own: Laguna, Step 3.5, MiMo-V2, Llama 4, gpt-oss."""
+"""Classes whose layers attend each in its own way: Laguna, Step 3.5, MiMo-V2, Llama 4, gpt-oss, and Whisper and Llama 3.2 Vision,
+which look at an encoder's states."""
 
 from msgspec.structs import replace
 
-from kvgate.budget.model.shape import DenseMlp, FullAttention, Mlp, SparseMlp
+from kvgate.budget.ground.units import round_up
+from kvgate.budget.model.matrix import Units
+from kvgate.budget.model.shape import CrossAttention, DenseMlp, FullAttention, LayerShape, Mlp, SparseMlp
+from kvgate.budget.model.weights import VOCABULARY_MULTIPLE
+from kvgate.hf_config.blocks import attention, column_parallel, dense_mlp, replicated, vector
 from kvgate.hf_config.family import Gate, LanguageModel, Stack
-from kvgate.hf_config.layers.attention import full_attention, layer_windows
-from kvgate.hf_config.layers.feed_forward import mlps_of
-from kvgate.hf_config.layers.layers import attention_stack
+from kvgate.hf_config.layers.attention import (
+    attention_matrices,
+    dense_of,
+    full_attention,
+    layer_windows,
+    mlp_matrices,
+    mlps_of,
+)
+from kvgate.hf_config.layers.layers import attention_stack, stack
 from kvgate.hf_config.layers.positions import rotary_tables
 
 
@@ -15,11 +26,10 @@ def laguna_stack(model: LanguageModel) -> Stack:
     fields, num_layers = model.fields, model.num_layers
     base = full_attention(fields, model.hidden_size)
     heads = fields.counts_per_layer("num_attention_heads_per_layer", num_layers, default=base.num_heads)
-    windows = layer_windows(fields, model.known, num_layers)
     sinks = fields.flag("swa_attention_sink_enabled")
     mixers = [
         replace(base, num_heads=count, sliding_window=window, has_sinks=sinks and window > 0)
-        for count, window in zip(heads, windows, strict=True)
+        for count, window in zip(heads, layer_windows(fields, model.known, num_layers), strict=True)
     ]
     gating = fields.values.get("gating")
     per_head = gating is True or gating == "per-head"
@@ -36,9 +46,8 @@ def step_stack(model: LanguageModel) -> Stack:
     base = full_attention(fields, model.hidden_size)
     other = fields.section("attention_other_setting")
     kinds = fields.per_layer("layer_types", num_layers)
-    windows = layer_windows(fields, model.known, num_layers)
     mixers = []
-    for index, window in enumerate(windows):
+    for index, window in enumerate(layer_windows(fields, model.known, num_layers)):
         mixer = base
         if other.values and kinds and kinds[index] == other.values.get("attention_type"):
             mixer = FullAttention(
@@ -110,3 +119,54 @@ def gpt_oss_stack(model: LanguageModel) -> Stack:
     full = replace(full_attention(fields, model.hidden_size), has_sinks=True)
     windowed = replace(full, sliding_window=fields.optional_count("sliding_window"))
     return attention_stack(model, [full if index % 2 else windowed for index in range(model.num_layers)])
+
+
+def cross_attention_of(mixer: FullAttention) -> CrossAttention:
+    """Return the same heads over the encoder's states."""
+    return CrossAttention(num_heads=mixer.num_heads, num_kv_heads=mixer.num_kv_heads, head_dim=mixer.head_dim)
+
+
+def whisper_stack(model: LanguageModel) -> Stack:
+    """Read Whisper's decoder: the embedding is the head too, and whole on every rank; positions are learned."""
+    fields, width = model.fields, model.hidden_size
+    num_heads = fields.count("decoder_attention_heads", "num_attention_heads")
+    mixer = FullAttention(num_heads=num_heads, num_kv_heads=num_heads, head_dim=max(1, width // num_heads))
+    mlp = DenseMlp(intermediate_size=fields.count("decoder_ffn_dim"), gated=False)
+    attending = tuple(
+        attention(mixer, width, qkv_bias=True, output_bias=True)
+    )  # over itself, and over the encoder's states
+    matrices = (*attending, *attending, *dense_mlp(mlp, width, bias=True), vector("layernorm", 6 * width))
+    layer = LayerShape(mixers=(mixer, cross_attention_of(mixer)), mlps=(mlp,), matrices=matrices)
+    first = (
+        replicated("embed_tokens", fields.count("vocab_size"), columns=width),
+        replicated("embed_positions", fields.count("max_target_positions"), columns=width),
+    )
+    return stack(model, [layer] * model.num_layers, first=first)
+
+
+def mllama_stack(model: LanguageModel) -> Stack:
+    """Read Llama 3.2 Vision: `cross_attention_layers` attend to the image instead of the text; the embedding has 8 rows for images."""
+    fields, known, width = model.fields, model.known, model.hidden_size
+    mixer, mlp = full_attention(fields, width), dense_of(fields, model.known)
+    crossing = fields.layer_numbers("cross_attention_layers")
+    own = (
+        *attention_matrices(fields, known, mixer, width),
+        *mlp_matrices(fields, known, mlp, width),
+        vector("layernorm", 2 * width),
+    )
+    crossed = (
+        *attention_matrices(fields, replace(known, head_norms="head"), mixer, width),
+        *mlp_matrices(fields, known, mlp, width),
+        vector("layernorm", 2 * width),
+        vector("cross_attn_gates", 2),
+    )
+    layers = (
+        LayerShape(mixers=(cross_attention_of(mixer),), mlps=(mlp,), matrices=crossed)
+        if index in crossing
+        else LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=own)
+        for index in range(model.num_layers)
+    )
+    vocab_size = fields.count("vocab_size")
+    # rows of the longer embedding beyond the padded vocabulary
+    image_rows = round_up(vocab_size + 8, VOCABULARY_MULTIPLE) - round_up(vocab_size, VOCABULARY_MULTIPLE)
+    return stack(model, layers, first=(column_parallel("embed_tokens", Units(count=image_rows), columns=width),))

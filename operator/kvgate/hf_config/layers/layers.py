@@ -10,8 +10,14 @@ from kvgate.budget.model.shape import DTYPE_BYTES, End, FullAttention, LayerShap
 from kvgate.hf_config.blocks import replicated, vector
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.fields import Fields
-from kvgate.hf_config.layers.attention import attention_matrices, attention_of, layer_windows, other_layer_types
-from kvgate.hf_config.layers.feed_forward import mlp_matrices, mlps_of
+from kvgate.hf_config.layers.attention import (
+    attention_matrices,
+    attention_of,
+    layer_windows,
+    mlp_matrices,
+    mlps_of,
+    other_layer_types,
+)
 
 _UNMODELLED_KEYS = {
     "compress_ratios": "compressed MLA",
@@ -51,10 +57,9 @@ def uniform_stack(model: LanguageModel) -> Stack:
     """Read layers that all attend with the same heads; a first few may be dense where the others hold experts."""
     fields, known, hidden_size = model.fields, model.known, model.hidden_size
     mixer, attention = attention_of(fields, known, hidden_size)
-    windows = layer_windows(fields, known, model.num_layers)
     attentions = [
         (replace(mixer, sliding_window=window) if window and isinstance(mixer, FullAttention) else mixer, attention)
-        for window in windows
+        for window in layer_windows(fields, known, model.num_layers)
     ]
     return _stack_of(model, attentions, mlps_of(fields, known, model.num_layers))
 
@@ -74,8 +79,7 @@ def hunyuan_stack(model: LanguageModel) -> Stack:
     for key, usual in _LISTED_BY_HUNYUAN.items():
         value = values.get(key)
         if isinstance(value, list) and value and any(entry != value[0] for entry in value):
-            unknown = LayerShape(mixers=(UnmodelledLayer(kind=f"{key} by layer"),))
-            return stack(model, [unknown] * model.num_layers)
+            return stack(model, [LayerShape(mixers=(UnmodelledLayer(kind=f"{key} by layer"),))] * model.num_layers)
         values[usual] = value[0] if isinstance(value, list) and value else value
     return uniform_stack(replace(model, fields=Fields(values, problems=model.fields.problems)))
 
@@ -107,8 +111,7 @@ def _stack_of(
     if known.learned_positions is not None:
         rows = fields.count("max_position_embeddings", "n_positions") + known.learned_positions
         first = (replicated("embed_positions", rows, columns=hidden_size),)
-    stored = [model.formats.stored(index, layer) for index, layer in enumerate(layers)]
-    return stack(model, stored, first=first, drafts=_drafts(model, layers[-1]))
+    return stack(model, layers, first=first, drafts=_drafts(model, layers[-1]))
 
 
 def _drafts(model: LanguageModel, last: LayerShape) -> tuple[LayerShape, ...]:
@@ -131,11 +134,11 @@ def stack(
     last: tuple[Matrix, ...] = (),
     drafts: tuple[LayerShape, ...] = (),
 ) -> Stack:
-    """Return the layers with the norm before the head, on the stages where the class keeps it."""
-    norm = vector("norm", model.hidden_size * (2 if model.known.norm_bias else 1))
-    if End.NORM in model.known.ends_everywhere:
-        return Stack(layers=tuple(layers), first=first, last=last, everywhere=(norm,), drafts=drafts)
-    return Stack(layers=tuple(layers), first=first, last=(norm, *last), drafts=drafts)
+    """Return the layers as they are stored, with the norm before the head, on the stages where the class keeps it."""
+    stored = tuple(model.formats.stored(index, layer) for index, layer in enumerate(layers))
+    norm = (vector("norm", model.hidden_size * (2 if model.known.norm_bias else 1)),)
+    ends = (last, norm) if End.NORM in model.known.ends_everywhere else ((*norm, *last), ())
+    return Stack(layers=stored, first=first, last=ends[0], everywhere=ends[1], drafts=drafts)
 
 
 Part = tuple[Mixer, tuple[Matrix, ...]]
@@ -147,8 +150,7 @@ def mixed_stack(
 ) -> Stack:
     """Build layers that each have a mixer and a feed-forward block."""
     made = {pair: layer_of(model, *pair) for pair in set(zip(parts, mlps, strict=True))}
-    layers = (made[pair] for pair in zip(parts, mlps, strict=True))
-    return stack(model, (model.formats.stored(index, layer) for index, layer in enumerate(layers)), drafts=drafts)
+    return stack(model, (made[pair] for pair in zip(parts, mlps, strict=True)), drafts=drafts)
 
 
 def layer_of(model: LanguageModel, part: Part, mlp: Mlp) -> LayerShape:

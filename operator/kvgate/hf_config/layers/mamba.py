@@ -6,102 +6,79 @@ Alone in Mamba and Codestral; with attention in Jamba, Granite 4, Bamba, Falcon-
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget.model.matrix import Cut, Matrix, Units
 from kvgate.budget.model.shape import DenseMlp, FullAttention, LayerShape, Mlp, RecurrentState, RotaryCache, SparseMlp
 from kvgate.hf_config.blocks import (
-    Router,
     column_parallel,
     cut_vector,
     dense_mlp,
     replicated,
     row_parallel,
-    sparse_mlp,
     vector,
 )
 from kvgate.hf_config.family import LanguageModel, Stack
 from kvgate.hf_config.fields import Fields
-from kvgate.hf_config.layers.attention import attention_of
-from kvgate.hf_config.layers.feed_forward import dense_of, sparse_of
+from kvgate.hf_config.layers.attention import attention_of, dense_of, sparse_of
 from kvgate.hf_config.layers.layers import Part, count_or_auto, every, listed_kinds, mixed_stack, parts_by_layer, stack
 
 
-class Mamba1(Struct, frozen=True, kw_only=True):
-    """Dimensions of a Mamba1 mixer."""
+def mamba1(
+    hidden_size: int, *, inner_size: int, state_size: int, dt_rank: int, conv_kernel: int, conv_bias: bool, bias: bool,
+    norms: bool = False,
+) -> Part:  # fmt: skip
+    """Return the mixer, whose state has `state_size` numbers per channel, and its weights.
 
-    inner_size: int
-    state_size: int
-    dt_rank: int
-    conv_kernel: int
-    conv_bias: bool
-    bias: bool
-    norms: bool = False
-    """Learned norms of the step size and of B and C (Jamba)."""
-
-
-def mamba1(dims: Mamba1, hidden_size: int) -> Part:
-    """Return the mixer, whose state has `state_size` numbers per channel, and its weights."""
-    channels = Units(count=dims.inner_size)
+    `norms` are learned ones of the step size and of B and C (Jamba).
+    """
+    channels = Units(count=inner_size)
     mixer = RecurrentState(
         kind="Mamba1",
         conv=(channels,),
-        conv_taps=dims.conv_kernel - 1,
-        state=Units(count=dims.inner_size, width=dims.state_size),
+        conv_taps=conv_kernel - 1,
+        state=Units(count=inner_size, width=state_size),
     )
-    projected = dims.dt_rank + 2 * dims.state_size
+    projected = dt_rank + 2 * state_size
     return mixer, (
-        column_parallel("in_proj", channels, channels, columns=hidden_size, bias=dims.bias),
-        column_parallel("conv1d", channels, columns=dims.conv_kernel, bias=dims.conv_bias),
-        row_parallel("x_proj", projected, columns=dims.inner_size),
-        column_parallel("dt_proj", channels, columns=dims.dt_rank, bias=True),
-        Matrix(name="A", rows=(channels,), columns=dims.state_size, cut=Cut.ROWS, element_bytes=4),
+        column_parallel("in_proj", channels, channels, columns=hidden_size, bias=bias),
+        column_parallel("conv1d", channels, columns=conv_kernel, bias=conv_bias),
+        row_parallel("x_proj", projected, columns=inner_size),
+        column_parallel("dt_proj", channels, columns=dt_rank, bias=True),
+        Matrix(name="A", rows=(channels,), columns=state_size, cut=Cut.ROWS, element_bytes=4),
         cut_vector("D", channels),
-        *((vector("mixer_norms", projected),) if dims.norms else ()),
-        row_parallel("out_proj", hidden_size, columns=dims.inner_size, bias=dims.bias),
+        *((vector("mixer_norms", projected),) if norms else ()),
+        row_parallel("out_proj", hidden_size, columns=inner_size, bias=bias),
     )
 
 
-class Mamba2(Struct, frozen=True, kw_only=True):
-    """Dimensions of a Mamba2 mixer."""
-
-    num_heads: int
-    head_dim: int
-    n_groups: int
-    state_size: int
-    conv_kernel: int
-    conv_bias: bool
-    bias: bool
-    has_norm: bool = True
-    """A gated norm before the output projection."""
-    state_dtype: str | None = None
-
-
-def mamba2(dims: Mamba2, hidden_size: int) -> Part:
+def mamba2(
+    hidden_size: int, *, num_heads: int, head_dim: int, n_groups: int, state_size: int, conv_kernel: int, conv_bias: bool, bias: bool,
+    has_norm: bool = True, state_dtype: str | None = None,
+) -> Part:  # fmt: skip
     """Return the mixer, whose state has head_dim × state_size numbers per head, and its weights.
 
-    The heads of a group share B and C.
+    The heads of a group share B and C; `has_norm` is a gated norm before the output projection.
     """
-    inner = Units(count=dims.num_heads, width=dims.head_dim)
-    groups = Units(count=dims.n_groups, width=dims.state_size)
+    inner = Units(count=num_heads, width=head_dim)
+    groups = Units(count=n_groups, width=state_size)
     mixer = RecurrentState(
         kind="Mamba2",
         conv=(inner, groups, groups),
-        conv_taps=dims.conv_kernel - 1,
-        state=Units(count=dims.num_heads, width=dims.head_dim * dims.state_size),
-        state_dtype=dims.state_dtype,
+        conv_taps=conv_kernel - 1,
+        state=Units(count=num_heads, width=head_dim * state_size),
+        state_dtype=state_dtype,
         keeps_checkpoint=True,
     )
-    heads = Units(count=dims.num_heads)
+    heads = Units(count=num_heads)
     return mixer, (
-        column_parallel("in_proj", inner, inner, groups, groups, heads, columns=hidden_size, bias=dims.bias),
-        column_parallel("conv1d", inner, groups, groups, columns=dims.conv_kernel, bias=dims.conv_bias),
+        column_parallel("in_proj", inner, inner, groups, groups, heads, columns=hidden_size, bias=bias),
+        column_parallel("conv1d", inner, groups, groups, columns=conv_kernel, bias=conv_bias),
         cut_vector("A", heads, element_bytes=4),
         cut_vector("D", heads),
         cut_vector("dt_bias", heads),
-        *((cut_vector("mixer_norm", inner),) if dims.has_norm else ()),
-        row_parallel("out_proj", hidden_size, columns=inner.elements, bias=dims.bias),
+        *((cut_vector("mixer_norm", inner),) if has_norm else ()),
+        row_parallel("out_proj", hidden_size, columns=inner.elements, bias=bias),
     )
 
 
@@ -111,22 +88,23 @@ _MAMBA, _ATTENTION = "mamba", "attention"
 def mamba_stack(model: LanguageModel) -> Stack:
     """Read Mamba and Falcon-Mamba: a mixer and one norm per layer, no feed-forward blocks."""
     fields = model.fields
-    inner = fields.optional_count("intermediate_size") or fields.count("expand", default=2) * model.hidden_size
-    dims = Mamba1(
-        inner_size=inner,
+    part = mamba1(
+        model.hidden_size,
+        inner_size=fields.optional_count("intermediate_size") or fields.count("expand", default=2) * model.hidden_size,
         state_size=fields.count("state_size", default=16),
         dt_rank=_dt_rank(fields, "time_step_rank", model.hidden_size),
         conv_kernel=fields.count("conv_kernel", default=4),
         conv_bias=fields.flag("use_conv_bias", default=True),
         bias=fields.flag("use_bias"),
     )
-    return _mixers_only(model, mamba1(dims, model.hidden_size))
+    return _mixers_only(model, part)
 
 
 def mamba2_stack(model: LanguageModel) -> Stack:
     """Read Mamba2 and Codestral-Mamba: a mixer and one norm per layer."""
     fields = model.fields
-    dims = Mamba2(
+    part = mamba2(
+        model.hidden_size,
         num_heads=fields.count("num_heads"),
         head_dim=fields.count("head_dim"),
         n_groups=fields.count("n_groups", default=8),
@@ -135,13 +113,13 @@ def mamba2_stack(model: LanguageModel) -> Stack:
         conv_bias=fields.flag("use_conv_bias", default=True),
         bias=fields.flag("use_bias"),
     )
-    return _mixers_only(model, mamba2(dims, model.hidden_size))
+    return _mixers_only(model, part)
 
 
 def _mixers_only(model: LanguageModel, part: Part) -> Stack:
     mixer, own = part
     layer = LayerShape(mixers=(mixer,), matrices=(*own, vector("norm", model.hidden_size)))
-    return stack(model, (model.formats.stored(index, layer) for index in range(model.num_layers)))
+    return stack(model, [layer] * model.num_layers)
 
 
 def _dt_rank(fields: Fields, key: str, hidden_size: int) -> int:
@@ -151,7 +129,8 @@ def _dt_rank(fields: Fields, key: str, hidden_size: int) -> int:
 def jamba_stack(model: LanguageModel) -> Stack:
     """Read Jamba: one attention layer per period, experts in every second layer; the offsets are config.json's."""
     fields, hidden_size = model.fields, model.hidden_size
-    dims = Mamba1(
+    mixer = mamba1(
+        hidden_size,
         inner_size=fields.count("mamba_expand", default=2) * hidden_size,
         state_size=fields.count("mamba_d_state", default=16),
         dt_rank=_dt_rank(fields, "mamba_dt_rank", hidden_size),
@@ -160,7 +139,7 @@ def jamba_stack(model: LanguageModel) -> Stack:
         bias=fields.flag("mamba_proj_bias"),
         norms=True,
     )
-    known = {_MAMBA: mamba1(dims, hidden_size), _ATTENTION: attention_of(fields, model.known, hidden_size)}
+    known = {_MAMBA: mixer, _ATTENTION: attention_of(fields, model.known, hidden_size)}
     kinds = _periodic(fields, "attn_layer", model.num_layers, defaults=(8, 4), here=_ATTENTION, elsewhere=_MAMBA)
     dense = dense_of(fields, model.known)
     sparse = sparse_of(fields) or dense
@@ -173,22 +152,22 @@ def jamba_stack(model: LanguageModel) -> Stack:
 def _periodic(
     fields: Fields, key: str, num_layers: int, *, defaults: tuple[int, int], here: str, elsewhere: str
 ) -> list[str]:
-    period = fields.count(f"{key}_period", default=defaults[0])
     offset = fields.optional_count(f"{key}_offset") if fields.has(f"{key}_offset") else defaults[1]
-    return every(num_layers, period, offset, here=here, elsewhere=elsewhere)
+    return every(num_layers, fields.count(f"{key}_period", default=defaults[0]), offset, here=here, elsewhere=elsewhere)
 
 
-def _mamba2_of(fields: Fields, hidden_size: int, *, conv_bias: bool, has_norm: bool = True) -> Mamba2:
+def _mamba2_of(fields: Fields, hidden_size: int, *, has_norm: bool = True) -> Part:
     """Read the keys that Granite 4, Bamba and Falcon-H1 have in common."""
     num_heads = fields.count("mamba_n_heads", default=128)
     inner = fields.optional_count("mamba_d_ssm") or fields.count("mamba_expand", default=2) * hidden_size
-    return Mamba2(
+    return mamba2(
+        hidden_size,
         num_heads=num_heads,
         head_dim=count_or_auto(fields, "mamba_d_head", auto=max(1, inner // num_heads)),
         n_groups=fields.count("mamba_n_groups", default=1),
         state_size=fields.count("mamba_d_state", default=256),
         conv_kernel=fields.count("mamba_d_conv", default=4),
-        conv_bias=conv_bias,
+        conv_bias=fields.flag("mamba_conv_bias", default=True),
         bias=fields.flag("mamba_proj_bias"),
         has_norm=has_norm,
     )
@@ -197,8 +176,7 @@ def _mamba2_of(fields: Fields, hidden_size: int, *, conv_bias: bool, has_norm: b
 def granite_hybrid_stack(model: LanguageModel) -> Stack:
     """Read Granite 4: experts and a shared block beside them in every layer; the small ones have the shared block only."""
     fields, hidden_size = model.fields, model.hidden_size
-    dims = _mamba2_of(fields, hidden_size, conv_bias=fields.flag("mamba_conv_bias", default=True))
-    known = {_MAMBA: mamba2(dims, hidden_size), _ATTENTION: attention_of(fields, model.known, hidden_size)}
+    known = {_MAMBA: _mamba2_of(fields, hidden_size), _ATTENTION: attention_of(fields, model.known, hidden_size)}
     kinds = listed_kinds(fields, "layer_types", model.num_layers) or [_MAMBA] * model.num_layers
     shared, num_experts = fields.optional_count("shared_intermediate_size"), fields.optional_count("num_local_experts")
     mlp: Mlp = DenseMlp(intermediate_size=shared)
@@ -209,20 +187,13 @@ def granite_hybrid_stack(model: LanguageModel) -> Stack:
             intermediate_size=fields.count("intermediate_size"),
             shared_intermediate_size=shared,
         )
-    block = sparse_mlp(mlp, hidden_size, Router()) if isinstance(mlp, SparseMlp) else dense_mlp(mlp, hidden_size)
-    around = (*block, vector("layernorm", 2 * hidden_size))
-    layers = (
-        LayerShape(mixers=(mixer,), mlps=(mlp,), matrices=(*own, *around))
-        for mixer, own in parts_by_layer(kinds, known)
-    )
-    return stack(model, (model.formats.stored(index, layer) for index, layer in enumerate(layers)))
+    return mixed_stack(model, parts_by_layer(kinds, known), [mlp] * model.num_layers)
 
 
 def bamba_stack(model: LanguageModel) -> Stack:
     """Read Bamba: Mamba2, with attention at the indices that config.json lists."""
     fields, hidden_size = model.fields, model.hidden_size
-    dims = _mamba2_of(fields, hidden_size, conv_bias=fields.flag("mamba_conv_bias", default=True))
-    known = {_MAMBA: mamba2(dims, hidden_size), _ATTENTION: attention_of(fields, model.known, hidden_size)}
+    known = {_MAMBA: _mamba2_of(fields, hidden_size), _ATTENTION: attention_of(fields, model.known, hidden_size)}
     here: Iterable[Any] = fields.sequence("attn_layer_indices")
     kinds = [_ATTENTION if index in here else _MAMBA for index in range(model.num_layers)]
     dense: Mlp = dense_of(fields, model.known)
@@ -232,19 +203,13 @@ def bamba_stack(model: LanguageModel) -> Stack:
 def falcon_h1_stack(model: LanguageModel) -> Stack:
     """Read Falcon-H1: attention and Mamba2 side by side in every layer."""
     fields, hidden_size = model.fields, model.hidden_size
-    dims = _mamba2_of(
-        fields,
-        hidden_size,
-        conv_bias=fields.flag("mamba_conv_bias", default=True),
-        has_norm=fields.flag("mamba_rms_norm"),
-    )
+    mixer, own = _mamba2_of(fields, hidden_size, has_norm=fields.flag("mamba_rms_norm"))
     attention, attention_matrices = attention_of(fields, model.known, hidden_size)
-    mixer, own = mamba2(dims, hidden_size)
     dense = dense_of(fields, model.known)
     block = dense_mlp(dense, hidden_size, bias=fields.flag("mlp_bias"))
     norms = vector("layernorm", 2 * hidden_size)
     layer = LayerShape(mixers=(attention, mixer), mlps=(dense,), matrices=(*attention_matrices, *own, *block, norms))
-    return stack(model, (model.formats.stored(index, layer) for index in range(model.num_layers)))
+    return stack(model, [layer] * model.num_layers)
 
 
 def zamba2_stack(model: LanguageModel) -> Stack:
@@ -261,7 +226,8 @@ def zamba2_stack(model: LanguageModel) -> Stack:
     mlp = DenseMlp(intermediate_size=fields.count("intermediate_size"))
     inner = fields.count("mamba_expand", default=2) * hidden_size
     mamba_heads = fields.count("n_mamba_heads", default=8)
-    dims = Mamba2(
+    state, own = mamba2(
+        hidden_size,
         num_heads=mamba_heads,
         head_dim=fields.count("mamba_headdim", default=max(1, inner // mamba_heads)),
         n_groups=fields.count("mamba_ngroups", default=1),
@@ -270,7 +236,6 @@ def zamba2_stack(model: LanguageModel) -> Stack:
         conv_bias=fields.flag("use_conv_bias", default=True),
         bias=fields.flag("add_bias_linear"),
     )
-    state, own = mamba2(dims, hidden_size)
     plain = LayerShape(mixers=(state,), matrices=(*own, vector("layernorm", hidden_size)))
     adapters = tuple(_zamba2_adapters(fields, hidden_size, wide, mlp))
     hybrid = LayerShape(
@@ -279,9 +244,7 @@ def zamba2_stack(model: LanguageModel) -> Stack:
         matrices=(*plain.matrices, *adapters, replicated("linear", hidden_size, columns=hidden_size)),
     )
     kinds = listed_kinds(fields, "layers_block_type", model.num_layers)
-    built = stack(
-        model, (model.formats.stored(i, hybrid if kind == "hybrid" else plain) for i, kind in enumerate(kinds))
-    )
+    built = stack(model, [hybrid if kind == "hybrid" else plain for kind in kinds])
     queries = Units(count=num_heads, width=head_dim)
     block = (
         column_parallel("qkv_proj", queries, queries, queries, columns=wide),
@@ -298,7 +261,6 @@ def zamba2_stack(model: LanguageModel) -> Stack:
 
 
 def _zamba2_adapters(fields: Fields, hidden_size: int, wide: int, mlp: DenseMlp) -> Iterator[Matrix]:
-    """Yield the low-rank adapters of one hybrid layer."""
     rank = fields.count("adapter_rank", default=128)
     gate = Units(count=mlp.intermediate_size)
     yield column_parallel("adapter", Units(count=rank), columns=hidden_size)

@@ -119,8 +119,8 @@ def rotary_tables(fields: Fields, known: Architecture, hidden_size: int) -> tupl
 
 def _table(fields: Fields, known: Architecture, rope: Mapping[str, Any], positions: int, width: int) -> RotaryCache:
     kind = rope.get("rope_type", rope.get("type"))
-    around = fields.share(*_SHARES, default=known.rotary_share)
-    share = Fields(rope, name="rope_parameters", problems=fields.problems).share(*_SHARES, default=around)
+    around = fields.number(*_SHARES, default=known.rotary_share)
+    share = Fields(rope, name="rope_parameters", problems=fields.problems).number(*_SHARES, default=around)
     dimensions = width if kind == _WHOLE_HEADS else int(width * share)
     # Qwen3-VL's sections are interleaved also where a copy of its config leaves them out
     is_qwen3_vl = not rope and fields.text("model_type").startswith("qwen3_vl")

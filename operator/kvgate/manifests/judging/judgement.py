@@ -35,9 +35,8 @@ from kvgate.rules.host_memory import HOST_RULES, OVERSUBSCRIBED
 from kvgate.rules.manifests import OTHER_ENGINE, TOO_FEW_GPUS
 from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.vllm.arguments import option_name, shown
-from kvgate.vllm.options import newest_read
+from kvgate.vllm.options import Kind, newest_read
 from kvgate.vllm.parser import CommandLine, parse_arguments
-from kvgate.vllm.programs import Kind
 
 _MISSING_FACTS = (UNKNOWN_MODEL, UNKNOWN_DRAFT, UNKNOWN_ACCELERATOR, UNKNOWN_VERSION, UNMODELLED_KIND)
 """Facts that nobody has to write into a manifest: the verdict is Unknown without them, and nothing is wrong with the manifest."""

@@ -19,8 +19,8 @@ from kvgate.manifests.judging.releases import taken_elsewhere
 from kvgate.manifests.judging.surroundings import start_advice
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.command_line import TOOL_CALL_PARSER_MISSING
-from kvgate.vllm.contradictions import contradictions
 from kvgate.vllm.images import Strength
+from kvgate.vllm.option_findings import contradictions
 from kvgate.vllm.options import newest_read
 from kvgate.vllm.parser import parse_arguments
 

@@ -16,7 +16,7 @@ from kvgate.shell.words import MAX_WORD_CHARACTERS, Variables, commands_of, spli
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.images import counts_releases_of_vllm, is_own_image, with_short_variables
-from kvgate.vllm.programs import UNKNOWN_PROGRAM, Kind, Program
+from kvgate.vllm.options import UNKNOWN_PROGRAM, Kind, Program
 
 _CLI = ("vllm", "vllm-omni", "vllm.entrypoints.cli.main")
 _COMMANDS = {"serve": False, "run-batch": True}

@@ -15,7 +15,7 @@ from kvgate.manifests.pods.host_memory import NO_ROOM, HostRoom
 from kvgate.shell.environment import ConfigData, SharedRoom
 from kvgate.statement.gpus import GpuPart
 from kvgate.vllm.arguments import Argument
-from kvgate.vllm.programs import UNKNOWN_PROGRAM, Program
+from kvgate.vllm.options import UNKNOWN_PROGRAM, Program
 
 COMPOSE = "docker-compose"
 """The platform without a cluster."""

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kvgate import catalogue
-from kvgate.checkpoint.lock_file import lock_text
-from kvgate.checkpoint.published import Published
+from kvgate.checkpoint.published import Published, lock_text
 from support.command_line import invoked
 from support.repositories import Sandbox
 

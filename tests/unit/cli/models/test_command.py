@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.checkpoint.lock_file import lock_text, read_lock
-from kvgate.checkpoint.published import Published
+from kvgate.checkpoint.published import Published, lock_text, read_lock
 from kvgate.fetching import fetch as fetching
 from kvgate.fetching.hub import Hub
 from support.builders import new_llama_config

@@ -9,7 +9,7 @@ from kvgate.manifests.pods.containers import Start, are_of_vllm, is_vllm_image, 
 from kvgate.manifests.pods.volumes import file_sources, files_of
 from kvgate.shell.environment import variables_of
 from kvgate.vllm.arguments import Argument
-from kvgate.vllm.programs import Kind
+from kvgate.vllm.options import Kind
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
 
