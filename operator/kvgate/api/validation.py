@@ -1,5 +1,6 @@
 """A document → InferenceDeployment, or findings: every error of the schema at once, with what to do about it."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from itertools import chain, islice
@@ -47,9 +48,8 @@ def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
         of_schema = schema_findings(error, InferenceDeployment, "see `kubectl explain infd.spec`")
         found = chain(_metadata_findings(document), of_schema, _rules_of_the_rest(document, error))
         raise InvalidDocument(_first(found)) from None
-    broken = (*_metadata_findings(document), *_broken_rules(deployment))
-    if broken:
-        raise InvalidDocument(_first(broken))
+    if broken := _first(chain(_metadata_findings(document), _broken_rules(deployment))):
+        raise InvalidDocument(broken)
     return deployment
 
 
@@ -99,15 +99,15 @@ def unknown_metadata(document: Mapping[str, Any]) -> tuple[Finding, ...]:
     """
     metadata = document.get("metadata")
     unknown = [str(key) for key in metadata if key not in _METADATA] if isinstance(metadata, Mapping) else []
-    alike = {_letters(name): name for name in _METADATA}
+    names = sorted(_METADATA)
+    matching = {key: _written_alike(key, names) or _nearest(key, names) for key in unknown}
     return tuple(
         _about(
             f"metadata.{key}",
             "is not a field",
             f"did you mean {matches[0]}?" if matches else "remove it, or write it under metadata.annotations",
         )
-        for key in unknown
-        for matches in [[alike[_letters(key)]] if _letters(key) in alike else _nearest(key, sorted(_METADATA))]
+        for key, matches in matching.items()
     )
 
 
@@ -163,11 +163,11 @@ def _about(path: str, predicate: str, remedy: str) -> Finding:
 
 def _may_be_secret(path: str, value: Any) -> bool:
     """Return whether a value may be a secret, which no message repeats: messages are in the logs of CI and of the API server."""
-    is_plain = not value or isinstance(value, int | float)
     is_variable = path.startswith("spec.template.env") and not path.endswith(".name") and value != ""
-    is_argument = path.startswith("spec.vllm.extraArgs") and not is_plain
-    holds_either = bool(path) and any(each.startswith(path) for each in ("spec.template.env", "spec.vllm.extraArgs"))
-    return is_variable or is_argument or (holds_either and not is_plain)
+    is_or_holds = path.startswith("spec.vllm.extraArgs") or (
+        path != "" and any(each.startswith(path) for each in ("spec.template.env", "spec.vllm.extraArgs"))
+    )
+    return is_variable or (is_or_holds and bool(value) and not isinstance(value, int | float))
 
 
 class _Withheld:
@@ -269,15 +269,11 @@ def _shown(value: Any) -> str:
 
 def _suggestion(location: tuple[int | str, ...], root: type[BaseModel]) -> str:
     """Return the field of the same object that is written alike, the same field of another object, or the nearest one."""
-    model: Any = root
-    for part in location[:-1]:
-        model = _member(model, part)
-    fields = model.model_fields.items() if _is_model(model) else ()
-    names = [field.alias or name for name, field in fields]
-    written = str(location[-1])
-    matches = [name for name in names if _letters(name) == _letters(written)]
-    matches = matches or [path for path in _paths(root) if _letters(path.rpartition(".")[2]) == _letters(written)]
-    matches = matches or _nearest(written, names)
+    fields, written = list(_fields(root)), str(location[-1])
+    here = re.sub(r"\[[0-9]+\]", "[]", _path(location[:-1]))
+    names = [name for above, name in fields if above == here]
+    outside_lists = (f"{above}.{name}".lstrip(".") for above, name in fields if "[" not in above)
+    matches = _written_alike(written, names) or _written_alike(written, outside_lists) or _nearest(written, names)
     if matches:
         return f"did you mean {matches[0]}?"
     return f"remove it; the fields here are {', '.join(names)}" if names else "remove it"
@@ -289,40 +285,28 @@ def _nearest(written: str, names: list[str]) -> list[str]:
     return get_close_matches(written, names, n=1, cutoff=0.5)
 
 
-def _letters(name: str) -> str:
-    """Return the letters by which `max_model_len`, `--max-model-len` and `maxModelLen` are written alike."""
-    return "".join(filter(str.isalnum, name)).casefold()
+def _written_alike(written: str, paths: Iterable[str]) -> list[str]:
+    """Return the paths to a field that has the letters of `written`: `max_model_len`, `--max-model-len` and `maxModelLen` are alike."""
+    letters = "".join(filter(str.isalnum, written)).casefold()
+    return [path for path in paths if "".join(filter(str.isalnum, path.rpartition(".")[2])).casefold() == letters]
 
 
-def _paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """Yield the path of every field, without the fields of items of lists."""
-    for name, field in model.model_fields.items():
-        path = f"{above}{field.alias or name}"
-        yield path
-        for inner in () if _is_list(field.annotation) else _models_in(field.annotation):
-            yield from _paths(inner, f"{path}.")
+def _fields(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the path of the object (`[]` stands for the items of a list) and the name of each field of a model and of those in it."""
+    for key, field in model.model_fields.items():
+        name = field.alias or key
+        yield above, name
+        inside = f"{above}.{name}".lstrip(".") + ("[]" if _is_list(field.annotation) else "")
+        for inner in _models_in(field.annotation):
+            yield from _fields(inner, inside)
 
 
 def _is_list(annotation: Any) -> bool:
     return get_origin(annotation) is tuple or any(map(_is_list, get_args(annotation)))
 
 
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
-def _member(model: Any, part: int | str) -> Any:
-    """Return the model behind one step of a path, also inside an optional type or a tuple."""
-    if not _is_model(model):
-        return model
-    for name, field in model.model_fields.items():
-        if part in (name, field.alias):
-            return next((kind for kind in _models_in(field.annotation)), None)
-    return model
-
-
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if _is_model(annotation):
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):
         yield from _models_in(argument)

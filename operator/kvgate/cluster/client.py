@@ -1,27 +1,121 @@
-"""The few requests that the controller makes, each with a time limit and kvgate's own errors."""
+"""Connections to the API server: its address and kvgate's identity, and the few requests that the controller makes.
+
+The first two are found in the way of kubectl, or else in the way of a pod. Each request has a time limit, and raises kvgate's own errors.
+"""
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from operator import methodcaller
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import aiohttp
+import yaml
+from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, ApiException, Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.dynamic import DynamicClient
 from msgspec import Struct
 
 from kvgate.api import FIELD_MANAGER, GROUP, KIND, PLURAL, VERSION
-from kvgate.api.admission_record import RECORD_KIND, RECORD_PLURAL
 from kvgate.api.base import Document
-from kvgate.cluster.connection import USER_AGENT, RequestObserver, always, request_trace
-from kvgate.cluster.errors import NotFound, Unavailable, error_of
+from kvgate.api.status import RECORD_KIND, RECORD_PLURAL
+from kvgate.cluster.errors import NoConfiguration, NotFound, Unavailable, error_of
+
+RequestObserver = Callable[[str, str], None]
+"""Called with (verb, code) once per request; the code is `error` where no answer came."""
+USER_AGENT = "kvgate-controller"
+
+_READING = ("GET", "HEAD", "OPTIONS")
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+    (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 10),
+    (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+    (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+    (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 20_000),  # milliseconds
+)
+"""Options with which the kernel ends, within 25 s, a connection that a load balancer dropped silently. Not every system has all of them."""
+
+
+async def load_configuration(kubeconfig: str | None) -> Configuration:
+    """Load from --kubeconfig, $KUBECONFIG, ~/.kube/config or the pod's ServiceAccount, in this order. Raises NoConfiguration."""
+    configuration = Configuration()
+    usual = Path.home() / ".kube" / "config"
+    path = kubeconfig or os.environ.get("KUBECONFIG") or (str(usual) if usual.is_file() else None)
+    try:
+        if path is not None:
+            await config.load_kube_config(config_file=path, client_configuration=configuration)
+        else:
+            config.load_incluster_config(client_configuration=configuration)
+    except (config.ConfigException, OSError, yaml.YAMLError, ValueError, KeyError, TypeError) as error:
+        source = path or "no kubeconfig, and not in a cluster"
+        raise NoConfiguration(f"{source}: {error}; give --kubeconfig or set KUBECONFIG") from error
+    return configuration
+
+
+async def watch_session(
+    configuration: Configuration, observe: RequestObserver, *, may_write: Callable[[], bool]
+) -> aiohttp.ClientSession:
+    """Return a session for long watches. It is authenticated and counted, and it soon notices a dead connection."""
+    token = await configuration.get_api_key_with_prefix("BearerToken")
+    if token and " " not in token:
+        token = f"Bearer {token}"
+    tls = RESTClientObject(configuration).ssl_context  # as the client itself has it
+    connector = aiohttp.TCPConnector(limit=0, ssl=tls, socket_factory=_keepalive_socket)
+    return aiohttp.ClientSession(
+        connector=connector,
+        headers={"User-Agent": USER_AGENT, **({"Authorization": token} if token else {})},
+        trace_configs=[request_trace(observe, may_write)],
+        trust_env=True,
+    )
+
+
+def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    for level, name, value in _KEEPALIVE:
+        with suppress(AttributeError):
+            made.setsockopt(level, getattr(socket, name), value)
+    return made
+
+
+class MayNotWrite(aiohttp.ClientConnectionError):
+    """The gate is shut. This is a connection error, so that kopf tries again later as it does in an outage."""
+
+
+def request_trace(observe: RequestObserver, may_write: Callable[[], bool]) -> aiohttp.TraceConfig:
+    """Return a trace that counts every request of a session, kopf's watches included, and lets none write while the gate is shut.
+
+    The gate is checked when a request is made, and again before its first byte leaves, because it may have waited for a connection.
+    """
+    trace = aiohttp.TraceConfig()
+
+    async def gate(_: aiohttp.ClientSession, __: SimpleNamespace, request: Any) -> None:
+        if request.method not in _READING and not may_write():
+            raise MayNotWrite("this process does not hold the Lease, so it writes nothing")
+
+    async def ended(
+        _: aiohttp.ClientSession, __: SimpleNamespace,
+        end: aiohttp.TraceRequestEndParams | aiohttp.TraceRequestExceptionParams,
+    ) -> None:  # fmt: skip
+        verb = "watch" if "watch" in end.url.query else _VERBS.get(end.method, end.method.lower())
+        observe(verb, str(end.response.status) if isinstance(end, aiohttp.TraceRequestEndParams) else "error")
+
+    trace.on_request_start.append(gate)
+    trace.on_request_headers_sent.append(gate)
+    trace.on_request_end.append(ended)
+    trace.on_request_exception.append(ended)
+    return trace
+
 
 REQUEST_TIMEOUT_SECONDS = 30.0
 """Time limit of every request. Without it, a request that hangs would block its object for ever."""
 PAGE_SIZE = 500
-"""Objects on one page of a list."""
-
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 LOG_LINES = 400
 """Lines of a log that are read. The traceback of vLLM's two processes has some hundred lines, with the cause among the first."""
@@ -67,8 +161,9 @@ class Cluster:
     """A connection to the API server; it is used and closed in the event loop that made it."""
 
     def __init__(
-        self, configuration: Configuration, observe: RequestObserver, *, may_write: Callable[[], bool] = always
+        self, configuration: Configuration, observe: RequestObserver, *, may_write: Callable[[], bool] = lambda: True
     ) -> None:
+        """Without `may_write` all writes are allowed, for those who need no Lease."""
         configuration.trace_configs = [request_trace(observe, may_write)]
         self._client = ApiClient(configuration)
         self._client.user_agent = USER_AGENT
@@ -78,29 +173,23 @@ class Cluster:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
         await self._client.close()
 
     async def find(self, kind: Kind, namespace: str | None, name: str) -> Document | None:
-        """Return the object, or None where there is none."""
         try:
             return await self._send("get", kind.resource, "get", kind.path(namespace, name))
         except NotFound:
             return None
 
-    async def list(
+    def list(
         self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
     ) -> AsyncIterator[Document]:
         """Yield the objects page by page, so that no answer is too large. Raises NotFound where the kind is not installed."""
-        async for item in self._pages(kind, namespace, label_selector=label_selector):
-            yield item
+        return self._pages(kind, namespace, label_selector=label_selector)
 
-    async def list_metadata(self, kind: Kind, namespace: str | None = None) -> AsyncIterator[Document]:
+    def list_metadata(self, kind: Kind, namespace: str | None = None) -> AsyncIterator[Document]:
         """Yield the metadata of the objects alone: their specs may be large, and the API server leaves them out."""
-        async for item in self._pages(kind, namespace, header_params={"Accept": _METADATA_ONLY}):
-            yield item
+        return self._pages(kind, namespace, header_params={"Accept": _METADATA_ONLY})
 
     async def _pages(self, kind: Kind, namespace: str | None, **parameters: Any) -> AsyncIterator[Document]:
         following: str | None = None
@@ -170,7 +259,6 @@ class Cluster:
         return await self._log(namespace, pod, {"container": container, **limits})
 
     async def log_of_start(self, namespace: str, pod: str, container: str) -> str:
-        """Return the first lines of a container's log."""
         return await self._log(namespace, pod, {"container": container, "limitBytes": LOG_BYTES})
 
     async def _log(self, namespace: str, pod: str, query: Mapping[str, object]) -> str:

@@ -32,7 +32,6 @@ class Claim(Struct, frozen=True, kw_only=True):
     """The namespaces that a controller wants to serve, and its identity."""
 
     holder: str
-    """Identity of the process."""
     instance: str
     """The installation that it belongs to, whose replicas wait for each other as intended."""
     namespaces: frozenset[str] = frozenset()
@@ -54,9 +53,7 @@ class Claim(Struct, frozen=True, kw_only=True):
         return not self.namespaces or not lease.namespaces or bool(self.namespaces & lease.namespaces)
 
 
-class Lease(Struct, frozen=True, kw_only=True, eq=False):
-    """One Lease as it was read."""
-
+class Lease(Struct, frozen=True, kw_only=True):
     name: str
     holder: str
     """Empty where the Lease was released."""
@@ -70,19 +67,6 @@ class Lease(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def served(self) -> str:
         return f"namespaces {', '.join(sorted(self.namespaces))}" if self.namespaces else "all namespaces"
-
-    def _identity(self) -> object:
-        """The fields that count when two are compared."""
-        return (self.name, self.holder, self.instance, self.namespaces, self.duration_seconds, self.resource_version)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Lease) and self._identity() == other._identity()
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
 
 
 def _lease(body: Document) -> Lease:
@@ -109,7 +93,6 @@ class Leases:
         self.namespace = namespace
 
     async def list(self) -> dict[str, Lease]:
-        """Return the Leases by name, as they are at this moment."""
         found = self._cluster.list(LEASES, self.namespace, label_selector=LABEL)
         return {lease.name: lease async for lease in (_lease(body) async for body in found)}
 

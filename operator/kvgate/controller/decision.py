@@ -21,20 +21,23 @@ from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator
 from kvgate.judge.skipping import Skip, skip_of
 from kvgate.judge.worlds import Confidence
 from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
-from kvgate.rendering.drift import additions, differences
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by, was_ours
-from kvgate.rendering.live_deployment import annotated, as_it_runs
-from kvgate.rendering.observation import Observation, Statement
+from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences
+from kvgate.rendering.observation import Observation, Obstacle, Statement
 from kvgate.rendering.recalibration import recalibrated, recalibrated_from, taking_over
-from kvgate.rendering.rollout import Obstacle
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
-from kvgate.rendering.workload import NotRendered, Rendered, figures_of_verdict, rendered
+from kvgate.rendering.workload import NotRendered, figures_of_verdict, rendered
 from kvgate.statement.deployment import statement_of
 
 Key = tuple[str, str]
 """(namespace, name) of an InferenceDeployment."""
+
+
+def key_of(document: Document) -> Key:
+    return document["metadata"]["namespace"], document["metadata"]["name"]
+
+
 NO_CONFIG = ConfigMissing(message="", remediation="")
-"""Value for specs without configFrom."""
 MISSING = "all of it"
 """The path that differs where there is no child. A missing child is made again as often as somebody deletes it."""
 _MAX_PATHS = 8
@@ -47,7 +50,6 @@ class Situation(Struct, frozen=True, kw_only=True):
     document: Document
     owner: InferenceDeployment | InvalidDocument
     config: str | ConfigMissing = NO_CONFIG
-    """Text behind configFrom."""
     deployment: Document | None = None
     service: Document | None = None
     standing: Admitted | None = None
@@ -63,7 +65,6 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     @property
     def models(self) -> PublishedModels:
-        """The fetched facts about the models of this spec."""
         return PublishedModels(fetched=self.resolution.models) if self.resolution else NO_MODELS
 
     @property
@@ -117,7 +118,6 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     @property
     def own_deployment(self) -> Document | None:
-        """The Deployment of that name, if it is ours."""
         return self.deployment if self.deployment and self.owns(self.deployment) else None
 
     def owns(self, child: Document) -> bool:
@@ -137,7 +137,6 @@ class Judged(Struct, frozen=True, kw_only=True):
 
     @property
     def today(self) -> "Judged":
-        """The judgement with all that is known."""
         return self.newest or self
 
 
@@ -217,7 +216,6 @@ def awaited_by(situation: Situation, intent: Intent) -> Awaited | None:
 
 
 def read_owner(document: Document) -> InferenceDeployment | InvalidDocument:
-    """Return the object as its owner wrote it, or the reason why it cannot be read."""
     try:
         return parse_document(document)
     except InvalidDocument as invalid:
@@ -225,14 +223,12 @@ def read_owner(document: Document) -> InferenceDeployment | InvalidDocument:
 
 
 def config_reference(owner: InferenceDeployment | InvalidDocument) -> KeyRef | None:
-    """Return the ConfigMap key to read before judging."""
     if isinstance(owner, InvalidDocument) or owner.spec.model.config_from is None:
         return None
     return owner.spec.model.config_from.config_map_key_ref
 
 
 def config_text(reference: KeyRef, config_map: Mapping[str, Any] | None) -> str | ConfigMissing:
-    """Return the text of the key, or what is missing."""
     if config_map is None:
         return ConfigMissing(
             message=f"ConfigMap {reference.name} does not exist", remediation="create it in the same namespace"
@@ -277,7 +273,12 @@ def decide(situation: Situation, judged: Judged | None) -> Intent:
     owner = _rendered_owner(situation, intent)
     if intent.admitted is None or owner is None:
         return intent
-    wanted = _with_running_pods(situation, intent.admitted, owner)
+    wanted, live = rendered(owner, intent.admitted.figures), situation.own_deployment
+    if live is not None and _hash_of_pods(live) != _hash_of_pods(wanted.deployment):
+        wanted = as_it_runs(
+            wanted, live, intent.admitted.template_digest
+        )  # another release may have rendered these pods
+    wanted = annotated(wanted, intent.admitted)
     intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment))
     pairs = (situation.deployment, wanted.deployment), (situation.service, wanted.service)
     foreign = [str(child["kind"]) for live, child in pairs if live is not None and not situation.owns(live)]
@@ -304,8 +305,7 @@ def _verdict(situation: Situation, judged: Judged | None) -> Intent:
         if standing.record.model_assumed and is_resolved and not changes_pods:
             return _verdict_of_resolved(situation, owner, standing, judged.today)
         return _standing_verdict(situation, owner, standing, judged)
-    state = situation.resolution
-    resolved = state.statement if state else None
+    resolved = situation.resolution.statement if situation.resolution else None
     fresh = _fresh(situation, owner, judged)
     if situation.lost is not None and not (isinstance(fresh, Admitted) and fresh.digest == situation.lost.digest):
         judged = judged.today
@@ -364,14 +364,6 @@ def _verdict_of_resolved(situation: Situation, owner: InferenceDeployment, stand
         calibration_revision=today.calibration_revision, config=situation.config, model_source=state.origin if state else "",
     )  # fmt: skip
     return Intent(owner=owner, judged=today, admitted=recalibrated_from(admitted, standing), resolved=resolved)
-
-
-def _with_running_pods(situation: Situation, admitted: Admitted, owner: InferenceDeployment) -> Rendered:
-    """Return what is rendered. Pods that another release rendered for the same verdict are left as they are."""
-    wanted, live = rendered(owner, admitted.figures), situation.own_deployment
-    if live is not None and _hash_of_pods(live) != _hash_of_pods(wanted.deployment):
-        wanted = as_it_runs(wanted, live, admitted.template_digest)
-    return annotated(wanted, admitted)
 
 
 def _hash_of_pods(deployment: Mapping[str, Any]) -> str:

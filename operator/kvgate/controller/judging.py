@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget import Calibration, ModelShape
+from kvgate.budget import Calibration
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.controller.decision import Judged, assess_owner, judgements
 from kvgate.controller.starts import ObservedStarts
@@ -37,37 +37,22 @@ async def judge_here(
     return assess_owner(owner, config, calibration, models, skip)
 
 
-def judging_pool() -> Pool:
-    """Return the controller's workers."""
-    return Pool(LIMITS, preload=("kvgate.controller.decision",), by_content=(ModelShape,))
+async def judge_in_worker(
+    pool: Pool, starts: ObservedStarts, owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration,
+    models: PublishedModels = NO_MODELS, skip: Skip | None = None,
+) -> Judged:  # fmt: skip
+    """Judge in a worker process, where no namespace waits for another one's judgements, as far as the time allows.
 
-
-class JudgeWorkers:
-    """A Judge that asks worker processes; one namespace's judgement does not wait for another namespace's."""
-
-    def __init__(self, pool: Pool, starts: ObservedStarts) -> None:
-        self._pool = pool
-        self._starts = starts
-
-    async def __call__(
-        self,
-        owner: InferenceDeployment,
-        config: str | ConfigMissing,
-        calibration: Calibration,
-        models: PublishedModels = NO_MODELS,
-        skip: Skip | None = None,
-    ) -> Judged:
-        """Return the judgement as far as it got within its time. Raises TurnedAway, or TaskFailed for a defect of kvgate."""
-        self._pool.share(self._starts.calibration)
-        task = (owner, config, calibration, models, skip)
-        try:
-            for _ in range(_ATTEMPTS):
-                with contextlib.suppress(WorkerLost):
-                    outcome = await self._pool.run(owner.namespace, judgements, *task)
-                    if outcome.is_starved:
-                        raise TurnedAway(f"the machine was too busy to judge {owner.namespace}/{owner.name}")
-                    if not outcome.is_lost:
-                        return outcome.value
-        except OutOfTime:
-            pass
-        return next(judgements(*task))
+    Raises TurnedAway, or TaskFailed for a defect of kvgate.
+    """
+    pool.share(starts.calibration)
+    task = (owner, config, calibration, models, skip)
+    with contextlib.suppress(OutOfTime):
+        for _ in range(_ATTEMPTS):
+            with contextlib.suppress(WorkerLost):
+                outcome = await pool.run(owner.namespace, judgements, *task)
+                if outcome.is_starved:
+                    raise TurnedAway(f"the machine was too busy to judge {owner.namespace}/{owner.name}")
+                if not outcome.is_lost:
+                    return outcome.value
+    return next(judgements(*task))

@@ -9,17 +9,18 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial, wraps
+from itertools import chain, repeat
 from typing import Any
 
 import kopf
 
 from kvgate.api import API_VERSION, GROUP, KIND, PLURAL, VERSION
-from kvgate.cluster.client import Cluster
-from kvgate.cluster.connection import load_configuration, watch_session
-from kvgate.cluster.events import EventRecorder, instance_name
+from kvgate.budget import ModelShape
+from kvgate.cluster.client import Cluster, load_configuration, watch_session
+from kvgate.cluster.events import EventRecorder
 from kvgate.controller.decision import Key
-from kvgate.controller.fetches import WORKERS, FetchWorkers
-from kvgate.controller.judging import JudgeWorkers, judging_pool
+from kvgate.controller.fetches import WORKERS, fetch_in_worker
+from kvgate.controller.judging import LIMITS, judge_in_worker
 from kvgate.controller.memory import Memory
 from kvgate.controller.observe import Observer, Scraper
 from kvgate.controller.pods import KnownPods
@@ -28,13 +29,13 @@ from kvgate.controller.resolving import Resolver
 from kvgate.controller.schedule import Resync, WorkQueue
 from kvgate.controller.state import Process
 from kvgate.rendering.labels import OWNER_LABEL
-from kvgate.runtime.background import Troubles, repeat
+from kvgate.runtime import background
+from kvgate.runtime.background import Troubles
 from kvgate.runtime.pool import Pool
 
 BEAT_SECONDS = 1.0
 FINALIZER = f"kopf.{GROUP}/finalizer"
 """Nothing here needs a finalizer; kopf's own name for one would be the same as that of every other operator."""
-_MAX_BACKOFF_SECONDS = 30
 
 _log = logging.getLogger(__name__)
 
@@ -72,11 +73,11 @@ async def _operate(process: Process) -> None:
         session = await watch_session(renewed, process.count_request, may_write=process.gate.is_open)
         return kopf.AiohttpSession(server=renewed.host, aiohttp_session=session)
 
-    pool, pods = judging_pool(), KnownPods()
-    memory = Memory(process.deployments, process.starts, JudgeWorkers(pool, process.starts))
+    pool, pods = Pool(LIMITS, preload=("kvgate.controller.decision",), by_content=(ModelShape,)), KnownPods()
+    memory = Memory(process.deployments, process.starts, partial(judge_in_worker, pool, process.starts))
     beat = asyncio.create_task(_beat(process, memory))  # from now on, because the workers take a while to start
     async with pool, connect() as cluster, Scraper(process.scrapes) as scraper, contextlib.AsyncExitStack() as stack:
-        recorder = EventRecorder(cluster, instance=instance_name())
+        recorder = EventRecorder(cluster)
         learn = partial(process.starts.learn, cluster)
         resolver = await stack.enter_async_context(_resolver(process, cluster))
         reconciler = Reconciler(cluster, recorder, memory, process.instruments, on_start=learn, resolver=resolver)
@@ -121,7 +122,7 @@ async def _resolver(process: Process, cluster: Cluster) -> AsyncIterator[Resolve
         return
     async with Pool(WORKERS, preload=("kvgate.controller.decision",)) as pool:
         resolver = Resolver(
-            process.models, FetchWorkers(pool), process.resolving, process.troubles,
+            process.models, partial(fetch_in_worker, pool), process.resolving, process.troubles,
             resolve_seconds=process.options.resolve_seconds,
         )  # fmt: skip
         fetching = asyncio.create_task(resolver.run_forever(cluster))
@@ -144,7 +145,7 @@ async def _beat(process: Process, memory: Memory) -> None:
         process.health.beat()
         memory.publish()
 
-    await repeat("beat", beat, interval_seconds=BEAT_SECONDS, troubles=process.troubles)
+    await background.repeat("beat", beat, interval_seconds=BEAT_SECONDS, troubles=process.troubles)
 
 
 def registry_of(
@@ -201,34 +202,33 @@ class EndlessBackoffs:
     """1, 2, 4 … 30, 30 s: a watch that gave up would never come back, and an outage may be long."""
 
     def __iter__(self) -> Iterator[float]:
-        seconds = 1
-        while True:
-            yield seconds
-            seconds = min(seconds * 2, _MAX_BACKOFF_SECONDS)
+        return chain((1, 2, 4, 8, 16), repeat(30))
+
+
+_SETTINGS: tuple[tuple[str, str, object], ...] = (
+    ("peering", "standalone", True),  # a peering object called `default` would pause the process
+    ("scanning", "disabled", True),  # it would need rights over CRDs and namespaces; the start checks that ours exist
+    ("posting", "enabled", False),  # kvgate's own recorder counts repeated events
+    ("persistence", "finalizer", FINALIZER),
+    ("watching", "inactivity_timeout", 70),  # a bookmark comes every minute: a stream silent for longer is dead
+    ("watching", "server_timeout", 270),
+    ("watching", "client_timeout", 300),
+    ("watching", "chunk_size", 500),
+    ("networking", "request_timeout", 30),
+    ("networking", "connect_timeout", 5),
+    ("networking", "enforce_retry_after", True),
+    ("networking", "error_backoffs", EndlessBackoffs()),
+    ("process", "ultimate_exiting_timeout", 15),  # less than the 30 s that the pod has
+    ("execution", "max_workers", 2),  # every handler is async
+)
+"""kopf's settings, by their group and name."""
+_OURS_ALONE = (("apps", "v1", "deployments"), ("", "v1", "services"), ("", "v1", "pods"))
+"""Kinds of which other objects than those with our label never enter the process."""
 
 
 def operator_settings() -> kopf.OperatorSettings:
-    """Return kopf's settings, each with its reason."""
     settings = kopf.OperatorSettings()
-    settings.peering.standalone = True  # a peering object called `default` would pause the process
-    settings.scanning.disabled = True  # it would need rights over CRDs and namespaces; the start checks that ours exist
-    settings.posting.enabled = False  # kvgate's own recorder counts repeated events
-    settings.persistence.finalizer = FINALIZER
-    settings.watching.inactivity_timeout = (
-        70  # a bookmark comes every minute, so a stream that is silent for longer is dead
-    )
-    settings.watching.server_timeout = 270
-    settings.watching.client_timeout = 300
-    settings.watching.chunk_size = 500
-    settings.networking.request_timeout = 30
-    settings.networking.connect_timeout = 5
-    settings.networking.enforce_retry_after = True
-    settings.networking.error_backoffs = EndlessBackoffs()
-    settings.process.ultimate_exiting_timeout = 15  # less than the 30 s that the pod has
-    settings.execution.max_workers = 2  # every handler is async
-    settings.watching.label_selectors["apps", "v1", "deployments"] = (
-        OWNER_LABEL  # other objects never enter the process
-    )
-    settings.watching.label_selectors["", "v1", "services"] = OWNER_LABEL
-    settings.watching.label_selectors["", "v1", "pods"] = OWNER_LABEL
+    for group, name, value in _SETTINGS:
+        setattr(getattr(settings, group), name, value)
+    settings.watching.label_selectors.update(dict.fromkeys(_OURS_ALONE, OWNER_LABEL))
     return settings

@@ -20,7 +20,6 @@ from kvgate.controller.judging import Judge, judge_here
 from kvgate.controller.records import Records
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.facts import ConfigMissing
-from kvgate.judge.skipping import Skip
 from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.metrics.samples import (
     DeploymentSample,
@@ -32,8 +31,15 @@ from kvgate.metrics.samples import (
     conditions_of,
     sample_of,
 )
-from kvgate.rendering.observation import Crash, Observation, RunningEngine, capacity_tokens, compared
-from kvgate.rendering.rollout import Obstacle, rollout_of
+from kvgate.rendering.observation import (
+    Crash,
+    Observation,
+    Obstacle,
+    RunningEngine,
+    capacity_tokens,
+    compared,
+    rollout_of,
+)
 from kvgate.rendering.status import is_changed, previous_status
 from kvgate.rendering.workload import predicted_tokens
 
@@ -51,13 +57,11 @@ Difference = tuple[str, ...]
 @dataclass(kw_only=True, slots=True)
 class _Tried:
     at: list[float] = field(default_factory=list)
-    """Times of the corrections in the window."""
     was_in_vain: bool = False
     """The API server's answer to the last correction had the difference again."""
     obstacle: Obstacle | None = None
     """Reason why the API server refused the last correction."""
     for_seconds: float = WINDOW_SECONDS
-    """Time for which the last correction is remembered."""
 
 
 class Corrections:
@@ -77,7 +81,6 @@ class Corrections:
         return not tried.was_in_vain and tried.obstacle is None and len(tried.at) < MAX_CORRECTIONS
 
     def obstacle(self, kind: str, difference: Difference) -> Obstacle | None:
-        """Return the reason why the API server refused this, if it did."""
         tried = self._recent(kind, difference)
         return tried.obstacle if tried else None
 
@@ -200,7 +203,6 @@ class Memory:
         return status if state[0] == document["metadata"]["uid"] else None
 
     def settled(self, key: Key, document: Document, status: Document) -> None:
-        """Remember that a run has ended with this status."""
         self._settled[key] = (_state(document), status)
 
     def is_news(self, key: Key, document: Document) -> bool:
@@ -232,7 +234,9 @@ class Memory:
             )
             sample = sample_of(situation.owner, assessment, conditions, seen)
             if admitted is not None and admitted.record.reason == Reason.BUDGET_SKIPPED:
-                sample = replace(sample, skip=_skip_sample(situation.skip_now, admitted.record.skip_reason))
+                skip = situation.skip_now  # its end is not known where the object has another break glass by now
+                until = skip.until if skip is not None and skip.reason == admitted.record.skip_reason else None
+                sample = replace(sample, skip=SkipSample(until_seconds=until.timestamp() if until else None))
             if admitted is not None and intent.is_kept:
                 promised = admitted.prediction
                 sample = as_admitted(sample, admitted.record.effective, promised.figures if promised else None)
@@ -258,7 +262,6 @@ class Memory:
         self._set(key, self._with_pods(key, sample))
 
     def _with_pods(self, key: Key, sample: DeploymentSample) -> DeploymentSample:
-        """Add the pods, with what their engines report now."""
         engines = {engine.pod: engine.reading for engine in self._observations.get(key, Observation()).engines}
         pods = (
             replace(
@@ -344,12 +347,6 @@ class Memory:
         if self._is_dirty:
             self._is_dirty = False
             self._snapshot.publish(self._samples)
-
-
-def _skip_sample(skip: Skip | None, reason: str | None) -> SkipSample:
-    """Return the break glass by which the pods run; its end is not known where the object has another one by now."""
-    until = skip.until if skip is not None and skip.reason == reason else None
-    return SkipSample(until_seconds=until.timestamp() if until else None)
 
 
 def _state(document: Document) -> tuple[object, ...]:

@@ -10,9 +10,8 @@ from msgspec import Struct
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.checkpoint.published import ModelName
 from kvgate.checkpoint.stored import StoredModels
-from kvgate.controller.fetches import Failure
+from kvgate.controller.fetches import Failure, Origin
 from kvgate.rendering.observation import Statement
-from kvgate.text.inert import inert
 
 _OR_GIVE = "give its config.json by spec.model.configFrom"
 _REMEDIES = {
@@ -26,42 +25,12 @@ _REMEDIES = {
 _REMEDY = f"{_OR_GIVE}; kvgate asks the hub again when the spec changes"
 
 
-_MAX_TEXT = 200
-"""Characters of a source or a commit; both come from the hub."""
-
-
-class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The origin of an entry."""
-
-    name: str
-    revision: str = ""
-    commit: str = ""
-    source: str = ""
-    fetched: str = ""
-    """Time in UTC."""
-
-    @classmethod
-    def of(cls, wanted: ModelName, *, commit: str, source: str) -> "Origin":
-        return cls(
-            name=wanted.name,
-            revision=wanted.revision,
-            commit=inert(commit)[:_MAX_TEXT],
-            source=inert(source)[:_MAX_TEXT],
-            fetched=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        )
-
-    def __str__(self) -> str:
-        commit = f" at commit {self.commit}" if self.commit else ""
-        return f"{ModelName(self.name, self.revision)}{commit} from {self.source or 'the hub'}"
-
-
 class Resolution(Struct, frozen=True, kw_only=True):
     """The state of an object's models that the catalogue lacks."""
 
     reason: Reason
     message: str
     models: StoredModels
-    """The facts that are known."""
     held_until: float | None = None
     """Time until which nothing is rendered; infinite where the spec was refused by facts that are gone; None where nobody waits."""
     origin: str = ""
@@ -83,7 +52,6 @@ class Resolution(Struct, frozen=True, kw_only=True):
 
     @property
     def statement(self) -> Statement:
-        """Return the condition ModelResolved."""
         status = None if self.is_held else self.reason is Reason.FOUND
         return ConditionType.MODEL_RESOLVED, status, self.reason, self.message
 

@@ -21,9 +21,8 @@ from kvgate.checkpoint.stored import entry_key
 from kvgate.cluster.client import Cluster
 from kvgate.cluster.errors import ApiError
 from kvgate.controller.decision import Key
-from kvgate.controller.fetches import Failure, Fetched, FetchQueue
-from kvgate.controller.model_store import ModelStore, Stored, superfluous
-from kvgate.controller.resolution import Origin, Resolution, Waiting, resolution, waiting_since
+from kvgate.controller.fetches import Failure, Fetched, FetchQueue, ModelStore, Origin, Stored, superfluous
+from kvgate.controller.resolution import Resolution, Waiting, resolution, waiting_since
 from kvgate.judge.facts import names_to_fetch
 from kvgate.metrics import exporter, registry
 from kvgate.runtime.background import Troubles
@@ -44,8 +43,6 @@ SLACK_SECONDS = 0.2
 
 
 class ResolvingInstruments(Struct, frozen=True, kw_only=True):
-    """Measurements of the fetches."""
-
     results: Counter
     waiting: Gauge
     stored: Gauge
@@ -64,7 +61,6 @@ class _Answer(Struct, frozen=True, kw_only=True):
     until: float
     """Time until which objects that come get this answer."""
     failures: int
-    """Temporary failures one after the other."""
 
 
 class Resolver:
@@ -151,7 +147,6 @@ class Resolver:
         self._wake.set()
 
     def forget(self, key: Key) -> None:
-        """Fetch nothing for this object any more."""
         names = self._named.pop(key, frozenset())
         self._waiting.pop(key, None)
         self._turned_away.discard(key)

@@ -6,19 +6,16 @@ import logging
 import random
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from msgspec import Struct
-
 from kvgate.api.base import Document
 from kvgate.cluster.client import ADMISSION_RECORDS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
 from kvgate.cluster.errors import ApiError, Forbidden
-from kvgate.controller.decision import Awaited, Key
+from kvgate.controller.decision import Awaited, Key, key_of
+from kvgate.controller.fetches import ModelStore
 from kvgate.controller.memory import Memory
-from kvgate.controller.model_store import ModelStore
 from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.resolving import Resolver
 from kvgate.controller.starts import ObservedStarts
@@ -62,8 +59,8 @@ class SingleFlight(Generic[K, T]):
         finally:
             await self._slots.acquire(tenant)
 
-    def waiting(self) -> int:
-        """Return the number of keys whose run has not begun."""
+    def depth(self) -> int:
+        """Return the number of keys that wait for a run which is due; any thread may ask."""
         return len(self._waiting)
 
     async def _turn(self, key: K) -> T:
@@ -92,41 +89,32 @@ LOOK_AGAIN_SECONDS = 15.0
 _log = logging.getLogger(__name__)
 
 
-class _Wait(Struct, frozen=True, kw_only=True):
-    awaited: Awaited
-    since: float
-    """Start of the wait, on the loop's clock."""
-
-
-class WorkQueue:
+class WorkQueue(SingleFlight[Key, None]):
     """Keys that want a reconcile, in kopf's event loop. `run` returns what its object waits for."""
 
     def __init__(
         self, run: Callable[[Key], Awaitable[Awaited | None]], *, resync_seconds: float, troubles: Troubles
     ) -> None:
-        self._run = run
+        super().__init__(self._attempt, limit=MAX_CONCURRENT, tenant_of=lambda key: key[0])
+        self._reconcile = run
         self._troubles = troubles
         self._resync_seconds = resync_seconds
-        self._flight = SingleFlight(self._attempt, limit=MAX_CONCURRENT, tenant_of=lambda key: key[0])
         self._failures: dict[Key, int] = {}
         self._broken: set[Key] = set()
         """Keys whose last run met a defect: they keep their pause, unless their owner changes the object."""
-        self._waits: dict[Key, _Wait] = {}
+        self._waits: dict[Key, tuple[Awaited, float]] = {}
+        """What an object waits for, and since when on the loop's clock."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def reconcile(self, key: Key) -> None:
         """Wait for the end of a run that begins after now. Where the run fails, another one is enqueued."""
-        await self._flight(key)
+        await self(key)
 
     def begin(self, key: Key) -> None:
         """Reconcile now, whatever pause the object has, because its owner changed it."""
         self._broken.discard(key)
         self.enqueue(key)
-
-    def aside(self) -> AbstractAsyncContextManager[None]:
-        """Within a run: give its place to another key until the run goes on."""
-        return self._flight.aside()
 
     def enqueue(self, key: Key, *, delay_seconds: float = 0.0) -> None:
         """Reconcile after the delay, or earlier if an earlier time is planned. After a defect the planned pause stays."""
@@ -139,12 +127,7 @@ class WorkQueue:
             planned.cancel()
         self._timers[key] = loop.call_later(delay_seconds, self._begin, key)
 
-    def depth(self) -> int:
-        """Return the number of objects that wait for a run which is due; any thread may ask."""
-        return self._flight.waiting()
-
     def close(self) -> None:
-        """Begin nothing any more."""
         for timer in self._timers.values():
             timer.cancel()
         for task in self._tasks:
@@ -158,7 +141,7 @@ class WorkQueue:
 
     async def _attempt(self, key: Key) -> None:
         try:
-            awaited = await self._run(key)
+            awaited = await self._reconcile(key)
         except Forbidden as error:
             _log.error("forbidden: %s", error, extra={"fields": _fields(key, error)})
             self.enqueue(key, delay_seconds=_jittered(FORBIDDEN_RETRY_SECONDS))
@@ -187,10 +170,12 @@ class WorkQueue:
         if awaited is None:
             self._waits.pop(key, None)
             return
-        now, wait = asyncio.get_running_loop().time(), self._waits.get(key)
-        if wait is None or wait.awaited != awaited:
-            wait = self._waits[key] = _Wait(awaited=awaited, since=now)
-        pause_seconds = min(max(now - wait.since, LOOK_AGAIN_SECONDS), self._resync_seconds)
+        now = asyncio.get_running_loop().time()
+        known, since = self._waits.get(key, (None, now))
+        if known != awaited:
+            since = now
+        self._waits[key] = awaited, since
+        pause_seconds = min(max(now - since, LOOK_AGAIN_SECONDS), self._resync_seconds)
         self.enqueue(key, delay_seconds=_jittered(pause_seconds))
 
     def _pause_seconds(self, key: Key) -> float:
@@ -261,7 +246,7 @@ class Resync:
                 await self._models.try_load(cluster, self._troubles, loop="resync")
             for namespace in self._namespaces:
                 children = [
-                    {_key(item): item async for item in cluster.list(kind, namespace, label_selector=OWNER_LABEL)}
+                    {key_of(item): item async for item in cluster.list(kind, namespace, label_selector=OWNER_LABEL)}
                     for kind in (DEPLOYMENTS, SERVICES)
                 ]
                 records: dict[Key, dict[str, Document]] = defaultdict(dict)
@@ -270,7 +255,7 @@ class Resync:
                     owner = (metadata.get("labels") or {}).get(OWNER_LABEL, "")
                     records[metadata["namespace"], owner][metadata["name"]] = record
                 async for document in cluster.list(INFERENCE_DEPLOYMENTS, namespace):
-                    key = _key(document)
+                    key = key_of(document)
                     seen.add(key)
                     self._starts.note_revision((document.get("status") or {}).get("calibrationRevision"))
                     deployment, service = (found.get(key) for found in children)
@@ -297,7 +282,3 @@ class Resync:
             is_settled = False
         if not is_settled:
             self._queue.enqueue(key)
-
-
-def _key(document: Document) -> Key:
-    return document["metadata"]["namespace"], document["metadata"]["name"]

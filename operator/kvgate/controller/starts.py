@@ -15,7 +15,17 @@ from kvgate import catalogue
 from kvgate.api.base import Document
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Budget, Calibration, GpuAtStart, ObservedStart, Origin, StartState
-from kvgate.calibration.keeping import fitting, with_start
+from kvgate.calibration.keeping import (
+    MAX_TICKS,
+    SALTS,
+    SHARDS,
+    Store,
+    is_frozen,
+    next_revision,
+    shard_name,
+    shard_of,
+    with_start,
+)
 from kvgate.calibration.observed import (
     SAME_GPU_PERCENT,
     gpu_at_start,
@@ -25,20 +35,18 @@ from kvgate.calibration.observed import (
     unused_text,
     unused_texts,
 )
-from kvgate.calibration.records import Records, read_records
-from kvgate.calibration.shards import MAX_TICKS, SALTS, SHARDS, Store, is_frozen, next_revision, shard_name, shard_of
+from kvgate.calibration.records import Records
 from kvgate.calibration.trust import Trust, image_repository
 from kvgate.cluster.client import CONFIG_MAPS, Cluster
 from kvgate.cluster.errors import ApiError, Conflict
-from kvgate.controller.nodes import NodeFacts, Nodes
+from kvgate.controller.pods import NodeFacts, Nodes
 from kvgate.judge.assessment import Assessment
 from kvgate.rendering.observation import Crash, RunningEngine
-from kvgate.rendering.pod import CONTAINER, VLLM_ALONE
+from kvgate.rendering.workload import CONTAINER, VLLM_ALONE
 from kvgate.runtime.background import Troubles
 from kvgate.sources.startup_log import UnusableLog, read_startup_log
 
 KEY = "starts.jsonl"
-"""Key in the ConfigMap's data."""
 MAX_ATTEMPTS = 3
 """Writes of one start; each begins with a fresh read."""
 FROZEN_BY = "kvgate calibrate freeze"
@@ -102,18 +110,11 @@ class ObservedStarts:
         """Number of starts in each state, the unreadable ones included; every scrape reads it."""
 
     def count(self, state: str) -> int:
-        """Return the number of starts in this state now."""
         return self.states[state]
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The lines of the ConfigMaps that cannot be read, each with its problem and its place."""
-        stored = ((None, self._store.old), *self._store.shards.items())
-        return tuple(
-            f"ConfigMap {self._place_of(number)}, key {KEY}, {problem}"
-            for number, records in stored
-            for problem in records.problems
-        )
+        return tuple(f"ConfigMap {self._place_of(number)}, key {KEY}, {text}" for number, text in self._store.problems)
 
     def note_revision(self, revision: object) -> None:
         """Remember that a verdict names this revision: a number in a status is never given to another start."""
@@ -161,8 +162,7 @@ class ObservedStarts:
         text = ((found or {}).get("data") or {}).get(KEY, "")
         if text != self._texts.get(place.name, ""):
             self._texts[place.name] = text
-            store = self._store
-            self._store = store.with_old(text) if number is None else store.with_shard(number, read_records(text))
+            self._store = self._store.with_text(number, text)
         version = (found or {}).get("metadata", {}).get("resourceVersion")
         return str(version) if version else None
 
@@ -175,18 +175,20 @@ class ObservedStarts:
         """
         budget = assessment.effective
         source = f"{owner.namespace}/{owner.name}, {datetime.now(UTC):%Y-%m-%d}"
-        start = _start(budget, seen, source) if budget else None
-        if start is None:
+        if budget is None or (start := _start(budget, seen, source)) is None:
             return ""
-        distrust = self._trust.distrust(seen.declared_image, seen.image) or _other_share(budget, seen)
-        if distrust or (distrust := impossible_text(start)):
+        distrust = (
+            self._trust.distrust(seen.declared_image, seen.image)
+            or _other_share(budget, seen)
+            or impossible_text(start)
+        )
+        if distrust:
             return distrust
         image = image_repository(seen.image) + "@" + seen.image.rpartition("@")[2]
         node = await self._nodes.of(cluster, seen.node) if self._nodes else NodeFacts()
         known = catalogue.find_accelerator(node.product) if node.product else None
-        judged_bytes = budget.request.accelerator.memory_bytes if budget else 0
-        is_slice = known is not None and judged_bytes * 100 < known.memory_bytes * (100 - SAME_GPU_PERCENT)
-        if known is not None and known.name != start.key.accelerator and not is_slice:
+        least, judged = 100 - SAME_GPU_PERCENT, budget.request.accelerator.memory_bytes  # a slice has less memory
+        if known and known.name != start.key.accelerator and 100 * judged >= least * known.memory_bytes:
             return (
                 f"node {seen.node} has {node.product}, which is no {start.key.accelerator}: the start teaches nothing"
             )
@@ -196,7 +198,7 @@ class ObservedStarts:
         )  # fmt: skip
         known_starts = self._store.starts_of(shard_of(start.namespace))
         is_news = with_start(known_starts, start) is not known_starts  # else its log is not worth a request
-        if budget and isinstance(seen, RunningEngine) and is_news:
+        if isinstance(seen, RunningEngine) and is_news:
             start = await _with_log(cluster, budget, start)
         return await self.add(cluster, start)
 
@@ -235,17 +237,14 @@ class ObservedStarts:
         self, cluster: Cluster, number: int, version: str | None, starts: tuple[ObservedStart, ...]
     ) -> None:
         """Write the starts of a shard whose ConfigMap had this version. Raises Conflict where somebody else has written it."""
-        known = self._store.shards.get(number, Records())
-        taken_over = self._store.digest if not self._store.old.problems else known.taken_over
-        highest = max(known.highest, *(start.revision for start in starts), 0)
-        text = fitting(starts, frozen=known.frozen, highest=highest, taken_over=taken_over)[1]
+        text = self._store.text_of(number, starts, self._store.shards.get(number, Records()).frozen)
         if (place := self._place_of(number)) is not None:
             body = place.manifest(data={KEY: text})
             if version:
                 body["metadata"]["resourceVersion"] = version
             await cluster.apply(CONFIG_MAPS, body)
             self._texts[place.name] = text
-        self._store = self._store.with_shard(number, read_records(text))
+        self._store = self._store.with_text(number, text)
         self._show()
 
     async def expire(self, cluster: Cluster, running: Mapping[tuple[str, str], frozenset[str]]) -> None:
@@ -299,11 +298,11 @@ class ObservedStarts:
         self._logged = problems
 
 
-def _other_share(budget: Budget | None, seen: RunningEngine | Crash) -> str:
+def _other_share(budget: Budget, seen: RunningEngine | Crash) -> str:
     """Return why a start is not one of the setting that was predicted; empty where nothing shows that."""
     runs = seen.reading.gpu_memory_utilization if isinstance(seen, RunningEngine) else None
-    predicted = float(budget.resolved.gpu_memory_utilization) if budget else None
-    if runs is None or predicted is None or abs(runs - predicted) < SAME_SHARE:
+    predicted = float(budget.resolved.gpu_memory_utilization)
+    if runs is None or abs(runs - predicted) < SAME_SHARE:
         return ""
     return f"vLLM runs with gpu_memory_utilization {runs:g}, and {predicted:g} was predicted: the start teaches nothing"
 

@@ -18,9 +18,8 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.judge.assess import effective_values
 from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.summary import accepted, shortened
-from kvgate.rendering.admission import Admitted
+from kvgate.rendering.admission import Admitted, Prediction, as_bytes, prediction_of
 from kvgate.rendering.observation import Statement
-from kvgate.rendering.prediction import Prediction, as_bytes, prediction_of
 from kvgate.rendering.workload import PodFigures
 
 SAME_PERCENT = 1
@@ -29,7 +28,6 @@ MAX_RECALIBRATIONS = 3
 """Times that the pods of one spec are replaced because of better predictions: starts that contradict each other must not replace them for
 ever."""
 _MAX_REASON = 600
-"""Characters of a refusal that is quoted."""
 _AS_ADMITTED = "kvgate would judge the spec today as it did"
 
 

@@ -17,19 +17,22 @@ from kvgate.findings.finding import Finding
 from kvgate.judge.assess import chosen_settings, effective_values
 from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text, finding_text
-from kvgate.rendering.admission import Admitted, admission_status
+from kvgate.rendering.admission import Admitted, admission_status, budget_status, prediction_of
 from kvgate.rendering.labels import selector
 from kvgate.rendering.observation import (
+    WAITING,
     Observation,
+    Obstacle,
+    Rollout,
     Statement,
     compared,
     crash_text,
     observed_statements,
     observed_status,
+    progress,
+    rollout_of,
 )
-from kvgate.rendering.prediction import budget_status, prediction_of
 from kvgate.rendering.recalibration import outdated
-from kvgate.rendering.rollout import WAITING, Obstacle, Rollout, progress, rollout_of
 from kvgate.rendering.workload import NotRendered, predicted_tokens
 from kvgate.statement.deployment import guarantee_of, workload_of
 
@@ -55,7 +58,6 @@ class PreviousStatus(Struct, frozen=True, kw_only=True):
             return ()
 
     def has(self, kind: ConditionType) -> bool:
-        """Return True where the object has had this condition before."""
         return any(condition.type == kind for condition in self.conditions)
 
     def renewed(self, statements: Iterable[Statement]) -> tuple[Condition, ...]:
@@ -152,7 +154,6 @@ def status_of(
 def _verdict_of_now(
     assessment: Assessment, left_out: NotRendered | None, calibration_revision: int
 ) -> tuple[list[Statement], dict[str, object]]:
-    """Return the conditions and the figures of the present assessment."""
     admission, budget = accepted(assessment), budget_status(prediction_of(assessment))
     if left_out is not None and left_out.reason is Reason.RESOLVING:
         admission = (None if left_out.is_waiting else False, left_out.reason, left_out.message)

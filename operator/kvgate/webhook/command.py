@@ -5,6 +5,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ from msgspec.structs import replace
 
 from kvgate.calibration.trust import Trust
 from kvgate.metrics import registry as names
-from kvgate.metrics.endpoint import endpoint_app
-from kvgate.metrics.exporter import counter, gauge, new_registry
+from kvgate.metrics.exporter import counter, endpoint_app, gauge, new_registry
 from kvgate.metrics.listener import DEFAULT_LIMITS, Listener, PortLimits, listen, listening_beside
-from kvgate.rendering.pod import IMAGES, VLLM_ALONE
+from kvgate.rendering.workload import IMAGES, VLLM_ALONE
 from kvgate.runtime.background import Troubles, repeat
+from kvgate.runtime.pool import Pool
 from kvgate.runtime.service import OtlpOptions, calibration_options, log_as_json, otlp_options, stop_signal
 from kvgate.runtime.worker import Limits
 from kvgate.webhook.judging import (
@@ -26,12 +27,11 @@ from kvgate.webhook.judging import (
     WORKERS,
     ModelsFolder,
     MountedFacts,
-    ReviewWorkers,
     StartsFile,
-    reviewing_pool,
+    review_in_worker,
 )
 from kvgate.webhook.server import Bodies, ReviewInstruments, Traffic, validation_app
-from kvgate.webhook.tls import Certificate, CertificateError, ClientNames
+from kvgate.webhook.tls import Certificate, CertificateError, has_name
 
 LINGER_SECONDS = 5.0
 """Time in which a stopping process still answers, while the API server learns to use the other replica."""
@@ -53,8 +53,6 @@ class CannotServe(click.ClickException):
 
 
 class WebhookOptions(Struct, frozen=True, kw_only=True):
-    """The options of the command."""
-
     host: str
     port: int
     tls_cert: Path
@@ -64,7 +62,6 @@ class WebhookOptions(Struct, frozen=True, kw_only=True):
     calibration_file: Path | None = None
     models_folder: Path | None = None
     trust: Trust = VLLM_ALONE
-    """Rule about whose observed starts correct predictions."""
     client_ca: Path | None = None
     client_names: tuple[str, ...] = ()
     limits: Limits = LIMITS
@@ -142,7 +139,6 @@ def webhook(workers: int, **options: Any) -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Entry of the console script."""
     log_as_json()
     webhook.main(args=list(argv), prog_name="kvgate webhook")
 
@@ -169,8 +165,9 @@ async def serving(options: WebhookOptions) -> AsyncIterator[dict[str, int]]:
 
     metrics = endpoint_app(registry, livez=beat.livez, readyz=readyz)
     gauge(names.CERTIFICATE_EXPIRY, registry).set_function(lambda: certificate.expires_at)
-    pool, names_of_clients = reviewing_pool(options.limits), ClientNames(options.client_names)
-    judge = ReviewWorkers(pool, MountedFacts(starts, models, asks_hub=options.models_folder is not None))
+    pool = Pool(options.limits, preload=("kvgate.judge.warm",))
+    facts = MountedFacts(starts, models, asks_hub=options.models_folder is not None)
+    judge = partial(review_in_worker, pool, facts)
     validation = validation_app(ReviewInstruments.registered(registry), traffic, judge, Bodies())
     async with contextlib.AsyncExitStack() as stack:
         beating = asyncio.create_task(beat.run_forever())
@@ -179,7 +176,7 @@ async def serving(options: WebhookOptions) -> AsyncIterator[dict[str, int]]:
         stack.push_async_callback(pool.close)  # after the last review
         reviews = await listen(
             validation, options.host, options.port, tls=certificate.context, limits=options.port_limits,
-            accepts=names_of_clients.has,
+            accepts=partial(has_name, options.client_names),
         )  # fmt: skip
         stack.push_async_callback(_leave, reviews, traffic, options.linger_seconds)
         await pool.start()

@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kvgate.budget import Calibration
-from kvgate.calibration.records import read_records
-from kvgate.calibration.shards import SHARDS, Store
+from kvgate.calibration.keeping import SHARDS, Store
 from kvgate.calibration.trust import Trust
 from kvgate.checkpoint.published import PublishedModels
 from kvgate.checkpoint.stored import MAX_ENTRY_BYTES, SUFFIX, StoredModels
-from kvgate.rendering.pod import VLLM_ALONE
+from kvgate.rendering.workload import VLLM_ALONE
 from kvgate.runtime.pool import Pool
 from kvgate.runtime.worker import Limits, WorkerLost
 from kvgate.webhook.review import Answer, Known, Mistake, answers
@@ -38,11 +37,6 @@ OLD_FILE, SHARD_SUFFIX = "starts", ".jsonl"
 _log = logging.getLogger(__name__)
 
 
-def reviewing_pool(limits: Limits = LIMITS) -> Pool:
-    """Return the webhook's workers."""
-    return Pool(limits, preload=("kvgate.judge.warm",))
-
-
 def namespace_in(text: bytes) -> str:
     """Return the namespace whose turn a review takes. It is searched without parsing, because it decides the order only.
 
@@ -52,23 +46,15 @@ def namespace_in(text: bytes) -> str:
     return found[1].decode() if found else ""
 
 
-class ReviewWorkers:
-    """Answers bodies in worker processes, with the newest facts."""
-
-    def __init__(self, pool: Pool, known: Callable[[], Known]) -> None:
-        """`known` returns the same object until a fact changes."""
-        self._pool = pool
-        self._known = known
-
-    async def __call__(self, text: bytes) -> Answer | Mistake:
-        """Answer a body. Raises NoAnswer."""
-        known = self._known()
-        self._pool.share(known)
-        task = (namespace_in(text), answers, text, known, datetime.now(UTC))
-        try:
-            return (await self._pool.run(*task, wait_seconds=WAIT_SECONDS)).value
-        except WorkerLost:  # a node without memory may end a worker because of another review: try once more
-            return (await self._pool.run(*task, wait_seconds=WAIT_SECONDS)).value
+async def review_in_worker(pool: Pool, newest: Callable[[], Known], text: bytes) -> Answer | Mistake:
+    """Answer a body with the newest facts, which are the same object until one of them changes. Raises NoAnswer."""
+    known = newest()
+    pool.share(known)
+    task = (namespace_in(text), answers, text, known, datetime.now(UTC))
+    try:
+        return (await pool.run(*task, wait_seconds=WAIT_SECONDS)).value
+    except WorkerLost:  # a node without memory may end a worker because of another review: try once more
+        return (await pool.run(*task, wait_seconds=WAIT_SECONDS)).value
 
 
 class StartsFile:
@@ -93,11 +79,10 @@ class StartsFile:
             if text == self._texts.get(path.name, ""):
                 continue
             self._texts[path.name], changed = text, True
-            store = self._store
-            self._store = store.with_old(text) if number is None else store.with_shard(number, read_records(text))
-            records = self._store.old if number is None else self._store.shards[number]
-            for problem in records.problems:
-                _log.warning("calibration: %s: %s", path, problem)
+            self._store = self._store.with_text(number, text)
+            for place, problem in self._store.problems:
+                if place == number:
+                    _log.warning("calibration: %s: %s", path, problem)
         if changed:
             starts = self._store.starts
             self.calibration = self._trust.calibration(starts)

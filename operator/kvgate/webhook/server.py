@@ -43,8 +43,6 @@ class BodyError(Exception):
 
 @dataclass(eq=False, slots=True)
 class _Body:
-    """A body in memory."""
-
     received: bytearray
     deadline: asyncio.Timeout | None = None
     """Set while the rest of the body is awaited."""
@@ -111,8 +109,6 @@ _log = logging.getLogger(__name__)
 
 
 class ReviewInstruments(Struct, frozen=True, kw_only=True):
-    """Measurements of reviews."""
-
     reviews: Counter
     errors: Counter
     duration: Histogram
@@ -124,10 +120,6 @@ class ReviewInstruments(Struct, frozen=True, kw_only=True):
             errors=exporter.counter(registry.ADMISSION_ERRORS, into),
             duration=exporter.histogram(registry.ADMISSION_REVIEW_DURATION, into),
         )
-
-    def count(self, answer: Answer) -> None:
-        """Count an answered review."""
-        self.reviews.labels(answer.decision, answer.policy, answer.request.operation).inc()
 
 
 class Traffic:
@@ -166,8 +158,6 @@ Decide = Callable[[bytes], Awaitable[Answer | Mistake]]
 
 
 def validation_app(instruments: ReviewInstruments, traffic: Traffic, decide: Decide, bodies: Bodies) -> web.Application:
-    """Return the application; `decide` judges the bodies."""
-
     async def validate(request: web.Request) -> web.Response:
         about: dict[str, str] = {}
         with exporter.timed(instruments.duration, about):
@@ -201,8 +191,8 @@ async def _decided(text: bytes, instruments: ReviewInstruments, decide: Decide, 
         return _problem(500, _DEFECT)
     if isinstance(answer, Mistake):
         return _problem(400, answer.message)
-    instruments.count(answer)
     request, response = answer.request, answer.body["response"]
+    instruments.reviews.labels(answer.decision, answer.policy, request.operation).inc()
     about["uid"] = request.uid
     fields = {  # enough to find the object and the entry in the audit log
         "uid": request.uid,
@@ -218,7 +208,6 @@ async def _decided(text: bytes, instruments: ReviewInstruments, decide: Decide, 
 
 
 def _problem(status: int, message: str) -> web.Response:
-    """Return an answer without a verdict, and log it."""
     _log.warning("no verdict", extra={"fields": {"status": status, "error": message}})
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status in (429, 503) else None
     response = web.json_response({"error": inert_line(message)}, status=status, headers=headers)
