@@ -120,6 +120,37 @@ def edge_of(swept: Sweep, column: int) -> tuple[str, str]:
     return fits, may_fit
 
 
+def edge_rows(swept: Sweep) -> Iterator[list[str]]:
+    """Yield the exact edges of all columns, each row behind its name; none where the setting of y has no largest value that fits."""
+    if swept.edges is not None:
+        edges = [edge_of(swept, column) for column in range(len(swept.edges))]
+        yield ["fits up to", *(fits for fits, _ in edges)]
+        if any(fits != may_fit for fits, may_fit in edges):
+            yield ["may fit up to", *(may_fit for _, may_fit in edges)]
+
+
+BOUNDARIES = {"low": (Verdict.FITS,), "high": (Verdict.FITS, Verdict.MAY_NOT_FIT)}
+"""Certain and possible boundary → the verdicts on its side of memory that is enough."""
+
+
+def boundary(swept: Sweep, sign: str) -> Iterator[tuple[int, int, bool]]:
+    """Return the sides at which memory runs out: (column, row, vertical), the left side of a cell or its lower side.
+
+    Such a side is between a cell whose memory verdict is one of the sign's and a neighbour whose is another. There are none where a
+    verdict is unknown, and none between settings that vLLM refuses anyway.
+    """
+    verdicts = BOUNDARIES[sign]
+    for row, cells in enumerate(swept.rows):
+        for column, cell in enumerate(cells):
+            left = swept.rows[row][column - 1] if column else cell
+            below = swept.rows[row - 1][column] if row else cell
+            for neighbour, is_vertical in ((left, True), (below, False)):
+                is_known = Verdict.UNKNOWN not in (cell.by_memory, neighbour.by_memory)
+                counts = is_known and not (cell.refusal and neighbour.refusal)
+                if counts and (cell.by_memory in verdicts) != (neighbour.by_memory in verdicts):
+                    yield column, row, is_vertical
+
+
 # ── for people ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _MARKS = {FITS: "", MAY: "~", NO: "!", REFUSED: "x", UNKNOWN: "?"}
@@ -160,11 +191,7 @@ def _table(swept: Sweep) -> Iterator[Line]:
             text = _MARKS[state(cell)] + (share if is_known or share != "-" else "")
             texts.append(f"[{text}]" if swept.at == (column, number) else text)
         rows.append([swept.y.labels[number], *texts])
-    if swept.edges is not None:
-        edges = [edge_of(swept, column) for column in range(len(swept.edges))]
-        rows.append(["fits up to", *(fits for fits, _ in edges)])
-        if any(fits != may_fit for fits, may_fit in edges):
-            rows.append(["may fit up to", *(may_fit for _, may_fit in edges)])
+    rows += edge_rows(swept)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     (head, *header), *padded = ([text.rjust(width) for text, width in zip(row, widths, strict=True)] for row in rows)
     columns = _columns_beside(widths)
