@@ -1,6 +1,5 @@
 """A folder of files: one that somebody names, or a commit in huggingface_hub's cache."""
 
-from collections.abc import Collection
 from pathlib import Path
 
 from kvgate.checkpoint.not_fetched import NotFetched, Reason
@@ -19,10 +18,6 @@ _SNAPSHOTS = "snapshots"
 
 class FolderFiles(CheckpointFiles):
     """The files that lie directly in a folder; links may not lead out of it, nor out of the repository in the cache."""
-
-    source: str
-    commit: str
-    names: Collection[str]
 
     def __init__(self, folder: Path, *, source: str, commit: str = "", is_partial: bool = False) -> None:
         self.source, self.commit, self.is_partial = source, commit, is_partial

@@ -115,53 +115,33 @@ def _is_file_name(name: Any) -> TypeGuard[str]:
 
 def failure(answer: Answer, hub: Hub, wanted: CheckpointName, file: str = "") -> CouldNotFetch:
     """Return what an answer with an error means; the hub names the reason in `X-Error-Code`."""
-    code, name = answer.headers.get("x-error-code", ""), wanted.repository
-    if code == "GatedRepo":
-        return _gated(hub, name)
-    if answer.status == 404 and code == "RevisionNotFound":
-        message = f"{name} on {hub.host} has no branch, tag or commit {wanted.revision}"
-        return CouldNotFetch(Reason.REVISION_NOT_FOUND, message, "correct the revision, or leave it out")
-    if answer.status == 404 and file:
-        return CouldNotFetch(Reason.FILE_NOT_FOUND, f"{name} on {hub.host} lists {file} but does not have it")
-    if answer.status == 401 and "credentials" in answer.headers.get("x-error-message", "").lower():
-        message = f"{hub.host} does not accept the token"
-        return CouldNotFetch(Reason.GATED, message, "set HF_TOKEN to a valid token, or unset it for a public model")
-    if answer.status in (401, 404) or code == "RepoNotFound":
-        return _not_found(hub, name)
-    if answer.status in (403, 407, 451):
-        said = f" ({said})" if (said := answer.headers.get("x-error-message", "")[:200]) else ""
-        return CouldNotFetch(
-            Reason.GATED,
-            f"{hub.host} refuses access to {name}: HTTP {answer.status}{said}",
-            "set HF_TOKEN to a token that may read it",
-        )
-    if answer.status == 429:
-        seconds = retry_after(answer.headers)
-        when = f"; it takes them again in {seconds} seconds" if seconds is not None else ""
-        remedies = (
-            ["try again later"] if hub.token else ["try again later", "set HF_TOKEN: accounts may ask more often"]
-        )
-        return CouldNotFetch(Reason.RATE_LIMITED, f"{hub.host} takes no more requests (HTTP 429){when}", *remedies)
-    return CouldNotFetch(Reason.UNREACHABLE, f"{hub.host} answers with HTTP {answer.status}", *REACH)
-
-
-def _gated(hub: Hub, name: str) -> CouldNotFetch:
-    page = f"{hub.endpoint}/{name}"
-    if hub.token:
-        message = f"{name} is gated, and its publisher has not accepted the account of the token"
-        return CouldNotFetch(Reason.GATED, message, f"ask for access on {page}, or set HF_TOKEN to a token that has it")
-    message = f"{name} is gated: only accounts that its publisher accepted may read it, and there is no token"
-    return CouldNotFetch(
-        Reason.GATED, message, f"ask for access on {page}, and set HF_TOKEN; the token of `hf auth login` is read too"
+    status, code, said = (
+        answer.status,
+        answer.headers.get("x-error-code", ""),
+        answer.headers.get("x-error-message", ""),
     )
-
-
-def _not_found(hub: Hub, name: str) -> CouldNotFetch:
-    correct = "correct the name"
-    if hub.token:
-        message = f"{hub.host} has no model {name} that the account of the token may read"
-        return CouldNotFetch(Reason.NOT_FOUND, message, correct, "set HF_TOKEN to a token that may read it")
-    message = f"{hub.host} has no public model {name}: there is none, or it is private and there is no token"
-    return CouldNotFetch(
-        Reason.NOT_FOUND, message, correct, "set HF_TOKEN if it is private; the token of `hf auth login` is read too"
-    )
+    name, host, page = wanted.repository, hub.host, f"{hub.endpoint}/{wanted.repository}"
+    when = "" if (seconds := retry_after(answer.headers)) is None else f"; it takes them again in {seconds} seconds"
+    is_gated, is_not_found = code == "GatedRepo", status in (401, 404) or code == "RepoNotFound"
+    meanings: tuple[tuple[bool, Reason, str, tuple[str, ...]], ...] = (
+        (is_gated and bool(hub.token), Reason.GATED, f"{name} is gated, and its publisher has not accepted the account of the token",
+         (f"ask for access on {page}, or set HF_TOKEN to a token that has it",)),
+        (is_gated, Reason.GATED, f"{name} is gated: only accounts that its publisher accepted may read it, and there is no token",
+         (f"ask for access on {page}, and set HF_TOKEN; the token of `hf auth login` is read too",)),
+        (status == 404 and code == "RevisionNotFound", Reason.REVISION_NOT_FOUND,
+         f"{name} on {host} has no branch, tag or commit {wanted.revision}", ("correct the revision, or leave it out",)),
+        (status == 404 and bool(file), Reason.FILE_NOT_FOUND, f"{name} on {host} lists {file} but does not have it", ()),
+        (status == 401 and "credentials" in said.lower(), Reason.GATED, f"{host} does not accept the token",
+         ("set HF_TOKEN to a valid token, or unset it for a public model",)),
+        (is_not_found and bool(hub.token), Reason.NOT_FOUND, f"{host} has no model {name} that the account of the token may read",
+         ("correct the name", "set HF_TOKEN to a token that may read it")),
+        (is_not_found, Reason.NOT_FOUND, f"{host} has no public model {name}: there is none, or it is private and there is no token",
+         ("correct the name", "set HF_TOKEN if it is private; the token of `hf auth login` is read too")),
+        (status in (403, 407, 451), Reason.GATED,
+         f"{host} refuses access to {name}: HTTP {status}{f' ({said[:200]})' if said else ''}",
+         ("set HF_TOKEN to a token that may read it",)),
+        (status == 429, Reason.RATE_LIMITED, f"{host} takes no more requests (HTTP 429){when}",
+         ("try again later", *(() if hub.token else ("set HF_TOKEN: accounts may ask more often",)))),
+        (True, Reason.UNREACHABLE, f"{host} answers with HTTP {status}", REACH),
+    )  # fmt: skip
+    return next(CouldNotFetch(reason, words, *remedies) for holds, reason, words, remedies in meanings if holds)
