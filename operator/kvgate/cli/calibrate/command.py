@@ -20,9 +20,9 @@ from kvgate.cli.calibrate.observed_files import UnusableFile, observed_in
 from kvgate.cli.calibrate.places import (
     DEFAULT_PLACE,
     MAX_LIST_BYTES,
-    FileStarts,
     Starts,
     in_cluster,
+    in_file,
     of_text,
     records_in,
     replace_file,
@@ -158,8 +158,7 @@ def _on_starts(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def called(path: Path | None, place: str, context: str, **arguments: Any) -> None:
-        in_file = FileStarts(path) if path else None
-        command(in_file or in_cluster(place, context, CalibrationScope.NAMESPACE), **arguments)
+        command(in_file(path) if path else in_cluster(place, context, CalibrationScope.NAMESPACE), **arguments)
 
     return _RECORDS(_PLACE(_CONTEXT(called)))
 
