@@ -26,15 +26,7 @@ _SECONDS = click.option(
 )
 
 
-class _ListByDefault(Group):
-    """A group whose command `list` may be left out: `kvgate models llama`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if is_named else ["list", *args])
-
-
-@click.group(cls=_ListByDefault)
+@click.group(cls=Group)
 def models() -> None:
     """List the models that are known, fetch others, and keep their facts in a file.
 
@@ -42,6 +34,7 @@ def models() -> None:
     """
 
 
+models.default = "list"
 models.add_command(listings.models, "list")
 
 
