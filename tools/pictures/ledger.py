@@ -54,7 +54,8 @@ def picture() -> str:
     ledger, size, available = budget.tightest.ledger, budget.kv_cache.request_bytes, budget.tightest.ledger.available
     rows = list(_rows(ledger, f"× {float(budget.resolved.gpu_memory_utilization):g}"))
     with drawing():
-        axes = Figure(figsize=(5, 0.42 * (len(rows) + 1))).add_axes((0, 0, 1, 1))
+        drawn = Figure(figsize=(5, 0.42 * (len(rows) + 1)))
+        axes = drawn.add_axes((0, 0, 1, 1))
         axes.set(xlim=(0, ledger.total_bytes), ylim=(len(rows) + 0.6, -0.6))
         axes.set_axis_off()
         axes.set_title(title, loc="left", x=-0.28)
@@ -75,7 +76,7 @@ def picture() -> str:
         blocks = budget.num_blocks.expected if budget.num_blocks else 0
         requests = f"{float(budget.kv_cache.max_concurrency(blocks)):.2f} × {format_gib(size)}"
         _write(axes, len(rows), "full requests", requests, f"of {budget.resolved.max_model_len} tokens each")
-        return svg_of(axes.figure, title)
+        return svg_of(drawn, title)
 
 
 def _write(axes: Axes, y: float, name: str, figure: str, remark: str) -> None:

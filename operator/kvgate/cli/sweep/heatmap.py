@@ -33,6 +33,7 @@ from kvgate.text.inert import inert
 from kvgate.vllm.values import UnusableValue
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -74,25 +75,25 @@ _DARK = "@media (prefers-color-scheme: dark) { #figure_1 { filter: invert(1) hue
 def svg(swept: Sweep) -> str:
     """Write a file of its own; browsers show the numbers of a cell while the pointer rests on it."""
     with drawing():
-        axes = _drawn(swept)
-        box, tips = frame(axes.figure), []
+        figure, axes = _drawn(swept)
+        box, tips = frame(figure), []
         for row, cells in enumerate(swept.rows):
             for column, cell in enumerate(cells):
-                left, bottom = axes.transData.transform((column, row)) / axes.figure.dpi
-                right, top = axes.transData.transform((column + 1, row + 1)) / axes.figure.dpi
+                left, bottom = axes.transData.transform((column, row)) / figure.dpi
+                right, top = axes.transData.transform((column + 1, row + 1)) / figure.dpi
                 inches = {"x": left - box.x0, "y": box.y1 - top, "width": right - left, "height": top - bottom}
                 place = " ".join(f'{name}="{72 * length:.1f}"' for name, length in inches.items())
                 look = f'class="cell {state(cell)}" data-column="{column}" data-row="{row}"'
                 tip = "\n".join(map(escaped, cell_lines(swept, column, row)))
                 tips.append(f'<rect {look} {place} fill="none" pointer-events="all"><title>{tip}</title></rect>')
-        return svg_of(axes.figure, f"{title(swept)}: {swept.x.name} by {swept.y.name}", "\n".join(tips))
+        return svg_of(figure, f"{title(swept)}: {swept.x.name} by {swept.y.name}", "\n".join(tips))
 
 
 def png(swept: Sweep) -> bytes:
     """Write the same picture as PNG."""
     stream = io.BytesIO()
     with drawing():
-        figure = _drawn(swept).figure
+        figure, _ = _drawn(swept)
         box = frame(figure)
         dots = 200 if box.width <= _SHARP_UP_TO_INCHES else 100
         figure.savefig(stream, format="png", dpi=dots, bbox_inches=box, metadata={"Software": None})
@@ -128,7 +129,7 @@ def svg_of(figure: "Figure", name: str, above: str = "") -> str:
     return text.replace("<svg ", '<svg role="img" ', 1).replace("</svg>", f"{above}</svg>")
 
 
-def _drawn(swept: Sweep) -> "Axes":
+def _drawn(swept: Sweep) -> tuple["Figure", "Axes"]:
     """Draw everything; a cell is one unit of both axes."""
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
@@ -162,20 +163,20 @@ def _drawn(swept: Sweep) -> "Axes":
         axes.add_patch(Rectangle(swept.at, 1, 1, fill=False, edgecolor="#ffffff", linewidth=4, zorder=2))
         axes.add_patch(Rectangle(swept.at, 1, 1, gid="ring", zorder=2, **_LOOKS["ring"]))
     _label(swept, axes, width, height)
-    return axes
+    # The legend stands below everything else.
+    below = axes.transAxes.inverted().transform((0, figure.get_tightbbox().y0 * figure.dpi))[1]
+    axes.legend(handles=[*_signs(swept)], loc="upper left", bbox_to_anchor=(0, below), borderaxespad=0)
+    return figure, axes
 
 
 def _label(swept: Sweep, axes: "Axes", width: float, height: float) -> None:
-    """Write the names, the values that have room, the exact edges and the legend; `width` and `height` are those of a cell."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
+    """Write the names, the values that have room, and the exact edges; `width` and `height` are those of a cell."""
     labels, edges = list(map(inert, swept.x.labels)), list(edge_rows(swept))
     room = _LETTER_INCHES * (max(map(len, labels)) + 1)
     shown = range(0, len(labels), ceil(room / width) if swept.x.is_numeric else 1)
-    slant = (
-        {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if room > width and len(shown) == len(labels) else {}
-    )
+    slant: dict[str, Any] = {}
+    if room > width and not swept.x.is_numeric:
+        slant = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
     places = [column + 0.5 for column in shown]
     axes.set_xticks(places, [labels[column] for column in shown], **slant)
     axes.set_xlabel(swept.x.name, weight="bold")
@@ -196,10 +197,13 @@ def _label(swept: Sweep, axes: "Axes", width: float, height: float) -> None:
             va="bottom",
         )
     axes.set_title(f"{inert(title(swept))}\n{inert(subtitle(swept))}", loc="left")
-    handles = [
-        (Line2D([], [], label=inert(meaning), **look) if "edge" in name else Patch(label=inert(meaning), **look))
-        for name, meaning in legend(swept)
-        for look in [_LOOKS[name]]
-    ]
-    below = axes.transAxes.inverted().transform(axes.get_tightbbox().p0)[1]
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, below), borderaxespad=0)
+
+
+def _signs(swept: Sweep) -> Iterator["Artist"]:
+    """Yield the signs of the legend with their meanings."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    for name, meaning in legend(swept):
+        label = inert(meaning)
+        yield Line2D([], [], label=label, **_LOOKS[name]) if "edge" in name else Patch(label=label, **_LOOKS[name])

@@ -4,7 +4,6 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 from msgspec import to_builtins
 
@@ -248,7 +247,19 @@ def json_report(swept: Sweep) -> str:
         workload=made.workload_record(request),
         x=_axis(swept.x),
         y=_axis(swept.y),
-        cells=tuple(tuple(map(_cell, row)) for row in swept.rows),
+        cells=tuple(
+            tuple(
+                CellRecord(
+                    **made.answers_of(cell),
+                    headroom_ratio=cell.headroom_ratio,
+                    refusal=cell.refusal or None,
+                    demand_bytes=cell.demand_bytes,
+                    available_kv_cache_bytes=cell.available,
+                )
+                for cell in row
+            )
+            for row in swept.rows
+        ),
         edges=swept.edges,
         at=PointRecord(x=swept.at[0], y=swept.at[1], verdict=swept.chosen.verdict.value)
         if swept.at and swept.chosen
@@ -260,20 +271,7 @@ def json_report(swept: Sweep) -> str:
     return inert_json(to_builtins(record), indent=1)
 
 
-def _cell(cell: Cell) -> CellRecord:
-    return CellRecord(
-        **made.answers_of(cell),
-        headroom_ratio=cell.headroom_ratio,
-        refusal=cell.refusal or None,
-        demand_bytes=cell.demand_bytes,
-        available_kv_cache_bytes=cell.available,
-    )
-
-
 def _axis(axis: Axis) -> AxisRecord:
-    return AxisRecord(name=axis.name, values=tuple(map(_plain, axis.values)))
-
-
-def _plain(value: Any) -> Any:
     """Write fractions as decimal numbers."""
-    return value if isinstance(value, int | str) else float(label(value))
+    plain = (value if isinstance(value, int | str) else float(label(value)) for value in axis.values)
+    return AxisRecord(name=axis.name, values=tuple(plain))
