@@ -114,11 +114,17 @@ class Pool:
         try:
             async with asyncio.timeout(wait_seconds):
                 return await turn
-        except TimeoutError:
-            self._give_up(tenant, turn)
-            raise TurnedAway(f"no worker had time for {name or 'this tenant'} within {wait_seconds:g} s") from None
-        except asyncio.CancelledError:
-            self._give_up(tenant, turn)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if (
+                turn.done() and not turn.cancelled()
+            ):  # a worker that was assigned in the same moment goes to the next task
+                tenant.running -= 1
+                self._free.append(turn.result())
+                self._assign()
+            elif turn in tenant.waiting:
+                tenant.waiting.remove(turn)
+            if isinstance(error, TimeoutError):
+                raise TurnedAway(f"no worker had time for {name or 'this tenant'} within {wait_seconds:g} s") from None
             raise
 
     def _tenant(self, name: Hashable) -> _Tenant:
@@ -133,15 +139,6 @@ class Pool:
         if not (tenant.waiting or tenant.running):
             tenant.used_seconds = max(tenant.used_seconds, self._clock_seconds)
         return tenant
-
-    def _give_up(self, tenant: _Tenant, turn: "asyncio.Future[Worker]") -> None:
-        """Stop waiting; a worker that was assigned in the same moment goes to the next task."""
-        if turn.done() and not turn.cancelled():
-            tenant.running -= 1
-            self._free.append(turn.result())
-            self._assign()
-        elif turn in tenant.waiting:
-            tenant.waiting.remove(turn)
 
     def _assign(self) -> None:
         """Give free workers to the tenants that used least; one tenant never has all of them."""
