@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import quote
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from kvgate import INSTALL, __version__
 from kvgate.checkpoint.not_fetched import Reason
-from kvgate.fetching.bounded_http import REACH, Answer, Http, Range, as_json, broken, host_of, retry_after
+from kvgate.fetching.bounded_http import REACH, Answer, Http, Range, broken, host_of, retry_after
 from kvgate.fetching.checkpoint_names import CheckpointName
 from kvgate.fetching.files import CheckpointFiles, Part
 from kvgate.fetching.limits import CouldNotFetch
@@ -70,9 +71,11 @@ class HubFiles(CheckpointFiles):
         self.source = hub.host
         repository, revision = self._wanted.repository, quote(self._wanted.revision, safe="")
         answer = self._get(f"api/models/{repository}/revision/{revision}", max_bytes=_MAX_LISTING_BYTES)
-        if answer.status != 200:
-            raise failure(answer, self._hub, self._wanted)
-        listing = as_json(answer.body, f"the list of the files of {repository} from {self._hub.host}")
+        try:
+            listing = decode(answer.body)
+        except (DecodeError, RecursionError, UnicodeError) as error:
+            what = f"the list of the files of {repository} from {self.source}"
+            raise broken(f"{what} is not JSON ({inert(str(error)[:200])})") from None
         siblings = listing.get("siblings") if isinstance(listing, dict) else None
         if not isinstance(siblings, list):
             raise broken(f"{self._hub.host} does not list the files of {repository}")
@@ -82,24 +85,23 @@ class HubFiles(CheckpointFiles):
         self.commit, self.names = commit if is_commit else "", frozenset(filter(_is_file_name, names))
 
     def read(self, name: str, *, max_bytes: int) -> bytes:
-        answer = self._get(self._resolved(name), max_bytes=max_bytes)
-        if answer.status != 200:
-            raise failure(answer, self._hub, self._wanted, name)
-        return answer.body
+        return self._file(name, max_bytes=max_bytes).body
 
     def read_part(self, name: str, *, start: int, length: int) -> Part:
-        answer = self._get(self._resolved(name), wanted=Range(start, length), max_bytes=length)
-        if answer.status not in (200, 206):
-            raise failure(answer, self._hub, self._wanted, name)
+        answer = self._file(name, wanted=Range(start, length), max_bytes=length)
         return Part(answer.body, answer.total_bytes)
 
-    def _resolved(self, name: str) -> str:
+    def _file(self, name: str, *, max_bytes: int, wanted: Range | None = None) -> Answer:
         revision = quote(self.commit or self._wanted.revision, safe="")
-        return f"{self._wanted.repository}/resolve/{revision}/{quote(name)}"
+        path = f"{self._wanted.repository}/resolve/{revision}/{quote(name)}"
+        return self._get(path, name, max_bytes=max_bytes, wanted=wanted)
 
-    def _get(self, path: str, *, max_bytes: int, wanted: Range | None = None) -> Answer:
-        url = f"{self._hub.endpoint}/{path}"
-        return self._http.get(url, headers=_HEADERS, token=self._hub.token, wanted=wanted, max_bytes=max_bytes)
+    def _get(self, path: str, file: str = "", *, max_bytes: int, wanted: Range | None = None) -> Answer:
+        url, token = f"{self._hub.endpoint}/{path}", self._hub.token
+        answer = self._http.get(url, headers=_HEADERS, token=token, wanted=wanted, max_bytes=max_bytes)
+        if answer.status != 200 and not (wanted and answer.status == 206):
+            raise failure(answer, self._hub, self._wanted, file)
+        return answer
 
 
 def _is_file_name(name: Any) -> TypeGuard[str]:
