@@ -181,28 +181,26 @@ def text_report(swept: Sweep) -> str:
 
 
 def _table(swept: Sweep) -> Iterator[Line]:
-    rows = [[f"{swept.y.name} ↓  {swept.x.name} →", *swept.x.labels]]
-    numbers = list(reversed(range(len(swept.rows))))
-    for number in numbers:
-        texts = []
+    rows = [[(text, "") for text in (f"{swept.y.name} ↓  {swept.x.name} →", *swept.x.labels)]]
+    for number in reversed(range(len(swept.rows))):
+        cells = [(swept.y.labels[number], "")]
         for column, cell in enumerate(swept.rows[number]):
-            share, is_known = share_text(cell), state(cell) not in (REFUSED, UNKNOWN)
-            text = _MARKS[state(cell)] + (share if is_known or share != "-" else "")
-            texts.append(f"[{text}]" if swept.at == (column, number) else text)
-        rows.append([swept.y.labels[number], *texts])
-    rows += edge_rows(swept)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    (head, *header), *padded = ([text.rjust(width) for text, width in zip(row, widths, strict=True)] for row in rows)
-    columns = _columns_beside(widths)
-    for place, part in enumerate(columns):
-        if place:
+            name, share = state(cell), share_text(cell)
+            text = _MARKS[name] + ("" if share == "-" and name in (REFUSED, UNKNOWN) else share)
+            cells.append((f"[{text}]" if swept.at == (column, number) else text, _COLOURS[name]))
+        rows.append(cells)
+    rows += ([(text, "") for text in row] for row in edge_rows(swept))
+    widths = [max(len(text) for text, _ in column) for column in zip(*rows, strict=True)]
+    for part in _columns_beside(widths):
+        if part.start:
             yield ""
-        yield f"  {'  '.join([head, *header[part]])}"
-        for (name, *texts), number in zip(padded, numbers, strict=False):
-            colours = (_COLOURS[state(cell)] for cell in swept.rows[number][part])
-            styled = (Styled(text=text, colour=colour) for text, colour in zip(texts[part], colours, strict=True))
-            yield f"  {name}", *(piece for text in styled for piece in ("  ", text))
-        yield from (f"  {'  '.join([name, *texts[part]])}" for name, *texts in padded[len(numbers) :])
+        for row in rows:
+            head, *rest = ((text.rjust(width), colour) for (text, colour), width in zip(row, widths, strict=True))
+            yield [
+                piece
+                for text, colour in (head, *rest[part])
+                for piece in ("  ", Styled(text=text, colour=colour) if colour else text)
+            ]
 
 
 def _columns_beside(widths: Sequence[int]) -> list[slice]:
