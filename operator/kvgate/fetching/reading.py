@@ -5,12 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kvgate.checkpoint.adapter import ADAPTER_CONFIG, read_adapter
-from kvgate.checkpoint.gguf_models import file_of_quant_type
+from kvgate.checkpoint.gguf import MAX_HEADER_BYTES, GgufFile, Truncated, joined, read_gguf, split_names
+from kvgate.checkpoint.gguf_models import file_of_quant_type, gguf_config, gguf_tensors
 from kvgate.checkpoint.mistral_params import CONFIG, PARAMS, config_of_params, hugging_face_names, reads_params
 from kvgate.checkpoint.not_fetched import Reason
 from kvgate.checkpoint.published import Published
 from kvgate.checkpoint.safetensors_headers import LENGTH_BYTES, header_bytes, read_header
-from kvgate.checkpoint.tensors import StoredTensor, summarize
+from kvgate.checkpoint.tensors import CheckpointError, StoredTensor, summarize
 from kvgate.checkpoint.weight_files import (
     INDEX,
     MAX_INDEX_BYTES,
@@ -23,7 +24,6 @@ from kvgate.checkpoint.weight_files import (
 from kvgate.fetching.bounded_http import broken
 from kvgate.fetching.checkpoint_names import MAIN, CheckpointName
 from kvgate.fetching.files import CheckpointFiles, json_of, understood
-from kvgate.fetching.gguf_files import gguf_facts
 from kvgate.fetching.limits import CouldNotFetch
 from kvgate.hf_config.formats.quantization_files import quantization_files, with_quantization_beside
 from kvgate.text.inert import inert
@@ -59,7 +59,7 @@ def _facts(files: CheckpointFiles, checkpoint: CheckpointName, num_parallel: int
     if file := _gguf_file(files, checkpoint):
         # vLLM reads the repository's config.json where the file is named by its type
         beside = json_of(files, CONFIG) if checkpoint.gguf_quantization and CONFIG in files.names else None
-        config, tensors = gguf_facts(files, file, beside)
+        config, tensors = _gguf_facts(files, file, beside)
         return config, {}, tensors, sum(tensor.size_bytes for tensor in tensors), 0
     if reads_params(files.names):
         params, beside = json_of(files, PARAMS), json_of(files, CONFIG) if CONFIG in files.names else None
@@ -150,3 +150,38 @@ def _header(files: CheckpointFiles, name: str, guess: int) -> tuple[StoredTensor
     if len(header) < length:
         raise broken(f"{name} is truncated: {len(header)} of the {length} bytes of its header are there")
     return understood(name, lambda: read_header(header, file_bytes=part.file_bytes))
+
+
+_FIRST_GGUF_BYTES = 2 << 20
+"""Bytes that are asked for at first; a vocabulary of 150,000 takes 6 MB."""
+_GGUF_GROWTH = 4
+"""Bytes of each further part, as a multiple of what is there."""
+
+
+def _gguf_facts(
+    files: CheckpointFiles, name: str, beside: Mapping[str, Any] | None = None
+) -> tuple[Mapping[str, Any], Sequence[StoredTensor]]:
+    """Return the config and the tensors of a file, and of the others of its split; `beside` is the repository's config.json.
+
+    Raises CouldNotFetch.
+    """
+    names = split_names(name)
+    if missing := [each for each in names if each not in files.names]:
+        raise broken(f"{name} is one of {len(names)} files, and {missing[0]} is not there")
+    file = understood(name, lambda: joined([_gguf_header(files, each) for each in names]))
+    return understood(name, lambda: gguf_config(file, beside)), gguf_tensors(file)
+
+
+def _gguf_header(files: CheckpointFiles, name: str) -> GgufFile:
+    data, wanted = b"", _FIRST_GGUF_BYTES
+    while True:
+        part = files.read_part(name, start=len(data), length=wanted)
+        data += part.data
+        try:
+            return read_gguf(data, file_bytes=part.file_bytes)
+        except Truncated as error:
+            if len(part.data) < wanted or len(data) >= MAX_HEADER_BYTES:
+                raise broken(f"{name} is truncated: {error}") from None
+            wanted = min(len(data) * _GGUF_GROWTH, MAX_HEADER_BYTES - len(data))
+        except CheckpointError as error:
+            raise broken(f"{name} cannot be read: {error}") from None
