@@ -136,7 +136,9 @@ class Http:
         headers = {name.lower(): inert(value[:2000]) for name, value in response.headers.items()}
         if headers.get("content-encoding", "identity") != "identity":
             raise broken(f"{host_of(url)} compresses its answer, which was not asked for")
-        status, total, skip = response.status_code, _length_of(headers), 0
+        stated = headers.get("content-length", "")
+        total = int(stated) if stated.isascii() and stated.isdecimal() and len(stated) < 19 else None
+        status, skip = response.status_code, 0
         if not response.is_success:
             length = _MAX_ERROR_BYTES
         elif wanted is None:
@@ -238,8 +240,3 @@ def retry_after(headers: Headers) -> int | None:
     stated = headers.get("retry-after", "") or headers.get("ratelimit", "").rpartition("t=")[2]
     digits = stated.strip()[:9]
     return int(digits) if digits.isascii() and digits.isdecimal() else None
-
-
-def _length_of(headers: Headers) -> int | None:
-    text = headers.get("content-length", "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None

@@ -74,7 +74,15 @@ def _facts(files: CheckpointFiles, checkpoint: CheckpointName, num_parallel: int
         adapter = json_of(files, ADAPTER_CONFIG)
         understood(ADAPTER_CONFIG, lambda: read_adapter(adapter))
         return {}, adapter, *_weights(files, num_parallel)
-    raise _nothing_to_load(files, checkpoint)
+    place = f"{checkpoint.repository} in {files.source}"
+    if any(name.endswith(".gguf") for name in files.names):
+        message, remedy = (
+            f"{place} has GGUF files, and no {CONFIG}",
+            f"name the type of one: {checkpoint.repository}:Q4_K_M",
+        )
+        raise CouldNotFetch(Reason.FILE_NOT_FOUND, message, remedy)
+    message = f"{place} has no {CONFIG}, so it is no model that vLLM loads"
+    raise CouldNotFetch(Reason.FILE_NOT_FOUND, message, "name the repository of the model")
 
 
 def _gguf_file(files: CheckpointFiles, checkpoint: CheckpointName) -> str | None:
@@ -92,14 +100,6 @@ def _gguf_file(files: CheckpointFiles, checkpoint: CheckpointName) -> str | None
         f"{checkpoint.repository} in {files.source} has no {what}{shown}",
         "name one of its files",
     )
-
-
-def _nothing_to_load(files: CheckpointFiles, checkpoint: CheckpointName) -> CouldNotFetch:
-    if any(name.endswith(".gguf") for name in files.names):
-        message = f"{checkpoint.repository} in {files.source} has GGUF files, and no {CONFIG}"
-        return CouldNotFetch(Reason.FILE_NOT_FOUND, message, f"name the type of one: {checkpoint.repository}:Q4_K_M")
-    message = f"{checkpoint.repository} in {files.source} has no {CONFIG}, so it is no model that vLLM loads"
-    return CouldNotFetch(Reason.FILE_NOT_FOUND, message, "name the repository of the model")
 
 
 def _weights(files: CheckpointFiles, num_parallel: int) -> tuple[list[StoredTensor], int, int]:

@@ -128,7 +128,14 @@ def show_learnt(
 
     Exit code: 0 all was read, 2 some lines could not be read.
     """
-    places = in_cluster(place, context, scope) if source is None else of_text(_text_of(source), scope)
+    try:
+        if source == "-":
+            text = sys.stdin.buffer.read(MAX_LIST_BYTES).decode(errors="replace")
+        else:
+            text = read_text(Path(source), max_bytes=MAX_LIST_BYTES, inside=None) if source is not None else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{source} cannot be read: {error}") from None
+    places = in_cluster(place, context, scope) if source is None else of_text(text, scope)
     settings = learnt(places, namespace=namespace, setting=setting)
     if output == "json":
         show(inert_json({"frozen": sorted(places.store.frozen), "settings": settings}, indent=2))
@@ -137,15 +144,6 @@ def show_learnt(
     for problem in places.problems:
         show_error(problem)
     sys.exit(Exit.UNDECIDED if places.problems else Exit.FITS)
-
-
-def _text_of(source: str) -> str:
-    if source == "-":
-        return sys.stdin.buffer.read(MAX_LIST_BYTES).decode(errors="replace")
-    try:
-        return read_text(Path(source), max_bytes=MAX_LIST_BYTES, inside=None)
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{source} cannot be read: {error}") from None
 
 
 def _on_starts(command: Callable[..., None]) -> Callable[..., None]:

@@ -17,7 +17,6 @@ from kvgate.cli.completion import a_file
 from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.help import Command
 from kvgate.cli.reports.difference import Difference, compare
-from kvgate.cli.reports.report import Report
 from kvgate.cli.shared_options import with_engine_facts
 from kvgate.cli.terminal import show, show_error
 from kvgate.documents.reading import STDIN
@@ -97,13 +96,10 @@ def _between_revisions(text: str, paths: Sequence[str], given: CheckOptions) -> 
         for path in below:
             if not any((side / path).exists() for side in sides):
                 raise BadInput(f"{path} is on neither side of {text}")
-        reports = [_judged(side, below, given, is_copy=side != repository.top) for side in sides]
+        reports = []
+        for side in sides:  # files have the names that they have in the repository
+            with chdir(side):
+                found = tuple(path for path in below if Path(path).exists())
+                reports.append(report_or_exit(found, given if side == repository.top else replace(given, root=Path())))
     renamed = repository.renamed(commits[0], commits[1]) if commits[1] else {}
     return compare(reports[0], reports[1], (".", "."), renamed)
-
-
-def _judged(side: Path, below: Sequence[str], given: CheckOptions, *, is_copy: bool) -> Report:
-    """Judge the paths that a side has; files have the names that they have in the repository."""
-    with chdir(side):
-        found = tuple(path for path in below if Path(path).exists())
-        return report_or_exit(found, replace(given, root=Path()) if is_copy else given)

@@ -118,7 +118,14 @@ class Repository(Struct, frozen=True, kw_only=True):
 
     def _write(self, commit: str, is_wanted: Callable[[PurePosixPath], bool], folder: Path) -> None:
         listed, num_bytes = list(self._blobs(commit, is_wanted)), 0
-        with _started(self.top, "cat-file", "--batch") as process:
+        with subprocess.Popen(  # noqa: S603 - as below
+            [_program(), *_OPTIONS, "cat-file", "--batch"],
+            cwd=self.top,
+            env={**os.environ, **_ENVIRONMENT},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as process:
             if process.stdin is None or process.stdout is None:
                 raise BadInput("git has no pipes")
             for blob, name in listed:
@@ -232,17 +239,6 @@ def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BadInput(f"git {arguments[0]} failed: {error}") from None
-
-
-def _started(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - as above
-        [_program(), *_OPTIONS, *arguments],
-        cwd=folder,
-        env={**os.environ, **_ENVIRONMENT},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
 
 
 def _words(stderr: bytes) -> str:

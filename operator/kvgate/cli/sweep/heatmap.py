@@ -33,7 +33,6 @@ from kvgate.text.inert import inert
 from kvgate.vllm.values import UnusableValue
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -162,15 +161,16 @@ def _drawn(swept: Sweep) -> tuple["Figure", "Axes"]:
     if swept.at is not None:
         axes.add_patch(Rectangle(swept.at, 1, 1, fill=False, edgecolor="#ffffff", linewidth=4, zorder=2))
         axes.add_patch(Rectangle(swept.at, 1, 1, gid="ring", zorder=2, **_LOOKS["ring"]))
-    _label(swept, axes, width, height)
-    # The legend stands below everything else.
-    below = axes.transAxes.inverted().transform((0, figure.get_tightbbox().y0 * figure.dpi))[1]
-    axes.legend(handles=[*_signs(swept)], loc="upper left", bbox_to_anchor=(0, below), borderaxespad=0)
+    _label(swept, figure, axes, width, height)
     return figure, axes
 
 
-def _label(swept: Sweep, axes: "Axes", width: float, height: float) -> None:
-    """Write the names, the values that have room, and the exact edges; `width` and `height` are those of a cell."""
+def _label(swept: Sweep, figure: "Figure", axes: "Axes", width: float, height: float) -> None:
+    """Write names, values, as far as cells of this size have room for them, the exact edges, and the legend below all that."""
+    from matplotlib.artist import Artist
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
     labels, edges = list(map(inert, swept.x.labels)), list(edge_rows(swept))
     room = _LETTER_INCHES * (max(map(len, labels)) + 1)
     shown = range(0, len(labels), ceil(room / width) if swept.x.is_numeric else 1)
@@ -197,13 +197,9 @@ def _label(swept: Sweep, axes: "Axes", width: float, height: float) -> None:
             va="bottom",
         )
     axes.set_title(f"{inert(title(swept))}\n{inert(subtitle(swept))}", loc="left")
-
-
-def _signs(swept: Sweep) -> Iterator["Artist"]:
-    """Yield the signs of the legend with their meanings."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
+    signs: list[Artist] = []
     for name, meaning in legend(swept):
-        label = inert(meaning)
-        yield Line2D([], [], label=label, **_LOOKS[name]) if "edge" in name else Patch(label=label, **_LOOKS[name])
+        look = {"label": inert(meaning), **_LOOKS[name]}
+        signs.append(Line2D([], [], **look) if "edge" in name else Patch(**look))
+    below = axes.transAxes.inverted().transform((0, figure.get_tightbbox().y0 * figure.dpi))[1]
+    axes.legend(handles=signs, loc="upper left", bbox_to_anchor=(0, below), borderaxespad=0)
