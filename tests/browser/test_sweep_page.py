@@ -166,6 +166,10 @@ def test_the_svg_alone_opens_as_a_document(pytestconfig: pytest.Config, tmp_path
         opened.open(file)
         assert opened.value("document.documentElement.tagName") == "svg"
         assert opened.value("document.querySelectorAll('rect[data-row] > title').length") == 24 * 40
+        inverted = "getComputedStyle(document.getElementById('figure_1')).filter"
+        assert opened.value(inverted) == "none"
+        opened.prefer("dark")
+        assert opened.value(inverted) == "invert(1) hue-rotate(180deg)"
         assert opened.complaints == []
 
 

@@ -103,16 +103,15 @@ def _answers(names: tuple[str, ...], other_name: str | None, seconds: int) -> li
     from kvgate.fetching.folder import read_folder
     from kvgate.fetching.limits import Limits
 
-    folders = {name: Path(name).expanduser() for name in names if name.startswith((".", "/", "~"))}
-    buckets = {name for name in names if name.startswith(SCHEME)}
-    keys = {name: name_key(*name_and_revision(name)) for name in names if name not in folders and name not in buckets}
+    elsewhere = (".", "/", "~", SCHEME)
+    keys = {name: name_key(*name_and_revision(name)) for name in names if not name.startswith(elsewhere)}
     found, missing = fetched_models(list(keys.values()), max_seconds=seconds, is_quiet=True) if keys else ({}, {})
     answers: list[Published | NotFetched] = []
     for name in dict.fromkeys(names):
-        if name in folders:
-            answers.append(read_folder(folders[name], name=other_name or name))
-        elif name in buckets:
+        if name.startswith(SCHEME):
             answers.append(read_bucket(name, name=other_name or name, limits=Limits(max_seconds=seconds)))
+        elif name not in keys:
+            answers.append(read_folder(Path(name).expanduser(), name=other_name or name))
         else:
             answer: Published | NotFetched = found.get(keys[name]) or missing[keys[name]]
             renames = other_name is not None and isinstance(answer, Published)
