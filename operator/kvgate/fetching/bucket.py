@@ -22,9 +22,8 @@ from kvgate.checkpoint.not_fetched import NotFetched, Reason
 from kvgate.checkpoint.published import Published
 from kvgate.fetching.bounded_http import REACH, Answer, Http, Range, broken, host_of, retry_after
 from kvgate.fetching.checkpoint_names import MAIN, CheckpointName
-from kvgate.fetching.files import CheckpointFiles, Part
 from kvgate.fetching.limits import LIMITS, CouldNotFetch, Limits, Spending
-from kvgate.fetching.reading import published
+from kvgate.fetching.reading import CheckpointFiles, Part, published
 from kvgate.text.inert import inert
 from kvgate.text.patterns import pattern
 

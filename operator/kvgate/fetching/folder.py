@@ -7,9 +7,8 @@ from kvgate.checkpoint.published import Published
 from kvgate.documents.bounded_files import open_file
 from kvgate.fetching.bounded_http import broken, too_large
 from kvgate.fetching.checkpoint_names import MAIN, CheckpointName
-from kvgate.fetching.files import CheckpointFiles, Part
 from kvgate.fetching.limits import LIMITS, CouldNotFetch
-from kvgate.fetching.reading import published
+from kvgate.fetching.reading import CheckpointFiles, Part, published
 from kvgate.text.inert import inert
 
 _SNAPSHOTS = "snapshots"

@@ -16,8 +16,8 @@ from kvgate import INSTALL, __version__
 from kvgate.checkpoint.not_fetched import Reason
 from kvgate.fetching.bounded_http import REACH, Answer, Http, Range, broken, host_of, retry_after
 from kvgate.fetching.checkpoint_names import CheckpointName
-from kvgate.fetching.files import CheckpointFiles, Part
 from kvgate.fetching.limits import CouldNotFetch
+from kvgate.fetching.reading import CheckpointFiles, Part
 from kvgate.text.inert import inert
 
 _MAX_LISTING_BYTES = 32 << 20
