@@ -133,19 +133,14 @@ class Worker:
     ) -> Self:
         """Start a process and return it when it is ready. Raises OSError or EOFError where none can be started."""
         ours, theirs = socket.socketpair()
-        with contextlib.closing(theirs):
-            try:
+        async with contextlib.AsyncExitStack() as where_it_fails:
+            where_it_fails.callback(ours.close)
+            with contextlib.closing(theirs):
                 process = await asyncio.to_thread(_forked, theirs, limits, preload, by_content)
-                reader, writer = await asyncio.open_unix_connection(sock=ours)
-            except BaseException:
-                ours.close()
-                raise
-        worker = cls(process, reader, writer, contents)
-        try:
+                worker = cls(process, *await asyncio.open_unix_connection(sock=ours), contents)
+            where_it_fails.push_async_callback(worker.end)
             await worker._receive(Shared())
-        except BaseException:
-            await worker.end()
-            raise
+            where_it_fails.pop_all()
         return worker
 
     async def answer(
