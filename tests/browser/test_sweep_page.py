@@ -10,6 +10,7 @@ from kvgate.budget.engine.request import Guarantee
 from kvgate.budget.ground.units import format_gib
 from kvgate.cli.sweep.heatmap import svg
 from kvgate.cli.sweep.page import page as page_of
+from kvgate.cli.sweep.report import edge_of
 from kvgate.judge.what_if import read_request
 from kvgate.planning.sweep import Sweep, judge_pairs
 from kvgate.planning.sweep_axes import parse_axis
@@ -22,10 +23,10 @@ CONTRAST = """(() => {
   const light = (text) => { const parts = text.match(/[\\d.]+/g).slice(0, 3).map((part) => {
     const c = part / 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; });
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]; };
-  const fill = (selector) => light(getComputedStyle(document.querySelector(selector)).fill);
-  const text = fill("svg.heatmap > text");
-  return ["rect.page", ".fits", ".may-back", ".no-back", ".refused-back"].map((selector) => {
-    const other = fill(selector);
+  const style = (selector) => getComputedStyle(document.querySelector(selector));
+  const text = light(style("td.fits").color);
+  return ["body", ".fits", ".may", ".no", ".refused"].map((selector) => {
+    const other = light(style(selector).backgroundColor);
     return (Math.max(text, other) + 0.05) / (Math.min(text, other) + 0.05); });
 })()"""
 
@@ -75,7 +76,7 @@ def test_a_tooltip_has_the_numbers_of_the_cell_under_the_pointer(page: Page, swe
 
 
 def test_arrow_keys_reach_the_same_numbers(page: Page) -> None:
-    page.value("document.querySelector('svg.heatmap').focus()")
+    page.value("document.querySelector('table').focus()")
     for key in ("ArrowUp", "ArrowUp", "ArrowRight"):
         page.press(key)
     assert (tip(page) or "").startswith("max_model_len 4096, max_num_seqs 2\n")
@@ -85,70 +86,62 @@ def test_arrow_keys_reach_the_same_numbers(page: Page) -> None:
 
 def test_the_boundary_is_drawn_where_the_engine_says(page: Page, swept: Sweep) -> None:
     """The solid line has a level piece in a column exactly above the last number of sequences that fits."""
-    path = page.value("document.querySelector('svg.heatmap > path.edge.low').getAttribute('d')")
-    pieces = set(path.replace("v", " v").split("M"))
+    lines = page.value(
+        "[...document.querySelectorAll('td[data-row]')].filter((cell) => { const s = getComputedStyle(cell);"
+        " return s.borderBottomStyle === 'solid' && s.borderBottomWidth === '3px'; })"
+        ".map((cell) => [+cell.dataset.column, +cell.dataset.row])"
+    )
     request, _ = read_request(VALUES, guarantee=Guarantee.FULL_CONTEXT)
     assert request is not None
     drawn = 0
     for column, length in enumerate(swept.x.values):
         fits = largest_max_num_seqs(request.with_settings(max_model_len=length), at_most=40)
-        level = [piece for piece in pieces if "h" in piece and is_over(page, piece, column)]
+        level = [row for other, row in lines if other == column]
         if fits == 40 or length > 40960:
             assert level == []
             continue
-        top = page.value(
-            f"+document.querySelector('[data-column=\"{column}\"][data-row=\"{fits - 1}\"]').getAttribute('y')"
-        )
-        assert [float(piece.split("h")[0].split()[1]) for piece in level] == [pytest.approx(top, abs=0.11)]
+        assert level == [fits]  # the lower side of the first cell that does not fit: rows begin with 1 sequence
         drawn += 1
     assert drawn > 10
 
 
-def is_over(page: Page, piece: str, column: int) -> bool:
-    left = page.value(f"+document.querySelector('[data-column=\"{column}\"]').getAttribute('x')")
-    return abs(float(piece.split(maxsplit=1)[0]) - left) < 0.11
-
-
 def test_colours_follow_the_verdicts_and_hatching_backs_them(page: Page, swept: Sweep) -> None:
-    fills = page.value(
-        "[...document.querySelectorAll('rect[data-row]')].map((r) => [+r.dataset.row, +r.dataset.column, getComputedStyle(r).fill])"
+    looks = page.value(
+        "[...document.querySelectorAll('td[data-row]')].map((cell) => { const s = getComputedStyle(cell);"
+        " return [+cell.dataset.row, +cell.dataset.column, s.backgroundColor, s.backgroundImage]; })"
     )
-    assert len(fills) == len(swept.x.values) * len(swept.y.values)
-    for row, column, fill in fills:
+    assert len(looks) == len(swept.x.values) * len(swept.y.values)
+    found: dict[str, set[tuple[str, str]]] = {}
+    for row, column, colour, hatching in looks:
         cell = swept.rows[row][column]
-        name = "refused" if cell.refusal else {"Fits": "", "MayNotFit": "may", "DoesNotFit": "no"}[cell.verdict.value]
-        assert (f"#hatch-{name}" in fill) if name else fill.startswith("rgb")
+        found.setdefault("refused" if cell.refusal else cell.verdict.value, set()).add((colour, hatching))
+    assert {name for name, styles in found.items() if len(styles) != 1} == set()
+    assert {
+        name for name, [(_, hatching)] in ((name, [*each]) for name, each in found.items()) if hatching == "none"
+    } == {"Fits"}
+    assert len({style for styles in found.values() for style in styles}) == len(found) == 4
 
 
-def test_labels_stand_beside_their_rows_and_under_their_columns(page: Page, swept: Sweep) -> None:
-    """Of 40 and 24, those that have room."""
-    labels = page.value(
-        "[...document.querySelectorAll('svg.heatmap > text')].map((t) => [t.textContent, t.getBoundingClientRect().toJSON()])"
+def test_values_and_edges_stand_beside_their_rows_and_over_their_columns(page: Page, swept: Sweep) -> None:
+    """Of 40 and 24, all; whatever the width of the window is, the page itself does not scroll sideways."""
+    columns = page.value("[...document.querySelectorAll('thead th + th')].map((cell) => cell.textContent)")
+    rows = page.value("[...document.querySelectorAll('tbody th')].map((cell) => cell.textContent)")
+    assert (columns, rows[::-1]) == ([*swept.x.labels], [*swept.y.labels])
+    edges = page.value(
+        "[...document.querySelectorAll('tfoot tr')].map((row) => [...row.cells].map((c) => c.textContent))"
     )
-    cells = page.value(
-        "[...document.querySelectorAll('[data-row]')].map((r) => [+r.dataset.column, +r.dataset.row, r.getBoundingClientRect().toJSON()])"
-    )
-    place = {(column, row): box for column, row, box in cells}
-    floor, wall = place[0, 0]["bottom"], place[0, 0]["left"]
-    rows = {text: box for text, box in labels if box["right"] < wall and text in swept.y.labels}
-    columns = {text: box for text, box in labels if box["left"] > wall - 30 and text in swept.x.labels}
-    assert len(rows) >= 10
-    assert len(columns) >= 5
-    for text, box in rows.items():
-        cell = place[0, swept.y.labels.index(text)]
-        assert abs((box["top"] + box["bottom"]) / 2 - (cell["top"] + cell["bottom"]) / 2) < 4
-        assert box["bottom"] <= floor + 6
-    for text, box in columns.items():
-        cell = place[swept.x.labels.index(text), 0]
-        assert abs((box["left"] + box["right"]) / 2 - (cell["left"] + cell["right"]) / 2) < 4
-        assert floor < box["top"] < floor + 20
+    assert [row[0] for row in edges] == ["fits up to", "may fit up to"]
+    assert edges[0][1:] == [edge_of(swept, column)[0] for column in range(len(columns))]
+    assert page.value("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_chosen_point_is_marked(page: Page, swept: Sweep) -> None:
-    assert page.value("document.querySelector('.ring[data-chosen]').dataset.chosen") == "7,9"
-    assert f"chosen: max_model_len {swept.x.values[7]}, max_num_seqs {swept.y.values[9]}" in page.value(
-        "document.querySelector('svg.heatmap').textContent"
+    chosen = page.value(
+        "(() => { const c = document.querySelector('td.ring').dataset; return [+c.column, +c.row]; })()"
     )
+    assert chosen == [7, 9]
+    told = page.value("document.querySelector('ul').textContent")
+    assert f"chosen: max_model_len {swept.x.values[7]}, max_num_seqs {swept.y.values[9]}" in told
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -173,6 +166,10 @@ def test_the_svg_alone_opens_as_a_document(pytestconfig: pytest.Config, tmp_path
         opened.open(file)
         assert opened.value("document.documentElement.tagName") == "svg"
         assert opened.value("document.querySelectorAll('rect[data-row] > title').length") == 24 * 40
+        inverted = "getComputedStyle(document.getElementById('figure_1')).filter"
+        assert opened.value(inverted) == "none"
+        opened.prefer("dark")
+        assert opened.value(inverted) == "invert(1) hue-rotate(180deg)"
         assert opened.complaints == []
 
 
@@ -196,9 +193,9 @@ def test_no_text_leaves_the_picture_or_covers_another(
     with browsing(require_browser(pytestconfig), tmp_path / "profile") as opened:
         opened.open(file)
         page, *texts = opened.value(
-            "[document.querySelector('.page'), ...document.querySelectorAll('svg > text')].map("
+            "[document.documentElement, ...document.querySelectorAll('text')].map("
             "(t) => { const b = t.getBoundingClientRect();"
-            " return [b.left, b.right, b.top, b.bottom, t.hasAttribute('transform')]; })"
+            " return [b.left, b.right, b.top, b.bottom, /rotate\\((?!-?0 )/.test(t.getAttribute('transform'))]; })"
         )
     assert all(left >= page[0] and right <= page[1] for left, right, *_ in texts)
     level = [box for box in texts if not box[4]]

@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
 from kvgate.budget.gpu.ledger import Ledger
 from kvgate.budget.ground.interval import Interval
 from kvgate.budget.ground.units import GIB, format_gib
-from kvgate.cli.sweep.drawing import Box, Caption, Line, Picture, Shape, svg_text
+from kvgate.cli.sweep.heatmap import drawing, svg_of
 from kvgate.judge.what_if import assess_request
 
 TARGET = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "ledger.svg"
@@ -23,20 +26,12 @@ QUESTION = {
     "max_num_seqs": 64,
 }
 """The example of the README."""
-
-WIDTH, LEFT, RIGHT = 820, 150, 200
-TOP, ROW, BAR = 52, 40, 24
-STYLE = """
-  .page { fill: #ffffff; } text { font: 13px system-ui, sans-serif; fill: #1f2328; } .small { font-size: 11px; fill: #59636e; }
-  .guide { stroke: #8c959f; stroke-width: 1; stroke-dasharray: 2 3; } .whole { fill: #d1d9e0; }
-  .spread { stroke: #1f2328; stroke-width: 1.5; fill: none; }
-  .weights { fill: #4269d0; } .activation { fill: #d9920a; } .other { fill: #e0563f; } .graphs { fill: #9467bd; } .cache { fill: #2f9e44; }
-  .request { fill: #2f9e44; opacity: .55; }
-  @media (prefers-color-scheme: dark) {
-    .page { fill: #0d1117; } text { fill: #e6edf3; } .small { fill: #9198a1; } .guide { stroke: #6e7681; } .whole { fill: #3d444d; }
-    .spread { stroke: #e6edf3; }
-  }
-"""
+COLOURS = {
+    "whole": "#d1d9e0", "weights": "#4269d0", "activation": "#d9920a", "other": "#e0563f", "graphs": "#9467bd", "cache": "#2f9e44",
+    "request": "#8fcb99", "spread": "#1f2328", "guide": "#8c959f",
+}  # fmt: skip
+BAR = 0.6
+"""Height of a bar; two rows are 1 apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +43,6 @@ class Row:
     start: int
     end: int
     remark: str = ""
-    spread: Interval | None = None
-    """Range in which the end of the bar may lie, in bytes."""
 
 
 def picture() -> str:
@@ -58,34 +51,39 @@ def picture() -> str:
     if budget is None or budget.tightest is None or budget.tightest.ledger is None or budget.kv_cache is None:
         raise SystemExit("the example of the picture has no ledger")
     title = f"{budget.request.shape.name} on one {budget.request.accelerator.name}, vLLM {budget.request.vllm_version}"
-    ledger, kv_cache = budget.tightest.ledger, budget.kv_cache
-    share = f"× {float(budget.resolved.gpu_memory_utilization):g}"
-    rows = list(_rows(ledger, share))
-    shapes: list[Shape] = [Caption(x=16, y=26, text=title)]
-    # Guides lead from the end of a bar to the next one, so that the eye sees what is left.
-    for index, row in enumerate(rows[1:-1], start=1):
-        x = _x(row.start if row.name.startswith("−") else row.end, ledger)
-        shapes.append(Line(strokes=((x, _top(index) + BAR, 0, ROW - BAR),), look="guide"))
-    for index, row in enumerate(rows):
-        shapes += _bar(row, _top(index), ledger)
-    # Whole requests of max_model_len lie side by side under the cache that holds them.
-    top, size, blocks = _top(len(rows)), kv_cache.request_bytes, budget.num_blocks.expected if budget.num_blocks else 0
-    shapes.append(Caption(x=16, y=top + 17, text="full requests"))
-    for number in range(budget.tightest.available.expected // size):
-        start, end = _x(number * size, ledger) + 1, _x((number + 1) * size, ledger) - 1
-        shapes.append(Box(x=start, y=top, width=_tenth(end - start), height=BAR, look="request", radius=2))
-    requests = f"{float(kv_cache.max_concurrency(blocks)):.2f} × {format_gib(size)}"
-    shapes += _remarks(top, requests, f"of {budget.resolved.max_model_len} tokens each")
-    drawn = Picture(
-        name="ledger",
-        title=title,
-        width=WIDTH,
-        height=_top(len(rows)) + 40,
-        shapes=tuple((shape,) for shape in shapes),
-        style=STYLE,
-        hatches={},
-    )
-    return svg_text(drawn) + "\n"
+    ledger, size, available = budget.tightest.ledger, budget.kv_cache.request_bytes, budget.tightest.ledger.available
+    rows = list(_rows(ledger, f"× {float(budget.resolved.gpu_memory_utilization):g}"))
+    with drawing():
+        drawn = Figure(figsize=(5, 0.42 * (len(rows) + 1)))
+        axes = drawn.add_axes((0, 0, 1, 1))
+        axes.set(xlim=(0, ledger.total_bytes), ylim=(len(rows) + 0.6, -0.6))
+        axes.set_axis_off()
+        axes.set_title(title, loc="left", x=-0.28)
+        for y, row in enumerate(rows):
+            axes.barh(y, row.end - row.start, BAR, row.start, color=COLOURS[row.look], gid=row.look)
+            _write(axes, y, row.name, format_gib(row.end - row.start), row.remark)
+        # Guides lead from the end of a bar to the next one, so that the eye sees what is left.
+        for y, row in enumerate(rows[1:-1], start=1):
+            end = row.start if row.name.startswith("−") else row.end
+            axes.plot((end, end), (y + BAR / 2, y + 1 - BAR / 2), color=COLOURS["guide"], linewidth=0.8, linestyle=":")
+        middle = (available.low + available.high) / 2
+        axes.errorbar(
+            middle, len(rows) - 1, xerr=(available.high - available.low) / 2, color=COLOURS["spread"], capsize=4
+        )
+        # Whole requests of max_model_len lie side by side under the cache that holds them.
+        for number in range(budget.tightest.available.expected // size):
+            axes.barh(len(rows), size, BAR, number * size, color=COLOURS["request"], edgecolor="#ffffff", gid="request")
+        blocks = budget.num_blocks.expected if budget.num_blocks else 0
+        requests = f"{float(budget.kv_cache.max_concurrency(blocks)):.2f} × {format_gib(size)}"
+        _write(axes, len(rows), "full requests", requests, f"of {budget.resolved.max_model_len} tokens each")
+        return svg_of(drawn, title)
+
+
+def _write(axes: Axes, y: float, name: str, figure: str, remark: str) -> None:
+    """Write the name of a row to the left of it, and to the right the figure, with the remark below it."""
+    axes.text(-0.28, y, name, transform=axes.get_yaxis_transform(), va="center")
+    axes.text(1.03, y - (0.16 if remark else 0), figure, transform=axes.get_yaxis_transform(), va="center")
+    axes.text(1.03, y + 0.2, remark, transform=axes.get_yaxis_transform(), va="center", size=7.5, color="#59636e")
 
 
 def _rows(ledger: Ledger, share: str) -> Iterator[Row]:
@@ -98,40 +96,7 @@ def _rows(ledger: Ledger, share: str) -> Iterator[Row]:
         size = line.amount.expected
         yield Row(name=name, look=look, start=left - size, end=left, remark=_range(line.amount))
         left -= size
-    yield Row(
-        name="= KV cache", look="cache", start=0, end=left, remark=_range(ledger.available), spread=ledger.available
-    )
-
-
-def _bar(row: Row, top: int, ledger: Ledger) -> Iterator[Shape]:
-    start, end = _x(row.start, ledger), _x(row.end, ledger)
-    yield Caption(x=16, y=top + 17, text=row.name)
-    yield Box(x=start, y=top, width=max(_tenth(end - start), 1), height=BAR, look=row.look, radius=2)
-    if row.spread is not None:
-        low, high = _x(row.spread.low, ledger), _x(row.spread.high, ledger)
-        ends = tuple((x, top + 5, 0.0, BAR - 10.0) for x in (low, high))
-        yield Line(strokes=(*ends, (low, top + BAR // 2, _tenth(high - low), 0)), look="spread")
-    yield from _remarks(top, format_gib(row.end - row.start), row.remark)
-
-
-def _remarks(top: int, figure: str, remark: str) -> Iterator[Caption]:
-    """Return the figure to the right of a bar, and the remark below it."""
-    x = WIDTH - RIGHT + 16
-    yield Caption(x=x, y=top + (11 if remark else 17), text=figure)
-    if remark:
-        yield Caption(x=x, y=top + 25, text=remark, look="small")
-
-
-def _top(index: int) -> int:
-    return TOP + index * ROW
-
-
-def _x(size: int, ledger: Ledger) -> float:
-    return _tenth(LEFT + (WIDTH - LEFT - RIGHT) * size / ledger.total_bytes)
-
-
-def _tenth(pixels: float) -> float:
-    return round(pixels, 1)
+    yield Row(name="= KV cache", look="cache", start=0, end=left, remark=_range(ledger.available))
 
 
 def _range(amount: Interval) -> str:

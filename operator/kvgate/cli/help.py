@@ -116,9 +116,14 @@ class Command(click.Command):
 
 
 class Group(Command, click.Group):
-    """A group of such commands."""
+    """A group of such commands, one of which may be left out: `kvgate models llama` is `kvgate models list llama`."""
 
     command_class = Command
+    default = ""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if is_named or not self.default else [self.default, *args])
 
 
 def grouped(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, list[click.Option]]]:

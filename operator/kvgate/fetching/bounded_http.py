@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Timer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.checkpoint.not_fetched import Reason
 from kvgate.fetching.limits import CouldNotFetch, Spending
@@ -86,12 +87,10 @@ class Http:
         An answer with more than `max_bytes` is refused, and of a range not more than its bytes are read. Raises CouldNotFetch.
         """
         limits, pause = self._spending.limits, self._spending.limits.pause_seconds
+        headers = {**headers, "range": wanted.header} if wanted else headers
         for tries_left in reversed(range(limits.retries + 1)):
             try:
-                if follows:
-                    answer = self._follow(url, headers, token, wanted, max_bytes)
-                else:
-                    answer = self._once(url, _with_range(headers, wanted), wanted, max_bytes)
+                answer = self._follow(url, headers, token, wanted, max_bytes, follows=follows)
             except _Interrupted as error:
                 if not tries_left:
                     raise CouldNotFetch(error.reason, error.message, *error.remedies) from None
@@ -104,19 +103,17 @@ class Http:
             pause *= 2
         raise AssertionError("the last try returns or raises")
 
-    def _follow(self, url: str, headers: Headers, token: str | None, wanted: Range | None, max_bytes: int) -> Answer:
-        origin, seen = origin_of(url), dict[str, str]()
+    def _follow(
+        self, url: str, headers: Headers, token: str | None, wanted: Range | None, max_bytes: int, *, follows: bool
+    ) -> Answer:
+        origin, seen = origin_of(url) if token else None, dict[str, str]()
         for _ in range(self._spending.limits.max_redirects + 1):
-            sent = _with_range(headers, wanted)
-            if token and origin_of(url) == origin:
-                sent["authorization"] = f"Bearer {token}"
-            answer = self._once(url, sent, wanted, max_bytes)
+            own = {"authorization": f"Bearer {token}"} if token and origin_of(url) == origin else {}
+            answer = self._once(url, {**headers, **own}, wanted, max_bytes)
             seen = dict(answer.headers) | seen
             location = answer.headers.get("location")
-            if answer.status not in (301, 302, 303, 307, 308) or location is None:
-                return Answer(
-                    url=url, status=answer.status, headers=seen, body=answer.body, total_bytes=answer.total_bytes
-                )
+            if not follows or answer.status not in (301, 302, 303, 307, 308) or location is None:
+                return replace(answer, headers=seen)
             url = redirected(url, location)
         raise broken(f"{host_of(url)} redirects more than {self._spending.limits.max_redirects} times")
 
@@ -124,7 +121,7 @@ class Http:
         """Make one request, without redirects and other tries."""
         import httpx2
 
-        self._spending.take_request()
+        self._spending.take(requests=1)
         timeout = min(self._spending.limits.request_seconds, max(self._spending.left_seconds, 0.01))
         try:
             with self._client.stream("GET", url, headers=headers, timeout=timeout) as response:
@@ -139,33 +136,33 @@ class Http:
         headers = {name.lower(): inert(value[:2000]) for name, value in response.headers.items()}
         if headers.get("content-encoding", "identity") != "identity":
             raise broken(f"{host_of(url)} compresses its answer, which was not asked for")
+        stated = headers.get("content-length", "")
+        total = int(stated) if stated.isascii() and stated.isdecimal() and len(stated) < 19 else None
+        status, skip = response.status_code, 0
         if not response.is_success:
-            body = self._take(response, 0, _MAX_ERROR_BYTES)
-            return Answer(url=url, status=response.status_code, headers=headers, body=body)
-        if wanted is None:
-            if (size := _length_of(headers)) is not None and size > max_bytes:
-                raise too_large(size, max_bytes)
-            body = self._take(response, 0, max_bytes + 1)
-            if len(body) > max_bytes:
-                raise too_large(len(body), max_bytes)
-            return Answer(url=url, status=response.status_code, headers=headers, body=body)
-        if response.status_code != 206:  # the server ignores the range and sends the file from its beginning
-            body = self._take(response, wanted.start, wanted.length)
-            return Answer(url=url, status=200, headers=headers, body=body, total_bytes=_length_of(headers))
-        # `bytes 0-99/1234`
-        span, _, whole = headers.get("content-range", "").removeprefix("bytes").strip()[:80].partition("/")
-        first = span.partition("-")[0]
-        start, total = int(first) if first.isdecimal() else None, int(whole) if whole.isdecimal() else None
-        if start != wanted.start:
-            raise broken(f"{host_of(url)} sends other bytes than it was asked for: {headers.get('content-range')}")
-        body = self._take(response, 0, wanted.length)
-        return Answer(url=url, status=206, headers=headers, body=body, total_bytes=total)
+            length = _MAX_ERROR_BYTES
+        elif wanted is None:
+            if total is not None and total > max_bytes:
+                raise too_large(total, max_bytes)
+            length = max_bytes + 1
+        elif status == 206:
+            # `bytes 0-99/1234`
+            span, _, whole = headers.get("content-range", "").removeprefix("bytes").strip()[:80].partition("/")
+            first, length, total = span.partition("-")[0], wanted.length, int(whole) if whole.isdecimal() else None
+            if not first.isdecimal() or int(first) != wanted.start:
+                raise broken(f"{host_of(url)} sends other bytes than it was asked for: {headers.get('content-range')}")
+        else:  # the server ignores the range and sends the file from its beginning
+            skip, length = wanted.start, wanted.length
+        body = self._take(response, skip, length)
+        if response.is_success and wanted is None and len(body) > max_bytes:
+            raise too_large(len(body), max_bytes)
+        return Answer(url=url, status=status, headers=headers, body=body, total_bytes=total if wanted else None)
 
     def _take(self, response: "httpx2.Response", skip: int, length: int) -> bytes:
         """Read the bytes after the first `skip`, and no more than `length` of them."""
         taken = bytearray()
         for chunk in response.iter_raw(_CHUNK_BYTES):
-            self._spending.take_bytes(len(chunk))
+            self._spending.take(num_bytes=len(chunk))
             taken += chunk[skip:]
             skip = max(0, skip - len(chunk))
             if len(taken) >= length:
@@ -175,10 +172,6 @@ class Http:
 
 class _Interrupted(CouldNotFetch):
     """The connection broke: another try may help."""
-
-
-def _with_range(headers: Headers, wanted: Range | None) -> dict[str, str]:
-    return dict(headers) | ({"range": wanted.header} if wanted else {})
 
 
 def _interrupted(url: str, error: Exception) -> _Interrupted:
@@ -247,18 +240,3 @@ def retry_after(headers: Headers) -> int | None:
     stated = headers.get("retry-after", "") or headers.get("ratelimit", "").rpartition("t=")[2]
     digits = stated.strip()[:9]
     return int(digits) if digits.isascii() and digits.isdecimal() else None
-
-
-def _length_of(headers: Headers) -> int | None:
-    text = headers.get("content-length", "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
-
-
-def as_json(body: bytes, what: str) -> Any:
-    """Return the values of a JSON answer. Raises CouldNotFetch."""
-    import msgspec
-
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise broken(f"{what} is not JSON ({inert(str(error)[:200])})") from None

@@ -1,6 +1,5 @@
 """A folder of files: one that somebody names, or a commit in huggingface_hub's cache."""
 
-from collections.abc import Collection
 from pathlib import Path
 
 from kvgate.checkpoint.not_fetched import NotFetched, Reason
@@ -8,9 +7,8 @@ from kvgate.checkpoint.published import Published
 from kvgate.documents.bounded_files import open_file
 from kvgate.fetching.bounded_http import broken, too_large
 from kvgate.fetching.checkpoint_names import MAIN, CheckpointName
-from kvgate.fetching.files import CheckpointFiles, Part
 from kvgate.fetching.limits import LIMITS, CouldNotFetch
-from kvgate.fetching.reading import published
+from kvgate.fetching.reading import CheckpointFiles, Part, published
 from kvgate.text.inert import inert
 
 _SNAPSHOTS = "snapshots"
@@ -19,10 +17,6 @@ _SNAPSHOTS = "snapshots"
 
 class FolderFiles(CheckpointFiles):
     """The files that lie directly in a folder; links may not lead out of it, nor out of the repository in the cache."""
-
-    source: str
-    commit: str
-    names: Collection[str]
 
     def __init__(self, folder: Path, *, source: str, commit: str = "", is_partial: bool = False) -> None:
         self.source, self.commit, self.is_partial = source, commit, is_partial

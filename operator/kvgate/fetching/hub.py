@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import quote
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from kvgate import INSTALL, __version__
 from kvgate.checkpoint.not_fetched import Reason
-from kvgate.fetching.bounded_http import REACH, Answer, Http, Range, as_json, broken, host_of, retry_after
+from kvgate.fetching.bounded_http import REACH, Answer, Http, Range, broken, host_of, retry_after
 from kvgate.fetching.checkpoint_names import CheckpointName
-from kvgate.fetching.files import CheckpointFiles, Part
 from kvgate.fetching.limits import CouldNotFetch
+from kvgate.fetching.reading import CheckpointFiles, Part
 from kvgate.text.inert import inert
 
 _MAX_LISTING_BYTES = 32 << 20
@@ -70,9 +71,11 @@ class HubFiles(CheckpointFiles):
         self.source = hub.host
         repository, revision = self._wanted.repository, quote(self._wanted.revision, safe="")
         answer = self._get(f"api/models/{repository}/revision/{revision}", max_bytes=_MAX_LISTING_BYTES)
-        if answer.status != 200:
-            raise failure(answer, self._hub, self._wanted)
-        listing = as_json(answer.body, f"the list of the files of {repository} from {self._hub.host}")
+        try:
+            listing = decode(answer.body)
+        except (DecodeError, RecursionError, UnicodeError) as error:
+            what = f"the list of the files of {repository} from {self.source}"
+            raise broken(f"{what} is not JSON ({inert(str(error)[:200])})") from None
         siblings = listing.get("siblings") if isinstance(listing, dict) else None
         if not isinstance(siblings, list):
             raise broken(f"{self._hub.host} does not list the files of {repository}")
@@ -82,24 +85,23 @@ class HubFiles(CheckpointFiles):
         self.commit, self.names = commit if is_commit else "", frozenset(filter(_is_file_name, names))
 
     def read(self, name: str, *, max_bytes: int) -> bytes:
-        answer = self._get(self._resolved(name), max_bytes=max_bytes)
-        if answer.status != 200:
-            raise failure(answer, self._hub, self._wanted, name)
-        return answer.body
+        return self._file(name, max_bytes=max_bytes).body
 
     def read_part(self, name: str, *, start: int, length: int) -> Part:
-        answer = self._get(self._resolved(name), wanted=Range(start, length), max_bytes=length)
-        if answer.status not in (200, 206):
-            raise failure(answer, self._hub, self._wanted, name)
+        answer = self._file(name, wanted=Range(start, length), max_bytes=length)
         return Part(answer.body, answer.total_bytes)
 
-    def _resolved(self, name: str) -> str:
+    def _file(self, name: str, *, max_bytes: int, wanted: Range | None = None) -> Answer:
         revision = quote(self.commit or self._wanted.revision, safe="")
-        return f"{self._wanted.repository}/resolve/{revision}/{quote(name)}"
+        path = f"{self._wanted.repository}/resolve/{revision}/{quote(name)}"
+        return self._get(path, name, max_bytes=max_bytes, wanted=wanted)
 
-    def _get(self, path: str, *, max_bytes: int, wanted: Range | None = None) -> Answer:
-        url = f"{self._hub.endpoint}/{path}"
-        return self._http.get(url, headers=_HEADERS, token=self._hub.token, wanted=wanted, max_bytes=max_bytes)
+    def _get(self, path: str, file: str = "", *, max_bytes: int, wanted: Range | None = None) -> Answer:
+        url, token = f"{self._hub.endpoint}/{path}", self._hub.token
+        answer = self._http.get(url, headers=_HEADERS, token=token, wanted=wanted, max_bytes=max_bytes)
+        if answer.status != 200 and not (wanted and answer.status == 206):
+            raise failure(answer, self._hub, self._wanted, file)
+        return answer
 
 
 def _is_file_name(name: Any) -> TypeGuard[str]:
@@ -115,53 +117,33 @@ def _is_file_name(name: Any) -> TypeGuard[str]:
 
 def failure(answer: Answer, hub: Hub, wanted: CheckpointName, file: str = "") -> CouldNotFetch:
     """Return what an answer with an error means; the hub names the reason in `X-Error-Code`."""
-    code, name = answer.headers.get("x-error-code", ""), wanted.repository
-    if code == "GatedRepo":
-        return _gated(hub, name)
-    if answer.status == 404 and code == "RevisionNotFound":
-        message = f"{name} on {hub.host} has no branch, tag or commit {wanted.revision}"
-        return CouldNotFetch(Reason.REVISION_NOT_FOUND, message, "correct the revision, or leave it out")
-    if answer.status == 404 and file:
-        return CouldNotFetch(Reason.FILE_NOT_FOUND, f"{name} on {hub.host} lists {file} but does not have it")
-    if answer.status == 401 and "credentials" in answer.headers.get("x-error-message", "").lower():
-        message = f"{hub.host} does not accept the token"
-        return CouldNotFetch(Reason.GATED, message, "set HF_TOKEN to a valid token, or unset it for a public model")
-    if answer.status in (401, 404) or code == "RepoNotFound":
-        return _not_found(hub, name)
-    if answer.status in (403, 407, 451):
-        said = f" ({said})" if (said := answer.headers.get("x-error-message", "")[:200]) else ""
-        return CouldNotFetch(
-            Reason.GATED,
-            f"{hub.host} refuses access to {name}: HTTP {answer.status}{said}",
-            "set HF_TOKEN to a token that may read it",
-        )
-    if answer.status == 429:
-        seconds = retry_after(answer.headers)
-        when = f"; it takes them again in {seconds} seconds" if seconds is not None else ""
-        remedies = (
-            ["try again later"] if hub.token else ["try again later", "set HF_TOKEN: accounts may ask more often"]
-        )
-        return CouldNotFetch(Reason.RATE_LIMITED, f"{hub.host} takes no more requests (HTTP 429){when}", *remedies)
-    return CouldNotFetch(Reason.UNREACHABLE, f"{hub.host} answers with HTTP {answer.status}", *REACH)
-
-
-def _gated(hub: Hub, name: str) -> CouldNotFetch:
-    page = f"{hub.endpoint}/{name}"
-    if hub.token:
-        message = f"{name} is gated, and its publisher has not accepted the account of the token"
-        return CouldNotFetch(Reason.GATED, message, f"ask for access on {page}, or set HF_TOKEN to a token that has it")
-    message = f"{name} is gated: only accounts that its publisher accepted may read it, and there is no token"
-    return CouldNotFetch(
-        Reason.GATED, message, f"ask for access on {page}, and set HF_TOKEN; the token of `hf auth login` is read too"
+    status, code, said = (
+        answer.status,
+        answer.headers.get("x-error-code", ""),
+        answer.headers.get("x-error-message", ""),
     )
-
-
-def _not_found(hub: Hub, name: str) -> CouldNotFetch:
-    correct = "correct the name"
-    if hub.token:
-        message = f"{hub.host} has no model {name} that the account of the token may read"
-        return CouldNotFetch(Reason.NOT_FOUND, message, correct, "set HF_TOKEN to a token that may read it")
-    message = f"{hub.host} has no public model {name}: there is none, or it is private and there is no token"
-    return CouldNotFetch(
-        Reason.NOT_FOUND, message, correct, "set HF_TOKEN if it is private; the token of `hf auth login` is read too"
-    )
+    name, host, page = wanted.repository, hub.host, f"{hub.endpoint}/{wanted.repository}"
+    when = "" if (seconds := retry_after(answer.headers)) is None else f"; it takes them again in {seconds} seconds"
+    is_gated, is_not_found = code == "GatedRepo", status in (401, 404) or code == "RepoNotFound"
+    meanings: tuple[tuple[bool, Reason, str, tuple[str, ...]], ...] = (
+        (is_gated and bool(hub.token), Reason.GATED, f"{name} is gated, and its publisher has not accepted the account of the token",
+         (f"ask for access on {page}, or set HF_TOKEN to a token that has it",)),
+        (is_gated, Reason.GATED, f"{name} is gated: only accounts that its publisher accepted may read it, and there is no token",
+         (f"ask for access on {page}, and set HF_TOKEN; the token of `hf auth login` is read too",)),
+        (status == 404 and code == "RevisionNotFound", Reason.REVISION_NOT_FOUND,
+         f"{name} on {host} has no branch, tag or commit {wanted.revision}", ("correct the revision, or leave it out",)),
+        (status == 404 and bool(file), Reason.FILE_NOT_FOUND, f"{name} on {host} lists {file} but does not have it", ()),
+        (status == 401 and "credentials" in said.lower(), Reason.GATED, f"{host} does not accept the token",
+         ("set HF_TOKEN to a valid token, or unset it for a public model",)),
+        (is_not_found and bool(hub.token), Reason.NOT_FOUND, f"{host} has no model {name} that the account of the token may read",
+         ("correct the name", "set HF_TOKEN to a token that may read it")),
+        (is_not_found, Reason.NOT_FOUND, f"{host} has no public model {name}: there is none, or it is private and there is no token",
+         ("correct the name", "set HF_TOKEN if it is private; the token of `hf auth login` is read too")),
+        (status in (403, 407, 451), Reason.GATED,
+         f"{host} refuses access to {name}: HTTP {status}{f' ({said[:200]})' if said else ''}",
+         ("set HF_TOKEN to a token that may read it",)),
+        (status == 429, Reason.RATE_LIMITED, f"{host} takes no more requests (HTTP 429){when}",
+         ("try again later", *(() if hub.token else ("set HF_TOKEN: accounts may ask more often",)))),
+        (True, Reason.UNREACHABLE, f"{host} answers with HTTP {status}", REACH),
+    )  # fmt: skip
+    return next(CouldNotFetch(reason, words, *remedies) for holds, reason, words, remedies in meanings if holds)

@@ -67,21 +67,19 @@ class Spending:
                 "allow more time for it",
             )
 
-    def take_request(self) -> None:
-        """Count a request. Raises CouldNotFetch where there were too many, or the time is over."""
+    def take(self, *, requests: int = 0, num_bytes: int = 0) -> None:
+        """Count requests and bytes of answers. Raises CouldNotFetch where there were too many, or the time is over."""
         self.check_time()
         with self._lock:
-            self._requests += 1
-        if self._requests > self.limits.max_requests:
-            raise _too_large(f"more than {self.limits.max_requests} requests")
-
-    def take_bytes(self, count: int) -> None:
-        """Count bytes of an answer. Raises CouldNotFetch where there were too many, or the time is over."""
-        self.check_time()
-        with self._lock:
-            self._bytes += count
-        if self._bytes > self.limits.max_bytes:
-            raise _too_large(f"more than {self.limits.max_bytes >> 20} MiB of answers")
+            self._requests += requests
+            self._bytes += num_bytes
+        limits = self.limits
+        for used, most, what in (
+            (self._requests, limits.max_requests, f"{limits.max_requests} requests"),
+            (self._bytes, limits.max_bytes, f"{limits.max_bytes >> 20} MiB of answers"),
+        ):
+            if used > most:
+                raise CouldNotFetch(Reason.TOO_LARGE, f"it needs more than {what}, the limit of a fetch")
 
     def pause(self, seconds: float) -> None:
         """Wait before another try. Raises CouldNotFetch where that takes longer than there is time."""
@@ -89,7 +87,3 @@ class Spending:
             Event().wait(max(self.left_seconds, 0))
             self.check_time()
         Event().wait(seconds)
-
-
-def _too_large(what: str) -> CouldNotFetch:
-    return CouldNotFetch(Reason.TOO_LARGE, f"it needs {what}, the limit of a fetch")

@@ -6,34 +6,21 @@ A thread cannot be interrupted, and it would share the interpreter's lock with t
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import Self, TypeVar
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
+from kvgate.runtime.fair_slots import FairQueue
 from kvgate.runtime.worker import Limits, Outcome, Shared, Steps, TurnedAway, Worker
 
 T = TypeVar("T")
 
 WAIT_FOR_START_SECONDS = 60.0
 """Time for the first worker, which waits until the catalogues are read; other pods may use the node's processors too."""
-MAX_KNOWN_TENANTS = 1024
-"""Tenants whose use of the workers is remembered while they have no tasks."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(kw_only=True, eq=False, slots=True)
-class _Tenant:
-    """One of those who share the workers: a namespace."""
-
-    waiting: "deque[asyncio.Future[Worker]]" = field(default_factory=deque)
-    running: int = 0
-    used_seconds: float = 0.0
-    """Time of workers that it used, on the pool's virtual clock; the tenant that used least is next."""
 
 
 class Pool:
@@ -44,11 +31,9 @@ class Pool:
         self._limits = limits
         self._preload = tuple(preload)
         self._by_content = by_content
-        self._tenants: dict[Hashable, _Tenant] = {}
-        self._free: list[Worker] = []
+        self._workers = FairQueue[Worker](limits.workers - 1)
         self._all: set[Worker] = set()
         self._replacing: set[asyncio.Task[None]] = set()
-        self._clock_seconds = 0.0
         self._shared = Shared()
         self._contents: WeakValueDictionary[bytes, object] = WeakValueDictionary()
         self._is_open = False
@@ -73,9 +58,7 @@ class Pool:
         for task in self._replacing:
             task.cancel()
         await asyncio.gather(*self._replacing, return_exceptions=True)
-        for tenant in self._tenants.values():
-            while tenant.waiting:
-                tenant.waiting.popleft().cancel()
+        self._workers.cancel()
         await asyncio.gather(*(worker.end() for worker in tuple(self._all)))
 
     @property
@@ -93,8 +76,13 @@ class Pool:
     ) -> Outcome[T]:
         """Return the last result of `steps(*arguments)`. With `wait_seconds`, the time for which it waited counts in the limit of
         wall time. Raises NoAnswer."""
-        since = time.monotonic()
-        worker = await self._worker_for(tenant, wait_seconds)
+        whose, since = tenant or "this tenant", time.monotonic()
+        if (waiting := len(self._workers.tenant(tenant).waiting)) >= self._limits.max_waiting:
+            raise TurnedAway(f"{waiting} assessments of {whose} wait already")
+        try:
+            worker = await self._workers.acquire(tenant, wait_seconds)
+        except TimeoutError:
+            raise TurnedAway(f"no worker had time for {whose} within {wait_seconds:g} s") from None
         started = time.monotonic()
         limits = self._limits
         if wait_seconds is not None:
@@ -102,72 +90,12 @@ class Pool:
         try:
             return await worker.answer(steps, arguments, self._shared, limits)
         finally:
-            self._release(worker, tenant, time.monotonic() - started)
-
-    async def _worker_for(self, name: Hashable, wait_seconds: float | None) -> "Worker":
-        tenant = self._tenant(name)
-        if len(tenant.waiting) >= self._limits.max_waiting:
-            raise TurnedAway(f"{len(tenant.waiting)} assessments of {name or 'this tenant'} wait already")
-        turn: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        tenant.waiting.append(turn)
-        self._assign()
-        try:
-            async with asyncio.timeout(wait_seconds):
-                return await turn
-        except TimeoutError:
-            self._give_up(tenant, turn)
-            raise TurnedAway(f"no worker had time for {name or 'this tenant'} within {wait_seconds:g} s") from None
-        except asyncio.CancelledError:
-            self._give_up(tenant, turn)
-            raise
-
-    def _tenant(self, name: Hashable) -> _Tenant:
-        """Return the tenant; one that is new, or comes back, gets no credit for the time in which it did nothing."""
-        tenant = self._tenants.get(name)
-        if tenant is None:
-            if len(self._tenants) >= MAX_KNOWN_TENANTS:
-                idle = [name for name, each in self._tenants.items() if not (each.waiting or each.running)]
-                for forgotten in idle:
-                    del self._tenants[forgotten]
-            tenant = self._tenants[name] = _Tenant()
-        if not (tenant.waiting or tenant.running):
-            tenant.used_seconds = max(tenant.used_seconds, self._clock_seconds)
-        return tenant
-
-    def _give_up(self, tenant: _Tenant, turn: "asyncio.Future[Worker]") -> None:
-        """Stop waiting; a worker that was assigned in the same moment goes to the next task."""
-        if turn.done() and not turn.cancelled():
-            tenant.running -= 1
-            self._free.append(turn.result())
-            self._assign()
-        elif turn in tenant.waiting:
-            tenant.waiting.remove(turn)
-
-    def _assign(self) -> None:
-        """Give free workers to the tenants that used least; one tenant never has all of them."""
-        most = max(1, self._limits.workers - 1)
-        while self._free:
-            asking = [tenant for tenant in self._tenants.values() if tenant.waiting and tenant.running < most]
-            if not asking:
-                return
-            tenant = min(asking, key=lambda each: (each.used_seconds, each.running))
-            turn = tenant.waiting.popleft()
-            if not turn.done():
-                self._clock_seconds = max(self._clock_seconds, tenant.used_seconds)
-                tenant.running += 1
-                turn.set_result(self._free.pop())
-
-    def _release(self, worker: "Worker", name: Hashable, seconds: float) -> None:
-        tenant = self._tenants[name]
-        tenant.running -= 1
-        tenant.used_seconds += seconds
-        if worker.is_usable:
-            self._free.append(worker)
-        else:
-            task = asyncio.create_task(self._replace(worker))
-            self._replacing.add(task)
-            task.add_done_callback(self._replacing.discard)
-        self._assign()
+            used_seconds = time.monotonic() - started
+            self._workers.release(tenant, worker if worker.is_usable else None, used_seconds=used_seconds)
+            if not worker.is_usable:
+                task = asyncio.create_task(self._replace(worker))
+                self._replacing.add(task)
+                task.add_done_callback(self._replacing.discard)
 
     async def _replace(self, worker: "Worker") -> None:
         """End a worker and start a new one; a node without memory may refuse that for a while."""
@@ -187,5 +115,4 @@ class Pool:
     async def _add_worker(self) -> None:
         worker = await Worker.start(self._limits, self._preload, self._by_content, self._contents)
         self._all.add(worker)
-        self._free.append(worker)
-        self._assign()
+        self._workers.add(worker)

@@ -31,8 +31,8 @@ Steps = Callable[..., Iterator[T]]
 
 NICENESS = 5
 """Niceness of workers: they give way to the event loop, which must answer probes while they are busy."""
-_HEADER = struct.Struct("!?Q")
-"""Header of a message: true before a shared object, false before a task or a result; then the length of the pickle in bytes."""
+_LENGTH = struct.Struct("!Q")
+"""Bytes of a message, before it: to a worker (the shared object where it is new, the task), from it (the result, what it contains)."""
 _TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 """Unit of the processor times in /proc."""
 _READY, _STEP, _DONE, _DONE_FOR_GOOD, _FAILED, _LOST = "ready", "step", "done", "done for good", "failed", "lost"
@@ -133,19 +133,14 @@ class Worker:
     ) -> Self:
         """Start a process and return it when it is ready. Raises OSError or EOFError where none can be started."""
         ours, theirs = socket.socketpair()
-        with contextlib.closing(theirs):
-            try:
+        async with contextlib.AsyncExitStack() as where_it_fails:
+            where_it_fails.callback(ours.close)
+            with contextlib.closing(theirs):
                 process = await asyncio.to_thread(_forked, theirs, limits, preload, by_content)
-                reader, writer = await asyncio.open_unix_connection(sock=ours)
-            except BaseException:
-                ours.close()
-                raise
-        worker = cls(process, reader, writer, contents)
-        try:
+                worker = cls(process, *await asyncio.open_unix_connection(sock=ours), contents)
+            where_it_fails.push_async_callback(worker.end)
             await worker._receive(Shared())
-        except BaseException:
-            await worker.end()
-            raise
+            where_it_fails.pop_all()
         return worker
 
     async def answer(
@@ -156,12 +151,9 @@ class Worker:
         ends_at_cpu_seconds = self._cpu_seconds() + limits.budget_seconds
         try:
             async with self._within(ends_at_cpu_seconds, limits.wall_seconds):
-                request = _dumped((steps, arguments), shared.value)[0]
-                if self._knows != shared.number:
-                    self._writer.write(_HEADER.pack(True, len(shared.pickled)) + shared.pickled)  # noqa: FBT003 - of a struct
-                    self._knows = shared.number
-                self._writer.write(_HEADER.pack(False, len(request)))  # noqa: FBT003 - of a struct
-                self._writer.write(request)
+                task, _ = _dumped((steps, arguments), shared.value)
+                self._writer.write(_framed((None if self._knows == shared.number else shared.pickled, task)))
+                self._knows = shared.number
                 await self._writer.drain()
                 while (message := await self._receive(shared))[0] == _STEP:
                     last = [message[1]]
@@ -213,7 +205,7 @@ class Worker:
     async def _receive(self, shared: Shared) -> tuple[str, Any]:
         """Receive (kind, result or text). Raises EOFError where the process has ended."""
         try:
-            _, size = _HEADER.unpack(await self._reader.readexactly(_HEADER.size))
+            (size,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
             message, contents = pickle.loads(await self._reader.readexactly(size))  # noqa: S301 - of our own process
         except asyncio.IncompleteReadError as error:
             raise EOFError from error
@@ -291,14 +283,13 @@ def _serve(pipe: socket.socket, limits: Limits, by_content: tuple[type, ...]) ->
     with pipe, pipe.makefile("rb") as requests:
         shared: object = None
         _tell(pipe, _READY, "", shared, by_content)
-        while header := requests.read(_HEADER.size):
-            is_shared, size = _HEADER.unpack(header)
-            message = requests.read(size)
-            if is_shared:
-                shared = pickle.loads(message)  # noqa: S301 - of our own process
-                continue
-            kind, text = _run(pipe, message, shared, by_content)
-            del message
+        while header := requests.read(_LENGTH.size):
+            new, task = pickle.loads(requests.read(*_LENGTH.unpack(header)))  # noqa: S301 - of our own process
+            if new is not None:
+                shared = pickle.loads(new)  # noqa: S301 - of our own process
+            del new
+            kind, text = _run(pipe, task, shared, by_content)
+            del task
             if kind == _DONE and _memory_bytes()[1] > most_resident:
                 kind = _DONE_FOR_GOOD
             _tell(pipe, kind, text, shared, by_content)
@@ -320,8 +311,12 @@ def _run(pipe: socket.socket, task: bytes, shared: object, by_content: tuple[typ
 
 
 def _tell(pipe: socket.socket, kind: str, value: object, shared: object, by_content: tuple[type, ...]) -> None:
-    message = pickle.dumps(_dumped((kind, value), shared, by_content), pickle.HIGHEST_PROTOCOL)
-    pipe.sendall(_HEADER.pack(False, len(message)) + message)  # noqa: FBT003 - of a struct
+    pipe.sendall(_framed(_dumped((kind, value), shared, by_content)))
+
+
+def _framed(message: tuple[object, object]) -> bytes:
+    text = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(text)) + text
 
 
 def _memory_bytes() -> tuple[int, int]:

@@ -401,7 +401,7 @@ def test_a_gguf_file(server: LoopbackHub, hub: Hub) -> None:
 
 def test_a_long_gguf_header_is_read_in_parts(server: LoopbackHub, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """A vocabulary takes some megabytes; nobody knows how many before the file is read."""
-    monkeypatch.setattr("kvgate.fetching.gguf_files._FIRST_BYTES", 1000)
+    monkeypatch.setattr("kvgate.fetching.reading._FIRST_GGUF_BYTES", 1000)
     server.add("o/model", {"m-Q4_K_M.gguf": gguf()})
     assert found(fetch("o/model:Q4_K_M", hub=hub, limits=LIMITS)).checkpoint_bytes
     ranges = [request.headers["range"] for request in server.requests if request.place == "cdn"]

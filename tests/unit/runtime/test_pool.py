@@ -77,7 +77,7 @@ async def test_a_worker_that_gets_no_processor_is_not_ended_for_that(tmp_path: P
     async with pool_of(workers=1, budget_seconds=0.3) as pool:
         (before,) = pool.process_ids
         task = asyncio.create_task(pool.run("a", waiting_for, str(gate)))
-        await until(lambda: pool._tenant("a").running == 1)
+        await until(lambda: pool._workers.tenant("a").held == 1)
         os.kill(before, signal.SIGSTOP)
         await asyncio.sleep(1.0)  # time is the subject: three times what it may use
         assert not task.done()
@@ -178,7 +178,7 @@ async def test_whoever_used_least_is_next_however_many_others_wait(tmp_path: Pat
         tasks.create_task(pool.run("blocker", waiting_for, str(gate)))
         await turns()
         for used_seconds, tenant in ((7.0, "second"), (5.0, "first"), (9.0, "third")):
-            pool._tenant(tenant).used_seconds = used_seconds
+            pool._workers.tenant(tenant).used_seconds = used_seconds
             for _ in range(3):
                 tasks.create_task(ask(pool, tenant))
             await turns()
@@ -193,7 +193,7 @@ async def test_time_on_a_worker_counts_and_no_credit_is_saved_up(tmp_path: Path)
         await pool.run("idle", numbers, 1)
         for _ in range(3):
             await pool.run("busy", busy, 0.03)
-        assert pool._tenant("idle").used_seconds >= 0.05
+        assert pool._workers.tenant("idle").used_seconds >= 0.05
 
 
 async def test_beyond_its_queue_a_tenant_is_turned_away_at_once_and_others_are_not(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ async def test_a_caller_that_gives_up_takes_its_worker_along_and_no_other() -> N
     async with pool_of() as pool:
         running = asyncio.create_task(pool.run("a", for_ever, 1))
         waiting = asyncio.create_task(pool.run("a", numbers, 1))
-        await until(lambda: pool._tenant("a").running == 1 and len(pool._tenant("a").waiting) == 1)
+        await until(lambda: pool._workers.tenant("a").held == 1 and len(pool._workers.tenant("a").waiting) == 1)
         for task in (running, waiting):
             task.cancel()
         assert await asyncio.gather(running, waiting, return_exceptions=True) != []
@@ -268,7 +268,7 @@ async def test_processes_end_with_their_pool() -> None:
     async with pool_of() as pool:
         ids = pool.process_ids
         waiting = asyncio.create_task(pool.run("a", for_ever, 1))
-        await until(lambda: pool._tenant("a").running == 1)
+        await until(lambda: pool._workers.tenant("a").held == 1)
     await asyncio.gather(waiting, return_exceptions=True)
     await until(lambda: not any(is_running(each) for each in ids))
 

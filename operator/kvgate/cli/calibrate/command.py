@@ -19,15 +19,15 @@ from kvgate.cli.calibrate.observed_files import UnusableFile, observed_in
 from kvgate.cli.calibrate.places import (
     DEFAULT_PLACE,
     MAX_LIST_BYTES,
-    FileStarts,
     Starts,
     in_cluster,
+    in_file,
     of_text,
     records_in,
     replace_file,
 )
 from kvgate.cli.exits import Exit
-from kvgate.cli.help import Command, Group
+from kvgate.cli.help import Group
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import show, show_error, show_lines
 from kvgate.documents.bounded_files import read_text
@@ -36,15 +36,7 @@ from kvgate.text.inert import inert_json
 _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
 
 
-class _LogsByDefault(Group):
-    """A group whose command `logs` may be left out: `kvgate calibrate serve.log`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if is_named else ["logs", *args])
-
-
-@click.group(cls=_LogsByDefault)
+@click.group(cls=Group)
 def calibrate() -> None:
     """Remember what vLLM's starts really left for the KV cache, show what was learnt, and decide about it.
 
@@ -52,7 +44,10 @@ def calibrate() -> None:
     """
 
 
-@calibrate.command("logs", cls=Command, short_help="Read starts from logs; the word may be left out.")
+calibrate.default = "logs"
+
+
+@calibrate.command("logs", short_help="Read starts from logs; the word may be left out.")
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...", type=_FILE)
 @click.option(
     "--into", metavar="FILE", type=_FILE, help="Add the starts to FILE, and create it if it is missing; else print."
@@ -108,7 +103,7 @@ _RECORDS = click.option(
 )
 
 
-@calibrate.command("show", cls=Command, short_help="Show what was learnt, from which starts, and why.")
+@calibrate.command("show", short_help="Show what was learnt, from which starts, and why.")
 @click.argument("source", required=False, metavar="[FILE|-]", type=click.Path(dir_okay=False, allow_dash=True))
 @_PLACE
 @_CONTEXT
@@ -132,7 +127,14 @@ def show_learnt(
 
     Exit code: 0 all was read, 2 some lines could not be read.
     """
-    places = in_cluster(place, context, scope) if source is None else of_text(_text_of(source), scope)
+    try:
+        if source == "-":
+            text = sys.stdin.buffer.read(MAX_LIST_BYTES).decode(errors="replace")
+        else:
+            text = read_text(Path(source), max_bytes=MAX_LIST_BYTES, inside=None) if source is not None else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{source} cannot be read: {error}") from None
+    places = in_cluster(place, context, scope) if source is None else of_text(text, scope)
     settings = learnt(places, namespace=namespace, setting=setting)
     if output == "json":
         show(inert_json({"frozen": sorted(places.store.frozen), "settings": settings}, indent=2))
@@ -143,27 +145,17 @@ def show_learnt(
     sys.exit(Exit.UNDECIDED if places.problems else Exit.FITS)
 
 
-def _text_of(source: str) -> str:
-    if source == "-":
-        return sys.stdin.buffer.read(MAX_LIST_BYTES).decode(errors="replace")
-    try:
-        return read_text(Path(source), max_bytes=MAX_LIST_BYTES, inside=None)
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{source} cannot be read: {error}") from None
-
-
 def _on_starts(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say whose starts are meant, and call the command with these starts."""
 
     @wraps(command)
     def called(path: Path | None, place: str, context: str, **arguments: Any) -> None:
-        in_file = FileStarts(path) if path else None
-        command(in_file or in_cluster(place, context, CalibrationScope.NAMESPACE), **arguments)
+        command(in_file(path) if path else in_cluster(place, context, CalibrationScope.NAMESPACE), **arguments)
 
     return _RECORDS(_PLACE(_CONTEXT(called)))
 
 
-@calibrate.command("pin", cls=Command, short_help="Let predictions follow a start, whatever others report.")
+@calibrate.command("pin", short_help="Let predictions follow a start, whatever others report.")
 @click.argument("numbers", nargs=-1, required=True, metavar="START...", type=click.IntRange(0))
 @click.option("--undo", is_flag=True, help="Let the start count like any other again.")
 @_on_starts
@@ -175,7 +167,7 @@ def pin(starts: Starts, numbers: tuple[int, ...], *, undo: bool) -> None:
     starts.mark(numbers, is_pinned=not undo, **({} if undo else {"is_dropped": False}))
 
 
-@calibrate.command("drop", cls=Command, short_help="Let a start count for nothing, and do not learn it again.")
+@calibrate.command("drop", short_help="Let a start count for nothing, and do not learn it again.")
 @click.argument("numbers", nargs=-1, required=True, metavar="START...", type=click.IntRange(0))
 @click.option("--undo", is_flag=True, help="Let the start count again.")
 @_on_starts
@@ -198,7 +190,7 @@ def _frozen_name(_context: click.Context, _parameter: click.Parameter, name: str
 _FROZEN_NAME = click.argument("name", metavar="NAMESPACE[/SETTING]|'*'", callback=_frozen_name)
 
 
-@calibrate.command("freeze", cls=Command, short_help="Learn nothing new: of a namespace, of a setting, or at all.")
+@calibrate.command("freeze", short_help="Learn nothing new: of a namespace, of a setting, or at all.")
 @_FROZEN_NAME
 @_on_starts
 def freeze(starts: Starts, name: str) -> None:
@@ -206,7 +198,7 @@ def freeze(starts: Starts, name: str) -> None:
     starts.freeze(name, is_thawed=False)
 
 
-@calibrate.command("thaw", cls=Command, short_help="End a freeze.")
+@calibrate.command("thaw", short_help="End a freeze.")
 @_FROZEN_NAME
 @_on_starts
 def thaw(starts: Starts, name: str) -> None:

@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,7 +11,7 @@ import click
 from msgspec.structs import replace
 
 from kvgate.budget import Calibration, CalibrationScope, ObservedStart
-from kvgate.calibration.keeping import SHARDS, Store, fitting, shard_name, shard_of
+from kvgate.calibration.keeping import SHARDS, Store, shard_name, shard_of
 from kvgate.calibration.records import MAX_FROZEN, MAX_TEXT_BYTES, Records, read_records
 from kvgate.cli.exits import Exit
 from kvgate.cli.kubectl import apply_object, kubectl
@@ -27,9 +27,17 @@ MAX_LIST_BYTES = (SHARDS + 1) * (2 << 20)
 class Starts:
     """The starts of one place, with what somebody decided about them."""
 
-    def __init__(self, store: Store, *, scope: CalibrationScope | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        scope: CalibrationScope | None,
+        write: Callable[[int, str], None] = lambda _shard, _text: None,
+    ) -> None:
+        """Keep what was read. Without a scope every start counts for every object, and all are in one shard."""
         self.store = store
         self.scope = scope
+        self._write = write
 
     @property
     def calibration(self) -> Calibration:
@@ -50,84 +58,36 @@ class Starts:
             starts = self.store.starts_of(number)
             marked = tuple(replace(start, **marks) if start.revision in wanted else start for start in starts)
             if marked != starts:
-                self._write(number, marked, self.frozen_of(number))
-
-    def frozen_of(self, number: int) -> frozenset[str]:
-        return frozenset(self.store.shards.get(number, Records()).frozen)
+                self._put(number, marked, self._shard(number).frozen)
 
     def freeze(self, name: str, *, is_thawed: bool) -> None:
         """Remember that nothing new is learnt of a namespace, of a setting in it, or of anything; or end that."""
-        places = range(SHARDS) if is_thawed else (shard_of(name.partition("/")[0]),)
-        for number in places:
-            frozen = self.frozen_of(number)
+        own = shard_of(name.partition("/")[0]) if self.scope else 0
+        for number in range(SHARDS) if is_thawed else (own,):
+            frozen = frozenset(self._shard(number).frozen)
             after = frozen - {name} if is_thawed else frozen | {name}
             if len(after) > MAX_FROZEN:
                 _end(f"{MAX_FROZEN} names are frozen already in this place; thaw one, or freeze '*'")
             if after != frozen:
-                self._write(number, self.store.starts_of(number), after)
+                self._put(number, self.store.starts_of(number), after)
 
-    def _write(self, number: int, starts: tuple[ObservedStart, ...], frozen: frozenset[str]) -> None:
-        raise NotImplementedError
+    def _shard(self, number: int) -> Records:
+        return self.store.shards.get(number, Records())
 
-
-class FileStarts(Starts):
-    """The starts in a file, of which every one counts for every object."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(Store(shards={0: records_in(path, "--file")}), scope=None)
-        self._path = path
-
-    def freeze(self, name: str, *, is_thawed: bool) -> None:
-        frozen = self.frozen_of(0)
-        self._write(0, self.store.shards[0].starts, frozen - {name} if is_thawed else frozen | {name})
-
-    def _write(self, number: int, starts: tuple[ObservedStart, ...], frozen: frozenset[str]) -> None:
-        highest = self.store.shards[number].highest
-        replace_file(self._path, fitting(starts, frozen=frozen, highest=highest), "--file")
-
-
-class ListedStarts(Starts):
-    """The starts in ConfigMaps that kubectl listed."""
-
-    def __init__(
-        self, listed: Mapping[str, Any], scope: CalibrationScope, *, place: str = "", context: str = ""
-    ) -> None:
-        store = Store()
-        self._versions: dict[int | None, str] = {}
-        items = listed.get("items", [listed])
-        for item in items if isinstance(items, list) else ():
-            metadata = item.get("metadata") or {} if isinstance(item, Mapping) else {}
-            text = (item.get("data") or {}).get(KEY) if metadata else None
-            if not isinstance(text, str):
-                continue
-            shard = re.fullmatch(r".*-([0-9]{1,2})", str(metadata.get("name", "")))
-            number = int(shard[1]) if shard else None
-            if number is None or number < SHARDS:
-                store = store.with_text(number, text)
-                self._versions[number] = str(metadata.get("resourceVersion", ""))
-        super().__init__(store, scope=scope)
-        self._place, self._context = place, context
-
-    def _write(self, number: int, starts: tuple[ObservedStart, ...], frozen: frozenset[str]) -> None:
-        known = self.store.shards.get(number, Records())
+    def _put(self, number: int, starts: tuple[ObservedStart, ...], frozen: Iterable[str]) -> None:
+        known = self._shard(number)
         if known.problems:
             _end(f"shard {number}: {'; '.join(known.problems)}; correct these lines or remove them")
-        namespace, _, name = self._place.partition("/")
-        metadata = {"name": shard_name(name, number), "namespace": namespace}
-        if version := self._versions.get(number):
-            metadata["resourceVersion"] = version  # the controller may have written meanwhile
-        apply_object(
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": metadata,
-                "data": {KEY: self.store.text_of(number, starts, frozen)},
-            },
-            self._context,
-        )
+        self._write(number, self.store.text_of(number, starts, frozen))
 
 
-def in_cluster(place: str, context: str, scope: str) -> ListedStarts:
+def in_file(path: Path) -> Starts:
+    """Read a file, of which every start counts for every object."""
+    store = Store(shards={0: records_in(path, "--file")})
+    return Starts(store, scope=None, write=lambda _shard, text: replace_file(path, text, "--file"))
+
+
+def in_cluster(place: str, context: str, scope: str) -> Starts:
     """Read the ConfigMaps of an installation; those that are missing are empty."""
     namespace, slash, name = place.partition("/")
     if not (namespace and slash and name):
@@ -135,8 +95,15 @@ def in_cluster(place: str, context: str, scope: str) -> ListedStarts:
     names = [name, *(shard_name(name, number) for number in range(SHARDS))]
     connection = [f"--context={context}"] if context else []
     found = kubectl("get", "configmap", *names, "-n", namespace, "-o", "json", "--ignore-not-found", *connection)
-    listed = json.loads(found) if found.strip() else {"items": []}
-    return ListedStarts(listed, CalibrationScope(scope), place=place, context=context)
+    store, versions = _listed(json.loads(found) if found.strip() else {"items": []})
+
+    def write(number: int, text: str) -> None:
+        metadata = {"name": shard_name(name, number), "namespace": namespace}
+        if version := versions.get(number):
+            metadata["resourceVersion"] = version  # the controller may have written meanwhile
+        apply_object({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {KEY: text}}, context)
+
+    return Starts(store, scope=CalibrationScope(scope), write=write)
 
 
 def of_text(text: str, scope: str) -> Starts:
@@ -146,8 +113,25 @@ def of_text(text: str, scope: str) -> Starts:
     except ValueError:
         listed = None
     if isinstance(listed, dict) and listed.get("kind") in ("List", "ConfigMapList", "ConfigMap"):
-        return ListedStarts(listed, CalibrationScope(scope))
+        return Starts(_listed(listed)[0], scope=CalibrationScope(scope))
     return Starts(Store(shards={0: read_records(text)}), scope=None)
+
+
+def _listed(listed: Mapping[str, Any]) -> tuple[Store, dict[int | None, str]]:
+    """Read ConfigMaps that kubectl listed; with the resourceVersion of each shard."""
+    store, versions = Store(), dict[int | None, str]()
+    items = listed.get("items", [listed])
+    for item in items if isinstance(items, list) else ():
+        metadata = item.get("metadata") or {} if isinstance(item, Mapping) else {}
+        text = (item.get("data") or {}).get(KEY) if metadata else None
+        if not isinstance(text, str):
+            continue
+        shard = re.fullmatch(r".*-([0-9]{1,2})", str(metadata.get("name", "")))
+        number = int(shard[1]) if shard else None
+        if number is None or number < SHARDS:
+            store = store.with_text(number, text)
+            versions[number] = str(metadata.get("resourceVersion", ""))
+    return store, versions
 
 
 def records_in(path: Path, option: str) -> Records:

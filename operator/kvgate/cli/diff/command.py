@@ -6,7 +6,7 @@ from contextlib import chdir
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from msgspec.structs import replace
@@ -17,13 +17,9 @@ from kvgate.cli.completion import a_file
 from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.help import Command
 from kvgate.cli.reports.difference import Difference, compare
-from kvgate.cli.reports.report import Report
 from kvgate.cli.shared_options import with_engine_facts
 from kvgate.cli.terminal import show, show_error
 from kvgate.documents.reading import STDIN
-
-if TYPE_CHECKING:
-    from kvgate.cli.diff.revisions import Repository
 
 DIFFERENCE_FORMATS = ("text", "markdown", "json")
 _FILES = ("model_config", "calibration", "config", "lock")
@@ -86,32 +82,24 @@ def _between_revisions(text: str, paths: Sequence[str], given: CheckOptions) -> 
     from kvgate.cli.diff.revisions import repository_of_folder
 
     repository = repository_of_folder(Path.cwd())
-    compared = repository.resolved(text)
+    commits = repository.resolved(text)
     below = [repository.below_top(path) for path in paths] or ["."]
     files = {name: path.absolute() for name in _FILES if (path := getattr(given, name))}
     given = replace(given, **files)
     with TemporaryDirectory(prefix="kvgate-") as folder:
-        sides = [_at(repository, commit, below, Path(folder, side)) for side, commit in
-                 (("old", compared.old), ("new", compared.new))]  # fmt: skip
+        sides = []
+        for name, commit in zip(("old", "new"), commits, strict=True):
+            sides.append(Path(folder, name) if commit else repository.top)
+            if commit:
+                sides[-1].mkdir()
+                repository.write(commit, below, sides[-1])
         for path in below:
             if not any((side / path).exists() for side in sides):
                 raise BadInput(f"{path} is on neither side of {text}")
-        reports = [_judged(side, below, given, is_copy=side != repository.top) for side in sides]
-    renamed = repository.renamed(compared.old, compared.new) if compared.new else {}
+        reports = []
+        for side in sides:  # files have the names that they have in the repository
+            with chdir(side):
+                found = tuple(path for path in below if Path(path).exists())
+                reports.append(report_or_exit(found, given if side == repository.top else replace(given, root=Path())))
+    renamed = repository.renamed(commits[0], commits[1]) if commits[1] else {}
     return compare(reports[0], reports[1], (".", "."), renamed)
-
-
-def _at(repository: "Repository", commit: str | None, below: Sequence[str], folder: Path) -> Path:
-    """Return the folder with the files of a commit, which are written into it; the repository itself for the files on disk."""
-    if commit is None:
-        return repository.top
-    folder.mkdir()
-    repository.write(commit, below, folder)
-    return folder
-
-
-def _judged(side: Path, below: Sequence[str], given: CheckOptions, *, is_copy: bool) -> Report:
-    """Judge the paths that a side has; files have the names that they have in the repository."""
-    with chdir(side):
-        found = tuple(path for path in below if Path(path).exists())
-        return report_or_exit(found, replace(given, root=Path()) if is_copy else given)

@@ -51,13 +51,6 @@ _PARTIAL = (
 """Remedies for a user whose Git lacks an object or a revision."""
 
 
-class Compared(Struct, frozen=True, kw_only=True):
-    """The two sides of a comparison; None: the files on disk."""
-
-    old: str
-    new: str | None
-
-
 class Repository(Struct, frozen=True, kw_only=True):
     """The repository that a folder lies in."""
 
@@ -65,8 +58,11 @@ class Repository(Struct, frozen=True, kw_only=True):
     folder: Path
     """The folder itself, which paths of the command line are relative to."""
 
-    def resolved(self, text: str) -> Compared:
-        """Read `A...B` (from the merge base), `A..B` or `A`; an empty side is HEAD. Raises BadInput."""
+    def resolved(self, text: str) -> tuple[str, str | None]:
+        """Read both sides of `A...B` (from the merge base), `A..B` or `A`, whose other side is None: the files on disk.
+
+        An empty side is HEAD. Raises BadInput.
+        """
         for separator in ("...", ".."):
             old, found, new = text.partition(separator)
             if found:
@@ -74,8 +70,8 @@ class Repository(Struct, frozen=True, kw_only=True):
                 if found == "...":
                     without = f"{text}: the two have no commit in common; compare with two dots"
                     first = self._hash(without, "merge-base", first, second)
-                return Compared(old=first, new=second)
-        return Compared(old=self._commit(text), new=None)
+                return first, second
+        return self._commit(text), None
 
     def _commit(self, name: str) -> str:
         without = f"{name} is neither a file nor a revision of {self.top}"
@@ -122,7 +118,14 @@ class Repository(Struct, frozen=True, kw_only=True):
 
     def _write(self, commit: str, is_wanted: Callable[[PurePosixPath], bool], folder: Path) -> None:
         listed, num_bytes = list(self._blobs(commit, is_wanted)), 0
-        with _started(self.top, "cat-file", "--batch") as process:
+        with subprocess.Popen(  # noqa: S603 - as below
+            [_program(), *_OPTIONS, "cat-file", "--batch"],
+            cwd=self.top,
+            env={**os.environ, **_ENVIRONMENT},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as process:
             if process.stdin is None or process.stdout is None:
                 raise BadInput("git has no pipes")
             for blob, name in listed:
@@ -236,17 +239,6 @@ def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BadInput(f"git {arguments[0]} failed: {error}") from None
-
-
-def _started(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - as above
-        [_program(), *_OPTIONS, *arguments],
-        cwd=folder,
-        env={**os.environ, **_ENVIRONMENT},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
 
 
 def _words(stderr: bytes) -> str:

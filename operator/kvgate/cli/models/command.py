@@ -26,15 +26,7 @@ _SECONDS = click.option(
 )
 
 
-class _ListByDefault(Group):
-    """A group whose command `list` may be left out: `kvgate models llama`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if is_named else ["list", *args])
-
-
-@click.group(cls=_ListByDefault)
+@click.group(cls=Group)
 def models() -> None:
     """List the models that are known, fetch others, and keep their facts in a file.
 
@@ -42,6 +34,7 @@ def models() -> None:
     """
 
 
+models.default = "list"
 models.add_command(listings.models, "list")
 
 
@@ -110,16 +103,15 @@ def _answers(names: tuple[str, ...], other_name: str | None, seconds: int) -> li
     from kvgate.fetching.folder import read_folder
     from kvgate.fetching.limits import Limits
 
-    folders = {name: Path(name).expanduser() for name in names if name.startswith((".", "/", "~"))}
-    buckets = {name for name in names if name.startswith(SCHEME)}
-    keys = {name: name_key(*name_and_revision(name)) for name in names if name not in folders and name not in buckets}
+    elsewhere = (".", "/", "~", SCHEME)
+    keys = {name: name_key(*name_and_revision(name)) for name in names if not name.startswith(elsewhere)}
     found, missing = fetched_models(list(keys.values()), max_seconds=seconds, is_quiet=True) if keys else ({}, {})
     answers: list[Published | NotFetched] = []
     for name in dict.fromkeys(names):
-        if name in folders:
-            answers.append(read_folder(folders[name], name=other_name or name))
-        elif name in buckets:
+        if name.startswith(SCHEME):
             answers.append(read_bucket(name, name=other_name or name, limits=Limits(max_seconds=seconds)))
+        elif name not in keys:
+            answers.append(read_folder(Path(name).expanduser(), name=other_name or name))
         else:
             answer: Published | NotFetched = found.get(keys[name]) or missing[keys[name]]
             renames = other_name is not None and isinstance(answer, Published)

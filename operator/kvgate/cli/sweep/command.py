@@ -21,7 +21,7 @@ _OUTPUTS = {
     "json": ("kvgate.cli.sweep.report", "json_report"),
     "html": ("kvgate.cli.sweep.page", "page"),
     "svg": ("kvgate.cli.sweep.heatmap", "svg"),
-    "png": ("kvgate.cli.sweep.heatmap", "png_file"),
+    "png": ("kvgate.cli.sweep.heatmap", "png"),
 }
 """Output → module and function that write it."""
 _SUFFIXES = {**{f".{name}": name for name in _OUTPUTS}, ".txt": "text", ".htm": "html"}
@@ -47,7 +47,7 @@ def sweep(output: str | None, file: Path | None, **values: Any) -> None:
     """Ask the engine for every pair of two settings, and draw where memory runs out.
 
     KNOB is vLLM's name of a setting: max_model_len, max_num_seqs, max_num_batched_tokens, gpu_memory_utilization,
-    tensor_parallel_size, kv_cache_dtype, gpu … The output png needs the extra `plot`; svg and html need nothing.
+    tensor_parallel_size, kv_cache_dtype, gpu … The outputs svg and png need the extra `plot`; html needs nothing.
 
     Exit code: 0 drawn. With --at: 0 that point fits or may fit, 1 it does not fit, 2 it could not be decided (Unknown). If the facts about
     the model are assumed or contradict each other, a point that does not fit is no 1 but 0.

@@ -1,106 +1,61 @@
-"""A sweep as one HTML page that loads nothing: the picture, the numbers of a cell for pointer and arrow keys, the exact edge."""
+"""A sweep as one HTML page that loads nothing: a table with the boundary, the numbers of a cell for pointer and arrow keys."""
 
-import json
+from html import escape
+from pathlib import Path
+from string import Template
 
-from msgspec.structs import replace
-
-from kvgate.cli.sweep.drawing import escaped, svg_text
-from kvgate.cli.sweep.heatmap import STYLE, heat_map
-from kvgate.cli.sweep.report import cell_lines, edge_of, subtitle, title
+from kvgate.cli.sweep.report import (
+    BOUNDARIES,
+    boundary,
+    cell_lines,
+    edge_rows,
+    legend,
+    share_text,
+    state,
+    subtitle,
+    title,
+)
 from kvgate.planning.sweep import Sweep
 from kvgate.text.inert import inert
 
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-_STYLE = """
-  :root { color-scheme: light dark; } body { margin: 0 auto; max-width: 1000px; padding: 12px; font: 14px system-ui, sans-serif;
-    background: #ffffff; color: #1f2328; }
-  svg.heatmap { width: 100%; height: auto; display: block; } svg.heatmap:focus { outline: 2px solid #0969da; outline-offset: 2px; }
-  .heatmap .cell.current { stroke: #0969da; stroke-width: 3; }
-  #tip { position: fixed; z-index: 1; max-width: 420px; padding: 8px 10px; border: 1px solid #59636e; border-radius: 6px;
-    background: #ffffff; color: #1f2328; white-space: pre-line; pointer-events: none; box-shadow: 0 2px 8px #0004; }
-  #tip[hidden] { display: none; } table { border-collapse: collapse; } th, td { padding: 2px 12px; text-align: right; }
-  details { margin: 12px 4px; }
-  @media (prefers-color-scheme: dark) {
-    body, #tip { background: #0d1117; color: #f0f6fc; } #tip { border-color: #9198a1; } .heatmap .cell.current { stroke: #4493f8; }
-  }
-"""
-_SCRIPT = """
-"use strict";
-const cells = JSON.parse(document.getElementById("cells").textContent);
-const tip = document.getElementById("tip");
-const picture = document.querySelector("svg.heatmap");
-let current = null;
-function show(cell, x, y) {
-  if (current) { current.classList.remove("current"); }
-  current = cell;
-  cell.classList.add("current");
-  tip.textContent = cells[cell.dataset.row][cell.dataset.column];
-  tip.hidden = false;
-  const width = tip.offsetWidth, height = tip.offsetHeight;
-  tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - width - 4)) + "px";
-  tip.style.top = (y + 14 + height > innerHeight ? Math.max(4, y - height - 14) : y + 14) + "px";
-}
-function hide() {
-  if (current) { current.classList.remove("current"); }
-  current = null;
-  tip.hidden = true;
-}
-function at(column, row) {
-  return picture.querySelector(`[data-column="${column}"][data-row="${row}"]`);
-}
-picture.addEventListener("pointermove", (event) => {
-  const cell = event.target.closest("[data-row]");
-  if (cell) { show(cell, event.clientX, event.clientY); } else { hide(); }
-});
-picture.addEventListener("pointerleave", hide);
-picture.addEventListener("blur", hide);
-const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
-picture.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") { hide(); return; }
-  const move = moves[event.key];
-  if (!move) { return; }
-  event.preventDefault();
-  const [column, row] = current ? [+current.dataset.column + move[0], +current.dataset.row + move[1]] : [0, 0];
-  const next = at(column, row) || current;
-  if (next) { const box = next.getBoundingClientRect(); show(next, box.right, box.bottom); }
-});
-"""
+_TEMPLATE = Path(__file__).parents[1] / "data" / "sweep.html"
+_MANY = 24
+"""Values of an axis, above which cells are small and without numbers."""
 
 
 def page(swept: Sweep) -> str:
     """Write the text of the page."""
-    picture = svg_text(replace(heat_map(swept, has_tips=False), style=""))
-    texts = [
-        ["\n".join(map(inert, cell_lines(swept, column, row))) for column in range(len(swept.x.values))]
-        for row in range(len(swept.y.values))
-    ]
-    # No end tag can hide in a name.
-    cells = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    boundary = []
-    if swept.edges is not None:
-        x, y = escaped(swept.x.name), escaped(swept.y.name)
-        boundary += [
-            f"<details><summary>The boundary in numbers: {escaped(subtitle(swept))}</summary><table>",
-            f"<tr><th>{x}</th><th>{y} fits up to</th><th>may fit up to</th></tr>",
-        ]
-        for column, text in enumerate(swept.x.labels):
-            fits, may_fit = edge_of(swept, column)
-            boundary.append(f"<tr><td>{escaped(text)}</td><td>{fits}</td><td>{may_fit}</td></tr>")
-        boundary.append("</table></details>")
-    lines = [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-        '<meta name="viewport" content="width=device-width">',
-        '<link rel="icon" href="data:,">',
-        f"<title>{escaped(title(swept))}</title>",
-        f"<style>{STYLE}{_STYLE}</style>",
-        picture.replace('role="img"', 'role="application" tabindex="0" aria-describedby="tip"', 1),
-        '<div id="tip" role="status" aria-live="polite" hidden></div>',
-        *boundary,
-        f'<script type="application/json" id="cells">{cells}</script>',
-        f"<script>{_SCRIPT}</script>",
-        "</html>",
-    ]
-    return "\n".join(lines) + "\n"
+    sides = {
+        (column, row, f"{sign}-{'left' if is_vertical else 'below'}")
+        for sign in BOUNDARIES
+        for column, row, is_vertical in boundary(swept, sign)
+    }
+    looks = [f"{sign}-{side}" for sign in BOUNDARIES for side in ("left", "below")]
+    rows = []
+    for row, cells in reversed([*enumerate(swept.rows)]):  # the large values are on top
+        rows.append(f'<tr><th scope="row">{escaped(swept.y.labels[row])}</th>')
+        for column, cell in enumerate(cells):
+            look = [state(cell), *(look for look in looks if (column, row, look) in sides)]
+            look += ["ring"] if swept.at == (column, row) else []
+            tip = "\n".join(map(escaped, cell_lines(swept, column, row)))
+            place = f'data-column="{column}" data-row="{row}" data-tip="{tip}"'
+            rows.append(f'<td class="{" ".join(look)}" {place}>{share_text(cell)}</td>')
+        rows.append("</tr>")
+    edges = ["".join([f"<tr><th>{name}</th>", *(f"<td>{edge}</td>" for edge in row), "</tr>"])
+             for name, *row in edge_rows(swept)]  # fmt: skip
+    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
+        title=escaped(title(swept)),
+        subtitle=escaped(subtitle(swept)),
+        x=escaped(swept.x.name),
+        y=escaped(swept.y.name),
+        many=' class="many"' if max(len(swept.x.values), len(swept.y.values)) > _MANY else "",
+        head="".join(f'<th scope="col">{escaped(label)}</th>' for label in swept.x.labels),
+        rows="\n".join(rows),
+        edges="\n".join(edges),
+        legend="\n".join(f'<li><i class="{look}"></i>{escaped(meaning)}</li>' for look, meaning in legend(swept)),
+    )
+
+
+def escaped(text: str) -> str:
+    """Return one line for HTML and SVG, inert and without markup."""
+    return escape(inert(text))

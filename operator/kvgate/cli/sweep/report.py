@@ -4,7 +4,6 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 from msgspec import to_builtins
 
@@ -120,6 +119,37 @@ def edge_of(swept: Sweep, column: int) -> tuple[str, str]:
     return fits, may_fit
 
 
+def edge_rows(swept: Sweep) -> Iterator[list[str]]:
+    """Yield the exact edges of all columns, each row behind its name; none where the setting of y has no largest value that fits."""
+    if swept.edges is not None:
+        edges = [edge_of(swept, column) for column in range(len(swept.edges))]
+        yield ["fits up to", *(fits for fits, _ in edges)]
+        if any(fits != may_fit for fits, may_fit in edges):
+            yield ["may fit up to", *(may_fit for _, may_fit in edges)]
+
+
+BOUNDARIES = {"low": (Verdict.FITS,), "high": (Verdict.FITS, Verdict.MAY_NOT_FIT)}
+"""Certain and possible boundary → the verdicts on its side of memory that is enough."""
+
+
+def boundary(swept: Sweep, sign: str) -> Iterator[tuple[int, int, bool]]:
+    """Return the sides at which memory runs out: (column, row, vertical), the left side of a cell or its lower side.
+
+    Such a side is between a cell whose memory verdict is one of the sign's and a neighbour whose is another. There are none where a
+    verdict is unknown, and none between settings that vLLM refuses anyway.
+    """
+    verdicts = BOUNDARIES[sign]
+    for row, cells in enumerate(swept.rows):
+        for column, cell in enumerate(cells):
+            left = swept.rows[row][column - 1] if column else cell
+            below = swept.rows[row - 1][column] if row else cell
+            for neighbour, is_vertical in ((left, True), (below, False)):
+                is_known = Verdict.UNKNOWN not in (cell.by_memory, neighbour.by_memory)
+                counts = is_known and not (cell.refusal and neighbour.refusal)
+                if counts and (cell.by_memory in verdicts) != (neighbour.by_memory in verdicts):
+                    yield column, row, is_vertical
+
+
 # ── for people ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _MARKS = {FITS: "", MAY: "~", NO: "!", REFUSED: "x", UNKNOWN: "?"}
@@ -151,32 +181,26 @@ def text_report(swept: Sweep) -> str:
 
 
 def _table(swept: Sweep) -> Iterator[Line]:
-    rows = [[f"{swept.y.name} ↓  {swept.x.name} →", *swept.x.labels]]
-    numbers = list(reversed(range(len(swept.rows))))
-    for number in numbers:
-        texts = []
+    rows = [[(text, "") for text in (f"{swept.y.name} ↓  {swept.x.name} →", *swept.x.labels)]]
+    for number in reversed(range(len(swept.rows))):
+        cells = [(swept.y.labels[number], "")]
         for column, cell in enumerate(swept.rows[number]):
-            share, is_known = share_text(cell), state(cell) not in (REFUSED, UNKNOWN)
-            text = _MARKS[state(cell)] + (share if is_known or share != "-" else "")
-            texts.append(f"[{text}]" if swept.at == (column, number) else text)
-        rows.append([swept.y.labels[number], *texts])
-    if swept.edges is not None:
-        edges = [edge_of(swept, column) for column in range(len(swept.edges))]
-        rows.append(["fits up to", *(fits for fits, _ in edges)])
-        if any(fits != may_fit for fits, may_fit in edges):
-            rows.append(["may fit up to", *(may_fit for _, may_fit in edges)])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    (head, *header), *padded = ([text.rjust(width) for text, width in zip(row, widths, strict=True)] for row in rows)
-    columns = _columns_beside(widths)
-    for place, part in enumerate(columns):
-        if place:
+            name, share = state(cell), share_text(cell)
+            text = _MARKS[name] + ("" if share == "-" and name in (REFUSED, UNKNOWN) else share)
+            cells.append((f"[{text}]" if swept.at == (column, number) else text, _COLOURS[name]))
+        rows.append(cells)
+    rows += ([(text, "") for text in row] for row in edge_rows(swept))
+    widths = [max(len(text) for text, _ in column) for column in zip(*rows, strict=True)]
+    for part in _columns_beside(widths):
+        if part.start:
             yield ""
-        yield f"  {'  '.join([head, *header[part]])}"
-        for (name, *texts), number in zip(padded, numbers, strict=False):
-            colours = (_COLOURS[state(cell)] for cell in swept.rows[number][part])
-            styled = (Styled(text=text, colour=colour) for text, colour in zip(texts[part], colours, strict=True))
-            yield f"  {name}", *(piece for text in styled for piece in ("  ", text))
-        yield from (f"  {'  '.join([name, *texts[part]])}" for name, *texts in padded[len(numbers) :])
+        for row in rows:
+            head, *rest = ((text.rjust(width), colour) for (text, colour), width in zip(row, widths, strict=True))
+            yield [
+                piece
+                for text, colour in (head, *rest[part])
+                for piece in ("  ", Styled(text=text, colour=colour) if colour else text)
+            ]
 
 
 def _columns_beside(widths: Sequence[int]) -> list[slice]:
@@ -221,7 +245,19 @@ def json_report(swept: Sweep) -> str:
         workload=made.workload_record(request),
         x=_axis(swept.x),
         y=_axis(swept.y),
-        cells=tuple(tuple(map(_cell, row)) for row in swept.rows),
+        cells=tuple(
+            tuple(
+                CellRecord(
+                    **made.answers_of(cell),
+                    headroom_ratio=cell.headroom_ratio,
+                    refusal=cell.refusal or None,
+                    demand_bytes=cell.demand_bytes,
+                    available_kv_cache_bytes=cell.available,
+                )
+                for cell in row
+            )
+            for row in swept.rows
+        ),
         edges=swept.edges,
         at=PointRecord(x=swept.at[0], y=swept.at[1], verdict=swept.chosen.verdict.value)
         if swept.at and swept.chosen
@@ -233,20 +269,7 @@ def json_report(swept: Sweep) -> str:
     return inert_json(to_builtins(record), indent=1)
 
 
-def _cell(cell: Cell) -> CellRecord:
-    return CellRecord(
-        **made.answers_of(cell),
-        headroom_ratio=cell.headroom_ratio,
-        refusal=cell.refusal or None,
-        demand_bytes=cell.demand_bytes,
-        available_kv_cache_bytes=cell.available,
-    )
-
-
 def _axis(axis: Axis) -> AxisRecord:
-    return AxisRecord(name=axis.name, values=tuple(map(_plain, axis.values)))
-
-
-def _plain(value: Any) -> Any:
     """Write fractions as decimal numbers."""
-    return value if isinstance(value, int | str) else float(label(value))
+    plain = (value if isinstance(value, int | str) else float(label(value)) for value in axis.values)
+    return AxisRecord(name=axis.name, values=tuple(plain))
