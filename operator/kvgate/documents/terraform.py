@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from kvgate import INSTALL
 from kvgate.text.patterns import pattern
 
 MAX_FILE_BYTES = 64 << 10
@@ -54,7 +55,7 @@ def has_releases(data: bytes) -> bool:
 def releases_in(text: str) -> Iterator[Release]:
     """Yield the releases of one file. Raises NotRead."""
     if find_spec("hcl2") is None:
-        raise NotRead("python-hcl2 is not installed, which reads Terraform: pip install 'kvgate[terraform]'")
+        raise NotRead(f"python-hcl2 is not installed, which reads Terraform: {INSTALL.format(extras='terraform')}")
     import hcl2
 
     try:
