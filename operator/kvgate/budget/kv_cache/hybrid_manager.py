@@ -65,9 +65,9 @@ def hybrid_manager(request: BudgetRequest, accounting: Accounting) -> Manager:
     if keeps_chunks_whole and request.shape.has(FullAttention, "chunk_size"):
         return Manager(runs=False)
     is_wanted = settings.disable_hybrid_kv_cache_manager is False and accounting.takes_wish_for_manager
-    setting, supporting = _stated_by_connectors(request, with_size=accounting.asks_connectors)
-    if is_wanted or not supporting:
+    if is_wanted or not (host.kv_connectors or (accounting.asks_connectors and host.kv_offloading_bytes)):
         return Manager(runs=True)
+    setting, supporting = _stated_by_connectors(request, with_size=accounting.asks_connectors)
     if not accounting.asks_connectors:
         return Manager(runs=False, setting=setting, connectors=tuple(supporting))
     without = tuple(name for name, support in supporting.items() if support is False)
