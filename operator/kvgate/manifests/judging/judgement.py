@@ -27,9 +27,8 @@ from kvgate.manifests.judging.model_names import ModelFound, Named, find_model
 from kvgate.manifests.judging.release_range import Assumed, JudgedEngine, judged_with
 from kvgate.manifests.judging.releases import releases_of
 from kvgate.manifests.judging.which_gpus import vendor_of, which_of_several, which_start
-from kvgate.manifests.pods.containers import is_vllm_image
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.manifests.pods.other_engines import VLLM, engine_in, server_in
+from kvgate.manifests.pods.which_engine import engine_in, sign_of_another
 from kvgate.rules.facts import UNKNOWN_ACCELERATOR, UNKNOWN_DRAFT, UNKNOWN_MODEL, UNKNOWN_VERSION
 from kvgate.rules.host_memory import HOST_RULES, OVERSUBSCRIBED
 from kvgate.rules.manifests import OTHER_ENGINE, TOO_FEW_GPUS
@@ -80,7 +79,7 @@ def names_of(engine: FoundEngine, line: CommandLine) -> EngineNames:
 def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     """Judge by the guarantee, which usually is vLLM's own start condition; with both ends where the release is not known."""
     line = parse_arguments(engine.arguments, newest_read(), program=engine.program)
-    if another := _sign_of_another(engine):
+    if another := sign_of_another(engine):
         return _of_another(engine, another)
     model = _model(list(_names(engine, line)), defaults.models)
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
@@ -132,18 +131,6 @@ def _model(named: Sequence[Named], models: PublishedModels) -> ModelFound | None
     """Return the model that is named; a folder is one of the lock file, unless the catalogue knows its name and goes first."""
     by_name = find_model(named) if models.catalogue_first else None
     return by_name if by_name and catalogue.find_model(by_name.name) else find_model(named, models.locked)
-
-
-def _sign_of_another(engine: FoundEngine) -> Written | None:
-    """Return the field that names another engine than vLLM; None where vLLM's own program gets the words, or nothing names another."""
-    if engine.program.kind is not Kind.OTHER or engine.program.own_options:
-        return None
-    if engine_in(engine.stated.text) not in ("", VLLM):
-        # a short name in a field may be of something else, and an image of vLLM is none of another engine
-        is_sure = server_in(engine.stated.text) or not is_vllm_image(engine.image.text)
-        return engine.stated if is_sure else None
-    images = () if engine.is_wrapped else (engine.image, engine.version)
-    return next((each for each in images if server_in(each.text) and not is_vllm_image(each.text)), None)
 
 
 def _of_another(engine: FoundEngine, sign: Written) -> JudgedEngine:

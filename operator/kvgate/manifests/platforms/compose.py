@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from kvgate.documents.bounded_files import read_text
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import NOTHING, Written, total
-from kvgate.manifests.pods.containers import is_vllm_image, starts_of
+from kvgate.manifests.pods.containers import starts_of
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput, SeenGpus
 from kvgate.manifests.pods.gpu_requests import (
     NVIDIA_DEVICES,
@@ -28,6 +28,7 @@ from kvgate.manifests.pods.gpu_requests import (
 )
 from kvgate.manifests.pods.host_memory import room_of_service
 from kvgate.manifests.pods.volumes import no_files
+from kvgate.manifests.pods.which_engine import is_vllm_image
 from kvgate.shell.compose_words import compose_words
 from kvgate.shell.environment import Room, SharedRoom, circumstances_of, cpu_variable, takes_any_length
 from kvgate.shell.words import split

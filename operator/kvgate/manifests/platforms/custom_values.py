@@ -13,22 +13,25 @@ from kvgate.documents.positions import steps_of
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import as_option
 from kvgate.manifests.pods.accelerator_hints import node_hints
-from kvgate.manifests.pods.containers import are_of_vllm, is_vllm_image, starts_of
+from kvgate.manifests.pods.containers import starts_of
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpu_part_of, gpus_of
-from kvgate.manifests.pods.other_engines import VLLM, engine_in, engine_stated, is_of_another, snake
+from kvgate.manifests.pods.which_engine import (
+    SETTINGS_LIKE_VLLM,
+    SETTINGS_OF_VLLM,
+    VLLM,
+    are_of_vllm,
+    engine_in,
+    engine_stated,
+    is_of_another,
+    is_vllm_image,
+    snake,
+)
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
 
-_ONLY_VLLM = (
-    "gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size",
-    "pipeline_parallel_size", "kv_cache_dtype", "enforce_eager", "enable_prefix_caching", "enable_chunked_prefill",
-)  # fmt: skip
-"""Settings that few other servers have, or not under these names; two of them beside a model are read as vLLM's."""
-_SURELY_VLLM = frozenset({"gpu_memory_utilization", "max_model_len", "max_num_seqs", "enforce_eager"})
-"""Those of them that no other server has."""
 _SETTINGS = frozenset(
-    {*_ONLY_VLLM, "data_parallel_size", "dtype", "quantization", "enable_expert_parallel", "cpu_offload_gb"}
+    {*SETTINGS_LIKE_VLLM, "data_parallel_size", "dtype", "quantization", "enable_expert_parallel", "cpu_offload_gb"}
 )
 _VALUES = pattern(
     r"\d{1,9}|0?\.\d{1,4}|[01]\.\d{1,4}|true|false|True|False|auto|half|float16|bfloat16|float32|fp8\w{0,10}|awq|gptq"
@@ -107,7 +110,7 @@ class Facts(Struct, kw_only=True):
     @property
     def num_own(self) -> int:
         """Number of settings that only vLLM has."""
-        return sum(name in _ONLY_VLLM for name in self.settings)
+        return sum(name in SETTINGS_LIKE_VLLM for name in self.settings)
 
     @property
     def is_engine(self) -> bool:
@@ -126,7 +129,7 @@ class Facts(Struct, kw_only=True):
     def is_surely_vllm(self) -> bool:
         """Return whether something beside settings that others have too says that it is vLLM."""
         is_stated = self.image.is_set or self.is_named or engine_in(self.stated.text) == VLLM
-        return is_stated or not _SURELY_VLLM.isdisjoint(self.settings)
+        return is_stated or not SETTINGS_OF_VLLM.isdisjoint(self.settings)
 
     @property
     def texts(self) -> list[str]:
@@ -367,6 +370,6 @@ def names_an_engine(values: object, depth: int = 0) -> bool:
     names = {snake(str(name)) for name in values}
     written = (value for name, value in values.items() if isinstance(value, str) and (name == "image" or ":" in value))
     images = (image_of(Written(value=values)), *written)
-    own = sum(name in _ONLY_VLLM for name in names) > 1
+    own = sum(name in SETTINGS_LIKE_VLLM for name in names) > 1
     is_image = any(len(image.split()) == 1 and is_vllm_image(image) for image in images)
     return own or is_image or any(names_an_engine(each, depth + 1) for each in values.values())

@@ -11,8 +11,8 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import as_options
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of
-from kvgate.manifests.pods.other_engines import is_simulator, server_in
 from kvgate.manifests.pods.pod_engines import engines_of_container
+from kvgate.manifests.pods.which_engine import is_simulator, server_in
 from kvgate.shell.environment import variables_of
 from kvgate.vllm.arguments import Argument
 

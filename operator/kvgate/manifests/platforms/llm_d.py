@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, Store
-from kvgate.manifests.pods.other_engines import is_simulator
 from kvgate.manifests.pods.pod_engines import engines_of_container
+from kvgate.manifests.pods.which_engine import is_simulator
 from kvgate.vllm.arguments import Argument, is_open
 
 _RESOURCES = {

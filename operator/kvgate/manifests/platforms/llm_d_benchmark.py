@@ -12,8 +12,8 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import words_of
 from kvgate.manifests.platforms.kserve import merged
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
-from kvgate.manifests.pods.other_engines import is_simulator
 from kvgate.manifests.pods.pod_engines import engines_of_container
+from kvgate.manifests.pods.which_engine import is_simulator
 from kvgate.text.patterns import pattern
 from kvgate.vllm.variables import ALLOW_LONG, allows_any_length
 

@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
-
-WORDS_OF_VLLM = ("vllm", "max-model-len", "max_model_len", "gpu-memory-utilization", "gpu_memory_utilization")
-"""Words of a container with an engine: its program or image, or else an option that only vLLM has."""
+from kvgate.manifests.pods.which_engine import WORDS_OF_VLLM
 
 
 class Reader(Struct, frozen=True, kw_only=True):

@@ -19,8 +19,9 @@ from kvgate.manifests.platforms import (
 from kvgate.manifests.platforms.chart_readers import CHARTS, PARALLELISM, PASSED_ON
 from kvgate.manifests.platforms.mapped_values import read_mapped_values
 from kvgate.manifests.platforms.reader import Reader, name_of_kind, resource_of_kind
-from kvgate.manifests.pods import loose_containers, other_engines, pod_engines
+from kvgate.manifests.pods import loose_containers, pod_engines
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
+from kvgate.manifests.pods.which_engine import ENGINES
 
 _RAY_WORDS = ("llm_configs", "model_loading_config", "vllm")
 _POD_FIELDS = (
@@ -336,7 +337,7 @@ def holds_no_engine(given: ReaderInput) -> bool:
 
 def engine_words() -> tuple[str, ...]:
     """Words in small letters, of which a document with an engine has one, vLLM's or another."""
-    return tuple(dict.fromkeys((*(word for reader in READERS for word in reader.words), *other_engines.WORDS)))
+    return tuple(dict.fromkeys(word for each in (*READERS, *ENGINES) for word in each.words))
 
 
 @cache

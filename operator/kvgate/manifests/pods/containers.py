@@ -1,7 +1,7 @@
 """Containers that run vLLM: the words that its parser gets, from command, args, shell scripts, `--config` and environment."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import options_in
-from kvgate.manifests.pods.other_engines import NAMED_AFTER_VLLM, STAND_IN, is_simulator, server_in
 from kvgate.manifests.pods.volumes import FileText, no_files
+from kvgate.manifests.pods.which_engine import is_beside_vllm, is_vllm_image, server_in, starts_vllm
 from kvgate.shell.environment import Room, SharedRoom, expanded
 from kvgate.shell.words import MAX_WORD_CHARACTERS, Variables, commands_of, split
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
-from kvgate.vllm.images import counts_releases_of_vllm, is_own_image, with_short_variables
+from kvgate.vllm.images import is_own_image
 from kvgate.vllm.programs import UNKNOWN_PROGRAM, Kind, Program
 
 _CLI = ("vllm", "vllm-omni", "vllm.entrypoints.cli.main")
@@ -35,17 +35,6 @@ _WRAPPERS = pattern(
 _OWN_OPTIONS = {"dynamo": "dynamo", "inference_api": "kaito"}
 _LAUNCHERS = ("accelerate", "torchrun")
 """Programs that start KAITO's other server, which is called `inference_api.py` too and runs Transformers."""
-_IMAGE_NAME = pattern(r"([\w.\-]*)(?:[:@]|\Z)")
-"""A name in the path of an image, with nothing but a tag or a digest behind it."""
-_IMAGES = frozenset({"llm-d", "llm-d-cuda", "llm-d-dev", "llm-d-rocm", "llm-d-xpu"})
-_OTHER_IMAGES = pattern(
-    rf"router|proxy|exporter|sidecar|{STAND_IN}|bench|gateway|loader|operator|runtime|{NAMED_AFTER_VLLM}"
-)
-"""Images named after vLLM that hold something else, or something beside it."""
-_ONLY_VLLM = frozenset(
-    {"gpu-memory-utilization", "max-model-len", "max-num-seqs", "max-num-batched-tokens", "kv-transfer-config"}
-)
-"""Options that no other model server has; one that stands alone may be of a program that writes vLLM's options."""
 _NOT_MODELS = frozenset({
     "bash", "cat", "echo", "env", "huggingface-cli", "hf", "ls", "nvidia-smi", "python", "python3", "ray", "sh", "sleep", "tail", "vllm",
 })  # fmt: skip
@@ -86,26 +75,6 @@ class Start(Struct, frozen=True, kw_only=True):
     """The container starts Ray beside it."""
     remarks: tuple[tuple[str, str], ...] = ()
     """(path, what has no effect there)."""
-
-
-def is_vllm_image(image: str) -> bool:
-    """Return True by the image's name; `vllm-router` and the like do not count."""
-    *folders, last = with_short_variables(image).replace("$", "").lower().split("/")
-    steps = [*(f"{folder}/" for folder in folders), last]
-    names = [match[1] for step in steps if (match := _IMAGE_NAME.match(step))]
-    found = next((name for name in names if "vllm" in name or name in _IMAGES), None)
-    return found is not None and not _OTHER_IMAGES.search(found)
-
-
-def are_of_vllm(words: Sequence[str], variables: Iterable[str] = ()) -> bool:
-    """Return True where words are options that only vLLM has, so that they name the program whatever its image is called.
-
-    A variable of vLLM's counts like such an option.
-    """
-    flags = {word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")}
-    own = {flag[2:] for flag in flags} & _ONLY_VLLM
-    is_set = any(name.startswith("VLLM_") for name in variables)
-    return len(own) > 1 or (bool(own or is_set) and "--model" in flags)
 
 
 def starts_of(
@@ -149,7 +118,7 @@ def starts_of(
             )
             for start in once.values()
         ]
-    elif not command.is_set and (own_program or _is_vllm_image_with(words, image, variables, unused)):
+    elif not command.is_set and (own_program or starts_vllm(image, words, variables, has_words=bool(words or unused))):
         rest = words[1:] if words and words[0].text == "serve" else words
         repeated = tuple(words[:1]) if len(rest) < len(words) else ()
         if not rest or rest[0].text.rpartition("/")[2] not in _NOT_MODELS:
@@ -175,8 +144,7 @@ def other_server(
     """Return the word, or the image with its own program, by which a container starts another model server; NOTHING where none does."""
     command, image = container.get("command"), container.get("image")
     if not command.is_set:
-        last = image.text.rpartition("/")[2]
-        is_server = server_in(image.text) and not is_vllm_image(image.text) and not _OTHER_IMAGES.search(last)
+        is_server = server_in(image.text) and not is_vllm_image(image.text) and not is_beside_vllm(image.text)
         return image if is_server else NOTHING
     words = [*_words(command, variables, split), *_words(container.get("args"), variables, split)]
     lines = unwrapped(words, variables, file_text, shared=shared)
@@ -191,21 +159,6 @@ def _programs(line: Sequence[Argument]) -> Iterator[Argument]:
         if word.text.rpartition("/")[2] in _NO_SERVERS or (word.text.startswith("-") and word.text != "-m"):
             return
         yield word
-
-
-def _is_vllm_image_with(
-    words: Sequence[Argument], image: str, variables: Variables, variables_with_words: Sequence[str]
-) -> bool:
-    """Return whether an image's own program is vLLM, by the image's name or by the words that it gets.
-
-    `${VLLM_IMAGE}` and `corp/llm:7` are, with options that only vLLM has. `corp/ui-for-vllm` is none without any word.
-    """
-    if is_vllm_image(image):
-        return bool(words or variables_with_words) or counts_releases_of_vllm(image)
-    is_other = is_simulator(image) or server_in(image)
-    # what stands beside an engine often has the same variables, and `--model` too
-    is_beside = _OTHER_IMAGES.search(image.rpartition("/")[2])
-    return not is_other and are_of_vllm([word.text for word in words], () if is_beside else variables)
 
 
 def _words(
