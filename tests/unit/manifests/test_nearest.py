@@ -6,7 +6,8 @@ import pytest
 
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judging.judgement import Defaults, judge_engine
+from kvgate.manifests.judging.engine_budget import Defaults
+from kvgate.manifests.judging.judgement import judge_engine
 from kvgate.manifests.nearest import Nearest
 
 CLAIM = """\

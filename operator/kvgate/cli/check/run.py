@@ -35,8 +35,7 @@ from kvgate.judge.models import look_up_model_class, shape_of_text
 from kvgate.judge.skipping import skip_of
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
-from kvgate.manifests.judging.judgement import judge_engine
-from kvgate.manifests.judging.release_range import JudgedEngine
+from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine
 from kvgate.manifests.judging.sharing import judge_together
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.checkpoint.published import name_key
+from kvgate.documents.written import Written
 from kvgate.judge.siblings import sibling_of
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open, is_placeholder
@@ -36,13 +37,6 @@ class ModelFound(Struct, frozen=True, kw_only=True):
     """True where a path or an address is written: the name is only the end of it, and no hub must be asked for it."""
 
 
-class Named(Struct, frozen=True, kw_only=True):
-    """Something that may name a model, and where."""
-
-    text: str
-    path: str
-
-
 def model_id(written: str) -> str:
     """`hf://org/name@revision` → `org/name`; of a path its last two parts, which often are the name."""
     text = written.strip()
@@ -64,7 +58,7 @@ def is_place(written: str) -> bool:
     return _PLACE.match(text) is not None and not text.startswith(_SCHEMES)
 
 
-def find_model(named: Sequence[Named], locked: Container[str] = ()) -> ModelFound | None:
+def find_model(named: Sequence[Written], locked: Container[str] = ()) -> ModelFound | None:
     """Return the first model that is named; a place is known by the other names, or by the name of its folder.
 
     `locked` has the keys of models whose facts somebody keeps in a file, places among them.
@@ -112,4 +106,4 @@ def _folder_of_a_model(place: str) -> str | None:
     last = place.rstrip("/").rpartition("/")[2]
     image, colon, tag = last.partition(":")
     folders = (each.removeprefix(_MODELCAR) for each in ((tag, image) if colon else (last,)))
-    return next((folder for folder in folders if sibling_of(folder)), None)
+    return next(filter(sibling_of, folders), None)

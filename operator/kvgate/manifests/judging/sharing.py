@@ -13,10 +13,9 @@ from kvgate.budget.answers.sharing import Sharer, hundredths, share_gpu, sharer_
 from kvgate.budget.ground.units import format_gib
 from kvgate.findings.finding import Finding, Severity, any_one, at_most, do, words
 from kvgate.findings.located import Located
-from kvgate.manifests.judging.engine_budget import is_partly_seen
+from kvgate.manifests.judging.engine_budget import is_partly_seen, names_of
 from kvgate.manifests.judging.gpus import gpus_needed
-from kvgate.manifests.judging.judgement import names_of
-from kvgate.manifests.judging.release_range import JudgedEngine
+from kvgate.manifests.judging.judgement import JudgedEngine
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, SeenGpus
 from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, named_together, overbooked, start_order
 from kvgate.vllm.options import newest_read

@@ -337,7 +337,8 @@ def holds_no_engine(given: ReaderInput) -> bool:
 
 def engine_words() -> tuple[str, ...]:
     """Words in small letters, of which a document with an engine has one, vLLM's or another."""
-    return tuple(dict.fromkeys(word for each in (*READERS, *ENGINES) for word in each.words))
+    of_all = (*(each.words for each in READERS), *(each.words for each in ENGINES))
+    return tuple(dict.fromkeys(word for words in of_all for word in words))
 
 
 @cache
