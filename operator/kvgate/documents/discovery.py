@@ -78,13 +78,10 @@ class OtherRevision(Struct, frozen=True, kw_only=True):
         return self.shown_text(str(path))
 
     def shown_text(self, text: str) -> str:
-        """Return a text in which files of the revision have these names."""
         return text.replace(f"{self.copy}{os.sep}", f"{self.name}:")
 
 
 class _IgnoreRule(Struct, frozen=True, kw_only=True):
-    """One line of a `.gitignore`."""
-
     depth: int
     """Depth of its folder below the root."""
     globs: Sequence[str]
@@ -97,8 +94,6 @@ class _IgnoreRule(Struct, frozen=True, kw_only=True):
 
 
 class _Folder(Struct, frozen=True, kw_only=True):
-    """A folder on the way down."""
-
     steps: tuple[str, ...]
     """Steps from the root."""
     rules: tuple[_IgnoreRule, ...]

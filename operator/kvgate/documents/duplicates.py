@@ -20,7 +20,6 @@ class Duplicate(Struct, frozen=True, kw_only=True):
 
 
 def duplicates_in(node: yaml.Node) -> Sequence[Duplicate]:
-    """Return the keys that are written twice, in the order of the text."""
     return [each for each, _ in zip(_duplicates(node, "", set(), 0), range(MAX_DUPLICATES), strict=False)]
 
 

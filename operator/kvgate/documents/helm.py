@@ -51,8 +51,6 @@ _SWITCHES = frozenset({"--include-crds", "--skip-crds", "--skip-tests", "--no-ho
 
 
 class Chart(Struct, frozen=True, kw_only=True):
-    """A chart in the checkout."""
-
     folder: Path
     name: str
     is_library: bool
@@ -154,7 +152,6 @@ class _Member(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Read one header."""
         member = super().frombuf(buf, encoding, errors)
         if member.size < 0 or (not member.isreg() and member.size > _MAX_HEADER_BYTES):
             raise tarfile.ReadError(f"a header of {member.size} bytes")

@@ -153,7 +153,6 @@ class Kustomization(Struct, kw_only=True, eq=False):
 
 
 def kustomization_in(folder: Path) -> Path | None:
-    """Return the kustomization of a folder."""
     return next((folder / name for name in KUSTOMIZATIONS if (folder / name).is_file()), None)
 
 

@@ -106,8 +106,6 @@ def _written(fields: Mapping[str, Any]) -> bytes:
 
 
 class _Copy:
-    """The folder of one kustomization in the copy."""
-
     def __init__(self, folder: Path, texts: Mapping[Path, bytes], layout: Layout) -> None:
         self.folder, self.texts, self.layout = folder, texts, layout
 

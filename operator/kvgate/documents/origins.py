@@ -25,8 +25,6 @@ _MIN_FOUND = 2
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """A place to show to people."""
-
     file: str
     position: Position
     rendered_line: int = 0

@@ -71,7 +71,6 @@ def walls() -> tuple[str, ...]:
 
 
 def wall() -> str:
-    """Return the wall that programs run behind."""
     return next(iter(walls()), NO_WALL)
 
 
@@ -113,6 +112,5 @@ def run_program(program: Path, arguments: Sequence[str], folder: Path) -> bytes 
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the program and what it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, SIGKILL)

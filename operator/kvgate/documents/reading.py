@@ -87,7 +87,6 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         return self.origin.place(self.node, path, at) if self.origin else Place(file=self.file, position=at)
 
     def place_of_line(self, line: int) -> Place:
-        """Return the place of a line that the document's comments are counted in."""
         at = Position(line=line)
         return self.origin.place_of_line(at) if self.origin else Place(file=self.file, position=at)
 
@@ -279,7 +278,6 @@ def parsed(file: str, stream: BinaryIO) -> Iterator[Document | Broken]:
 
 
 def unreadable(path: str, error: OSError) -> Broken:
-    """Report a file or a folder that cannot be opened."""
     message = f"cannot be read: {error.strerror or error}"
     return broken(path, Position(line=1), message, "give a file or a folder that can be read")
 
@@ -289,7 +287,6 @@ def _not_text(file: str, error: NotText, line_offset: int = 0) -> Broken:
 
 
 def _items(document: Document) -> Iterator[Document]:
-    """Yield the document, or the items of a List."""
     items = None
     if document.kind.endswith("List") and isinstance(document.node, yaml.MappingNode):
         items = next((value for key, value in document.node.value if key.value == "items"), None)

@@ -31,8 +31,6 @@ _REFERRED = pattern(rb"(?m)^kind: *[\"']?(?:ConfigMap|\w*Claim)")
 
 
 class Stream(Struct, frozen=True, kw_only=True):
-    """A rendered chart or overlay."""
-
     name: Path
     """File by which people know it: `Chart.yaml`, other values than the chart's own, or the kustomization."""
     data: bytes
@@ -52,8 +50,6 @@ class Stream(Struct, frozen=True, kw_only=True):
 
 
 class Renderings(Struct, kw_only=True):
-    """Everything that is rendered in an input."""
-
     streams: dict[Path, list[Stream]] = field(default_factory=dict)
     """`Chart.yaml` or kustomization → what it renders to."""
     covered: set[Path] = field(default_factory=set)
@@ -90,8 +86,6 @@ def render(
 
 
 class _Renderer:
-    """The rendering of one input."""
-
     def __init__(self, named: Sequence[Path], options: ChartOptions, marks: Collection[str]) -> None:
         self.named = {os.path.realpath(path) for path in named}
         self.options, self.marks = options, [mark.encode() for mark in marks]

@@ -137,8 +137,6 @@ def _too_long(what: str, limit_bytes: int, line: int = 1) -> NotText:
 
 
 class Comment(Struct, frozen=True, kw_only=True):
-    """One comment that is for kvgate."""
-
     line: int
     """Line in the file, from 1."""
     about: int

@@ -254,7 +254,6 @@ def at_least(setting: str, value: object, *, before: object = "") -> Action:
 
 
 def leave_out(setting: str) -> Action:
-    """Let a setting have its default."""
     return change(Change.LEAVE_OUT, setting)
 
 

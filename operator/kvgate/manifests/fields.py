@@ -75,7 +75,6 @@ def options_in(text: str, path: str, *below: str) -> list[Argument] | None:
 
 
 def words_of(field: Written) -> list[Argument]:
-    """Return the words of a list as arguments."""
     return [Argument(text=item.text, path=item.path) for item in field.items()]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -20,7 +20,6 @@ from kvgate.documents.templates import objects_of
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Finding, words
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
-from kvgate.manifests.nearest import Nearest
 from kvgate.manifests.platforms.reader import name_of_kind
 from kvgate.manifests.platforms.readers import (
     KEYS_OF_ENGINES,
@@ -30,13 +29,15 @@ from kvgate.manifests.platforms.readers import (
     engine_words,
     supporting_kinds,
 )
-from kvgate.manifests.pods.node_classes import COMPUTE_CLASS, NODE_POOL
+from kvgate.manifests.pods.accelerator_hints import COMPUTE_CLASS, NODE_POOL
 from kvgate.rules.repository import UNKNOWN_KIND
 
 if TYPE_CHECKING:
     from kvgate.api.base import KeyRef
     from kvgate.api.v1alpha1 import InferenceDeployment
 
+_MAX_FOLDERS = 32
+"""Folders of a path that are compared."""
 MAX_SKIPPED = 1000
 """Paths that were not read and that reports name; the rest is counted."""
 NO_NAMESPACE = "default"
@@ -69,6 +70,44 @@ class ConfigMap(Struct, frozen=True, kw_only=True, eq=False):
         return isinstance(other, ConfigMap) and self.data == other.data
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class Nearest(Struct, kw_only=True):
+    """Objects of an input by key, each with the file that it stands in; examples of one repository often call theirs alike.
+
+    What belongs together stands in one file, else in one folder; else the object counts that shares the most folders with the one that
+    asks. Where several are as near and differ, none of them is known to be meant.
+    """
+
+    in_file: dict[tuple[Hashable, str], Any] = field(default_factory=dict)
+    """The last one of each file."""
+    in_folder: dict[tuple[Hashable, str], list[Any]] = field(default_factory=dict)
+    """The first one of each folder, and one that differs from it."""
+    below: dict[tuple[Hashable, str], list[Any]] = field(default_factory=dict)
+    """The same for the folder and those below it."""
+
+    def add(self, key: Hashable, file: str, value: Any) -> None:
+        self.in_file[key, file] = value
+        folders = _folders(file)
+        for places, folder in [(self.in_folder, folders[0]), *((self.below, folder) for folder in folders)]:
+            known = places.setdefault((key, folder), [value])
+            if len(known) == 1 and known[0] != value:
+                known.append(value)
+
+    def find(self, key: Hashable, file: str, *, only_beside: bool = False) -> Any | None:
+        """Return the object that is meant in a file; None where none is known to be. `only_beside`: in its file or folder."""
+        if (found := self.in_file.get((key, file))) is not None:
+            return found
+        folders = _folders(file)
+        near = self.in_folder.get((key, folders[0]))
+        if not near and not only_beside:
+            near = next((found for folder in folders if (found := self.below.get((key, folder)))), None)
+        return near[0] if near and len(near) == 1 else None
+
+
+def _folders(file: str) -> list[str]:
+    """Return the folder of a file and those around it, the innermost first."""
+    return [str(folder) for folder in PurePath(file).parents][:_MAX_FOLDERS] or ["."]
 
 
 class InputDocuments(Struct, kw_only=True):
@@ -177,7 +216,6 @@ def read_manifests(
 
 
 def _add(found: InputDocuments, document: Document) -> None:
-    """Add a document where its kind belongs."""
     if document.api_version.startswith(f"{GROUP}/"):
         _add_own(found, document)
     elif document.kind in ("ConfigMap", *_CLAIM_KINDS):

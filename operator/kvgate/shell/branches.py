@@ -50,7 +50,6 @@ class _Changed(Struct, Generic[T]):
         self.here.clear()
 
     def note_in(self, outer: "_Changed[T]") -> None:
-        """Note the changes in the branch around this one."""
         for name, value in self.before.items():
             outer.note(name, value)
 
@@ -88,13 +87,11 @@ class Names(Struct):
     branches: list[_Branch] = field(default_factory=list)
 
     def set(self, name: str, value: Written) -> None:
-        """Set a variable."""
         for branch in self.branches[-1:]:
             branch.variables.note(name, self.variables.get(name))
         self.variables[name] = value
 
     def set_array(self, name: str, words: list[Argument]) -> None:
-        """Set an array, or the script's parameters."""
         for branch in self.branches[-1:]:
             branch.arrays.note(name, self.arrays.get(name))
         self.arrays[name] = words
@@ -168,6 +165,5 @@ def _shared_words(name: str, outcomes: Sequence[list[Argument] | None], path: st
 
 
 def _beginning(lists: Sequence[list[T]], text_of: Callable[[T], str]) -> list[T]:
-    """Return the beginning that all lists share."""
     same = takewhile(lambda words: len(set(map(text_of, words))) == 1, zip(*lists, strict=False))
     return [words[0] for words in same]

@@ -240,7 +240,6 @@ def _placed(facts: EngineFacts, line: CommandLine, finding: Finding) -> Located:
 
 
 def version_path(engine: FoundEngine) -> str:
-    """Return the path of the field that names the release."""
     return (engine.version.path if engine.version.text else engine.image.path) or engine.path
 
 

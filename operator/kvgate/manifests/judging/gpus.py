@@ -12,9 +12,14 @@ from kvgate.findings.finding import Change, any_one, at_most, change, do
 from kvgate.findings.located import Located, Place, located
 from kvgate.judge.assessment import OnGpus
 from kvgate.judge.gpus_in_words import folded, names_text, needed_text
-from kvgate.manifests.pods.accelerator_hints import accelerators_of, may_be_unnamed, mentions_gpus, unlisted_hint
+from kvgate.manifests.pods.accelerator_hints import (
+    accelerators_of,
+    may_be_unnamed,
+    mentions_gpus,
+    other_hardware_in,
+    unlisted_hint,
+)
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint
-from kvgate.manifests.pods.gpu_names import other_hardware_in
 from kvgate.manifests.pods.gpu_requests import VISIBLE_DEVICES
 from kvgate.rules.command_line import RUNS_ON_CPU, SHARED_GPU
 from kvgate.rules.manifests import ACCELERATOR_DECIDES, IDLE_GPUS, OTHER_HARDWARE, SEVERAL_ACCELERATORS, TOO_FEW_GPUS
@@ -138,7 +143,6 @@ def _other_hardware(engine: FoundEngine) -> Located | None:
 
 
 def _says_shared(hint: Hint) -> bool:
-    """Containers share the GPU, in turns or at once (MPS)."""
     return label_says_shared(hint.name, hint.value) or (
         hint.name == "resource" and hint.value.endswith(_SHARED_RESOURCE)
     )

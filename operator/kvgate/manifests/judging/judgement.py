@@ -61,8 +61,6 @@ class Assumed(Struct, frozen=True, kw_only=True):
 
 
 class JudgedEngine(Judged, frozen=True, kw_only=True):
-    """Judgement of one engine."""
-
     engine: FoundEngine
     model: str | None = None
     """The model by the name that the catalogue may know; None where none is named."""

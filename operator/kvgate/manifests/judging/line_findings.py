@@ -126,7 +126,6 @@ def _impatient_probe(engine: FoundEngine, stored_bytes: int | None) -> Iterator[
 
 
 def _small_stores(engine: FoundEngine, stored_bytes: int | None) -> Iterator[Located]:
-    """Volumes with less room than the weights, where both are known."""
     for store in engine.stores:
         size = parse_quantity(store.size.text)
         if stored_bytes is not None and size is not None and 0 < size < Fraction(stored_bytes):

@@ -35,8 +35,6 @@ _MOST_PROFILES = 16
 
 
 class _Seen(Struct, frozen=True, kw_only=True):
-    """An engine of the input with the GPUs that it uses."""
-
     index: int
     judged: JudgedEngine
     seen: SeenGpus

@@ -53,7 +53,6 @@ ChartInputs = Callable[[ReaderInput], Iterable[ChartInput]]
 
 
 def values_of_file(given: ReaderInput) -> tuple[ChartInput]:
-    """Return a file of values, which is all of them."""
     return (ChartInput(given=given),)
 
 
@@ -164,7 +163,6 @@ def _with(values: Any, steps: Sequence[Step], value: Any) -> Any:
 
 
 def path_below(path: str, given: SetValue) -> str:
-    """Return the path of a set value below a path."""
     for step in given.steps:
         path = f"{path}[{step}]" if isinstance(step, int) else Written(value=None, path=path).get(step).path
     return path

@@ -77,8 +77,6 @@ MAX_ENGINES = 200
 
 
 class Facts(Struct, kw_only=True):
-    """Facts about one engine, as far as they are written."""
-
     model: Written = NOTHING
     image: Written = NOTHING
     settings: dict[str, Written] = {}
@@ -109,7 +107,6 @@ class Facts(Struct, kw_only=True):
 
     @property
     def num_own(self) -> int:
-        """Number of settings that only vLLM has."""
         return sum(name in SETTINGS_LIKE_VLLM for name in self.settings)
 
     @property
@@ -133,7 +130,6 @@ class Facts(Struct, kw_only=True):
 
     @property
     def texts(self) -> list[str]:
-        """Words of all command lines."""
         return [word for field in (*self.words, self.command) for text in _texts(field) for word in text.split()]
 
     @property

@@ -21,7 +21,6 @@ def read_graph(given: ReaderInput) -> Iterator[FoundEngine]:
 
 
 def read_component(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Yield the engines of one service by itself."""
     yield from _service(given, given.root.get("spec", "serviceName").text, given.root.get("spec"))
 
 

@@ -71,7 +71,6 @@ def _runs_vllm(model: Written) -> bool:
 
 
 def read_catalog(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Yield the engines of the models that are switched on."""
     for name, model in _models(given.values):
         if _runs_vllm(model) and model.get("enabled").value is True:
             engine = _engine(given, model, name)
@@ -80,7 +79,6 @@ def read_catalog(given: ReaderInput) -> Iterator[FoundEngine]:
 
 
 def read_model(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Yield the engine of a `Model` that runs vLLM."""
     spec = given.root.get("spec")
     if spec.get("engine").text in ("VLLM", ""):
         yield _engine(given, spec, given.name)

@@ -193,7 +193,6 @@ def _path(written: Written, name: str) -> str:
 
 
 def _command(stack: Written, section: Written) -> str:
-    """Return the command that the benchmark writes itself."""
     flags = stack.get("vllmCommon", "flags")
     switches = [flag for name, flag in _SWITCHES.items() if flags.get(name).value is True]
     if not flags.get("enforceEager").is_set:

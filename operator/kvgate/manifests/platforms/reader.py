@@ -37,12 +37,10 @@ class Reader(Struct, frozen=True, kw_only=True):
     """`kubectl kvgate` lists its kinds. False where other listed objects hold the same engines, as of a Helm release."""
 
     def takes(self, given: ReaderInput) -> bool:
-        """Return whether this reader reads the document."""
         return self.recognises(given) if self.recognises else given.document.group_kind in self.kinds
 
 
 def name_of_kind(kind: str) -> str:
-    """Return the kind without its group."""
     return kind.partition(".")[0]
 
 

@@ -62,8 +62,6 @@ _BESIDE_SERVERS = pattern(r"bench|router|client|eval|proxy|gateway|\.(?:py|sh)$"
 
 
 class Start(Struct, frozen=True, kw_only=True):
-    """One start of vLLM."""
-
     arguments: tuple[Argument, ...]
     """The words after `vllm serve`, or the program's name."""
     before: tuple[Argument, ...] = ()
@@ -196,8 +194,6 @@ def _after_program(words: list[Argument]) -> Start | None:
 
 
 class _Script(Struct, frozen=True, kw_only=True):
-    """A script that a shell runs."""
-
     at: Argument
     """The text of the script, with its place."""
     parameters: Sequence[Argument] = ()

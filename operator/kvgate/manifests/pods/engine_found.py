@@ -235,7 +235,6 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
 
     @property
     def is_in_a_pod(self) -> bool:
-        """False for services of docker-compose, which have no nodes and no volumes of Kubernetes."""
         return self.platform != COMPOSE
 
     @property

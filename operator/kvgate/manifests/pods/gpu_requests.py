@@ -158,7 +158,6 @@ def _hints(request: Written, driver: str, path: str, find: FindObject) -> Iterat
 
 
 def visible_gpus(start: Start, variables: Mapping[str, Written], *fields: Written) -> Written:
-    """Count the visible GPUs."""
     shown = visible_devices(start, variables, *fields)
     return replace(shown, value=len(shown.value) if shown.value else None)
 

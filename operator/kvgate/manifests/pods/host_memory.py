@@ -77,7 +77,6 @@ def shared_mount(container: Written) -> Written:
 
 
 def room_of_service(service: Written, variables: Mapping[str, Written], file_text: _FileText) -> HostRoom:
-    """Return the memory of a service of docker-compose."""
     limit = service.get("deploy", "resources", "limits", "memory")
     mounts = str(
         [service.get(field).value for field in ("volumes", "tmpfs")]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.pods.accelerator_hints import node_hints
+from kvgate.manifests.pods.accelerator_hints import class_hints, node_hints
 from kvgate.manifests.pods.containers import Start, other_server, starts_of
 from kvgate.manifests.pods.downloads import downloaded
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput, SeenGpus, mounted_texts, place_of_text
@@ -22,7 +22,6 @@ from kvgate.manifests.pods.gpu_requests import (
     visible_gpus,
 )
 from kvgate.manifests.pods.host_memory import SHARED_MEMORY, room_of, shared_mount
-from kvgate.manifests.pods.node_classes import class_hints
 from kvgate.manifests.pods.volumes import file_sources, files_of, folder_of_weights, stated_compile_cache, stores_of
 from kvgate.shell.environment import circumstances_of, cpu_variable, takes_any_length, variables_of
 from kvgate.vllm.variables import loading
@@ -291,7 +290,6 @@ def engines_of_group(
 
 
 def _leaders(given: ReaderInput, group: Written, *, platform: str) -> Iterator[FoundEngine]:
-    """Yield the engines of a LeaderWorkerSet's template."""
     size = group.get("size") if group.get("size").is_set else Written(value=1, path=group.path)
     leader, worker = group.get("leaderTemplate", "spec"), group.get("workerTemplate", "spec")
     yield from engines_of_group(given, leader, worker, size, platform=platform)

@@ -64,8 +64,6 @@ def file_sources(pod: Written, container: Written) -> FileSource:
 
 
 def files_of(sources: FileSource, config_data: ConfigData) -> FileText:
-    """Return what finds the text of a file."""
-
     def text_at(path: str) -> str | None:
         name, key = sources(path) or ("", "")
         text = (config_data(name) or {}).get(key)
@@ -109,7 +107,6 @@ aws-efs-csi-driver, gcs-fuse-csi-driver and mountpoint-s3-csi-driver, of nfs-sub
 
 
 def _is_elastic(claim: Written) -> bool:
-    """Return whether the size of a claim is no limit."""
     return _ELASTIC.search(claim.get("storageClassName").text) is not None
 
 
