@@ -26,7 +26,7 @@ from kvgate.manifests.pods.gpu_requests import (
     visible_devices,
     visible_gpus,
 )
-from kvgate.manifests.pods.host_memory import room_of_service
+from kvgate.manifests.pods.host_memory import OWN_SHARED_MEMORY, mounts_shared_memory, room_of_service
 from kvgate.manifests.pods.volumes import no_files
 from kvgate.manifests.pods.which_engine import is_vllm_image
 from kvgate.shell.compose_words import compose_words
@@ -92,7 +92,7 @@ def _engines_of_service(
     missing = [(entry.path, each) for entry, each in _env_files(service) if _read_variables(file, each) is None]
     unread = [(path, f"{each} is not read: the variables that it sets are not known here") for path, each in missing]
     is_from_dotenv = service != _with_values(written, Interpolation({}))
-    seen = _seen_gpus(given, name, service, variables, waits_for)
+    seen, script = _seen_gpus(given, name, service, variables, waits_for), (entrypoint, command)
     starts = starts_of(
         entrypoint,
         command,
@@ -104,8 +104,8 @@ def _engines_of_service(
         words_of_text=lambda text: compose_words(text) or split(text),
     )
     for start in starts:
-        seen_here = seen if len(starts) == 1 else seen_by_several(seen, start, entrypoint, command)
-        shown = visible_devices(start, variables, entrypoint, command)
+        seen_here = seen if len(starts) == 1 else seen_by_several(seen, start, *script)
+        shown = visible_devices(start, variables, *script)
         # A file of variables matters where the command line has some that are not set elsewhere.
         has_open_words = any(is_open(word.text) for word in start.arguments)
         yield FoundEngine(
@@ -117,14 +117,14 @@ def _engines_of_service(
             arguments=start.arguments,
             image=image,
             num_gpus=_gpus(service),
-            visible_gpus=visible_gpus(start, variables, entrypoint, command),
+            visible_gpus=visible_gpus(start, variables, *script),
             seen_gpus=shown_by_cuda(seen_here, shown) if seen_here else None,
             assumed=(_FROM_DOTENV,) if is_from_dotenv else (),
             remarks=(*start.remarks, *(unread if has_open_words else ()), *(built if is_built else ())),
             is_partial=is_built,
             program=start.program,
             is_wrapped=start.is_wrapped,
-            takes_any_length=takes_any_length(variables, entrypoint, command),
+            takes_any_length=takes_any_length(variables, *script),
             circumstances=circumstances_of(variables),
             cpu_variable=cpu_variable(variables),
             has_shared_memory=_has_shared_memory(service),
@@ -135,9 +135,8 @@ def _engines_of_service(
 
 def _has_shared_memory(service: Written) -> bool:
     """Return whether it is more than 64 MiB: a size of its own, something mounted there, or that of the host or another container."""
-    mounts = str([service.get(field).value for field in ("volumes", "tmpfs")])
-    is_of_others = service.get("ipc").text not in ("", "none", "private", "shareable")
-    return service.get("shm_size").is_set or is_of_others or "/dev/shm" in mounts  # noqa: S108 - the path in the container
+    is_of_others = service.get("ipc").text not in ("none", *OWN_SHARED_MEMORY)
+    return service.get("shm_size").is_set or is_of_others or mounts_shared_memory(service)
 
 
 def _gpus(service: Written) -> Written:
@@ -146,10 +145,9 @@ def _gpus(service: Written) -> Written:
         return service.get("gpus")
     counts: list[Written] = []
     for request in _device_requests(service):
-        ids = request.get("device_ids")
-        names = [name for each in ids.items() for name in each.text.split(",")]  # Docker takes several in one text
+        names = _device_ids(request)
         is_known = "all" not in names and not any(map(is_open, names))
-        by_name = Written(value=len(names) if is_known else None, path=ids.path)
+        by_name = replace(request.get("device_ids"), value=len(names) if is_known else None)
         counts.append(by_name if names else request.get("count"))
     if len(counts) < 2:
         return counts[0] if counts else NOTHING
@@ -161,6 +159,10 @@ def _device_requests(service: Written) -> list[Written]:
         return [Written(value={"count": service.get("gpus").count}, path=service.get("gpus").path)]
     reserved = service.get("deploy", "resources", "reservations", "devices").items()
     return service.get("gpus").items() or [each for each in reserved if "gpu" in str(each.get("capabilities").value)]
+
+
+def _device_ids(request: Written) -> list[str]:
+    return [name.strip() for each in request.get("device_ids").items() for name in each.text.split(",")]
 
 
 def _seen_gpus(
@@ -203,8 +205,7 @@ def _names_of_gpus(service: Written, variables: Mapping[str, Written]) -> tuple[
         return None if shown == "all" else devices_in(shown) or ()
     found = list[str]()
     for request in requests:
-        named = [name.strip() for each in request.get("device_ids").items() for name in each.text.split(",")]
-        count = request.get("count")
+        named, count = _device_ids(request), request.get("count")
         if "all" in named or count.text in ("all", "-1") or (not named and not count.is_set):
             return None
         names = devices_in(",".join(named)) if named else tuple(map(str, range(min(count.count or 0, _MOST_GPUS))))

@@ -160,11 +160,8 @@ def read_custom_values(given: ReaderInput) -> Iterator[FoundEngine]:
 def _of_another(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engine that values name, or whose settings they hold, where it is another one than vLLM."""
     top = given.values
-    nodes = [
-        top,
-        *(child for _, child in top.fields()),
-        *(each for _, child in top.fields() for _, each in child.fields()),
-    ]
+    children = [child for _, child in top.fields()]
+    nodes = [top, *children, *(each for child in children for _, each in child.fields())]
     stated = [field for node in nodes if (field := engine_stated(node)).is_set and names_an_engine(node.value)]
     named = [(name, child) for node in nodes for name, child in node.fields()]
     blocks = [child for name, child in named if is_of_another(name) and names_an_engine(child.value)]
@@ -258,7 +255,8 @@ def _add(name: str, child: Written, facts: Facts) -> None:
     elif name == "command" and not facts.command.is_set and any("vllm" in word for word in _texts(child)):
         facts.command = child
     elif _ARGUMENTS.fullmatch(name) and any(word.startswith("--") for word in _texts(child)):
-        is_elsewhere = bool(facts.words) and _parent(facts.words[0]) != _parent(child)
+        parents = {each.path.rpartition(".")[0] for each in (*facts.words[:1], child)}
+        is_elsewhere = len(parents) > 1
         facts.is_mixed = facts.is_mixed or is_elsewhere
         facts.words += [] if is_elsewhere else [child]
 
@@ -274,10 +272,6 @@ def _add_place(name: str, child: Written, facts: Facts) -> None:
     elif name.endswith("_env"):
         named = ((item.get("key").text or item.get("name").text, item.get("value")) for item in child.items())
         facts.variables = {**{key: value for key, value in named if key}, **facts.variables}
-
-
-def _parent(field: Written) -> str:
-    return field.path.rpartition(".")[0]
 
 
 def model_of(field: Written) -> Written:
@@ -312,14 +306,14 @@ def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
         starts = starts_of(facts.command, NOTHING, facts.variables, facts.image.text, shared=given.shared)
         words = [*(starts[0].arguments if starts else ()), *words]
     gpus, resource = gpus_of(facts.resources)
-    product = (
-        (Hint(name="accelerator", value=facts.product.text, path=facts.product.path),) if facts.product.is_set else ()
+    named = (
+        ("accelerator", facts.product, ""),
+        ("resource", facts.slice, "nvidia.com/mig-"),
+        ("node.kubernetes.io/instance-type", facts.instance, ""),
     )
-    if facts.slice.is_set:
-        product = (*product, Hint(name="resource", value=f"nvidia.com/mig-{facts.slice.text}", path=facts.slice.path))
-    if facts.instance.is_set:
-        label = "node.kubernetes.io/instance-type"
-        product = (*product, Hint(name=label, value=facts.instance.text, path=facts.instance.path))
+    product = [
+        Hint(name=name, value=f"{start}{each.text}", path=each.path) for name, each, start in named if each.is_set
+    ]
     return FoundEngine(
         platform="values",
         document=given.document,

@@ -44,7 +44,7 @@ _CONFIG_KIND = "LLMInferenceServiceConfig"
 _MAIN = "main"
 _UNKNOWN = "this command is not understood: it is judged as vLLM without options"
 _KEYS = ("name", "mountPath", "containerPort")
-"""Fields that identify the items of a list."""
+"""Fields that identify the items of a list, where all of them have one as a text."""
 
 
 def read_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
@@ -72,8 +72,7 @@ def _engines_of_model(given: ReaderInput, predictor: Written, model: Written) ->
     if not (is_server or "vllm" in words_of_format or runtime.is_set):
         return
     is_missing = named_runtime.text and not runtime.is_set and not named_runtime.text.startswith(_OWN_RUNTIMES)
-    message = f"ServingRuntime {named_runtime.text} is not in the input: the options that it adds are not known"
-    missing = ((named_runtime.path, message),) if is_missing else ()
+    missing = (not_in_the_input("ServingRuntime", named_runtime),) if is_missing else ()
     stored = next((field for field in (model.get("storageUri"), model.get("storage", "path")) if field.is_set), NOTHING)
     for engine in engines_of_container(
         given, container, pod=predictor, platform="kserve", own_program=not runtime.is_set
@@ -142,13 +141,10 @@ def read_llm_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
     missing: list[tuple[str, str]] = []
     for reference in given.root.get("spec", "baseRefs").items():
         name = reference.get("name")
-        base = given.find(_CONFIG_KIND, name.text)
-        if base:
+        if base := given.find(_CONFIG_KIND, name.text):
             value = merged(value, _without_scripts(base.get("spec").value))
         else:
-            missing.append(
-                (name.path, f"{_CONFIG_KIND} {name.text} is not in the input: the options that it adds are not known")
-            )
+            missing.append(not_in_the_input(_CONFIG_KIND, name))
     spec = Written(value=merged(value, given.root.get("spec").value), path="spec")
     sides = {given.name: spec, f"{given.name} (prefill)": spec.get("prefill")}
     for name_of_side, side in sides.items():
@@ -199,6 +195,11 @@ def _without_scripts(spec: Any) -> Any:
     if isinstance(spec, list):
         return [_without_scripts(item) for item in spec if not (isinstance(item, str) and "{{" in item)]
     return spec
+
+
+def not_in_the_input(kind: str, name: Written) -> tuple[str, str]:
+    """Return the remark about an object that adds options."""
+    return name.path, f"{kind} {name.text} is not in the input: the options that it adds are not known"
 
 
 def _pod(side: Written) -> Written:
@@ -257,17 +258,10 @@ def merged(base: Any, own: Any) -> Any:
     """Merge as Kubernetes' strategic merge does: own values win, items of one name are one item, own items come first."""
     if isinstance(base, Mapping) and isinstance(own, Mapping):
         return {**base, **{key: merged(base.get(key), value) for key, value in own.items()}}
-    if isinstance(base, list) and isinstance(own, list) and (key := _identifying_key([*base, *own])):
-        named = {item[key]: item for item in base}
-        mine = [merged(named.get(item[key]), item) for item in own]
-        taken = {item[key] for item in own}
-        return [*mine, *(item for item in base if item[key] not in taken)]
+    items = [*base, *own] if isinstance(base, list) and isinstance(own, list) else []
+    for key in _KEYS if items else ():
+        if all(isinstance(item, Mapping) and isinstance(item.get(key), str) for item in items):
+            named, taken = {item[key]: item for item in base}, {item[key] for item in own}
+            mine = [merged(named.get(item[key]), item) for item in own]
+            return [*mine, *(item for item in base if item[key] not in taken)]
     return base if own is None else own
-
-
-def _identifying_key(items: list[Any]) -> str | None:
-    """Return the field that every item has as a text; None where the lists are not merged item by item."""
-    for key in _KEYS:
-        if items and all(isinstance(item, Mapping) and isinstance(item.get(key), str) for item in items):
-            return key
-    return None

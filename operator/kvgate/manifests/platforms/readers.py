@@ -4,7 +4,6 @@ from functools import cache
 
 from kvgate.manifests.platforms import (
     compose,
-    dynamo,
     kaito,
     kserve,
     kubeai,
@@ -18,7 +17,7 @@ from kvgate.manifests.platforms import (
 )
 from kvgate.manifests.platforms.chart_readers import CHARTS, PARALLELISM, PASSED_ON
 from kvgate.manifests.platforms.mapped_values import read_mapped_values
-from kvgate.manifests.platforms.reader import Reader, name_of_kind, resource_of_kind
+from kvgate.manifests.platforms.reader import Reader, installed_readers, name_of_kind, resource_of_kind
 from kvgate.manifests.pods import loose_containers, pod_engines
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
 from kvgate.manifests.pods.which_engine import ENGINES
@@ -130,7 +129,7 @@ READERS: tuple[Reader, ...] = (
         reads=("services: resources.limits.gpu, multinode, sharedMemory, extraPodSpec", "components: podTemplate, multinode"),
         kinds=("DynamoGraphDeployment.nvidia.com",),
         words=("dynamo", "vllm"),
-        read=dynamo.read_graph,
+        read=roles.read_graph,
     ),
     Reader(
         platform="dynamo",
@@ -138,7 +137,7 @@ READERS: tuple[Reader, ...] = (
         reads=("resources.limits.gpu, multinode, sharedMemory, extraPodSpec",),
         kinds=("DynamoComponentDeployment.nvidia.com",),
         words=("dynamo", "vllm"),
-        read=dynamo.read_component,
+        read=roles.read_component,
     ),
     Reader(
         platform="kthena",
@@ -317,11 +316,18 @@ _KNATIVE = "serving.knative.dev/"
 """Group of another `Service`, which holds containers and is no bystander."""
 
 
+@cache
+def readers() -> tuple[Reader, ...]:
+    """Return the readers, with those of installed packages before the ones that take any values and any object with containers."""
+    first_of_all = READERS.index(PASSED_ON[0])
+    return (*READERS[:first_of_all], *installed_readers(), *READERS[first_of_all:])
+
+
 def engines_in(given: ReaderInput) -> tuple[FoundEngine, ...]:
     """Return the engines of a document by the first reader that takes it; what the user states about values goes before all."""
     if not given.document.kind and (mapped := tuple(read_mapped_values(given))):
         return mapped
-    reader = next((reader for reader in READERS if reader.takes(given)), None)
+    reader = next((reader for reader in readers() if reader.takes(given)), None)
     return tuple(reader.read(given)) if reader else ()
 
 
@@ -332,12 +338,12 @@ def holds_no_engine(given: ReaderInput) -> bool:
         return True
     if not document.kind and any(all(root.get(name).is_set for name in names) for names in _NO_MANIFESTS):
         return True
-    return any(reader.supports(given) for reader in READERS if reader.supports)
+    return any(reader.supports(given) for reader in readers() if reader.supports)
 
 
 def engine_words() -> tuple[str, ...]:
     """Words in small letters, of which a document with an engine has one, vLLM's or another."""
-    of_all = (*(each.words for each in READERS), *(each.words for each in ENGINES))
+    of_all = (*(each.words for each in readers()), *(each.words for each in ENGINES))
     return tuple(dict.fromkeys(word for words in of_all for word in words))
 
 
@@ -348,7 +354,7 @@ def engine_marks() -> tuple[str, ...]:
     Names of platforms are none, because everything that belongs to a platform has them.
     """
     words = {"vllm", *_RAY_WORDS, *(word for reader in CHARTS for word in reader.words[:1])}
-    kinds = (kind for reader in READERS if reader.is_in_cluster for kind in reader.kinds)
+    kinds = (kind for reader in readers() if reader.is_in_cluster for kind in reader.kinds)
     own = (name_of_kind(kind) for kind in kinds if kind not in pod_engines.WORKLOADS)
     return (*sorted(words), *(f"kind: {name.lower()}\n" for name in own))
 
@@ -356,17 +362,17 @@ def engine_marks() -> tuple[str, ...]:
 @cache
 def supporting_kinds() -> frozenset[str]:
     """Kinds, without groups, of the objects that readers look up."""
-    return frozenset(name_of_kind(kind) for reader in READERS for kind in reader.supporting)
+    return frozenset(name_of_kind(kind) for reader in readers() for kind in reader.supporting)
 
 
 @cache
 def _bystanders() -> frozenset[str]:
-    return frozenset().union(*(reader.bystanders for reader in READERS))
+    return frozenset().union(*(reader.bystanders for reader in readers()))
 
 
 def resources_in_cluster() -> tuple[str, ...]:
     """Resources that may run vLLM, that stand between such an object and its pods, or that readers look up."""
-    listed = [reader for reader in READERS if reader.is_in_cluster]
+    listed = [reader for reader in readers() if reader.is_in_cluster]
     own = [kind for reader in listed for kind in reader.kinds]
     supporting = [kind for reader in listed for kind in reader.supporting]
     return tuple(dict.fromkeys(map(resource_of_kind, own + supporting)))
