@@ -29,9 +29,8 @@ from kvgate.manifests.pods.gpu_requests import (
 from kvgate.manifests.pods.host_memory import OWN_SHARED_MEMORY, mounts_shared_memory, room_of_service
 from kvgate.manifests.pods.volumes import no_files
 from kvgate.manifests.pods.which_engine import is_vllm_image
-from kvgate.shell.compose_words import compose_words
 from kvgate.shell.environment import Room, SharedRoom, circumstances_of, cpu_variable, takes_any_length
-from kvgate.shell.words import split
+from kvgate.shell.words import compose_words, split
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open
 

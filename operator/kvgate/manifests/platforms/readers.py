@@ -18,7 +18,7 @@ from kvgate.manifests.platforms import (
 from kvgate.manifests.platforms.chart_readers import CHARTS, PARALLELISM, PASSED_ON
 from kvgate.manifests.platforms.mapped_values import read_mapped_values
 from kvgate.manifests.platforms.reader import Reader, installed_readers, name_of_kind, resource_of_kind
-from kvgate.manifests.pods import loose_containers, pod_engines
+from kvgate.manifests.pods import pod_engines
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
 from kvgate.manifests.pods.which_engine import ENGINES
 
@@ -53,7 +53,7 @@ _BYSTANDERS = frozenset({
 
 def _has_engines_in_containers(given: ReaderInput) -> bool:
     """Return whether an object holds an engine itself; a supporting one counts where another object refers to it."""
-    return given.document.kind not in supporting_kinds() and any(True for _ in loose_containers.read_object(given))
+    return given.document.kind not in supporting_kinds() and any(True for _ in pod_engines.read_object(given))
 
 
 READERS: tuple[Reader, ...] = (
@@ -294,7 +294,7 @@ READERS: tuple[Reader, ...] = (
         kinds=("PodCliqueSet.grove.io", "PodCliqueScalingGroup.grove.io", "PodClique.grove.io"),
         recognises=_has_engines_in_containers,
         supporting=_POD_SUPPORT,
-        read=loose_containers.read_object,
+        read=pod_engines.read_object,
     ),
 )  # fmt: skip
 """The first one that takes a document reads it."""
