@@ -31,7 +31,6 @@ _OF_RAY_SERVE = (
     b"LLMConfig(",
 )
 """Words of programs that make an application of Ray Serve LLM."""
-_PACKAGES = frozenset({"node_modules"})
 
 
 class Why(StrEnum):
@@ -151,7 +150,7 @@ def _passed_folder(path: Path, place: _Folder, *, is_of_chart: bool) -> PassedOv
     """Return the reason to skip a folder; None for one that is read. Templates of a chart are no YAML before Helm renders them."""
     if ignored := _ignored(place, path, is_folder=True):
         return ignored
-    if path.name in _PACKAGES or _is_environment(path):
+    if path.name == "node_modules" or _is_environment(path):
         return PassedOver(why=Why.PACKAGES, path=path)
     if is_of_chart and path.name == _TEMPLATES:
         count = sum(_is_read(name) for _, _, names in os.walk(path) for name in names)

@@ -248,16 +248,17 @@ class Kustomizations:
     def roots_of(self, paths: Iterable[Path]) -> list[Path]:
         """Return the kustomizations which no other one includes and which are no components."""
         paths = [path.parent.resolve() / path.name for path in paths]
+        found = {path: self._found(path) for path in paths}
         included = {folder for path in paths for folder in self.included_by(path) if folder != path.parent}
-        return [path for path in paths if path.parent not in included and not self._is_component(path)]
+        roots = (path for path in paths if path.parent not in included)
+        return [path for path in roots if not (each := found[path]) or each.fields.get("kind") != "Component"]
 
     def included_by(self, path: Path) -> Sequence[Path]:
         """Return the folders that a kustomization includes; none where it cannot be read."""
-        with suppress(OSError, ValueError):
-            return self.read(path).included
-        return ()
+        found = self._found(path)
+        return found.included if found else ()
 
-    def _is_component(self, path: Path) -> bool:
+    def _found(self, path: Path) -> Kustomization | None:
         with suppress(OSError, ValueError):
-            return self.read(path).fields.get("kind") == "Component"
-        return False  # the reason is reported where it is rendered
+            return self.read(path)
+        return None  # the reason is reported where it is rendered

@@ -43,8 +43,6 @@ _DEFINES = b"\nkind: CustomResourceDefinition\n"
 _START = pattern(rb"(?m)^(---\s)")
 _SPEC = pattern(rb"(?m)^spec:[ ]*\n(?:(?:[ \t#-].*)?\n)*")
 """The field `spec` at the top of an object, with all lines below it."""
-_ORIGIN = "config.kubernetes.io/origin"
-_ANNOTATED = "originAnnotations"
 _FOLDER, _FILE = "kvgate-overlay-", "kvgate-file-"
 _NAME = pattern(rf"(?:{_FOLDER}\d+/)?({_FILE}\d+\.yaml)|({_FOLDER}\d+)")
 """Pattern of a name of the copy in a message."""
@@ -90,7 +88,7 @@ def lay_out(tree: Tree, texts: Mapping[Path, bytes]) -> Layout:
         copy = _Copy(each.folder, texts, layout)
         fields = dict(copy.fields(_with_keys(each.fields, missing) if each.left_out else each.fields))
         if each is tree.root:
-            fields["buildMetadata"] = [*listed(fields.get("buildMetadata")), _ANNOTATED]
+            fields["buildMetadata"] = [*listed(fields.get("buildMetadata")), "originAnnotations"]
         layout.add(f"{folders[each.folder]}/{KUSTOMIZATIONS[0]}", _written(fields))
     return layout
 
@@ -247,7 +245,7 @@ class Overlay(Struct, frozen=True, kw_only=True, dict=True):
 
     def origin(self, document: Document) -> Resource | None:
         """Return where an object comes from; None for one that a generator makes."""
-        note = _text_at(document.node, "metadata", "annotations", _ORIGIN)
+        note = _text_at(document.node, "metadata", "annotations", "config.kubernetes.io/origin")
         path = next((line.removeprefix("path: ") for line in note.splitlines() if line.startswith("path: ")), "")
         file = self.names.get(Path(path).name)
         source = _same_object(document, self._documents(file)) if file else None

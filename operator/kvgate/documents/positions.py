@@ -85,6 +85,12 @@ def entry_of(node: yaml.Node, name: str, depth: int = 0) -> tuple[yaml.Node, yam
     return None
 
 
+def own_field(node: yaml.Node, name: str) -> yaml.Node | None:
+    """Return the first value that the mapping itself has under a name."""
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    return next((value for key, value in pairs if key.value == name), None)
+
+
 @lru_cache(maxsize=16)
 def _own_entries(node: yaml.MappingNode) -> Mapping[str, tuple[yaml.Node, yaml.Node]]:
     """Index the entries by key; the index is kept, because thousands of paths may lead through one mapping."""

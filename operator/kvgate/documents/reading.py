@@ -23,7 +23,7 @@ from kvgate.documents.interest import (
 )
 from kvgate.documents.nodes import NodeRoom, YamlError, compose, construct, is_harmless
 from kvgate.documents.origins import NO_CHARTS, Origin, PathMap, Place
-from kvgate.documents.positions import Broken, Position, broken, locate
+from kvgate.documents.positions import Broken, Position, broken, locate, own_field
 from kvgate.documents.streams import Comment, NotText, comments_in, documents, text_of
 from kvgate.rules.repository import INVALID_YAML
 from kvgate.text.patterns import pattern
@@ -122,8 +122,8 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     def duplicates(self) -> list[tuple[str, Broken]]:
         """The keys that are written twice, each with its path."""
         return [
-            (each.path, _yaml_broken(each.error, self.file, self.line_offset, is_template=self.is_template))
-            for each in duplicates_in(self.node)
+            (path, _yaml_broken(error, self.file, self.line_offset, is_template=self.is_template))
+            for path, error in duplicates_in(self.node)
         ]
 
     def with_last_keys(self) -> "Document":
@@ -287,14 +287,11 @@ def _not_text(file: str, error: NotText, line_offset: int = 0) -> Broken:
 
 
 def _items(document: Document) -> Iterator[Document]:
-    items = None
-    if document.kind.endswith("List") and isinstance(document.node, yaml.MappingNode):
-        items = next((value for key, value in document.node.value if key.value == "items"), None)
-    if not isinstance(items, yaml.SequenceNode):
+    items = own_field(document.node, "items") if document.kind.endswith("List") else None
+    if isinstance(items, yaml.SequenceNode):
+        yield from (replace(document, node=node) for node in items.value)
+    else:
         yield document
-        return
-    for node in items.value:
-        yield replace(document, node=node)
 
 
 def _yaml_broken(error: YamlError, file: str, line_offset: int, *, is_template: bool) -> Broken:

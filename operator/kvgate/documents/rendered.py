@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from time import monotonic
@@ -78,8 +79,10 @@ def render(
         else:
             by_bound.setdefault(inside, []).append(path)
     for folder, inside in charts.items():
-        if not any(up in charts for up in folder.parents):
-            renderer.chart(folder, inside)
+        at = folder / CHART_FILE
+        if not any(up in charts for up in folder.parents) and renderer.has_room(at):
+            with renderer.failing(at, "chart"):
+                renderer.chart(at, inside)
     for inside, paths in by_bound.items():
         renderer.overlays(paths, inside)
     return renderer.found
@@ -112,7 +115,7 @@ class _Renderer:
                 Unrendered(file=str(file or at), line=line, reason=f"not rendered: {message}; {remedy}")
             )
 
-    def _has_room(self, at: Path) -> bool:
+    def has_room(self, at: Path) -> bool:
         if monotonic() < self.until or self._is_named(at):
             return True
         self._fails(at, f"rendering took more than {MAX_SECONDS} seconds", "check this folder alone")
@@ -122,10 +125,8 @@ class _Renderer:
         """Return the program; without one the files are read as they are written, also where the user named the folder."""
         program = find_program(names, inside)
         if program is None:
-            verb = "are" if names[1:] else "is"
-            reason = (
-                f"not rendered: {' and '.join(names)} {verb} not on PATH, so its files are read as they are written"
-            )
+            missing = f"{' and '.join(names)} {'are' if names[1:] else 'is'} not on PATH"
+            reason = f"not rendered: {missing}, so its files are read as they are written"
             self.found.notes.append(Unrendered(file=str(at), line=1, reason=reason))
         return program
 
@@ -137,17 +138,16 @@ class _Renderer:
                 self.found.notes.append(Unrendered(file=str(at), line=1, reason=_NO_WALL))
         return self.may_run
 
-    def chart(self, folder: Path, inside: Path) -> None:
-        """Render a chart with its own values, or with those that are given; then with other files of values beside them."""
-        at = folder / CHART_FILE
+    @contextmanager
+    def failing(self, at: Path, what: str) -> Iterator[None]:
+        """Report what raises OSError, or ValueError with a sentence."""
         try:
-            if self._has_room(at):
-                self._chart(at, inside)
+            yield
         except (OSError, ValueError) as error:
-            self._fails(at, str(error), "correct the chart")
+            self._fails(at, str(error), f"correct the {what}")
 
-    def _chart(self, at: Path, inside: Path) -> None:
-        """Raises OSError, ValueError with a sentence."""
+    def chart(self, at: Path, inside: Path) -> None:
+        """Render a chart with its own values, or with those that are given; then with other files of values beside them."""
         folder = at.parent
         texts = dict(helm.chart_files(folder, inside))
         chart = helm.read_chart(folder, inside)
@@ -208,19 +208,14 @@ class _Renderer:
             if at in seen:
                 continue
             seen.add(at)
-            if not self._overlay(at, known):
+            is_done = False
+            with self.failing(at, "kustomization"):
+                is_done = self.has_room(at) and self._overlay(at, known)
+            if not is_done:
                 folders = known.included_by(at.parent.resolve() / at.name)
                 waiting += [names[folder] for folder in folders if folder in names]
 
     def _overlay(self, at: Path, known: kustomizations.Kustomizations) -> bool:
-        """Render one overlay; return False if it is not rendered and may be of interest."""
-        try:
-            return self._has_room(at) and self._is_done(at, known)
-        except (OSError, ValueError) as error:
-            self._fails(at, str(error), "correct the kustomization")
-            return False
-
-    def _is_done(self, at: Path, known: kustomizations.Kustomizations) -> bool:
         """Render one overlay; return False if it is of interest and not rendered. Raises OSError, ValueError with a sentence."""
         tree, inside = known.tree_of(at), known.inside
         texts = kustomize.read_files(tree, inside)

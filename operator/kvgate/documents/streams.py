@@ -18,7 +18,6 @@ MAX_STREAM_BYTES = 1 << 30
 _BLOCK_BYTES = 1 << 20
 _LONGEST_WORD = 100
 """Bytes."""
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MARKS = (b"---", b"...")
 _DIRECTIVE = pattern(r"^%.*$", re.MULTILINE)
 _COMMENT = pattern(r"#\s*kvgate:(.*)")
@@ -123,7 +122,8 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
     while block := stream.read(_BLOCK_BYTES):
         block += stream.readline(MAX_DOCUMENT_BYTES)
         if not num_bytes:
-            block = block.removeprefix(_BYTE_ORDER_MARK)
+            # a byte order mark
+            block = block.removeprefix(b"\xef\xbb\xbf")
         num_bytes += len(block)
         if num_bytes > MAX_STREAM_BYTES:
             raise _too_long("more", MAX_STREAM_BYTES)

@@ -16,7 +16,6 @@ RESERVED = frozenset({*_CLOSED_BY, *_CLOSED_BY.values(), *_OTHER_BRANCH, "then",
 _CHAIN = "the chain's end"
 _MAX_DEPTH = 50
 """Branches within branches; a deeper one is read as a part of the last."""
-_TESTS = ("[", "[[", "test")
 T = TypeVar("T")
 _Shared = Callable[[str, Sequence[T | None], str], T]
 """(name, what it may hold, path) → what is certain of it."""
@@ -118,7 +117,7 @@ class Names(Struct):
     def chain(self, mark: str, command: list[Argument]) -> None:
         """Open a branch behind `||`, and behind a test's `&&`: commands there may not run."""
         first = next((word.text for word in command if word.text not in RESERVED), "")
-        if not self._is_in_chain and (mark == "||" or first in _TESTS):
+        if not self._is_in_chain and (mark == "||" or first in ("[", "[[", "test")):
             self._open(_CHAIN)
 
     def end_chain(self) -> None:

@@ -99,7 +99,6 @@ _WHOLE_ARRAY = pattern(r"\$(?:[@*]|\{[@*]\}|\{(\w+)\[[@*]\]\})")
 """A variable that stands for all words of the parameters, or of an array."""
 _OPENS_ARRAY = pattern(r"([A-Za-z_]\w*)(\+?)=")
 """Text before the `(` of `NAME=(…)` and `NAME+=(…)`."""
-_DECLARATIONS = ("export", "declare", "local", "readonly", "env")
 
 
 class _CommandReader(Struct):
@@ -217,7 +216,7 @@ def _remembered(names: Names, command: list[Argument]) -> bool:
     if [word.text for word in words[:2]] == ["set", "--"]:
         names.set_array("@", words[2:])
         return True
-    words = words[1:] if words and words[0].text in _DECLARATIONS else words
+    words = words[1:] if words and words[0].text in ("export", "declare", "local", "readonly", "env") else words
     matches = [_ASSIGNMENT.fullmatch(word.text) for word in words]
     if not words or not all(matches):
         return False

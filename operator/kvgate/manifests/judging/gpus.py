@@ -30,8 +30,6 @@ from kvgate.vllm.arguments import shown
 from kvgate.vllm.parser import CommandLine
 
 _CPU_IMAGE = pattern(r"(?:^|[-_/:.])cpu(?:$|[-_/:.@])")
-_SHARED_RESOURCE = ".shared"
-"""Ending of the resource where NVIDIA's device plugin shares GPUs under another name."""
 POOL_LABELS = frozenset({
     "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name", "karpenter.sh/nodepool",
     "karpenter.sh/provisioner-name", "kubernetes.azure.com/agentpool", "agentpool",
@@ -50,7 +48,6 @@ _VENDORS: Mapping[str, str] = {
 """Beginning of the name of a resource → the vendor of the GPUs."""
 _RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
 """Sizes whose product is the ranks of one engine; decode_context_parallel_size uses tensor ranks again."""
-_SIZES = (*_RANKS, "data_parallel_size", "data_parallel_size_local")
 RANKS_ELSEWHERE = (
     "data_parallel_rank",
     "data_parallel_hybrid_lb",
@@ -143,9 +140,7 @@ def _other_hardware(engine: FoundEngine) -> Located | None:
 
 
 def _says_shared(hint: Hint) -> bool:
-    return label_says_shared(hint.name, hint.value) or (
-        hint.name == "resource" and hint.value.endswith(_SHARED_RESOURCE)
-    )
+    return label_says_shared(hint.name, hint.value) or (hint.name == "resource" and hint.value.endswith(".shared"))
 
 
 def _shared(hint: Hint, beside: Sequence[Hint], accelerator: Accelerator) -> Located:
@@ -177,7 +172,11 @@ def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Locat
     """Too few, or some that idle; silent where either is not known. What nobody sees of a line may use more."""
     needed = gpus_needed(line)
     counts_chips = any(hint.name == "resource" and not _WHOLE_GPUS.fullmatch(hint.value) for hint in engine.hints)
-    is_open = counts_chips or sign_of_cpus(engine) or any(name in line.unknown for name in _SIZES)
+    is_open = (
+        counts_chips
+        or sign_of_cpus(engine)
+        or any(name in line.unknown for name in (*_RANKS, "data_parallel_size", "data_parallel_size_local"))
+    )
     # the stages of a pipeline may stand in pods of a group that nobody sees
     if engine.is_partial and engine.num_pods == 1:
         is_open = is_open or _size(line, "pipeline_parallel_size") > 1

@@ -31,8 +31,6 @@ FASTEST_LOAD_BYTES_PER_SECOND = 2_000_000_000
 """Speed that a disk or a network hardly ever reaches; a start that needs more is reported."""
 FASTEST_START_SECONDS = 15
 """Imports, CUDA contexts and the profile run, at their least: no start was seen to answer sooner."""
-_NOT_OURS = ("--dyn-", "--kaito-")
-"""Beginnings of options that wrappers keep for themselves."""
 
 
 def line_findings(
@@ -94,7 +92,8 @@ def _of_wrapper(problems: list[ArgumentProblem]) -> Iterator[Located]:
     own = []
     for problem in problems:
         name = problem.at.text.partition("=")[0]
-        if problem.is_slip and not name.startswith(_NOT_OURS):
+        # what wrappers keep for themselves
+        if problem.is_slip and not name.startswith(("--dyn-", "--kaito-")):
             message = f"{shown(name)} is no option of vLLM; is it one of the program around it?"
             yield located(problem.rule, _place(problem.at), message, problem.remedy, severity=Severity.WARNING)
         elif problem.rule != UNEXPECTED_WORD:

@@ -21,8 +21,6 @@ _CLAIM = pattern(r"pvc://[^/]*/?")
 """A whole volume; what stands in it is not said."""
 _CAPITALS = pattern(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 """`MODEL_ID`: a name of a variable, and no model's."""
-_MODELCAR = "modelcar-"
-"""Frequent beginning of the names of images that hold one model."""
 
 
 class ModelFound(Struct, frozen=True, kw_only=True):
@@ -105,5 +103,6 @@ def _folder_of_a_model(place: str) -> str | None:
     """
     last = place.rstrip("/").rpartition("/")[2]
     image, colon, tag = last.partition(":")
-    folders = (each.removeprefix(_MODELCAR) for each in ((tag, image) if colon else (last,)))
+    # a frequent beginning of the names of images that hold one model
+    folders = (each.removeprefix("modelcar-") for each in ((tag, image) if colon else (last,)))
     return next(filter(sibling_of, folders), None)

@@ -27,7 +27,6 @@ _COMPOSE_ORDER = (
     "let each service depend on the one before it with condition: service_healthy, and give that one a healthcheck"
 )
 _POD_ORDER = "start one as a sidecar (an init container with restartPolicy: Always and a startupProbe), which the others wait for"
-_OTHER_ORDER = "start one after the other is ready"
 _MOST_SHARERS = 64
 """Engines on one GPU that are judged; those beyond that change no verdict."""
 _MOST_PROFILES = 16
@@ -130,7 +129,7 @@ def _findings_of_group(device: str, group: Sequence[_Seen]) -> Iterator[tuple[in
     first = group[0].seen
     told_order = _COMPOSE_ORDER if group[0].judged.engine.platform == COMPOSE else _POD_ORDER
     if first.starts_after is None:
-        told_order = _OTHER_ORDER
+        told_order = "start one after the other is ready"
     together = _start_together(group)
     if together is False and starts_in(sharing, _declared_order(group)):
         return

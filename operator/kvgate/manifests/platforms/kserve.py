@@ -16,10 +16,6 @@ from kvgate.manifests.pods.which_engine import is_simulator, server_in
 from kvgate.shell.environment import variables_of
 from kvgate.vllm.arguments import Argument
 
-_STORAGE_VARIABLE = "STORAGE_URI"
-"""Variable of the model that KServe downloads for a user's own container."""
-_OWN_RUNTIMES = "kserve-"
-"""Beginning of the names of runtimes that KServe installs; they add nothing that decides."""
 _WORKER_SIZES = {"tensorParallelSize": "--tensor-parallel-size", "pipelineParallelSize": "--pipeline-parallel-size"}
 _SERVER_VALUES = frozenset({
     "--model-name", "--model-id", "--model-dir", "--model-revision", "--backend", "--task", "--http-port", "--grpc-port", "--workers",
@@ -31,8 +27,6 @@ _SERVER_SWITCHES = frozenset({
     "--disable-lower-case", "--disable-special-tokens", "--return-token-type-ids", "--return-probabilities", "--disable-log-requests",
     "--predictor-use-ssl",
 })  # fmt: skip
-_OTHER_BACKEND = "huggingface"
-"""Backend of KServe's server without vLLM."""
 _SERVER_ALIASES = {"--max-length": "--max-model-len"}
 _PARALLELISM = {
     "tensor": "--tensor-parallel-size",
@@ -41,7 +35,6 @@ _PARALLELISM = {
     "expert": "--enable-expert-parallel",
 }
 _CONFIG_KIND = "LLMInferenceServiceConfig"
-_MAIN = "main"
 _UNKNOWN = "this command is not understood: it is judged as vLLM without options"
 _KEYS = ("name", "mountPath", "containerPort")
 """Fields that identify the items of a list, where all of them have one as a text."""
@@ -54,7 +47,8 @@ def read_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
     if model.is_set:
         yield from _engines_of_model(given, predictor, model)
     for container in predictor.get("containers").items():
-        storage = variables_of(container, given.config_data, shared=given.shared).get(_STORAGE_VARIABLE, NOTHING)
+        # what KServe downloads for a user's own container
+        storage = variables_of(container, given.config_data, shared=given.shared).get("STORAGE_URI", NOTHING)
         for engine in engines_of_container(given, container, pod=predictor, platform="kserve"):
             yield replace(engine, model=storage)
 
@@ -71,7 +65,8 @@ def _engines_of_model(given: ReaderInput, predictor: Written, model: Written) ->
     is_server = "huggingface" in words_of_format and "vllm" not in words_of_format
     if not (is_server or "vllm" in words_of_format or runtime.is_set):
         return
-    is_missing = named_runtime.text and not runtime.is_set and not named_runtime.text.startswith(_OWN_RUNTIMES)
+    # those that KServe installs add nothing that decides
+    is_missing = named_runtime.text and not runtime.is_set and not named_runtime.text.startswith("kserve-")
     missing = (not_in_the_input("ServingRuntime", named_runtime),) if is_missing else ()
     stored = next((field for field in (model.get("storageUri"), model.get("storage", "path")) if field.is_set), NOTHING)
     for engine in engines_of_container(
@@ -80,7 +75,8 @@ def _engines_of_model(given: ReaderInput, predictor: Written, model: Written) ->
         words = [_own_place(word, model, len(base.get("args").items())) for word in engine.arguments]
         kept, of_server = _split_options(words)
         is_wrapped = is_server or engine.is_wrapped
-        if is_wrapped and of_server.get("--backend", NOTHING).text == _OTHER_BACKEND:
+        # KServe's server without vLLM
+        if is_wrapped and of_server.get("--backend", NOTHING).text == "huggingface":
             continue
         yield replace(
             engine,
@@ -210,7 +206,7 @@ def _pod(side: Written) -> Written:
 def _main(pod: Written) -> Written:
     """Return the main container by its name, else the first one that requests GPUs, else the first."""
     containers = pod.get("containers").items()
-    named = [container for container in containers if container.get("name").text == _MAIN]
+    named = [container for container in containers if container.get("name").text == "main"]
     with_gpus = [container for container in containers if gpus_of(container.get("resources"))[0].is_set]
     return next(iter((*named, *with_gpus, *containers)), NOTHING)
 

@@ -18,8 +18,6 @@ from kvgate.manifests.pods.gpu_requests import gpus_of
 from kvgate.manifests.pods.host_memory import HostRoom
 
 _TABLE = Path(__file__).parent / "data" / "kubeai_models.csv"
-_PROFILE = "kubeai.org/resource-profile"
-"""Hints by the name of a profile of KubeAI's own charts."""
 _CONFIG_MAP, _CONFIG_KEY = "kubeai-config", "system.yaml"
 """ConfigMap and key of the profiles in the rendered chart."""
 
@@ -100,7 +98,7 @@ def _engine(given: ReaderInput, spec: Written, name: str) -> FoundEngine:
     hints = (*((resource,) if resource else ()), *node_hints(profile))
     image = images.get(profile.get("imageName").text) if profile.is_set else NOTHING
     image = Written(value=_CPU_IMAGE) if is_on_cpus else image
-    own = Hint(name=_PROFILE, value=profile_name, path=written.path)
+    own = Hint(name="kubeai.org/resource-profile", value=profile_name, path=written.path)
     amount = profile.get("limits", "memory")
     single = parse_quantity(amount.text)
     limit = amount if single is None else Written(value=str(int(single * times)), path=amount.path)

@@ -17,21 +17,21 @@ from kvgate.manifests.pods.gpu_requests import gpus_of
 from kvgate.manifests.pods.pod_engines import engines_of_container
 
 _GROUP = "ome.io/"
-_RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
 _BASE_MODELS = ("BaseModel", "ClusterBaseModel")
 _SIDES = {"engine": "engineConfig", "decoder": "decoderConfig"}
 """Field of a service → the field of its runtime that it is merged over."""
 _MAX_SERVICES = 200
 """Services of one input that a runtime is compared with."""
-_SERVER = "vllm-"
-"""Beginning of the names that OME gives to its runtimes of vLLM; the rest is the name of the base model."""
 
 
 def read_service(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engine and the decoder that run vLLM, each with the runtime's fields under its own."""
     spec = given.root.get("spec")
     runtime_name, name = spec.get("runtime", "name"), spec.get("model", "name")
-    runtime, base = _find(given, _RUNTIMES, runtime_name.text), _find(given, _BASE_MODELS, name.text)
+    runtime, base = (
+        _find(given, ("ServingRuntime", "ClusterServingRuntime"), runtime_name.text),
+        _find(given, _BASE_MODELS, name.text),
+    )
     model = replace(base.get("spec", "storage", "storageUri"), path=name.path) if base.is_set else NOTHING
     is_missing = runtime_name.text and not runtime.is_set
     missing = (not_in_the_input("ServingRuntime", runtime_name),) if is_missing else ()
@@ -59,7 +59,8 @@ def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
     used = itertools.islice(given.collected(_names_of_runtimes), _MAX_SERVICES)
     if spec.get("disabled").value is True or any(each.text == given.name for each in used):
         return
-    name = given.name.removeprefix(_SERVER)
+    # OME calls its runtimes of vLLM so, with the base model behind it
+    name = given.name.removeprefix("vllm-")
     base = _find(given, _BASE_MODELS, name)
     stated = base.get("spec", "storage", "storageUri").text or (name if sibling_of(name) else "")
     model = Written(value=stated, path=written.path) if stated else NOTHING

@@ -312,8 +312,6 @@ _NO_MANIFESTS = (
     ("openapi", "paths"), ("swagger", "info"), ("scrape_configs",), ("site_name", "nav"),
 )  # fmt: skip
 """Fields of files that hold no engine: dashboards of Grafana, tests of charts, schemas, APIs, settings of Prometheus, sites of pages."""
-_KNATIVE = "serving.knative.dev/"
-"""Group of another `Service`, which holds containers and is no bystander."""
 
 
 @cache
@@ -334,7 +332,10 @@ def engines_in(given: ReaderInput) -> tuple[FoundEngine, ...]:
 def holds_no_engine(given: ReaderInput) -> bool:
     """Return whether a document stands beside engines and never holds one, so that it may name vLLM without a finding."""
     document, root = given.document, given.root
-    if document.kind in supporting_kinds() | _bystanders() and not document.api_version.startswith(_KNATIVE):
+    # Knative has another Service, which holds containers
+    if document.kind in supporting_kinds() | _bystanders() and not document.api_version.startswith(
+        "serving.knative.dev/"
+    ):
         return True
     if not document.kind and any(all(root.get(name).is_set for name in names) for names in _NO_MANIFESTS):
         return True

@@ -22,8 +22,6 @@ _MODEL_LABELS = (
     "karpenter.azure.com/sku-gpu-name",
 )
 """Labels of clouds that name nothing but GPUs."""
-_PARTITION_LABEL = "cloud.google.com/gke-gpu-partition-size"
-"""A profile of MIG; the resource is that of whole GPUs."""
 _KNOWN_VENDORS = ("nvidia.com", "volcano.sh", "aliyun.com", "amd.com", "gpu.intel.com", "habana.ai")
 _NAME = "accelerator"
 """A hint of a platform that names one of the catalogue."""
@@ -250,7 +248,8 @@ def _sliced(found: dict[str, AcceleratorFound], hints: Sequence[Hint]) -> Iterat
 def _profile_of(hint: Hint) -> str:
     """Return the profile of MIG that a hint names, such as `3g.40gb`; empty where it names none."""
     match = _MIG.fullmatch(hint.value) if hint.name == "resource" else None
-    return hint.value if hint.name == _PARTITION_LABEL else match[1] if match else ""
+    # a profile of MIG, where the resource is that of whole GPUs
+    return hint.value if hint.name == "cloud.google.com/gke-gpu-partition-size" else match[1] if match else ""
 
 
 def class_hints(hints: Iterable[Hint], find: FindObject) -> Iterator[Hint]:

@@ -20,11 +20,8 @@ from kvgate.vllm.arguments import Argument
 from kvgate.vllm.images import is_own_image
 from kvgate.vllm.programs import UNKNOWN_PROGRAM, Kind, Program
 
-_CLI = ("vllm", "vllm-omni", "vllm.entrypoints.cli.main")
 _COMMANDS = {"serve": False, "run-batch": True}
 """Commands of `vllm` that start an engine → whether they take options of their own beside the engine's."""
-_OMNI = "--omni"
-"""With it `vllm serve` is that of vllm-omni, where that is installed."""
 _SERVERS = pattern(
     r"vllm\.entrypoints\.(?:openai\.)?api_server|vllm\.entrypoints\.(?:launchers\.)?grpc_server|(?:.*/)?api_server\.py"
 )
@@ -34,9 +31,6 @@ _WRAPPERS = pattern(
     r"(dynamo)\.vllm|vllm_tgis_adapter|huggingfaceserver|vllm\.entrypoints\.openai\.run_batch|(?:.*/)?(inference_api)\.py"
 )
 """Programs that take options of their own beside vLLM's: Dynamo, the TGIS adapter, KServe, offline batches, KAITO."""
-_OWN_OPTIONS = {"dynamo": "dynamo", "inference_api": "kaito"}
-_LAUNCHERS = ("accelerate", "torchrun")
-"""Programs that start KAITO's other server, which is called `inference_api.py` too and runs Transformers."""
 _NOT_MODELS = frozenset({
     "bash", "cat", "echo", "env", "huggingface-cli", "hf", "ls", "nvidia-smi", "python", "python3", "ray", "sh", "sleep", "tail", "vllm",
 })  # fmt: skip
@@ -46,7 +40,6 @@ _ARGUMENT_VARIABLES = (
 )  # fmt: skip
 """Variables that programs of images and of platforms read, and vLLM itself never does."""
 _HELP = pattern(r"-h|--help(?:=.*)?", re.DOTALL)
-_SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 _MAX_NESTING = 5
 """Scripts in scripts; nobody writes more."""
 MAX_SCRIPT_CHARACTERS = MAX_WORD_CHARACTERS
@@ -65,8 +58,6 @@ _HUB_OPTIONS = ("--source", "--model-uri", "--repo-id", "--repo_id", "--model-id
 _FOLDER_OPTIONS = ("--output-dir", "--local-dir", "--local_dir", "--target-dir")
 _MAX_CONTAINERS = 20
 """Init containers of one pod; nobody has more."""
-_DOWNLOAD = "download"
-"""Command of `hf` and `huggingface-cli`, before the name."""
 _IN_PYTHON = pattern(
     r"""snapshot_download\(\s*(?:repo_id\s*=\s*)?(['"])([\w./\-]{3,200})\1[^)]{0,400}?local_dir\s*=\s*(['"])([^'"]{1,400})\3"""
 )
@@ -189,14 +180,21 @@ def _after_program(words: list[Argument]) -> Start | None:
     for index, word in enumerate(words):
         before = words[index - 1].text.rpartition("/")[2] if index else ""
         rest, wrapper = tuple(words[index + 1 :]), _WRAPPERS.fullmatch(word.text)
-        is_wrapped, program = _COMMANDS.get(word.text) if before in _CLI else None, UNKNOWN_PROGRAM
+        is_wrapped, program = (
+            _COMMANDS.get(word.text) if before in ("vllm", "vllm-omni", "vllm.entrypoints.cli.main") else None,
+            UNKNOWN_PROGRAM,
+        )
         if is_wrapped is False:
-            is_wrapped = any(each.text == _OMNI for each in rest)
+            # then it is that of vllm-omni, where that is installed
+            is_wrapped = any(each.text == "--omni" for each in rest)
             program = Program(kind=Kind.SERVE, own_options="vllm-omni" if is_wrapped else "")
         elif wrapper:
             is_wrapped, name = True, next((each for each in wrapper.groups() if each), "")
-            program = Program(own_options=_OWN_OPTIONS.get(name, ""))
-            if name == "inference_api" and any(each.text.rpartition("/")[2] in _LAUNCHERS for each in words[:index]):
+            program = Program(own_options={"dynamo": "dynamo", "inference_api": "kaito"}.get(name, ""))
+            # these start KAITO's other server, which has the same name and runs Transformers
+            if name == "inference_api" and any(
+                each.text.rpartition("/")[2] in ("accelerate", "torchrun") for each in words[:index]
+            ):
                 return None
         elif is_wrapped is None and _SERVERS.fullmatch(word.text) and not server_in(word.text):
             is_wrapped, program = False, Program(kind=Kind.API_SERVER if _MODULE.fullmatch(word.text) else Kind.OTHER)
@@ -255,7 +253,7 @@ def _script_of(command: list[Argument], file_text: FileText) -> _Script | None:
             rest = command[index + 1 :]
             text = " ".join(part.text for part in rest)
             return _Script(at=Argument(text=text, path=rest[0].path, line=rest[0].line))
-        if word.text.rpartition("/")[2] in _SHELLS:
+        if word.text.rpartition("/")[2] in ("sh", "bash", "ash", "dash", "zsh"):
             is_text, words = _after_options(command[index + 1 :])
             if not is_text:
                 return _script_in_file(words, file_text)
@@ -332,7 +330,7 @@ def _downloads(
     given.shared.take(*(word.text for word in words))  # once for each container that it may download for
     for line in unwrapped(words, variables, shared=given.shared):
         name, folder, own = (
-            _after(line, (*_HUB_OPTIONS, _DOWNLOAD)),
+            _after(line, (*_HUB_OPTIONS, "download")),
             _after(line, _FOLDER_OPTIONS),
             _after(line, ("--model-name",)),
         )

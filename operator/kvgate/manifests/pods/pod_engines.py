@@ -42,9 +42,6 @@ WORKLOADS: Mapping[str, Sequence[str]] = {
 }
 """Kind and group of objects with pods → the place of the pod, or of the group of pods."""
 _PODS = {kind.partition(".")[0]: place for kind, place in WORKLOADS.items()}
-_REPLICATED = ("Deployment", "StatefulSet", "ReplicaSet", "Rollout")
-"""Kinds that start several pods, which all use a claim that their template names."""
-_SELECTING = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 _CERTAIN = frozenset(kind.partition(".")[0].lower() for kind in WORKLOADS)
 """Kinds whose pods are as they are written."""
 _CRIO_SIZE = "io.kubernetes.cri-o.ShmSize"
@@ -55,7 +52,6 @@ _MAX_DEPTH = 20
 _NO_PODS = frozenset({"containers", "initContainers", "metadata", "annotations", "labels", "status"})
 """Fields below which no container stands by itself."""
 _RESOURCES = ("resources", "computeResources", "resourcesPerNode", "containerResources")
-_OF_THE_POD = ("nodeSelector", "affinity", "volumes")
 _SHELL = pattern(r"(?:#!\S*[/ ](?:ba|da|z|a)?sh\b.*\n)?(?!#!)")
 """Beginning of a script that a shell runs."""
 
@@ -135,7 +131,10 @@ def other_servers(given: ReaderInput, engines: Sequence[FoundEngine]) -> Iterato
 
 def is_patch(given: ReaderInput) -> bool:
     """Return True for a part of an object, as patches of kustomize are: Kubernetes takes none of these kinds without a selector."""
-    return given.document.kind in _SELECTING and not given.root.get("spec", "selector").is_set
+    return (
+        given.document.kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
+        and not given.root.get("spec", "selector").is_set
+    )
 
 
 def engines_of_container(
@@ -221,7 +220,12 @@ def _seen_gpus(
         shared, own = claim
         if not shared:
             return replace(in_pod, pool=f"{in_pod.pool} {own}")
-        replicas = given.root.get("spec", "replicas").count if given.document.kind in _REPLICATED else 1
+        # these start several pods, which all use a claim that their template names
+        replicas = (
+            given.root.get("spec", "replicas").count
+            if given.document.kind in ("Deployment", "StatefulSet", "ReplicaSet", "Rollout")
+            else 1
+        )
         label = f"{given.name}/{in_pod.label}"
         copies = 1 if replicas is None else replicas
         return replace(
@@ -334,7 +338,7 @@ def _script_in(field: Written) -> Written:
 
 
 def _is_of_a_pod(field: Written) -> bool:
-    return any(field.get(name).is_set for name in _OF_THE_POD)
+    return any(field.get(name).is_set for name in ("nodeSelector", "affinity", "volumes"))
 
 
 def _container(field: Written) -> dict[str, Any] | None:

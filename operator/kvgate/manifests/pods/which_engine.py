@@ -106,8 +106,6 @@ _FIELDS = frozenset({
     "serving_backend", "serving_engine", "serving_framework", "serving_runtime",
 })  # fmt: skip
 """Names of fields, in small letters with `_` between words, whose value may be the engine's name."""
-_PARTS = ("type", "name", "kind", "framework")
-"""Fields of an object under such a name."""
 _ENDS = ("_config", "_args", "_engine_args", "_settings", "_options", "_server", "_runtime", "_engine", "_values")
 _BOUNDARY = pattern(r"(?<=[a-z0-9])(?=[A-Z])|[-. ]")
 _MAX_CHARACTERS = 60
@@ -181,7 +179,7 @@ def engine_stated(node: Written) -> Written:
     """Return the field of an object that names the engine, vLLM or another one: `backend.type`, `engine`; NOTHING where none does."""
     for name, child in node.fields():
         if snake(name) in _FIELDS:
-            for field in (child, *(child.get(part) for part in _PARTS)):
+            for field in (child, *(child.get(part) for part in ("type", "name", "kind", "framework"))):
                 if field.text and engine_in(field.text):
                     return field
     return NOTHING
