@@ -63,7 +63,6 @@ class OtherRevision(Struct, frozen=True, kw_only=True):
     name: str
     """The revision as the user names it."""
     top: Path
-    """The checkout."""
     copy: Path
     """The folder with the files of the revision."""
 
@@ -89,12 +88,10 @@ class _IgnoreRule(Struct, frozen=True, kw_only=True):
     only_folders: bool
     is_exception: bool
     place: str
-    """File and line."""
 
 
 class _Folder(Struct, frozen=True, kw_only=True):
     steps: tuple[str, ...]
-    """Steps from the root."""
     rules: tuple[_IgnoreRule, ...]
 
 

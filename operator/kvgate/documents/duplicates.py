@@ -5,7 +5,7 @@ from itertools import islice
 
 import yaml
 
-from kvgate.documents.nodes import MAX_DEPTH, YamlError
+from kvgate.documents.nodes import MAX_DEPTH, YamlError, written_twice
 
 MAX_DUPLICATES = 100
 """Keys of one document that are reported."""
@@ -34,8 +34,7 @@ def _duplicates(node: yaml.Node, path: str, seen: set[int], depth: int) -> Itera
             below = (f"{path}.{name}" if path else name) if is_plain else f'{path}["{name}"]'
             before = first.setdefault(name, key)
             if name not in ("", "<<") and before is not key:
-                message = f"key {name} is written twice, first on line {before.start_mark.line + 1} of the document"
-                yield below, YamlError(message, "keep one of them", key.start_mark)
+                yield below, written_twice(key, before)
             yield from _duplicates(child, below, seen, depth + 1)
 
 

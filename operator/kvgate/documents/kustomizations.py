@@ -54,7 +54,6 @@ _WithPath = msgspec.defstruct(
     [("path", str | None, None), *_optional(Any, "patch target options source source_value targets")],
     **_EXACT,
 )
-"""A patch or a replacement."""
 _Allowed = msgspec.defstruct(
     "_Allowed",
     [
@@ -208,7 +207,6 @@ class Tree(Struct, frozen=True, kw_only=True):
 
     @property
     def refusal(self) -> str:
-        """The reason for which kustomize does not get all of it; empty where it does."""
         return next((f"{each.path.name}: {each.refusal}" for each in self.kustomizations if each.refusal), "")
 
     @property

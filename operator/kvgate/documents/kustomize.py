@@ -64,11 +64,9 @@ class Layout(Struct, kw_only=True):
     """The copy that kustomize reads. No name in it comes from the checkout: kustomize takes some names of folders for addresses."""
 
     folders: Mapping[Path, str]
-    """Folder of a kustomization → its folder in the copy."""
     names: dict[str, Path]
     """Name of a file or a folder in the copy → the one of the checkout."""
     files: dict[str, bytes] = field(default_factory=dict)
-    """Path in the copy → content."""
     num_bytes: int = 0
 
     def add(self, name: str, content: bytes) -> None:
@@ -167,7 +165,6 @@ def _without_schemas(text: bytes) -> bytes:
 
 
 def _built(program: Path, files: Mapping[str, bytes]) -> bytes | Failed:
-    """Render from a copy that has nothing but these files."""
     with TemporaryDirectory(prefix="kvgate-") as temporary:
         folder = Path(temporary).resolve()
         for name, text in files.items():

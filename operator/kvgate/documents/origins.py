@@ -81,9 +81,7 @@ class Resource(Struct, frozen=True, kw_only=True):
     node: yaml.Node
     line_offset: int
     first_line: int
-    """First line of the object in the file."""
     comments: tuple[Comment, ...]
-    """Comments for kvgate in the file."""
     kustomization: str
     others: tuple[str, ...]
     """Kustomizations, patches and other files that may change the object, the outermost first."""

@@ -65,7 +65,6 @@ def read_relevant(
 
 
 def _sources(path: str, root: Path | None, other: OtherRevision | None = None) -> Iterator[_Source]:
-    """Yield what a path of the command line stands for."""
     given = Path(path)
     guard = guard_of(given, root)
     if path == STDIN:

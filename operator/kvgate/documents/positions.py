@@ -37,7 +37,6 @@ class Broken(Struct, frozen=True, kw_only=True):
 
 
 def broken(file: str, position: Position, message: str, remedy: str, *, rule: Rule = UNREADABLE) -> Broken:
-    """Report a part of the input that could not be judged."""
     return Broken(file=file, position=position, finding=rule.finding("", message, remedy))
 
 

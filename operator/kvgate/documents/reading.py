@@ -30,7 +30,6 @@ from kvgate.text.patterns import pattern
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"
-"""Name of standard input in findings."""
 
 _TEMPLATE_HELP = "this looks like a Helm template; render it first: helm template CHART | kvgate check -"
 _NAME = r"[-~ ]*([\w.][\w. -]{0,100}?)[-~ ]*"
@@ -56,7 +55,6 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     first_line: int = 1
     """First line of the whole document, also for the items of a List."""
     comments: tuple[Comment, ...] = ()
-    """Comments for kvgate."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Path of a value that another part of the document sets → the path where it is written."""
     origin: Origin | None = None
@@ -92,7 +90,6 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def files(self) -> Sequence[str]:
-        """The file, and those that it was rendered from."""
         return self.file, *(self.origin.files if self.origin else ())
 
     def _at(self, node: yaml.Node) -> Position:

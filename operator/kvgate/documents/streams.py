@@ -17,7 +17,6 @@ MAX_STREAM_BYTES = 1 << 30
 """Size of one file or stream; manifests are never larger."""
 _BLOCK_BYTES = 1 << 20
 _LONGEST_WORD = 100
-"""Bytes."""
 _MARKS = (b"---", b"...")
 _DIRECTIVE = pattern(r"^%.*$", re.MULTILINE)
 _COMMENT = pattern(r"#\s*kvgate:(.*)")
@@ -142,7 +141,6 @@ class Comment(Struct, frozen=True, kw_only=True):
     about: int
     """The line that it is about: its own, or the next one where it stands alone."""
     text: str
-    """After `kvgate:`."""
 
     @property
     def stands_alone(self) -> bool:

@@ -61,7 +61,6 @@ class Rule(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def words(self) -> str:
-        """Title and explanation."""
         return f"{self.title} {self.explanation}".rstrip()
 
     def finding(
@@ -82,7 +81,6 @@ class Rule(Struct, frozen=True, kw_only=True, eq=False):
         )
 
     def _identity(self) -> object:
-        """The fields that count when two are compared."""
         return self.id
 
     def __eq__(self, other: object) -> bool:
@@ -180,7 +178,6 @@ class Action(Struct, frozen=True, kw_only=True):
 
     change: Change | None = None
     setting: str = ""
-    """vLLM's name."""
     before: str = ""
     """Value that counts now, where it helps to see it."""
     after: str = ""
@@ -244,12 +241,10 @@ def change(kind: Change, setting: str, after: object = "", *, before: object = "
 
 
 def at_most(setting: str, value: object, *, before: object = "") -> Action:
-    """Lower a setting to a value or less."""
     return change(Change.AT_MOST, setting, value, before=before)
 
 
 def at_least(setting: str, value: object, *, before: object = "") -> Action:
-    """Raise a setting to a value or more."""
     return change(Change.AT_LEAST, setting, value, before=before)
 
 
@@ -263,7 +258,6 @@ def any_one(*actions: str | Action | Remedy) -> Remedy:
 
 
 def steps(*actions: str | Action) -> Remedy:
-    """Actions that are all taken, in this order."""
     return Remedy(actions=tuple(action for each in actions for action in remedy_of(each).actions), are_steps=True)
 
 
@@ -299,7 +293,6 @@ class Finding(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def remedy_lines(self) -> list[str]:
-        """The remedy with one action per line."""
         return self.remedy.lines(self.naming)
 
     @property
@@ -308,7 +301,6 @@ class Finding(Struct, frozen=True, kw_only=True, eq=False):
         return self.field in self.words.settings()
 
     def named(self, naming: Naming) -> Finding:
-        """The same in the names of a door."""
         return replace(self, naming=naming)
 
     def softened(self) -> Finding:
@@ -328,7 +320,6 @@ class Finding(Struct, frozen=True, kw_only=True, eq=False):
         return replace(self, words=words(template, message=self.words, **values))
 
     def _identity(self) -> object:
-        """The fields that count when two are compared."""
         return (self.rule, self.severity, self.field, self.words, self.remedy)
 
     def __eq__(self, other: object) -> bool:
@@ -342,7 +333,6 @@ class Finding(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def named(findings: Iterable[Finding], naming: Naming) -> Iterator[Finding]:
-    """Findings in the names of a door."""
     return (finding.named(naming) for finding in findings)
 
 

@@ -27,14 +27,11 @@ class Place(Struct, frozen=True, kw_only=True):
     """The subject of a finding, and where it is written."""
 
     name: str
-    """vLLM's name of the setting."""
     path: str
     line: int = 0
 
 
 class Located(Struct, frozen=True, kw_only=True):
-    """A finding, and the place that it is about."""
-
     finding: Finding
     path: str
     line: int = 0
@@ -45,7 +42,6 @@ class Located(Struct, frozen=True, kw_only=True):
         return replace(self, finding=self.finding.softened())
 
     def named(self, naming: Naming) -> Located:
-        """The same in the names of a door."""
         return replace(self, finding=self.finding.named(naming))
 
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from kvgate.api.v1alpha1 import InferenceDeployment
 
 _MAX_FOLDERS = 32
-"""Folders of a path that are compared."""
 MAX_SKIPPED = 1000
 """Paths that were not read and that reports name; the rest is counted."""
 NO_NAMESPACE = "default"
@@ -56,7 +55,6 @@ class Subject(Struct, frozen=True, kw_only=True):
     deployment: InferenceDeployment | None
     """None where the schema refuses it."""
     findings: tuple[Finding, ...] = ()
-    """Findings of the schema."""
 
 
 class ConfigMap(Struct, frozen=True, kw_only=True, eq=False):

@@ -102,8 +102,6 @@ _OPENS_ARRAY = pattern(r"([A-Za-z_]\w*)(\+?)=")
 
 
 class _CommandReader(Struct):
-    """A word and a command in the making."""
-
     path: str
     names: Names
     first_line: int

@@ -56,7 +56,6 @@ class Defaults(Struct, frozen=True, kw_only=True):
     model_config: str | None = None
     """Text of a config.json, for models that the catalogue does not know."""
     guarantee: Guarantee = Guarantee.STARTUP
-    """Guarantee that the verdict is about."""
     workload: Workload | None = None
     """Load that the engine is expected to serve; it replaces max_num_seqs whole requests."""
     calibration: Calibration = NOTHING_OBSERVED

@@ -259,7 +259,6 @@ def vendor_of(engine: FoundEngine) -> tuple[str, bool]:
 
 
 def which_start(engine: FoundEngine, found: OnGpus) -> Iterator[Located]:
-    """Say on which GPUs it starts, where the verdicts differ."""
     if len({each.verdict for each in found.verdicts}) < 2:
         return
     needs = f"; {needed_text(found.needed)}" if found.needed else ""

@@ -74,7 +74,6 @@ class JudgedEngine(Judged, frozen=True, kw_only=True):
     """Options of its command line by vLLM's names; None where the input does not hold all of it."""
     assumed: tuple[Assumed, ...] = ()
     workload: Workload | None = None
-    """Load that somebody declared for it."""
 
     @property
     def on_gpus(self) -> OnGpus | None:

@@ -24,11 +24,8 @@ _CAPITALS = pattern(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 
 
 class ModelFound(Struct, frozen=True, kw_only=True):
-    """A model by the name that the catalogue may know."""
-
     name: str
     path: str
-    """Path at which the model is written."""
     assumed: str = ""
     """Words about the guess, where the name was guessed."""
     is_place: bool = False

@@ -49,7 +49,6 @@ class ChartInput(Struct, frozen=True, kw_only=True):
 
 
 ChartInputs = Callable[[ReaderInput], Iterable[ChartInput]]
-"""Returns the values that a document passes to charts."""
 
 
 def values_of_file(given: ReaderInput) -> tuple[ChartInput]:

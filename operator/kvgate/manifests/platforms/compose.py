@@ -44,7 +44,6 @@ _MOST_GPUS = 64
 _MOST_SERVICES = 256
 """Services of a file whose order of starts is worked out."""
 _MAX_BYTES = 1 << 16
-"""Size of a file of variables."""
 
 
 def is_compose(given: ReaderInput) -> bool:

@@ -4,7 +4,7 @@ Facts stand beside them under the names that charts of public repositories have:
 `resources`, `nodeSelector`, `extraArgs`. The chart may add options, so that no number is certain.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -81,25 +81,20 @@ class Facts(Struct, kw_only=True):
     image: Written = NOTHING
     settings: dict[str, Written] = {}
     words: list[Written] = []
-    """Lists of arguments."""
     command: Written = NOTHING
     resources: Written = NOTHING
     num_gpus: Written = NOTHING
     node: Written = NOTHING
-    """Object with a node selector or an affinity."""
     product: Written = NOTHING
     instance: Written = NOTHING
-    """Instance type of a cloud."""
     slice: Written = NOTHING
     """Profile of a slice of a GPU."""
     variables: dict[str, Written] = {}
     """Variables of a list, as `$(NAME)` in arguments."""
     version: Written = NOTHING
-    """Release of vLLM."""
     options: tuple[Argument, ...] = ()
     """Options that stand as fields under names of vLLM's own."""
     stated: Written = NOTHING
-    """Field that names the engine."""
     is_deployed: bool = False
     """Something stands there that only a deployment needs."""
     is_mixed: bool = False
@@ -193,8 +188,8 @@ def _collect(node: Written, above: tuple[Written, ...], found: list[tuple[Writte
     gather(node, facts)
     if not facts.is_engine and above and _has_own_model(node):  # one of several, whose image stands above them
         for name, child in (field for up in reversed(above) for field in up.fields()):
-            if "image" in snake(name) and not facts.image.is_set and is_vllm_image(image_of(child)):
-                facts.image = Written(value=image_of(child), path=child.path)
+            if "image" in snake(name) and not facts.image.is_set:
+                facts.image = _vllm_image_of(child)
     if facts.is_engine:
         found.append(way)
 
@@ -221,11 +216,10 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
     if depth > _MAX_DEPTH:
         return
     is_named, num_own = facts.image.is_set or facts.stated.is_set, facts.num_own
-    if not facts.image.is_set and is_vllm_image(image_of(node)):
-        facts.image = Written(value=image_of(node), path=node.path)
+    if not facts.image.is_set:
+        facts.image = _vllm_image_of(node)
     for name, child in node.fields():
         _add(snake(name), child, facts)
-        _add_place(snake(name), child, facts)
     if not facts.node.is_set and (node.get("nodeSelector").is_set or node.get("affinity").is_set):
         facts.node = node
     if not facts.resources.is_set and gpus_of(node)[0].is_set:
@@ -239,43 +233,7 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
         facts.stated = engine_stated(node)
 
 
-def _add(name: str, child: Written, facts: Facts) -> None:
-    """Add one field, if it is a fact that is not known yet."""
-    facts.is_deployed = facts.is_deployed or (
-        (name in _OF_DEPLOYMENTS or name.endswith((*_ENDS_OF_COUNTS, "_replica_count"))) and child.is_set
-    )
-    if name in _MODELS and not facts.model.is_set:
-        facts.model = model_of(child)
-    elif name in _SETTINGS and name not in facts.settings and _VALUES.fullmatch(child.text):
-        facts.settings[name] = child
-    elif (name in _COUNTS or name.endswith(_ENDS_OF_COUNTS)) and not facts.num_gpus.is_set and child.count:
-        facts.num_gpus = child
-    elif name.endswith(("image", "image_uri")) and not facts.image.is_set and is_vllm_image(image_of(child)):
-        facts.image = Written(value=image_of(child), path=child.path)
-    elif name == "command" and not facts.command.is_set and any("vllm" in word for word in _texts(child)):
-        facts.command = child
-    elif _ARGUMENTS.fullmatch(name) and any(word.startswith("--") for word in _texts(child)):
-        parents = {each.path.rpartition(".")[0] for each in (*facts.words[:1], child)}
-        is_elsewhere = len(parents) > 1
-        facts.is_mixed = facts.is_mixed or is_elsewhere
-        facts.words += [] if is_elsewhere else [child]
-
-
-def _add_place(name: str, child: Written, facts: Facts) -> None:
-    """Add one field, if it says on what the engine runs, or which variables it gets."""
-    if name in _PRODUCTS and not facts.product.is_set and child.text:
-        facts.product = child
-    elif "mig" in name.split("_") and _SLICE.fullmatch(child.text):
-        facts.slice = child
-    elif _INSTANCES.fullmatch(name) and not facts.instance.is_set and child.text:
-        facts.instance = child
-    elif name.endswith("_env"):
-        named = ((item.get("key").text or item.get("name").text, item.get("value")) for item in child.items())
-        facts.variables = {**{key: value for key, value in named if key}, **facts.variables}
-
-
 def model_of(field: Written) -> Written:
-    """Return a model's id: the text, or the part of an object that holds one."""
     if field.text:
         return field if _ID.fullmatch(field.text.strip()) else NOTHING
     parts = {snake(name): child for name, child in field.fields()}
@@ -285,12 +243,56 @@ def model_of(field: Written) -> Written:
 
 
 def image_of(node: Written) -> str:
-    """Return an image: a text, or the parts of one."""
     if node.text:
         return node.text if "/" in node.text or ":" in node.text else ""
     repository, tag = node.get("repository").text or node.get("name").text, node.get("tag").text
     registry = node.get("registry").text
     return f"{f'{registry}/' if registry else ''}{repository}{f':{tag}' if tag else ''}" if "/" in repository else ""
+
+
+def _vllm_image_of(field: Written) -> Written:
+    image = image_of(field)
+    return Written(value=image, path=field.path) if is_vllm_image(image) else NOTHING
+
+
+_READS: Mapping[str, tuple[Callable[[str], bool], Callable[[Written], Written]]] = {
+    "model": (_MODELS.__contains__, model_of),
+    "num_gpus": (
+        lambda name: name in _COUNTS or name.endswith(_ENDS_OF_COUNTS),
+        lambda field: field if field.count else NOTHING,
+    ),
+    "image": (lambda name: name.endswith(("image", "image_uri")), _vllm_image_of),
+    "command": (
+        lambda name: name == "command",
+        lambda field: field if any("vllm" in word for word in _texts(field)) else NOTHING,
+    ),
+    "product": (_PRODUCTS.__contains__, lambda field: field if field.text else NOTHING),
+    "instance": (
+        lambda name: _INSTANCES.fullmatch(name) is not None,
+        lambda field: field if field.text else NOTHING,
+    ),
+}
+"""Fact → (whether a field of this name, in small letters, may be it; the fact as the field has it)."""
+
+
+def _add(name: str, child: Written, facts: Facts) -> None:
+    """Add what one field says, if it is not known yet."""
+    for fact, (is_about, read) in _READS.items():
+        if is_about(name) and not getattr(facts, fact).is_set:
+            setattr(facts, fact, read(child))
+    is_of_a_deployment = name in _OF_DEPLOYMENTS or name.endswith((*_ENDS_OF_COUNTS, "_replica_count"))
+    facts.is_deployed = facts.is_deployed or (is_of_a_deployment and child.is_set)
+    if name in _SETTINGS and name not in facts.settings and _VALUES.fullmatch(child.text):
+        facts.settings[name] = child
+    elif _ARGUMENTS.fullmatch(name) and any(word.startswith("--") for word in _texts(child)):
+        parents = {each.path.rpartition(".")[0] for each in (*facts.words[:1], child)}
+        facts.is_mixed = facts.is_mixed or len(parents) > 1
+        facts.words += [child] if len(parents) == 1 else []
+    elif "mig" in name.split("_") and _SLICE.fullmatch(child.text):
+        facts.slice = child
+    elif name.endswith("_env"):
+        named = ((item.get("key").text or item.get("name").text, item.get("value")) for item in child.items())
+        facts.variables = {**{key: value for key, value in named if key}, **facts.variables}
 
 
 def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:

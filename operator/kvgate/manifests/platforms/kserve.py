@@ -132,7 +132,6 @@ def _split_options(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[
 
 
 def read_llm_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Yield the decode side, and prefill where it has a side of its own."""
     value: Any = {}
     missing: list[tuple[str, str]] = []
     for reference in given.root.get("spec", "baseRefs").items():

@@ -19,7 +19,6 @@ from kvgate.manifests.pods.host_memory import HostRoom
 
 _TABLE = Path(__file__).parent / "data" / "kubeai_models.csv"
 _CONFIG_MAP, _CONFIG_KEY = "kubeai-config", "system.yaml"
-"""ConfigMap and key of the profiles in the rendered chart."""
 
 
 def values_with_profiles(root: Written) -> Iterator[Written]:
@@ -55,7 +54,6 @@ def _models(root: Written) -> Iterator[tuple[str, Written]]:
 
 @lru_cache(maxsize=1)
 def _own_models() -> Mapping[str, Mapping[str, Any]]:
-    """Return the values of the models that KubeAI's chart brings with it."""
     lines = _TABLE.read_text(encoding="utf-8").splitlines()
     rows = (line.split(",", 3) for line in lines if not line.startswith(("#", "name,")))
     return {

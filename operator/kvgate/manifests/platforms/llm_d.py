@@ -101,7 +101,6 @@ def _gpus(given: ReaderInput, engine: FoundEngine, sizes: Mapping[str, int]) -> 
 
 
 def _hints(given: ReaderInput, section: Written, engine: FoundEngine) -> Iterator[Hint]:
-    """Yield the hints of the pod, then of `acceleratorTypes` and `accelerator`."""
     yield from engine.hints
     yield from node_hints(section)
     for types in (section.get("acceleratorTypes"), given.values.get("acceleratorTypes")):

@@ -47,7 +47,6 @@ _SWITCHES = {
 _MAX_STACKS, _MAX_VARIANTS = 200, 20
 """Stacks of one scenario, and variants of one section; nobody has more."""
 _PLACEHOLDER = pattern(r"\$\{(\w+(?:\.\w+)+)\}")
-"""A field of the plan in a command."""
 _CUDA = {"accelerator": {"dtypeArgs": "--dtype bfloat16"}}
 """The option that `${accelerator.dtypeArgs}` stands for on NVIDIA's GPUs; other fields of the profile add no option there."""
 

@@ -138,7 +138,6 @@ def accelerators_of(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
 
 
 def may_be_unnamed(hints: Sequence[Hint]) -> bool:
-    """Return whether one of the alternatives names no accelerator, as a node pool does not."""
     return not all(map(_accelerators_of_one, _alternatives(hints)))
 
 

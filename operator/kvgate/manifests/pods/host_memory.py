@@ -23,7 +23,6 @@ _DOCKER_SIZE = pattern(r"(\d{1,18}(?:\.\d{1,6})?) ?(?:([kmgtp])i?)?b?", re.IGNOR
 OWN_SHARED_MEMORY = ("", "private", "shareable")
 """Values of `ipc` with which a service has a /dev/shm of its own."""
 _FileText = Callable[[str], str | None]
-"""Absolute path in the container → the text there."""
 _MAX_FILE = 1 << 16
 """Characters of a file of LMCache's settings."""
 

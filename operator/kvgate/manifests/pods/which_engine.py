@@ -25,7 +25,6 @@ class Engine(Struct, frozen=True, kw_only=True):
     """One engine, or one model server, and the names that show that it runs."""
 
     name: str
-    """Its name for people."""
     anywhere: str = ""
     """Expression for names that mean it wherever they stand, in small letters."""
     in_fields: str = ""
