@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from kvgate.documents.bounded_files import Refused, read_file
+from kvgate.documents.bounded_files import Refused
 from kvgate.documents.discovery import KUSTOMIZATIONS
-from kvgate.documents.nodes import YamlError, value_of
+from kvgate.documents.nodes import value_of_file
 from kvgate.text.patterns import pattern
 
 MAX_BYTES = 1 << 20
@@ -157,10 +157,7 @@ def kustomization_in(folder: Path) -> Path | None:
 
 def read_kustomization(path: Path, inside: Path) -> Kustomization:
     """Read what a kustomization names. Raises OSError, ValueError with a sentence."""
-    try:
-        value = value_of(read_file(path, max_bytes=MAX_BYTES, inside=inside).decode())
-    except (YamlError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path.name} is not YAML: {getattr(error, 'message', error)}") from None
+    value = value_of_file(path, max_bytes=MAX_BYTES, inside=inside)
     if not isinstance(value, Mapping):
         raise ValueError(f"{path.name} is no object")  # noqa: TRY004 - of a file, not of an argument
     found = Kustomization(path=path, inside=inside, refusal=refusal_of(value))

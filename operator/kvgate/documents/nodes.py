@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,6 +17,7 @@ from msgspec import Struct
 from yaml.composer import Composer, ComposerError
 from yaml.constructor import SafeConstructor
 
+from kvgate.documents.bounded_files import read_text
 from kvgate.text.patterns import pattern
 
 MAX_DEPTH = 100
@@ -146,6 +148,14 @@ def value_of(text: str) -> Any:
     """Read YAML that stands in a field of other YAML; None where it is empty. Raises YamlError."""
     node = compose(text)
     return None if node is None else construct(node)
+
+
+def value_of_file(path: Path, *, max_bytes: int, inside: Path) -> Any:
+    """Read a file of YAML. Raises OSError, ValueError with a sentence."""
+    try:
+        return value_of(read_text(path, max_bytes=max_bytes, inside=inside))
+    except (YamlError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path.name} is not YAML: {getattr(error, 'message', error)}") from None
 
 
 def construct(node: yaml.Node) -> Any:

@@ -180,8 +180,11 @@ def _collect(node: Written, above: tuple[Written, ...], found: list[tuple[Writte
     if len(above) > _MAX_DEPTH or node.get("enabled").value is False:
         return
     way, before = (*above, node), len(found)
-    for below in _objects_below(node):
-        _collect(below, way, found)
+    for name, child in node.fields():
+        for each in child.items() or [child]:  # of a list those that name a model
+            is_one = not _holds_none(name) if each is child else _has_own_model(each)
+            if isinstance(each.value, dict) and is_one:
+                _collect(each, way, found)
     if len(found) > before:
         return
     facts = Facts()
@@ -192,14 +195,6 @@ def _collect(node: Written, above: tuple[Written, ...], found: list[tuple[Writte
                 facts.image = _vllm_image_of(child)
     if facts.is_engine:
         found.append(way)
-
-
-def _objects_below(node: Written) -> Iterator[Written]:
-    """Yield the objects that may be engines; of a list those that name a model."""
-    for name, child in node.fields():
-        if isinstance(child.value, dict) and not _holds_none(name):
-            yield child
-        yield from (item for item in child.items() if isinstance(item.value, dict) and _has_own_model(item))
 
 
 def _holds_none(name: str) -> bool:

@@ -21,7 +21,6 @@ from kvgate.manifests.pods.pod_engines import engines_of_pod
 from kvgate.vllm.arguments import Argument
 
 _CONFIG_KEY = "inference_config.yaml"
-_RUNTIME = "kaito.sh/runtime"
 _PRESETS = {
     "llama-3.1-8b-instruct": "meta-llama/Llama-3.1-8B-Instruct",
     "llama-3.3-70b-instruct": "meta-llama/Llama-3.3-70B-Instruct",
@@ -60,16 +59,18 @@ _DEFAULT_LENGTH = 2048
 
 
 def read_workspace(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Yield the engines of a Workspace, whose `inference` and `resource` stand at the top."""
-    if given.root.get("metadata", "annotations", _RUNTIME).text != "transformers":
-        yield from _engines(given, given.root.get("inference"), given.root.get("resource"))
-
-
-def read_inference_set(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Yield the engines of an InferenceSet, which makes Workspaces of one template."""
-    template = given.root.get("spec", "template")
-    if given.root.get("metadata", "annotations", _RUNTIME).text != "transformers":
-        yield from _engines(given, template.get("inference"), template.get("resource"))
+    """Yield the engines of a Workspace, or of an InferenceSet, which makes Workspaces of one template."""
+    at = given.root.get("spec", "template") if given.document.kind == "InferenceSet" else given.root
+    inference, resource = at.get("inference"), at.get("resource")
+    template = inference.get("template")
+    if given.root.get("metadata", "annotations", "kaito.sh/runtime").text == "transformers":
+        return
+    if template.is_set:  # the user's own pod
+        for engine in engines_of_pod(given, template.get("spec"), platform="kaito"):
+            yield replace(engine, hints=(*engine.hints, *_hints(resource)))
+    elif inference.get("preset").is_set:
+        name = inference.get("preset", "name")
+        yield _preset(given, inference, name, resource, inference.get("config"), given.name)
 
 
 def read_multi_role(given: ReaderInput) -> Iterator[FoundEngine]:
@@ -78,17 +79,6 @@ def read_multi_role(given: ReaderInput) -> Iterator[FoundEngine]:
     for role in spec.get("roles").items():
         name = f"{given.name} ({role.get('type').text})"
         yield _preset(given, role, spec.get("model", "name"), role, role.get("inferenceConfig"), name)
-
-
-def _engines(given: ReaderInput, inference: Written, resource: Written) -> Iterator[FoundEngine]:
-    """Yield the engine of a preset with its ConfigMap, or those of the user's own pod template."""
-    template = inference.get("template")
-    if template.is_set:
-        for engine in engines_of_pod(given, template.get("spec"), platform="kaito"):
-            yield replace(engine, hints=(*engine.hints, *_hints(resource)))
-    elif inference.get("preset").is_set:
-        name = inference.get("preset", "name")
-        yield _preset(given, inference, name, resource, inference.get("config"), given.name)
 
 
 def _preset(
@@ -100,12 +90,8 @@ def _preset(
     length = next((word.text.partition("=")[2] for word in written if word.text.startswith("--max-model-len=")), "")
     nodes = _nodes(model.text, resource, hints, int(length) if length.isdecimal() and len(length) < 9 else None)
     sizes, assumed = _parallelism(model.text, nodes, hints)
-    boards = accelerators_of(hints)
-    usual = (
-        {"gpu-memory-utilization": _UTILIZATION[boards[0].accelerator.name]}
-        if (boards and boards[0].accelerator.name in _UTILIZATION)
-        else {}
-    )
+    board = next((each.accelerator.name for each in accelerators_of(hints)[:1]), "")
+    usual = {"gpu-memory-utilization": _UTILIZATION[board]} if board in _UTILIZATION else {}
     names = {word.text.partition("=")[0].removeprefix("--") for word in written}
     added = {flag: value for flag, value in {**_DEFAULTS, **usual, **sizes}.items() if flag not in names}
     words = ", ".join(f"--{flag}={value}" for flag, value in added.items())

@@ -112,7 +112,7 @@ READERS: tuple[Reader, ...] = (
         kinds=("InferenceSet.kaito.sh",),
         words=("kaito.sh", "vllm"),
         supporting=("ConfigMap",),
-        read=kaito.read_inference_set,
+        read=kaito.read_workspace,
     ),
     Reader(
         platform="kaito",

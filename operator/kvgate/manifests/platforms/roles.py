@@ -28,7 +28,7 @@ def read_model_serving(given: ReaderInput) -> Iterator[FoundEngine]:
         pods = (role.get("entryTemplate", "spec"), role.get("workerTemplate", "spec"))
         names = ("GROUP_SIZE", "WORKER_INDEX")
         for engine in engines_of_group(given, *pods, unknown, platform="kthena", variables=names):
-            yield _named(engine, given, role)
+            yield _named(engine, given, role.get("name").text)
 
 
 def read_model_booster(given: ReaderInput) -> Iterator[FoundEngine]:
@@ -72,7 +72,7 @@ def read_storm_service(given: ReaderInput) -> Iterator[FoundEngine]:
         size = written if written.is_set else Written(value=1, path=role.path)
         names = ("POD_GROUP_SIZE", "POD_GROUP_INDEX")
         for engine in engines_of_group(given, pod, NOTHING, size, platform="aibrix", variables=names):
-            yield _named(engine, given, role)
+            yield _named(engine, given, role.get("name").text)
 
 
 def read_model_claim(given: ReaderInput) -> Iterator[FoundEngine]:
@@ -91,8 +91,7 @@ def read_model_claim(given: ReaderInput) -> Iterator[FoundEngine]:
         )
 
 
-def _named(engine: FoundEngine, given: ReaderInput, role: Written) -> FoundEngine:
-    name = role.get("name").text
+def _named(engine: FoundEngine, given: ReaderInput, name: str) -> FoundEngine:
     return replace(engine, name=f"{given.name} ({name})" if name else given.name)
 
 
@@ -122,8 +121,7 @@ def _of_service(engine: FoundEngine, given: ReaderInput, name: str, service: Wri
     """Name the engine after its service; Dynamo mounts shared memory unless it is switched off."""
     size = service.get("sharedMemory", "size")
     return replace(
-        engine,
-        name=f"{given.name} ({name})" if name else given.name,
+        _named(engine, given, name),
         path=service.path,
         stated=given.root.get("spec", "backendFramework"),
         num_pods=service.get("multinode", "nodeCount").count or 1,
