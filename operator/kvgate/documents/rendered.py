@@ -51,6 +51,14 @@ class Stream(Struct, frozen=True, kw_only=True):
 
 
 class Renderings(Struct, kw_only=True):
+    """The rendering of one input, and everything that is rendered in it."""
+
+    named: Collection[str]
+    options: ChartOptions
+    marks: Collection[bytes]
+    until: float = field(default_factory=lambda: monotonic() + MAX_SECONDS)
+    may_run: bool | None = None
+    """Whether programs may run; None until somebody needs to know whether this system has a sandbox."""
     streams: dict[Path, list[Stream]] = field(default_factory=dict)
     """`Chart.yaml` or kustomization → what it renders to."""
     covered: set[Path] = field(default_factory=set)
@@ -59,61 +67,21 @@ class Renderings(Struct, kw_only=True):
     """Folders of templates that are rendered."""
     notes: list[Broken | Unrendered] = field(default_factory=list)
 
-
-def render(
-    files: Iterable[tuple[Path, Path]],
-    named: Sequence[Path],
-    options: ChartOptions,
-    marks: Collection[str],
-) -> Renderings:
-    """Render charts and overlays among the files, each with the folder that bounds it.
-
-    `named`: paths that the user gives; `marks`: texts, one of which a chart or an overlay with an engine has.
-    """
-    renderer = _Renderer(named, options, marks)
-    charts = dict[Path, Path]()
-    by_bound = dict[Path, list[Path]]()
-    for path, inside in files:
-        if path.name == CHART_FILE:
-            charts[path.parent] = inside
-        else:
-            by_bound.setdefault(inside, []).append(path)
-    for folder, inside in charts.items():
-        at = folder / CHART_FILE
-        if not any(up in charts for up in folder.parents) and renderer.has_room(at):
-            with renderer.failing(at, "chart"):
-                renderer.chart(at, inside)
-    for inside, paths in by_bound.items():
-        renderer.overlays(paths, inside)
-    return renderer.found
-
-
-class _Renderer:
-    def __init__(self, named: Sequence[Path], options: ChartOptions, marks: Collection[str]) -> None:
-        self.named = {os.path.realpath(path) for path in named}
-        self.options, self.marks = options, [mark.encode() for mark in marks]
-        self.found = Renderings()
-        self.until = monotonic() + MAX_SECONDS
-        self.may_run: bool | None = True if options.render is Render.ALLOW_LISTED else None
-        """Whether programs may run; None until somebody needs to know whether this system has a sandbox."""
-
     def _is_of_interest(self, text: bytes) -> bool:
         """Return whether a text may belong to an engine, or to an InferenceDeployment."""
         in_small_letters = text.lower()
         return any(mark in in_small_letters for mark in self.marks)
 
     def _is_named(self, path: Path) -> bool:
-        return bool({os.path.realpath(path), os.path.realpath(path.parent)} & self.named)
+        return bool({os.path.realpath(path), os.path.realpath(path.parent)}.intersection(self.named))
 
     def _fails(self, at: Path, message: str, remedy: str, *, file: Path | None = None, line: int = 1) -> None:
         """Report what is not rendered: an error where the user named it, else one line."""
         if self._is_named(at):
             place = Position(line=line)
-            self.found.notes.append(broken(str(file or at), place, f"cannot be rendered: {message}", remedy))
+            self.notes.append(broken(str(file or at), place, f"cannot be rendered: {message}", remedy))
         else:
-            self.found.notes.append(
-                Unrendered(file=str(file or at), line=line, reason=f"not rendered: {message}; {remedy}")
-            )
+            self.notes.append(Unrendered(file=str(file or at), line=line, reason=f"not rendered: {message}; {remedy}"))
 
     def has_room(self, at: Path) -> bool:
         if monotonic() < self.until or self._is_named(at):
@@ -127,7 +95,7 @@ class _Renderer:
         if program is None:
             missing = f"{' and '.join(names)} {'are' if names[1:] else 'is'} not on PATH"
             reason = f"not rendered: {missing}, so its files are read as they are written"
-            self.found.notes.append(Unrendered(file=str(at), line=1, reason=reason))
+            self.notes.append(Unrendered(file=str(at), line=1, reason=reason))
         return program
 
     def _may_run(self, at: Path) -> bool:
@@ -135,7 +103,7 @@ class _Renderer:
         if self.may_run is None:
             self.may_run = wall() != NO_WALL
             if not self.may_run:
-                self.found.notes.append(Unrendered(file=str(at), line=1, reason=_NO_WALL))
+                self.notes.append(Unrendered(file=str(at), line=1, reason=_NO_WALL))
         return self.may_run
 
     @contextmanager
@@ -170,9 +138,9 @@ class _Renderer:
             self._add(chart, at, at, done, (folder / helm.VALUES_FILE, *own.values))
             if not own.values and not own.arguments:
                 self._with_other_values(copy, program, texts, set(done.split(_BETWEEN)))
-        self.found.templates.add(folder / helm.TEMPLATES)
+        self.templates.add(folder / helm.TEMPLATES)
         dependencies = (path for path in texts if path.name == helm.VALUES_FILE)
-        self.found.covered |= {(folder / path).resolve() for path in dependencies}
+        self.covered |= {(folder / path).resolve() for path in dependencies}
 
     def _with_other_values(
         self, copy: helm.Copy, program: Path, texts: Mapping[Path, bytes], known: set[bytes]
@@ -195,8 +163,8 @@ class _Renderer:
         path_map = PathMap(
             folders={chart.name: str(chart.folder)}, chart=tuple(map(str, (at, *values))), root=chart.folder
         )
-        self.found.streams.setdefault(at, []).append(Stream(name=name, data=data, path_map=path_map))
-        self.found.covered |= {path.resolve() for path in values}
+        self.streams.setdefault(at, []).append(Stream(name=name, data=data, path_map=path_map))
+        self.covered |= {path.resolve() for path in values}
 
     def overlays(self, paths: Sequence[Path], inside: Path) -> None:
         """Render every overlay that no other one includes; what one includes that cannot be rendered is rendered alone."""
@@ -221,7 +189,7 @@ class _Renderer:
         texts = kustomize.read_files(tree, inside)
         if not any(self._is_of_interest(text) for text in texts.values()):
             return True
-        self.found.covered |= {file.resolve() for each in tree.kustomizations for file in each.patches}
+        self.covered |= {file.resolve() for each in tree.kustomizations for file in each.patches}
         if tree.refusal:
             self._fails(
                 at, tree.refusal, f"if you trust it, render it yourself: kustomize build {at.parent} | kvgate check -"
@@ -238,11 +206,44 @@ class _Renderer:
             return False
         if tree.left_out:
             reason, detail = "rendered without what is not in the checkout", ", ".join(tree.left_out)
-            self.found.notes.append(Unrendered(file=str(at), line=1, reason=reason, detail=detail))
+            self.notes.append(Unrendered(file=str(at), line=1, reason=reason, detail=detail))
         overlay = kustomize.Overlay(tree=tree, names=layout.names, inside=inside, shown=_shown_like(at))
-        self.found.streams[at] = [Stream(name=at, data=done, overlay=overlay)]
-        self.found.covered |= {file.resolve() for file in tree.files}
+        self.streams[at] = [Stream(name=at, data=done, overlay=overlay)]
+        self.covered |= {file.resolve() for file in tree.files}
         return True
+
+
+def render(
+    files: Iterable[tuple[Path, Path]],
+    named: Sequence[Path],
+    options: ChartOptions,
+    marks: Collection[str],
+) -> Renderings:
+    """Render charts and overlays among the files, each with the folder that bounds it.
+
+    `named`: paths that the user gives; `marks`: texts, one of which a chart or an overlay with an engine has.
+    """
+    found = Renderings(
+        named={os.path.realpath(path) for path in named},
+        options=options,
+        marks=[mark.encode() for mark in marks],
+        may_run=True if options.render is Render.ALLOW_LISTED else None,
+    )
+    charts = dict[Path, Path]()
+    by_bound = dict[Path, list[Path]]()
+    for path, inside in files:
+        if path.name == CHART_FILE:
+            charts[path.parent] = inside
+        else:
+            by_bound.setdefault(inside, []).append(path)
+    for folder, inside in charts.items():
+        at = folder / CHART_FILE
+        if not any(up in charts for up in folder.parents) and found.has_room(at):
+            with found.failing(at, "chart"):
+                found.chart(at, inside)
+    for inside, paths in by_bound.items():
+        found.overlays(paths, inside)
+    return found
 
 
 def _shown_like(at: Path) -> Callable[[Path], str]:

@@ -23,12 +23,13 @@ _RESOURCES = {
     "google": "google.com/tpu",
 }
 """`accelerator.type` → the resource that the chart requests."""
-_SIZES = (
-    ("tensor", "--tensor-parallel-size", "TP_SIZE"),
-    ("data", "--data-parallel-size", "DP_SIZE"),
-    ("dataLocal", "--data-parallel-size-local", "DP_SIZE_LOCAL"),
-)
-"""Field of `parallelism`, the option that the chart passes it in, and the variable that it sets."""
+_SIZE_OPTIONS = {
+    "tensor": "--tensor-parallel-size",
+    "data": "--data-parallel-size",
+    "dataLocal": "--data-parallel-size-local",
+}
+"""Field of `parallelism` → the option that the chart passes it in."""
+_SIZE_VARIABLES = {"DP_SIZE": "data", "TP_SIZE": "tensor", "DP_SIZE_LOCAL": "dataLocal"}
 
 
 def is_values(root: Written) -> bool:
@@ -57,14 +58,16 @@ def _engines_of_side(given: ReaderInput, section: Written, container: Written, s
     added: tuple[Argument, ...] = ()
     model, seen = NOTHING, container
     if is_custom:
-        variables = [{"name": name, "value": str(sizes[field])} for field, _, name in _SIZES]  # behind the user's own
+        variables = [
+            {"name": name, "value": str(sizes[field])} for name, field in _SIZE_VARIABLES.items()
+        ]  # behind the user's own
         env = container.get("env").value
         value = container.value if isinstance(container.value, Mapping) else {}
         seen = replace(container, value={**value, "env": [*(env if isinstance(env, list) else []), *variables]})
     else:  # the chart passes sizes above 1; its own default of the uri is a template around the name
         added = tuple(
             Argument(text=f"{flag}={sizes[field]}", path=parallelism.get(field).path)
-            for field, flag, _ in _SIZES
+            for field, flag in _SIZE_OPTIONS.items()
             if sizes[field] > 1
         )
         uri = artifacts.get("uri")

@@ -203,12 +203,9 @@ def _after_program(words: list[Argument]) -> Start | None:
     return None
 
 
-class _Script(Struct, frozen=True, kw_only=True):
-    at: Argument
-    """The text of the script, with its place."""
-    parameters: Sequence[Argument] = ()
-    is_file: bool = False
-    """True where the text stands elsewhere: its lines are not lines of the field that names the file."""
+_Script = tuple[Argument, Sequence[Argument], bool]
+"""The text of a script that a shell runs, with its place; its parameters; True where the text stands elsewhere, so that its lines are not
+lines of the field that names the file."""
 
 
 def unwrapped(
@@ -225,14 +222,15 @@ def unwrapped(
     """
     room = room or Room(left=MAX_SCRIPT_CHARACTERS)
     script = _script_of(command, file_text)
-    if script is None or depth > _MAX_NESTING or not room.takes(script.at.text):
+    if script is None or depth > _MAX_NESTING or not room.takes(script[0].text):
         yield command
         return
+    at, parameters, is_file = script
     if shared:
-        shared.take(script.at.text)
-    at, folder = script.at, ""
-    for inner in commands_of(at.text, at.path, variables, script.parameters, first_line=at.line):
-        words = [replace(word, line=0) for word in inner] if script.is_file else inner
+        shared.take(at.text)
+    folder = ""
+    for inner in commands_of(at.text, at.path, variables, parameters, first_line=at.line):
+        words = [replace(word, line=0) for word in inner] if is_file else inner
         if len(words) == 2 and words[0].text == "cd":
             folder = words[1].text if words[1].text.startswith("/") else ""
         elif folder:  # a script may be called by its place there: `./serve.sh`, `bash serve.sh`
@@ -252,12 +250,12 @@ def _script_of(command: list[Argument], file_text: FileText) -> _Script | None:
         if word.text == "eval" and len(command) > index + 1:
             rest = command[index + 1 :]
             text = " ".join(part.text for part in rest)
-            return _Script(at=Argument(text=text, path=rest[0].path, line=rest[0].line))
+            return Argument(text=text, path=rest[0].path, line=rest[0].line), (), False
         if word.text.rpartition("/")[2] in ("sh", "bash", "ash", "dash", "zsh"):
             is_text, words = _after_options(command[index + 1 :])
             if not is_text:
                 return _script_in_file(words, file_text)
-            return _Script(at=words[0], parameters=words[2:]) if words else None  # the word behind the text is `$0`
+            return (words[0], words[2:], False) if words else None  # the word behind the text is `$0`
     return _script_in_file(command[1:] if command and command[0].text == "exec" else command, file_text)
 
 
@@ -279,8 +277,7 @@ def _script_in_file(words: Sequence[Argument], file_text: FileText) -> _Script |
     text = file_text(words[0].text) if words and words[0].text.startswith("/") else None
     if text is None:
         return None
-    at = Argument(text=text, path=words[0].path, line=words[0].line)
-    return _Script(at=at, parameters=words[1:], is_file=True)
+    return Argument(text=text, path=words[0].path, line=words[0].line), words[1:], True
 
 
 def with_config_file(
