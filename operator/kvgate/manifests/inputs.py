@@ -57,17 +57,8 @@ class Subject(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-class ConfigMap(Struct, frozen=True, kw_only=True, eq=False):
-    """The data of a ConfigMap, and its document."""
-
-    data: Mapping[str, Any]
-    document: Document
-
-    def __eq__(self, other: object) -> bool:
-        """Two are the same if they have the same data, wherever they stand."""
-        return isinstance(other, ConfigMap) and self.data == other.data
-
-    __hash__ = None  # type: ignore[assignment]
+ConfigMap = tuple[Mapping[str, Any], Document]
+"""The data of a ConfigMap, and its document."""
 
 
 class Nearest(Struct, kw_only=True):
@@ -79,18 +70,19 @@ class Nearest(Struct, kw_only=True):
 
     in_file: dict[tuple[Hashable, str], Any] = field(default_factory=dict)
     """The last one of each file."""
-    in_folder: dict[tuple[Hashable, str], list[Any]] = field(default_factory=dict)
-    """The first one of each folder, and one that differs from it."""
-    below: dict[tuple[Hashable, str], list[Any]] = field(default_factory=dict)
+    in_folder: dict[tuple[Hashable, str], list[tuple[Any, Any]]] = field(default_factory=dict)
+    """The first one of each folder with what it says, and one that says something else."""
+    below: dict[tuple[Hashable, str], list[tuple[Any, Any]]] = field(default_factory=dict)
     """The same for the folder and those below it."""
 
-    def add(self, key: Hashable, file: str, value: Any) -> None:
+    def add(self, key: Hashable, file: str, value: Any, says: Any = None) -> None:
+        """Add an object of a file. `says`: what two must share to be the same, where that is not the whole object."""
         self.in_file[key, file] = value
-        folders = _folders(file)
+        folders, one = _folders(file), (value, value if says is None else says)
         for places, folder in [(self.in_folder, folders[0]), *((self.below, folder) for folder in folders)]:
-            known = places.setdefault((key, folder), [value])
-            if len(known) == 1 and known[0] != value:
-                known.append(value)
+            known = places.setdefault((key, folder), [one])
+            if len(known) == 1 and known[0][1] != one[1]:
+                known.append(one)
 
     def find(self, key: Hashable, file: str, *, only_beside: bool = False) -> Any | None:
         """Return the object that is meant in a file; None where none is known to be. `only_beside`: in its file or folder."""
@@ -100,7 +92,7 @@ class Nearest(Struct, kw_only=True):
         near = self.in_folder.get((key, folders[0]))
         if not near and not only_beside:
             near = next((found for folder in folders if (found := self.below.get((key, folder)))), None)
-        return near[0] if near and len(near) == 1 else None
+        return near[0][0] if near and len(near) == 1 else None
 
 
 def _folders(file: str) -> list[str]:
@@ -131,12 +123,12 @@ class InputDocuments(Struct, kw_only=True):
     def config_data(self, namespace: str, file: str, name: str) -> Mapping[str, Any] | None:
         """Return the data of a ConfigMap of the same input; one without a namespace is applied to any."""
         found = self._config_map(namespace, file, name)
-        return found.data if found else None
+        return found[0] if found else None
 
     def config_document(self, namespace: str, file: str, name: str) -> Document | None:
         """Return the document of the ConfigMap that `config_data` reads."""
         found = self._config_map(namespace, file, name)
-        return found.document if found else None
+        return found[1] if found else None
 
     def _config_map(self, namespace: str, file: str, name: str) -> ConfigMap | None:
         found: ConfigMap | None = self.config_maps.find((namespace, name), file)
@@ -161,7 +153,7 @@ class InputDocuments(Struct, kw_only=True):
                     message=f"ConfigMap {namespace}/{reference.name} is not among the files that are checked",
                     remediation="check it together with the ConfigMap, or give --model-config",
                 )
-            return text_of_key(reference, found.data)
+            return text_of_key(reference, found[0])
 
         return text_of
 
@@ -219,16 +211,14 @@ def _add(found: InputDocuments, document: Document) -> None:
     elif document.kind in ("ConfigMap", *_CLAIM_KINDS):
         found.num_others += 1
         value = document.load()
-        if (
-            isinstance(value, Broken) and not document.mentions_engine
-        ):  # a tool that takes the last one of equal keys may have made it
+        # a tool that takes the last one of equal keys may have made it
+        if isinstance(value, Broken) and not document.mentions_engine:
             value = document.with_last_keys().load()
         if isinstance(value, Mapping):
             name, namespace = _identity(value)
-            data = value.get("data")
             if document.kind == "ConfigMap":
-                config_map = ConfigMap(data=data if isinstance(data, Mapping) else {}, document=document)
-                found.config_maps.add((namespace, name), document.file, config_map)
+                data = value.get("data") if isinstance(value.get("data"), Mapping) else {}
+                found.config_maps.add((namespace, name), document.file, (data, document), says=data)
             else:
                 found.claims.add((namespace, document.kind, name), document.file, Written(value=value))
         elif document.kind == "ConfigMap":  # an unreadable claim changes no verdict
@@ -258,15 +248,11 @@ def _add_own(found: InputDocuments, document: Document) -> None:
         deployment = parse_document(value)
     except InvalidDocument as error:
         findings = (*findings, *error.findings)
-    in_order = sorted(findings, key=lambda finding: document.position_of(finding.field).line)
-    subject = Subject(
-        document=document,
-        name=name,
-        namespace=namespace,
-        deployment=None if findings else deployment,
-        findings=tuple(in_order),
+    in_order = tuple(sorted(findings, key=lambda finding: document.position_of(finding.field).line))
+    judged = None if findings else deployment
+    found.subjects.append(
+        Subject(document=document, name=name, namespace=namespace, deployment=judged, findings=in_order)
     )
-    found.subjects.append(subject)
 
 
 def _identity(value: Mapping[str, Any]) -> tuple[str, str]:

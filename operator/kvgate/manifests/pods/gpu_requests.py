@@ -139,17 +139,19 @@ def _driver_of(class_name: str, find: FindObject) -> str:
     """Return the driver of a class of GPUs, which the class names itself or its object's expressions do; else nothing."""
     if _GPU_CLASSES.fullmatch(class_name):
         return class_name
-    found = find("DeviceClass", class_name) if class_name else None
-    selectors = found.get("spec", "selectors").items() if found else ()
-    drivers = (_DRIVER.search(each.get("cel", "expression").text) for each in selectors)
+    drivers = (_DRIVER.search(each.get("cel", "expression").text) for each in _selectors(class_name, find))
     return next((match[2] for match in drivers if match), "")
+
+
+def _selectors(class_name: str, find: FindObject) -> list[Written]:
+    found = find("DeviceClass", class_name) if class_name else None
+    return found.get("spec", "selectors").items() if found else []
 
 
 def _hints(request: Written, driver: str, path: str, find: FindObject) -> Iterator[Hint]:
     """Yield the vendor, the product and the MIG profile of a request and its class; an expression that negates something tells nothing."""
     yield Hint(name="resource", value=_RESOURCES[driver.partition(".")[2].partition(".")[0]], path=path)
-    found = find("DeviceClass", request.get("deviceClassName").text)
-    selectors = [*request.get("selectors").items(), *(found.get("spec", "selectors").items() if found else ())]
+    selectors = [*request.get("selectors").items(), *_selectors(request.get("deviceClassName").text, find)]
     for expression in (each.get("cel", "expression").text for each in selectors):
         if not _NEGATION.search(expression):
             for _, product in (*_PRODUCT.findall(expression), *_PRODUCT_LIKE.findall(expression)):
