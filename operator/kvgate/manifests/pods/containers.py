@@ -12,7 +12,14 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import options_in
 from kvgate.manifests.pods.engine_found import ReaderInput
 from kvgate.manifests.pods.volumes import FileText, no_files
-from kvgate.manifests.pods.which_engine import is_beside_vllm, is_vllm_image, server_in, starts_vllm
+from kvgate.manifests.pods.which_engine import (
+    is_beside_vllm,
+    is_vllm_image,
+    other_program,
+    server_in,
+    starts_vllm,
+    vllm_program,
+)
 from kvgate.shell.environment import Room, SharedRoom, expanded, variables_of
 from kvgate.shell.words import MAX_WORD_CHARACTERS, Variables, commands_of, split
 from kvgate.text.patterns import pattern
@@ -20,17 +27,6 @@ from kvgate.vllm.arguments import Argument
 from kvgate.vllm.images import is_own_image
 from kvgate.vllm.programs import UNKNOWN_PROGRAM, Kind, Program
 
-_COMMANDS = {"serve": False, "run-batch": True}
-"""Commands of `vllm` that start an engine → whether they take options of their own beside the engine's."""
-_SERVERS = pattern(
-    r"vllm\.entrypoints\.(?:openai\.)?api_server|vllm\.entrypoints\.(?:launchers\.)?grpc_server|(?:.*/)?api_server\.py"
-)
-_MODULE = pattern(r"vllm\.entrypoints\.openai\.api_server|(?:.*/)?openai/api_server\.py")
-"""The server of OpenAI's API among them."""
-_WRAPPERS = pattern(
-    r"(dynamo)\.vllm|vllm_tgis_adapter|huggingfaceserver|vllm\.entrypoints\.openai\.run_batch|(?:.*/)?(inference_api)\.py"
-)
-"""Programs that take options of their own beside vLLM's: Dynamo, the TGIS adapter, KServe, offline batches, KAITO."""
 _NOT_MODELS = frozenset({
     "bash", "cat", "echo", "env", "huggingface-cli", "hf", "ls", "nvidia-smi", "python", "python3", "ray", "sh", "sleep", "tail", "vllm",
 })  # fmt: skip
@@ -48,12 +44,6 @@ _MAX_PREFIX = 5
 """Words before a shell's name: `exec`, `tini --`, `/usr/bin/env` …"""
 
 
-_NO_SERVERS = frozenset({
-    "apt", "apt-get", "conda", "cp", "curl", "echo", "export", "git", "hf", "huggingface-cli", "mkdir", "pip", "pip3", "uv", "wget",
-})  # fmt: skip
-"""Programs that load or name another one, and do not start it."""
-_BESIDE_SERVERS = pattern(r"bench|router|client|eval|proxy|gateway|\.(?:py|sh)$")
-"""Programs of a model server that are not the server, and files that may be anything."""
 _HUB_OPTIONS = ("--source", "--model-uri", "--repo-id", "--repo_id", "--model-id")
 _FOLDER_OPTIONS = ("--output-dir", "--local-dir", "--local_dir", "--target-dir")
 _MAX_CONTAINERS = 20
@@ -96,7 +86,12 @@ def starts_of(
     words = [*_words(command, variables, words_of_text), *_words(args, variables, words_of_text)]
     is_behind_entrypoint = is_whole and command.value is None and is_own_image(image)
     commands = list(unwrapped(words, variables, file_text, shared=shared))
-    starts = [start for line in commands if (start := _after_program(line)) is not None]
+    starts = []
+    for line in commands:
+        if found := vllm_program(line):
+            index, program_there, is_wrapped = found
+            before, after = tuple(line[:index]), tuple(line[index + 1 :])
+            starts.append(Start(arguments=after, before=before, program=program_there, is_wrapped=is_wrapped))
     # Variables that hold arguments, and that neither command nor args name.
     written = [command.text, args.text, *(word.text for field in (command, args) for word in field.items())]
     unused = [name for name in _ARGUMENT_VARIABLES if name in variables and not any(name in text for text in written)]
@@ -148,18 +143,8 @@ def other_server(
         is_server = server_in(image.text) and not is_vllm_image(image.text) and not is_beside_vllm(image.text)
         return image if is_server else NOTHING
     words = [*_words(command, variables, split), *_words(container.get("args"), variables, split)]
-    lines = unwrapped(words, variables, file_text, shared=shared)
-    programs = (word for line in lines for word in _programs(line))
-    found = (each for each in programs if server_in(each.text) and not _BESIDE_SERVERS.search(each.text.lower()))
-    return next((Written(value=each.text, path=each.path) for each in found), NOTHING)
-
-
-def _programs(line: Sequence[Argument]) -> Iterator[Argument]:
-    """Yield the words before the first option of a command, one of which is its program: `python3 -m sglang.launch_server`."""
-    for word in line:
-        if word.text.rpartition("/")[2] in _NO_SERVERS or (word.text.startswith("-") and word.text != "-m"):
-            return
-        yield word
+    found = other_program(unwrapped(words, variables, file_text, shared=shared))
+    return Written(value=found.text, path=found.path) if found else NOTHING
 
 
 def _words(
@@ -173,34 +158,6 @@ def _words(
         )
     for item in field.items():
         yield Argument(text=expanded(item.text, variables, room), path=item.path)
-
-
-def _after_program(words: list[Argument]) -> Start | None:
-    """Split a command at the first program that starts vLLM; None where there is none."""
-    for index, word in enumerate(words):
-        before = words[index - 1].text.rpartition("/")[2] if index else ""
-        rest, wrapper = tuple(words[index + 1 :]), _WRAPPERS.fullmatch(word.text)
-        is_wrapped, program = (
-            _COMMANDS.get(word.text) if before in ("vllm", "vllm-omni", "vllm.entrypoints.cli.main") else None,
-            UNKNOWN_PROGRAM,
-        )
-        if is_wrapped is False:
-            # then it is that of vllm-omni, where that is installed
-            is_wrapped = any(each.text == "--omni" for each in rest)
-            program = Program(kind=Kind.SERVE, own_options="vllm-omni" if is_wrapped else "")
-        elif wrapper:
-            is_wrapped, name = True, next((each for each in wrapper.groups() if each), "")
-            program = Program(own_options={"dynamo": "dynamo", "inference_api": "kaito"}.get(name, ""))
-            # these start KAITO's other server, which has the same name and runs Transformers
-            if name == "inference_api" and any(
-                each.text.rpartition("/")[2] in ("accelerate", "torchrun") for each in words[:index]
-            ):
-                return None
-        elif is_wrapped is None and _SERVERS.fullmatch(word.text) and not server_in(word.text):
-            is_wrapped, program = False, Program(kind=Kind.API_SERVER if _MODULE.fullmatch(word.text) else Kind.OTHER)
-        if is_wrapped is not None:
-            return Start(arguments=rest, before=tuple(words[:index]), is_wrapped=is_wrapped, program=program)
-    return None
 
 
 _Script = tuple[Argument, Sequence[Argument], bool]

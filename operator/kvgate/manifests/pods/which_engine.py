@@ -1,4 +1,4 @@
-"""Which engine it is, before any of its options is read: names in images, commands and fields, and options that only vLLM has.
+"""Which engine it is, before any of its options is read: names in images, commands and fields, programs and options that only vLLM has.
 
 Fields were read in manifests of NVIDIA Dynamo (`backendFramework`), srt-slurm (`backend.type`, `trtllm_config`), InferenceX (`framework`),
 Ray Serve (`llm_engine`), KServe, and charts of public repositories.
@@ -13,7 +13,7 @@ from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.images import counts_releases_of_vllm, with_short_variables
-from kvgate.vllm.programs import Kind
+from kvgate.vllm.programs import UNKNOWN_PROGRAM, Kind, Program
 
 _STAND_IN = r"sim(?:ulator)?(?=[:@]|$)|inference-sim|mock(?:er)?(?:s)?(?=[-:@]|$)|fake|dummy|stub|emulator"
 """Names of programs that answer as vLLM does and hold no weights."""
@@ -97,6 +97,23 @@ SETTINGS_LIKE_VLLM = (
 """Names of fields that few other servers have, or not under these names; two of them beside a model are read as vLLM's."""
 SETTINGS_OF_VLLM = frozenset({"gpu_memory_utilization", "max_model_len", "max_num_seqs", "enforce_eager"})
 """Those of them that no other server has."""
+_COMMANDS = ("serve", "run-batch")
+"""Commands of `vllm` that start an engine; the second takes options of its own beside the engine's."""
+_SERVERS_OF_VLLM = pattern(
+    r"vllm\.entrypoints\.(?:openai\.)?api_server|vllm\.entrypoints\.(?:launchers\.)?grpc_server|(?:.*/)?api_server\.py"
+)
+_MODULE = pattern(r"vllm\.entrypoints\.openai\.api_server|(?:.*/)?openai/api_server\.py")
+"""The server of OpenAI's API among them."""
+_WRAPPERS = pattern(
+    r"(dynamo)\.vllm|vllm_tgis_adapter|huggingfaceserver|vllm\.entrypoints\.openai\.run_batch|(?:.*/)?(inference_api)\.py"
+)
+"""Programs that take options of their own beside vLLM's: Dynamo, the TGIS adapter, KServe, offline batches, KAITO."""
+_NO_SERVERS = frozenset({
+    "apt", "apt-get", "conda", "cp", "curl", "echo", "export", "git", "hf", "huggingface-cli", "mkdir", "pip", "pip3", "uv", "wget",
+})  # fmt: skip
+"""Programs that load or name another one, and do not start it."""
+_BESIDE_SERVERS = pattern(r"bench|router|client|eval|proxy|gateway|\.(?:py|sh)$")
+"""Programs of a model server that are not the server, and files that may be anything."""
 _KERNELS = pattern(r"(?:^|[^a-z])(?:flash\w*|cutlass)|[-_](?:attn|attention|mla|moe|gemm)(?![a-z])")
 """Values of fields about kernels, some of which are named after an engine: `flashinfer_trtllm`, `TRITON_ATTN`."""
 _FIELDS = frozenset({
@@ -151,6 +168,39 @@ def starts_vllm(image: str, words: Sequence[Argument], variables: Iterable[str],
 def is_beside_vllm(image: str) -> bool:
     """Return whether the last name of an image is that of a router, a proxy or the like."""
     return _BESIDE_VLLM.search(image.rpartition("/")[2]) is not None
+
+
+def vllm_program(words: Sequence[Argument]) -> tuple[int, Program, bool] | None:
+    """Return (index of the last word of the first program of a command that starts vLLM, the program, whether it is one around vLLM)."""
+    for index, word in enumerate(words):
+        before = words[index - 1].text.rpartition("/")[2] if index else ""
+        wrapper = _WRAPPERS.fullmatch(word.text)
+        if word.text in _COMMANDS and before in ("vllm", "vllm-omni", "vllm.entrypoints.cli.main"):
+            if word.text != "serve":
+                return index, UNKNOWN_PROGRAM, True
+            is_omni = any(each.text == "--omni" for each in words[index + 1 :])  # where vllm-omni is installed
+            return index, Program(kind=Kind.SERVE, own_options="vllm-omni" if is_omni else ""), is_omni
+        if wrapper:
+            name = next((each for each in wrapper.groups() if each), "")
+            # these start KAITO's other server, which has the same name and runs Transformers
+            launchers = [each for each in words[:index] if each.text.rpartition("/")[2] in ("accelerate", "torchrun")]
+            own_options = {"dynamo": "dynamo", "inference_api": "kaito"}.get(name, "")
+            is_other = name == "inference_api" and launchers
+            return None if is_other else (index, Program(own_options=own_options), True)
+        if _SERVERS_OF_VLLM.fullmatch(word.text) and not server_in(word.text):
+            return index, Program(kind=Kind.API_SERVER if _MODULE.fullmatch(word.text) else Kind.OTHER), False
+    return None
+
+
+def other_program(lines: Iterable[Sequence[Argument]]) -> Argument | None:
+    """Return the word by which a command starts another model server, one before its first option: `python3 -m sglang.launch_server`."""
+    for line in lines:
+        for word in line:
+            if word.text.rpartition("/")[2] in _NO_SERVERS or (word.text.startswith("-") and word.text != "-m"):
+                break
+            if server_in(word.text) and not _BESIDE_SERVERS.search(word.text.lower()):
+                return word
+    return None
 
 
 def is_simulator(image: str) -> bool:
