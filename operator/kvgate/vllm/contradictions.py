@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from kvgate.findings.finding import SettingName, Severity, any_one, do, leave_out, words
-from kvgate.findings.located import Located, located
+from kvgate.findings.finding import Located, SettingName, Severity, any_one, do, leave_out, located, words
 from kvgate.rules.command_line import LORA_NOT_ENABLED, NO_EFFECT, TOOL_CALL_PARSER_MISSING
 from kvgate.rules.settings import batch_below_max_model_len
 from kvgate.vllm.arguments import GivenOption

@@ -9,8 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvgate.budget import parse_patch
-from kvgate.findings.finding import Finding, SettingName, Severity, words
-from kvgate.findings.located import Located, Place, located
+from kvgate.findings.finding import Finding, Located, Place, SettingName, Severity, located, words
 from kvgate.rules.command_line import (
     OPTION_NOT_YET,
     OPTION_REMOVED,

@@ -27,8 +27,7 @@ from kvgate.cli.terminal import progress_of_reading
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import NOTHING, Written
-from kvgate.findings.finding import Severity, any_one
-from kvgate.findings.located import Located
+from kvgate.findings.finding import Located, Severity, any_one
 from kvgate.judge import assess, facts
 from kvgate.judge.assessment import Decision
 from kvgate.judge.models import look_up_model_class, shape_of_text

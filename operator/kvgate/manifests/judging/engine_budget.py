@@ -11,8 +11,7 @@ from kvgate.budget import NOTHING_OBSERVED, Calibration, Guarantee, Verdict, Wor
 from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.documents.written import Written
-from kvgate.findings.finding import Finding, Severity, Words, any_one
-from kvgate.findings.located import Located, Place, located
+from kvgate.findings.finding import Finding, Located, Place, Severity, Words, any_one, located
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.assess import judge, pod_findings

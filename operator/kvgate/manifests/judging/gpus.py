@@ -8,8 +8,7 @@ from kvgate import catalogue
 from kvgate.budget import Accelerator
 from kvgate.budget.answers.sharing import equal_share
 from kvgate.documents.written import NOTHING, Written
-from kvgate.findings.finding import Change, any_one, at_most, change, do
-from kvgate.findings.located import Located, Place, located
+from kvgate.findings.finding import Change, Located, Place, any_one, at_most, change, do, located
 from kvgate.judge.assessment import OnGpus
 from kvgate.judge.gpus_in_words import folded, names_text, needed_text
 from kvgate.manifests.pods.accelerator_hints import (

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import Verdict, Workload, parse_patch
 from kvgate.documents.written import Written
-from kvgate.findings.finding import Severity, error_rules
-from kvgate.findings.located import Located, Place, located
+from kvgate.findings.finding import Located, Place, Severity, error_rules, located
 from kvgate.judge.assessment import Assessment, OnGpus
 from kvgate.judge.judged import NOT_JUDGED, Judged
 from kvgate.judge.possible_worlds import Worlds

@@ -6,8 +6,7 @@ from fractions import Fraction
 from kvgate import catalogue
 from kvgate.api.quantity import parse_quantity
 from kvgate.budget.ground.units import cdiv, format_gib
-from kvgate.findings.finding import SettingName, Severity, any_one, words
-from kvgate.findings.located import Located, Place, located
+from kvgate.findings.finding import Located, Place, SettingName, Severity, any_one, located, words
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.command_line import (
     LOADS_UNJUDGED,

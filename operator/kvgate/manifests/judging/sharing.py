@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from kvgate.budget import Budget, UnknownVersion, Verdict, accounting_of
 from kvgate.budget.answers.sharing import Sharer, hundredths, share_gpu, sharer_of, starts_in
 from kvgate.budget.ground.units import format_gib
-from kvgate.findings.finding import Finding, Severity, any_one, at_most, do, words
-from kvgate.findings.located import Located
+from kvgate.findings.finding import Finding, Located, Severity, any_one, at_most, do, words
 from kvgate.manifests.judging.engine_budget import is_partly_seen, names_of
 from kvgate.manifests.judging.gpus import gpus_needed
 from kvgate.manifests.judging.judgement import JudgedEngine

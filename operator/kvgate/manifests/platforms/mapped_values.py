@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from kvgate.documents.positions import steps_of
 from kvgate.documents.written import NOTHING, Written
-from kvgate.findings.finding import Severity
-from kvgate.findings.located import Located, Place, located
+from kvgate.findings.finding import Located, Place, Severity, located
 from kvgate.manifests.fields import any_options
 from kvgate.manifests.platforms.custom_values import MAX_ENGINES, Facts, engine_of, gather, image_of, model_of
 from kvgate.manifests.pods.engine_found import FoundEngine, MappedFields, ReaderInput

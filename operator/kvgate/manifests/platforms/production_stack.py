@@ -7,7 +7,7 @@ Fields and their options: github.com/vllm-project/production-stack, `deployment-
 from collections.abc import Iterator
 
 from kvgate.documents.written import NOTHING, Written
-from kvgate.findings.located import Place, located
+from kvgate.findings.finding import Place, located
 from kvgate.manifests.fields import as_options, ignored_fields, option_paths, words_of
 from kvgate.manifests.pods.accelerator_hints import affinity_hints, node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, Store

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kvgate.documents.positions import Broken, steps_of, with_texts_read
 from kvgate.documents.reading import Document
 from kvgate.documents.written import NOTHING, Written
-from kvgate.findings.located import Located
+from kvgate.findings.finding import Located
 from kvgate.manifests.pods.host_memory import NO_ROOM, HostRoom
 from kvgate.shell.environment import ConfigData, SharedRoom
 from kvgate.statement.gpus import GpuPart

@@ -7,8 +7,7 @@ import yaml
 from msgspec.structs import replace
 
 from kvgate.budget import Verdict
-from kvgate.findings.finding import Rule, Scope, Severity
-from kvgate.findings.located import Located, Place, located
+from kvgate.findings.finding import Located, Place, Rule, Scope, Severity, located
 from kvgate.judge.possible_worlds import joined_ends
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
