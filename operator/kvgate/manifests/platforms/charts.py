@@ -51,10 +51,6 @@ class ChartInput(Struct, frozen=True, kw_only=True):
 ChartInputs = Callable[[ReaderInput], Iterable[ChartInput]]
 
 
-def values_of_file(given: ReaderInput) -> tuple[ChartInput]:
-    return (ChartInput(given=given),)
-
-
 def is_chart_file(given: ReaderInput) -> bool:
     """Return True for Helm's `Chart.yaml`, whose descriptions may name vLLM."""
     root = given.root

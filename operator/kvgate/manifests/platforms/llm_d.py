@@ -70,9 +70,15 @@ def _engines_of_side(given: ReaderInput, section: Written, container: Written, s
             for field, flag in _SIZE_OPTIONS.items()
             if sizes[field] > 1
         )
-        uri = artifacts.get("uri")
-        model = artifacts.get("name") if is_open(uri.text) or not uri.text else uri
+        named = artifacts.get("uri")
+        model = artifacts.get("name") if is_open(named.text) or not named.text else named
     pod = section.get("extraConfig") if section.get("extraConfig").is_set else section
+    size, uri = (
+        artifacts.get("size"),
+        artifacts.get("uri").text,
+    )  # it limits the emptyDir that a model of the hub is downloaded to
+    is_downloaded = uri.startswith("hf://") and container.get("mountModelVolume").value is True
+    is_limited = is_downloaded and size.text not in ("", "0")
     mounts = (mount.get("mountPath").text for mount in container.get("volumeMounts").items())
     has_shared_memory = section.get("hostIPC").value is True or "/dev/shm" in mounts  # noqa: S108 - the path in the container
     for engine in engines_of_container(given, seen, pod=pod, platform="llm-d", own_program=not is_custom):
@@ -88,7 +94,7 @@ def _engines_of_side(given: ReaderInput, section: Written, container: Written, s
             num_pods=workers,
             hints=tuple(_hints(given, section, engine)),
             assumed=assumed,
-            stores=_stores(artifacts, container),
+            stores=(Store(name="the emptyDir of modelArtifacts.size", size=size),) if is_limited else (),
             has_shared_memory=has_shared_memory,
         )
 
@@ -113,11 +119,3 @@ def _hints(given: ReaderInput, section: Written, engine: FoundEngine) -> Iterato
     kind = given.values.get("accelerator", "type")
     if kind.text in _RESOURCES:
         yield Hint(name="resource", value=_RESOURCES[kind.text], path=kind.path)
-
-
-def _stores(artifacts: Written, container: Written) -> tuple[Store, ...]:
-    """Return the volume of the model; for one on the hub `size` limits the emptyDir that it is downloaded to."""
-    size = artifacts.get("size")
-    is_downloaded = artifacts.get("uri").text.startswith("hf://") and container.get("mountModelVolume").value is True
-    is_limited = is_downloaded and size.text not in ("", "0")
-    return (Store(name="the emptyDir of modelArtifacts.size", size=size),) if is_limited else ()
