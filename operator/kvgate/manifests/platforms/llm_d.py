@@ -58,27 +58,16 @@ def _engines_of_side(given: ReaderInput, section: Written, container: Written, s
     added: tuple[Argument, ...] = ()
     model, seen = NOTHING, container
     if is_custom:
-        variables = [
-            {"name": name, "value": str(sizes[field])} for name, field in _SIZE_VARIABLES.items()
-        ]  # behind the user's own
-        env = container.get("env").value
-        value = container.value if isinstance(container.value, Mapping) else {}
-        seen = replace(container, value={**value, "env": [*(env if isinstance(env, list) else []), *variables]})
+        seen = _with_sizes(container, sizes)
     else:  # the chart passes sizes above 1; its own default of the uri is a template around the name
         added = tuple(
             Argument(text=f"{flag}={sizes[field]}", path=parallelism.get(field).path)
             for field, flag in _SIZE_OPTIONS.items()
             if sizes[field] > 1
         )
-        named = artifacts.get("uri")
-        model = artifacts.get("name") if is_open(named.text) or not named.text else named
+        uri = artifacts.get("uri")
+        model = artifacts.get("name") if is_open(uri.text) or not uri.text else uri
     pod = section.get("extraConfig") if section.get("extraConfig").is_set else section
-    size, uri = (
-        artifacts.get("size"),
-        artifacts.get("uri").text,
-    )  # it limits the emptyDir that a model of the hub is downloaded to
-    is_downloaded = uri.startswith("hf://") and container.get("mountModelVolume").value is True
-    is_limited = is_downloaded and size.text not in ("", "0")
     mounts = (mount.get("mountPath").text for mount in container.get("volumeMounts").items())
     has_shared_memory = section.get("hostIPC").value is True or "/dev/shm" in mounts  # noqa: S108 - the path in the container
     for engine in engines_of_container(given, seen, pod=pod, platform="llm-d", own_program=not is_custom):
@@ -94,9 +83,17 @@ def _engines_of_side(given: ReaderInput, section: Written, container: Written, s
             num_pods=workers,
             hints=tuple(_hints(given, section, engine)),
             assumed=assumed,
-            stores=(Store(name="the emptyDir of modelArtifacts.size", size=size),) if is_limited else (),
+            stores=_stores(artifacts, container),
             has_shared_memory=has_shared_memory,
         )
+
+
+def _with_sizes(container: Written, sizes: Mapping[str, int]) -> Written:
+    """Add the variables that the chart sets in every container, behind the user's own."""
+    added = [{"name": name, "value": str(sizes[field])} for name, field in _SIZE_VARIABLES.items()]
+    env = container.get("env").value
+    value = container.value if isinstance(container.value, Mapping) else {}
+    return replace(container, value={**value, "env": [*(env if isinstance(env, list) else []), *added]})
 
 
 def _gpus(given: ReaderInput, engine: FoundEngine, sizes: Mapping[str, int]) -> tuple[Written, tuple[str, ...]]:
@@ -119,3 +116,11 @@ def _hints(given: ReaderInput, section: Written, engine: FoundEngine) -> Iterato
     kind = given.values.get("accelerator", "type")
     if kind.text in _RESOURCES:
         yield Hint(name="resource", value=_RESOURCES[kind.text], path=kind.path)
+
+
+def _stores(artifacts: Written, container: Written) -> tuple[Store, ...]:
+    """Return the volume of the model; for one on the hub `size` limits the emptyDir that it is downloaded to."""
+    size = artifacts.get("size")
+    is_downloaded = artifacts.get("uri").text.startswith("hf://") and container.get("mountModelVolume").value is True
+    is_limited = is_downloaded and size.text not in ("", "0")
+    return (Store(name="the emptyDir of modelArtifacts.size", size=size),) if is_limited else ()

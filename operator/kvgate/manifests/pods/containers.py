@@ -86,12 +86,11 @@ def starts_of(
     words = [*_words(command, variables, words_of_text), *_words(args, variables, words_of_text)]
     is_behind_entrypoint = is_whole and command.value is None and is_own_image(image)
     commands = list(unwrapped(words, variables, file_text, shared=shared))
-    starts = []
-    for line in commands:
-        if found := vllm_program(line):
-            index, program_there, is_wrapped = found
-            before, after = tuple(line[:index]), tuple(line[index + 1 :])
-            starts.append(Start(arguments=after, before=before, program=program_there, is_wrapped=is_wrapped))
+    starts = [
+        Start(arguments=tuple(line[at + 1 :]), before=tuple(line[:at]), program=starter, is_wrapped=is_wrapped)
+        for line in commands
+        for at, starter, is_wrapped in vllm_program(line)
+    ]
     # Variables that hold arguments, and that neither command nor args name.
     written = [command.text, args.text, *(word.text for field in (command, args) for word in field.items())]
     unused = [name for name in _ARGUMENT_VARIABLES if name in variables and not any(name in text for text in written)]
@@ -115,20 +114,27 @@ def starts_of(
             for start in once.values()
         ]
     elif not command.is_set and (own_program or starts_vllm(image, words, variables, has_words=bool(words or unused))):
-        rest = words[1:] if words and words[0].text == "serve" else words
-        repeated = tuple(words[:1]) if len(rest) < len(words) else ()
-        if not rest or rest[0].text.rpartition("/")[2] not in _NOT_MODELS:
-            known = [(variables[name], f"$({name})") for name in unused]
-            added = [
-                Argument(text=text, path=value.path)
-                for value, open_name in known
-                for text in ([open_name] if value.value is None else split(value.text))
-            ]
-            program = Program(kind=Kind.OWN_IMAGE, repeated=repeated) if is_behind_entrypoint else UNKNOWN_PROGRAM
-            starts = [Start(arguments=(*rest, *added), program=program)]
+        starts = _of_own_program(
+            words, {name: variables[name] for name in unused}, is_behind_entrypoint=is_behind_entrypoint
+        )
     # With --help vLLM prints its options and ends.
     serving = (start for start in starts if not any(map(_HELP.fullmatch, (word.text for word in start.arguments))))
     return tuple(replace(start, arguments=with_config_file(start.arguments, file_text, place_of)) for start in serving)
+
+
+def _of_own_program(words: Sequence[Argument], unused: Variables, *, is_behind_entrypoint: bool) -> list[Start]:
+    """Return the start of an image's own program by its words and by variables that nothing else uses; none where a word is a program."""
+    rest = words[1:] if words and words[0].text == "serve" else words
+    if rest and rest[0].text.rpartition("/")[2] in _NOT_MODELS:
+        return []
+    added = [
+        Argument(text=text, path=value.path)
+        for name, value in unused.items()
+        for text in ([f"$({name})"] if value.value is None else split(value.text))
+    ]
+    repeated = tuple(words[:1]) if len(rest) < len(words) else ()
+    program = Program(kind=Kind.OWN_IMAGE, repeated=repeated) if is_behind_entrypoint else UNKNOWN_PROGRAM
+    return [Start(arguments=(*rest, *added), program=program)]
 
 
 def other_server(

@@ -170,26 +170,26 @@ def is_beside_vllm(image: str) -> bool:
     return _BESIDE_VLLM.search(image.rpartition("/")[2]) is not None
 
 
-def vllm_program(words: Sequence[Argument]) -> tuple[int, Program, bool] | None:
+def vllm_program(words: Sequence[Argument]) -> Sequence[tuple[int, Program, bool]]:
     """Return (index of the last word of the first program of a command that starts vLLM, the program, whether it is one around vLLM)."""
     for index, word in enumerate(words):
         before = words[index - 1].text.rpartition("/")[2] if index else ""
         wrapper = _WRAPPERS.fullmatch(word.text)
         if word.text in _COMMANDS and before in ("vllm", "vllm-omni", "vllm.entrypoints.cli.main"):
             if word.text != "serve":
-                return index, UNKNOWN_PROGRAM, True
+                return [(index, UNKNOWN_PROGRAM, True)]
             is_omni = any(each.text == "--omni" for each in words[index + 1 :])  # where vllm-omni is installed
-            return index, Program(kind=Kind.SERVE, own_options="vllm-omni" if is_omni else ""), is_omni
+            return [(index, Program(kind=Kind.SERVE, own_options="vllm-omni" if is_omni else ""), is_omni)]
         if wrapper:
             name = next((each for each in wrapper.groups() if each), "")
             # these start KAITO's other server, which has the same name and runs Transformers
             launchers = [each for each in words[:index] if each.text.rpartition("/")[2] in ("accelerate", "torchrun")]
             own_options = {"dynamo": "dynamo", "inference_api": "kaito"}.get(name, "")
             is_other = name == "inference_api" and launchers
-            return None if is_other else (index, Program(own_options=own_options), True)
+            return [] if is_other else [(index, Program(own_options=own_options), True)]
         if _SERVERS_OF_VLLM.fullmatch(word.text) and not server_in(word.text):
-            return index, Program(kind=Kind.API_SERVER if _MODULE.fullmatch(word.text) else Kind.OTHER), False
-    return None
+            return [(index, Program(kind=Kind.API_SERVER if _MODULE.fullmatch(word.text) else Kind.OTHER), False)]
+    return []
 
 
 def other_program(lines: Iterable[Sequence[Argument]]) -> Argument | None:
