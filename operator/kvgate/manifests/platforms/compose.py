@@ -85,15 +85,14 @@ def _engines_of_service(
     file, service = given.document.file, _with_values(written, project)
     variables = _variables_of_service(service, file, project, given.shared)
     image, is_built = service.get("image"), _is_built(name, service)
-    entrypoint, command = service.get("entrypoint"), service.get("command")
+    script = (service.get("entrypoint"), service.get("command"))
     built = ((service.get("build").path, "the image is built here: the options that it adds are not known"),)
     missing = [(entry.path, each) for entry, each in _env_files(service) if _read_variables(file, each) is None]
     unread = [(path, f"{each} is not read: the variables that it sets are not known here") for path, each in missing]
     is_from_dotenv = service != _with_values(written, Interpolation({}))
-    seen, script = _seen_gpus(given, name, service, variables, waits_for), (entrypoint, command)
+    seen = _seen_gpus(given, name, service, variables, waits_for)
     starts = starts_of(
-        entrypoint,
-        command,
+        *script,
         variables,
         image.text,
         own_program=is_built,
