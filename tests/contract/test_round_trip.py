@@ -18,8 +18,8 @@ from kvgate.judge import assess
 from kvgate.judge.skipping import skip_of
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judging.judgement import Defaults, judge_engine
-from kvgate.manifests.judging.release_range import JudgedEngine
+from kvgate.manifests.judging.engine_budget import Defaults
+from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine
 from kvgate.rendering.workload import Rendered, render
 
 TESTS = Path(__file__).parents[1]

@@ -44,7 +44,7 @@ def lift_allow_list(patch: pytest.MonkeyPatch) -> None:
         return copy
 
     patch.setattr(kustomizations, "refusal_of", lambda _: "")
-    patch.setattr(kustomize, "lay_out", lambda *_: kustomize.Layout(files={}, names={}))
+    patch.setattr(kustomize, "lay_out", lambda *_: kustomize.Layout(folders={}, names={}))
     patch.setattr(kustomize, "build", build)
     patch.setattr(helm, "refusal_of", lambda _: "")
     patch.setattr(helm, "chart_files", files)

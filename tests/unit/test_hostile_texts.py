@@ -29,8 +29,8 @@ from kvgate.judge import facts
 from kvgate.manifests.judging.model_names import model_id
 from kvgate.manifests.platforms.charts import read_set
 from kvgate.manifests.platforms.compose import Interpolation
-from kvgate.manifests.pods.containers import is_vllm_image, starts_of, unwrapped
-from kvgate.manifests.pods.other_engines import engine_in, is_simulator, server_in
+from kvgate.manifests.pods.containers import starts_of, unwrapped
+from kvgate.manifests.pods.which_engine import engine_in, is_simulator, is_vllm_image, server_in
 from kvgate.shell.words import calculated, commands_of, split
 from kvgate.sources.start_failure import recognise
 from kvgate.sources.startup_log import UnusableLog, read_startup_log

@@ -72,7 +72,6 @@ _calls = _CALLS.get(platform.machine(), {}) if sys.platform == "linux" else {}
 
 
 def main(wall: str, folder: str, program: str = "", *words: str) -> None:
-    """Put up the wall and become the program."""
     if wall == "probe":
         print(*(each for each in (NAMESPACES, LANDLOCK) if _stands(each, folder)))
         return

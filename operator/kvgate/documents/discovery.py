@@ -33,7 +33,6 @@ _OF_RAY_SERVE = (
     b"LLMConfig(",
 )
 """Words of programs that make an application of Ray Serve LLM."""
-_PACKAGES = frozenset({"node_modules"})
 
 
 class Why(StrEnum):
@@ -67,7 +66,6 @@ class OtherRevision(Struct, frozen=True, kw_only=True):
     name: str
     """The revision as the user names it."""
     top: Path
-    """The checkout."""
     copy: Path
     """The folder with the files of the revision."""
 
@@ -81,13 +79,10 @@ class OtherRevision(Struct, frozen=True, kw_only=True):
         return self.shown_text(str(path))
 
     def shown_text(self, text: str) -> str:
-        """Return a text in which files of the revision have these names."""
         return text.replace(f"{self.copy}{os.sep}", f"{self.name}:")
 
 
 class _IgnoreRule(Struct, frozen=True, kw_only=True):
-    """One line of a `.gitignore`."""
-
     depth: int
     """Depth of its folder below the root."""
     globs: Sequence[str]
@@ -96,14 +91,10 @@ class _IgnoreRule(Struct, frozen=True, kw_only=True):
     only_folders: bool
     is_exception: bool
     place: str
-    """File and line."""
 
 
 class _Folder(Struct, frozen=True, kw_only=True):
-    """A folder on the way down."""
-
     steps: tuple[str, ...]
-    """Steps from the root."""
     rules: tuple[_IgnoreRule, ...]
 
 
@@ -166,7 +157,7 @@ def _passed_folder(path: Path, place: _Folder, *, is_of_chart: bool) -> PassedOv
     """Return the reason to skip a folder; None for one that is read. Templates of a chart are no YAML before Helm renders them."""
     if ignored := _ignored(place, path, is_folder=True):
         return ignored
-    if path.name in _PACKAGES or _is_environment(path):
+    if path.name == "node_modules" or _is_environment(path):
         return PassedOver(why=Why.PACKAGES, path=path)
     if is_of_chart and path.name == _TEMPLATES:
         count = sum(_is_read(name) for _, _, names in os.walk(path) for name in names)

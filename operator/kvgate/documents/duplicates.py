@@ -1,27 +1,22 @@
 """Keys that are written twice: each is found with its place, and the rest of the document can be read without it."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import yaml
-from msgspec import Struct
 
-from kvgate.documents.nodes import MAX_DEPTH, YamlError
+from kvgate.documents.nodes import MAX_DEPTH, YamlError, written_twice
 
 MAX_DUPLICATES = 100
 """Keys of one document that are reported."""
 
 
-class Duplicate(Struct, frozen=True, kw_only=True):
-    """A key that stands in a mapping a second time."""
-
-    path: str
-    """Path of the value, as readers write it."""
-    error: YamlError
+Duplicate = tuple[str, YamlError]
+"""A key that stands in a mapping a second time: the path of the value, as readers write it, and what is wrong."""
 
 
 def duplicates_in(node: yaml.Node) -> Sequence[Duplicate]:
-    """Return the keys that are written twice, in the order of the text."""
-    return [each for each, _ in zip(_duplicates(node, "", set(), 0), range(MAX_DUPLICATES), strict=False)]
+    return list(islice(_duplicates(node, "", set(), 0), MAX_DUPLICATES))
 
 
 def _duplicates(node: yaml.Node, path: str, seen: set[int], depth: int) -> Iterator[Duplicate]:
@@ -39,8 +34,7 @@ def _duplicates(node: yaml.Node, path: str, seen: set[int], depth: int) -> Itera
             below = (f"{path}.{name}" if path else name) if is_plain else f'{path}["{name}"]'
             before = first.setdefault(name, key)
             if name not in ("", "<<") and before is not key:
-                message = f"key {name} is written twice, first on line {before.start_mark.line + 1} of the document"
-                yield Duplicate(path=below, error=YamlError(message, "keep one of them", key.start_mark))
+                yield below, written_twice(key, before)
             yield from _duplicates(child, below, seen, depth + 1)
 
 

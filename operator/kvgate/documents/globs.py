@@ -56,7 +56,6 @@ def name_matches(name: str, glob: str | None) -> bool:
 
 
 def literal(text: str) -> str:
-    """Return the glob that stands for the text itself."""
     return re.sub(r"[*?\[]", r"[\g<0>]", text)
 
 

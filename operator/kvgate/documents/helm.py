@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from kvgate.documents.bounded_files import Refused, open_file, read_all, read_file
 from kvgate.documents.discovery import CHART_FILE
-from kvgate.documents.nodes import YamlError, value_of
+from kvgate.documents.nodes import value_of_file
 from kvgate.documents.programs import Failed, run_program
 from kvgate.text.patterns import pattern
 
@@ -51,8 +51,6 @@ _SWITCHES = frozenset({"--include-crds", "--skip-crds", "--skip-tests", "--no-ho
 
 
 class Chart(Struct, frozen=True, kw_only=True):
-    """A chart in the checkout."""
-
     folder: Path
     name: str
     is_library: bool
@@ -71,10 +69,7 @@ class ChartFailed(Struct, frozen=True, kw_only=True):
 
 def read_chart(folder: Path, inside: Path) -> Chart:
     """Read `Chart.yaml`. Raises OSError, ValueError with a sentence."""
-    try:
-        value = value_of(read_file(folder / CHART_FILE, max_bytes=_MAX_FILE_BYTES, inside=inside).decode())
-    except (YamlError, UnicodeDecodeError) as error:
-        raise ValueError(f"{CHART_FILE} is not YAML: {getattr(error, 'message', error)}") from None
+    value = value_of_file(folder / CHART_FILE, max_bytes=_MAX_FILE_BYTES, inside=inside)
     fields: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
     listed = fields.get("dependencies")
     dependencies = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
@@ -154,7 +149,6 @@ class _Member(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Read one header."""
         member = super().frombuf(buf, encoding, errors)
         if member.size < 0 or (not member.isreg() and member.size > _MAX_HEADER_BYTES):
             raise tarfile.ReadError(f"a header of {member.size} bytes")

@@ -23,7 +23,6 @@ _ESCAPES = pattern(
 )
 """Escapes of ASCII in quotes, and an escaped line end, which joins two lines."""
 _BINARY = pattern(rb"![^\s!]{0,60}binary")
-"""A text in base64."""
 _KIND = rb"kind[\"']?\s*:"
 _UNUSUAL_KEY = pattern(rb"(?m)(?:^|[{,-])\s*\?\s|(?:^|[\s{,])\*[^\s,]+\s+:|kind[\"']?\s*:\s*[*&!|>#]")
 """A key that is an alias or is marked with `?`, and a kind that is an alias, has a tag, or stands on another line."""
@@ -83,7 +82,10 @@ def interest_of(data: bytes, words: WordsOfInterest) -> Interest:
         return NO_INTEREST
     if mentions and _is_data(data, small, words.keys):
         return NO_INTEREST
-    supports = any(word.encode() in text for word in words.exact) or _has_kind(text, words.kinds)
+    # a kind may stand after `kind:` at any depth, for a List holds objects
+    named = rb"kind[\"']?\s*:\s*[\"']?(?:" + b"|".join(re.escape(kind.encode()) for kind in words.kinds) + rb")\b"
+    supports = any(word.encode() in text for word in words.exact)
+    supports = supports or re.search(named, text) is not None or _UNUSUAL_KEY.search(text) is not None
     is_large = mentions and not supports and len(data) > MAX_VALUES_BYTES
     has_no_kind = is_large and not re.search(_KIND, small) and not _UNUSUAL_KEY.search(text)
     return Interest(mentions_engine=mentions, may_support=supports, is_too_large=has_no_kind)
@@ -120,9 +122,3 @@ def _is_data(data: bytes, small: bytes, keys: Collection[str]) -> bool:
 def _unescaped(match: re.Match[bytes]) -> bytes:
     digits = match["short"] or match["byte"] or match["long"]
     return bytes([int(digits, 16)]) if digits else b""
-
-
-def _has_kind(text: bytes, kinds: Collection[str]) -> bool:
-    """Return whether one of the kinds may stand after `kind:`, at any depth, for a List holds objects."""
-    named = rb"kind[\"']?\s*:\s*[\"']?(?:" + b"|".join(re.escape(kind.encode()) for kind in kinds) + rb")\b"
-    return re.search(named, text) is not None or _UNUSUAL_KEY.search(text) is not None

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
-from kvgate.documents.bounded_files import Refused, read_file
+from kvgate.documents.bounded_files import Refused
 from kvgate.documents.discovery import KUSTOMIZATIONS
-from kvgate.documents.nodes import YamlError, value_of
+from kvgate.documents.nodes import value_of_file
 from kvgate.text.patterns import pattern
 
 MAX_BYTES = 1 << 20
@@ -26,147 +26,79 @@ FILES = "configurations"
 FILES_OR_TEXTS = "patchesStrategicMerge"
 OBJECTS_WITH_PATH = ("patches", "patchesJson6902", "replacements")
 GENERATOR = "configMapGenerator"
-_SOURCES_OF_CONFIG_MAPS = ("files", "envs")
 NOT_RENDERED = ("secretGenerator", "helmCharts", "helmChartInflationGenerator", "helmGlobals")
 """Fields that are left out: kvgate reads no secrets, and charts of kustomizations are fetched."""
 _UNKNOWN_FIELD = pattern(r"Object contains unknown field `([^`]*)`(?: - at `\$\.?([^`]*)`)?")
 
 
-class _Exact(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Fields by their exact spelling: kustomize takes them in other letters too, and reads whatever files they name."""
+_EXACT: dict[str, Any] = {"kw_only": True, "forbid_unknown_fields": True, "rename": "camel"}
+"""Fields by their exact spelling: kustomize takes them in other letters too, and reads whatever files they name."""
+_LIST = list[str] | None
 
 
-class _ConfigMap(_Exact):
-    name: Any = None
-    namespace: Any = None
-    behavior: Any = None
-    literals: Any = None
-    options: Any = None
-    files: list[str] | None = None
-    envs: list[str] | None = None
-    env: str | None = None
+def _optional(kind: Any, names: str) -> list[tuple[str, Any, Any]]:
+    return [(name, kind, None) for name in names.split()]
 
 
-class _WithPath(_Exact):
-    """A patch or a replacement."""
-
-    path: str | None = None
-    patch: Any = None
-    target: Any = None
-    options: Any = None
-    source: Any = None
-    source_value: Any = None
-    targets: Any = None
-
-
-class _Allowed(_Exact):
-    """The fields that kustomize gets. The others lead it to files, programs or places that kvgate does not know."""
-
-    api_version: str | None = None
-    kind: str | None = None
-    metadata: Any = None
-    resources: list[str] | None = None
-    bases: list[str] | None = None
-    components: list[str] | None = None
-    configurations: list[str] | None = None
-    patches_strategic_merge: list[str] | None = None
-    patches: list[_WithPath] | None = None
-    patches_json6902: list[_WithPath] | None = None
-    replacements: list[_WithPath] | None = None
-    config_map_generator: list[_ConfigMap] | None = None
-    generator_options: Any = None
-    build_metadata: list[str] | None = None
-    name_prefix: Any = None
-    name_suffix: Any = None
-    namespace: Any = None
-    common_labels: Any = None
-    common_annotations: Any = None
-    labels: Any = None
-    images: Any = None
-    image_tags: Any = None
-    replicas: Any = None
-    vars: Any = None
-    sort_options: Any = None
-    secret_generator: Any = None
-    helm_charts: Any = None
-    helm_chart_inflation_generator: Any = None
-    helm_globals: Any = None
+_ConfigMap = msgspec.defstruct(
+    "_ConfigMap",
+    [
+        *_optional(Any, "name namespace behavior literals options"),
+        *_optional(_LIST, "files envs"),
+        ("env", str | None, None),
+    ],
+    **_EXACT,
+)
+_WithPath = msgspec.defstruct(
+    "_WithPath",
+    [("path", str | None, None), *_optional(Any, "patch target options source source_value targets")],
+    **_EXACT,
+)
+_Allowed = msgspec.defstruct(
+    "_Allowed",
+    [
+        *_optional(str | None, "api_version kind"),
+        *_optional(_LIST, "resources bases components configurations patches_strategic_merge build_metadata"),
+        *_optional(list[_WithPath] | None, "patches patches_json6902 replacements"),  # type: ignore[valid-type]
+        *_optional(list[_ConfigMap] | None, "config_map_generator"),  # type: ignore[valid-type]
+        *_optional(
+            Any,
+            "metadata generator_options name_prefix name_suffix namespace common_labels common_annotations labels images",
+        ),
+        *_optional(
+            Any,
+            "image_tags replicas vars sort_options secret_generator helm_charts helm_chart_inflation_generator helm_globals",
+        ),
+    ],
+    **_EXACT,
+)
+"""The fields that kustomize gets. The others lead it to files, programs or places that kvgate does not know."""
 
 
-class Kustomization(Struct, frozen=True, kw_only=True):
+class Kustomization(Struct, kw_only=True, eq=False):
     """One kustomization without what is not there, and what it names."""
 
     path: Path
-    fields: Mapping[str, Any]
-    included: tuple[Path, ...]
+    inside: Path
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    included: list[Path] = field(default_factory=list)
     """Folders with a kustomization of their own, without links."""
-    files: tuple[Path, ...]
-    resources: tuple[Path, ...]
+    files: list[Path] = field(default_factory=list)
+    resources: list[Path] = field(default_factory=list)
     """Those of the files that hold whole objects."""
-    patches: tuple[Path, ...]
+    patches: list[Path] = field(default_factory=list)
     """Those of the files that hold parts of objects, and no engine by themselves."""
-    left_out: tuple[str, ...]
+    left_out: list[str] = field(default_factory=list)
     """Names of resources and files that are not in the checkout, and fields that are not rendered."""
-    refusal: str
+    refusal: str = ""
     """Reason for which kustomize does not get it; empty where it does."""
 
     @property
     def folder(self) -> Path:
         return self.path.parent
 
-    @property
-    def is_component(self) -> bool:
-        return self.fields.get("kind") == "Component"
-
-
-def kustomization_in(folder: Path) -> Path | None:
-    """Return the kustomization of a folder."""
-    return next((folder / name for name in KUSTOMIZATIONS if (folder / name).is_file()), None)
-
-
-def read_kustomization(path: Path, inside: Path) -> Kustomization:
-    """Read what a kustomization names. Raises OSError, ValueError with a sentence."""
-    try:
-        value = value_of(read_file(path, max_bytes=MAX_BYTES, inside=inside).decode())
-    except (YamlError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path.name} is not YAML: {getattr(error, 'message', error)}") from None
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{path.name} is no object")  # noqa: TRY004 - of a file, not of an argument
-    reading = _Reading(path.parent.resolve(), inside)
-    fields = dict(reading.cleaned(value))
-    return Kustomization(
-        path=path, fields=fields, included=tuple(reading.included), files=tuple(reading.files),
-        resources=tuple(reading.resources), patches=tuple(reading.patches), left_out=tuple(reading.left_out),
-        refusal=refusal_of(value),
-    )  # fmt: skip
-
-
-def refusal_of(fields: Mapping[str, Any]) -> str:
-    """Return why kustomize does not get these fields; an empty text where it does."""
-    try:
-        msgspec.convert(fields, _Allowed)
-    except msgspec.ValidationError as error:
-        unknown = _UNKNOWN_FIELD.fullmatch(str(error))
-        if unknown is None:
-            return str(error)
-        where = f" in {unknown[2]}" if unknown[2] else ""
-        return f"kvgate does not hand the field {unknown[1]!r}{where} to kustomize"
-    return ""
-
-
-class _Reading:
-    """The names in one kustomization, sorted by what stands there."""
-
-    def __init__(self, folder: Path, inside: Path) -> None:
-        self.folder, self.inside = folder, inside.resolve()
-        self.included = list[Path]()
-        self.files = list[Path]()
-        self.resources = list[Path]()
-        self.patches = list[Path]()
-        self.left_out = list[str]()
-
     def cleaned(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Yield the fields, without names that lead nowhere or out of the checkout."""
+        """Sort the names in the fields; yield the fields without names that lead nowhere or out of the checkout."""
         for name, value in fields.items():
             if name in NOT_RENDERED:
                 self.left_out += [] if name.startswith("secret") else [name]
@@ -190,9 +122,9 @@ class _Reading:
         if path is not None and path.is_dir() and kustomization_in(path):
             self.included.append(path.resolve())
         elif path is not None and path.is_file():
-            self.files.append(path)
-            if into is not None:
-                into.append(path)
+            for each in (self.files, into):
+                if each is not None:
+                    each.append(path)
         else:
             self.left_out.append(str(name))
             return False
@@ -200,12 +132,10 @@ class _Reading:
 
     def _inside(self, name: str) -> Path | None:
         """Return the path of a name as it is written, without `..`; None for one that leads out of the checkout."""
-        path = Path(os.path.normpath(self.folder / name))
-        try:
-            target = path.resolve()
-        except (OSError, RuntimeError, ValueError):
-            return None
-        return path if path.is_relative_to(self.inside) and target.is_relative_to(self.inside) else None
+        path, inside = Path(os.path.normpath(self.folder.resolve() / name)), self.inside.resolve()
+        with suppress(OSError, RuntimeError, ValueError):
+            return path if path.is_relative_to(inside) and path.resolve().is_relative_to(inside) else None
+        return None
 
     def _config_map(self, field: Any) -> Any:
         """Return a generator without the files that are not there: `key=file`, or a file."""
@@ -213,12 +143,39 @@ class _Reading:
             return field
         files = {
             name: [each for each in listed(field[name]) if self._is_there(str(each).rpartition("=")[2])]
-            for name in _SOURCES_OF_CONFIG_MAPS
+            for name in ("files", "envs")
             if name in field
         }
         env = field.get("env")
         kept = {key: value for key, value in field.items() if key != "env" or env is None or self._is_there(env)}
         return {**kept, **files}
+
+
+def kustomization_in(folder: Path) -> Path | None:
+    return next((folder / name for name in KUSTOMIZATIONS if (folder / name).is_file()), None)
+
+
+def read_kustomization(path: Path, inside: Path) -> Kustomization:
+    """Read what a kustomization names. Raises OSError, ValueError with a sentence."""
+    value = value_of_file(path, max_bytes=MAX_BYTES, inside=inside)
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{path.name} is no object")  # noqa: TRY004 - of a file, not of an argument
+    found = Kustomization(path=path, inside=inside, refusal=refusal_of(value))
+    found.fields = dict(found.cleaned(value))
+    return found
+
+
+def refusal_of(fields: Mapping[str, Any]) -> str:
+    """Return why kustomize does not get these fields; an empty text where it does."""
+    try:
+        msgspec.convert(fields, _Allowed)
+    except msgspec.ValidationError as error:
+        unknown = _UNKNOWN_FIELD.fullmatch(str(error))
+        if unknown is None:
+            return str(error)
+        where = f" in {unknown[2]}" if unknown[2] else ""
+        return f"kvgate does not hand the field {unknown[1]!r}{where} to kustomize"
+    return ""
 
 
 def is_text(name: Any) -> bool:
@@ -242,13 +199,11 @@ class Tree(Struct, frozen=True, kw_only=True):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All files, each once."""
         named = (file for each in self.kustomizations for file in (each.path, *each.files))
         return tuple(dict.fromkeys(named))
 
     @property
     def refusal(self) -> str:
-        """The reason for which kustomize does not get all of it; empty where it does."""
         return next((f"{each.path.name}: {each.refusal}" for each in self.kustomizations if each.refusal), "")
 
     @property
@@ -288,16 +243,17 @@ class Kustomizations:
     def roots_of(self, paths: Iterable[Path]) -> list[Path]:
         """Return the kustomizations which no other one includes and which are no components."""
         paths = [path.parent.resolve() / path.name for path in paths]
+        found = {path: self._found(path) for path in paths}
         included = {folder for path in paths for folder in self.included_by(path) if folder != path.parent}
-        return [path for path in paths if path.parent not in included and not self._is_component(path)]
+        roots = (path for path in paths if path.parent not in included)
+        return [path for path in roots if not (each := found[path]) or each.fields.get("kind") != "Component"]
 
     def included_by(self, path: Path) -> Sequence[Path]:
         """Return the folders that a kustomization includes; none where it cannot be read."""
-        with suppress(OSError, ValueError):
-            return self.read(path).included
-        return ()
+        found = self._found(path)
+        return found.included if found else ()
 
-    def _is_component(self, path: Path) -> bool:
+    def _found(self, path: Path) -> Kustomization | None:
         with suppress(OSError, ValueError):
-            return self.read(path).is_component
-        return False  # the reason is reported where it is rendered
+            return self.read(path)
+        return None  # the reason is reported where it is rendered

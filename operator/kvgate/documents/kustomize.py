@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import yaml
 from msgspec import Struct, field
 
 from kvgate.documents.bounded_files import Refused, read_file
@@ -42,8 +43,6 @@ _DEFINES = b"\nkind: CustomResourceDefinition\n"
 _START = pattern(rb"(?m)^(---\s)")
 _SPEC = pattern(rb"(?m)^spec:[ ]*\n(?:(?:[ \t#-].*)?\n)*")
 """The field `spec` at the top of an object, with all lines below it."""
-_ORIGIN = "config.kubernetes.io/origin"
-_ANNOTATED = "originAnnotations"
 _FOLDER, _FILE = "kvgate-overlay-", "kvgate-file-"
 _NAME = pattern(rf"(?:{_FOLDER}\d+/)?({_FILE}\d+\.yaml)|({_FOLDER}\d+)")
 """Pattern of a name of the copy in a message."""
@@ -61,40 +60,35 @@ def read_files(tree: Tree, inside: Path) -> Mapping[Path, bytes]:
     return texts
 
 
-class Layout(Struct, frozen=True, kw_only=True):
+class Layout(Struct, kw_only=True):
     """The copy that kustomize reads. No name in it comes from the checkout: kustomize takes some names of folders for addresses."""
 
-    files: Mapping[str, bytes]
-    """Path in the copy → content."""
-    names: Mapping[str, Path]
+    folders: Mapping[Path, str]
+    names: dict[str, Path]
     """Name of a file or a folder in the copy → the one of the checkout."""
-
-
-def lay_out(tree: Tree, texts: Mapping[Path, bytes]) -> Layout:
-    """Write an overlay anew, each of its kustomizations in a folder beside the others, with all files that it names. Raises Refused."""
-    missing = _missing_keys(tree, texts)
-    folders = {each.folder: f"{_FOLDER}{index}" for index, each in enumerate(tree.kustomizations)}
-    files, names = _Files(), {name: folder for folder, name in folders.items()}
-    for each in tree.kustomizations:
-        copy = _Copy(each.folder, folders, texts, files, names)
-        fields = dict(copy.fields(_with_keys(each.fields, missing) if each.left_out else each.fields))
-        if each is tree.root:
-            fields["buildMetadata"] = [*listed(fields.get("buildMetadata")), _ANNOTATED]
-        files.add(f"{folders[each.folder]}/{KUSTOMIZATIONS[0]}", _written(fields))
-    return Layout(files=files, names=names)
-
-
-class _Files(dict[str, bytes]):
-    """Files of a copy, which is bounded in size."""
-
-    num_bytes = 0
+    files: dict[str, bytes] = field(default_factory=dict)
+    num_bytes: int = 0
 
     def add(self, name: str, content: bytes) -> None:
         """Raises Refused."""
         self.num_bytes += len(content)
         if self.num_bytes > MAX_TREE_BYTES:
             raise Refused(_TOO_LARGE)
-        self[name] = content
+        self.files[name] = content
+
+
+def lay_out(tree: Tree, texts: Mapping[Path, bytes]) -> Layout:
+    """Write an overlay anew, each of its kustomizations in a folder beside the others, with all files that it names. Raises Refused."""
+    missing = _missing_keys(tree, texts)
+    folders = {each.folder: f"{_FOLDER}{index}" for index, each in enumerate(tree.kustomizations)}
+    layout = Layout(folders=folders, names={name: folder for folder, name in folders.items()})
+    for each in tree.kustomizations:
+        copy = _Copy(each.folder, texts, layout)
+        fields = dict(copy.fields(_with_keys(each.fields, missing) if each.left_out else each.fields))
+        if each is tree.root:
+            fields["buildMetadata"] = [*listed(fields.get("buildMetadata")), "originAnnotations"]
+        layout.add(f"{folders[each.folder]}/{KUSTOMIZATIONS[0]}", _written(fields))
+    return layout
 
 
 def _written(fields: Mapping[str, Any]) -> bytes:
@@ -108,17 +102,8 @@ def _written(fields: Mapping[str, Any]) -> bytes:
 
 
 class _Copy:
-    """The folder of one kustomization in the copy."""
-
-    def __init__(
-        self,
-        folder: Path,
-        folders: Mapping[Path, str],
-        texts: Mapping[Path, bytes],
-        files: _Files,
-        names: dict[str, Path],
-    ) -> None:
-        self.folder, self.folders, self.texts, self.files, self.names = folder, folders, texts, files, names
+    def __init__(self, folder: Path, texts: Mapping[Path, bytes], layout: Layout) -> None:
+        self.folder, self.texts, self.layout = folder, texts, layout
 
     def fields(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         """Yield the fields with the names of the copy."""
@@ -137,13 +122,13 @@ class _Copy:
 
     def _named(self, name: str) -> str:
         path = Path(os.path.normpath(self.folder / name))
-        folder = self.folders.get(path.resolve())
+        folder = self.layout.folders.get(path.resolve())
         return f"../{folder}" if folder else self._text(self.texts[path], path)
 
     def _text(self, text: str | bytes, path: Path | None = None) -> str:
-        name = f"{_FILE}{len(self.files)}.yaml"
-        self.files.add(f"{self.folders[self.folder]}/{name}", text.encode() if isinstance(text, str) else text)
-        self.names[name] = path or self.folder
+        name, layout = f"{_FILE}{len(self.layout.files)}.yaml", self.layout
+        layout.add(f"{layout.folders[self.folder]}/{name}", text.encode() if isinstance(text, str) else text)
+        layout.names[name] = path or self.folder
         return name
 
     def _config_map(self, generator: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -180,7 +165,6 @@ def _without_schemas(text: bytes) -> bytes:
 
 
 def _built(program: Path, files: Mapping[str, bytes]) -> bytes | Failed:
-    """Render from a copy that has nothing but these files."""
     with TemporaryDirectory(prefix="kvgate-") as temporary:
         folder = Path(temporary).resolve()
         for name, text in files.items():
@@ -258,12 +242,8 @@ class Overlay(Struct, frozen=True, kw_only=True, dict=True):
 
     def origin(self, document: Document) -> Resource | None:
         """Return where an object comes from; None for one that a generator makes."""
-        metadata = entry_of(document.node, "metadata")
-        notes = entry_of(metadata[1], "annotations") if metadata else None
-        note = entry_of(notes[1], _ORIGIN) if notes else None
-        path = next(
-            (line.removeprefix("path: ") for line in str(note[1].value).splitlines() if line.startswith("path: ")), ""
-        ) if note else ""  # fmt: skip
+        note = _text_at(document.node, "metadata", "annotations", "config.kubernetes.io/origin")
+        path = next((line.removeprefix("path: ") for line in note.splitlines() if line.startswith("path: ")), "")
         file = self.names.get(Path(path).name)
         source = _same_object(document, self._documents(file)) if file else None
         if file is None or source is None:
@@ -308,6 +288,13 @@ def _same_object(rendered: Document, sources: Mapping[str, Mapping[str, Document
 
 
 def _name(document: Document) -> str:
-    metadata = entry_of(document.node, "metadata")
-    name = entry_of(metadata[1], "name") if metadata else None
-    return str(name[1].value) if name else ""
+    return _text_at(document.node, "metadata", "name")
+
+
+def _text_at(node: yaml.Node, *names: str) -> str:
+    for name in names:
+        entry = entry_of(node, name)
+        if entry is None:
+            return ""
+        node = entry[1]
+    return str(node.value)

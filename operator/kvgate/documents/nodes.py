@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,6 +17,7 @@ from msgspec import Struct
 from yaml.composer import Composer, ComposerError
 from yaml.constructor import SafeConstructor
 
+from kvgate.documents.bounded_files import read_text
 from kvgate.text.patterns import pattern
 
 MAX_DEPTH = 100
@@ -29,7 +31,6 @@ MAX_NUMBER = 100
 _SAFE_SIZE = 1000
 """Fewer brackets and shorter lines than this cannot nest deep enough to exhaust the parser's stack."""
 _LONG = 1_000_000
-"""Characters."""
 _ALIASES = pattern(r"(?:^|[\s\[{,:-])[&*][^\s*&]", re.MULTILINE)
 """Pattern of a possible anchor or alias: only composing shows that an alias has no anchor."""
 _NUM_EVENTS_OF_A_SCALAR = 5
@@ -149,12 +150,20 @@ def value_of(text: str) -> Any:
     return None if node is None else construct(node)
 
 
+def value_of_file(path: Path, *, max_bytes: int, inside: Path) -> Any:
+    """Read a file of YAML. Raises OSError, ValueError with a sentence."""
+    try:
+        return value_of(read_text(path, max_bytes=max_bytes, inside=inside))
+    except (YamlError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path.name} is not YAML: {getattr(error, 'message', error)}") from None
+
+
 def construct(node: yaml.Node) -> Any:
     """Return the value of a node. Raises YamlError for duplicate keys, alias bombs and values out of range."""
     with suppress(NotPlain):
         return plain_value(node)
-    nodes = _Census()
-    aliased = nodes.count(node, 0) - len(nodes.sizes)
+    sizes = dict[int, int]()
+    aliased = _num_nodes(node, sizes) - len(sizes)
     if aliased > MAX_ALIASED_NODES:
         raise YamlError(
             f"its aliases stand for {aliased} more nodes than are written", "use fewer aliases", node.start_mark
@@ -309,39 +318,31 @@ def _too_deep(mark: yaml.Mark) -> YamlError:
     return YamlError(f"it is nested deeper than {MAX_DEPTH} levels", "use fewer levels", mark)
 
 
-class _Census:
-    """Counts nodes as if aliases were written out, each node once; finds duplicate keys and loops on its way."""
+def _num_nodes(node: yaml.Node, sizes: dict[int, int], depth: int = 0) -> int:
+    """Count nodes as if aliases were written out, each node once (`sizes`). Raises YamlError for duplicate keys and loops on the way."""
+    if depth > MAX_DEPTH:
+        raise _too_deep(node.start_mark)
+    if id(node) in sizes:
+        if not sizes[id(node)]:
+            raise YamlError("an alias stands for a part that contains the alias", "remove the alias", node.start_mark)
+        return sizes[id(node)]
+    sizes[id(node)] = 0
+    children = node.value if isinstance(node, yaml.SequenceNode) else []
+    if isinstance(node, yaml.MappingNode):
+        first: dict[str, yaml.Node] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            before = first.setdefault(key.value, key)
+            if before is not key and key.value != "<<":
+                raise written_twice(key, before)
+        children = [child for pair in node.value for child in pair]
+    sizes[id(node)] = 1 + sum(_num_nodes(child, sizes, depth + 1) for child in children)
+    return sizes[id(node)]
 
-    def __init__(self) -> None:
-        self.sizes: dict[int, int] = {}
 
-    def count(self, node: yaml.Node, depth: int) -> int:
-        if depth > MAX_DEPTH:
-            raise _too_deep(node.start_mark)
-        if id(node) in self.sizes:
-            if not self.sizes[id(node)]:
-                raise YamlError(
-                    "an alias stands for a part that contains the alias", "remove the alias", node.start_mark
-                )
-            return self.sizes[id(node)]
-        self.sizes[id(node)] = 0
-        children: list[yaml.Node] = []
-        if isinstance(node, yaml.MappingNode):
-            first: dict[str, yaml.Node] = {}
-            for key, _ in node.value:
-                if not isinstance(key, yaml.ScalarNode):
-                    continue
-                before = first.setdefault(key.value, key)
-                if before is not key and key.value != "<<":
-                    message = (
-                        f"key {key.value} is written twice, first on line {before.start_mark.line + 1} of the document"
-                    )
-                    raise YamlError(message, "keep one of them", key.start_mark)
-            children = [child for pair in node.value for child in pair]
-        elif isinstance(node, yaml.SequenceNode):
-            children = node.value
-        self.sizes[id(node)] = 1 + sum(self.count(child, depth + 1) for child in children)
-        return self.sizes[id(node)]
+def written_twice(key: yaml.ScalarNode, before: yaml.Node) -> YamlError:
+    """Return what is wrong with a key that stands in a mapping a second time."""
+    message = f"key {key.value} is written twice, first on line {before.start_mark.line + 1} of the document"
+    return YamlError(message, "keep one of them", key.start_mark)
 
 
 class _Constructor(SafeConstructor):

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
 import yaml
 from msgspec import Struct
@@ -26,26 +25,10 @@ _MIN_FOUND = 2
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """A place to show to people."""
-
     file: str
     position: Position
     rendered_line: int = 0
     """Line of the rendered stream, where the file is the template that it was rendered from."""
-
-
-class Origin(Protocol):
-    """The place that a rendered document comes from."""
-
-    @property
-    def files(self) -> Sequence[str]:
-        """The files that decide what the document says, the nearest first."""
-
-    def place(self, rendered: yaml.Node, path: str, at: Position) -> Place:
-        """Return the place of a field; `at`: its line in the rendered stream."""
-
-    def place_of_line(self, at: Position) -> Place:
-        """Return the place of a line that the document's comments are counted in."""
 
 
 class Template(Struct, frozen=True, kw_only=True):
@@ -61,6 +44,7 @@ class Template(Struct, frozen=True, kw_only=True):
 
     @property
     def files(self) -> Sequence[str]:
+        """The files that decide what the document says, the nearest first."""
         return self.file, *self.chart
 
     def place(self, _: yaml.Node, __: str, at: Position) -> Place:
@@ -97,9 +81,7 @@ class Resource(Struct, frozen=True, kw_only=True):
     node: yaml.Node
     line_offset: int
     first_line: int
-    """First line of the object in the file."""
     comments: tuple[Comment, ...]
-    """Comments for kvgate in the file."""
     kustomization: str
     others: tuple[str, ...]
     """Kustomizations, patches and other files that may change the object, the outermost first."""
@@ -124,6 +106,10 @@ class Resource(Struct, frozen=True, kw_only=True):
     def place_of_line(self, at: Position) -> Place:
         """Return the line itself: comments are those of the file."""
         return Place(file=self.file, position=at)
+
+
+Origin = Template | Resource
+"""The place that a rendered document comes from."""
 
 
 def _same_field(rendered: yaml.Node, path: str, source: yaml.Node) -> tuple[yaml.Node, yaml.Node, bool]:

@@ -366,7 +366,7 @@ _KINDS = {
 }
 
 
-def owners(pairings: Iterable[Pairing]) -> Mapping[Path, Sequence[Pairing]]:
+def owners(pairings: Iterable[Pairing]) -> dict[Path, list[Pairing]]:
     """Return the pairings of each chart, by its folder without links."""
     found: dict[Path, list[Pairing]] = {}
     for each in pairings:

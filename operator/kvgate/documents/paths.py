@@ -5,8 +5,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from msgspec import Struct
-
 from kvgate.documents.bounded_files import Refused, guard_of
 from kvgate.documents.discovery import OtherRevision, PassedOver, files_below, is_rendered_by, only_pairs, root_of
 from kvgate.documents.interest import WordsOfInterest
@@ -17,14 +15,8 @@ from kvgate.documents.reading import STDIN, STDIN_NAME, Document, Item, Reading,
 AS_WRITTEN = ChartOptions(render=Render.NEVER)
 
 
-class _File(Struct, frozen=True, kw_only=True):
-    path: Path
-    inside: Path | None
-    """The folder that it must not lie outside of."""
-
-
-_Source = _File | Broken | PassedOver | None
-"""None: standard input."""
+_Source = tuple[Path, Path | None] | Broken | PassedOver | None
+"""A file with the folder that it must not lie outside of, something that is not read, or None for standard input."""
 
 
 def read_documents(paths: Iterable[str]) -> Iterator[Document | Broken]:
@@ -49,36 +41,35 @@ def read_relevant(
     """
     reading, paths = Reading(words=words, seen=seen, path_map=options.path_map), list(paths)
     sources = [source for path in paths for source in _sources(path, root, other)]
-    files = [each for each in sources if isinstance(each, _File)] if options.render is not Render.NEVER else []
-    if not any(is_rendered_by(each.path.name) for each in files):
+    files = [each for each in sources if isinstance(each, tuple)] if options.render is not Render.NEVER else []
+    if not any(is_rendered_by(path.name) for path, _ in files):
         for source in sources:
             yield from _read(source, reading)
         return
     from kvgate.documents.rendered import render  # Helm and kustomize: most inputs have neither
 
-    bounded = [(each.path, each.inside or root_of(each.path.parent)) for each in files]
+    bounded = [(path, inside or root_of(path.parent)) for path, inside in files]
     named = [Path(path) for path in paths if path != STDIN]
     found = render(bounded, named, options, words.marks)
     yield from found.notes
     for source in sources:
         if isinstance(source, PassedOver) and source.path in found.templates:
             continue
-        if isinstance(source, _File):
-            for stream in found.streams.get(source.path, ()):
+        if isinstance(source, tuple):
+            for stream in found.streams.get(source[0], ()):
                 yield from (None if found.judges(item) else item for item in stream.documents(reading))
-            if Path(os.path.realpath(source.path)) in found.covered:
+            if Path(os.path.realpath(source[0])) in found.covered:
                 continue
         yield from (None if found.judges(item) else item for item in _read(source, reading))
 
 
 def _sources(path: str, root: Path | None, other: OtherRevision | None = None) -> Iterator[_Source]:
-    """Yield what a path of the command line stands for."""
     given = Path(path)
     guard = guard_of(given, root)
     if path == STDIN:
         yield None
     elif not given.is_dir():
-        yield _File(path=given, inside=guard)
+        yield given, guard
     elif guard and not given.resolve().is_relative_to(guard.resolve()):
         yield unreadable(path, Refused(f"it leads out of {guard.resolve()}"))
     else:  # files that are not named are read only where they lie in the repository
@@ -89,15 +80,13 @@ def _sources(path: str, root: Path | None, other: OtherRevision | None = None) -
             elif isinstance(found, OSError):
                 yield unreadable(str(found.filename), found)
             else:
-                yield _File(path=found, inside=inside)
+                yield found, inside
 
 
 def _read(source: _Source, reading: Reading) -> Iterator[Item]:
     if source is None:
         yield from reading.of_stream(STDIN_NAME, sys.stdin.buffer)
-    elif isinstance(source, _File) and only_pairs(source.path):
-        return
-    elif isinstance(source, _File):
-        yield from reading.of_file(source.path, source.inside)
+    elif isinstance(source, tuple):
+        yield from () if only_pairs(source[0]) else reading.of_file(*source)
     else:
         yield source

@@ -37,7 +37,6 @@ class Broken(Struct, frozen=True, kw_only=True):
 
 
 def broken(file: str, position: Position, message: str, remedy: str, *, rule: Rule = UNREADABLE) -> Broken:
-    """Report a part of the input that could not be judged."""
     return Broken(file=file, position=position, finding=rule.finding("", message, remedy))
 
 
@@ -83,6 +82,12 @@ def entry_of(node: yaml.Node, name: str, depth: int = 0) -> tuple[yaml.Node, yam
                 if found := entry_of(base, name, depth + 1):
                     return found
     return None
+
+
+def own_field(node: yaml.Node, name: str) -> yaml.Node | None:
+    """Return the first value that the mapping itself has under a name."""
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    return next((value for key, value in pairs if key.value == name), None)
 
 
 @lru_cache(maxsize=16)

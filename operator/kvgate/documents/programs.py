@@ -26,7 +26,6 @@ SECONDS = 20
 """Time for one run; a chart can hold loops of any length."""
 _PROBE_SECONDS = 10
 _MAX_MESSAGE_BYTES = 8 << 10
-_SCRIPT = b"#!"
 
 
 class Failed(Struct, frozen=True, kw_only=True):
@@ -45,18 +44,11 @@ def find_program(names: Sequence[str], root: Path | None) -> Path | None:
     folders = [Path(each) for each in os.environ.get("PATH", "").split(os.pathsep)]
     outside = [each for each in folders if each.is_absolute() and not each.resolve().is_relative_to(checkout)]
     found = (shutil.which(name, path=str(folder)) for name in names for folder in outside)
-    programs = (Path(each) for each in found if each)
-    return next(
-        (each for each in programs if not each.resolve().is_relative_to(checkout) and not _is_script(each)), None
-    )
-
-
-def _is_script(program: Path) -> bool:
-    try:
-        with program.open("rb") as file:
-            return file.read(len(_SCRIPT)) == _SCRIPT
-    except OSError:
-        return True
+    for program in (Path(each) for each in found if each):
+        with suppress(OSError), program.open("rb") as file:
+            if not program.resolve().is_relative_to(checkout) and file.read(2) != b"#!":
+                return program
+    return None
 
 
 @lru_cache
@@ -71,7 +63,6 @@ def walls() -> tuple[str, ...]:
 
 
 def wall() -> str:
-    """Return the wall that programs run behind."""
     return next(iter(walls()), NO_WALL)
 
 
@@ -113,6 +104,5 @@ def run_program(program: Path, arguments: Sequence[str], folder: Path) -> bytes 
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the program and what it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, SIGKILL)

@@ -23,14 +23,13 @@ from kvgate.documents.interest import (
 )
 from kvgate.documents.nodes import NodeRoom, YamlError, compose, construct, is_harmless
 from kvgate.documents.origins import NO_CHARTS, Origin, PathMap, Place
-from kvgate.documents.positions import Broken, Position, broken, locate
+from kvgate.documents.positions import Broken, Position, broken, locate, own_field
 from kvgate.documents.streams import Comment, NotText, comments_in, documents, text_of
 from kvgate.rules.repository import INVALID_YAML
 from kvgate.text.patterns import pattern
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"
-"""Name of standard input in findings."""
 
 _TEMPLATE_HELP = "this looks like a Helm template; render it first: helm template CHART | kvgate check -"
 _NAME = r"[-~ ]*([\w.][\w. -]{0,100}?)[-~ ]*"
@@ -56,7 +55,6 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     first_line: int = 1
     """First line of the whole document, also for the items of a List."""
     comments: tuple[Comment, ...] = ()
-    """Comments for kvgate."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Path of a value that another part of the document sets → the path where it is written."""
     origin: Origin | None = None
@@ -87,13 +85,11 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         return self.origin.place(self.node, path, at) if self.origin else Place(file=self.file, position=at)
 
     def place_of_line(self, line: int) -> Place:
-        """Return the place of a line that the document's comments are counted in."""
         at = Position(line=line)
         return self.origin.place_of_line(at) if self.origin else Place(file=self.file, position=at)
 
     @property
     def files(self) -> Sequence[str]:
-        """The file, and those that it was rendered from."""
         return self.file, *(self.origin.files if self.origin else ())
 
     def _at(self, node: yaml.Node) -> Position:
@@ -123,8 +119,8 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     def duplicates(self) -> list[tuple[str, Broken]]:
         """The keys that are written twice, each with its path."""
         return [
-            (each.path, _yaml_broken(each.error, self.file, self.line_offset, is_template=self.is_template))
-            for each in duplicates_in(self.node)
+            (path, _yaml_broken(error, self.file, self.line_offset, is_template=self.is_template))
+            for path, error in duplicates_in(self.node)
         ]
 
     def with_last_keys(self) -> "Document":
@@ -281,7 +277,6 @@ def parsed(file: str, stream: BinaryIO) -> Iterator[Document | Broken]:
 
 
 def unreadable(path: str, error: OSError) -> Broken:
-    """Report a file or a folder that cannot be opened."""
     message = f"cannot be read: {error.strerror or error}"
     return broken(path, Position(line=1), message, "give a file or a folder that can be read")
 
@@ -291,15 +286,11 @@ def _not_text(file: str, error: NotText, line_offset: int = 0) -> Broken:
 
 
 def _items(document: Document) -> Iterator[Document]:
-    """Yield the document, or the items of a List."""
-    items = None
-    if document.kind.endswith("List") and isinstance(document.node, yaml.MappingNode):
-        items = next((value for key, value in document.node.value if key.value == "items"), None)
-    if not isinstance(items, yaml.SequenceNode):
+    items = own_field(document.node, "items") if document.kind.endswith("List") else None
+    if isinstance(items, yaml.SequenceNode):
+        yield from (replace(document, node=node) for node in items.value)
+    else:
         yield document
-        return
-    for node in items.value:
-        yield replace(document, node=node)
 
 
 def _yaml_broken(error: YamlError, file: str, line_offset: int, *, is_template: bool) -> Broken:

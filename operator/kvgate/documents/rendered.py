@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from time import monotonic
@@ -31,8 +32,6 @@ _REFERRED = pattern(rb"(?m)^kind: *[\"']?(?:ConfigMap|\w*Claim)")
 
 
 class Stream(Struct, frozen=True, kw_only=True):
-    """A rendered chart or overlay."""
-
     name: Path
     """File by which people know it: `Chart.yaml`, other values than the chart's own, or the kustomization."""
     data: bytes
@@ -52,8 +51,14 @@ class Stream(Struct, frozen=True, kw_only=True):
 
 
 class Renderings(Struct, kw_only=True):
-    """Everything that is rendered in an input."""
+    """The rendering of one input, and everything that is rendered in it."""
 
+    named: Collection[str]
+    options: ChartOptions
+    marks: Collection[bytes]
+    until: float = field(default_factory=lambda: monotonic() + MAX_SECONDS)
+    may_run: bool | None = None
+    """Whether programs may run; None until somebody needs to know whether this system has a sandbox."""
     streams: dict[Path, list[Stream]] = field(default_factory=dict)
     """`Chart.yaml` or kustomization → what it renders to."""
     covered: set[Path] = field(default_factory=set)
@@ -61,6 +66,8 @@ class Renderings(Struct, kw_only=True):
     templates: set[Path] = field(default_factory=set)
     """Folders of templates that are rendered."""
     notes: list[Broken | Unrendered] = field(default_factory=list)
+    variables: Mapping[Path, Mapping[str, str]] = {}
+    """Folder of an overlay, without links → what Flux puts into it after the build."""
     paired: set[tuple[str, int]] = field(default_factory=set)
     """File, without links, and first line of each object that is judged through the chart that it pairs with values."""
 
@@ -71,77 +78,24 @@ class Renderings(Struct, kw_only=True):
         file = item.origin.files[0] if item.origin else item.file
         return (os.path.realpath(file), item.first_line) in self.paired
 
-
-def render(
-    files: Sequence[tuple[Path, Path]],
-    named: Sequence[Path],
-    options: ChartOptions,
-    marks: Collection[str],
-) -> Renderings:
-    """Render charts and overlays among the files of an input, each with the folder that bounds it.
-
-    `named`: paths that the user gives; `marks`: texts, one of which a chart or an overlay with an engine has.
-    """
-    renderer = _Renderer(named, options, marks, pairings.paired_in(files))
-    charts = dict[Path, Path]()
-    by_bound = dict[Path, list[Path]]()
-    for path, inside in files:
-        if path.name == CHART_FILE:
-            charts[path.parent] = inside
-        elif path.name in KUSTOMIZATIONS:
-            by_bound.setdefault(inside, []).append(path)
-    bounds = dict(files)
-    for pairs in renderer.pairs.values():
-        renderer.paired_chart(bounds[pairs[0].file], pairs)
-    for folder, inside in charts.items():
-        if folder.resolve() not in renderer.pairs and not any(up in charts for up in folder.parents):
-            renderer.chart(folder, inside)
-    for inside, paths in by_bound.items():
-        renderer.overlays(paths, inside)
-    return renderer.found
-
-
-class _Renderer:
-    """The rendering of one input."""
-
-    def __init__(
-        self, named: Sequence[Path], options: ChartOptions, marks: Collection[str], paired: pairings.Paired
-    ) -> None:
-        self.named = {os.path.realpath(path) for path in named}
-        self.options, self.marks = options, [mark.encode() for mark in marks]
-        self.found = Renderings(notes=list(paired.notes))
-        own = options.values or options.arguments
-        self.pairs = {
-            folder: pairs
-            for folder, pairs in pairings.owners(paired.pairings).items()
-            if not (own and self._is_named(folder / CHART_FILE))
-        }
-        """Folder of a chart, without links → what GitOps objects give it; values of the command line go before these."""
-        self.variables = paired.variables
-        self.until = monotonic() + MAX_SECONDS
-        self.may_run: bool | None = True if options.render is Render.ALLOW_LISTED else None
-        """Whether programs may run; None until somebody needs to know whether this system has a sandbox."""
-
     def _is_of_interest(self, text: bytes) -> bool:
         """Return whether a text may belong to an engine, or to an InferenceDeployment."""
         in_small_letters = text.lower()
         return any(mark in in_small_letters for mark in self.marks)
 
-    def _is_named(self, path: Path) -> bool:
-        return bool({os.path.realpath(path), os.path.realpath(path.parent)} & self.named)
+    def is_named(self, path: Path) -> bool:
+        return bool({os.path.realpath(path), os.path.realpath(path.parent)}.intersection(self.named))
 
     def _fails(self, at: Path, message: str, remedy: str, *, file: Path | None = None, line: int = 1) -> None:
         """Report what is not rendered: an error where the user named it, else one line."""
-        if self._is_named(at):
+        if self.is_named(at):
             place = Position(line=line)
-            self.found.notes.append(broken(str(file or at), place, f"cannot be rendered: {message}", remedy))
+            self.notes.append(broken(str(file or at), place, f"cannot be rendered: {message}", remedy))
         else:
-            self.found.notes.append(
-                Unrendered(file=str(file or at), line=line, reason=f"not rendered: {message}; {remedy}")
-            )
+            self.notes.append(Unrendered(file=str(file or at), line=line, reason=f"not rendered: {message}; {remedy}"))
 
-    def _has_room(self, at: Path) -> bool:
-        if monotonic() < self.until or self._is_named(at):
+    def has_room(self, at: Path) -> bool:
+        if monotonic() < self.until or self.is_named(at):
             return True
         self._fails(at, f"rendering took more than {MAX_SECONDS} seconds", "check this folder alone")
         return False
@@ -150,11 +104,9 @@ class _Renderer:
         """Return the program; without one the files are read as they are written, also where the user named the folder."""
         program = find_program(names, inside)
         if program is None:
-            verb = "are" if names[1:] else "is"
-            reason = (
-                f"not rendered: {' and '.join(names)} {verb} not on PATH, so its files are read as they are written"
-            )
-            self.found.notes.append(Unrendered(file=str(at), line=1, reason=reason))
+            missing = f"{' and '.join(names)} {'are' if names[1:] else 'is'} not on PATH"
+            reason = f"not rendered: {missing}, so its files are read as they are written"
+            self.notes.append(Unrendered(file=str(at), line=1, reason=reason))
         return program
 
     def _may_run(self, at: Path) -> bool:
@@ -162,26 +114,25 @@ class _Renderer:
         if self.may_run is None:
             self.may_run = wall() != NO_WALL
             if not self.may_run:
-                self.found.notes.append(Unrendered(file=str(at), line=1, reason=_NO_WALL))
+                self.notes.append(Unrendered(file=str(at), line=1, reason=_NO_WALL))
         return self.may_run
 
-    def chart(self, folder: Path, inside: Path) -> None:
-        """Render a chart with its own values, or with those that are given; then with other files of values beside them."""
-        at = folder / CHART_FILE
+    @contextmanager
+    def failing(self, at: Path, what: str) -> Iterator[None]:
+        """Report what raises OSError, or ValueError with a sentence."""
         try:
-            if self._has_room(at):
-                self._chart(at, inside)
+            yield
         except (OSError, ValueError) as error:
-            self._fails(at, str(error), "correct the chart")
+            self._fails(at, str(error), f"correct the {what}")
 
-    def _chart(self, at: Path, inside: Path) -> None:
-        """Raises OSError, ValueError with a sentence."""
+    def chart(self, at: Path, inside: Path) -> None:
+        """Render a chart with its own values, or with those that are given; then with other files of values beside them."""
         folder = at.parent
         found = self._chart_to_render(at, inside)
         if found is None:
             return
         chart, texts, files, program = found
-        own = self.options if self._is_named(at) else ChartOptions()
+        own = self.options if self.is_named(at) else ChartOptions()
         with helm.Copy(chart, files, inside) as copy:
             done = copy.render(program, own.values, own.arguments)
             if isinstance(done, helm.ChartFailed):
@@ -190,31 +141,20 @@ class _Renderer:
             self._add(chart, at, at, done, (folder / helm.VALUES_FILE, *own.values))
             if not own.values and not own.arguments:
                 self._with_other_values(copy, program, texts, set(done.split(_BETWEEN)))
-        self.found.templates.add(folder / helm.TEMPLATES)
+        self.templates.add(folder / helm.TEMPLATES)
         dependencies = (path for path in texts if path.name == helm.VALUES_FILE)
-        self.found.covered |= {(folder / path).resolve() for path in dependencies}
+        self.covered |= {(folder / path).resolve() for path in dependencies}
 
-    def paired_chart(self, inside: Path, pairs: Sequence[pairings.Pairing]) -> None:
+    def paired_chart(self, at: Path, inside: Path, pairs: Sequence[pairings.Pairing]) -> None:
         """Render a chart once for each object that pairs it with values, under the name of its release."""
-        at = pairs[0].chart / CHART_FILE
-        try:
-            if self._has_room(at):
-                self._paired_chart(pairs[0].chart, inside, pairs)
-        except (OSError, ValueError) as error:
-            self._fails(at, str(error), "correct the chart")
-
-    def _paired_chart(self, folder: Path, inside: Path, pairs: Sequence[pairings.Pairing]) -> None:
-        """Raises OSError, ValueError with a sentence."""
-        at = folder / CHART_FILE
-        found = self._chart_to_render(
-            at, inside, (text for each in pairs for text in each.values if isinstance(text, str))
-        )
+        given = (text for each in pairs for text in each.values if isinstance(text, str))
+        found = self._chart_to_render(at, inside, given)
         if found is None:
             return
         chart, _, files, program = found
         with helm.Copy(chart, files, inside) as copy:
             for each in pairs:
-                if not self._has_room(each.file):
+                if not self.has_room(each.file):
                     return
                 done = copy.render(program, each.values, each.arguments, each.release or helm.RELEASE)
                 if isinstance(done, helm.ChartFailed):
@@ -223,12 +163,15 @@ class _Renderer:
                 if each.unread:
                     reason = f"{each.owner}: rendered without what is not read here"
                     note = Unrendered(file=str(each.file), line=each.line, reason=reason, detail=", ".join(each.unread))
-                    self.found.notes.append(note)
-                given = (path for path in each.values if isinstance(path, Path))
-                self._add(chart, at, each.file, done, (folder / helm.VALUES_FILE, *given, each.file), key=each.file)
-                self.found.covered |= {path.resolve() for path in (folder / helm.VALUES_FILE, *given)}
-                self.found.paired.add((os.path.realpath(each.file), each.line))
-        self.found.templates.add(folder / helm.TEMPLATES)
+                    self.notes.append(note)
+                files_of_values = (
+                    at.parent / helm.VALUES_FILE,
+                    *(path for path in each.values if isinstance(path, Path)),
+                )
+                self._add(chart, at, each.file, done, (*files_of_values, each.file), key=each.file)
+                self.covered |= {path.resolve() for path in files_of_values}
+                self.paired.add((os.path.realpath(each.file), each.line))
+        self.templates.add(at.parent / helm.TEMPLATES)
 
     def _chart_to_render(
         self, at: Path, inside: Path, more: Iterable[str] = ()
@@ -240,7 +183,7 @@ class _Renderer:
         texts = dict(helm.chart_files(at.parent, inside))
         chart = helm.read_chart(at.parent, inside)
         of_interest = any(self._is_of_interest(text) for text in (*texts.values(), *(text.encode() for text in more)))
-        if chart.is_library or not (of_interest or self._is_named(at)):
+        if chart.is_library or not (of_interest or self.is_named(at)):
             return None
         files = helm.files_to_render(chart, texts, inside)
         if refusal := helm.refusal_of(files):
@@ -273,9 +216,9 @@ class _Renderer:
         path_map = PathMap(
             folders={chart.name: str(chart.folder)}, chart=tuple(map(str, (at, *values))), root=chart.folder
         )
-        self.found.streams.setdefault(key or at, []).append(Stream(name=name, data=data, path_map=path_map))
+        self.streams.setdefault(key or at, []).append(Stream(name=name, data=data, path_map=path_map))
         if key is None:
-            self.found.covered |= {path.resolve() for path in values}
+            self.covered |= {path.resolve() for path in values}
 
     def overlays(self, paths: Sequence[Path], inside: Path) -> None:
         """Render every overlay that no other one includes; what one includes that cannot be rendered is rendered alone."""
@@ -287,25 +230,20 @@ class _Renderer:
             if at in seen:
                 continue
             seen.add(at)
-            if not self._overlay(at, known):
+            is_done = False
+            with self.failing(at, "kustomization"):
+                is_done = self.has_room(at) and self._overlay(at, known)
+            if not is_done:
                 folders = known.included_by(at.parent.resolve() / at.name)
                 waiting += [names[folder] for folder in folders if folder in names]
 
     def _overlay(self, at: Path, known: kustomizations.Kustomizations) -> bool:
-        """Render one overlay; return False if it is not rendered and may be of interest."""
-        try:
-            return self._has_room(at) and self._is_done(at, known)
-        except (OSError, ValueError) as error:
-            self._fails(at, str(error), "correct the kustomization")
-            return False
-
-    def _is_done(self, at: Path, known: kustomizations.Kustomizations) -> bool:
         """Render one overlay; return False if it is of interest and not rendered. Raises OSError, ValueError with a sentence."""
         tree, inside = known.tree_of(at), known.inside
         texts = kustomize.read_files(tree, inside)
         if not any(self._is_of_interest(text) for text in texts.values()):
             return True
-        self.found.covered |= {file.resolve() for each in tree.kustomizations for file in each.patches}
+        self.covered |= {file.resolve() for each in tree.kustomizations for file in each.patches}
         if tree.refusal:
             self._fails(
                 at, tree.refusal, f"if you trust it, render it yourself: kustomize build {at.parent} | kvgate check -"
@@ -324,11 +262,56 @@ class _Renderer:
             done = pairings.substituted(done, variables)
         if tree.left_out:
             reason, detail = "rendered without what is not in the checkout", ", ".join(tree.left_out)
-            self.found.notes.append(Unrendered(file=str(at), line=1, reason=reason, detail=detail))
+            self.notes.append(Unrendered(file=str(at), line=1, reason=reason, detail=detail))
         overlay = kustomize.Overlay(tree=tree, names=layout.names, inside=inside, shown=_shown_like(at))
-        self.found.streams[at] = [Stream(name=at, data=done, overlay=overlay)]
-        self.found.covered |= {file.resolve() for file in tree.files}
+        self.streams.setdefault(at, []).append(Stream(name=at, data=done, overlay=overlay))
+        self.covered |= {file.resolve() for file in tree.files}
         return True
+
+
+def render(
+    files: Sequence[tuple[Path, Path]],
+    named: Sequence[Path],
+    options: ChartOptions,
+    marks: Collection[str],
+) -> Renderings:
+    """Render charts and overlays among the files of an input, each with the folder that bounds it.
+
+    `named`: paths that the user gives; `marks`: texts, one of which a chart or an overlay with an engine has.
+    """
+    said = pairings.paired_in(files)
+    found = Renderings(
+        notes=list(said.notes),
+        variables=said.variables,
+        named={os.path.realpath(path) for path in named},
+        options=options,
+        marks=[mark.encode() for mark in marks],
+        may_run=True if options.render is Render.ALLOW_LISTED else None,
+    )
+    charts = dict[Path, Path]()
+    by_bound = dict[Path, list[Path]]()
+    for path, inside in files:
+        if path.name == CHART_FILE:
+            charts[path.parent] = inside
+        elif path.name in KUSTOMIZATIONS:
+            by_bound.setdefault(inside, []).append(path)
+    pairs, bounds, own = pairings.owners(said.pairings), dict(files), options.values or options.arguments
+    for folder in [each for each in pairs if own and found.is_named(each / CHART_FILE)]:
+        del pairs[folder]  # values of the command line go before those of objects
+    for each in pairs.values():
+        at, inside = each[0].chart / CHART_FILE, bounds[each[0].file]
+        if found.has_room(at):
+            with found.failing(at, "chart"):
+                found.paired_chart(at, inside, each)
+    for folder, inside in charts.items():
+        at = folder / CHART_FILE
+        is_alone = folder.resolve() not in pairs and not any(up in charts for up in folder.parents)
+        if is_alone and found.has_room(at):
+            with found.failing(at, "chart"):
+                found.chart(at, inside)
+    for inside, paths in by_bound.items():
+        found.overlays(paths, inside)
+    return found
 
 
 def _shown_like(at: Path) -> Callable[[Path], str]:

@@ -17,8 +17,6 @@ MAX_STREAM_BYTES = 1 << 30
 """Size of one file or stream; manifests are never larger."""
 _BLOCK_BYTES = 1 << 20
 _LONGEST_WORD = 100
-"""Bytes."""
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MARKS = (b"---", b"...")
 _DIRECTIVE = pattern(r"^%.*$", re.MULTILINE)
 _COMMENT = pattern(r"#\s*kvgate:(.*)")
@@ -123,7 +121,8 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
     while block := stream.read(_BLOCK_BYTES):
         block += stream.readline(MAX_DOCUMENT_BYTES)
         if not num_bytes:
-            block = block.removeprefix(_BYTE_ORDER_MARK)
+            # a byte order mark
+            block = block.removeprefix(b"\xef\xbb\xbf")
         num_bytes += len(block)
         if num_bytes > MAX_STREAM_BYTES:
             raise _too_long("more", MAX_STREAM_BYTES)
@@ -137,14 +136,11 @@ def _too_long(what: str, limit_bytes: int, line: int = 1) -> NotText:
 
 
 class Comment(Struct, frozen=True, kw_only=True):
-    """One comment that is for kvgate."""
-
     line: int
     """Line in the file, from 1."""
     about: int
     """The line that it is about: its own, or the next one where it stands alone."""
     text: str
-    """After `kvgate:`."""
 
     @property
     def stands_alone(self) -> bool:

@@ -10,10 +10,10 @@ import yaml
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from kvgate.documents.positions import own_field
 from kvgate.documents.reading import Document
 from kvgate.text.patterns import pattern
 
-_GROUPS = ("v1", "template.openshift.io/v1")
 _REFERENCE = pattern(r"\$\{(\w{1,100})\}")
 _ALONE = pattern(r"\$\{\{(\w{1,100})\}\}")
 _MAX_ADDED = 1 << 18
@@ -23,29 +23,23 @@ _TAGS = (
     ("tag:yaml.org,2002:float", pattern(r"[-+]?\d{1,18}\.\d{1,18}")),
     ("tag:yaml.org,2002:bool", pattern(r"true|false")),
 )
-_TEXT = "tag:yaml.org,2002:str"
 
 
 def objects_of(document: Document) -> Iterator[Document]:
     """Yield the objects of a Template, else the document itself. A parameter without a value stays a reference."""
-    listed = _field(document.node, "objects") if document.kind == "Template" else None
-    if document.api_version not in _GROUPS or not isinstance(listed, yaml.SequenceNode):
+    listed = own_field(document.node, "objects") if document.kind == "Template" else None
+    if document.api_version not in ("v1", "template.openshift.io/v1") or not isinstance(listed, yaml.SequenceNode):
         yield document
         return
-    parameters, values = _field(document.node, "parameters"), {}
+    parameters, values = own_field(document.node, "parameters"), {}
     for parameter in parameters.value if isinstance(parameters, yaml.SequenceNode) else ():
-        name, value = _field(parameter, "name"), _field(parameter, "value")
+        name, value = own_field(parameter, "name"), own_field(parameter, "value")
         if isinstance(name, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode) and value.value:
             values[name.value] = value.value
     filling = _Filling(values=values)
     for node in listed.value:
         if isinstance(node, yaml.MappingNode):
             yield replace(document, node=filling.of(node))
-
-
-def _field(node: yaml.Node, name: str) -> yaml.Node | None:
-    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-    return next((value for key, value in pairs if key.value == name), None)
 
 
 class _Filling(Struct, kw_only=True):
@@ -66,7 +60,11 @@ class _Filling(Struct, kw_only=True):
         if isinstance(node, yaml.ScalarNode):
             alone = _ALONE.fullmatch(node.value)
             value = self.values.get(alone[1], node.value) if alone else _REFERENCE.sub(self._value, node.value)
-            tag = next((tag for tag, form in _TAGS if form.fullmatch(value)), _TEXT) if alone else node.tag
+            tag = (
+                next((tag for tag, form in _TAGS if form.fullmatch(value)), "tag:yaml.org,2002:str")
+                if alone
+                else node.tag
+            )
             return node if value == node.value else yaml.ScalarNode(tag, value, *marks, style=node.style)
         if isinstance(node, yaml.SequenceNode):
             return yaml.SequenceNode(node.tag, [self.of(item) for item in node.value], *marks)

@@ -59,4 +59,3 @@ def total(counts: Sequence[int | None]) -> int | None:
 
 
 NOTHING = Written(value=None)
-"""The value of a field that is not written."""

@@ -1,10 +1,11 @@
-"""A rule, a finding of it about one setting, and the remedy; settings in their words are named as each door names them."""
+"""A rule, a finding of it about one setting, the remedy and the place; settings in their words are named as each door names them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from string import Formatter
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -61,7 +62,6 @@ class Rule(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def words(self) -> str:
-        """Title and explanation."""
         return f"{self.title} {self.explanation}".rstrip()
 
     def finding(
@@ -82,7 +82,6 @@ class Rule(Struct, frozen=True, kw_only=True, eq=False):
         )
 
     def _identity(self) -> object:
-        """The fields that count when two are compared."""
         return self.id
 
     def __eq__(self, other: object) -> bool:
@@ -180,7 +179,6 @@ class Action(Struct, frozen=True, kw_only=True):
 
     change: Change | None = None
     setting: str = ""
-    """vLLM's name."""
     before: str = ""
     """Value that counts now, where it helps to see it."""
     after: str = ""
@@ -244,17 +242,14 @@ def change(kind: Change, setting: str, after: object = "", *, before: object = "
 
 
 def at_most(setting: str, value: object, *, before: object = "") -> Action:
-    """Lower a setting to a value or less."""
     return change(Change.AT_MOST, setting, value, before=before)
 
 
 def at_least(setting: str, value: object, *, before: object = "") -> Action:
-    """Raise a setting to a value or more."""
     return change(Change.AT_LEAST, setting, value, before=before)
 
 
 def leave_out(setting: str) -> Action:
-    """Let a setting have its default."""
     return change(Change.LEAVE_OUT, setting)
 
 
@@ -264,7 +259,6 @@ def any_one(*actions: str | Action | Remedy) -> Remedy:
 
 
 def steps(*actions: str | Action) -> Remedy:
-    """Actions that are all taken, in this order."""
     return Remedy(actions=tuple(action for each in actions for action in remedy_of(each).actions), are_steps=True)
 
 
@@ -300,7 +294,6 @@ class Finding(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def remedy_lines(self) -> list[str]:
-        """The remedy with one action per line."""
         return self.remedy.lines(self.naming)
 
     @property
@@ -309,7 +302,6 @@ class Finding(Struct, frozen=True, kw_only=True, eq=False):
         return self.field in self.words.settings()
 
     def named(self, naming: Naming) -> Finding:
-        """The same in the names of a door."""
         return replace(self, naming=naming)
 
     def softened(self) -> Finding:
@@ -329,7 +321,6 @@ class Finding(Struct, frozen=True, kw_only=True, eq=False):
         return replace(self, words=words(template, message=self.words, **values))
 
     def _identity(self) -> object:
-        """The fields that count when two are compared."""
         return (self.rule, self.severity, self.field, self.words, self.remedy)
 
     def __eq__(self, other: object) -> bool:
@@ -343,10 +334,56 @@ class Finding(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def named(findings: Iterable[Finding], naming: Naming) -> Iterator[Finding]:
-    """Findings in the names of a door."""
     return (finding.named(naming) for finding in findings)
 
 
 def error_rules(findings: Iterable[Finding]) -> frozenset[Rule]:
     """The rules behind the errors; empty where there are none."""
     return frozenset(finding.rule for finding in findings if finding.severity is Severity.ERROR)
+
+
+class HasPlace(Protocol):
+    """A setting that is written somewhere: its name in vLLM, the path of the field, and lines below the first of its text."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def line(self) -> int: ...
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """The subject of a finding, and where it is written."""
+
+    name: str
+    path: str
+    line: int = 0
+
+
+class Located(Struct, frozen=True, kw_only=True):
+    finding: Finding
+    path: str
+    line: int = 0
+    """Lines below the first one, where the field is a text of several."""
+
+    def softened(self) -> Located:
+        """A warning instead of an error: something that is not seen here may put it right."""
+        return replace(self, finding=self.finding.softened())
+
+    def named(self, naming: Naming) -> Located:
+        return replace(self, finding=self.finding.named(naming))
+
+
+def located(
+    rule: Rule,
+    at: HasPlace,
+    message: str | Words,
+    remedy: str | Action | Remedy | None = None,
+    *,
+    severity: Severity | None = None,
+) -> Located:
+    """Make a finding at an option, or at any other place, with the rule's usual severity where none is given."""
+    return Located(finding=rule.finding(at.name, message, remedy, severity=severity), path=at.path, line=at.line)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget import Verdict
-from kvgate.findings.located import Located
+from kvgate.findings.finding import Located
 from kvgate.judge.assessment import Assessment
 from kvgate.judge.worlds import World, joined, refusing_nothing
 

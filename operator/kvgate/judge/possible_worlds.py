@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget import AUTO_MAX_MODEL_LEN, Accelerator, Budget, BudgetRequest, Verdict
-from kvgate.findings.finding import Severity, any_one
-from kvgate.findings.located import Located, Place, located
+from kvgate.findings.finding import Located, Place, Severity, any_one, located
 from kvgate.judge.assessment import WORST_FIRST, AcceleratorVerdict, OnGpus
 from kvgate.judge.judged import J, joined_worlds
 from kvgate.judge.on_accelerators import joined, memory_needed, smallest_that_starts, verdicts_on

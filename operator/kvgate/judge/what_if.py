@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from kvgate.budget import NOTHING_OBSERVED, BudgetRequest, Calibration, Guarantee, Verdict, Workload
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
-from kvgate.findings.finding import Finding, Naming, Severity, error_rules, named
-from kvgate.findings.located import Located
+from kvgate.findings.finding import Finding, Located, Naming, Severity, error_rules, named
 from kvgate.judge import assess, facts
 from kvgate.judge.assessment import Assessment
 from kvgate.judge.judged import Judged

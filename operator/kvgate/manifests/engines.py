@@ -12,8 +12,7 @@ from kvgate.documents.duplicates import touches
 from kvgate.documents.positions import Broken, broken, defect
 from kvgate.documents.reading import Document
 from kvgate.documents.written import Written
-from kvgate.manifests.inputs import NO_NAMESPACE, InputDocuments
-from kvgate.manifests.nearest import Nearest
+from kvgate.manifests.inputs import NO_NAMESPACE, InputDocuments, Nearest
 from kvgate.manifests.platforms.custom_values import names_an_engine
 from kvgate.manifests.platforms.readers import NOT_READ, engines_in, holds_no_engine
 from kvgate.manifests.pods.engine_found import FoundEngine, MappedFields, ReaderInput

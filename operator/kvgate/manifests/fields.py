@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from kvgate.documents.nodes import YamlError, compose, construct
 from kvgate.documents.written import Written
-from kvgate.findings.finding import Severity
-from kvgate.findings.located import Located, Place, located
+from kvgate.findings.finding import Located, Place, Severity, located
 from kvgate.rules.manifests import FIELD_IGNORED
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.options import options
@@ -75,7 +74,6 @@ def options_in(text: str, path: str, *below: str) -> list[Argument] | None:
 
 
 def words_of(field: Written) -> list[Argument]:
-    """Return the words of a list as arguments."""
     return [Argument(text=item.text, path=item.path) for item in field.items()]
 
 

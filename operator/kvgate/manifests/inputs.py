@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -20,7 +20,6 @@ from kvgate.documents.templates import objects_of
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Finding, words
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
-from kvgate.manifests.nearest import Nearest
 from kvgate.manifests.platforms.reader import name_of_kind
 from kvgate.manifests.platforms.readers import (
     KEYS_OF_ENGINES,
@@ -30,13 +29,14 @@ from kvgate.manifests.platforms.readers import (
     engine_words,
     supporting_kinds,
 )
-from kvgate.manifests.pods.node_classes import COMPUTE_CLASS, NODE_POOL
+from kvgate.manifests.pods.accelerator_hints import COMPUTE_CLASS, NODE_POOL
 from kvgate.rules.repository import UNKNOWN_KIND
 
 if TYPE_CHECKING:
     from kvgate.api.base import KeyRef
     from kvgate.api.v1alpha1 import InferenceDeployment
 
+_MAX_FOLDERS = 32
 MAX_SKIPPED = 1000
 """Paths that were not read and that reports name; the rest is counted."""
 NO_NAMESPACE = "default"
@@ -55,20 +55,49 @@ class Subject(Struct, frozen=True, kw_only=True):
     deployment: InferenceDeployment | None
     """None where the schema refuses it."""
     findings: tuple[Finding, ...] = ()
-    """Findings of the schema."""
 
 
-class ConfigMap(Struct, frozen=True, kw_only=True, eq=False):
-    """The data of a ConfigMap, and its document."""
+ConfigMap = tuple[Mapping[str, Any], Document]
+"""The data of a ConfigMap, and its document."""
 
-    data: Mapping[str, Any]
-    document: Document
 
-    def __eq__(self, other: object) -> bool:
-        """Two are the same if they have the same data, wherever they stand."""
-        return isinstance(other, ConfigMap) and self.data == other.data
+class Nearest(Struct, kw_only=True):
+    """Objects of an input by key, each with the file that it stands in; examples of one repository often call theirs alike.
 
-    __hash__ = None  # type: ignore[assignment]
+    What belongs together stands in one file, else in one folder; else the object counts that shares the most folders with the one that
+    asks. Where several are as near and differ, none of them is known to be meant.
+    """
+
+    in_file: dict[tuple[Hashable, str], Any] = field(default_factory=dict)
+    """The last one of each file."""
+    in_folder: dict[tuple[Hashable, str], list[tuple[Any, Any]]] = field(default_factory=dict)
+    """The first one of each folder with what it says, and one that says something else."""
+    below: dict[tuple[Hashable, str], list[tuple[Any, Any]]] = field(default_factory=dict)
+    """The same for the folder and those below it."""
+
+    def add(self, key: Hashable, file: str, value: Any, says: Any = None) -> None:
+        """Add an object of a file. `says`: what two must share to be the same, where that is not the whole object."""
+        self.in_file[key, file] = value
+        folders, one = _folders(file), (value, value if says is None else says)
+        for places, folder in [(self.in_folder, folders[0]), *((self.below, folder) for folder in folders)]:
+            known = places.setdefault((key, folder), [one])
+            if len(known) == 1 and known[0][1] != one[1]:
+                known.append(one)
+
+    def find(self, key: Hashable, file: str, *, only_beside: bool = False) -> Any | None:
+        """Return the object that is meant in a file; None where none is known to be. `only_beside`: in its file or folder."""
+        if (found := self.in_file.get((key, file))) is not None:
+            return found
+        folders = _folders(file)
+        near = self.in_folder.get((key, folders[0]))
+        if not near and not only_beside:
+            near = next((found for folder in folders if (found := self.below.get((key, folder)))), None)
+        return near[0][0] if near and len(near) == 1 else None
+
+
+def _folders(file: str) -> list[str]:
+    """Return the folder of a file and those around it, the innermost first."""
+    return [str(folder) for folder in PurePath(file).parents][:_MAX_FOLDERS] or ["."]
 
 
 class InputDocuments(Struct, kw_only=True):
@@ -94,12 +123,12 @@ class InputDocuments(Struct, kw_only=True):
     def config_data(self, namespace: str, file: str, name: str) -> Mapping[str, Any] | None:
         """Return the data of a ConfigMap of the same input; one without a namespace is applied to any."""
         found = self._config_map(namespace, file, name)
-        return found.data if found else None
+        return found[0] if found else None
 
     def config_document(self, namespace: str, file: str, name: str) -> Document | None:
         """Return the document of the ConfigMap that `config_data` reads."""
         found = self._config_map(namespace, file, name)
-        return found.document if found else None
+        return found[1] if found else None
 
     def _config_map(self, namespace: str, file: str, name: str) -> ConfigMap | None:
         found: ConfigMap | None = self.config_maps.find((namespace, name), file)
@@ -124,7 +153,7 @@ class InputDocuments(Struct, kw_only=True):
                     message=f"ConfigMap {namespace}/{reference.name} is not among the files that are checked",
                     remediation="check it together with the ConfigMap, or give --model-config",
                 )
-            return text_of_key(reference, found.data)
+            return text_of_key(reference, found[0])
 
         return text_of
 
@@ -177,22 +206,19 @@ def read_manifests(
 
 
 def _add(found: InputDocuments, document: Document) -> None:
-    """Add a document where its kind belongs."""
     if document.api_version.startswith(f"{GROUP}/"):
         _add_own(found, document)
     elif document.kind in ("ConfigMap", *_CLAIM_KINDS):
         found.num_others += 1
         value = document.load()
-        if (
-            isinstance(value, Broken) and not document.mentions_engine
-        ):  # a tool that takes the last one of equal keys may have made it
+        # a tool that takes the last one of equal keys may have made it
+        if isinstance(value, Broken) and not document.mentions_engine:
             value = document.with_last_keys().load()
         if isinstance(value, Mapping):
             name, namespace = _identity(value)
-            data = value.get("data")
             if document.kind == "ConfigMap":
-                config_map = ConfigMap(data=data if isinstance(data, Mapping) else {}, document=document)
-                found.config_maps.add((namespace, name), document.file, config_map)
+                data = value.get("data") if isinstance(value.get("data"), Mapping) else {}
+                found.config_maps.add((namespace, name), document.file, (data, document), says=data)
             else:
                 found.claims.add((namespace, document.kind, name), document.file, Written(value=value))
         elif document.kind == "ConfigMap":  # an unreadable claim changes no verdict
@@ -222,15 +248,11 @@ def _add_own(found: InputDocuments, document: Document) -> None:
         deployment = parse_document(value)
     except InvalidDocument as error:
         findings = (*findings, *error.findings)
-    in_order = sorted(findings, key=lambda finding: document.position_of(finding.field).line)
-    subject = Subject(
-        document=document,
-        name=name,
-        namespace=namespace,
-        deployment=None if findings else deployment,
-        findings=tuple(in_order),
+    in_order = tuple(sorted(findings, key=lambda finding: document.position_of(finding.field).line))
+    judged = None if findings else deployment
+    found.subjects.append(
+        Subject(document=document, name=name, namespace=namespace, deployment=judged, findings=in_order)
     )
-    found.subjects.append(subject)
 
 
 def _identity(value: Mapping[str, Any]) -> tuple[str, str]:

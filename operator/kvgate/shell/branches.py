@@ -16,7 +16,6 @@ RESERVED = frozenset({*_CLOSED_BY, *_CLOSED_BY.values(), *_OTHER_BRANCH, "then",
 _CHAIN = "the chain's end"
 _MAX_DEPTH = 50
 """Branches within branches; a deeper one is read as a part of the last."""
-_TESTS = ("[", "[[", "test")
 T = TypeVar("T")
 _Shared = Callable[[str, Sequence[T | None], str], T]
 """(name, what it may hold, path) → what is certain of it."""
@@ -50,7 +49,6 @@ class _Changed(Struct, Generic[T]):
         self.here.clear()
 
     def note_in(self, outer: "_Changed[T]") -> None:
-        """Note the changes in the branch around this one."""
         for name, value in self.before.items():
             outer.note(name, value)
 
@@ -88,13 +86,11 @@ class Names(Struct):
     branches: list[_Branch] = field(default_factory=list)
 
     def set(self, name: str, value: Written) -> None:
-        """Set a variable."""
         for branch in self.branches[-1:]:
             branch.variables.note(name, self.variables.get(name))
         self.variables[name] = value
 
     def set_array(self, name: str, words: list[Argument]) -> None:
-        """Set an array, or the script's parameters."""
         for branch in self.branches[-1:]:
             branch.arrays.note(name, self.arrays.get(name))
         self.arrays[name] = words
@@ -121,7 +117,7 @@ class Names(Struct):
     def chain(self, mark: str, command: list[Argument]) -> None:
         """Open a branch behind `||`, and behind a test's `&&`: commands there may not run."""
         first = next((word.text for word in command if word.text not in RESERVED), "")
-        if not self._is_in_chain and (mark == "||" or first in _TESTS):
+        if not self._is_in_chain and (mark == "||" or first in ("[", "[[", "test")):
             self._open(_CHAIN)
 
     def end_chain(self) -> None:
@@ -168,6 +164,5 @@ def _shared_words(name: str, outcomes: Sequence[list[Argument] | None], path: st
 
 
 def _beginning(lists: Sequence[list[T]], text_of: Callable[[T], str]) -> list[T]:
-    """Return the beginning that all lists share."""
     same = takewhile(lambda words: len(set(map(text_of, words))) == 1, zip(*lists, strict=False))
     return [words[0] for words in same]

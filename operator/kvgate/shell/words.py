@@ -99,12 +99,9 @@ _WHOLE_ARRAY = pattern(r"\$(?:[@*]|\{[@*]\}|\{(\w+)\[[@*]\]\})")
 """A variable that stands for all words of the parameters, or of an array."""
 _OPENS_ARRAY = pattern(r"([A-Za-z_]\w*)(\+?)=")
 """Text before the `(` of `NAME=(…)` and `NAME+=(…)`."""
-_DECLARATIONS = ("export", "declare", "local", "readonly", "env")
 
 
 class _CommandReader(Struct):
-    """A word and a command in the making."""
-
     path: str
     names: Names
     first_line: int
@@ -217,7 +214,7 @@ def _remembered(names: Names, command: list[Argument]) -> bool:
     if [word.text for word in words[:2]] == ["set", "--"]:
         names.set_array("@", words[2:])
         return True
-    words = words[1:] if words and words[0].text in _DECLARATIONS else words
+    words = words[1:] if words and words[0].text in ("export", "declare", "local", "readonly", "env") else words
     matches = [_ASSIGNMENT.fullmatch(word.text) for word in words]
     if not words or not all(matches):
         return False
@@ -314,3 +311,53 @@ def split(text: str) -> list[str]:
             words[-1].append(next((match[kind] for kind in ("single", "escaped") if match[kind] is not None), match[0]))
         in_word = True
     return ["".join(parts) for parts in words]
+
+
+_COMPOSE_TOKEN = pattern(
+    r"""
+    (?P<blank>[ \t\r\n]+)
+  | \\(?P<escaped>.)
+  | '(?P<single>[^']*)'
+  | "(?P<double>(?:[^"\\]|\\.)*)"
+  | (?P<whole>`[^`]*`|\$\([^()]*\)|\$\{[^}]*\}?)
+  | (?P<end>[;&|<>])
+  | (?P<plain>[^ \t\r\n\\'"`();&|<>$]+|\$)
+  | (?P<unclosed>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = pattern(r"\\(.)", re.DOTALL)
+_LETTERS = {"n": "\n", "t": "\t"}
+
+
+def compose_words(text: str) -> list[str] | None:
+    """Split a command as docker-compose does without a shell; None where it refuses the text: a quote or a bracket is not closed.
+
+    Quotes and backslashes are removed; blanks and line ends part words; `;`, `&`, `|`, `<` and `>` end the command, and what follows is
+    lost. Variables, backticks, `#` and wildcards mean nothing. A backslash takes the next character as it is, also a line's end, which
+    becomes a word of its own. Source: github.com/mattn/go-shellwords 1.0.12, as compose-go calls it.
+    """
+    words: list[str] = []
+    word: str | None = None
+    for match in _COMPOSE_TOKEN.finditer(text):
+        if match["unclosed"]:
+            return None
+        if match["end"]:
+            if match["end"] == ">" and word and word[0].isdigit():  # the number of a file
+                word = None
+            break
+        if match["blank"]:
+            words += [] if word is None else [word]
+            word = None
+        else:
+            word = (word or "") + _part(match)
+    return words if word is None else [*words, word]
+
+
+def _part(match: re.Match[str]) -> str:
+    """Return the text of one token without its quotes and backslashes."""
+    if match["double"] is not None:
+        return _ESCAPE.sub(lambda escape: _LETTERS.get(escape[1], escape[1]), match["double"])
+    if match["escaped"] is not None:
+        return _LETTERS.get(match["escaped"], match["escaped"])
+    return next(match[kind] for kind in ("single", "whole", "plain") if match[kind] is not None)

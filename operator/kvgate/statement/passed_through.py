@@ -75,7 +75,7 @@ def read_extra_args(vllm: Vllm) -> ExtraArgs:
 
 @lru_cache(maxsize=1024)
 def _read(extra_args: tuple[str, ...], version: str, *, is_own_image: bool, data_parallel_size: int) -> ExtraArgs:
-    from kvgate.findings.located import Located, located
+    from kvgate.findings.finding import Located, located
     from kvgate.vllm.arguments import Argument
     from kvgate.vllm.option_findings import contradictions, problem_findings, repetitions
     from kvgate.vllm.options import newest_read

@@ -92,7 +92,6 @@ def json_text(value: Any, *, indent: int | None = None, is_compact: bool = False
 
 @cache
 def _encoder(indent: int | None, *, is_compact: bool) -> json.JSONEncoder:
-    """Return one encoder for many texts, which `json.dumps` would make anew for each."""
     return json.JSONEncoder(indent=indent, separators=(",", ":") if is_compact else None, allow_nan=False)
 
 

@@ -10,8 +10,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvgate.budget import parse_patch
-from kvgate.findings.finding import Finding, SettingName, Severity, any_one, do, leave_out, words
-from kvgate.findings.located import Located, Place, located
+from kvgate.findings.finding import (
+    Finding,
+    Located,
+    Place,
+    SettingName,
+    Severity,
+    any_one,
+    do,
+    leave_out,
+    located,
+    words,
+)
 from kvgate.rules.command_line import (
     LORA_NOT_ENABLED,
     NO_EFFECT,

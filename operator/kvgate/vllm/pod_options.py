@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from kvgate.findings.finding import Severity
-from kvgate.findings.located import Located, located
+from kvgate.findings.finding import Located, Severity, located
 from kvgate.rules.command_line import POD_CANNOT_SERVE
 from kvgate.vllm.arguments import option_name, shown
 from kvgate.vllm.settings import SETTINGS, Owner, Setting

@@ -19,7 +19,7 @@ from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.inputs import of_interest
 from kvgate.manifests.platforms.readers import supporting_kinds
-from kvgate.manifests.pods.other_engines import VLLM, engine_in
+from kvgate.manifests.pods.which_engine import VLLM, engine_in
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 WORDS = of_interest()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvgate.shell.compose_words import compose_words
+from kvgate.shell.words import compose_words
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Severity
 from kvgate.judge.facts import unknown_accelerators
-from kvgate.manifests.judging.judgement import Defaults
+from kvgate.manifests.judging.engine_budget import Defaults
 from kvgate.manifests.pods.engine_found import MappedFields
 
 if TYPE_CHECKING:

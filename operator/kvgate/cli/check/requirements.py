@@ -13,8 +13,7 @@ from kvgate.budget import Budget, Guarantee, Verdict
 from kvgate.cli.check.given_facts import GivenFacts
 from kvgate.cli.reports.placed import placed_in
 from kvgate.cli.reports.report import Item
-from kvgate.findings.finding import Finding, Severity, any_one
-from kvgate.findings.located import Located
+from kvgate.findings.finding import Finding, Located, Severity, any_one
 from kvgate.judge.assess import field_name, judge
 from kvgate.judge.judged import NOT_JUDGED
 from kvgate.judge.summary import verdict_text

@@ -27,16 +27,14 @@ from kvgate.cli.terminal import progress_of_reading
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import NOTHING, Written
-from kvgate.findings.finding import Severity, any_one
-from kvgate.findings.located import Located
+from kvgate.findings.finding import Located, Severity, any_one
 from kvgate.judge import assess, facts
 from kvgate.judge.assessment import Decision
 from kvgate.judge.models import look_up_model_class, shape_of_text
 from kvgate.judge.skipping import skip_of
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
-from kvgate.manifests.judging.judgement import judge_engine
-from kvgate.manifests.judging.release_range import JudgedEngine
+from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine
 from kvgate.manifests.judging.sharing import judge_together
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION

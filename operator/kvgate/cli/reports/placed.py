@@ -8,8 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from kvgate.documents.reading import STDIN_NAME
-from kvgate.findings.finding import Finding
-from kvgate.findings.located import Located
+from kvgate.findings.finding import Finding, Located
 from kvgate.manifests import Broken, Document
 from kvgate.manifests.pods.engine_found import MountedText
 

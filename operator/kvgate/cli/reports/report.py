@@ -21,7 +21,7 @@ from kvgate.judge.judged import NOT_JUDGED, Unjudged
 from kvgate.judge.worlds import Confidence
 from kvgate.manifests import Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
-from kvgate.manifests.judging.release_range import Assumed, JudgedEngine
+from kvgate.manifests.judging.judgement import Assumed, JudgedEngine
 from kvgate.rules.command_line import INVALID_SETTING, VARIABLE_UNKNOWN
 from kvgate.rules.manifests import MODEL_NOT_NAMED
 from kvgate.rules.pinned import BUDGET_SKIPPED

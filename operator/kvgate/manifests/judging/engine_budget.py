@@ -3,22 +3,21 @@
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import Calibration, Guarantee, Verdict, Workload
+from kvgate.budget import NOTHING_OBSERVED, Calibration, Guarantee, Verdict, Workload
 from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.documents.written import Written
-from kvgate.findings.finding import Finding, Severity, Words, any_one
-from kvgate.findings.located import Located, Place, located
+from kvgate.findings.finding import Finding, Located, Place, Severity, Words, any_one, located
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.assess import judge, pod_findings
 from kvgate.judge.assessment import Assessment
 from kvgate.judge.what_if import assess_statement
-from kvgate.manifests.judging.gpus import RANKS_ELSEWHERE, Chosen
+from kvgate.manifests.judging.gpus import RANKS_ELSEWHERE, Chosen, Pools
 from kvgate.manifests.judging.line_findings import undecided
 from kvgate.manifests.judging.model_names import ModelFound, is_filled_in_later
 from kvgate.manifests.pods.engine_found import FoundEngine
@@ -32,7 +31,7 @@ from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, REQUEST_ABOVE_
 from kvgate.statement.engine import EngineStatement
 from kvgate.statement.releases import Releases
 from kvgate.statement.what_if import BadRequest, statement_of_values
-from kvgate.vllm.arguments import GivenOption, is_open, shown
+from kvgate.vllm.arguments import GivenOption, is_open, option_name, shown
 from kvgate.vllm.given_settings import read_settings, with_whole_configs
 from kvgate.vllm.images import is_own_image
 from kvgate.vllm.parser import CommandLine
@@ -46,6 +45,23 @@ _OF_OTHER_DOORS = (SETTING_NOT_UNDERSTOOD, MODEL_ASSUMED)
 """Rules about a what-if's own keys, about pods that kvgate renders, and about what an engine lists as assumed."""
 
 
+class Defaults(Struct, frozen=True, kw_only=True):
+    """Facts that a manifest does not state, from the command line or `.kvgate.yaml`."""
+
+    accelerator: str | None = None
+    """A name of the catalogue, or several with commas between them: the engine must start on each."""
+    pools: Pools = field(default_factory=dict)
+    vllm_version: str | None = None
+    model_config: str | None = None
+    """Text of a config.json, for models that the catalogue does not know."""
+    guarantee: Guarantee = Guarantee.STARTUP
+    workload: Workload | None = None
+    """Load that the engine is expected to serve; it replaces max_num_seqs whole requests."""
+    calibration: Calibration = NOTHING_OBSERVED
+    models: PublishedModels = NO_MODELS
+    """Checkpoints that are known beside the catalogue."""
+
+
 class EngineFacts(Struct, frozen=True, kw_only=True):
     """One engine, and all that is known about it but the release."""
 
@@ -53,19 +69,8 @@ class EngineFacts(Struct, frozen=True, kw_only=True):
     model: ModelFound | None
     chosen: Chosen
     releases: Releases
-    model_config: str | None
-    """Text of a config.json, for models that the catalogue does not know."""
-    guarantee: Guarantee
-    workload: Workload | None
-    calibration: Calibration
-    models: PublishedModels = NO_MODELS
-    """Checkpoints that are known beside the catalogue."""
-
-    @property
-    def judged_guarantee(self) -> Guarantee:
-        """The guarantee that is requested; Startup where that is a workload which nobody declares."""
-        is_missing = self.guarantee is Guarantee.WORKLOAD and self.workload is None
-        return Guarantee.STARTUP if is_missing else self.guarantee
+    given: Defaults
+    """Facts from elsewhere; the workload is that of this engine alone."""
 
 
 def is_partly_seen(engine: FoundEngine, line: CommandLine) -> bool:
@@ -75,49 +80,42 @@ def is_partly_seen(engine: FoundEngine, line: CommandLine) -> bool:
 
 def ask_budget(facts: EngineFacts, line: CommandLine, version: str) -> tuple[Assessment | None, list[Located]]:
     """(the assessment, its findings); None where the engine cannot be assessed."""
-    engine = facts.engine
+    engine, given = facts.engine, facts.given
+    is_missing = given.guarantee is Guarantee.WORKLOAD and given.workload is None
+    guarantee = Guarantee.STARTUP if is_missing else given.guarantee
     try:
         values = _values(facts, line, version)
         if values is None:
             return None, [_no_model(engine, line)]
         statement = statement_of_values(
             values,
-            guarantee=facts.judged_guarantee,
-            workload=facts.workload if facts.judged_guarantee is Guarantee.WORKLOAD else None,
+            guarantee=guarantee,
+            workload=given.workload if guarantee is Guarantee.WORKLOAD else None,
             is_whole=True,
             pod=pod_of(engine),
             is_parsed=True,
         )
-        assessment = assess_statement(statement, calibration=facts.calibration, models=facts.models)
+        assessment = assess_statement(statement, calibration=given.calibration, models=given.models)
         findings = [*assessment.findings]
-        if facts.judged_guarantee is Guarantee.STARTUP:
-            is_chosen = facts.workload is not None or "max_num_seqs" in line.given
-            findings += _oversubscription(assessment, facts.workload, is_chosen=is_chosen)
-        if facts.guarantee is not facts.judged_guarantee:
+        if guarantee is Guarantee.STARTUP:
+            is_chosen = given.workload is not None or "max_num_seqs" in line.given
+            findings += _oversubscription(assessment, given.workload, is_chosen=is_chosen)
+        if is_missing:
             findings.append(workload_missing(_DECLARE))
     except BadRequest as error:
         as_written = sorted(error.problems, key=[*line.given, *error.problems].index)
         return None, [_invalid(engine, line, name, error.problems[name]) for name in as_written]
     except ModelConfigError as error:
         return None, [_invalid(engine, line, "", str(error))]
-    placed = [_placed(facts, line, finding) for finding in _of_this_door(findings, facts)]
+    # an engine on other hardware has its own finding about it
+    left_out = [*_OF_OTHER_DOORS, *([UNKNOWN_ACCELERATOR] if facts.chosen.name is None else ())]
+    placed = [_placed(facts, line, finding) for finding in findings if finding.rule not in left_out]
     return assessment, [each.softened() for each in placed] if is_partly_seen(engine, line) else placed
 
 
 def _invalid(engine: FoundEngine, line: CommandLine, name: str, problem: str | Words) -> Located:
     at = line.given.get(name) or Place(name=name, path=engine.path)
     return located(INVALID_SETTING, at, problem, "give a value that vLLM takes")
-
-
-def _of_this_door(findings: list[Finding], facts: EngineFacts) -> Iterator[Finding]:
-    """Leave out findings that are not for other platforms."""
-    for finding in findings:
-        if finding.rule in _OF_OTHER_DOORS:
-            continue
-        if (
-            finding.rule != UNKNOWN_ACCELERATOR or facts.chosen.name is not None
-        ):  # an engine on other hardware has its own
-            yield finding
 
 
 def _no_model(engine: FoundEngine, line: CommandLine) -> Located:
@@ -137,20 +135,19 @@ def _no_model(engine: FoundEngine, line: CommandLine) -> Located:
 
 def _values(facts: EngineFacts, line: CommandLine, version: str) -> dict[str, Any] | None:
     """The what-if; None where no model is named."""
-    name = facts.model.name if facts.model else ""
-    if not name and facts.model_config is None:
+    name, model_config = facts.model.name if facts.model else "", facts.given.model_config
+    if not name and model_config is None:
         return None
     settings = {name: setting.value for name, setting in line.given.items()}
     circumstances = {"usage_context": "server", **_host_values(facts.engine, line), **facts.engine.circumstances}
     if is_own_image(facts.engine.image.text):
         circumstances["installed_by"] = "image"
     values = {**circumstances, **settings, "model": name or "model", "gpu": facts.chosen.name, "vllm_version": version}
-    if facts.model_config is not None and catalogue.find_model(name) is None:
-        values["model_config"] = parse_config_text(facts.model_config)
+    if model_config is not None and catalogue.find_model(name) is None:
+        values["model_config"] = parse_config_text(model_config)
     may_be_converted = (facts.model is not None and facts.model.is_place) or "hf_overrides" in settings
-    if (
-        may_be_converted and "quantization" in settings
-    ):  # a folder, or another file, may hold what the published model lacks
+    # a folder, or another file, may hold what the published model lacks
+    if may_be_converted and "quantization" in settings:
         values["revision"] = settings.get("revision") or "a copy"
     if facts.engine.takes_any_length:
         values[ALLOW_LONG] = True
@@ -194,11 +191,23 @@ def _host_paths(engine: FoundEngine) -> dict[str, str]:
     return {"host_memory_limit_bytes": engine.host.limit.path, "shm_bytes": shared}
 
 
-def host_names(engine: FoundEngine) -> dict[str, str]:
-    """Return the names of the memory of the host in the words of the manifest."""
+class EngineNames(Struct, frozen=True, kw_only=True):
+    """The naming of an engine's manifest: the path of a platform's own field, else the option."""
+
+    paths: tuple[tuple[str, str], ...]
+
+    def __call__(self, setting: str) -> str:
+        return dict(self.paths).get(setting) or option_name(setting)
+
+
+def names_of(engine: FoundEngine, line: CommandLine) -> EngineNames:
+    """Return the naming of settings, and of the memory of the host, for this engine's manifest."""
     room = engine.host
     otherwise = "the sizeLimit of an emptyDir with medium: Memory at /dev/shm" if engine.is_in_a_pod else "shm_size"
-    return {"host_memory_limit_bytes": room.limit.path, "shm_bytes": room.shm.path if room.shm.is_set else otherwise}
+    host = {"host_memory_limit_bytes": room.limit.path, "shm_bytes": room.shm.path if room.shm.is_set else otherwise}
+    given = [*line.unknown.values(), *line.given.values()]
+    written = {option.name: option.path if option.is_field else "" for option in given}
+    return EngineNames(paths=tuple({**engine.option_paths, **host, **written}.items()))
 
 
 def host_findings(engine: FoundEngine, line: CommandLine, version: str) -> list[Located]:
@@ -208,10 +217,8 @@ def host_findings(engine: FoundEngine, line: CommandLine, version: str) -> list[
         return []
     values = {**_host_values(engine, line), **{name: option.value for name, option in line.given.items()}}
     known, _ = read_settings(with_whole_configs({**values, "vllm_version": version}))
-    statement = EngineStatement(values=values, known=known, guarantee=Guarantee.STARTUP, pod=pod_of(engine))
-    found = pod_findings(statement)
-    paths = _host_paths(engine)
-    placed = [Located(finding=each, path=paths.get(each.field) or engine.path) for each in found]
+    found = pod_findings(EngineStatement(values=values, known=known, guarantee=Guarantee.STARTUP, pod=pod_of(engine)))
+    placed = [Located(finding=each, path=_host_paths(engine).get(each.field) or engine.path) for each in found]
     return [each.softened() for each in placed] if is_partly_seen(engine, line) else placed
 
 
@@ -231,7 +238,6 @@ def _placed(facts: EngineFacts, line: CommandLine, finding: Finding) -> Located:
 
 
 def version_path(engine: FoundEngine) -> str:
-    """Return the path of the field that names the release."""
     return (engine.version.path if engine.version.text else engine.image.path) or engine.path
 
 

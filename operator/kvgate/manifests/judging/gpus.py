@@ -1,4 +1,4 @@
-"""The GPUs of an engine: the accelerator that it is judged on, and their number against those that it uses."""
+"""The GPUs of an engine: those that it is judged on, the verdicts on each, and their number against those that it uses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
@@ -8,14 +8,20 @@ from kvgate import catalogue
 from kvgate.budget import Accelerator
 from kvgate.budget.answers.sharing import equal_share
 from kvgate.documents.written import NOTHING, Written
-from kvgate.findings.finding import Change, any_one, at_most, change, do
-from kvgate.findings.located import Located, Place, located
-from kvgate.manifests.pods.accelerator_hints import accelerators_of, may_be_unnamed, mentions_gpus, unlisted_hint
+from kvgate.findings.finding import Change, Located, Place, any_one, at_most, change, do, located
+from kvgate.judge.assessment import OnGpus
+from kvgate.judge.gpus_in_words import folded, names_text, needed_text
+from kvgate.manifests.pods.accelerator_hints import (
+    accelerators_of,
+    may_be_unnamed,
+    mentions_gpus,
+    other_hardware_in,
+    unlisted_hint,
+)
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint
-from kvgate.manifests.pods.gpu_names import other_hardware_in
 from kvgate.manifests.pods.gpu_requests import VISIBLE_DEVICES
 from kvgate.rules.command_line import RUNS_ON_CPU, SHARED_GPU
-from kvgate.rules.manifests import IDLE_GPUS, OTHER_HARDWARE, TOO_FEW_GPUS
+from kvgate.rules.manifests import ACCELERATOR_DECIDES, IDLE_GPUS, OTHER_HARDWARE, SEVERAL_ACCELERATORS, TOO_FEW_GPUS
 from kvgate.rules.sharing import REPLICAS_LABEL, SHARING_LABELS, label_says_shared
 from kvgate.statement.gpus import Gpus
 from kvgate.text.patterns import pattern
@@ -23,8 +29,6 @@ from kvgate.vllm.arguments import shown
 from kvgate.vllm.parser import CommandLine
 
 _CPU_IMAGE = pattern(r"(?:^|[-_/:.])cpu(?:$|[-_/:.@])")
-_SHARED_RESOURCE = ".shared"
-"""Ending of the resource where NVIDIA's device plugin shares GPUs under another name."""
 POOL_LABELS = frozenset({
     "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name", "karpenter.sh/nodepool",
     "karpenter.sh/provisioner-name", "kubernetes.azure.com/agentpool", "agentpool",
@@ -33,9 +37,16 @@ POOL_LABELS = frozenset({
     "pool",
 })  # fmt: skip
 """Labels of nodes whose values are names of node pools."""
+_ROCM_IMAGE = pattern(r"(?:^|[-_/:.])rocm")
+_VENDORS: Mapping[str, str] = {
+    "nvidia.com/": "nvidia",
+    "volcano.sh/": "nvidia",
+    "aliyun.com/": "nvidia",
+    "amd.com/": "amd",
+}
+"""Beginning of the name of a resource → the vendor of the GPUs."""
 _RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
 """Sizes whose product is the ranks of one engine; decode_context_parallel_size uses tensor ranks again."""
-_SIZES = (*_RANKS, "data_parallel_size", "data_parallel_size_local")
 RANKS_ELSEWHERE = (
     "data_parallel_rank",
     "data_parallel_hybrid_lb",
@@ -99,7 +110,8 @@ def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingPr
         return Chosen(name=None, path=sign.path, findings=(located(RUNS_ON_CPU, at, message, remedy),))
     if any(stated):
         path, pool = next(((hint.path, f"as pool {hint.value} has it") for hint in pooled), ("", "as configured"))
-        names = sorted(dict.fromkeys(stated), key=_memory_of)
+        known_bytes = {name: gpu.memory_bytes for name in stated if (gpu := catalogue.find_accelerator(name))}
+        names = sorted(dict.fromkeys(stated), key=lambda name: known_bytes.get(name, 0))
         word = f"accelerator {' or '.join(names)}, {pool}"
         return Chosen(name=names[0], path=path, others=tuple(names[1:]), must_start_on_all=True, assumed=(word,))
     return Chosen(name=None, is_open=True)
@@ -108,11 +120,6 @@ def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingPr
 def pools_named(engine: FoundEngine, pools: Pools) -> list[Hint]:
     """Return the hints that name a pool; what the pools have wins over a configured accelerator."""
     return [each for each in engine.hints if each.name in POOL_LABELS and each.value in pools]
-
-
-def _memory_of(name: str) -> int:
-    known = catalogue.find_accelerator(name)
-    return known.memory_bytes if known else 0
 
 
 def _other_hardware(engine: FoundEngine) -> Located | None:
@@ -132,23 +139,19 @@ def _other_hardware(engine: FoundEngine) -> Located | None:
 
 
 def _says_shared(hint: Hint) -> bool:
-    """Containers share the GPU, in turns or at once (MPS)."""
-    return label_says_shared(hint.name, hint.value) or (
-        hint.name == "resource" and hint.value.endswith(_SHARED_RESOURCE)
-    )
+    return label_says_shared(hint.name, hint.value) or (hint.name == "resource" and hint.value.endswith(".shared"))
 
 
 def _shared(hint: Hint, beside: Sequence[Hint], accelerator: Accelerator) -> Located:
     """Report neighbours that nobody knows; where the node's label states how many there may be, with the equal part."""
     label = f"{hint.name}: {hint.value}" if hint.name in (*SHARING_LABELS, REPLICAS_LABEL) else hint.value
-    replicas = next(
-        (each.value for each in beside if each.name == REPLICAS_LABEL and label_says_shared(each.name, each.value)), ""
-    )
-    others = f"up to {int(replicas) - 1} other containers" if replicas and len(replicas) < 4 else "other containers"
+    stated = (each.value for each in beside if each.name == REPLICAS_LABEL and label_says_shared(each.name, each.value))
+    replicas = next(stated, "")
+    num = int(replicas) if replicas and len(replicas) < 4 else 0
+    others = f"up to {num - 1} other containers" if num else "other containers"
     message = f"{label} is a GPU that is shared with {others}, whose memory is not counted here"
-    part = equal_share(accelerator, int(replicas)) if replicas and len(replicas) < 4 else None
     remedy = do("give each container its part of the memory by {gpu_memory_utilization}")
-    if part:
+    if num and (part := equal_share(accelerator, num)):
         remedy = at_most("gpu_memory_utilization", f"{float(part):g}")
     return located(SHARED_GPU, Place(name="accelerator", path=hint.path), message, remedy)
 
@@ -168,7 +171,11 @@ def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Locat
     """Too few, or some that idle; silent where either is not known. What nobody sees of a line may use more."""
     needed = gpus_needed(line)
     counts_chips = any(hint.name == "resource" and not _WHOLE_GPUS.fullmatch(hint.value) for hint in engine.hints)
-    is_open = counts_chips or sign_of_cpus(engine) or any(name in line.unknown for name in _SIZES)
+    is_open = (
+        counts_chips
+        or sign_of_cpus(engine)
+        or any(name in line.unknown for name in (*_RANKS, "data_parallel_size", "data_parallel_size_local"))
+    )
     # the stages of a pipeline may stand in pods of a group that nobody sees
     if engine.is_partial and engine.num_pods == 1:
         is_open = is_open or _size(line, "pipeline_parallel_size") > 1
@@ -176,7 +183,7 @@ def gpu_count_problems(engine: FoundEngine, line: CommandLine) -> Iterator[Locat
     if needed is None or is_open or any(word.text == "--omni" for word in engine.arguments):
         return
     # one pod where the others run ranks of their own
-    pods = engine.num_pods if _local(line) is None else 1
+    pods = engine.num_pods if _given_size(line, "data_parallel_size_local") is None else 1
     nodes = line.given.get("nnodes")
     times = max(pods, nodes.value if nodes and isinstance(nodes.value, int) and pods == 1 else 1)
     known = [each for each in (engine.num_gpus, engine.visible_gpus) if each.count is not None]
@@ -212,21 +219,20 @@ def _owner(engine: FoundEngine, count: Written) -> str:
 
 def gpus_needed(line: CommandLine) -> int | None:
     """Return the product of the parallel sizes; of data parallel ranks those that run here count."""
-    local = _local(line)
+    local = _given_size(line, "data_parallel_size_local")
     data = local if local is not None else _size(line, "data_parallel_size")
     if local is None and any(name in line.given for name in RANKS_ELSEWHERE):
         return None
     return prod(_size(line, name) for name in _RANKS) * data
 
 
-def _local(line: CommandLine) -> int | None:
-    setting = line.given.get("data_parallel_size_local")
+def _given_size(line: CommandLine, name: str) -> int | None:
+    setting = line.given.get(name)
     return setting.value if setting and isinstance(setting.value, int) and setting.value > 0 else None
 
 
 def _size(line: CommandLine, name: str) -> int:
-    setting = line.given.get(name)
-    return setting.value if setting and isinstance(setting.value, int) and setting.value > 0 else 1
+    return _given_size(line, name) or 1
 
 
 def _has_others_gpus(engine: FoundEngine, line: CommandLine) -> bool:
@@ -238,3 +244,39 @@ def _has_others_gpus(engine: FoundEngine, line: CommandLine) -> bool:
 
 def _gpus(count: int) -> str:
     return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def vendor_of(engine: FoundEngine) -> tuple[str, bool]:
+    """Return (vendor of the GPUs, whether the manifest says so): by the resource, else by the image, else NVIDIA."""
+    for hint in engine.hints:
+        for beginning, vendor in _VENDORS.items():
+            if hint.name == "resource" and hint.value.startswith(beginning):
+                return vendor, True
+    if any(_ROCM_IMAGE.search(image.text) for image in (engine.version, engine.image)):
+        return "amd", True
+    return "nvidia", engine.num_gpus.is_set
+
+
+def which_start(engine: FoundEngine, found: OnGpus) -> Iterator[Located]:
+    if len({each.verdict for each in found.verdicts}) < 2:
+        return
+    needs = f"; {needed_text(found.needed)}" if found.needed else ""
+    message = f"no GPU is named where kvgate looks: it {folded(found.verdicts)}{needs}"
+    select = ("select nodes by nvidia.com/gpu.product",) if engine.is_in_a_pod else ()
+    remedy = any_one(*select, "give --accelerator", "state the GPUs of its node pool in .kvgate.yaml")
+    yield located(ACCELERATOR_DECIDES, Place(name="accelerator", path=engine.path), message, remedy)
+
+
+def which_of_several(engine: FoundEngine, chosen: Chosen, found: OnGpus) -> Iterator[Located]:
+    """Say on which of several named GPUs it starts, unless the verdict is the same on all for a reason that is not the GPU."""
+    verdicts = found.verdicts
+    kinds = {(each.verdict, each.reason) for each in verdicts}
+    is_about_gpus = len(kinds) > 1 or any(each.lacking_bytes for each in verdicts)
+    if not is_about_gpus and not chosen.may_be_unnamed:
+        return
+    names = names_text([each.name for each in verdicts])
+    more = ", or on a node whose labels name none" if chosen.may_be_unnamed else ""
+    verb = "is to" if chosen.must_start_on_all else "may"
+    message = f"it {verb} run on any of {names}{more}: it {folded(verdicts, is_whole=False)}"
+    at = Place(name="accelerator", path=chosen.path or engine.path)
+    yield located(SEVERAL_ACCELERATORS, at, message, any_one("select one", "size for the least"))

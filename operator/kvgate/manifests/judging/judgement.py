@@ -1,148 +1,201 @@
-"""The judgement of an engine that a reader found, on the GPU that it is given or on those that it may run on."""
+"""The judgement of an engine that a reader found: with one release on one GPU, and joined over all that it may have."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import (
-    NOTHING_OBSERVED,
-    Calibration,
-    Guarantee,
-    ModelShape,
-    Verdict,
-    Workload,
-)
-from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.budget import Verdict, Workload, parse_patch
 from kvgate.documents.written import Written
-from kvgate.findings.finding import Severity
-from kvgate.findings.located import Located, Place, located
-from kvgate.judge.judged import NOT_JUDGED
+from kvgate.findings.finding import Located, Place, Severity, error_rules, located
+from kvgate.judge.assessment import Assessment, OnGpus
+from kvgate.judge.judged import NOT_JUDGED, Judged
 from kvgate.judge.possible_worlds import Worlds
-from kvgate.manifests.judging.engine_budget import EngineFacts, host_names, version_path
-from kvgate.manifests.judging.gpus import Chosen, Pools, choose
-from kvgate.manifests.judging.model_names import ModelFound, Named, find_model
-from kvgate.manifests.judging.release_range import Assumed, JudgedEngine, judged_with
-from kvgate.manifests.judging.releases import releases_of
-from kvgate.manifests.judging.which_gpus import vendor_of, which_of_several, which_start
-from kvgate.manifests.pods.containers import is_vllm_image
+from kvgate.judge.worlds import refusing_nothing
+from kvgate.manifests.judging.engine_budget import (
+    Defaults,
+    EngineFacts,
+    ask_budget,
+    host_findings,
+    is_partly_seen,
+    names_of,
+    version_path,
+)
+from kvgate.manifests.judging.gpus import choose, gpu_count_problems, vendor_of, which_of_several, which_start
+from kvgate.manifests.judging.line_findings import line_findings, start_advice, undecided_settings
+from kvgate.manifests.judging.model_names import find_model
+from kvgate.manifests.judging.releases import releases_of, taken_elsewhere
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.manifests.pods.other_engines import VLLM, engine_in, server_in
+from kvgate.manifests.pods.which_engine import engine_in, sign_of_another
+from kvgate.rules.command_line import TOOL_CALL_PARSER_MISSING
 from kvgate.rules.facts import UNKNOWN_ACCELERATOR, UNKNOWN_DRAFT, UNKNOWN_MODEL, UNKNOWN_VERSION
 from kvgate.rules.host_memory import HOST_RULES, OVERSUBSCRIBED
 from kvgate.rules.manifests import OTHER_ENGINE, TOO_FEW_GPUS
 from kvgate.rules.support import UNMODELLED_KIND
-from kvgate.vllm.arguments import option_name, shown
+from kvgate.vllm.arguments import shown
+from kvgate.vllm.images import Strength
+from kvgate.vllm.option_findings import contradictions
 from kvgate.vllm.options import Kind, newest_read
 from kvgate.vllm.parser import CommandLine, parse_arguments
 
 _MISSING_FACTS = (UNKNOWN_MODEL, UNKNOWN_DRAFT, UNKNOWN_ACCELERATOR, UNKNOWN_VERSION, UNMODELLED_KIND)
 """Facts that nobody has to write into a manifest: the verdict is Unknown without them, and nothing is wrong with the manifest."""
+_OF_THE_SERVER = (TOOL_CALL_PARSER_MISSING,)
+"""Contradictions that vLLM's API server refuses, not its engine."""
 
 
-class Defaults(Struct, frozen=True, kw_only=True):
-    """Facts that a manifest does not state, from the command line or `.kvgate.yaml`."""
+class Assumed(Struct, frozen=True, kw_only=True):
+    """A fact that the manifest does not state."""
 
-    accelerator: str | None = None
-    """A name of the catalogue, or several with commas between them: the engine must start on each."""
-    pools: Pools = field(default_factory=dict)
-    vllm_version: str | None = None
-    model_config: str | None = None
-    """Text of a config.json, for models that the catalogue does not know."""
-    guarantee: Guarantee = Guarantee.STARTUP
-    """Guarantee that the verdict is about."""
+    fact: str
+    """Name of the fact: `vllm_version`, `accelerator`, `model`, or `settings` for what a platform adds."""
+    value: str | None
+    why: str
+    text: str
+    """The same in words for people."""
+
+
+class JudgedEngine(Judged, frozen=True, kw_only=True):
+    engine: FoundEngine
+    model: str | None = None
+    """The model by the name that the catalogue may know; None where none is named."""
+    accelerator: str | None
+    stated_release: str | None = None
+    """Release that the manifest states; None where it is assumed."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Values that its command line gives, by vLLM's names."""
+    is_release_known: bool = True
+    options_set: frozenset[str] | None = None
+    """Options of its command line by vLLM's names; None where the input does not hold all of it."""
+    assumed: tuple[Assumed, ...] = ()
     workload: Workload | None = None
-    """Load that the engine is expected to serve; it replaces max_num_seqs whole requests."""
-    calibration: Calibration = NOTHING_OBSERVED
-    models: PublishedModels = NO_MODELS
-    """Checkpoints that are known beside the catalogue."""
+
+    @property
+    def on_gpus(self) -> OnGpus | None:
+        """The answer on each GPU that it may run on; None where one alone is named, or nothing can be judged."""
+        return self.assessment.on_gpus if self.assessment else None
+
+    @property
+    def judged_on(self) -> str | None:
+        """The GPU whose assessment it is, where nothing names one: the smallest on which it starts."""
+        return self.on_gpus.judged_on if self.on_gpus else None
 
 
-class EngineNames(Struct, frozen=True, kw_only=True):
-    """The naming of an engine's manifest: the path of a platform's own field, else the option."""
+def judged_with(facts: EngineFacts, version: str, gpu: str | None) -> JudgedEngine:
+    """Judge with one release; findings stand in the order in which people mend them, and the verdict is Unknown where a setting is open."""
+    engine, facts = facts.engine, replace(facts, chosen=replace(facts.chosen, name=gpu))
+    line = parse_arguments(engine.arguments, parse_patch(version), program=engine.program)
+    is_beyond = facts.releases.is_ahead or parse_patch(version) > newest_read()
+    elsewhere = [] if facts.releases.strength is Strength.STRONG else taken_elsewhere(engine, line)
+    told = line_findings(line, engine, is_beyond=is_beyond, is_stated=facts.releases.is_stated, elsewhere=elsewhere)
+    findings = [*told, *facts.chosen.findings]
+    undecided = undecided_settings(line, knows_model=facts.model is not None)
+    assessment, answered = (None, undecided) if undecided else ask_budget(facts, line, version)
+    findings += answered if assessment else [*answered, *host_findings(engine, line, version)]
+    is_whole = not is_partly_seen(engine, line)
+    known_rules = {each.finding.rule for each in findings}
+    for each in contradictions(line):
+        # options that nobody sees may resolve one, and a program around vLLM need not check what its server does
+        is_unsure = not is_whole or (engine.is_wrapped and each.finding.rule in _OF_THE_SERVER)
+        if each.finding.rule not in known_rules:
+            findings.append(each.softened() if is_unsure else each)
+    findings += gpu_count_problems(engine, line)
+    findings += start_advice(engine, facts.model.name if facts.model else "", _weights_bytes(assessment))
+    if facts.chosen.is_unjudged:  # what concerns GPUs does not concern it
+        errors = (each for each in findings if each.finding.severity is Severity.ERROR)
+        findings = [*facts.chosen.findings, *errors]
+    assessment = _with_errors(assessment, findings, is_whole=is_whole) if assessment else None
+    is_refused = any(each.finding.severity is Severity.ERROR for each in findings)
+    unassessed = Verdict.DOES_NOT_FIT if is_refused else Verdict.UNKNOWN
+    return JudgedEngine(
+        engine=engine,
+        assessment=assessment,
+        verdict=assessment.verdict if assessment else unassessed,
+        accelerator=facts.chosen.name,
+        vllm_version=version,
+        options_set=line.names if is_whole else None,
+        findings=tuple(findings),
+    )
 
-    paths: tuple[tuple[str, str], ...]
 
-    def __call__(self, setting: str) -> str:
-        return dict(self.paths).get(setting) or option_name(setting)
+def _with_errors(assessment: Assessment, findings: Sequence[Located], *, is_whole: bool) -> Assessment:
+    """Errors of the command line refuse the start as surely as memory does."""
+    refusing = error_rules(each.finding for each in findings)
+    if refusing - error_rules(assessment.findings):
+        return assessment.in_world(assessment.world.changed(lambda _: Verdict.DOES_NOT_FIT))
+    return assessment if is_whole or refusing else assessment.in_world(assessment.world.changed(refusing_nothing))
 
 
-def names_of(engine: FoundEngine, line: CommandLine) -> EngineNames:
-    """Return the naming of settings for this engine's manifest."""
-    given = [*line.unknown.values(), *line.given.values()]
-    written = {option.name: option.path if option.is_field else "" for option in given}
-    return EngineNames(paths=tuple({**engine.option_paths, **host_names(engine), **written}.items()))
+def _weights_bytes(assessment: Assessment | None) -> int | None:
+    """Return the weights of all ranks together; None where they are not known."""
+    budget = assessment.budget if assessment else None
+    ledgers = [stage.ledger for stage in budget.stages if stage.ledger] if budget else []
+    if budget is None or not ledgers:
+        return None
+    return sum(ledger.weights.low for ledger in ledgers) * budget.request.settings.parallelism.tensor
 
 
 def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     """Judge by the guarantee, which usually is vLLM's own start condition; with both ends where the release is not known."""
     line = parse_arguments(engine.arguments, newest_read(), program=engine.program)
-    if another := _sign_of_another(engine):
+    if another := sign_of_another(engine):
         return _of_another(engine, another)
-    model = _model(list(_names(engine, line)), defaults.models)
+    named, models = list(_names(engine, line)), defaults.models
+    # a folder is one of the lock file, unless the catalogue knows its name and goes first
+    model = find_model(named) if models.catalogue_first else None
+    if model is None or catalogue.find_model(model.name) is None:
+        model = find_model(named, models.locked)
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
     chosen = choose(engine, defaults.accelerator, defaults.pools)
     vendor, is_stated = vendor_of(engine)
     chosen = replace(chosen, vendor=vendor, is_vendor_stated=is_stated, part=engine.gpu_part)
-    facts = EngineFacts(
-        engine=engine,
-        model=model,
-        chosen=chosen,
-        releases=releases,
-        model_config=defaults.model_config,
-        guarantee=defaults.guarantee,
+    given = replace(
+        defaults,
         workload=defaults.workload.shared_among(engine.replicas) if defaults.workload else None,
-        calibration=defaults.calibration,
-        models=defaults.models.without_fetched(model.name) if model and model.is_place else defaults.models,
+        models=models.without_fetched(model.name) if model and model.is_place else models,
     )
+    facts = EngineFacts(engine=engine, model=model, chosen=chosen, releases=releases, given=given)
     worlds = Worlds(
         releases=releases, gpus=chosen, judged_in=partial(judged_with, facts), version_path=version_path(engine)
     )
     judged = worlds.judged()
-    judged = replace(judged, findings=(*judged.findings, *_which_gpus(judged, chosen)))
+    if judged.on_gpus and not chosen.is_open:
+        judged = replace(judged, findings=(*judged.findings, *which_of_several(engine, chosen, judged.on_gpus)))
+    elif judged.on_gpus and judged.verdict is not Verdict.DOES_NOT_FIT:  # a refusal says by itself that no GPU holds it
+        judged = replace(judged, findings=(*judged.findings, *which_start(engine, judged.on_gpus)))
     judged = judged.softened() if engine.is_overridden else judged
     judged = _not_judged(judged) if chosen.is_unjudged else judged
-    shape = judged.assessment.budget.request.shape if judged.assessment and judged.assessment.budget else None
-    names, is_unknown = names_of(engine, line), judged.verdict is Verdict.UNKNOWN
+    return _in_its_words(judged, facts, line, defaults.workload)
+
+
+def _in_its_words(
+    judged: JudgedEngine, facts: EngineFacts, line: CommandLine, workload: Workload | None
+) -> JudgedEngine:
+    """Return the judgement with all that is known about the engine, and with findings in the words of its manifest."""
+    names, findings = names_of(facts.engine, line), judged.findings
     # where nothing names the GPU, it is the smallest on which the engine starts, which nobody chose
-    quiet = [*(_MISSING_FACTS if is_unknown else ()), *([OVERSUBSCRIBED] if judged.judged_on else ())]
-    findings = judged.findings
+    quiet = [OVERSUBSCRIBED] if judged.judged_on else []
+    if judged.verdict is Verdict.UNKNOWN:
+        quiet += _MISSING_FACTS
     if judged.verdict is Verdict.FITS:
         findings = tuple(replace(each, finding=each.finding.doubted()) for each in findings)
     return replace(
         judged,
-        model=model.name if model else None,
-        accelerator=None if chosen.is_open else judged.accelerator,
-        is_release_known=releases.is_one,
-        stated_release=None if releases.assumed else releases.high,
+        model=facts.model.name if facts.model else None,
+        accelerator=None if facts.chosen.is_open else judged.accelerator,
+        is_release_known=facts.releases.is_one,
+        stated_release=None if facts.releases.assumed else facts.releases.high,
         settings={name: option.value for name, option in line.given.items()},
         findings=tuple(
             (replace(each, finding=each.finding.noted()) if each.finding.rule in quiet else each).named(names)
             for each in findings
         ),
-        assumed=tuple(_assumptions(facts, shape)),
-        workload=defaults.workload,
+        assumed=tuple(_assumptions(facts, judged)),
+        workload=workload,
     )
-
-
-def _model(named: Sequence[Named], models: PublishedModels) -> ModelFound | None:
-    """Return the model that is named; a folder is one of the lock file, unless the catalogue knows its name and goes first."""
-    by_name = find_model(named) if models.catalogue_first else None
-    return by_name if by_name and catalogue.find_model(by_name.name) else find_model(named, models.locked)
-
-
-def _sign_of_another(engine: FoundEngine) -> Written | None:
-    """Return the field that names another engine than vLLM; None where vLLM's own program gets the words, or nothing names another."""
-    if engine.program.kind is not Kind.OTHER or engine.program.own_options:
-        return None
-    if engine_in(engine.stated.text) not in ("", VLLM):
-        # a short name in a field may be of something else, and an image of vLLM is none of another engine
-        is_sure = server_in(engine.stated.text) or not is_vllm_image(engine.image.text)
-        return engine.stated if is_sure else None
-    images = () if engine.is_wrapped else (engine.image, engine.version)
-    return next((each for each in images if server_in(each.text) and not is_vllm_image(each.text)), None)
 
 
 def _of_another(engine: FoundEngine, sign: Written) -> JudgedEngine:
@@ -160,9 +213,11 @@ def _of_another(engine: FoundEngine, sign: Written) -> JudgedEngine:
     )
 
 
-def _assumptions(facts: EngineFacts, shape: ModelShape | None) -> Iterator[Assumed]:
+def _assumptions(facts: EngineFacts, judged: JudgedEngine) -> Iterator[Assumed]:
     """Yield what the platform adds, and what is assumed about the model, the release and the GPU."""
     model, releases, chosen = facts.model, facts.releases, facts.chosen
+    budget = judged.assessment.budget if judged.assessment else None
+    shape = budget.request.shape if budget else None
     for text in facts.engine.assumed:
         yield Assumed(fact="settings", value=None, why=text, text=text)
     if model and model.assumed:
@@ -177,17 +232,17 @@ def _assumptions(facts: EngineFacts, shape: ModelShape | None) -> Iterator[Assum
         yield Assumed(fact="accelerator", value=chosen.name, why=text, text=text)
 
 
-def _names(engine: FoundEngine, line: CommandLine) -> Iterator[Named]:
+def _names(engine: FoundEngine, line: CommandLine) -> Iterator[Written]:
     """Return the possible names of the model, the surest first: vLLM 0.10+ puts --model where the word without an option stands."""
-    yield Named(text=engine.model.text, path=engine.model.path)
+    yield engine.model
     # of several the last one counts, but `vllm serve` takes the first one out of the line (0.12 and later)
     first = line.repeated.get("model") if line.program.kind is Kind.SERVE else None
     if setting := first or line.given.get("model"):
-        yield Named(text=setting.text, path=setting.path)
-    yield from (Named(text=word.text, path=word.path) for word in line.positionals[:1])
-    yield Named(text=engine.model_name.text, path=engine.model_name.path)
+        yield Written(value=setting.text, path=setting.path)
+    yield from (Written(value=word.text, path=word.path) for word in line.positionals[:1])
+    yield engine.model_name
     if served := line.given.get("served_model_name"):
-        yield from (Named(text=str(name), path=served.path) for name in served.value or ())
+        yield from (Written(value=str(name), path=served.path) for name in served.value or ())
 
 
 def _not_judged(judged: JudgedEngine) -> JudgedEngine:
@@ -198,12 +253,3 @@ def _not_judged(judged: JudgedEngine) -> JudgedEngine:
     if is_refused:
         return replace(judged, verdict=Verdict.DOES_NOT_FIT, findings=findings)
     return replace(judged, verdict=NOT_JUDGED, assessment=None, findings=findings)
-
-
-def _which_gpus(judged: JudgedEngine, chosen: Chosen) -> Iterator[Located]:
-    """Say on which of the GPUs it starts, where nothing names one or a list does; a refusal says by itself that no GPU holds it."""
-    found = judged.on_gpus
-    if found and not chosen.is_open:
-        yield from which_of_several(judged.engine, chosen, found)
-    elif found and judged.verdict is not Verdict.DOES_NOT_FIT:
-        yield from which_start(judged.engine, found)

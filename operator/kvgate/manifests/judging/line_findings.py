@@ -1,28 +1,35 @@
-"""Findings about a command line by itself: refused, repeated and unknown options."""
+"""Findings about a command line by itself, and about surroundings that break a start: probes that kill it while it loads, small volumes."""
 
 from collections.abc import Collection, Iterator
+from fractions import Fraction
 
-from kvgate.findings.finding import SettingName, Severity, any_one, words
-from kvgate.findings.located import Located, Place, located
+from kvgate import catalogue
+from kvgate.api.quantity import parse_quantity
+from kvgate.budget.ground.units import cdiv, format_gib
+from kvgate.findings.finding import Located, Place, SettingName, Severity, any_one, located, words
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.command_line import (
+    LOADS_UNJUDGED,
     OPTION_AMBIGUOUS,
     OPTION_UNKNOWN,
     PARSER_UNKNOWN,
     UNEXPECTED_WORD,
     VARIABLE_UNKNOWN,
 )
-from kvgate.rules.manifests import NOT_UNDERSTOOD, WRAPPER_OPTIONS
+from kvgate.rules.manifests import NOT_UNDERSTOOD, PROBE_TOO_IMPATIENT, VOLUME_TOO_SMALL, WRAPPER_OPTIONS
 from kvgate.vllm.arguments import Argument, GivenOption, is_placeholder, shown
 from kvgate.vllm.option_findings import problem_findings, repetitions
 from kvgate.vllm.parser import CommandLine
 from kvgate.vllm.parser_problems import ArgumentProblem
 from kvgate.vllm.settings import DECIDING
+from kvgate.vllm.variables import loading
 
 _PARSER_RULES = (OPTION_UNKNOWN, OPTION_AMBIGUOUS, UNEXPECTED_WORD)
 """Problems that are none where another program takes the options first."""
-_NOT_OURS = ("--dyn-", "--kaito-")
-"""Beginnings of options that wrappers keep for themselves."""
+FASTEST_LOAD_BYTES_PER_SECOND = 2_000_000_000
+"""Speed that a disk or a network hardly ever reaches; a start that needs more is reported."""
+FASTEST_START_SECONDS = 15
+"""Imports, CUDA contexts and the profile run, at their least: no start was seen to answer sooner."""
 
 
 def line_findings(
@@ -42,11 +49,11 @@ def line_findings(
     others = [*wrapped, *doubtful, *elsewhere]
     yield from problem_findings(line, is_beyond=is_beyond, is_stated=is_stated, others=others)
     yield from _of_wrapper(wrapped)
-    for problem in (each for each in elsewhere if each not in wrapped and each not in doubtful):
-        message = f"{problem.message}; other releases take it, and nothing here says surely which one runs"
-        yield located(problem.rule, _place(problem.at), message, problem.remedy, severity=Severity.WARNING)
-    for problem in doubtful:
-        message = f"{problem.message}, unless something that is not seen here brings it along"
+    others_take = "; other releases take it, and nothing here says surely which one runs"
+    unsure = [(each, others_take) for each in elsewhere if each not in wrapped and each not in doubtful]
+    unsure += [(each, ", unless something that is not seen here brings it along") for each in doubtful]
+    for problem, doubt in unsure:
+        message = f"{problem.message}{doubt}"
         yield located(problem.rule, _place(problem.at), message, problem.remedy, severity=Severity.WARNING)
     yield from repetitions(line)
     for word in line.open_words:
@@ -84,7 +91,8 @@ def _of_wrapper(problems: list[ArgumentProblem]) -> Iterator[Located]:
     own = []
     for problem in problems:
         name = problem.at.text.partition("=")[0]
-        if problem.is_slip and not name.startswith(_NOT_OURS):
+        # what wrappers keep for themselves
+        if problem.is_slip and not name.startswith(("--dyn-", "--kaito-")):
             message = f"{shown(name)} is no option of vLLM; is it one of the program around it?"
             yield located(problem.rule, _place(problem.at), message, problem.remedy, severity=Severity.WARNING)
         elif problem.rule != UNEXPECTED_WORD:
@@ -92,3 +100,49 @@ def _of_wrapper(problems: list[ArgumentProblem]) -> Iterator[Located]:
     if own:
         names = ", ".join(dict.fromkeys(shown(problem.at.text.partition("=")[0]) for problem in own))
         yield located(WRAPPER_OPTIONS, _place(own[0].at), f"taken for options of the program around vLLM: {names}")
+
+
+def _impatient_probe(engine: FoundEngine, stored_bytes: int | None) -> Iterator[Located]:
+    """A startup probe replaces the liveness probe until it succeeds; readiness kills nothing."""
+    probe = next(iter(engine.probes), None)
+    if probe is None or not probe.get("httpGet").is_set:
+        return
+    initial, period, failures = (
+        probe.get(name).count for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold")
+    )
+    patience = (initial or 0) + (10 if period is None else period) * (3 if failures is None else failures)
+    needed = FASTEST_START_SECONDS + cdiv(stored_bytes or 0, FASTEST_LOAD_BYTES_PER_SECOND)
+    if patience < needed:
+        name = probe.path.rpartition(".")[2]
+        weights = f", reading {format_gib(stored_bytes)} of weights at 2 GB/s" if stored_bytes else ""
+        yield located(
+            PROBE_TOO_IMPATIENT,
+            Place(name="probe", path=probe.path),
+            f"{name} kills the container after {patience} s; a start takes at least {needed} s{weights}",
+            "give a startupProbe whose periodSeconds × failureThreshold covers download, load and compilation",
+        )
+
+
+def _small_stores(engine: FoundEngine, stored_bytes: int | None) -> Iterator[Located]:
+    for store in engine.stores:
+        size = parse_quantity(store.size.text)
+        if stored_bytes is not None and size is not None and 0 < size < Fraction(stored_bytes):
+            room, weights = format_gib(int(size)), format_gib(stored_bytes)
+            yield located(
+                VOLUME_TOO_SMALL,
+                Place(name="volume", path=store.path or store.size.path),
+                f"{store.name} has {room}, and the weights that are downloaded to it take {weights}",
+                f"give it more than {weights}",
+            )
+
+
+def start_advice(engine: FoundEngine, model: str, weights_bytes: int | None) -> Iterator[Located]:
+    """Yield what breaks a start or changes what it loads, with its numbers. `weights_bytes`: of all ranks, where they are known."""
+    entry = catalogue.find_model(model) if model else None
+    stored_bytes = (entry.safetensors_bytes if entry else None) or weights_bytes
+    yield from _impatient_probe(engine, stored_bytes)
+    yield from _small_stores(engine, stored_bytes)
+    for name, value in engine.loading.items():  # beside the image and the model; who writes a whole pod may want that
+        if row := loading(name, value.text):
+            place, remedy = Place(name="env", path=value.path), f"leave {name} out, if nothing needs it"
+            yield located(LOADS_UNJUDGED, place, f"{name}: {row.effect}", remedy, severity=Severity.INFO)

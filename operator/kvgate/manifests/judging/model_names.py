@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.checkpoint.published import name_key
+from kvgate.documents.written import Written
 from kvgate.judge.siblings import sibling_of
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open, is_placeholder
@@ -20,27 +21,15 @@ _CLAIM = pattern(r"pvc://[^/]*/?")
 """A whole volume; what stands in it is not said."""
 _CAPITALS = pattern(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 """`MODEL_ID`: a name of a variable, and no model's."""
-_MODELCAR = "modelcar-"
-"""Frequent beginning of the names of images that hold one model."""
 
 
 class ModelFound(Struct, frozen=True, kw_only=True):
-    """A model by the name that the catalogue may know."""
-
     name: str
     path: str
-    """Path at which the model is written."""
     assumed: str = ""
     """Words about the guess, where the name was guessed."""
     is_place: bool = False
     """True where a path or an address is written: the name is only the end of it, and no hub must be asked for it."""
-
-
-class Named(Struct, frozen=True, kw_only=True):
-    """Something that may name a model, and where."""
-
-    text: str
-    path: str
 
 
 def model_id(written: str) -> str:
@@ -64,7 +53,7 @@ def is_place(written: str) -> bool:
     return _PLACE.match(text) is not None and not text.startswith(_SCHEMES)
 
 
-def find_model(named: Sequence[Named], locked: Container[str] = ()) -> ModelFound | None:
+def find_model(named: Sequence[Written], locked: Container[str] = ()) -> ModelFound | None:
     """Return the first model that is named; a place is known by the other names, or by the name of its folder.
 
     `locked` has the keys of models whose facts somebody keeps in a file, places among them.
@@ -111,5 +100,6 @@ def _folder_of_a_model(place: str) -> str | None:
     """
     last = place.rstrip("/").rpartition("/")[2]
     image, colon, tag = last.partition(":")
-    folders = (each.removeprefix(_MODELCAR) for each in ((tag, image) if colon else (last,)))
-    return next((folder for folder in folders if sibling_of(folder)), None)
+    # a frequent beginning of the names of images that hold one model
+    folders = (each.removeprefix("modelcar-") for each in ((tag, image) if colon else (last,)))
+    return next(filter(sibling_of, folders), None)

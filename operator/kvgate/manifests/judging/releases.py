@@ -29,16 +29,10 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
     if stated:
         return Releases(low=stated, high=stated, is_stated=True)
     if configured:
-        return Releases(
-            low=configured,
-            high=configured,
-            assumed=f"vLLM {configured}, as configured",
-            why="as configured",
-            is_stated=True,
-        )
-    why = next(
-        (found for found in images if found.newest), next(iter(images), ImageFound(reason="no image is written"))
-    )
+        assumed = f"vLLM {configured}, as configured"
+        return Releases(low=configured, high=configured, assumed=assumed, why="as configured", is_stated=True)
+    of_images = (*(found for found in images if found.newest), *images, ImageFound(reason="no image is written"))
+    why = of_images[0]
     if why.oldest and why.newest and not (why.resembles and not _has_class(model, why.newest)):
         return _range([why.oldest, why.newest], why)
     if why.newest:

@@ -11,12 +11,10 @@ from msgspec.structs import replace
 from kvgate.budget import Budget, UnknownVersion, Verdict, accounting_of
 from kvgate.budget.answers.sharing import Sharer, hundredths, share_gpu, sharer_of, starts_in
 from kvgate.budget.ground.units import format_gib
-from kvgate.findings.finding import Finding, Severity, any_one, at_most, do, words
-from kvgate.findings.located import Located
-from kvgate.manifests.judging.engine_budget import is_partly_seen
+from kvgate.findings.finding import Finding, Located, Severity, any_one, at_most, do, words
+from kvgate.manifests.judging.engine_budget import is_partly_seen, names_of
 from kvgate.manifests.judging.gpus import gpus_needed
-from kvgate.manifests.judging.judgement import names_of
-from kvgate.manifests.judging.release_range import JudgedEngine
+from kvgate.manifests.judging.judgement import JudgedEngine
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, SeenGpus
 from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, named_together, overbooked, start_order
 from kvgate.vllm.options import newest_read
@@ -28,7 +26,6 @@ _COMPOSE_ORDER = (
     "let each service depend on the one before it with condition: service_healthy, and give that one a healthcheck"
 )
 _POD_ORDER = "start one as a sidecar (an init container with restartPolicy: Always and a startupProbe), which the others wait for"
-_OTHER_ORDER = "start one after the other is ready"
 _MOST_SHARERS = 64
 """Engines on one GPU that are judged; those beyond that change no verdict."""
 _MOST_PROFILES = 16
@@ -36,8 +33,6 @@ _MOST_PROFILES = 16
 
 
 class _Seen(Struct, frozen=True, kw_only=True):
-    """An engine of the input with the GPUs that it uses."""
-
     index: int
     judged: JudgedEngine
     seen: SeenGpus
@@ -130,12 +125,13 @@ def _findings_of_group(device: str, group: Sequence[_Seen]) -> Iterator[tuple[in
         is_sure = not any(map(_is_unsure, group))
         for each in group:
             yield each.index, finding if is_sure else finding.softened()
-    first = group[0].seen
     told_order = _COMPOSE_ORDER if group[0].judged.engine.platform == COMPOSE else _POD_ORDER
-    if first.starts_after is None:
-        told_order = _OTHER_ORDER
+    if group[0].seen.starts_after is None:
+        told_order = "start one after the other is ready"
     together = _start_together(group)
-    if together is False and starts_in(sharing, _declared_order(group)):
+    labels = {each.seen.label for each in group}
+    in_order = sorted(group, key=lambda each: len(labels & (each.seen.starts_after or frozenset())))
+    if together is False and starts_in(sharing, [each.seen.label for each in in_order]):
         return
     if order := start_order(sharing, place, words(told_order), together=together):
         yield group[0].index, order
@@ -166,7 +162,6 @@ def _with_unknown_ones(device: str, group: Sequence[_Seen]) -> Iterator[tuple[in
 
 
 def _share_of(each: _Seen) -> Fraction:
-    """Return the share that is given, else the release's default."""
     setting = each.line.given.get("gpu_memory_utilization")
     with suppress(UnusableValue, UnknownVersion):
         return read_share(setting.text) if setting else accounting_of(each.judged.vllm_version).gpu_memory_utilization
@@ -188,13 +183,6 @@ def _start_together(group: Sequence[_Seen]) -> bool | None:
     return any(one not in waits[other] and other not in waits[one] for one in waits for other in waits if one != other)
 
 
-def _declared_order(group: Sequence[_Seen]) -> list[str]:
-    """Return the labels in the order of starts, where each waits for the others before it."""
-    labels = {each.seen.label for each in group}
-    ordered = sorted(group, key=lambda each: len(labels & (each.seen.starts_after or frozenset())))
-    return [each.seen.label for each in ordered]
-
-
 def _is_unsure(each: _Seen) -> bool:
     """Options, a release or profiles that nobody sees may decide otherwise, and an engine that sleeps leaves its memory to others."""
     engine, budget = each.judged.engine, _budget_of(each)
@@ -213,12 +201,7 @@ def _is_unsure(each: _Seen) -> bool:
 def _with_finding(judged: JudgedEngine, group: Iterable[_Seen], finding: Finding) -> JudgedEngine:
     """Add a finding at the engine's own share; about memory it decides the verdict too."""
     line = next(each.line for each in group if each.judged.engine is judged.engine)
-    setting = line.given.get(finding.field)
-    own = Located(
-        finding=finding.named(names_of(judged.engine, line)),
-        path=setting.path if setting else judged.engine.path,
-        line=setting.line if setting else 0,
-    )
+    own = _at_its_share(judged, line, finding, judged.engine.path)
     if finding.severity is Severity.ERROR:
         judged = judged.with_answers(lambda _: Verdict.DOES_NOT_FIT)
     elif finding.rule == SHARED_GPU_OVERBOOKED:
@@ -258,10 +241,11 @@ def _within_its_part(judged: JudgedEngine) -> JudgedEngine:
         "gpu_memory_utilization", message, any_one(*lower, "claim as much as vLLM takes"), severity=Severity.WARNING
     )
     line = parse_arguments(judged.engine.arguments, newest_read(), program=judged.engine.program)
-    at = line.given.get("gpu_memory_utilization")
-    own = Located(
-        finding=finding.named(names_of(judged.engine, line)),
-        path=at.path if at else part.path,
-        line=at.line if at else 0,
-    )
+    own = _at_its_share(judged, line, finding, part.path)
     return replace(judged.with_answers(_at_most_may_fit), findings=(*judged.findings, own))
+
+
+def _at_its_share(judged: JudgedEngine, line: CommandLine, finding: Finding, otherwise: str) -> Located:
+    """Place a finding at the setting that it is about, where the engine has it."""
+    at, named = line.given.get(finding.field), finding.named(names_of(judged.engine, line))
+    return Located(finding=named, path=at.path if at else otherwise, line=at.line if at else 0)

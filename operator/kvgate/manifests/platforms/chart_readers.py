@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from kvgate.manifests.platforms import app_template, gitops, kubeai, llm_d, production_stack
-from kvgate.manifests.platforms.charts import ChartInputs, is_chart_file, read_charts, values_of_file
+from kvgate.manifests.platforms.charts import ChartInput, ChartInputs, is_chart_file, read_charts
 from kvgate.manifests.platforms.reader import Reader
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 
@@ -107,7 +107,7 @@ PASSED_ON: tuple[Reader, ...] = (
         reads=("the fields of that chart",),
         recognises=lambda given: not given.document.kind,
         supports=is_chart_file,
-        read=_charts_through(values_of_file),
+        read=_charts_through(lambda given: (ChartInput(given=given),)),
     ),
 )  # fmt: skip
 """Objects and files that pass values on to a chart."""

@@ -49,12 +49,6 @@ class ChartInput(Struct, frozen=True, kw_only=True):
 
 
 ChartInputs = Callable[[ReaderInput], Iterable[ChartInput]]
-"""Returns the values that a document passes to charts."""
-
-
-def values_of_file(given: ReaderInput) -> tuple[ChartInput]:
-    """Return a file of values, which is all of them."""
-    return (ChartInput(given=given),)
 
 
 def is_chart_file(given: ReaderInput) -> bool:
@@ -115,11 +109,8 @@ def may_set_more(path: str) -> bool:
     return _TOKEN.search(path) is None
 
 
-class SetValue(Struct, frozen=True, kw_only=True):
-    """One value that is set by its name, and the way to it through objects and lists."""
-
-    steps: Sequence[Step]
-    value: Any
+SetValue = tuple[Sequence[Step], Any]
+"""The way through objects and lists to a value that is set by its name, and the value."""
 
 
 def read_set(name: str, text: str, *, as_text: bool) -> SetValue | None:
@@ -133,7 +124,7 @@ def read_set(name: str, text: str, *, as_text: bool) -> SetValue | None:
         return None
     if not 0 < len(steps) <= MAX_STEPS or end != len(name) or isinstance(steps[0], int):
         return None
-    return SetValue(steps=steps, value=text if as_text else _typed(text))
+    return steps, text if as_text else _typed(text)
 
 
 def _typed(text: str) -> Any:
@@ -145,9 +136,12 @@ def _typed(text: str) -> Any:
     return int(text) if _WHOLE.fullmatch(text) else text
 
 
-def with_set(values: Any, given: SetValue) -> Any:
-    """Return the values with this one; a value in its way is replaced, and a list that is too short gets longer."""
-    return _with(values, given.steps, given.value)
+def with_set(values: Written, given: SetValue) -> tuple[Written, str]:
+    """Return (the values with this one, its path); a value in its way is replaced, and a list that is too short gets longer."""
+    path = values.path
+    for step in given[0]:
+        path = f"{path}[{step}]" if isinstance(step, int) else Written(value=None, path=path).get(step).path
+    return replace(values, value=_with(values.value, *given)), path
 
 
 def _with(values: Any, steps: Sequence[Step], value: Any) -> Any:
@@ -161,10 +155,3 @@ def _with(values: Any, steps: Sequence[Step], value: Any) -> Any:
         return items
     fields = values if isinstance(values, Mapping) else {}
     return {**fields, step: _with(fields.get(step), rest, value)}
-
-
-def path_below(path: str, given: SetValue) -> str:
-    """Return the path of a set value below a path."""
-    for step in given.steps:
-        path = f"{path}[{step}]" if isinstance(step, int) else Written(value=None, path=path).get(step).path
-    return path

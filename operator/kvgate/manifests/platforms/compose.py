@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from kvgate.documents.bounded_files import read_text
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import NOTHING, Written, total
-from kvgate.manifests.pods.containers import is_vllm_image, starts_of
+from kvgate.manifests.pods.containers import starts_of
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput, SeenGpus
 from kvgate.manifests.pods.gpu_requests import (
     NVIDIA_DEVICES,
@@ -26,11 +26,11 @@ from kvgate.manifests.pods.gpu_requests import (
     visible_devices,
     visible_gpus,
 )
-from kvgate.manifests.pods.host_memory import room_of_service
+from kvgate.manifests.pods.host_memory import OWN_SHARED_MEMORY, mounts_shared_memory, room_of_service
 from kvgate.manifests.pods.volumes import no_files
-from kvgate.shell.compose_words import compose_words
+from kvgate.manifests.pods.which_engine import is_vllm_image
 from kvgate.shell.environment import Room, SharedRoom, circumstances_of, cpu_variable, takes_any_length
-from kvgate.shell.words import split
+from kvgate.shell.words import compose_words, split
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open
 
@@ -44,7 +44,6 @@ _MOST_GPUS = 64
 _MOST_SERVICES = 256
 """Services of a file whose order of starts is worked out."""
 _MAX_BYTES = 1 << 16
-"""Size of a file of variables."""
 
 
 def is_compose(given: ReaderInput) -> bool:
@@ -86,15 +85,14 @@ def _engines_of_service(
     file, service = given.document.file, _with_values(written, project)
     variables = _variables_of_service(service, file, project, given.shared)
     image, is_built = service.get("image"), _is_built(name, service)
-    entrypoint, command = service.get("entrypoint"), service.get("command")
+    script = (service.get("entrypoint"), service.get("command"))
     built = ((service.get("build").path, "the image is built here: the options that it adds are not known"),)
     missing = [(entry.path, each) for entry, each in _env_files(service) if _read_variables(file, each) is None]
     unread = [(path, f"{each} is not read: the variables that it sets are not known here") for path, each in missing]
     is_from_dotenv = service != _with_values(written, Interpolation({}))
     seen = _seen_gpus(given, name, service, variables, waits_for)
     starts = starts_of(
-        entrypoint,
-        command,
+        *script,
         variables,
         image.text,
         own_program=is_built,
@@ -103,8 +101,8 @@ def _engines_of_service(
         words_of_text=lambda text: compose_words(text) or split(text),
     )
     for start in starts:
-        seen_here = seen if len(starts) == 1 else seen_by_several(seen, start, entrypoint, command)
-        shown = visible_devices(start, variables, entrypoint, command)
+        seen_here = seen if len(starts) == 1 else seen_by_several(seen, start, *script)
+        shown = visible_devices(start, variables, *script)
         # A file of variables matters where the command line has some that are not set elsewhere.
         has_open_words = any(is_open(word.text) for word in start.arguments)
         yield FoundEngine(
@@ -116,14 +114,14 @@ def _engines_of_service(
             arguments=start.arguments,
             image=image,
             num_gpus=_gpus(service),
-            visible_gpus=visible_gpus(start, variables, entrypoint, command),
+            visible_gpus=visible_gpus(start, variables, *script),
             seen_gpus=shown_by_cuda(seen_here, shown) if seen_here else None,
             assumed=(_FROM_DOTENV,) if is_from_dotenv else (),
             remarks=(*start.remarks, *(unread if has_open_words else ()), *(built if is_built else ())),
             is_partial=is_built,
             program=start.program,
             is_wrapped=start.is_wrapped,
-            takes_any_length=takes_any_length(variables, entrypoint, command),
+            takes_any_length=takes_any_length(variables, *script),
             circumstances=circumstances_of(variables),
             cpu_variable=cpu_variable(variables),
             has_shared_memory=_has_shared_memory(service),
@@ -134,9 +132,8 @@ def _engines_of_service(
 
 def _has_shared_memory(service: Written) -> bool:
     """Return whether it is more than 64 MiB: a size of its own, something mounted there, or that of the host or another container."""
-    mounts = str([service.get(field).value for field in ("volumes", "tmpfs")])
-    is_of_others = service.get("ipc").text not in ("", "none", "private", "shareable")
-    return service.get("shm_size").is_set or is_of_others or "/dev/shm" in mounts  # noqa: S108 - the path in the container
+    is_of_others = service.get("ipc").text not in ("none", *OWN_SHARED_MEMORY)
+    return service.get("shm_size").is_set or is_of_others or mounts_shared_memory(service)
 
 
 def _gpus(service: Written) -> Written:
@@ -145,10 +142,9 @@ def _gpus(service: Written) -> Written:
         return service.get("gpus")
     counts: list[Written] = []
     for request in _device_requests(service):
-        ids = request.get("device_ids")
-        names = [name for each in ids.items() for name in each.text.split(",")]  # Docker takes several in one text
+        names = _device_ids(request)
         is_known = "all" not in names and not any(map(is_open, names))
-        by_name = Written(value=len(names) if is_known else None, path=ids.path)
+        by_name = replace(request.get("device_ids"), value=len(names) if is_known else None)
         counts.append(by_name if names else request.get("count"))
     if len(counts) < 2:
         return counts[0] if counts else NOTHING
@@ -160,6 +156,10 @@ def _device_requests(service: Written) -> list[Written]:
         return [Written(value={"count": service.get("gpus").count}, path=service.get("gpus").path)]
     reserved = service.get("deploy", "resources", "reservations", "devices").items()
     return service.get("gpus").items() or [each for each in reserved if "gpu" in str(each.get("capabilities").value)]
+
+
+def _device_ids(request: Written) -> list[str]:
+    return [name.strip() for each in request.get("device_ids").items() for name in each.text.split(",")]
 
 
 def _seen_gpus(
@@ -202,8 +202,7 @@ def _names_of_gpus(service: Written, variables: Mapping[str, Written]) -> tuple[
         return None if shown == "all" else devices_in(shown) or ()
     found = list[str]()
     for request in requests:
-        named = [name.strip() for each in request.get("device_ids").items() for name in each.text.split(",")]
-        count = request.get("count")
+        named, count = _device_ids(request), request.get("count")
         if "all" in named or count.text in ("all", "-1") or (not named and not count.is_set):
             return None
         names = devices_in(",".join(named)) if named else tuple(map(str, range(min(count.count or 0, _MOST_GPUS))))

@@ -4,7 +4,7 @@ Facts stand beside them under the names that charts of public repositories have:
 `resources`, `nodeSelector`, `extraArgs`. The chart may add options, so that no number is certain.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,22 +13,25 @@ from kvgate.documents.positions import steps_of
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import as_option
 from kvgate.manifests.pods.accelerator_hints import node_hints
-from kvgate.manifests.pods.containers import are_of_vllm, is_vllm_image, starts_of
+from kvgate.manifests.pods.containers import starts_of
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpu_part_of, gpus_of
-from kvgate.manifests.pods.other_engines import VLLM, engine_in, engine_stated, is_of_another, snake
+from kvgate.manifests.pods.which_engine import (
+    SETTINGS_LIKE_VLLM,
+    SETTINGS_OF_VLLM,
+    VLLM,
+    are_of_vllm,
+    engine_in,
+    engine_stated,
+    is_of_another,
+    is_vllm_image,
+    snake,
+)
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
 
-_ONLY_VLLM = (
-    "gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size",
-    "pipeline_parallel_size", "kv_cache_dtype", "enforce_eager", "enable_prefix_caching", "enable_chunked_prefill",
-)  # fmt: skip
-"""Settings that few other servers have, or not under these names; two of them beside a model are read as vLLM's."""
-_SURELY_VLLM = frozenset({"gpu_memory_utilization", "max_model_len", "max_num_seqs", "enforce_eager"})
-"""Those of them that no other server has."""
 _SETTINGS = frozenset(
-    {*_ONLY_VLLM, "data_parallel_size", "dtype", "quantization", "enable_expert_parallel", "cpu_offload_gb"}
+    {*SETTINGS_LIKE_VLLM, "data_parallel_size", "dtype", "quantization", "enable_expert_parallel", "cpu_offload_gb"}
 )
 _VALUES = pattern(
     r"\d{1,9}|0?\.\d{1,4}|[01]\.\d{1,4}|true|false|True|False|auto|half|float16|bfloat16|float32|fp8\w{0,10}|awq|gptq"
@@ -74,31 +77,24 @@ MAX_ENGINES = 200
 
 
 class Facts(Struct, kw_only=True):
-    """Facts about one engine, as far as they are written."""
-
     model: Written = NOTHING
     image: Written = NOTHING
     settings: dict[str, Written] = {}
     words: list[Written] = []
-    """Lists of arguments."""
     command: Written = NOTHING
     resources: Written = NOTHING
     num_gpus: Written = NOTHING
     node: Written = NOTHING
-    """Object with a node selector or an affinity."""
     product: Written = NOTHING
     instance: Written = NOTHING
-    """Instance type of a cloud."""
     slice: Written = NOTHING
     """Profile of a slice of a GPU."""
     variables: dict[str, Written] = {}
     """Variables of a list, as `$(NAME)` in arguments."""
     version: Written = NOTHING
-    """Release of vLLM."""
     options: tuple[Argument, ...] = ()
     """Options that stand as fields under names of vLLM's own."""
     stated: Written = NOTHING
-    """Field that names the engine."""
     is_deployed: bool = False
     """Something stands there that only a deployment needs."""
     is_mixed: bool = False
@@ -106,8 +102,7 @@ class Facts(Struct, kw_only=True):
 
     @property
     def num_own(self) -> int:
-        """Number of settings that only vLLM has."""
-        return sum(name in _ONLY_VLLM for name in self.settings)
+        return sum(name in SETTINGS_LIKE_VLLM for name in self.settings)
 
     @property
     def is_engine(self) -> bool:
@@ -126,11 +121,10 @@ class Facts(Struct, kw_only=True):
     def is_surely_vllm(self) -> bool:
         """Return whether something beside settings that others have too says that it is vLLM."""
         is_stated = self.image.is_set or self.is_named or engine_in(self.stated.text) == VLLM
-        return is_stated or not _SURELY_VLLM.isdisjoint(self.settings)
+        return is_stated or not SETTINGS_OF_VLLM.isdisjoint(self.settings)
 
     @property
     def texts(self) -> list[str]:
-        """Words of all command lines."""
         return [word for field in (*self.words, self.command) for text in _texts(field) for word in text.split()]
 
     @property
@@ -161,11 +155,8 @@ def read_custom_values(given: ReaderInput) -> Iterator[FoundEngine]:
 def _of_another(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engine that values name, or whose settings they hold, where it is another one than vLLM."""
     top = given.values
-    nodes = [
-        top,
-        *(child for _, child in top.fields()),
-        *(each for _, child in top.fields() for _, each in child.fields()),
-    ]
+    children = [child for _, child in top.fields()]
+    nodes = [top, *children, *(each for child in children for _, each in child.fields())]
     stated = [field for node in nodes if (field := engine_stated(node)).is_set and names_an_engine(node.value)]
     named = [(name, child) for node in nodes for name, child in node.fields()]
     blocks = [child for name, child in named if is_of_another(name) and names_an_engine(child.value)]
@@ -189,26 +180,21 @@ def _collect(node: Written, above: tuple[Written, ...], found: list[tuple[Writte
     if len(above) > _MAX_DEPTH or node.get("enabled").value is False:
         return
     way, before = (*above, node), len(found)
-    for below in _objects_below(node):
-        _collect(below, way, found)
+    for name, child in node.fields():
+        for each in child.items() or [child]:  # of a list those that name a model
+            is_one = not _holds_none(name) if each is child else _has_own_model(each)
+            if isinstance(each.value, dict) and is_one:
+                _collect(each, way, found)
     if len(found) > before:
         return
     facts = Facts()
     gather(node, facts)
     if not facts.is_engine and above and _has_own_model(node):  # one of several, whose image stands above them
         for name, child in (field for up in reversed(above) for field in up.fields()):
-            if "image" in snake(name) and not facts.image.is_set and is_vllm_image(image_of(child)):
-                facts.image = Written(value=image_of(child), path=child.path)
+            if "image" in snake(name) and not facts.image.is_set:
+                facts.image = _vllm_image_of(child)
     if facts.is_engine:
         found.append(way)
-
-
-def _objects_below(node: Written) -> Iterator[Written]:
-    """Yield the objects that may be engines; of a list those that name a model."""
-    for name, child in node.fields():
-        if isinstance(child.value, dict) and not _holds_none(name):
-            yield child
-        yield from (item for item in child.items() if isinstance(item.value, dict) and _has_own_model(item))
 
 
 def _holds_none(name: str) -> bool:
@@ -225,11 +211,10 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
     if depth > _MAX_DEPTH:
         return
     is_named, num_own = facts.image.is_set or facts.stated.is_set, facts.num_own
-    if not facts.image.is_set and is_vllm_image(image_of(node)):
-        facts.image = Written(value=image_of(node), path=node.path)
+    if not facts.image.is_set:
+        facts.image = _vllm_image_of(node)
     for name, child in node.fields():
         _add(snake(name), child, facts)
-        _add_place(snake(name), child, facts)
     if not facts.node.is_set and (node.get("nodeSelector").is_set or node.get("affinity").is_set):
         facts.node = node
     if not facts.resources.is_set and gpus_of(node)[0].is_set:
@@ -243,46 +228,7 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
         facts.stated = engine_stated(node)
 
 
-def _add(name: str, child: Written, facts: Facts) -> None:
-    """Add one field, if it is a fact that is not known yet."""
-    facts.is_deployed = facts.is_deployed or (
-        (name in _OF_DEPLOYMENTS or name.endswith((*_ENDS_OF_COUNTS, "_replica_count"))) and child.is_set
-    )
-    if name in _MODELS and not facts.model.is_set:
-        facts.model = model_of(child)
-    elif name in _SETTINGS and name not in facts.settings and _VALUES.fullmatch(child.text):
-        facts.settings[name] = child
-    elif (name in _COUNTS or name.endswith(_ENDS_OF_COUNTS)) and not facts.num_gpus.is_set and child.count:
-        facts.num_gpus = child
-    elif name.endswith(("image", "image_uri")) and not facts.image.is_set and is_vllm_image(image_of(child)):
-        facts.image = Written(value=image_of(child), path=child.path)
-    elif name == "command" and not facts.command.is_set and any("vllm" in word for word in _texts(child)):
-        facts.command = child
-    elif _ARGUMENTS.fullmatch(name) and any(word.startswith("--") for word in _texts(child)):
-        is_elsewhere = bool(facts.words) and _parent(facts.words[0]) != _parent(child)
-        facts.is_mixed = facts.is_mixed or is_elsewhere
-        facts.words += [] if is_elsewhere else [child]
-
-
-def _add_place(name: str, child: Written, facts: Facts) -> None:
-    """Add one field, if it says on what the engine runs, or which variables it gets."""
-    if name in _PRODUCTS and not facts.product.is_set and child.text:
-        facts.product = child
-    elif "mig" in name.split("_") and _SLICE.fullmatch(child.text):
-        facts.slice = child
-    elif _INSTANCES.fullmatch(name) and not facts.instance.is_set and child.text:
-        facts.instance = child
-    elif name.endswith("_env"):
-        named = ((item.get("key").text or item.get("name").text, item.get("value")) for item in child.items())
-        facts.variables = {**{key: value for key, value in named if key}, **facts.variables}
-
-
-def _parent(field: Written) -> str:
-    return field.path.rpartition(".")[0]
-
-
 def model_of(field: Written) -> Written:
-    """Return a model's id: the text, or the part of an object that holds one."""
     if field.text:
         return field if _ID.fullmatch(field.text.strip()) else NOTHING
     parts = {snake(name): child for name, child in field.fields()}
@@ -292,12 +238,56 @@ def model_of(field: Written) -> Written:
 
 
 def image_of(node: Written) -> str:
-    """Return an image: a text, or the parts of one."""
     if node.text:
         return node.text if "/" in node.text or ":" in node.text else ""
     repository, tag = node.get("repository").text or node.get("name").text, node.get("tag").text
     registry = node.get("registry").text
     return f"{f'{registry}/' if registry else ''}{repository}{f':{tag}' if tag else ''}" if "/" in repository else ""
+
+
+def _vllm_image_of(field: Written) -> Written:
+    image = image_of(field)
+    return Written(value=image, path=field.path) if is_vllm_image(image) else NOTHING
+
+
+_READS: Mapping[str, tuple[Callable[[str], bool], Callable[[Written], Written]]] = {
+    "model": (_MODELS.__contains__, model_of),
+    "num_gpus": (
+        lambda name: name in _COUNTS or name.endswith(_ENDS_OF_COUNTS),
+        lambda field: field if field.count else NOTHING,
+    ),
+    "image": (lambda name: name.endswith(("image", "image_uri")), _vllm_image_of),
+    "command": (
+        lambda name: name == "command",
+        lambda field: field if any("vllm" in word for word in _texts(field)) else NOTHING,
+    ),
+    "product": (_PRODUCTS.__contains__, lambda field: field if field.text else NOTHING),
+    "instance": (
+        lambda name: _INSTANCES.fullmatch(name) is not None,
+        lambda field: field if field.text else NOTHING,
+    ),
+}
+"""Fact → (whether a field of this name, in small letters, may be it; the fact as the field has it)."""
+
+
+def _add(name: str, child: Written, facts: Facts) -> None:
+    """Add what one field says, if it is not known yet."""
+    for fact, (is_about, read) in _READS.items():
+        if is_about(name) and not getattr(facts, fact).is_set:
+            setattr(facts, fact, read(child))
+    is_of_a_deployment = name in _OF_DEPLOYMENTS or name.endswith((*_ENDS_OF_COUNTS, "_replica_count"))
+    facts.is_deployed = facts.is_deployed or (is_of_a_deployment and child.is_set)
+    if name in _SETTINGS and name not in facts.settings and _VALUES.fullmatch(child.text):
+        facts.settings[name] = child
+    elif _ARGUMENTS.fullmatch(name) and any(word.startswith("--") for word in _texts(child)):
+        parents = {each.path.rpartition(".")[0] for each in (*facts.words[:1], child)}
+        facts.is_mixed = facts.is_mixed or len(parents) > 1
+        facts.words += [child] if len(parents) == 1 else []
+    elif "mig" in name.split("_") and _SLICE.fullmatch(child.text):
+        facts.slice = child
+    elif name.endswith("_env"):
+        named = ((item.get("key").text or item.get("name").text, item.get("value")) for item in child.items())
+        facts.variables = {**{key: value for key, value in named if key}, **facts.variables}
 
 
 def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
@@ -313,14 +303,14 @@ def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
         starts = starts_of(facts.command, NOTHING, facts.variables, facts.image.text, shared=given.shared)
         words = [*(starts[0].arguments if starts else ()), *words]
     gpus, resource = gpus_of(facts.resources)
-    product = (
-        (Hint(name="accelerator", value=facts.product.text, path=facts.product.path),) if facts.product.is_set else ()
+    named = (
+        ("accelerator", facts.product, ""),
+        ("resource", facts.slice, "nvidia.com/mig-"),
+        ("node.kubernetes.io/instance-type", facts.instance, ""),
     )
-    if facts.slice.is_set:
-        product = (*product, Hint(name="resource", value=f"nvidia.com/mig-{facts.slice.text}", path=facts.slice.path))
-    if facts.instance.is_set:
-        label = "node.kubernetes.io/instance-type"
-        product = (*product, Hint(name=label, value=facts.instance.text, path=facts.instance.path))
+    product = [
+        Hint(name=name, value=f"{start}{each.text}", path=each.path) for name, each, start in named if each.is_set
+    ]
     return FoundEngine(
         platform="values",
         document=given.document,
@@ -367,6 +357,6 @@ def names_an_engine(values: object, depth: int = 0) -> bool:
     names = {snake(str(name)) for name in values}
     written = (value for name, value in values.items() if isinstance(value, str) and (name == "image" or ":" in value))
     images = (image_of(Written(value=values)), *written)
-    own = sum(name in _ONLY_VLLM for name in names) > 1
+    own = sum(name in SETTINGS_LIKE_VLLM for name in names) > 1
     is_image = any(len(image.split()) == 1 and is_vllm_image(image) for image in images)
     return own or is_image or any(names_an_engine(each, depth + 1) for each in values.values())

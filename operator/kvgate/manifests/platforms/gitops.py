@@ -11,17 +11,14 @@ from msgspec.structs import replace
 
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.platforms.charts import ChartInput, Remark, may_set_more, path_below, read_set, with_set
+from kvgate.manifests.platforms.charts import ChartInput, Remark, may_set_more, read_set, with_set
 from kvgate.manifests.pods.engine_found import ReaderInput
 from kvgate.text.patterns import pattern
 
 _REACHES_ENGINES = pattern(r"containers|images|nodeSelector|affinity")
 """Patches of anything else, such as labels and tolerations, change no number."""
-_KEY = "values.yaml"
-"""Key of the data where a reference names no other."""
 _SPECS = {"Application": ("spec",), "ApplicationSet": ("spec", "template", "spec")}
 """Kind → the place of its sources."""
-_SOURCES = (("source",), ("sources", "*"))
 _MAX_PARAMETERS = 200
 """Parameters of one source; nobody sets more."""
 
@@ -62,7 +59,7 @@ def _data(given: ReaderInput, reference: Written) -> Mapping[str, Any] | None:
     if reference.get("kind").text != "ConfigMap" or reference.get("targetPath").is_set:
         return None
     data = given.config_data(reference.get("name").text) or {}
-    text = data.get(reference.get("valuesKey").text or _KEY)
+    text = data.get(reference.get("valuesKey").text or "values.yaml")
     try:
         read = value_of(text) if isinstance(text, str) else None
     except YamlError:
@@ -83,7 +80,7 @@ def values_of_application(given: ReaderInput) -> Iterator[ChartInput]:
     Parameters win over values, and valuesObject over values.
     """
     above = _SPECS[given.document.kind]
-    given = given.with_texts_read(*((*above, *source, "helm", "values") for source in _SOURCES))
+    given = given.with_texts_read(*((*above, *source, "helm", "values") for source in (("source",), ("sources", "*"))))
     spec = given.root.get(*above)
     elsewhere: dict[str, str] = {}
     inputs: list[ChartInput] = []
@@ -96,8 +93,8 @@ def values_of_application(given: ReaderInput) -> Iterator[ChartInput]:
             as_text = parameter.get("forceString").value is True
             found = read_set(name, text, as_text=as_text) if index < _MAX_PARAMETERS else None
             if found:
-                elsewhere[path_below(values.path, found)] = parameter.path
-                values = replace(values, value=with_set(values.value, found))
+                values, path = with_set(values, found)
+                elsewhere[path] = parameter.path
             else:
                 unread.append(parameter)
         files = helm.get("valueFiles")
@@ -118,7 +115,7 @@ def values_of_helm_chart(given: ReaderInput) -> Iterator[ChartInput]:
     values, elsewhere = given.root.get("spec", "valuesContent"), dict[str, str]()
     for name, field in itertools.islice(given.root.get("spec", "set").fields(), _MAX_PARAMETERS):
         if found := read_set(name, field.text, as_text=False):
-            elsewhere[path_below(values.path, found)] = field.path
-            values = replace(values, value=with_set(values.value, found))
+            values, path = with_set(values, found)
+            elsewhere[path] = field.path
     document = replace(given.document, elsewhere=elsewhere)
     yield ChartInput(given=replace(given, document=document, values=values))

@@ -7,7 +7,6 @@ What KAITO adds: github.com/kaito-project/kaito as of August 2026, `pkg/model/in
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate import catalogue
@@ -21,7 +20,6 @@ from kvgate.manifests.pods.pod_engines import engines_of_pod
 from kvgate.vllm.arguments import Argument
 
 _CONFIG_KEY = "inference_config.yaml"
-_RUNTIME = "kaito.sh/runtime"
 _PRESETS = {
     "llama-3.1-8b-instruct": "meta-llama/Llama-3.1-8B-Instruct",
     "llama-3.3-70b-instruct": "meta-llama/Llama-3.3-70B-Instruct",
@@ -60,16 +58,18 @@ _DEFAULT_LENGTH = 2048
 
 
 def read_workspace(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Yield the engines of a Workspace, whose `inference` and `resource` stand at the top."""
-    if given.root.get("metadata", "annotations", _RUNTIME).text != "transformers":
-        yield from _engines(given, given.root.get("inference"), given.root.get("resource"))
-
-
-def read_inference_set(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Yield the engines of an InferenceSet, which makes Workspaces of one template."""
-    template = given.root.get("spec", "template")
-    if given.root.get("metadata", "annotations", _RUNTIME).text != "transformers":
-        yield from _engines(given, template.get("inference"), template.get("resource"))
+    """Yield the engines of a Workspace, or of an InferenceSet, which makes Workspaces of one template."""
+    at = given.root.get("spec", "template") if given.document.kind == "InferenceSet" else given.root
+    inference, resource = at.get("inference"), at.get("resource")
+    template = inference.get("template")
+    if given.root.get("metadata", "annotations", "kaito.sh/runtime").text == "transformers":
+        return
+    if template.is_set:  # the user's own pod
+        for engine in engines_of_pod(given, template.get("spec"), platform="kaito"):
+            yield replace(engine, hints=(*engine.hints, *_hints(resource)))
+    elif inference.get("preset").is_set:
+        name = inference.get("preset", "name")
+        yield _preset(given, inference, name, resource, inference.get("config"), given.name)
 
 
 def read_multi_role(given: ReaderInput) -> Iterator[FoundEngine]:
@@ -80,17 +80,6 @@ def read_multi_role(given: ReaderInput) -> Iterator[FoundEngine]:
         yield _preset(given, role, spec.get("model", "name"), role, role.get("inferenceConfig"), name)
 
 
-def _engines(given: ReaderInput, inference: Written, resource: Written) -> Iterator[FoundEngine]:
-    """Yield the engine of a preset with its ConfigMap, or those of the user's own pod template."""
-    template = inference.get("template")
-    if template.is_set:
-        for engine in engines_of_pod(given, template.get("spec"), platform="kaito"):
-            yield replace(engine, hints=(*engine.hints, *_hints(resource)))
-    elif inference.get("preset").is_set:
-        name = inference.get("preset", "name")
-        yield _preset(given, inference, name, resource, inference.get("config"), given.name)
-
-
 def _preset(
     given: ReaderInput, at: Written, preset: Written, resource: Written, config: Written, name: str
 ) -> FoundEngine:
@@ -98,14 +87,11 @@ def _preset(
     hints = tuple(_hints(resource))
     written, remarks = _config(given, config)
     length = next((word.text.partition("=")[2] for word in written if word.text.startswith("--max-model-len=")), "")
-    nodes = _nodes(model.text, resource, hints, int(length) if length.isdecimal() and len(length) < 9 else None)
-    sizes, assumed = _parallelism(model.text, nodes, hints)
-    boards = accelerators_of(hints)
-    usual = (
-        {"gpu-memory-utilization": _UTILIZATION[boards[0].accelerator.name]}
-        if (boards and boards[0].accelerator.name in _UTILIZATION)
-        else {}
-    )
+    known_length = int(length) if length.isdecimal() and len(length) < 9 else None
+    num_nodes, gpus, is_certain = _nodes(model.text, resource, hints, known_length)
+    sizes, assumed = _parallelism(model.text, num_nodes, gpus, hints)
+    board = next((each.accelerator.name for each in accelerators_of(hints)[:1]), "")
+    usual = {"gpu-memory-utilization": _UTILIZATION[board]} if board in _UTILIZATION else {}
     names = {word.text.partition("=")[0].removeprefix("--") for word in written}
     added = {flag: value for flag, value in {**_DEFAULTS, **usual, **sizes}.items() if flag not in names}
     words = ", ".join(f"--{flag}={value}" for flag, value in added.items())
@@ -120,30 +106,25 @@ def _preset(
         hints=hints,
         remarks=remarks,
         is_partial=bool(remarks),
-        is_overridden=not nodes.is_certain,
+        is_overridden=not is_certain,
         assumed=(f"{words}, as KAITO adds{assumed}",) if added else (),
         has_shared_memory=True,
         files=mounted_texts(given, written),
     )
 
 
-class _Nodes(Struct, frozen=True, kw_only=True):
-    """The nodes of a preset, and the GPUs of each; None where the instance type does not tell."""
+def _nodes(model: str, resource: Written, hints: tuple[Hint, ...], length: int | None) -> tuple[int, int | None, bool]:
+    """Return (nodes, GPUs of each, whether both are certain) as KAITO counts: the weights must fit beside what else runs.
 
-    num_nodes: int
-    num_gpus: int | None
-    is_certain: bool
-    """True where the number that KAITO computes does not depend on facts that are only near its own."""
-
-
-def _nodes(model: str, resource: Written, hints: tuple[Hint, ...], length: int | None) -> _Nodes:
-    """Count the nodes as KAITO does: enough that the weights fit beside what else runs; `count` is not read where it can compute."""
+    `count` is not read where KAITO can compute. The GPUs are None where the instance type does not tell; nothing is certain where the
+    number depends on facts that are only near KAITO's.
+    """
     partition, written = resource.get("partition"), resource.get("count").count or 1
     is_slice = bool(partition.get("profile").text or resource.get("mig", "profile").text)
     gpus = 1 if is_slice else partition.get("count").count or gpus_of_instance(hints)
     entry, boards = catalogue.find_model(model), accelerators_of(hints)
     if not gpus or entry is None or entry.safetensors_bytes is None or not boards:
-        return _Nodes(num_nodes=written, num_gpus=gpus, is_certain=False)
+        return written, gpus, False
     board = boards[0].accelerator
     # KAITO's table has the nominal size, in GiB
     nominal = board.name.rpartition("-")[2].removesuffix("GB")
@@ -154,7 +135,7 @@ def _nodes(model: str, resource: Written, hints: tuple[Hint, ...], length: int |
         for kv_bytes in (0.0, float((length or _DEFAULT_LENGTH) * _bytes_per_token(entry.config)))
     }
     num_nodes = max(counts)
-    return _Nodes(num_nodes=num_nodes, num_gpus=gpus, is_certain=len(counts) == 1 and num_nodes == written)
+    return num_nodes, gpus, len(counts) == 1 and num_nodes == written
 
 
 def _count(stored_bytes: float, gpu_bytes: float, gpus: int, kv_bytes: float) -> int:
@@ -178,12 +159,11 @@ def _number(config: Mapping[str, Any] | None, name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _parallelism(model: str, nodes: _Nodes, hints: tuple[Hint, ...]) -> tuple[dict[str, str], str]:
+def _parallelism(model: str, num_nodes: int, gpus: int | None, hints: tuple[Hint, ...]) -> tuple[dict[str, str], str]:
     """Return (the sizes that KAITO adds, words about them).
 
     A model that takes less than half of one GPU runs once per GPU; any other takes all GPUs of a node, and one stage per node.
     """
-    gpus, num_nodes = nodes.num_gpus, nodes.num_nodes
     if gpus is None or (gpus == 1 and num_nodes == 1):
         return {}, ""
     entry, boards = catalogue.find_model(model), accelerators_of(hints)

@@ -11,15 +11,11 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import as_options
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of
-from kvgate.manifests.pods.other_engines import is_simulator, server_in
 from kvgate.manifests.pods.pod_engines import engines_of_container
+from kvgate.manifests.pods.which_engine import is_simulator, server_in
 from kvgate.shell.environment import variables_of
 from kvgate.vllm.arguments import Argument
 
-_STORAGE_VARIABLE = "STORAGE_URI"
-"""Variable of the model that KServe downloads for a user's own container."""
-_OWN_RUNTIMES = "kserve-"
-"""Beginning of the names of runtimes that KServe installs; they add nothing that decides."""
 _WORKER_SIZES = {"tensorParallelSize": "--tensor-parallel-size", "pipelineParallelSize": "--pipeline-parallel-size"}
 _SERVER_VALUES = frozenset({
     "--model-name", "--model-id", "--model-dir", "--model-revision", "--backend", "--task", "--http-port", "--grpc-port", "--workers",
@@ -31,8 +27,6 @@ _SERVER_SWITCHES = frozenset({
     "--disable-lower-case", "--disable-special-tokens", "--return-token-type-ids", "--return-probabilities", "--disable-log-requests",
     "--predictor-use-ssl",
 })  # fmt: skip
-_OTHER_BACKEND = "huggingface"
-"""Backend of KServe's server without vLLM."""
 _SERVER_ALIASES = {"--max-length": "--max-model-len"}
 _PARALLELISM = {
     "tensor": "--tensor-parallel-size",
@@ -41,10 +35,9 @@ _PARALLELISM = {
     "expert": "--enable-expert-parallel",
 }
 _CONFIG_KIND = "LLMInferenceServiceConfig"
-_MAIN = "main"
 _UNKNOWN = "this command is not understood: it is judged as vLLM without options"
 _KEYS = ("name", "mountPath", "containerPort")
-"""Fields that identify the items of a list."""
+"""Fields that identify the items of a list, where all of them have one as a text."""
 
 
 def read_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
@@ -54,7 +47,8 @@ def read_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
     if model.is_set:
         yield from _engines_of_model(given, predictor, model)
     for container in predictor.get("containers").items():
-        storage = variables_of(container, given.config_data, shared=given.shared).get(_STORAGE_VARIABLE, NOTHING)
+        # what KServe downloads for a user's own container
+        storage = variables_of(container, given.config_data, shared=given.shared).get("STORAGE_URI", NOTHING)
         for engine in engines_of_container(given, container, pod=predictor, platform="kserve"):
             yield replace(engine, model=storage)
 
@@ -71,9 +65,9 @@ def _engines_of_model(given: ReaderInput, predictor: Written, model: Written) ->
     is_server = "huggingface" in words_of_format and "vllm" not in words_of_format
     if not (is_server or "vllm" in words_of_format or runtime.is_set):
         return
-    is_missing = named_runtime.text and not runtime.is_set and not named_runtime.text.startswith(_OWN_RUNTIMES)
-    message = f"ServingRuntime {named_runtime.text} is not in the input: the options that it adds are not known"
-    missing = ((named_runtime.path, message),) if is_missing else ()
+    # those that KServe installs add nothing that decides
+    is_missing = named_runtime.text and not runtime.is_set and not named_runtime.text.startswith("kserve-")
+    missing = (not_in_the_input("ServingRuntime", named_runtime),) if is_missing else ()
     stored = next((field for field in (model.get("storageUri"), model.get("storage", "path")) if field.is_set), NOTHING)
     for engine in engines_of_container(
         given, container, pod=predictor, platform="kserve", own_program=not runtime.is_set
@@ -81,7 +75,8 @@ def _engines_of_model(given: ReaderInput, predictor: Written, model: Written) ->
         words = [_own_place(word, model, len(base.get("args").items())) for word in engine.arguments]
         kept, of_server = _split_options(words)
         is_wrapped = is_server or engine.is_wrapped
-        if is_wrapped and of_server.get("--backend", NOTHING).text == _OTHER_BACKEND:
+        # KServe's server without vLLM
+        if is_wrapped and of_server.get("--backend", NOTHING).text == "huggingface":
             continue
         yield replace(
             engine,
@@ -137,18 +132,14 @@ def _split_options(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[
 
 
 def read_llm_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Yield the decode side, and prefill where it has a side of its own."""
     value: Any = {}
     missing: list[tuple[str, str]] = []
     for reference in given.root.get("spec", "baseRefs").items():
         name = reference.get("name")
-        base = given.find(_CONFIG_KIND, name.text)
-        if base:
+        if base := given.find(_CONFIG_KIND, name.text):
             value = merged(value, _without_scripts(base.get("spec").value))
         else:
-            missing.append(
-                (name.path, f"{_CONFIG_KIND} {name.text} is not in the input: the options that it adds are not known")
-            )
+            missing.append(not_in_the_input(_CONFIG_KIND, name))
     spec = Written(value=merged(value, given.root.get("spec").value), path="spec")
     sides = {given.name: spec, f"{given.name} (prefill)": spec.get("prefill")}
     for name_of_side, side in sides.items():
@@ -201,6 +192,11 @@ def _without_scripts(spec: Any) -> Any:
     return spec
 
 
+def not_in_the_input(kind: str, name: Written) -> tuple[str, str]:
+    """Return the remark about an object that adds options."""
+    return name.path, f"{kind} {name.text} is not in the input: the options that it adds are not known"
+
+
 def _pod(side: Written) -> Written:
     """Return the leader's pod, where it has one of its own, else the workers'."""
     return next((pod for pod in (side.get("template"), side.get("worker")) if _main(pod).is_set), side.get("template"))
@@ -209,7 +205,7 @@ def _pod(side: Written) -> Written:
 def _main(pod: Written) -> Written:
     """Return the main container by its name, else the first one that requests GPUs, else the first."""
     containers = pod.get("containers").items()
-    named = [container for container in containers if container.get("name").text == _MAIN]
+    named = [container for container in containers if container.get("name").text == "main"]
     with_gpus = [container for container in containers if gpus_of(container.get("resources"))[0].is_set]
     return next(iter((*named, *with_gpus, *containers)), NOTHING)
 
@@ -257,17 +253,10 @@ def merged(base: Any, own: Any) -> Any:
     """Merge as Kubernetes' strategic merge does: own values win, items of one name are one item, own items come first."""
     if isinstance(base, Mapping) and isinstance(own, Mapping):
         return {**base, **{key: merged(base.get(key), value) for key, value in own.items()}}
-    if isinstance(base, list) and isinstance(own, list) and (key := _identifying_key([*base, *own])):
-        named = {item[key]: item for item in base}
-        mine = [merged(named.get(item[key]), item) for item in own]
-        taken = {item[key] for item in own}
-        return [*mine, *(item for item in base if item[key] not in taken)]
+    items = [*base, *own] if isinstance(base, list) and isinstance(own, list) else []
+    for key in _KEYS if items else ():
+        if all(isinstance(item, Mapping) and isinstance(item.get(key), str) for item in items):
+            named, taken = {item[key]: item for item in base}, {item[key] for item in own}
+            mine = [merged(named.get(item[key]), item) for item in own]
+            return [*mine, *(item for item in base if item[key] not in taken)]
     return base if own is None else own
-
-
-def _identifying_key(items: list[Any]) -> str | None:
-    """Return the field that every item has as a text; None where the lists are not merged item by item."""
-    for key in _KEYS:
-        if items and all(isinstance(item, Mapping) and isinstance(item.get(key), str) for item in items):
-            return key
-    return None

@@ -18,10 +18,7 @@ from kvgate.manifests.pods.gpu_requests import gpus_of
 from kvgate.manifests.pods.host_memory import HostRoom
 
 _TABLE = Path(__file__).parent / "data" / "kubeai_models.csv"
-_PROFILE = "kubeai.org/resource-profile"
-"""Hints by the name of a profile of KubeAI's own charts."""
 _CONFIG_MAP, _CONFIG_KEY = "kubeai-config", "system.yaml"
-"""ConfigMap and key of the profiles in the rendered chart."""
 
 
 def values_with_profiles(root: Written) -> Iterator[Written]:
@@ -57,7 +54,6 @@ def _models(root: Written) -> Iterator[tuple[str, Written]]:
 
 @lru_cache(maxsize=1)
 def _own_models() -> Mapping[str, Mapping[str, Any]]:
-    """Return the values of the models that KubeAI's chart brings with it."""
     lines = _TABLE.read_text(encoding="utf-8").splitlines()
     rows = (line.split(",", 3) for line in lines if not line.startswith(("#", "name,")))
     return {
@@ -71,7 +67,6 @@ def _runs_vllm(model: Written) -> bool:
 
 
 def read_catalog(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Yield the engines of the models that are switched on."""
     for name, model in _models(given.values):
         if _runs_vllm(model) and model.get("enabled").value is True:
             engine = _engine(given, model, name)
@@ -80,7 +75,6 @@ def read_catalog(given: ReaderInput) -> Iterator[FoundEngine]:
 
 
 def read_model(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Yield the engine of a `Model` that runs vLLM."""
     spec = given.root.get("spec")
     if spec.get("engine").text in ("VLLM", ""):
         yield _engine(given, spec, given.name)
@@ -102,7 +96,7 @@ def _engine(given: ReaderInput, spec: Written, name: str) -> FoundEngine:
     hints = (*((resource,) if resource else ()), *node_hints(profile))
     image = images.get(profile.get("imageName").text) if profile.is_set else NOTHING
     image = Written(value=_CPU_IMAGE) if is_on_cpus else image
-    own = Hint(name=_PROFILE, value=profile_name, path=written.path)
+    own = Hint(name="kubeai.org/resource-profile", value=profile_name, path=written.path)
     amount = profile.get("limits", "memory")
     single = parse_quantity(amount.text)
     limit = amount if single is None else Written(value=str(int(single * times)), path=amount.path)

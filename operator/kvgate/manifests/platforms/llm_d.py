@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, Store
-from kvgate.manifests.pods.other_engines import is_simulator
 from kvgate.manifests.pods.pod_engines import engines_of_container
+from kvgate.manifests.pods.which_engine import is_simulator
 from kvgate.vllm.arguments import Argument, is_open
 
 _RESOURCES = {
@@ -24,12 +24,12 @@ _RESOURCES = {
 }
 """`accelerator.type` → the resource that the chart requests."""
 _SIZE_OPTIONS = {
-    "tensor": ("--tensor-parallel-size", "tensor"),
-    "data": ("--data-parallel-size", "data"),
-    "local": ("--data-parallel-size-local", "dataLocal"),
+    "tensor": "--tensor-parallel-size",
+    "data": "--data-parallel-size",
+    "dataLocal": "--data-parallel-size-local",
 }
-"""Size → (the option that the chart passes it in, the field of `parallelism`)."""
-_SIZE_VARIABLES = {"DP_SIZE": "data", "TP_SIZE": "tensor", "DP_SIZE_LOCAL": "local"}
+"""Field of `parallelism` → the option that the chart passes it in."""
+_SIZE_VARIABLES = {"DP_SIZE": "data", "TP_SIZE": "tensor", "DP_SIZE_LOCAL": "dataLocal"}
 
 
 def is_values(root: Written) -> bool:
@@ -53,22 +53,20 @@ def _engines_of_side(given: ReaderInput, section: Written, container: Written, s
     data, local, workers, tensor = (parallelism.get(name).count for name in ("data", "dataLocal", "workers", "tensor"))
     workers = workers or (max(1, data // local) if data and local else 1)
     data = data or (local or 1) * workers
-    sizes = {"data": data, "local": local or max(1, data // workers), "workers": workers, "tensor": tensor or 1}
+    sizes = {"data": data, "dataLocal": local or max(1, data // workers), "tensor": tensor or 1}
     is_custom = container.get("modelCommand").text not in ("vllmServe", "imageDefault")
     added: tuple[Argument, ...] = ()
+    model, seen = NOTHING, container
     if is_custom:
-        model = NOTHING
         seen = _with_sizes(container, sizes)
     else:  # the chart passes sizes above 1; its own default of the uri is a template around the name
-        given_sizes = ((size, parallelism.get(field), flag) for size, (flag, field) in _SIZE_OPTIONS.items())
         added = tuple(
-            Argument(text=f"{flag}={sizes[size]}", path=field.path)
-            for size, field, flag in given_sizes
-            if sizes[size] > 1
+            Argument(text=f"{flag}={sizes[field]}", path=parallelism.get(field).path)
+            for field, flag in _SIZE_OPTIONS.items()
+            if sizes[field] > 1
         )
         uri = artifacts.get("uri")
         model = artifacts.get("name") if is_open(uri.text) or not uri.text else uri
-        seen = container
     pod = section.get("extraConfig") if section.get("extraConfig").is_set else section
     mounts = (mount.get("mountPath").text for mount in container.get("volumeMounts").items())
     has_shared_memory = section.get("hostIPC").value is True or "/dev/shm" in mounts  # noqa: S108 - the path in the container
@@ -82,7 +80,7 @@ def _engines_of_side(given: ReaderInput, section: Written, container: Written, s
             model=model,
             model_name=artifacts.get("name"),
             num_gpus=gpus,
-            num_pods=sizes["workers"],
+            num_pods=workers,
             hints=tuple(_hints(given, section, engine)),
             assumed=assumed,
             stores=_stores(artifacts, container),
@@ -92,11 +90,10 @@ def _engines_of_side(given: ReaderInput, section: Written, container: Written, s
 
 def _with_sizes(container: Written, sizes: Mapping[str, int]) -> Written:
     """Add the variables that the chart sets in every container, behind the user's own."""
-    added = [{"name": name, "value": str(sizes[size])} for name, size in _SIZE_VARIABLES.items()]
+    added = [{"name": name, "value": str(sizes[field])} for name, field in _SIZE_VARIABLES.items()]
     env = container.get("env").value
-    own = env if isinstance(env, list) else []
     value = container.value if isinstance(container.value, Mapping) else {}
-    return Written(value={**value, "env": [*own, *added]}, path=container.path)
+    return replace(container, value={**value, "env": [*(env if isinstance(env, list) else []), *added]})
 
 
 def _gpus(given: ReaderInput, engine: FoundEngine, sizes: Mapping[str, int]) -> tuple[Written, tuple[str, ...]]:
@@ -104,13 +101,12 @@ def _gpus(given: ReaderInput, engine: FoundEngine, sizes: Mapping[str, int]) -> 
     kind = given.values.get("accelerator", "type").text
     if engine.num_gpus.is_set or kind == "cpu" or given.values.get("accelerator", "dra").value is True:
         return engine.num_gpus, ()
-    count = sizes["tensor"] * sizes["local"]
+    count = sizes["tensor"] * sizes["dataLocal"]
     words = f"{count} GPU{'' if count == 1 else 's'}, as the chart requests"
     return Written(value=count, path=engine.num_gpus.path), (words,)
 
 
 def _hints(given: ReaderInput, section: Written, engine: FoundEngine) -> Iterator[Hint]:
-    """Yield the hints of the pod, then of `acceleratorTypes` and `accelerator`."""
     yield from engine.hints
     yield from node_hints(section)
     for types in (section.get("acceleratorTypes"), given.values.get("acceleratorTypes")):

@@ -12,8 +12,8 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import words_of
 from kvgate.manifests.platforms.kserve import merged
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
-from kvgate.manifests.pods.other_engines import is_simulator
 from kvgate.manifests.pods.pod_engines import engines_of_container
+from kvgate.manifests.pods.which_engine import is_simulator
 from kvgate.text.patterns import pattern
 from kvgate.vllm.variables import ALLOW_LONG, allows_any_length
 
@@ -47,7 +47,6 @@ _SWITCHES = {
 _MAX_STACKS, _MAX_VARIANTS = 200, 20
 """Stacks of one scenario, and variants of one section; nobody has more."""
 _PLACEHOLDER = pattern(r"\$\{(\w+(?:\.\w+)+)\}")
-"""A field of the plan in a command."""
 _CUDA = {"accelerator": {"dtypeArgs": "--dtype bfloat16"}}
 """The option that `${accelerator.dtypeArgs}` stands for on NVIDIA's GPUs; other fields of the profile add no option there."""
 
@@ -193,7 +192,6 @@ def _path(written: Written, name: str) -> str:
 
 
 def _command(stack: Written, section: Written) -> str:
-    """Return the command that the benchmark writes itself."""
     flags = stack.get("vllmCommon", "flags")
     switches = [flag for name, flag in _SWITCHES.items() if flags.get(name).value is True]
     if not flags.get("enforceEager").is_set:

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from kvgate.documents.positions import steps_of
 from kvgate.documents.written import NOTHING, Written
-from kvgate.findings.finding import Severity
-from kvgate.findings.located import Located, Place, located
+from kvgate.findings.finding import Located, Place, Severity, located
 from kvgate.manifests.fields import any_options
 from kvgate.manifests.platforms.custom_values import MAX_ENGINES, Facts, engine_of, gather, image_of, model_of
 from kvgate.manifests.pods.engine_found import FoundEngine, MappedFields, ReaderInput
@@ -68,29 +67,29 @@ def _led_to(values: Written, node: Written, path: str) -> Written:
 
 def _take(name: str, field: Written, facts: Facts) -> bool:
     """Add a stated fact; return False for a value of another kind than the fact has."""
+    text = field if field.text else NOTHING
     if not field.is_set or name == "engines":
         return True
     if name == "model":
-        facts.model = field if field.text else model_of(field)
+        facts.model = text if field.text else model_of(field)
         return facts.model.is_set
     if name == "image":
-        text = field.text or image_of(field)
-        facts.image = Written(value=text, path=field.path) if text else NOTHING
-        return bool(text)
+        image = field.text or image_of(field)
+        facts.image = Written(value=image, path=field.path) if image else NOTHING
+        return bool(image)
     if name == "gpus":
-        facts.num_gpus = field if field.count is not None else gpus_of(field)[0]
-        facts.resources = NOTHING if field.count is not None else field
+        is_number = field.count is not None
+        facts.num_gpus, facts.resources = (field, NOTHING) if is_number else (gpus_of(field)[0], field)
         return facts.num_gpus.is_set
     if name == "arguments":
         is_object = isinstance(field.value, dict)
-        facts.options = tuple(any_options(field)) if is_object else ()
-        facts.words = [] if is_object else [field]
+        facts.options, facts.words = (tuple(any_options(field)), []) if is_object else ((), [field])
         return True
     if name == "accelerator":
-        facts.product = field if field.text else NOTHING
+        facts.product = text
     else:
-        facts.version = field if field.text else NOTHING
-    return bool(field.text)
+        facts.version = text
+    return text.is_set
 
 
 def _lost(values: Written, node: Written, nodes: Sequence[Written], mapped: MappedFields) -> Iterator[Located]:
@@ -105,13 +104,8 @@ def _lost(values: Written, node: Written, nodes: Sequence[Written], mapped: Mapp
         if _nodes_at(node, path) or _nodes_at(values, path):
             field = _led_to(values, node, path)
             if not name.startswith("options.") and not _take(name, field, Facts()):
-                remedy = f"write the path of the field that holds {_KINDS[name]}"
-                yield located(
-                    PATH_LEADS_NOWHERE,
-                    Place(name=name, path=field.path),
-                    f"{stated}, and no such value stands there",
-                    remedy,
-                )
+                at, message = Place(name=name, path=field.path), f"{stated}, and no such value stands there"
+                yield located(PATH_LEADS_NOWHERE, at, message, f"write the path of the field that holds {_KINDS[name]}")
             continue
         here = node
         for step in steps_of(path):

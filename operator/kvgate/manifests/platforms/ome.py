@@ -10,33 +10,31 @@ from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.judge.siblings import sibling_of
-from kvgate.manifests.platforms.kserve import merged
+from kvgate.manifests.platforms.kserve import merged, not_in_the_input
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of
 from kvgate.manifests.pods.pod_engines import engines_of_container
 
 _GROUP = "ome.io/"
-_RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
 _BASE_MODELS = ("BaseModel", "ClusterBaseModel")
 _SIDES = {"engine": "engineConfig", "decoder": "decoderConfig"}
 """Field of a service → the field of its runtime that it is merged over."""
 _MAX_SERVICES = 200
 """Services of one input that a runtime is compared with."""
-_SERVER = "vllm-"
-"""Beginning of the names that OME gives to its runtimes of vLLM; the rest is the name of the base model."""
 
 
 def read_service(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engine and the decoder that run vLLM, each with the runtime's fields under its own."""
     spec = given.root.get("spec")
-    runtime = _find(given, _RUNTIMES, spec.get("runtime", "name").text)
-    name = spec.get("model", "name")
-    base = _find(given, _BASE_MODELS, name.text)
+    runtime_name, name = spec.get("runtime", "name"), spec.get("model", "name")
+    runtime, base = (
+        _find(given, ("ServingRuntime", "ClusterServingRuntime"), runtime_name.text),
+        _find(given, _BASE_MODELS, name.text),
+    )
     model = replace(base.get("spec", "storage", "storageUri"), path=name.path) if base.is_set else NOTHING
-    runtime_name = spec.get("runtime", "name")
-    message = f"ServingRuntime {runtime_name.text} is not in the input: the options that it adds are not known"
-    missing = ((runtime_name.path, message),) if runtime_name.text and not runtime.is_set else ()
+    is_missing = runtime_name.text and not runtime.is_set
+    missing = (not_in_the_input("ServingRuntime", runtime_name),) if is_missing else ()
     for side, config in _SIDES.items():
         own = spec.get(side)
         whole = replace(own, value=merged(runtime.get("spec", config).value, own.value))
@@ -61,7 +59,8 @@ def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
     used = itertools.islice(given.collected(_names_of_runtimes), _MAX_SERVICES)
     if spec.get("disabled").value is True or any(each.text == given.name for each in used):
         return
-    name = given.name.removeprefix(_SERVER)
+    # OME calls its runtimes of vLLM so, with the base model behind it
+    name = given.name.removeprefix("vllm-")
     base = _find(given, _BASE_MODELS, name)
     stated = base.get("spec", "storage", "storageUri").text or (name if sibling_of(name) else "")
     model = Written(value=stated, path=written.path) if stated else NOTHING

@@ -7,7 +7,7 @@ Fields and their options: github.com/vllm-project/production-stack, `deployment-
 from collections.abc import Iterator
 
 from kvgate.documents.written import NOTHING, Written
-from kvgate.findings.located import Place, located
+from kvgate.findings.finding import Place, located
 from kvgate.manifests.fields import as_options, ignored_fields, option_paths, words_of
 from kvgate.manifests.pods.accelerator_hints import affinity_hints, node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, Store
@@ -114,17 +114,14 @@ def _lmcache(config: Written) -> Iterator[Argument]:
         yield Argument(text=f"--kv-transfer-config={connector}", path=config.path)
 
 
-_DEFAULT_SHARED = "20Gi"
-"""Size of /dev/shm where the chart mounts it, which it does for several ranks, and `shmSize` states no other."""
-
-
 def _room(spec: Written, config: Written) -> HostRoom:
     """Return the memory of the container; `resources` replaces the simple fields, and LMCache's buffer has a field of its own."""
     resources, shared = spec.get("resources"), spec.get("shmSize")
     if not config.get("tensorParallelSize").is_set:
         shared = NOTHING
     elif not shared.is_set:
-        shared = Written(value=_DEFAULT_SHARED, path=shared.path)
+        # the chart mounts so much for several ranks
+        shared = Written(value="20Gi", path=shared.path)
     return HostRoom(
         limit=resources.get("limits", "memory") if resources.is_set else spec.get("limitMemory"),
         shm=shared,
@@ -161,10 +158,6 @@ _RUNTIME_CONFIG = {
     "gpuMemoryUtilization": "--gpu-memory-utilization",
     "maxLoras": "--max-loras",
 }
-_ONLY_RESOURCE = "nvidia.com/gpu"
-"""The resource that the operator requests, whatever gpuType says."""
-_DEFAULT_CLAIM = "10Gi"
-"""Default of storageConfig.size."""
 
 
 def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
@@ -187,7 +180,8 @@ def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
     )
     gpu_type = deployment.get("resources", "gpuType")
     message = f"the operator of production-stack requests nvidia.com/gpu, and not {gpu_type.text}"
-    is_ignored = gpu_type.text not in ("", _ONLY_RESOURCE)
+    # the operator requests nothing else, whatever gpuType says
+    is_ignored = gpu_type.text not in ("", "nvidia.com/gpu")
     at = Place(name="gpuType", path=gpu_type.path)
     ignored = (located(FIELD_IGNORED, at, message),) if is_ignored else ()
     yield FoundEngine(
@@ -222,4 +216,4 @@ def _runtime_store(spec: Written) -> Iterator[Store]:
     ]
     if any(cache == mount or cache.startswith(f"{mount}/") for cache in caches):
         size = storage.get("size")
-        yield Store(name="storageConfig", size=size if size.text else Written(value=_DEFAULT_CLAIM, path=storage.path))
+        yield Store(name="storageConfig", size=size if size.text else Written(value="10Gi", path=storage.path))

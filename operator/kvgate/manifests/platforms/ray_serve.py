@@ -45,7 +45,6 @@ def is_llm_config(root: Written) -> bool:
 
 
 def read_serve_config(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Yield one engine per LLM config of every application."""
     for application in given.root.get("applications").items():
         for config in _configs(application):
             yield from _engine(given, config, application)
@@ -173,8 +172,6 @@ def _engines_of_code(given: ReaderInput, application: Written, image: Written) -
 
 
 class _PodOfCluster(Struct, frozen=True, kw_only=True):
-    """The head of a Ray cluster, or one group of its workers."""
-
     pod: Written
     num_pods: int | None = 1
     """None where it is not known."""
@@ -183,7 +180,6 @@ class _PodOfCluster(Struct, frozen=True, kw_only=True):
 
 
 def _pods_of_cluster(cluster: Written) -> list[_PodOfCluster]:
-    """Return the head, then every group of workers."""
     pods = []
     for group in (cluster.get("headGroupSpec"), *cluster.get("workerGroupSpecs").items()[:_MAX_GROUPS]):
         pod = group.get("template", "spec")

@@ -4,7 +4,6 @@ from functools import cache
 
 from kvgate.manifests.platforms import (
     compose,
-    dynamo,
     kaito,
     kserve,
     kubeai,
@@ -18,9 +17,10 @@ from kvgate.manifests.platforms import (
 )
 from kvgate.manifests.platforms.chart_readers import CHARTS, PARALLELISM, PASSED_ON
 from kvgate.manifests.platforms.mapped_values import read_mapped_values
-from kvgate.manifests.platforms.reader import Reader, name_of_kind, resource_of_kind
-from kvgate.manifests.pods import loose_containers, other_engines, pod_engines
+from kvgate.manifests.platforms.reader import Reader, installed_readers, name_of_kind, resource_of_kind
+from kvgate.manifests.pods import pod_engines
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput
+from kvgate.manifests.pods.which_engine import ENGINES
 
 _RAY_WORDS = ("llm_configs", "model_loading_config", "vllm")
 _POD_FIELDS = (
@@ -53,7 +53,7 @@ _BYSTANDERS = frozenset({
 
 def _has_engines_in_containers(given: ReaderInput) -> bool:
     """Return whether an object holds an engine itself; a supporting one counts where another object refers to it."""
-    return given.document.kind not in supporting_kinds() and any(True for _ in loose_containers.read_object(given))
+    return given.document.kind not in supporting_kinds() and any(True for _ in pod_engines.read_object(given))
 
 
 READERS: tuple[Reader, ...] = (
@@ -112,7 +112,7 @@ READERS: tuple[Reader, ...] = (
         kinds=("InferenceSet.kaito.sh",),
         words=("kaito.sh", "vllm"),
         supporting=("ConfigMap",),
-        read=kaito.read_inference_set,
+        read=kaito.read_workspace,
     ),
     Reader(
         platform="kaito",
@@ -129,7 +129,7 @@ READERS: tuple[Reader, ...] = (
         reads=("services: resources.limits.gpu, multinode, sharedMemory, extraPodSpec", "components: podTemplate, multinode"),
         kinds=("DynamoGraphDeployment.nvidia.com",),
         words=("dynamo", "vllm"),
-        read=dynamo.read_graph,
+        read=roles.read_graph,
     ),
     Reader(
         platform="dynamo",
@@ -137,7 +137,7 @@ READERS: tuple[Reader, ...] = (
         reads=("resources.limits.gpu, multinode, sharedMemory, extraPodSpec",),
         kinds=("DynamoComponentDeployment.nvidia.com",),
         words=("dynamo", "vllm"),
-        read=dynamo.read_component,
+        read=roles.read_component,
     ),
     Reader(
         platform="kthena",
@@ -294,7 +294,7 @@ READERS: tuple[Reader, ...] = (
         kinds=("PodCliqueSet.grove.io", "PodCliqueScalingGroup.grove.io", "PodClique.grove.io"),
         recognises=_has_engines_in_containers,
         supporting=_POD_SUPPORT,
-        read=loose_containers.read_object,
+        read=pod_engines.read_object,
     ),
 )  # fmt: skip
 """The first one that takes a document reads it."""
@@ -312,31 +312,40 @@ _NO_MANIFESTS = (
     ("openapi", "paths"), ("swagger", "info"), ("scrape_configs",), ("site_name", "nav"),
 )  # fmt: skip
 """Fields of files that hold no engine: dashboards of Grafana, tests of charts, schemas, APIs, settings of Prometheus, sites of pages."""
-_KNATIVE = "serving.knative.dev/"
-"""Group of another `Service`, which holds containers and is no bystander."""
+
+
+@cache
+def readers() -> tuple[Reader, ...]:
+    """Return the readers, with those of installed packages before the ones that take any values and any object with containers."""
+    first_of_all = READERS.index(PASSED_ON[0])
+    return (*READERS[:first_of_all], *installed_readers(), *READERS[first_of_all:])
 
 
 def engines_in(given: ReaderInput) -> tuple[FoundEngine, ...]:
     """Return the engines of a document by the first reader that takes it; what the user states about values goes before all."""
     if not given.document.kind and (mapped := tuple(read_mapped_values(given))):
         return mapped
-    reader = next((reader for reader in READERS if reader.takes(given)), None)
+    reader = next((reader for reader in readers() if reader.takes(given)), None)
     return tuple(reader.read(given)) if reader else ()
 
 
 def holds_no_engine(given: ReaderInput) -> bool:
     """Return whether a document stands beside engines and never holds one, so that it may name vLLM without a finding."""
     document, root = given.document, given.root
-    if document.kind in supporting_kinds() | _bystanders() and not document.api_version.startswith(_KNATIVE):
+    # Knative has another Service, which holds containers
+    if document.kind in supporting_kinds() | _bystanders() and not document.api_version.startswith(
+        "serving.knative.dev/"
+    ):
         return True
     if not document.kind and any(all(root.get(name).is_set for name in names) for names in _NO_MANIFESTS):
         return True
-    return any(reader.supports(given) for reader in READERS if reader.supports)
+    return any(reader.supports(given) for reader in readers() if reader.supports)
 
 
 def engine_words() -> tuple[str, ...]:
     """Words in small letters, of which a document with an engine has one, vLLM's or another."""
-    return tuple(dict.fromkeys((*(word for reader in READERS for word in reader.words), *other_engines.WORDS)))
+    of_all = (*(each.words for each in readers()), *(each.words for each in ENGINES))
+    return tuple(dict.fromkeys(word for words in of_all for word in words))
 
 
 @cache
@@ -346,7 +355,7 @@ def engine_marks() -> tuple[str, ...]:
     Names of platforms are none, because everything that belongs to a platform has them.
     """
     words = {"vllm", *_RAY_WORDS, *(word for reader in CHARTS for word in reader.words[:1])}
-    kinds = (kind for reader in READERS if reader.is_in_cluster for kind in reader.kinds)
+    kinds = (kind for reader in readers() if reader.is_in_cluster for kind in reader.kinds)
     own = (name_of_kind(kind) for kind in kinds if kind not in pod_engines.WORKLOADS)
     return (*sorted(words), *(f"kind: {name.lower()}\n" for name in own))
 
@@ -354,17 +363,17 @@ def engine_marks() -> tuple[str, ...]:
 @cache
 def supporting_kinds() -> frozenset[str]:
     """Kinds, without groups, of the objects that readers look up."""
-    return frozenset(name_of_kind(kind) for reader in READERS for kind in reader.supporting)
+    return frozenset(name_of_kind(kind) for reader in readers() for kind in reader.supporting)
 
 
 @cache
 def _bystanders() -> frozenset[str]:
-    return frozenset().union(*(reader.bystanders for reader in READERS))
+    return frozenset().union(*(reader.bystanders for reader in readers()))
 
 
 def resources_in_cluster() -> tuple[str, ...]:
     """Resources that may run vLLM, that stand between such an object and its pods, or that readers look up."""
-    listed = [reader for reader in READERS if reader.is_in_cluster]
+    listed = [reader for reader in readers() if reader.is_in_cluster]
     own = [kind for reader in listed for kind in reader.kinds]
     supporting = [kind for reader in listed for kind in reader.supporting]
     return tuple(dict.fromkeys(map(resource_of_kind, own + supporting)))

@@ -1,4 +1,4 @@
-"""Kthena and AIBrix: roles that are groups of pods, and the objects of both that name a model and vLLM's options.
+"""Kthena, AIBrix and NVIDIA Dynamo: roles that are groups of pods or workers, and the objects that name a model and vLLM's options.
 
 Fields: github.com/volcano-sh/kthena, `pkg/apis/workload/v1alpha1`, and github.com/vllm-project/aibrix, `api/`.
 What Kthena adds: `pkg/model-booster-controller/convert/model_serving.go` there.
@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import as_option
+from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
-from kvgate.manifests.pods.pod_engines import engines_of_container, engines_of_group
+from kvgate.manifests.pods.pod_engines import engines_of_container, engines_of_group, engines_of_pod
 from kvgate.vllm.arguments import Argument
 
 _WORKERS = {"vLLM": ("server",), "vLLMDisaggregated": ("prefill", "decode")}
@@ -27,7 +28,7 @@ def read_model_serving(given: ReaderInput) -> Iterator[FoundEngine]:
         pods = (role.get("entryTemplate", "spec"), role.get("workerTemplate", "spec"))
         names = ("GROUP_SIZE", "WORKER_INDEX")
         for engine in engines_of_group(given, *pods, unknown, platform="kthena", variables=names):
-            yield _named(engine, given, role)
+            yield _named(engine, given, role.get("name").text)
 
 
 def read_model_booster(given: ReaderInput) -> Iterator[FoundEngine]:
@@ -71,7 +72,7 @@ def read_storm_service(given: ReaderInput) -> Iterator[FoundEngine]:
         size = written if written.is_set else Written(value=1, path=role.path)
         names = ("POD_GROUP_SIZE", "POD_GROUP_INDEX")
         for engine in engines_of_group(given, pod, NOTHING, size, platform="aibrix", variables=names):
-            yield _named(engine, given, role)
+            yield _named(engine, given, role.get("name").text)
 
 
 def read_model_claim(given: ReaderInput) -> Iterator[FoundEngine]:
@@ -90,6 +91,41 @@ def read_model_claim(given: ReaderInput) -> Iterator[FoundEngine]:
         )
 
 
-def _named(engine: FoundEngine, given: ReaderInput, role: Written) -> FoundEngine:
-    name = role.get("name").text
+def _named(engine: FoundEngine, given: ReaderInput, name: str) -> FoundEngine:
     return replace(engine, name=f"{given.name} ({name})" if name else given.name)
+
+
+def read_graph(given: ReaderInput) -> Iterator[FoundEngine]:
+    """Yield the engines of every service (v1alpha1) or component (v1beta1) of a graph with a worker that runs `dynamo.vllm`."""
+    for name, service in given.root.get("spec", "services").fields():
+        yield from _engines_of_service(given, name, service)
+    for component in given.root.get("spec", "components").items():
+        for engine in engines_of_pod(given, component.get("podTemplate", "spec"), platform="dynamo"):
+            yield _of_service(engine, given, component.get("name").text, component)
+
+
+def read_component(given: ReaderInput) -> Iterator[FoundEngine]:
+    yield from _engines_of_service(given, given.root.get("spec", "serviceName").text, given.root.get("spec"))
+
+
+def _engines_of_service(given: ReaderInput, name: str, service: Written) -> Iterator[FoundEngine]:
+    pod = service.get("extraPodSpec")
+    sides = (service.get("resources", side, "gpu") for side in ("limits", "requests"))
+    gpus = next((field for field in sides if field.is_set), None)
+    for engine in engines_of_container(given, pod.get("mainContainer"), pod=pod, platform="dynamo"):
+        found = replace(engine, num_gpus=gpus or engine.num_gpus, hints=(*engine.hints, *node_hints(pod)))
+        yield _of_service(found, given, name, service)
+
+
+def _of_service(engine: FoundEngine, given: ReaderInput, name: str, service: Written) -> FoundEngine:
+    """Name the engine after its service; Dynamo mounts shared memory unless it is switched off."""
+    size = service.get("sharedMemory", "size")
+    return replace(
+        _named(engine, given, name),
+        path=service.path,
+        stated=given.root.get("spec", "backendFramework"),
+        num_pods=service.get("multinode", "nodeCount").count or 1,
+        has_shared_memory=service.get("sharedMemory", "disabled").value is not True,
+        shared_memory_path=service.get("sharedMemory").path,
+        host=replace(engine.host, shm=size) if size.is_set else engine.host,
+    )

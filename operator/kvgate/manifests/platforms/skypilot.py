@@ -13,7 +13,6 @@ from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.pod_engines import engines_of_container
 from kvgate.text.patterns import pattern
 
-_HINT = "skypilot accelerators"
 _MAX_ACCELERATORS = 100
 """Alternatives of one task; nobody has more."""
 _DOCKER = "docker:"
@@ -54,7 +53,7 @@ def read_task(given: ReaderInput) -> Iterator[FoundEngine]:
             version=Written(value=packages[1], path="setup") if packages and not container["image"] else NOTHING,
             num_gpus=Written(value=num_gpus, path=at) if num_gpus else NOTHING,
             num_pods=nodes if engine.is_on_ray else 1,
-            hints=tuple(Hint(name=_HINT, value=name, path=path, one_of=at) for name, _, path in gpus),
+            hints=tuple(Hint(name="skypilot accelerators", value=name, path=path, one_of=at) for name, _, path in gpus),
             has_shared_memory=None,
         )
 

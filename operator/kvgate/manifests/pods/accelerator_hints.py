@@ -1,6 +1,6 @@
-"""Accelerators that hints name: node labels of vendors and clouds, resource names of MIG slices, fields of platforms."""
+"""Accelerators that hints name: labels of vendors and clouds, classes of nodes, resource names, fields of platforms, words in names."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -10,8 +10,7 @@ from msgspec import Struct
 from kvgate import catalogue
 from kvgate.budget import Accelerator
 from kvgate.documents.written import Written
-from kvgate.manifests.pods.engine_found import Hint
-from kvgate.manifests.pods.gpu_names import gpus_in
+from kvgate.manifests.pods.engine_found import FindObject, Hint
 from kvgate.text.patterns import pattern
 
 _TABLE = Path(__file__).parent / "data" / "node_labels.csv"
@@ -23,8 +22,6 @@ _MODEL_LABELS = (
     "karpenter.azure.com/sku-gpu-name",
 )
 """Labels of clouds that name nothing but GPUs."""
-_PARTITION_LABEL = "cloud.google.com/gke-gpu-partition-size"
-"""A profile of MIG; the resource is that of whole GPUs."""
 _KNOWN_VENDORS = ("nvidia.com", "volcano.sh", "aliyun.com", "amd.com", "gpu.intel.com", "habana.ai")
 _NAME = "accelerator"
 """A hint of a platform that names one of the catalogue."""
@@ -52,15 +49,63 @@ _ABOUT_GPUS = pattern(
     r"gpu|accelerator|compute-class|instance-type|machine-type|resource-profile|coreweave\.cloud/type"
 )
 """Words in names of labels whose values may mention a GPU: those of clouds, and of people's own."""
-_FAMILIES = {(7, 0): "volta", (7, 5): "turing", (8, 9): "ada-lovelace"}
-_MAJOR_FAMILIES = {8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
-"""Compute capability → the family that the driver's node label names."""
+_FAMILIES = {
+    (7, 0): "volta",
+    (7, 5): "turing",
+    (8, 9): "ada-lovelace",
+    8: "ampere",
+    9: "hopper",
+    10: "blackwell",
+    12: "blackwell",
+}
+"""Compute capability, or its major number → the family that the driver's node label names."""
 _MIG = pattern(r"(?:nvidia\.com/)?mig-(\d+g\.\d+gb)(?:\.me)?(?:\.shared)?")
+COMPUTE_CLASS, NODE_POOL = "ComputeClass", "NodePool"
+_CLASS_KINDS: Mapping[str, str] = {
+    "cloud.google.com/compute-class": COMPUTE_CLASS,
+    "karpenter.sh/nodepool": NODE_POOL,
+}
+"""Label by which a pod selects nodes → the kind of the object that describes them."""
+_CLASS_FIELDS: Sequence[tuple[tuple[str, ...], str]] = (
+    (("gpu", "type"), "cloud.google.com/gke-accelerator"),
+    (("machineType",), "node.kubernetes.io/instance-type"),
+    (("machineFamily",), "cloud.google.com/machine-family"),
+)
+"""Field of a priority of a ComputeClass → the label that says the same of a node, the surest first."""
+_MODELS = (
+    "gb300", "gb200", "gh200", "b300", "b200", "h800", "h200", "h100", "h20", "a100", "a800", "a40", "a30", "a10g", "a10", "l40s", "l40",
+    "l20", "l4", "t4", "v100", "mi355x", "mi350x", "mi325x", "mi300x", "mi250x", "mi210", "rtx-?pro-?6000", "rtx-?5090", "rtx-?4090",
+    "rtx-?3090", "rtx-?6000-?ada", "rtx-?a6000", "rtx-?a5000",
+)  # fmt: skip
+"""Words that mean one model, or several that differ in form and memory."""
+_MODEL = pattern(
+    rf"(?:^|[^a-z0-9]|\d|\dx|nvidia|tesla|gpu)({'|'.join(_MODELS)})(?:ib)?(?:x\d+|(?<=x)\d)?(?:$|[^a-z0-9])"
+)
+"""A model between words; a number of GPUs may stand before or after it: `8xh100ib`, `h100x8`."""
+_MEMORY = pattern(r"(?:^|[^a-z0-9])b?(\d{2,3})g[bi]?(?:$|[^a-z0-9])")
+_FORMS: Mapping[str, str] = {"sxm": "-SXM-", "nvlink": "-SXM-", "pcie": "-PCIe-", "nvl": "-NVL-", "server": "-Server-"}
+_NOT_WHOLE = pattern(r"vgpu|(?:^|[^a-z0-9])mig|\dg\.\d+gb|standard_nv(?:6|12|18)|-3e(?:$|[^a-z0-9])|[gr]6f\.")
+"""Parts of a GPU, and boards whose names begin like another board's."""
+_MAX_NAME_CHARACTERS = 200
+_OTHER_HARDWARE = tuple(
+    (pattern(rf"(?:^|[^a-z0-9])(?:{expression})(?:$|[^a-z])"), words)
+    for expression, words in (
+        (r"tpu|ct[4-7][a-z]*", "a TPU"),
+        (r"neuron\w*|inferentia\d?|trainium\d?|(?:trn|inf)[12]n?", "AWS Neuron hardware"),
+        (r"gaudi\d?|hpu|dl[12]q?\.\d", "an Intel Gaudi"),
+        (r"intel[-_.]?(?:gpu|xpu|i915)|xpu|gpu\.intel\.com|i915|ipex|llm-scaler|intel/vllm", "a GPU of Intel"),
+        (r"ascend\w*|npu", "a Huawei Ascend NPU"),
+        (r"rbln|rebellions\.ai", "a Rebellions NPU"),
+        (
+            r"(?:cambricon|metax-tech|enflame|hygon|mthreads|kunlunxin|qualcomm)\.com|iluvatar\.ai",
+            "an accelerator of another vendor",
+        ),
+    )
+)
+"""Words in names of resources, labels and images → the words for people."""
 
 
 class AcceleratorFound(Struct, frozen=True, kw_only=True):
-    """The accelerator, and the hint that names it."""
-
     accelerator: Accelerator
     hint: Hint
 
@@ -93,7 +138,6 @@ def accelerators_of(hints: Sequence[Hint]) -> tuple[AcceleratorFound, ...]:
 
 
 def may_be_unnamed(hints: Sequence[Hint]) -> bool:
-    """Return whether one of the alternatives names no accelerator, as a node pool does not."""
     return not all(map(_accelerators_of_one, _alternatives(hints)))
 
 
@@ -137,7 +181,6 @@ def gpus_of_instance(hints: Sequence[Hint]) -> int | None:
 
 
 def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
-    """Return the accelerators that have this label."""
     if hint.name in (*_PRODUCT_LABELS, _NAME):
         # AMD's labeller writes the product's name without blanks, and its form factor after it.
         names = (hint.value.removesuffix("-SHARED"), hint.value.replace("_", " ").removesuffix(" OAM"))
@@ -150,17 +193,13 @@ def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
         near = {name for name, mib in figures.items() if abs(mib - memory) * 200 <= mib}
         exact = {name for name in near if figures[name] == memory}
         return tuple(a for a in catalogue.accelerators() if a.name in (exact or near) and not a.is_slice)
+    boards = [each for each in catalogue.accelerators() if not each.is_slice]
     if hint.name == _COMPUTE_LABEL:
-        boards = (each for each in catalogue.accelerators() if not each.is_slice)
         return tuple(each for each in boards if str(each.capability_major) == hint.value)
     if hint.name == _FAMILY_LABEL:
-        boards = (each for each in catalogue.accelerators() if not each.is_slice)
         capabilities = ((board, board.compute_capability) for board in boards)
-        return tuple(
-            board
-            for board, of in capabilities
-            if of and _FAMILIES.get(of, _MAJOR_FAMILIES.get(of[0])) == hint.value.lower()
-        )
+        family = hint.value.lower()
+        return tuple(board for board, of in capabilities if of and _FAMILIES.get(of, _FAMILIES.get(of[0])) == family)
     names_in_table = (row[2] for row in _matching(hint))
     listed = tuple(found for name in names_in_table if (found := catalogue.find_accelerator(name)))
     return listed or (gpus_in(hint.value) if hint.name != "resource" and mentions_gpus(hint.name) else ())
@@ -208,4 +247,60 @@ def _sliced(found: dict[str, AcceleratorFound], hints: Sequence[Hint]) -> Iterat
 def _profile_of(hint: Hint) -> str:
     """Return the profile of MIG that a hint names, such as `3g.40gb`; empty where it names none."""
     match = _MIG.fullmatch(hint.value) if hint.name == "resource" else None
-    return hint.value if hint.name == _PARTITION_LABEL else match[1] if match else ""
+    # a profile of MIG, where the resource is that of whole GPUs
+    return hint.value if hint.name == "cloud.google.com/gke-gpu-partition-size" else match[1] if match else ""
+
+
+def class_hints(hints: Iterable[Hint], find: FindObject) -> Iterator[Hint]:
+    """Yield the labels of the nodes that the selected classes and pools have; each stands at the selector that names the class."""
+    for hint in hints:
+        kind = _CLASS_KINDS.get(hint.name)
+        found = find(kind, hint.value) if kind and hint.value else None
+        if found:
+            for name, value in _of_compute_class(found) if kind == COMPUTE_CLASS else _of_node_pool(found):
+                yield Hint(name=name, value=value, path=hint.path, term=hint.term, one_of=f"{hint.path} {name}")
+
+
+def _of_compute_class(found: Written) -> Iterator[tuple[str, str]]:
+    """Yield one field of the priorities, which are alternatives; nothing where they are not all described by the same field."""
+    priorities = found.get("spec", "priorities").items()
+    for field, label in _CLASS_FIELDS:
+        values = [each.get(*field).text for each in priorities]
+        if values and all(values):
+            yield from ((label, value) for value in dict.fromkeys(values))
+            return
+
+
+def _of_node_pool(found: Written) -> Iterator[tuple[str, str]]:
+    """Yield the requirements of the pool's nodes; only the operator `In` names labels that they have."""
+    for requirement in found.get("spec", "template", "spec", "requirements").items():
+        if requirement.get("operator").text == "In":
+            yield from ((requirement.get("key").text, value.text) for value in requirement.get("values").items())
+    yield from ((name, value.text) for name, value in found.get("spec", "template", "metadata", "labels").fields())
+
+
+def gpus_in(name: str) -> tuple[Accelerator, ...]:
+    """Return the GPUs that a name may mean; nothing where it mentions none, several models, or a part of a GPU."""
+    return _gpus_in(name[:_MAX_NAME_CHARACTERS].lower())
+
+
+@lru_cache(maxsize=1024)
+def _gpus_in(name: str) -> tuple[Accelerator, ...]:
+    text = name.replace("_", "-")
+    models = set(_MODEL.findall(text))
+    if len(models) != 1 or _NOT_WHOLE.search(name):
+        return ()
+    model, sizes = models.pop().replace("-", " "), {f"-{size}GB" for size in _MEMORY.findall(text)}
+    if not sizes and (alias := catalogue.find_accelerator(model)):
+        return (alias,)
+    meant = map(catalogue.find_accelerator, catalogue.accelerators_meant(model))
+    found = [each for each in meant if each is not None and "Laptop" not in each.product and "D-" not in each.name]
+    found = [each for each in found if each.name.endswith(tuple(sizes))] or found if sizes else found
+    forms = [form for word, form in _FORMS.items() if word in text]
+    return tuple([each for each in found if any(form in each.name for form in forms)] or found)
+
+
+def other_hardware_in(name: str) -> str:
+    """Return the kind of hardware that a name mentions, where it is none that kvgate judges; else nothing."""
+    text = name[:_MAX_NAME_CHARACTERS].lower()
+    return next((words for expression, words in _OTHER_HARDWARE if expression.search(text)), "")

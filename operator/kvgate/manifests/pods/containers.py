@@ -1,7 +1,8 @@
-"""Containers that run vLLM: the words that its parser gets, from command, args, shell scripts, `--config` and environment."""
+"""Containers that run vLLM: the words that its parser gets, from command, args, shell scripts, `--config` and environment; and what init
+containers download for them."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -9,43 +10,23 @@ from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import options_in
-from kvgate.manifests.pods.other_engines import NAMED_AFTER_VLLM, STAND_IN, is_simulator, server_in
+from kvgate.manifests.pods.engine_found import ReaderInput
 from kvgate.manifests.pods.volumes import FileText, no_files
-from kvgate.shell.environment import Room, SharedRoom, expanded
+from kvgate.manifests.pods.which_engine import (
+    is_beside_vllm,
+    is_vllm_image,
+    other_program,
+    server_in,
+    starts_vllm,
+    vllm_program,
+)
+from kvgate.shell.environment import Room, SharedRoom, expanded, variables_of
 from kvgate.shell.words import MAX_WORD_CHARACTERS, Variables, commands_of, split
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
-from kvgate.vllm.images import counts_releases_of_vllm, is_own_image, with_short_variables
+from kvgate.vllm.images import is_own_image
 from kvgate.vllm.options import UNKNOWN_PROGRAM, Kind, Program
 
-_CLI = ("vllm", "vllm-omni", "vllm.entrypoints.cli.main")
-_COMMANDS = {"serve": False, "run-batch": True}
-"""Commands of `vllm` that start an engine → whether they take options of their own beside the engine's."""
-_OMNI = "--omni"
-"""With it `vllm serve` is that of vllm-omni, where that is installed."""
-_SERVERS = pattern(
-    r"vllm\.entrypoints\.(?:openai\.)?api_server|vllm\.entrypoints\.(?:launchers\.)?grpc_server|(?:.*/)?api_server\.py"
-)
-_MODULE = pattern(r"vllm\.entrypoints\.openai\.api_server|(?:.*/)?openai/api_server\.py")
-"""The server of OpenAI's API among them."""
-_WRAPPERS = pattern(
-    r"(dynamo)\.vllm|vllm_tgis_adapter|huggingfaceserver|vllm\.entrypoints\.openai\.run_batch|(?:.*/)?(inference_api)\.py"
-)
-"""Programs that take options of their own beside vLLM's: Dynamo, the TGIS adapter, KServe, offline batches, KAITO."""
-_OWN_OPTIONS = {"dynamo": "dynamo", "inference_api": "kaito"}
-_LAUNCHERS = ("accelerate", "torchrun")
-"""Programs that start KAITO's other server, which is called `inference_api.py` too and runs Transformers."""
-_IMAGE_NAME = pattern(r"([\w.\-]*)(?:[:@]|\Z)")
-"""A name in the path of an image, with nothing but a tag or a digest behind it."""
-_IMAGES = frozenset({"llm-d", "llm-d-cuda", "llm-d-dev", "llm-d-rocm", "llm-d-xpu"})
-_OTHER_IMAGES = pattern(
-    rf"router|proxy|exporter|sidecar|{STAND_IN}|bench|gateway|loader|operator|runtime|{NAMED_AFTER_VLLM}"
-)
-"""Images named after vLLM that hold something else, or something beside it."""
-_ONLY_VLLM = frozenset(
-    {"gpu-memory-utilization", "max-model-len", "max-num-seqs", "max-num-batched-tokens", "kv-transfer-config"}
-)
-"""Options that no other model server has; one that stands alone may be of a program that writes vLLM's options."""
 _NOT_MODELS = frozenset({
     "bash", "cat", "echo", "env", "huggingface-cli", "hf", "ls", "nvidia-smi", "python", "python3", "ray", "sh", "sleep", "tail", "vllm",
 })  # fmt: skip
@@ -55,7 +36,6 @@ _ARGUMENT_VARIABLES = (
 )  # fmt: skip
 """Variables that programs of images and of platforms read, and vLLM itself never does."""
 _HELP = pattern(r"-h|--help(?:=.*)?", re.DOTALL)
-_SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 _MAX_NESTING = 5
 """Scripts in scripts; nobody writes more."""
 MAX_SCRIPT_CHARACTERS = MAX_WORD_CHARACTERS
@@ -64,17 +44,17 @@ _MAX_PREFIX = 5
 """Words before a shell's name: `exec`, `tini --`, `/usr/bin/env` …"""
 
 
-_NO_SERVERS = frozenset({
-    "apt", "apt-get", "conda", "cp", "curl", "echo", "export", "git", "hf", "huggingface-cli", "mkdir", "pip", "pip3", "uv", "wget",
-})  # fmt: skip
-"""Programs that load or name another one, and do not start it."""
-_BESIDE_SERVERS = pattern(r"bench|router|client|eval|proxy|gateway|\.(?:py|sh)$")
-"""Programs of a model server that are not the server, and files that may be anything."""
+_HUB_OPTIONS = ("--source", "--model-uri", "--repo-id", "--repo_id", "--model-id")
+_FOLDER_OPTIONS = ("--output-dir", "--local-dir", "--local_dir", "--target-dir")
+_MAX_CONTAINERS = 20
+"""Init containers of one pod; nobody has more."""
+_IN_PYTHON = pattern(
+    r"""snapshot_download\(\s*(?:repo_id\s*=\s*)?(['"])([\w./\-]{3,200})\1[^)]{0,400}?local_dir\s*=\s*(['"])([^'"]{1,400})\3"""
+)
+_ID = pattern(r"(?:(?:hf|huggingface|ms)://)?[A-Za-z0-9][\w.\-]*/[\w.\-]+", re.ASCII)
 
 
 class Start(Struct, frozen=True, kw_only=True):
-    """One start of vLLM."""
-
     arguments: tuple[Argument, ...]
     """The words after `vllm serve`, or the program's name."""
     before: tuple[Argument, ...] = ()
@@ -86,26 +66,6 @@ class Start(Struct, frozen=True, kw_only=True):
     """The container starts Ray beside it."""
     remarks: tuple[tuple[str, str], ...] = ()
     """(path, what has no effect there)."""
-
-
-def is_vllm_image(image: str) -> bool:
-    """Return True by the image's name; `vllm-router` and the like do not count."""
-    *folders, last = with_short_variables(image).replace("$", "").lower().split("/")
-    steps = [*(f"{folder}/" for folder in folders), last]
-    names = [match[1] for step in steps if (match := _IMAGE_NAME.match(step))]
-    found = next((name for name in names if "vllm" in name or name in _IMAGES), None)
-    return found is not None and not _OTHER_IMAGES.search(found)
-
-
-def are_of_vllm(words: Sequence[str], variables: Iterable[str] = ()) -> bool:
-    """Return True where words are options that only vLLM has, so that they name the program whatever its image is called.
-
-    A variable of vLLM's counts like such an option.
-    """
-    flags = {word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")}
-    own = {flag[2:] for flag in flags} & _ONLY_VLLM
-    is_set = any(name.startswith("VLLM_") for name in variables)
-    return len(own) > 1 or (bool(own or is_set) and "--model" in flags)
 
 
 def starts_of(
@@ -126,7 +86,11 @@ def starts_of(
     words = [*_words(command, variables, words_of_text), *_words(args, variables, words_of_text)]
     is_behind_entrypoint = is_whole and command.value is None and is_own_image(image)
     commands = list(unwrapped(words, variables, file_text, shared=shared))
-    starts = [start for line in commands if (start := _after_program(line)) is not None]
+    starts = [
+        Start(arguments=tuple(line[at + 1 :]), before=tuple(line[:at]), program=starter, is_wrapped=is_wrapped)
+        for line in commands
+        for at, starter, is_wrapped in vllm_program(line)
+    ]
     # Variables that hold arguments, and that neither command nor args name.
     written = [command.text, args.text, *(word.text for field in (command, args) for word in field.items())]
     unused = [name for name in _ARGUMENT_VARIABLES if name in variables and not any(name in text for text in written)]
@@ -149,21 +113,28 @@ def starts_of(
             )
             for start in once.values()
         ]
-    elif not command.is_set and (own_program or _is_vllm_image_with(words, image, variables, unused)):
-        rest = words[1:] if words and words[0].text == "serve" else words
-        repeated = tuple(words[:1]) if len(rest) < len(words) else ()
-        if not rest or rest[0].text.rpartition("/")[2] not in _NOT_MODELS:
-            known = [(variables[name], f"$({name})") for name in unused]
-            added = [
-                Argument(text=text, path=value.path)
-                for value, open_name in known
-                for text in ([open_name] if value.value is None else split(value.text))
-            ]
-            program = Program(kind=Kind.OWN_IMAGE, repeated=repeated) if is_behind_entrypoint else UNKNOWN_PROGRAM
-            starts = [Start(arguments=(*rest, *added), program=program)]
+    elif not command.is_set and (own_program or starts_vllm(image, words, variables, has_words=bool(words or unused))):
+        starts = _of_own_program(
+            words, {name: variables[name] for name in unused}, is_behind_entrypoint=is_behind_entrypoint
+        )
     # With --help vLLM prints its options and ends.
     serving = (start for start in starts if not any(map(_HELP.fullmatch, (word.text for word in start.arguments))))
     return tuple(replace(start, arguments=with_config_file(start.arguments, file_text, place_of)) for start in serving)
+
+
+def _of_own_program(words: Sequence[Argument], unused: Variables, *, is_behind_entrypoint: bool) -> list[Start]:
+    """Return the start of an image's own program by its words and by variables that nothing else uses; none where a word is a program."""
+    rest = words[1:] if words and words[0].text == "serve" else words
+    if rest and rest[0].text.rpartition("/")[2] in _NOT_MODELS:
+        return []
+    added = [
+        Argument(text=text, path=value.path)
+        for name, value in unused.items()
+        for text in ([f"$({name})"] if value.value is None else split(value.text))
+    ]
+    repeated = tuple(words[:1]) if len(rest) < len(words) else ()
+    program = Program(kind=Kind.OWN_IMAGE, repeated=repeated) if is_behind_entrypoint else UNKNOWN_PROGRAM
+    return [Start(arguments=(*rest, *added), program=program)]
 
 
 def other_server(
@@ -175,37 +146,11 @@ def other_server(
     """Return the word, or the image with its own program, by which a container starts another model server; NOTHING where none does."""
     command, image = container.get("command"), container.get("image")
     if not command.is_set:
-        last = image.text.rpartition("/")[2]
-        is_server = server_in(image.text) and not is_vllm_image(image.text) and not _OTHER_IMAGES.search(last)
+        is_server = server_in(image.text) and not is_vllm_image(image.text) and not is_beside_vllm(image.text)
         return image if is_server else NOTHING
     words = [*_words(command, variables, split), *_words(container.get("args"), variables, split)]
-    lines = unwrapped(words, variables, file_text, shared=shared)
-    programs = (word for line in lines for word in _programs(line))
-    found = (each for each in programs if server_in(each.text) and not _BESIDE_SERVERS.search(each.text.lower()))
-    return next((Written(value=each.text, path=each.path) for each in found), NOTHING)
-
-
-def _programs(line: Sequence[Argument]) -> Iterator[Argument]:
-    """Yield the words before the first option of a command, one of which is its program: `python3 -m sglang.launch_server`."""
-    for word in line:
-        if word.text.rpartition("/")[2] in _NO_SERVERS or (word.text.startswith("-") and word.text != "-m"):
-            return
-        yield word
-
-
-def _is_vllm_image_with(
-    words: Sequence[Argument], image: str, variables: Variables, variables_with_words: Sequence[str]
-) -> bool:
-    """Return whether an image's own program is vLLM, by the image's name or by the words that it gets.
-
-    `${VLLM_IMAGE}` and `corp/llm:7` are, with options that only vLLM has. `corp/ui-for-vllm` is none without any word.
-    """
-    if is_vllm_image(image):
-        return bool(words or variables_with_words) or counts_releases_of_vllm(image)
-    is_other = is_simulator(image) or server_in(image)
-    # what stands beside an engine often has the same variables, and `--model` too
-    is_beside = _OTHER_IMAGES.search(image.rpartition("/")[2])
-    return not is_other and are_of_vllm([word.text for word in words], () if is_beside else variables)
+    found = other_program(unwrapped(words, variables, file_text, shared=shared))
+    return Written(value=found.text, path=found.path) if found else NOTHING
 
 
 def _words(
@@ -221,35 +166,9 @@ def _words(
         yield Argument(text=expanded(item.text, variables, room), path=item.path)
 
 
-def _after_program(words: list[Argument]) -> Start | None:
-    """Split a command at the first program that starts vLLM; None where there is none."""
-    for index, word in enumerate(words):
-        before = words[index - 1].text.rpartition("/")[2] if index else ""
-        rest, wrapper = tuple(words[index + 1 :]), _WRAPPERS.fullmatch(word.text)
-        is_wrapped, program = _COMMANDS.get(word.text) if before in _CLI else None, UNKNOWN_PROGRAM
-        if is_wrapped is False:
-            is_wrapped = any(each.text == _OMNI for each in rest)
-            program = Program(kind=Kind.SERVE, own_options="vllm-omni" if is_wrapped else "")
-        elif wrapper:
-            is_wrapped, name = True, next((each for each in wrapper.groups() if each), "")
-            program = Program(own_options=_OWN_OPTIONS.get(name, ""))
-            if name == "inference_api" and any(each.text.rpartition("/")[2] in _LAUNCHERS for each in words[:index]):
-                return None
-        elif is_wrapped is None and _SERVERS.fullmatch(word.text) and not server_in(word.text):
-            is_wrapped, program = False, Program(kind=Kind.API_SERVER if _MODULE.fullmatch(word.text) else Kind.OTHER)
-        if is_wrapped is not None:
-            return Start(arguments=rest, before=tuple(words[:index]), is_wrapped=is_wrapped, program=program)
-    return None
-
-
-class _Script(Struct, frozen=True, kw_only=True):
-    """A script that a shell runs."""
-
-    at: Argument
-    """The text of the script, with its place."""
-    parameters: Sequence[Argument] = ()
-    is_file: bool = False
-    """True where the text stands elsewhere: its lines are not lines of the field that names the file."""
+_Script = tuple[Argument, Sequence[Argument], bool]
+"""The text of a script that a shell runs, with its place; its parameters; True where the text stands elsewhere, so that its lines are not
+lines of the field that names the file."""
 
 
 def unwrapped(
@@ -266,14 +185,15 @@ def unwrapped(
     """
     room = room or Room(left=MAX_SCRIPT_CHARACTERS)
     script = _script_of(command, file_text)
-    if script is None or depth > _MAX_NESTING or not room.takes(script.at.text):
+    if script is None or depth > _MAX_NESTING or not room.takes(script[0].text):
         yield command
         return
+    at, parameters, is_file = script
     if shared:
-        shared.take(script.at.text)
-    at, folder = script.at, ""
-    for inner in commands_of(at.text, at.path, variables, script.parameters, first_line=at.line):
-        words = [replace(word, line=0) for word in inner] if script.is_file else inner
+        shared.take(at.text)
+    folder = ""
+    for inner in commands_of(at.text, at.path, variables, parameters, first_line=at.line):
+        words = [replace(word, line=0) for word in inner] if is_file else inner
         if len(words) == 2 and words[0].text == "cd":
             folder = words[1].text if words[1].text.startswith("/") else ""
         elif folder:  # a script may be called by its place there: `./serve.sh`, `bash serve.sh`
@@ -293,12 +213,12 @@ def _script_of(command: list[Argument], file_text: FileText) -> _Script | None:
         if word.text == "eval" and len(command) > index + 1:
             rest = command[index + 1 :]
             text = " ".join(part.text for part in rest)
-            return _Script(at=Argument(text=text, path=rest[0].path, line=rest[0].line))
-        if word.text.rpartition("/")[2] in _SHELLS:
+            return Argument(text=text, path=rest[0].path, line=rest[0].line), (), False
+        if word.text.rpartition("/")[2] in ("sh", "bash", "ash", "dash", "zsh"):
             is_text, words = _after_options(command[index + 1 :])
             if not is_text:
                 return _script_in_file(words, file_text)
-            return _Script(at=words[0], parameters=words[2:]) if words else None  # the word behind the text is `$0`
+            return (words[0], words[2:], False) if words else None  # the word behind the text is `$0`
     return _script_in_file(command[1:] if command and command[0].text == "exec" else command, file_text)
 
 
@@ -320,8 +240,7 @@ def _script_in_file(words: Sequence[Argument], file_text: FileText) -> _Script |
     text = file_text(words[0].text) if words and words[0].text.startswith("/") else None
     if text is None:
         return None
-    at = Argument(text=text, path=words[0].path, line=words[0].line)
-    return _Script(at=at, parameters=words[1:], is_file=True)
+    return Argument(text=text, path=words[0].path, line=words[0].line), words[1:], True
 
 
 def with_config_file(
@@ -344,3 +263,49 @@ def with_config_file(
         first = 0 if arguments[0].text.startswith("-") else 1
         return (*arguments[:first], *added, *arguments[first:index], *arguments[end:])
     return tuple(arguments)
+
+
+def downloaded(given: ReaderInput, pod: Written, place: str) -> Written:
+    """Return the name on the hub of what an init container of the pod downloads to a folder; nothing where none does."""
+    wanted = place.rstrip("/")
+    top = wanted.rpartition("/")[0]
+    for container in pod.get("initContainers").items()[:_MAX_CONTAINERS]:
+        written = str(container.value)
+        if wanted not in written and (not top or top not in written):
+            continue
+        variables = variables_of(container, given.config_data, shared=given.shared)
+        for name, folders in _downloads(given, container, variables):
+            if wanted in folders and _ID.fullmatch(name.text):
+                return Written(value=name.text, path=name.path)
+    return NOTHING
+
+
+def _downloads(
+    given: ReaderInput, container: Written, variables: Mapping[str, Written]
+) -> Iterator[tuple[Argument, Sequence[str]]]:
+    """Yield (name of a repository, folders that may hold it, without a slash at their ends) of every command."""
+    room, words = Room(), list[Argument]()
+    for field in (container.get("command"), container.get("args")):
+        words += [Argument(text=expanded(item.text, variables, room), path=item.path) for item in field.items()]
+    given.shared.take(*(word.text for word in words))  # once for each container that it may download for
+    for line in unwrapped(words, variables, shared=given.shared):
+        name, folder, own = (
+            _after(line, (*_HUB_OPTIONS, "download")),
+            _after(line, _FOLDER_OPTIONS),
+            _after(line, ("--model-name",)),
+        )
+        if name and folder and folder.text.startswith("/"):
+            top, last = folder.text.rstrip("/"), name.text.rpartition("/")[2]
+            yield name, (top, f"{top}/{last}", f"{top}/{name.text}", f"{top}/{own.text if own else last}")
+    for word in words:
+        for match in _IN_PYTHON.finditer(word.text):
+            yield Argument(text=match[2], path=word.path), (match[4].rstrip("/"),)
+
+
+def _after(line: Sequence[Argument], names: Sequence[str]) -> Argument | None:
+    """Return the value of the first of these options, behind `=` or in the next word."""
+    for word, after in pairwise([*line, Argument(text="", path="")]):
+        flag, equals, value = word.text.partition("=")
+        if flag in names:
+            return Argument(text=value if equals else after.text, path=word.path if equals else after.path)
+    return None

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kvgate.documents.positions import Broken, steps_of, with_texts_read
 from kvgate.documents.reading import Document
 from kvgate.documents.written import NOTHING, Written
-from kvgate.findings.located import Located
+from kvgate.findings.finding import Located
 from kvgate.manifests.pods.host_memory import NO_ROOM, HostRoom
 from kvgate.shell.environment import ConfigData, SharedRoom
 from kvgate.statement.gpus import GpuPart
@@ -43,7 +43,6 @@ class ReaderInput(Struct, frozen=True, kw_only=True):
 
     document: Document
     root: Written
-    """The whole document."""
     values: Written
     """Values of a chart where the document holds them; else the whole document."""
     config_data: ConfigData
@@ -152,10 +151,8 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
     """Name of the platform in findings: `deployment`, `production-stack`, `kserve` …"""
     document: Document
     root: Written = NOTHING
-    """The whole document."""
     name: str
     path: str
-    """Path of the engine in the document."""
     arguments: tuple[Argument, ...] = ()
     """Arguments after `vllm serve`; a platform's own fields come first, as the platform puts them."""
     model: Written = NOTHING
@@ -185,7 +182,6 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
     is_overridden: bool = False
     """True where something outside the input may replace values of the input, or make another engine of them."""
     findings: tuple[Located, ...] = ()
-    """Findings of the reader itself."""
     assumed: tuple[str, ...] = ()
     """Sentences about options and numbers that the platform adds."""
     takes_any_length: bool = False
@@ -207,11 +203,9 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
     has_shared_memory: bool | None = None
     """True where /dev/shm has more than the container runtime's 64 MiB; None where it is not known."""
     shared_memory_path: str = ""
-    """Path for a finding about it."""
     is_shared_memory_certain: bool = False
     """True where nothing outside the input gives the container another /dev/shm."""
     host: HostRoom = NO_ROOM
-    """Memory of the host that the container has."""
     stores: tuple[Store, ...] = ()
     files: Mapping[str, MountedText] = field(default_factory=dict)
     """Texts of other documents, by the path that arguments from them have."""
@@ -235,7 +229,6 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
 
     @property
     def is_in_a_pod(self) -> bool:
-        """False for services of docker-compose, which have no nodes and no volumes of Kubernetes."""
         return self.platform != COMPOSE
 
     @property

@@ -34,8 +34,11 @@ _MEMORY_CLAIMS: Mapping[str, tuple[Fraction, bool, bool]] = {
 HAMi and volcano's vGPU plugin load a library that answers cudaMemGetInfo with the claim; volcano's gpu-share and Alibaba's gpushare
 place pods by it and limit nothing by themselves.
 """
-_ANNOTATIONS: Mapping[str, tuple[Fraction, bool]] = {"gpu-fraction": (_MIB, True), "gpu-memory": (_MIB, False)}
-"""Annotations of Run:ai and the KAI scheduler, which place pods by them → (unit, it is a share)."""
+_ANNOTATIONS: Mapping[str, tuple[Fraction, bool, bool]] = {
+    "gpu-fraction": (_MIB, True, False),
+    "gpu-memory": (_MIB, False, False),
+}
+"""The same for annotations of Run:ai and the KAI scheduler, which place pods by them."""
 _REFERENCES = {
     "resourceClaimName": ("ResourceClaim", ("spec",)),
     "resourceClaimTemplateName": ("ResourceClaimTemplate", ("spec", "spec")),
@@ -65,13 +68,15 @@ def gpus_of(resources: Written) -> tuple[Written, Hint | None]:
 
 def gpu_part_of(resources: Written, annotations: Written = NOTHING) -> GpuPart | None:
     """Return the part of every GPU that the container may use; None where it has no claim to one, or to whole GPUs."""
-    for side in ("limits", "requests"):
-        for name, (unit, is_share, is_all) in _MEMORY_CLAIMS.items():
-            if part := memory_part(name, resources.get(side, name), unit, is_share=is_share, is_all=is_all):
+    places = (
+        (resources.get("limits"), _MEMORY_CLAIMS),
+        (resources.get("requests"), _MEMORY_CLAIMS),
+        (annotations, _ANNOTATIONS),
+    )
+    for fields, claims in places:
+        for name, (unit, is_share, is_all) in claims.items():
+            if part := memory_part(name, fields.get(name), unit, is_share=is_share, is_all=is_all):
                 return part
-    for name, (unit, is_share) in _ANNOTATIONS.items():
-        if part := memory_part(name, annotations.get(name), unit, is_share=is_share, is_all=False):
-            return part
     return None
 
 
@@ -99,12 +104,8 @@ def claimed_gpus(pod: Written, container: Written, find: FindObject) -> tuple[Wr
     gpus = [request for request, driver in drivers if driver]
     if not gpus:
         return NOTHING, ()
-    counts = [
-        None
-        if request.get("allocationMode").text == "All"
-        else (request.get("count").count if request.get("count").is_set else 1)
-        for request in gpus
-    ]
+    amounts = [(request.get("allocationMode").text, request.get("count")) for request in gpus]
+    counts = [None if mode == "All" else count.count if count.is_set else 1 for mode, count in amounts]
     hints = tuple(hint for request, driver in drivers if driver for hint in _hints(request, driver, claims.path, find))
     return Written(value=total(counts), path=claims.path), hints
 
@@ -138,17 +139,19 @@ def _driver_of(class_name: str, find: FindObject) -> str:
     """Return the driver of a class of GPUs, which the class names itself or its object's expressions do; else nothing."""
     if _GPU_CLASSES.fullmatch(class_name):
         return class_name
-    found = find("DeviceClass", class_name) if class_name else None
-    selectors = found.get("spec", "selectors").items() if found else ()
-    drivers = (_DRIVER.search(each.get("cel", "expression").text) for each in selectors)
+    drivers = (_DRIVER.search(each.get("cel", "expression").text) for each in _selectors(class_name, find))
     return next((match[2] for match in drivers if match), "")
+
+
+def _selectors(class_name: str, find: FindObject) -> list[Written]:
+    found = find("DeviceClass", class_name) if class_name else None
+    return found.get("spec", "selectors").items() if found else []
 
 
 def _hints(request: Written, driver: str, path: str, find: FindObject) -> Iterator[Hint]:
     """Yield the vendor, the product and the MIG profile of a request and its class; an expression that negates something tells nothing."""
     yield Hint(name="resource", value=_RESOURCES[driver.partition(".")[2].partition(".")[0]], path=path)
-    found = find("DeviceClass", request.get("deviceClassName").text)
-    selectors = [*request.get("selectors").items(), *(found.get("spec", "selectors").items() if found else ())]
+    selectors = [*request.get("selectors").items(), *_selectors(request.get("deviceClassName").text, find)]
     for expression in (each.get("cel", "expression").text for each in selectors):
         if not _NEGATION.search(expression):
             for _, product in (*_PRODUCT.findall(expression), *_PRODUCT_LIKE.findall(expression)):
@@ -158,7 +161,6 @@ def _hints(request: Written, driver: str, path: str, find: FindObject) -> Iterat
 
 
 def visible_gpus(start: Start, variables: Mapping[str, Written], *fields: Written) -> Written:
-    """Count the visible GPUs."""
     shown = visible_devices(start, variables, *fields)
     return replace(shown, value=len(shown.value) if shown.value else None)
 

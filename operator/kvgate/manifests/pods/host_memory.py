@@ -20,8 +20,9 @@ RUNTIME_BYTES = 64 << 20
 """Size of /dev/shm where the container asks for no other (containerd and CRI-O; Docker, unless its `default-shm-size` is set)."""
 _DOCKER_SIZE = pattern(r"(\d{1,18}(?:\.\d{1,6})?) ?(?:([kmgtp])i?)?b?", re.IGNORECASE)
 """Sizes as Docker reads them (go-units, `RAMInBytes`): every unit is a power of 1024."""
+OWN_SHARED_MEMORY = ("", "private", "shareable")
+"""Values of `ipc` with which a service has a /dev/shm of its own."""
 _FileText = Callable[[str], str | None]
-"""Absolute path in the container → the text there."""
 _MAX_FILE = 1 << 16
 """Characters of a file of LMCache's settings."""
 
@@ -77,12 +78,9 @@ def shared_mount(container: Written) -> Written:
 
 
 def room_of_service(service: Written, variables: Mapping[str, Written], file_text: _FileText) -> HostRoom:
-    """Return the memory of a service of docker-compose."""
     limit = service.get("deploy", "resources", "limits", "memory")
-    mounts = str(
-        [service.get(field).value for field in ("volumes", "tmpfs")]
-    )  # what is mounted there wins over shm_size
-    is_own = service.get("ipc").text in _OWN_SHARED_MEMORY and SHARED_MEMORY not in mounts
+    # what is mounted there wins over shm_size
+    is_own = service.get("ipc").text in OWN_SHARED_MEMORY and not mounts_shared_memory(service)
     return HostRoom(
         limit=limit if limit.is_set else service.get("mem_limit"),
         shm=service.get("shm_size") if is_own else NOTHING,
@@ -91,8 +89,9 @@ def room_of_service(service: Written, variables: Mapping[str, Written], file_tex
     )
 
 
-_OWN_SHARED_MEMORY = ("", "private", "shareable")
-"""Values of `ipc` with which a service has a /dev/shm of its own."""
+def mounts_shared_memory(service: Written) -> bool:
+    """Return whether a service of docker-compose mounts something at /dev/shm."""
+    return SHARED_MEMORY in str([service.get(field).value for field in ("volumes", "tmpfs")])
 
 
 def values_of(variables: Mapping[str, Written], file_text: _FileText) -> dict[str, Any]:

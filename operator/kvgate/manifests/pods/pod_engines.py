@@ -1,13 +1,14 @@
-"""Engines in pods: of Kubernetes' own kinds, of platforms with a pod template, and of any object with a list of containers."""
+"""Engines in pods: of Kubernetes' own kinds, of platforms with a pod template, of any object with containers, in a list or by themselves
+(Argo's templates, Tekton's steps, images with a command)."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.pods.accelerator_hints import node_hints
-from kvgate.manifests.pods.containers import Start, other_server, starts_of
-from kvgate.manifests.pods.downloads import downloaded
+from kvgate.manifests.pods.accelerator_hints import class_hints, node_hints
+from kvgate.manifests.pods.containers import Start, downloaded, other_server, starts_of
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput, SeenGpus, mounted_texts, place_of_text
 from kvgate.manifests.pods.gpu_requests import (
     NVIDIA_DEVICES,
@@ -22,9 +23,9 @@ from kvgate.manifests.pods.gpu_requests import (
     visible_gpus,
 )
 from kvgate.manifests.pods.host_memory import SHARED_MEMORY, room_of, shared_mount
-from kvgate.manifests.pods.node_classes import class_hints
 from kvgate.manifests.pods.volumes import file_sources, files_of, folder_of_weights, stated_compile_cache, stores_of
 from kvgate.shell.environment import circumstances_of, cpu_variable, takes_any_length, variables_of
+from kvgate.text.patterns import pattern
 from kvgate.vllm.variables import loading
 
 _TEMPLATE = ("spec", "template", "spec")
@@ -41,15 +42,18 @@ WORKLOADS: Mapping[str, Sequence[str]] = {
 }
 """Kind and group of objects with pods → the place of the pod, or of the group of pods."""
 _PODS = {kind.partition(".")[0]: place for kind, place in WORKLOADS.items()}
-_REPLICATED = ("Deployment", "StatefulSet", "ReplicaSet", "Rollout")
-"""Kinds that start several pods, which all use a claim that their template names."""
-_SELECTING = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 _CERTAIN = frozenset(kind.partition(".")[0].lower() for kind in WORKLOADS)
 """Kinds whose pods are as they are written."""
 _CRIO_SIZE = "io.kubernetes.cri-o.ShmSize"
 """Annotation by which CRI-O gives a pod another /dev/shm."""
 _GROUP = "leaderWorkerTemplate"
 """Template of LeaderWorkerSet, and of objects that make several of them."""
+_MAX_DEPTH = 20
+_NO_PODS = frozenset({"containers", "initContainers", "metadata", "annotations", "labels", "status"})
+"""Fields below which no container stands by itself."""
+_RESOURCES = ("resources", "computeResources", "resourcesPerNode", "containerResources")
+_SHELL = pattern(r"(?:#!\S*[/ ](?:ba|da|z|a)?sh\b.*\n)?(?!#!)")
+"""Beginning of a script that a shell runs."""
 
 
 def read_workload(given: ReaderInput) -> Iterator[FoundEngine]:
@@ -75,7 +79,7 @@ def read_pod_templates(given: ReaderInput) -> Iterator[FoundEngine]:
 
 def _pods_in(field: Written, depth: int = 0) -> Iterator[Written]:
     """Yield the objects that have a list of containers or a group of pods, outside of each other."""
-    if depth > 20 or field.get("enabled").value is False:
+    if depth > _MAX_DEPTH or field.get("enabled").value is False:
         return
     if isinstance(field.value, dict) and (isinstance(field.value.get("containers"), list) or _GROUP in field.value):
         yield field
@@ -127,7 +131,10 @@ def other_servers(given: ReaderInput, engines: Sequence[FoundEngine]) -> Iterato
 
 def is_patch(given: ReaderInput) -> bool:
     """Return True for a part of an object, as patches of kustomize are: Kubernetes takes none of these kinds without a selector."""
-    return given.document.kind in _SELECTING and not given.root.get("spec", "selector").is_set
+    return (
+        given.document.kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
+        and not given.root.get("spec", "selector").is_set
+    )
 
 
 def engines_of_container(
@@ -213,7 +220,12 @@ def _seen_gpus(
         shared, own = claim
         if not shared:
             return replace(in_pod, pool=f"{in_pod.pool} {own}")
-        replicas = given.root.get("spec", "replicas").count if given.document.kind in _REPLICATED else 1
+        # these start several pods, which all use a claim that their template names
+        replicas = (
+            given.root.get("spec", "replicas").count
+            if given.document.kind in ("Deployment", "StatefulSet", "ReplicaSet", "Rollout")
+            else 1
+        )
         label = f"{given.name}/{in_pod.label}"
         copies = 1 if replicas is None else replicas
         return replace(
@@ -291,7 +303,56 @@ def engines_of_group(
 
 
 def _leaders(given: ReaderInput, group: Written, *, platform: str) -> Iterator[FoundEngine]:
-    """Yield the engines of a LeaderWorkerSet's template."""
     size = group.get("size") if group.get("size").is_set else Written(value=1, path=group.path)
     leader, worker = group.get("leaderTemplate", "spec"), group.get("workerTemplate", "spec")
     yield from engines_of_group(given, leader, worker, size, platform=platform)
+
+
+def read_object(given: ReaderInput) -> Iterator[FoundEngine]:
+    """Yield the engines of an object that no other reader knows; files of values hold none of those that stand by themselves."""
+    yield from read_pod_templates(given)
+    if given.document.kind:
+        for container, pod in _containers(given.root, NOTHING):
+            script = _script_in(container)
+            for engine in engines_of_container(given, container, pod=pod, platform=given.document.kind.lower()):
+                found = engine.with_words_of(f"{container.path}.command[2]", script.path) if script.is_set else engine
+                yield replace(found, has_shared_memory=engine.has_shared_memory or None)
+
+
+def _containers(field: Written, around: Written, depth: int = 0) -> Iterator[tuple[Written, Written]]:
+    """Yield (a container as Kubernetes has it, the object that says where its pod runs)."""
+    if depth > _MAX_DEPTH or field.get("enabled").value is False:
+        return
+    container = _container(field)
+    if container is not None:
+        yield replace(field, value=container), next((each for each in (field, around) if _is_of_a_pod(each)), field)
+        return
+    pod = field if _is_of_a_pod(field) else around
+    children = (child for name, child in field.fields() if name not in _NO_PODS)
+    for child in field.items() if isinstance(field.value, list) else children:
+        yield from _containers(child, pod, depth + 1)
+
+
+def _script_in(field: Written) -> Written:
+    return next((each for each in map(field.get, ("script", "source")) if each.text), NOTHING)
+
+
+def _is_of_a_pod(field: Written) -> bool:
+    return any(field.get(name).is_set for name in ("nodeSelector", "affinity", "volumes"))
+
+
+def _container(field: Written) -> dict[str, Any] | None:
+    """Return an object with an image and something that it runs as a container; None for any other object."""
+    image, script = field.get("image"), _script_in(field)
+    name = image.text or ":".join(part for part in (image.get("repository").text, image.get("tag").text) if part)
+    runs = [field.get("command"), field.get("args")]
+    is_written = any(each.is_set and isinstance(each.value, str | list) for each in runs)
+    if not name or not (is_written or script.is_set) or not isinstance(field.value, dict):
+        return None
+    resources = next((each.value for each in map(field.get, _RESOURCES) if each.is_set), None)
+    changed = {"image": name, "resources": resources}
+    if script.is_set:
+        program = runs[0].items()[0].text if runs[0].items() else "sh"
+        words = [program, "-c", script.text] if _SHELL.match(script.text) else [program]
+        changed |= {"command": words, "args": []}
+    return {**field.value, **changed}

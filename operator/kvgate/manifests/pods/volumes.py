@@ -18,9 +18,7 @@ _MAX_PATH_CHARACTERS = 4096
 """Linux opens no longer path."""
 _CACHE_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
 """Variables for the folder of Hugging Face's downloads, the closest first."""
-_CACHE = "/root/.cache/huggingface"
 _CLAIMED_SIZE = ("spec", "resources", "requests", "storage")
-_MODEL_OPTIONS = ("--download-dir", "--download_dir", "--model")
 
 
 def no_files(path: str) -> None:
@@ -64,8 +62,6 @@ def file_sources(pod: Written, container: Written) -> FileSource:
 
 
 def files_of(sources: FileSource, config_data: ConfigData) -> FileText:
-    """Return what finds the text of a file."""
-
     def text_at(path: str) -> str | None:
         name, key = sources(path) or ("", "")
         text = (config_data(name) or {}).get(key)
@@ -109,7 +105,6 @@ aws-efs-csi-driver, gcs-fuse-csi-driver and mountpoint-s3-csi-driver, of nfs-sub
 
 
 def _is_elastic(claim: Written) -> bool:
-    """Return whether the size of a claim is no limit."""
     return _ELASTIC.search(claim.get("storageClassName").text) is not None
 
 
@@ -140,7 +135,7 @@ def stated_compile_cache(pod: Written, container: Written, variables: Mapping[st
 def folder_of_weights(variables: Mapping[str, Written], arguments: Sequence[Argument]) -> str:
     """Return the folder that the model's option or the first argument names, else the cache of Hugging Face."""
     words = [word.text for word in arguments]
-    for option in _MODEL_OPTIONS:
+    for option in ("--download-dir", "--download_dir", "--model"):
         given = [w.partition("=")[2] for w in words if w.startswith(f"{option}=")]
         given += [after for word, after in pairwise(words) if word == option]
         if given and given[-1].startswith("/"):
@@ -148,5 +143,6 @@ def folder_of_weights(variables: Mapping[str, Written], arguments: Sequence[Argu
     if words and words[0].startswith("/"):
         return words[0]
     return next(
-        (variables[name].text for name in _CACHE_VARIABLES if name in variables and variables[name].text), _CACHE
+        (variables[name].text for name in _CACHE_VARIABLES if name in variables and variables[name].text),
+        "/root/.cache/huggingface",
     )

@@ -15,8 +15,8 @@ from kvgate.judge.judged import NOT_JUDGED
 from kvgate.judge.possible_worlds import joined_ends
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judging.judgement import Defaults, judge_engine
-from kvgate.manifests.judging.release_range import JudgedEngine
+from kvgate.manifests.judging.engine_budget import Defaults
+from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine
 from kvgate.statement.releases import newest_understood
 from kvgate.vllm.options import newest_read, releases_read
 

@@ -2,15 +2,16 @@
 
 import pytest
 
+from kvgate.documents.written import Written
 from kvgate.judge.siblings import sibling_of
-from kvgate.manifests.judging.model_names import Named, find_model
+from kvgate.manifests.judging.model_names import find_model
 
 GRANITE = "ibm-granite/granite-3.1-8b-instruct"
 
 
 def test_a_slash_behind_a_name_is_no_part_of_it() -> None:
     """KServe's `storage.path` is a folder, which people name after the model."""
-    found = find_model([Named(text="ibm-granite/granite-3.1-8b-instruct/", path="storage.path")])
+    found = find_model([Written(value="ibm-granite/granite-3.1-8b-instruct/", path="storage.path")])
     assert found
     assert (found.name, found.is_place) == ("ibm-granite/granite-3.1-8b-instruct", False)
 
@@ -27,7 +28,7 @@ def test_a_slash_behind_a_name_is_no_part_of_it() -> None:
     ],
 )
 def test_a_place_is_told_by_its_last_name(place: str, model: str | None) -> None:
-    found = find_model([Named(text=place, path="uri")])
+    found = find_model([Written(value=place, path="uri")])
     assert found
     sibling = sibling_of(found.name)
     assert (sibling.model if sibling else None) == model
@@ -39,15 +40,15 @@ def test_a_place_is_told_by_its_last_name(place: str, model: str | None) -> None
      "MODEL_ID", "/path/to/model", "/models/<name>", "CHANGEME", "xxx"],
 )  # fmt: skip
 def test_a_placeholder_is_no_models_name(written: str) -> None:
-    assert find_model([Named(text=written, path="model")]) is None
-    assert find_model([Named(text=written, path="model"), Named(text=GRANITE, path="name")]) is not None
+    assert find_model([Written(value=written, path="model")]) is None
+    assert find_model([Written(value=written, path="model"), Written(value=GRANITE, path="name")]) is not None
 
 
 @pytest.mark.parametrize(
     "written", ["transformers/x", "xgen/xgen-7b", "yourself/y", "Replit/replit-code", "todo-ai/a-b"]
 )
 def test_a_name_that_begins_like_a_placeholder_is_one(written: str) -> None:
-    assert find_model([Named(text=written, path="model")]) is not None
+    assert find_model([Written(value=written, path="model")]) is not None
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,6 @@ def test_a_name_that_begins_like_a_placeholder_is_one(written: str) -> None:
     ],
 )
 def test_a_claim_is_told_by_the_name_beside_it(uri: str, name: str, model: str) -> None:
-    found = find_model([Named(text=uri, path="uri"), Named(text=name, path="name")])
+    found = find_model([Written(value=uri, path="uri"), Written(value=name, path="name")])
     assert found
     assert found.name == model

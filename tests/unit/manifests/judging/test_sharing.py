@@ -11,8 +11,8 @@ from kvgate.budget import Verdict
 from kvgate.findings.finding import Severity
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judging.judgement import Defaults, judge_engine
-from kvgate.manifests.judging.release_range import JudgedEngine
+from kvgate.manifests.judging.engine_budget import Defaults
+from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine
 from kvgate.manifests.judging.sharing import judge_together
 
 IMAGE = "vllm/vllm-openai:v0.32.0"

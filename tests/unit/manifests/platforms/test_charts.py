@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
+from kvgate.documents.written import Written
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
-from kvgate.manifests.platforms.charts import path_below, read_set, with_set
+from kvgate.manifests.platforms.charts import read_set, with_set
 from kvgate.manifests.pods.engine_found import FoundEngine
 
 STACK: dict[str, Any] = {
@@ -113,7 +114,7 @@ def test_values_of_kubeai_itself_are_nothing_that_is_not_understood(tmp_path: Pa
 def test_one_value_is_set_as_helm_does(name: str, text: str, expected: Any) -> None:
     given = read_set(name, text, as_text=False)
     assert given
-    assert with_set(None, given) == expected
+    assert with_set(Written(value=None), given)[0].value == expected
 
 
 def test_what_stands_there_stays_or_gives_way() -> None:
@@ -122,7 +123,8 @@ def test_what_stands_there_stays_or_gives_way() -> None:
     for name, expected in changes.items():
         given = read_set(name, "5", as_text=True)
         assert given
-        assert (with_set(values, given), path_below("values", given)) == (expected, f"values.{name}")
+        found, path = with_set(Written(value=values, path="values"), given)
+        assert (found.value, found.path, path) == (expected, "values", f"values.{name}")
     assert values == {"a": {"b": [1, {"c": 2}]}, "d": "text"}
 
 

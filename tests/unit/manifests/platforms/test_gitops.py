@@ -9,7 +9,8 @@ import yaml
 from kvgate.findings.finding import Severity
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judging.judgement import Defaults, judge_engine
+from kvgate.manifests.judging.engine_budget import Defaults
+from kvgate.manifests.judging.judgement import judge_engine
 from kvgate.manifests.pods.engine_found import FoundEngine
 
 MODEL = {"name": "a", "repository": "vllm/vllm-openai", "modelURL": "Qwen/Qwen3-8B"}

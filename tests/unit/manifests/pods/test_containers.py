@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from kvgate.documents.written import Written
-from kvgate.manifests.pods.containers import Start, are_of_vllm, is_vllm_image, starts_of, with_config_file
+from kvgate.manifests.pods.containers import Start, starts_of, with_config_file
 from kvgate.manifests.pods.volumes import file_sources, files_of
+from kvgate.manifests.pods.which_engine import are_of_vllm, is_vllm_image
 from kvgate.shell.environment import variables_of
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.options import Kind

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvgate.manifests.pods.gpu_names import gpus_in, other_hardware_in
+from kvgate.manifests.pods.accelerator_hints import gpus_in, other_hardware_in
 
 
 @pytest.mark.parametrize(

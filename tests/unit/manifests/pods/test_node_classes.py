@@ -3,9 +3,8 @@
 from typing import Any
 
 from kvgate.documents.written import Written
-from kvgate.manifests.pods.accelerator_hints import accelerators_of
+from kvgate.manifests.pods.accelerator_hints import accelerators_of, class_hints
 from kvgate.manifests.pods.engine_found import Hint
-from kvgate.manifests.pods.node_classes import class_hints
 
 COMPUTE_CLASS = "cloud.google.com/compute-class"
 

@@ -6,8 +6,9 @@ import pytest
 
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judging.judgement import Defaults, judge_engine
-from kvgate.manifests.nearest import Nearest
+from kvgate.manifests.inputs import Nearest
+from kvgate.manifests.judging.engine_budget import Defaults
+from kvgate.manifests.judging.judgement import judge_engine
 
 CLAIM = """\
 apiVersion: v1

@@ -7,13 +7,12 @@ import yaml
 from msgspec.structs import replace
 
 from kvgate.budget import Verdict
-from kvgate.findings.finding import Rule, Scope, Severity
-from kvgate.findings.located import Located, Place, located
+from kvgate.findings.finding import Located, Place, Rule, Scope, Severity, located
 from kvgate.judge.possible_worlds import joined_ends
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
-from kvgate.manifests.judging.judgement import Defaults, judge_engine
-from kvgate.manifests.judging.release_range import JudgedEngine
+from kvgate.manifests.judging.engine_budget import Defaults
+from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine
 from kvgate.manifests.judging.releases import usable_releases
 from kvgate.statement.releases import Releases, newest_understood
 from kvgate.vllm.images import Strength

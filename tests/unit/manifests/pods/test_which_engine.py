@@ -1,13 +1,13 @@
-"""Engines that are not vLLM, by their names in images, commands and fields."""
+"""Which engine it is: names in images, commands and fields."""
 
 from typing import Any
 
 import pytest
 
 from kvgate.documents.written import Written
-from kvgate.manifests.pods.other_engines import (
+from kvgate.manifests.pods.which_engine import (
+    ENGINES,
     VLLM,
-    WORDS,
     engine_in,
     engine_stated,
     is_of_another,
@@ -56,7 +56,7 @@ from kvgate.manifests.pods.other_engines import (
 )
 def test_a_server_is_known_by_its_name(words: str, server: str) -> None:
     assert server_in(words) == server
-    assert not server or "vllm" in words or any(word in words.lower() for word in WORDS), (
+    assert not server or "vllm" in words or any(word in words.lower() for each in ENGINES for word in each.words), (
         "else nobody reads the document"
     )
 
