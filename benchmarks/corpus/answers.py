@@ -1,5 +1,6 @@
 """The answers of tests/manifests/upstream, as records."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from msgspec import Struct, convert
 
 FOLDER = Path(__file__).resolve().parents[2] / "tests/manifests/upstream"
 _ENDING = ".answer.yaml"
+_AT_A_COMMIT = re.compile(r"# source: \S+ \S+@[0-9a-f]{7,}\n")
 
 
 class EngineAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,6 +65,11 @@ class Case(Struct, frozen=True, kw_only=True):
     path: Path
     """A file, or a folder that is checked as a whole."""
     answer: Answer
+
+    @property
+    def is_at_a_commit(self) -> bool:
+        """Whether its source names a commit: a state of a history of `histories.csv`, or the newest of a repository."""
+        return self.path.is_file() and bool(_AT_A_COMMIT.match(self.path.read_text(encoding="utf-8")))
 
 
 def cases(folder: Path = FOLDER) -> Iterator[Case]:
