@@ -14,7 +14,7 @@ from msgspec import Struct
 from kvgate.api import FIELD_MANAGER, GROUP, KIND, PLURAL, VERSION
 from kvgate.api.admission_record import RECORD_KIND, RECORD_PLURAL
 from kvgate.api.base import Document
-from kvgate.cluster.connection import USER_AGENT, RequestObserver, always, request_trace
+from kvgate.cluster.connection import USER_AGENT, RequestObserver, request_trace
 from kvgate.cluster.errors import NotFound, Unavailable, error_of
 
 REQUEST_TIMEOUT_SECONDS = 30.0
@@ -67,8 +67,9 @@ class Cluster:
     """A connection to the API server; it is used and closed in the event loop that made it."""
 
     def __init__(
-        self, configuration: Configuration, observe: RequestObserver, *, may_write: Callable[[], bool] = always
+        self, configuration: Configuration, observe: RequestObserver, *, may_write: Callable[[], bool] = lambda: True
     ) -> None:
+        """Without `may_write` all writes are allowed, for those who need no Lease."""
         configuration.trace_configs = [request_trace(observe, may_write)]
         self._client = ApiClient(configuration)
         self._client.user_agent = USER_AGENT
@@ -78,9 +79,6 @@ class Cluster:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
         await self._client.close()
 
     async def find(self, kind: Kind, namespace: str | None, name: str) -> Document | None:
@@ -90,17 +88,15 @@ class Cluster:
         except NotFound:
             return None
 
-    async def list(
+    def list(
         self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
     ) -> AsyncIterator[Document]:
         """Yield the objects page by page, so that no answer is too large. Raises NotFound where the kind is not installed."""
-        async for item in self._pages(kind, namespace, label_selector=label_selector):
-            yield item
+        return self._pages(kind, namespace, label_selector=label_selector)
 
-    async def list_metadata(self, kind: Kind, namespace: str | None = None) -> AsyncIterator[Document]:
+    def list_metadata(self, kind: Kind, namespace: str | None = None) -> AsyncIterator[Document]:
         """Yield the metadata of the objects alone: their specs may be large, and the API server leaves them out."""
-        async for item in self._pages(kind, namespace, header_params={"Accept": _METADATA_ONLY}):
-            yield item
+        return self._pages(kind, namespace, header_params={"Accept": _METADATA_ONLY})
 
     async def _pages(self, kind: Kind, namespace: str | None, **parameters: Any) -> AsyncIterator[Document]:
         following: str | None = None

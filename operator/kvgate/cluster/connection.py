@@ -2,7 +2,6 @@
 
 import os
 import socket
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -49,12 +48,6 @@ async def load_configuration(kubeconfig: str | None) -> Configuration:
     return configuration
 
 
-def tls_of(configuration: Configuration) -> ssl.SSLContext:
-    """Return the TLS context that the client itself would make."""
-    context: ssl.SSLContext = RESTClientObject(configuration).ssl_context
-    return context
-
-
 async def watch_session(
     configuration: Configuration, observe: RequestObserver, *, may_write: Callable[[], bool]
 ) -> aiohttp.ClientSession:
@@ -62,7 +55,8 @@ async def watch_session(
     token = await configuration.get_api_key_with_prefix("BearerToken")
     if token and " " not in token:
         token = f"Bearer {token}"
-    connector = aiohttp.TCPConnector(limit=0, ssl=tls_of(configuration), socket_factory=_keepalive_socket)
+    tls = RESTClientObject(configuration).ssl_context  # as the client itself has it
+    connector = aiohttp.TCPConnector(limit=0, ssl=tls, socket_factory=_keepalive_socket)
     return aiohttp.ClientSession(
         connector=connector,
         headers={"User-Agent": USER_AGENT, **({"Authorization": token} if token else {})},
@@ -80,11 +74,6 @@ def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     return made
 
 
-def always() -> bool:
-    """Allow all writes, for those who need no Lease."""
-    return True
-
-
 class MayNotWrite(aiohttp.ClientConnectionError):
     """The gate is shut. This is a connection error, so that kopf tries again later as it does in an outage."""
 
@@ -100,19 +89,15 @@ def request_trace(observe: RequestObserver, may_write: Callable[[], bool]) -> ai
         if request.method not in _READING and not may_write():
             raise MayNotWrite("this process does not hold the Lease, so it writes nothing")
 
+    async def ended(
+        _: aiohttp.ClientSession, __: SimpleNamespace,
+        end: aiohttp.TraceRequestEndParams | aiohttp.TraceRequestExceptionParams,
+    ) -> None:  # fmt: skip
+        verb = "watch" if "watch" in end.url.query else _VERBS.get(end.method, end.method.lower())
+        observe(verb, str(end.response.status) if isinstance(end, aiohttp.TraceRequestEndParams) else "error")
+
     trace.on_request_start.append(gate)
     trace.on_request_headers_sent.append(gate)
-
-    async def ended(_: aiohttp.ClientSession, __: SimpleNamespace, end: aiohttp.TraceRequestEndParams) -> None:
-        observe(_verb(end.method, is_watch="watch" in end.url.query), str(end.response.status))
-
-    async def failed(_: aiohttp.ClientSession, __: SimpleNamespace, end: aiohttp.TraceRequestExceptionParams) -> None:
-        observe(_verb(end.method, is_watch="watch" in end.url.query), "error")
-
     trace.on_request_end.append(ended)
-    trace.on_request_exception.append(failed)
+    trace.on_request_exception.append(ended)
     return trace
-
-
-def _verb(method: str, *, is_watch: bool) -> str:
-    return "watch" if is_watch else _VERBS.get(method, method.lower())

@@ -56,9 +56,10 @@ class _Allowance:
 class EventRecorder:
     """Writes events and remembers them; one per process."""
 
-    def __init__(self, cluster: Cluster, *, instance: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, cluster: Cluster, *, instance: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        """Without an instance it is the pod's name, which is its host name."""
         self._cluster = cluster
-        self._instance = instance
+        self._instance = instance or os.environ.get("HOSTNAME") or "kvgate"
         self._clock = clock
         self._series: OrderedDict[tuple[str, str, str], _Series] = OrderedDict()
         self._budgets: OrderedDict[str, _Allowance] = OrderedDict()
@@ -114,11 +115,6 @@ class EventRecorder:
             "reportingController": CONTROLLER,
             "reportingInstance": shortened_bytes(self._instance, MAX_WORD_BYTES),
         }
-
-
-def instance_name() -> str:
-    """Return the pod's name, which is its host name."""
-    return os.environ.get("HOSTNAME") or "kvgate"
 
 
 def shortened_bytes(text: str, limit_bytes: int) -> str:

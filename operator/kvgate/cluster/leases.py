@@ -54,7 +54,7 @@ class Claim(Struct, frozen=True, kw_only=True):
         return not self.namespaces or not lease.namespaces or bool(self.namespaces & lease.namespaces)
 
 
-class Lease(Struct, frozen=True, kw_only=True, eq=False):
+class Lease(Struct, frozen=True, kw_only=True):
     """One Lease as it was read."""
 
     name: str
@@ -70,19 +70,6 @@ class Lease(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def served(self) -> str:
         return f"namespaces {', '.join(sorted(self.namespaces))}" if self.namespaces else "all namespaces"
-
-    def _identity(self) -> object:
-        """The fields that count when two are compared."""
-        return (self.name, self.holder, self.instance, self.namespaces, self.duration_seconds, self.resource_version)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Lease) and self._identity() == other._identity()
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
 
 
 def _lease(body: Document) -> Lease:

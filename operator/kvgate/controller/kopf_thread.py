@@ -16,7 +16,7 @@ import kopf
 from kvgate.api import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from kvgate.cluster.client import Cluster
 from kvgate.cluster.connection import load_configuration, watch_session
-from kvgate.cluster.events import EventRecorder, instance_name
+from kvgate.cluster.events import EventRecorder
 from kvgate.controller.decision import Key
 from kvgate.controller.fetches import WORKERS, FetchWorkers
 from kvgate.controller.judging import JudgeWorkers, judging_pool
@@ -76,7 +76,7 @@ async def _operate(process: Process) -> None:
     memory = Memory(process.deployments, process.starts, JudgeWorkers(pool, process.starts))
     beat = asyncio.create_task(_beat(process, memory))  # from now on, because the workers take a while to start
     async with pool, connect() as cluster, Scraper(process.scrapes) as scraper, contextlib.AsyncExitStack() as stack:
-        recorder = EventRecorder(cluster, instance=instance_name())
+        recorder = EventRecorder(cluster)
         learn = partial(process.starts.learn, cluster)
         resolver = await stack.enter_async_context(_resolver(process, cluster))
         reconciler = Reconciler(cluster, recorder, memory, process.instruments, on_start=learn, resolver=resolver)

@@ -27,23 +27,18 @@ def endpoint_app(
     registry: CollectorRegistry, *, livez: Probe, readyz: Probe, deployments: DeploymentSnapshot | None = None
 ) -> web.Application:
     """Return the application for metrics and probes; the process defines what alive and ready mean."""
-    app = web.Application()
-    app.router.add_get("/metrics", _metrics_handler(registry, deployments))
-    app.router.add_get("/livez", _probe_handler(livez))
-    app.router.add_get("/readyz", _probe_handler(readyz))
-    app.router.add_get("/runbooks/{name}", _runbook)
-    return app
 
-
-def _metrics_handler(
-    registry: CollectorRegistry, deployments: DeploymentSnapshot | None
-) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def metrics(request: web.Request) -> web.Response:
         """Answer from a thread, because thousands of series take a while; so does their compression."""
         body, headers = await asyncio.to_thread(_response, request.headers, registry, deployments)
         return web.Response(body=body, headers=headers)
 
-    return metrics
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/livez", _probe_handler(livez))
+    app.router.add_get("/readyz", _probe_handler(readyz))
+    app.router.add_get("/runbooks/{name}", _runbook)
+    return app
 
 
 def _response(

@@ -42,17 +42,14 @@ def new_registry() -> CollectorRegistry:
 
 
 def counter(metric: Metric, into: CollectorRegistry) -> Counter:
-    """Register a counter."""
     return Counter(metric.name, metric.help, metric.labels, registry=into)
 
 
 def gauge(metric: Metric, into: CollectorRegistry) -> Gauge:
-    """Register a gauge."""
     return Gauge(metric.name, metric.help, metric.labels, unit=metric.unit, registry=into)
 
 
 def histogram(metric: Metric, into: CollectorRegistry) -> Histogram:
-    """Register a histogram."""
     return Histogram(metric.name, metric.help, metric.labels, unit=metric.unit, buckets=metric.buckets, registry=into)
 
 
@@ -100,17 +97,13 @@ class DeploymentSnapshot:
     """The samples that were published last; an object without a sample has no series in the next scrape."""
 
     def __init__(self) -> None:
-        self._samples: Samples = MappingProxyType({})
-        self._written: Mapping[tuple[str, str], _Written] = {}
-
-    @property
-    def samples(self) -> Samples:
+        self.samples: Samples = MappingProxyType({})
         """The samples of one publication."""
-        return self._samples
+        self._written: Mapping[tuple[str, str], _Written] = {}
 
     def publish(self, samples: Samples) -> None:
         """Replace all samples; a scrape sees the old ones or the new ones, never a mixture."""
-        self._samples = MappingProxyType(dict(samples))
+        self.samples = MappingProxyType(dict(samples))
 
     def text(self, *, units: bool) -> bytes:
         """Return the text of all series, family by family, each in the order of the keys; `units` is for OpenMetrics.
@@ -118,7 +111,7 @@ class DeploymentSnapshot:
         Two threads may write at once; each leaves what it wrote to the next.
         """
         before = self._written
-        written = {key: _Written.of(sample, before.get(key)) for key, sample in sorted(self._samples.items())}
+        written = {key: _Written.of(sample, before.get(key)) for key, sample in sorted(self.samples.items())}
         self._written = written
         families: dict[str, list[bytes]] = {}
         for metric in registry.PER_DEPLOYMENT:  # OpenMetrics names a counter's family without its last word

@@ -7,6 +7,7 @@ At the limit a new connection replaces one that has not sent a request yet, or e
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import ssl
 import threading
@@ -221,18 +222,12 @@ async def _bound(host: str, port: int) -> list[socket.socket]:
     try:
         for family, _, _, _, address in dict.fromkeys(infos):
             taken = found[0].getsockname()[1] if found else port
-            each = socket.socket(family, socket.SOCK_STREAM)
-            found.append(each)
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            each.bind((address[0], taken, *address[2:]))
-            each.listen(BACKLOG)
-            each.setblocking(False)  # noqa: FBT003 - of the standard library
+            found.append(socket.create_server((address[0], taken, *address[2:]), family=family, backlog=BACKLOG))
+            found[-1].setblocking(False)  # noqa: FBT003 - of the standard library
     except OSError as error:
         for each in found:
             each.close()
-        reason = (error.strerror or "cannot be had").lower()
+        reason = os.strerror(error.errno).lower() if error.errno else "cannot be had"
         raise OSError(error.errno, f"address {host} port {port}: {reason}") from error
     return found
 

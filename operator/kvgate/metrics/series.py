@@ -1,6 +1,6 @@
 """The series of one InferenceDeployment, as data: for the text of a scrape and for a push."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from msgspec import Struct
@@ -8,13 +8,11 @@ from msgspec.structs import replace
 
 from kvgate.metrics import registry
 from kvgate.metrics.registry import MAX_PODS, Metric
-from kvgate.metrics.samples import DeploymentSample, ObservedSample
+from kvgate.metrics.samples import DeploymentSample
 
 MAX_LABEL_CHARACTERS = 256
 """Longest value of a label. Names in Kubernetes and in the schema are shorter, so that only an API server that lies meets it."""
 _BOUND_NAMES = ("low", "expected", "high")
-_NOT_OBSERVED = ObservedSample(pods=None)
-
 
 Series = tuple[Metric, tuple[str, ...], float]
 """(metric, labels after namespace and name, value)."""
@@ -25,74 +23,79 @@ def label(value: str) -> str:
     return value if len(value) <= MAX_LABEL_CHARACTERS else f"{value[: MAX_LABEL_CHARACTERS - 1]}…"
 
 
+_Row = tuple[Metric, str, str]
+"""A metric without further labels, the part of the sample that it belongs to (empty: the sample itself), and its field there."""
+_INTERVALS = (
+    (registry.KV_CACHE_CAPACITY_TOKENS, "capacity_tokens"),
+    (registry.KV_CACHE_CAPACITY_BYTES, "capacity_bytes"),
+    (registry.KV_CACHE_HEADROOM_BYTES, "headroom_bytes"),
+    (registry.KV_CACHE_HEADROOM_RATIO, "headroom_ratio"),
+    (registry.FULL_LENGTH_REQUESTS, "full_length_requests"),
+    (registry.RECALIBRATED_KV_CACHE_CAPACITY_TOKENS, "recalibrated_tokens"),
+)
+_FIGURES: tuple[_Row, ...] = (
+    (registry.KV_CACHE_DEMAND_BYTES, "", "demand_bytes"),
+    (registry.KV_CACHE_DEMAND_TOKENS, "", "demand_tokens"),
+    (registry.HOST_MEMORY_BYTES, "", "host_memory_bytes"),
+    (registry.MAX_MODEL_LEN_TOKENS, "", "max_model_len_tokens"),
+    (registry.MAX_NUM_SEQS, "", "max_num_seqs"),
+    (registry.GPUS, "", "gpus"),
+    (registry.LOAD_BUDGET_SECONDS, "", "load_seconds"),
+    (registry.PINNED_KV_CACHE_TOKENS, "pinned", "tokens"),
+    (registry.FORGONE_KV_CACHE_BYTES, "pinned", "forgone_bytes"),
+    (registry.BUDGET_SKIP_EXPIRY, "skip", "until_seconds"),
+    (registry.GPU_MEMORY_TOTAL_BYTES, "memory", "total_bytes"),
+    (registry.GPU_MEMORY_REQUESTED_BYTES, "memory", "requested_bytes"),
+    (registry.REPLICAS, "rollout", "wanted"),
+    (registry.READY_REPLICAS, "rollout", "ready"),
+    (registry.UPDATED_REPLICAS, "rollout", "updated"),
+)
+_OBSERVED: tuple[_Row, ...] = (
+    (registry.OBSERVED_KV_CACHE_CAPACITY_TOKENS, "observed", "capacity_tokens"),
+    (registry.OBSERVED_PODS, "observed", "pods"),
+    (registry.PREDICTION_ERROR_RATIO, "observed", "error_ratio"),
+)
+_OF_A_POD = (
+    (registry.POD_READY, "is_ready"),
+    (registry.POD_RESTARTS, "restarts"),
+    (registry.POD_START_TIME, "started_seconds"),
+    (registry.POD_KV_CACHE_CAPACITY_TOKENS, "capacity_tokens"),
+)
+
+
+def _known(sample: DeploymentSample, rows: Iterable[_Row]) -> Iterator[Series]:
+    """Yield the figures of these rows that are known."""
+    for metric, part, name in rows:
+        figure = getattr(getattr(sample, part) if part else sample, name, None)
+        if figure is not None:
+            yield metric, (), figure
+
+
 def _of_verdict(sample: DeploymentSample) -> Iterator[Series]:
     """Yield the series that change with the spec and the state of the rollout."""
     info = (label(sample.model), label(sample.accelerator), label(sample.kv_cache_dtype), label(sample.policy))
     yield registry.DEPLOYMENT_INFO, info, 1
-    intervals = (
-        (registry.KV_CACHE_CAPACITY_TOKENS, sample.capacity_tokens),
-        (registry.KV_CACHE_CAPACITY_BYTES, sample.capacity_bytes),
-        (registry.KV_CACHE_HEADROOM_BYTES, sample.headroom_bytes),
-        (registry.KV_CACHE_HEADROOM_RATIO, sample.headroom_ratio),
-        (registry.FULL_LENGTH_REQUESTS, sample.full_length_requests),
-        (registry.RECALIBRATED_KV_CACHE_CAPACITY_TOKENS, sample.recalibrated_tokens),
-    )
-    for metric, bounds in intervals:
-        for bound, value in zip(_BOUND_NAMES, bounds or (), strict=False):
+    for metric, name in _INTERVALS:
+        for bound, value in zip(_BOUND_NAMES, getattr(sample, name) or (), strict=False):
             yield metric, (bound,), value
-    for metric, figure in _figures(sample):
-        if figure is not None:
-            yield metric, (), figure
+    yield from _known(sample, _FIGURES)
+    if sample.skip:
+        yield registry.BUDGET_SKIPPED, (), 1
     for term, value in sample.memory.terms if sample.memory else ():
         yield registry.GPU_MEMORY_BYTES, (term,), value
     for condition in sample.conditions:
         yield registry.CONDITION, tuple(map(label, condition)), 1
 
 
-def _figures(sample: DeploymentSample) -> Iterator[tuple[Metric, float | None]]:
-    """Yield the metrics without further labels."""
-    yield registry.KV_CACHE_DEMAND_BYTES, sample.demand_bytes
-    yield registry.KV_CACHE_DEMAND_TOKENS, sample.demand_tokens
-    yield registry.HOST_MEMORY_BYTES, sample.host_memory_bytes
-    yield registry.MAX_MODEL_LEN_TOKENS, sample.max_model_len_tokens
-    yield registry.MAX_NUM_SEQS, sample.max_num_seqs
-    yield registry.GPUS, sample.gpus
-    yield registry.LOAD_BUDGET_SECONDS, sample.load_seconds
-    if pinned := sample.pinned:
-        yield registry.PINNED_KV_CACHE_TOKENS, pinned.tokens
-        yield registry.FORGONE_KV_CACHE_BYTES, pinned.forgone_bytes
-    if skip := sample.skip:
-        yield registry.BUDGET_SKIPPED, 1
-        yield registry.BUDGET_SKIP_EXPIRY, skip.until_seconds
-    if memory := sample.memory:
-        yield registry.GPU_MEMORY_TOTAL_BYTES, memory.total_bytes
-        yield registry.GPU_MEMORY_REQUESTED_BYTES, memory.requested_bytes
-    if rollout := sample.rollout:
-        yield registry.REPLICAS, rollout.wanted
-        yield registry.READY_REPLICAS, rollout.ready
-        yield registry.UPDATED_REPLICAS, rollout.updated
-
-
 def _of_pods(sample: DeploymentSample) -> Iterator[Series]:
     """Yield the series that change when a pod starts, ends or becomes ready."""
-    observed = sample.observed or _NOT_OBSERVED
-    figures = (
-        (registry.OBSERVED_KV_CACHE_CAPACITY_TOKENS, observed.capacity_tokens),
-        (registry.OBSERVED_PODS, observed.pods),
-        (registry.PREDICTION_ERROR_RATIO, observed.error_ratio),
-    )
-    for metric, figure in figures:
-        if figure is not None:
-            yield metric, (), figure
+    yield from _known(sample, _OBSERVED)
     for pod in sample.pods[:MAX_PODS]:
         name = label(pod.name)
         yield registry.POD_INFO, (name, label(pod.node)), 1
-        yield registry.POD_READY, (name,), int(pod.is_ready)
-        yield registry.POD_RESTARTS, (name,), pod.restarts
-        if pod.started_seconds is not None:
-            yield registry.POD_START_TIME, (name,), pod.started_seconds
-        if pod.capacity_tokens is not None:
-            yield registry.POD_KV_CACHE_CAPACITY_TOKENS, (name,), pod.capacity_tokens
+        for metric, field in _OF_A_POD:
+            if (figure := getattr(pod, field)) is not None:
+                yield metric, (name,), +figure  # that of True is 1
 
 
 def _of_usage(sample: DeploymentSample) -> Iterator[Series]:
@@ -119,34 +122,27 @@ class Part(Struct, frozen=True, kw_only=True):
     """Returns all that these series depend on."""
 
 
-def _pods_without_usage(sample: DeploymentSample) -> object:
-    seen = replace(sample.observed, usage_ratio=None) if sample.observed else None
-    return seen, [replace(pod, usage_ratio=None) for pod in sample.pods]
-
-
 _OF_USAGE = (
     registry.OBSERVED_KV_CACHE_USAGE_RATIO,
     registry.OBSERVED_KV_CACHE_HEADROOM_TOKENS,
     registry.OBSERVED_KV_CACHE_HEADROOM_RATIO,
     registry.POD_KV_CACHE_HEADROOM_TOKENS,
 )
-_OF_PODS = (
-    registry.OBSERVED_KV_CACHE_CAPACITY_TOKENS,
-    registry.OBSERVED_PODS,
-    registry.PREDICTION_ERROR_RATIO,
-    registry.POD_INFO,
-    registry.POD_READY,
-    registry.POD_RESTARTS,
-    registry.POD_START_TIME,
-    registry.POD_KV_CACHE_CAPACITY_TOKENS,
-)
+_OF_PODS = (*(row[0] for row in _OBSERVED), registry.POD_INFO, *(metric for metric, _ in _OF_A_POD))
 PARTS = (
     Part(
         metrics=tuple(metric for metric in registry.PER_DEPLOYMENT if metric not in (*_OF_PODS, *_OF_USAGE)),
         series=_of_verdict,
         basis=lambda sample: replace(sample, observed=None, pods=()),
     ),
-    Part(metrics=_OF_PODS, series=_of_pods, basis=_pods_without_usage),
+    Part(
+        metrics=_OF_PODS,
+        series=_of_pods,
+        basis=lambda sample: (
+            sample.observed and replace(sample.observed, usage_ratio=None),
+            [replace(pod, usage_ratio=None) for pod in sample.pods],
+        ),
+    ),
     Part(metrics=_OF_USAGE, series=_of_usage, basis=lambda sample: sample),
 )
 
