@@ -110,7 +110,10 @@ class Elector:
         try:
             self._held = await self._leases.hold(self._claim, held, timeout_seconds=REQUEST_SECONDS)
         except (Conflict, NotFound):
-            self._held = await self._still_ours()
+            own = (await self._look()).get(self._claim.lease)
+            if own is None or own.holder != self._claim.holder:
+                raise self._lost(own) from None
+            self._held = own  # somebody has edited it
             return
         self._held_at = sent_at
         if not self._gate.is_open():  # it took too long: others may have begun, under Leases of their own
@@ -173,13 +176,6 @@ class Elector:
             if is_other and self._claim.overlaps(lease) and now - self._seen[name][1] < lease.duration_seconds:
                 return lease
         return None
-
-    async def _still_ours(self) -> Lease:
-        """Return our Lease after somebody has edited it. Raises LeaseLost where somebody has taken it."""
-        own = (await self._look()).get(self._claim.lease)
-        if own is None or own.holder != self._claim.holder:
-            raise self._lost(own)
-        return own
 
     def _lost(self, rival: Lease | None) -> LeaseLost:
         self.abandon()

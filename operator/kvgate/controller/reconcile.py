@@ -57,14 +57,10 @@ class ReconcileInstruments(Struct, frozen=True, kw_only=True):
         )
 
 
-class _Outcome(Struct, frozen=True, kw_only=True):
-    """The end of a run."""
-
-    result: str
-    """Value of the label `result`."""
-    awaited: Awaited | None = None
-
-
+_FAILED = ((Forbidden, "forbidden"), (Conflict, "conflict"), (ApiError, "unavailable"), (Exception, "failed"))
+"""Values of the label `result` for runs that end in an error."""
+_Outcome = tuple[str, Awaited | None]
+"""Value of the label `result` for a run without an error, and what its object waits for."""
 OnStart = Callable[[InferenceDeployment, Assessment, RunningEngine | Crash], Awaitable[str]]
 """Learns from a start of the current spec, once per pod and process. Returns the reason why it corrects no prediction, or ""."""
 
@@ -90,26 +86,19 @@ class Reconciler:
         result = "failed"
         with exporter.timed(self._instruments.durations, dict(zip(registry.OWNER_LABELS, key, strict=True))):
             try:
-                outcome = await self._run(key)
-                result = outcome.result
-            except Forbidden:
-                result = "forbidden"
-                raise
-            except Conflict:
-                result = "conflict"
-                raise
-            except ApiError:
-                result = "unavailable"
+                result, awaited = await self._run(key)
+            except Exception as error:
+                result = next(name for kind, name in _FAILED if isinstance(error, kind))
                 raise
             finally:
                 self._instruments.results.labels(result).inc()
-        return outcome.awaited
+        return awaited
 
     async def _run(self, key: Key) -> _Outcome:
         document = await self._cluster.find(INFERENCE_DEPLOYMENTS, *key)
         if document is None or "deletionTimestamp" in document["metadata"]:
             self.forget(key)
-            return _Outcome(result="gone")
+            return "gone", None
         try:
             return await self._settle(key, await self._gather(key, document))
         except (ApiError, TurnedAway):
@@ -193,7 +182,7 @@ class Reconciler:
                 judged = await self._memory.judge(key, situation)
         intent = self._decide(key, situation, judged)
         was_pending = intent.pending or not self._memory.records.is_stored(key, intent.admitted)
-        intent, deployment, error = await self._record(key, situation, intent)
+        intent, deployment, error = await self._apply(key, situation, intent)
         await self._learn(key, intent)
         state = self._before(key, situation.document)
         observation = self._memory.observation(key)
@@ -205,8 +194,7 @@ class Reconciler:
         if intent.replaced and intent.obstacle is None:
             await self._memory.records.remove(self._cluster, key[0], intent.replaced)
         self._memory.settled(key, situation.document, status)
-        result = "written" if was_pending or written else "unchanged"
-        return _Outcome(result=result, awaited=pure.awaited_by(situation, intent))
+        return "written" if was_pending or written else "unchanged", pure.awaited_by(situation, intent)
 
     def _before(self, key: Key, document: Document) -> PreviousStatus:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # the format of metav1.Time
@@ -215,12 +203,9 @@ class Reconciler:
     def _decide(self, key: Key, situation: Situation, judged: Judged | None) -> Intent:
         """Decide, and leave out changes that were made too often or refused; the status reports those."""
         intent, corrections = pure.decide(situation, judged), self._memory.corrections(key)
-        if intent.deployment is not None:
-            intent = replace(
-                _tried(intent, corrections, intent.deployment), deployment=_open(corrections, intent.deployment)
-            )
-        if intent.service is not None:
-            intent = replace(_tried(intent, corrections, intent.service), service=_open(corrections, intent.service))
+        for child, change in (("deployment", intent.deployment), ("service", intent.service)):
+            if change is not None:
+                intent = replace(_tried(intent, corrections, change), **{child: _open(corrections, change)})
         return intent
 
     async def _learn(self, key: Key, intent: Intent) -> None:
@@ -239,58 +224,48 @@ class Reconciler:
         else:
             self._memory.learnt(key, starts, next(filter(None, remarks), ""))
 
-    async def _record(
+    async def _apply(
         self, key: Key, situation: Situation, intent: Intent
     ) -> tuple[Intent, Document | None, ApiError | None]:
-        """Store the record of what is rendered, and only then make the changes. Returns as `_apply`."""
+        """Store the record of what is rendered, and only then make the changes.
+
+        Returns the intent with its obstacle, the Deployment as it is now, and an error to raise after the status.
+        """
+        deployment, corrections, change = situation.own_deployment, self._memory.corrections(key), None
+        children = (DEPLOYMENTS, deployment, intent.deployment), (SERVICES, situation.service, intent.service)
         try:
             if intent.admitted is not None:
                 replaced = await self._memory.records.keep(self._cluster, situation.document, intent.admitted)
                 intent = replace(intent, replaced=replaced)
+            for kind, live, change in children:
+                if change is None:
+                    continue
+                corrected = await self._corrected(key, situation.uid, kind, live, change)
+                left = ChildChange.between(corrected, change.wanted)
+                still_differs = bool(left.differs or left.added)
+                if change.differs != (MISSING,) or still_differs:
+                    corrections.note(kind.kind, change.difference, left=left.difference if still_differs else ())
+                deployment = corrected if kind is DEPLOYMENTS else deployment
+                intent = _tried(intent, corrections, left) if still_differs else intent
         except (Rejected, NotFound, OverQuota, Denied) as error:
-            return replace(intent, obstacle=_obstacle(error)), situation.own_deployment, None
+            intent = replace(intent, obstacle=_obstacle(error))
+            if change is not None:
+                corrections.note(str(change.wanted["kind"]), change.difference, obstacle=intent.obstacle)
+            return intent, deployment, None
         except (Forbidden, Unavailable) as error:
-            return replace(intent, obstacle=_obstacle(error)), situation.own_deployment, error
-        return await self._apply(key, situation, intent)
-
-    async def _apply(
-        self, key: Key, situation: Situation, intent: Intent
-    ) -> tuple[Intent, Document | None, ApiError | None]:
-        """Make the changes. Returns the intent with its obstacle, the Deployment as it is now, and an error to raise after the status."""
-        deployment, corrections = situation.own_deployment, self._memory.corrections(key)
-        for kind, live, change in (
-            (DEPLOYMENTS, deployment, intent.deployment),
-            (SERVICES, situation.service, intent.service),
-        ):
-            if change is None:
-                continue
-            try:
-                corrected = live
-                if live is not None and not is_owned_by(live, situation.uid):
-                    await self._adopt(kind, situation)
-                if change.differs or corrected is None:
-                    corrected = await self._cluster.apply(kind, change.wanted)
-                if added := ChildChange.between(corrected, change.wanted).added:
-                    corrected = await self._cluster.remove(kind, corrected["metadata"], added)
-            except (Rejected, NotFound, OverQuota, Denied) as error:
-                obstacle = _obstacle(error)
-                corrections.note(kind.kind, change.difference, obstacle=obstacle)
-                return replace(intent, obstacle=obstacle), deployment, None
-            except (Forbidden, Unavailable) as error:
-                return replace(intent, obstacle=_obstacle(error)), deployment, error
-            left = ChildChange.between(corrected, change.wanted)
-            still_differs = bool(left.differs or left.added)
-            if change.differs != (MISSING,) or still_differs:
-                corrections.note(kind.kind, change.difference, left=left.difference if still_differs else ())
-            deployment = corrected if kind is DEPLOYMENTS else deployment
-            intent = _tried(intent, corrections, left) if still_differs else intent
+            return replace(intent, obstacle=_obstacle(error)), deployment, error
         return intent, deployment, None
 
-    async def _adopt(self, kind: Kind, situation: Situation) -> None:
-        """Make a child of the object that had this name before a restore the child of this one."""
-        metadata = situation.document["metadata"]
-        owners = {"ownerReferences": [owner_reference(metadata["name"], metadata["uid"])]}
-        await self._cluster.merge(kind, metadata["namespace"], metadata["name"], {"metadata": owners})
+    async def _corrected(self, key: Key, uid: str, kind: Kind, live: Document | None, change: ChildChange) -> Document:
+        """Correct one child, and return it as the API server has it then; one of before a restore becomes a child of this object."""
+        if live is not None and not is_owned_by(live, uid):
+            owners = {"ownerReferences": [owner_reference(key[1], uid)]}
+            await self._cluster.merge(kind, *key, {"metadata": owners})
+        if change.differs or live is None:
+            live = await self._cluster.apply(kind, change.wanted)
+        if added := ChildChange.between(live, change.wanted).added:
+            live = await self._cluster.remove(kind, live["metadata"], added)
+        return live
 
     async def _write_status(self, document: Document, state: PreviousStatus, status: Document) -> bool:
         """Write a changed status to this very object (the same uid), then the events that follow from it.

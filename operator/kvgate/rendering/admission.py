@@ -159,7 +159,8 @@ def admitted_now(
 def admitted_as(record: AdmissionRecordSpec, owner: InferenceDeployment | None) -> Admitted:
     """Return a new record with its figures and its digest; it leaves the spec out where the API server could not store it."""
     written = dumped(record)
-    if _stored_bytes(written) > MAX_RECORD_BYTES:
+    text = json.dumps(written, separators=(",", ":"), ensure_ascii=False)
+    if len(_MARKUP.sub("\\\\u0000", text).encode(errors="replace")) > MAX_RECORD_BYTES:
         record, owner = record.model_copy(update={"admitted": None}), None
     return Admitted(record=record, owner=owner, prediction=admitted_prediction(record), digest=_digest_of(written))
 
@@ -168,15 +169,8 @@ def _digest_of(written: Mapping[str, Any]) -> str:
     return _sha256({name: value for name, value in written.items() if name not in _BESIDE})
 
 
-def _stored_bytes(value: Any) -> int:
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return len(_MARKUP.sub("\\\\u0000", text).encode(errors="replace"))
-
-
 def dumped(record: AdmissionRecordSpec) -> Document:
-    """Return the record as it is stored."""
-    written: Document = record.model_dump(by_alias=True, exclude_none=True, mode="json")
-    return written
+    return record.model_dump(by_alias=True, exclude_none=True, mode="json")
 
 
 def record_manifest(admitted: Admitted, document: Mapping[str, Any]) -> Document:
@@ -196,18 +190,15 @@ def record_manifest(admitted: Admitted, document: Mapping[str, Any]) -> Document
 
 
 def admission_status(admitted: Admitted) -> Document:
-    """Return status.admission."""
     record = admitted.record
-    status = AdmissionStatus(
+    return AdmissionStatus(
         record=admitted.name,
         digest=admitted.digest,
         spec_digest=record.spec_digest,
         decision=record.decision,
         message=record.message,
         kvgate_version=record.kvgate_version,
-    )
-    written: Document = status.model_dump(by_alias=True, exclude_none=True)
-    return written
+    ).model_dump(by_alias=True, exclude_none=True)
 
 
 def read_record(document: Mapping[str, Any], stored: Mapping[str, Any]) -> Admitted | None:

@@ -33,7 +33,6 @@ def selector(name: str) -> dict[str, str]:
 
 
 def labels(name: str) -> dict[str, str]:
-    """Return the labels of everything that is rendered."""
     return {
         "app.kubernetes.io/name": "vllm",
         "app.kubernetes.io/instance": name,
@@ -79,17 +78,19 @@ def was_ours(child: Mapping[str, Any], name: str) -> bool:
     return is_ours and (metadata.get("labels") or {}).get(OWNER_LABEL) == name
 
 
+def digest_of(value: Any) -> str:
+    """Return the SHA-256 of the canonical JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
 def render_hash(manifest: Mapping[str, Any]) -> str:
-    """Hash the canonical JSON; 16 hexadecimal digits distinguish two renderings and stay readable."""
-    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """Hash a manifest; 16 hexadecimal digits distinguish two renderings and stay readable."""
+    return digest_of(manifest)[:16]
 
 
 def hashed(manifest: Document) -> Document:
     """Return the manifest with its own hash in its annotations, in the place of an earlier one."""
     inner = manifest.get("metadata", {})
     others = {name: text for name, text in inner.get("annotations", {}).items() if name != HASH_ANNOTATION}
-    bare = (
-        {**manifest, "metadata": {**inner, "annotations": others}} if others or inner.get("annotations") else manifest
-    )
+    bare = {**manifest, "metadata": {**inner, "annotations": others}} if inner.get("annotations") else manifest
     return {**manifest, "metadata": {**inner, "annotations": {**others, HASH_ANNOTATION: render_hash(bare)}}}

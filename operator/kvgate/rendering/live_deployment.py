@@ -1,6 +1,5 @@
 """The running Deployment: the admission that it was rendered from, and the pods that another release rendered. Pure."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from kvgate.rendering.labels import (
     RECORD_DIGEST_ANNOTATION,
     REVISION_ANNOTATION,
     TEMPLATE_ANNOTATION,
+    digest_of,
     hashed,
 )
 from kvgate.rendering.workload import Rendered
@@ -66,7 +66,7 @@ def _annotations(live: Mapping[str, Any] | None) -> Mapping[str, str]:
 
 def template_digest(template: Mapping[str, Any]) -> str:
     """Digest a pod template; as the API server stores it and as it was rendered are the same."""
-    return _digest(_stored(template))
+    return digest_of(_stored(template))
 
 
 def as_it_runs(wanted: Rendered, live: Mapping[str, Any], digest: str | None) -> Rendered:
@@ -115,8 +115,3 @@ def _stored(value: Any, *, is_amount: bool = False) -> Any:
         return [_stored(item, is_amount=is_amount) for item in value]
     amount = parse_quantity(value) if is_amount else None
     return value if amount is None else str(-(-amount.numerator * 1000 // amount.denominator))
-
-
-def _digest(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()

@@ -56,10 +56,6 @@ class Crash(Struct, frozen=True, kw_only=True):
     """Image that ran, as for a RunningEngine."""
     node: str = ""
 
-    @property
-    def is_of_memory(self) -> bool:
-        return self.reason in (Reason.KV_CACHE_TOO_SMALL, Reason.OUT_OF_MEMORY)
-
 
 class Observation(Struct, frozen=True, kw_only=True, eq=False):
     """The reports of all pods of one InferenceDeployment. Two observations are equal if their capacities are, whatever the usage."""
@@ -90,8 +86,7 @@ class Observation(Struct, frozen=True, kw_only=True, eq=False):
         return next((crash for crash in self.crashes if crash.template_hash == template_hash), None)
 
     def _identity(self) -> object:
-        """The fields that count when two are compared."""
-        return (self.engines, self.troubles, self.crashes)
+        return self.engines, self.troubles, self.crashes
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Observation) and self._identity() == other._identity()
@@ -194,12 +189,10 @@ def observed_status(figures: Comparison, previous: Mapping[str, Any], now: str) 
         size["kvCacheCapacityTokens"] = figures.capacity_tokens
     keys = ("kvCacheCapacityTokens", *size)
     is_same = all(previous.get(key) == size.get(key) for key in keys) and isinstance(previous.get("observedTime"), str)
-    status = ObservedStatus(
+    return ObservedStatus(
         **size, pods=figures.pods, observed_time=previous["observedTime"] if is_same else now,
         prediction_error_percent=f"{_percent(figures.error):.1f}" if figures.error is not None else None,
-    )  # fmt: skip
-    dumped: Document = status.model_dump(by_alias=True, exclude_none=True)
-    return dumped
+    ).model_dump(by_alias=True, exclude_none=True)  # fmt: skip
 
 
 def observed_statements(observation: Observation, figures: Comparison) -> list[Statement]:
@@ -250,7 +243,8 @@ def _percent(error: Fraction) -> float:
 
 def crash_text(crash: Crash, budget: Budget | None) -> str:
     """Describe a crash, with the prediction beside it where the crash is about memory."""
-    available = budget.tightest.available if budget and budget.tightest and crash.is_of_memory else None
+    is_of_memory = crash.reason in (Reason.KV_CACHE_TOO_SMALL, Reason.OUT_OF_MEMORY)
+    available = budget.tightest.available if budget and budget.tightest and is_of_memory else None
     if available is None:
         return f"pod {crash.pod}: {crash.message}"
     expected, low, high = map(format_gib, (available.expected, available.low, available.high))

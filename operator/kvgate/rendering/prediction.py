@@ -1,6 +1,5 @@
 """The figures that are promised of a spec, from the judgement of now or from the record of the admission, and their place in the status."""
 
-from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -33,20 +32,13 @@ class Prediction(Struct, frozen=True, kw_only=True):
         return tokens
 
 
-class RecordedFigures(Figures):
+class RecordedFigures(dict[str, Any], Figures):
     """The figures as a record has them."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values.get(name) if name in FIGURES else self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+    def __missing__(self, name: str) -> None:
+        """Return None for a figure that the record lacks."""
+        if name not in FIGURES:
+            raise KeyError(name)
 
 
 def prediction_of(assessment: Assessment) -> Prediction | None:
@@ -84,13 +76,15 @@ def admitted_prediction(record: AdmissionRecordSpec) -> Prediction | None:
 def recorded_figures(prediction: Prediction) -> dict[str, RecordedFigure]:
     """Return the figures as a record has them."""
     values = {**prediction.figures, "observed_starts": prediction.observed_starts}
-    return {to_camel(name): _recorded(value) for name, value in values.items() if value is not None}
-
-
-def _recorded(value: Any) -> RecordedFigure:
-    if isinstance(value, Interval | Bounds):
-        return RecordedFigure(low=_stored(value.low), expected=_stored(value.expected), high=_stored(value.high))
-    return RecordedFigure(expected=_stored(value))
+    return {
+        to_camel(name): RecordedFigure(
+            low=_stored(value.low), expected=_stored(value.expected), high=_stored(value.high)
+        )
+        if isinstance(value, Interval | Bounds)
+        else RecordedFigure(expected=_stored(value))
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def _stored(value: Any) -> int | str:
@@ -111,12 +105,10 @@ def _read(number: int | str) -> Any:
 
 
 def budget_status(prediction: Prediction | None) -> Document | None:
-    """Return status.budget."""
     if prediction is None:
         return None
     of = prediction.figures
-    has_ledger = of["total_bytes"] is not None
-    status = BudgetStatus(
+    return BudgetStatus(
         verdict=prediction.verdict,
         guarantee=prediction.guarantee,
         demand_bytes=of["demand_bytes"],
@@ -126,27 +118,25 @@ def budget_status(prediction: Prediction | None) -> Document | None:
         capacity_tokens=prediction.capacity_tokens,
         max_concurrency=f"{of.expected('full_length_requests') or 0:.2f}",
         observed_starts=prediction.observed_starts,
-        pinned=_pinned_status(of) if of["pinned_blocks"] is not None else None,
-        ledger=LedgerStatus(**{name: of.expected(name) for name in LedgerStatus.model_fields}) if has_ledger else None,
+        pinned=PinnedStatus(
+            num_blocks=of["pinned_blocks"],
+            kv_cache_bytes=of["pinned_bytes"],
+            capacity_tokens=of["pinned_tokens"],
+            profiled_kv_cache_bytes=as_bytes(of["profiled_kv_cache_bytes"]),
+            forgone_bytes=of["forgone_bytes"],
+            forgone_tokens=of["forgone_tokens"],
+        )
+        if of["pinned_blocks"] is not None
+        else None,
+        ledger=LedgerStatus(**{name: of.expected(name) for name in LedgerStatus.model_fields})
+        if of["total_bytes"] is not None
+        else None,
         host_memory=HostMemoryStatus(
             needs_bytes=as_bytes(of["host_memory_bytes"]), shared_memory_bytes=of.expected("shared_memory_bytes")
         )
         if of["host_memory_bytes"] is not None
         else None,
-    )
-    dumped: Document = status.model_dump(by_alias=True, exclude_none=True)
-    return dumped
-
-
-def _pinned_status(of: Figures) -> PinnedStatus:
-    return PinnedStatus(
-        num_blocks=of["pinned_blocks"],
-        kv_cache_bytes=of["pinned_bytes"],
-        capacity_tokens=of["pinned_tokens"],
-        profiled_kv_cache_bytes=as_bytes(of["profiled_kv_cache_bytes"]),
-        forgone_bytes=of["forgone_bytes"],
-        forgone_tokens=of["forgone_tokens"],
-    )
+    ).model_dump(by_alias=True, exclude_none=True)
 
 
 def as_bytes(interval: Interval) -> Bytes:
