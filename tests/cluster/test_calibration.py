@@ -11,8 +11,8 @@ from controlplane.programs import wait_until
 from fleet.fake_gpus import fake_gpu_node
 from fleet.fake_vllm import Engine, serving
 from kvgate.budget.observed.starts import ObservedStart
+from kvgate.calibration.keeping import shard_name, shard_of
 from kvgate.calibration.records import read_records
-from kvgate.calibration.shards import shard_name, shard_of
 from kvgate.rendering.pod import PORT
 from support.doors import running
 from support.inference import H100, Objects, inference_deployment

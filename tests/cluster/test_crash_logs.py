@@ -10,7 +10,7 @@ from controlplane.audit import AuditEvent
 from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
 from fleet.doors import door
-from kvgate.calibration.shards import shard_name, shard_of
+from kvgate.calibration.keeping import shard_name, shard_of
 from support.assets import require_assets
 from support.crash_log import LOG, PROMPT, SENTENCE, crashed
 from support.doors import running

@@ -7,7 +7,7 @@ import pytest
 from controlplane.plane import ControlPlane
 from controlplane.programs import ControlPlaneError, wait_until
 from fleet.fake_vllm import Engine, serving
-from kvgate.calibration.shards import shard_name, shard_of
+from kvgate.calibration.keeping import shard_name, shard_of
 from kvgate.rendering.pod import PORT
 from support.doors import Door, running
 from support.inference import Objects, inference_deployment, without_times

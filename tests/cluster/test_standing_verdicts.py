@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
 from kvgate.budget import ObservedStart
+from kvgate.calibration.keeping import shard_name, shard_of
 from kvgate.calibration.records import MAX_STARTS, write_records
-from kvgate.calibration.shards import shard_name, shard_of
 from kvgate.cluster.client import ADMISSION_RECORDS, Cluster
 from kvgate.cluster.connection import load_configuration
 from support.doors import running

@@ -15,7 +15,17 @@ from kvgate import catalogue
 from kvgate.api.base import Document
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Budget, Calibration, GpuAtStart, ObservedStart, Origin, StartState
-from kvgate.calibration.keeping import fitting, with_start
+from kvgate.calibration.keeping import (
+    MAX_TICKS,
+    SALTS,
+    SHARDS,
+    Store,
+    is_frozen,
+    next_revision,
+    shard_name,
+    shard_of,
+    with_start,
+)
 from kvgate.calibration.observed import (
     SAME_GPU_PERCENT,
     gpu_at_start,
@@ -25,8 +35,7 @@ from kvgate.calibration.observed import (
     unused_text,
     unused_texts,
 )
-from kvgate.calibration.records import Records, read_records
-from kvgate.calibration.shards import MAX_TICKS, SALTS, SHARDS, Store, is_frozen, next_revision, shard_name, shard_of
+from kvgate.calibration.records import Records
 from kvgate.calibration.trust import Trust, image_repository
 from kvgate.cluster.client import CONFIG_MAPS, Cluster
 from kvgate.cluster.errors import ApiError, Conflict
@@ -108,12 +117,7 @@ class ObservedStarts:
     @property
     def problems(self) -> tuple[str, ...]:
         """The lines of the ConfigMaps that cannot be read, each with its problem and its place."""
-        stored = ((None, self._store.old), *self._store.shards.items())
-        return tuple(
-            f"ConfigMap {self._place_of(number)}, key {KEY}, {problem}"
-            for number, records in stored
-            for problem in records.problems
-        )
+        return tuple(f"ConfigMap {self._place_of(number)}, key {KEY}, {text}" for number, text in self._store.problems)
 
     def note_revision(self, revision: object) -> None:
         """Remember that a verdict names this revision: a number in a status is never given to another start."""
@@ -161,8 +165,7 @@ class ObservedStarts:
         text = ((found or {}).get("data") or {}).get(KEY, "")
         if text != self._texts.get(place.name, ""):
             self._texts[place.name] = text
-            store = self._store
-            self._store = store.with_old(text) if number is None else store.with_shard(number, read_records(text))
+            self._store = self._store.with_text(number, text)
         version = (found or {}).get("metadata", {}).get("resourceVersion")
         return str(version) if version else None
 
@@ -235,17 +238,14 @@ class ObservedStarts:
         self, cluster: Cluster, number: int, version: str | None, starts: tuple[ObservedStart, ...]
     ) -> None:
         """Write the starts of a shard whose ConfigMap had this version. Raises Conflict where somebody else has written it."""
-        known = self._store.shards.get(number, Records())
-        taken_over = self._store.digest if not self._store.old.problems else known.taken_over
-        highest = max(known.highest, *(start.revision for start in starts), 0)
-        text = fitting(starts, frozen=known.frozen, highest=highest, taken_over=taken_over)[1]
+        text = self._store.text_of(number, starts, self._store.shards.get(number, Records()).frozen)
         if (place := self._place_of(number)) is not None:
             body = place.manifest(data={KEY: text})
             if version:
                 body["metadata"]["resourceVersion"] = version
             await cluster.apply(CONFIG_MAPS, body)
             self._texts[place.name] = text
-        self._store = self._store.with_shard(number, read_records(text))
+        self._store = self._store.with_text(number, text)
         self._show()
 
     async def expire(self, cluster: Cluster, running: Mapping[tuple[str, str], frozenset[str]]) -> None:

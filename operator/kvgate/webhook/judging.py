@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kvgate.budget import Calibration
-from kvgate.calibration.records import read_records
-from kvgate.calibration.shards import SHARDS, Store
+from kvgate.calibration.keeping import SHARDS, Store
 from kvgate.calibration.trust import Trust
 from kvgate.checkpoint.published import PublishedModels
 from kvgate.checkpoint.stored import MAX_ENTRY_BYTES, SUFFIX, StoredModels
@@ -93,11 +92,10 @@ class StartsFile:
             if text == self._texts.get(path.name, ""):
                 continue
             self._texts[path.name], changed = text, True
-            store = self._store
-            self._store = store.with_old(text) if number is None else store.with_shard(number, read_records(text))
-            records = self._store.old if number is None else self._store.shards[number]
-            for problem in records.problems:
-                _log.warning("calibration: %s: %s", path, problem)
+            self._store = self._store.with_text(number, text)
+            for place, problem in self._store.problems:
+                if place == number:
+                    _log.warning("calibration: %s: %s", path, problem)
         if changed:
             starts = self._store.starts
             self.calibration = self._trust.calibration(starts)

@@ -11,9 +11,8 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.budget.ground.units import gib
 from kvgate.budget.observed.starts import ObservedStart
-from kvgate.calibration.keeping import MAX_TEXT_BYTES, with_start
+from kvgate.calibration.keeping import MAX_TEXT_BYTES, SALTS, SHARDS, setting_id, shard_of, with_start
 from kvgate.calibration.records import MAX_STARTS, read_records, write_records
-from kvgate.calibration.shards import SALTS, SHARDS, setting_id, shard_of
 from kvgate.cluster.client import CONFIG_MAPS, NODES, Kind
 from kvgate.cluster.errors import Conflict, Unavailable
 from kvgate.controller.decision import assess_owner

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.calibration.keeping import with_start
+from kvgate.calibration.keeping import Store, shard_of, with_start
 from kvgate.calibration.records import write_records
-from kvgate.calibration.shards import Store, shard_of
 from kvgate.checkpoint.published import Published
 from kvgate.checkpoint.stored import MAX_ENTRY_BYTES, entry_key, packed
 from kvgate.webhook.judging import ModelsFolder, MountedFacts, StartsFile
@@ -165,7 +164,7 @@ def test_a_folder_of_shards_is_read_with_the_file_of_older_releases(tmp_path: Pa
     starts.reload()
     assert starts.calibration is before, "workers have it already"
     shard = tmp_path / f"{shard_of('serving')}.jsonl"
-    digest = Store().with_old(write_records((old,))).digest
+    digest = Store().with_text(None, write_records((old,))).digest
     shard.write_text(write_records((fresh,), taken_over=digest), encoding="utf-8")
     starts.reload()
     assert starts.calibration.starts == (fresh,), "the old one was taken over, and removed since"

@@ -11,10 +11,9 @@ import click
 
 from kvgate.budget import Calibration, CalibrationScope
 from kvgate.budget.ground.units import format_gib
-from kvgate.calibration.keeping import with_start
+from kvgate.calibration.keeping import is_frozen, with_start
 from kvgate.calibration.observed import unused_texts
 from kvgate.calibration.records import EVERYTHING, Records, write_records
-from kvgate.calibration.shards import is_frozen
 from kvgate.cli.calibrate.learnt import learnt, lines_of
 from kvgate.cli.calibrate.observed_files import UnusableFile, observed_in
 from kvgate.cli.calibrate.places import (

@@ -6,8 +6,8 @@ from typing import Any
 from kvgate.budget import Calibration, CalibrationScope, ObservedStart, StartKey
 from kvgate.budget.ground.units import format_gib
 from kvgate.budget.observed.calibration import Weighed
+from kvgate.calibration.keeping import setting_id
 from kvgate.calibration.observed import unused_text
-from kvgate.calibration.shards import setting_id
 from kvgate.cli.calibrate.places import Starts
 
 Json = dict[str, Any]

@@ -11,9 +11,8 @@ import click
 from msgspec.structs import replace
 
 from kvgate.budget import Calibration, CalibrationScope, ObservedStart
-from kvgate.calibration.keeping import fitting
+from kvgate.calibration.keeping import SHARDS, Store, fitting, shard_name, shard_of
 from kvgate.calibration.records import MAX_FROZEN, MAX_TEXT_BYTES, Records, read_records
-from kvgate.calibration.shards import SHARDS, Store, shard_name, shard_of
 from kvgate.cli.exits import Exit
 from kvgate.cli.kubectl import apply_object, kubectl
 from kvgate.cli.terminal import show_error
@@ -38,9 +37,7 @@ class Starts:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        return tuple(
-            problem for records in (self.store.old, *self.store.shards.values()) for problem in records.problems
-        )
+        return tuple(problem for _, problem in self.store.problems)
 
     def mark(self, revisions: Iterable[int], **marks: bool) -> None:
         """Set marks of some starts, and write them. Ends the command where one is not known."""
@@ -86,7 +83,7 @@ class FileStarts(Starts):
 
     def _write(self, number: int, starts: tuple[ObservedStart, ...], frozen: frozenset[str]) -> None:
         highest = self.store.shards[number].highest
-        replace_file(self._path, fitting(starts, frozen=frozen, highest=highest, taken_over="")[1], "--file")
+        replace_file(self._path, fitting(starts, frozen=frozen, highest=highest), "--file")
 
 
 class ListedStarts(Starts):
@@ -96,7 +93,7 @@ class ListedStarts(Starts):
         self, listed: Mapping[str, Any], scope: CalibrationScope, *, place: str = "", context: str = ""
     ) -> None:
         store = Store()
-        self._versions: dict[int, str] = {}
+        self._versions: dict[int | None, str] = {}
         items = listed.get("items", [listed])
         for item in items if isinstance(items, list) else ():
             metadata = item.get("metadata") or {} if isinstance(item, Mapping) else {}
@@ -104,11 +101,10 @@ class ListedStarts(Starts):
             if not isinstance(text, str):
                 continue
             shard = re.fullmatch(r".*-([0-9]{1,2})", str(metadata.get("name", "")))
-            if shard is None:
-                store = store.with_old(text)
-            elif int(shard[1]) < SHARDS:
-                store = store.with_shard(int(shard[1]), read_records(text))
-                self._versions[int(shard[1])] = str(metadata.get("resourceVersion", ""))
+            number = int(shard[1]) if shard else None
+            if number is None or number < SHARDS:
+                store = store.with_text(number, text)
+                self._versions[number] = str(metadata.get("resourceVersion", ""))
         super().__init__(store, scope=scope)
         self._place, self._context = place, context
 
@@ -116,15 +112,18 @@ class ListedStarts(Starts):
         known = self.store.shards.get(number, Records())
         if known.problems:
             _end(f"shard {number}: {'; '.join(known.problems)}; correct these lines or remove them")
-        highest = max(known.highest, *(start.revision for start in starts), 0)
-        taken_over = self.store.digest or known.taken_over
-        text = fitting(starts, frozen=frozen, highest=highest, taken_over=taken_over)[1]
         namespace, _, name = self._place.partition("/")
         metadata = {"name": shard_name(name, number), "namespace": namespace}
         if version := self._versions.get(number):
             metadata["resourceVersion"] = version  # the controller may have written meanwhile
         apply_object(
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {KEY: text}}, self._context
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": metadata,
+                "data": {KEY: self.store.text_of(number, starts, frozen)},
+            },
+            self._context,
         )
 
 

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from kvgate.budget.observed.starts import GpuAtStart, ObservedStart
+from kvgate.calibration.keeping import SHARDS, setting_id, shard_of
 from kvgate.calibration.records import read_records, write_records
-from kvgate.calibration.shards import SHARDS, setting_id, shard_of
 from kvgate.cli.calibrate.command import calibrate
 from support.starts import a_pods_start, a_start
 
