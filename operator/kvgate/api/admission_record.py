@@ -15,12 +15,11 @@ RECORD_KIND = "AdmissionRecord"
 RECORD_PLURAL = "admissionrecords"
 
 
-def _number(value: Any) -> int | str:
+def _number(value: Any) -> Any:
     """Read a number as it is stored."""
     if type(value) is not int:
         float(value)
-    number: int | str = value
-    return number
+    return value
 
 
 Number = Annotated[

@@ -95,8 +95,6 @@ class ApiModel(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        from kvgate.api.base import attribute_docstrings
-
         schema = handler.resolve_ref_schema(handler(core_schema))
         for base in reversed([each for each in cls.__mro__ if issubclass(each, ApiModel)]):
             for name, text in attribute_docstrings(base).items():
@@ -115,11 +113,10 @@ MAX_TOKENS = 100_000_000
 Tokens = Annotated[int, Field(strict=True, ge=1, le=MAX_TOKENS)]
 
 
-def _tokens_or_auto(value: Any) -> int | str:
+def _tokens_or_auto(value: Any) -> Any:
     """Read a length as the API server does: a whole number, or the word auto."""
     if value == "auto" or (type(value) is int and 1 <= value <= MAX_TOKENS):
-        length: int | str = value
-        return length
+        return value
     raise PydanticCustomError("tokens_or_auto", "It must be a number of tokens from 1 to 100000000, or auto")
 
 
@@ -148,12 +145,11 @@ ImageReference = Annotated[str, Field(min_length=1, max_length=1024, pattern=IMA
 FreeForm = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 
 
-def _quantity(value: Any) -> int | str:
+def _quantity(value: Any) -> Any:
     """Read a quantity as the API server does: from a whole number, or from text."""
     if type(value) not in (int, str) or parse_quantity(value) is None:
         raise PydanticCustomError("quantity", "It must be a quantity of 0 or more, such as 4, 500m, 1.5Gi or 2e9")
-    quantity: int | str = value
-    return quantity
+    return value
 
 
 Quantity = Annotated[

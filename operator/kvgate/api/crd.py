@@ -133,50 +133,6 @@ _COLUMNS = [
 ]
 
 
-def custom_resource_definition() -> dict[str, Any]:
-    """Return the CRD as it is committed under crds/ and installed by the chart."""
-    schema = structural_schema(InferenceDeployment)
-    status = schema["properties"]["status"] = structural_schema(InferenceDeploymentStatus)
-    _describe_figures(status)
-    schema["properties"].update(apiVersion={"type": "string"}, kind={"type": "string"}, metadata={"type": "object"})
-    schema["required"] = ["spec"]
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": [SHORT_NAME],
-                "categories": ["kvgate", "inference"],
-            },
-            "versions": [{
-                "name": VERSION,
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": schema},
-                "subresources": {
-                    "status": {},
-                    "scale": {
-                        "specReplicasPath": ".spec.replicas",
-                        "statusReplicasPath": ".status.replicas",
-                        "labelSelectorPath": ".status.selector",
-                    },
-                },
-                "selectableFields": [
-                    {"jsonPath": path} for path in (".spec.model.name", ".spec.accelerator.type", ".spec.admission.policy")
-                ],
-                "additionalPrinterColumns": _COLUMNS,
-            }],
-        },
-    }  # fmt: skip
-
-
 _RECORD_COLUMNS = [
     _column("InferenceDeployment", "string", ".spec.inferenceDeployment"),
     _column("Decision", "string", ".spec.decision"),
@@ -189,39 +145,69 @@ _RECORD_COLUMNS = [
 ]
 
 
-def record_definition() -> dict[str, Any]:
-    """Return the CRD of the records of admissions, which never change; fields of a later release stay in them."""
-    whole = {
-        "x-kubernetes-preserve-unknown-fields": True,
-        "x-kubernetes-map-type": "atomic",
-    }  # one owner, and so few managedFields
-    spec = structural_schema(AdmissionRecordSpec) | whole
-    properties = {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        "metadata": {"type": "object"},
-        "spec": spec,
-    }
+def _definition(
+    kind: str, plural: str, schema: dict[str, Any], columns: list[dict[str, Any]], *,
+    categories: list[str], short_names: dict[str, list[str]], more: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{RECORD_PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
             "names": {
-                "kind": RECORD_KIND,
-                "listKind": f"{RECORD_KIND}List",
-                "plural": RECORD_PLURAL,
-                "singular": RECORD_KIND.lower(),
-                "categories": ["kvgate"],
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                **short_names,
+                "categories": categories,
             },
             "versions": [{
                 "name": VERSION,
                 "served": True,
                 "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": properties, "required": ["spec"]}},
-                "additionalPrinterColumns": _RECORD_COLUMNS,
+                "schema": {"openAPIV3Schema": schema},
+                **more,
+                "additionalPrinterColumns": columns,
             }],
         },
     }  # fmt: skip
+
+
+def custom_resource_definition() -> dict[str, Any]:
+    """Return the CRD as it is committed under crds/ and installed by the chart."""
+    schema = structural_schema(InferenceDeployment)
+    status = schema["properties"]["status"] = structural_schema(InferenceDeploymentStatus)
+    _describe_figures(status)
+    schema["properties"].update(apiVersion={"type": "string"}, kind={"type": "string"}, metadata={"type": "object"})
+    schema["required"] = ["spec"]
+    scale = {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+    selectable = (".spec.model.name", ".spec.accelerator.type", ".spec.admission.policy")
+    return _definition(
+        KIND, PLURAL, schema, _COLUMNS, categories=["kvgate", "inference"], short_names={"shortNames": [SHORT_NAME]},
+        more={
+            "subresources": {"status": {}, "scale": scale},
+            "selectableFields": [{"jsonPath": path} for path in selectable],
+        },
+    )  # fmt: skip
+
+
+def record_definition() -> dict[str, Any]:
+    """Return the CRD of the records of admissions, which never change; fields of a later release stay in them."""
+    one_owner = {"x-kubernetes-preserve-unknown-fields": True, "x-kubernetes-map-type": "atomic"}  # few managedFields
+    properties = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+        "spec": structural_schema(AdmissionRecordSpec) | one_owner,
+    }
+    schema = {"type": "object", "properties": properties, "required": ["spec"]}
+    return _definition(
+        RECORD_KIND, RECORD_PLURAL, schema, _RECORD_COLUMNS, categories=["kvgate"], short_names={}, more={}
+    )

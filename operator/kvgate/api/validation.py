@@ -47,9 +47,8 @@ def parse_document(document: Mapping[str, Any]) -> InferenceDeployment:
         of_schema = schema_findings(error, InferenceDeployment, "see `kubectl explain infd.spec`")
         found = chain(_metadata_findings(document), of_schema, _rules_of_the_rest(document, error))
         raise InvalidDocument(_first(found)) from None
-    broken = (*_metadata_findings(document), *_broken_rules(deployment))
-    if broken:
-        raise InvalidDocument(_first(broken))
+    if broken := _first(chain(_metadata_findings(document), _broken_rules(deployment))):
+        raise InvalidDocument(broken)
     return deployment
 
 
@@ -99,15 +98,15 @@ def unknown_metadata(document: Mapping[str, Any]) -> tuple[Finding, ...]:
     """
     metadata = document.get("metadata")
     unknown = [str(key) for key in metadata if key not in _METADATA] if isinstance(metadata, Mapping) else []
-    alike = {_letters(name): name for name in _METADATA}
+    names = sorted(_METADATA)
+    matching = {key: _written_alike(key, names) or _nearest(key, names) for key in unknown}
     return tuple(
         _about(
             f"metadata.{key}",
             "is not a field",
             f"did you mean {matches[0]}?" if matches else "remove it, or write it under metadata.annotations",
         )
-        for key in unknown
-        for matches in [[alike[_letters(key)]] if _letters(key) in alike else _nearest(key, sorted(_METADATA))]
+        for key, matches in matching.items()
     )
 
 
@@ -163,11 +162,11 @@ def _about(path: str, predicate: str, remedy: str) -> Finding:
 
 def _may_be_secret(path: str, value: Any) -> bool:
     """Return whether a value may be a secret, which no message repeats: messages are in the logs of CI and of the API server."""
-    is_plain = not value or isinstance(value, int | float)
     is_variable = path.startswith("spec.template.env") and not path.endswith(".name") and value != ""
-    is_argument = path.startswith("spec.vllm.extraArgs") and not is_plain
-    holds_either = bool(path) and any(each.startswith(path) for each in ("spec.template.env", "spec.vllm.extraArgs"))
-    return is_variable or is_argument or (holds_either and not is_plain)
+    is_or_holds = path.startswith("spec.vllm.extraArgs") or (
+        path != "" and any(each.startswith(path) for each in ("spec.template.env", "spec.vllm.extraArgs"))
+    )
+    return is_variable or (is_or_holds and bool(value) and not isinstance(value, int | float))
 
 
 class _Withheld:
@@ -275,10 +274,7 @@ def _suggestion(location: tuple[int | str, ...], root: type[BaseModel]) -> str:
     fields = model.model_fields.items() if _is_model(model) else ()
     names = [field.alias or name for name, field in fields]
     written = str(location[-1])
-    matches = [name for name in names if _letters(name) == _letters(written)]
-    matches = matches or [path for path in _paths(root) if _letters(path.rpartition(".")[2]) == _letters(written)]
-    matches = matches or _nearest(written, names)
-    if matches:
+    if matches := _written_alike(written, names) or _written_alike(written, _paths(root)) or _nearest(written, names):
         return f"did you mean {matches[0]}?"
     return f"remove it; the fields here are {', '.join(names)}" if names else "remove it"
 
@@ -289,9 +285,10 @@ def _nearest(written: str, names: list[str]) -> list[str]:
     return get_close_matches(written, names, n=1, cutoff=0.5)
 
 
-def _letters(name: str) -> str:
-    """Return the letters by which `max_model_len`, `--max-model-len` and `maxModelLen` are written alike."""
-    return "".join(filter(str.isalnum, name)).casefold()
+def _written_alike(written: str, paths: Iterable[str]) -> list[str]:
+    """Return the paths to a field that has the letters of `written`: `max_model_len`, `--max-model-len` and `maxModelLen` are alike."""
+    letters = "".join(filter(str.isalnum, written)).casefold()
+    return [path for path in paths if "".join(filter(str.isalnum, path.rpartition(".")[2])).casefold() == letters]
 
 
 def _paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
@@ -317,7 +314,7 @@ def _member(model: Any, part: int | str) -> Any:
         return model
     for name, field in model.model_fields.items():
         if part in (name, field.alias):
-            return next((kind for kind in _models_in(field.annotation)), None)
+            return next(_models_in(field.annotation), None)
     return model
 
 
