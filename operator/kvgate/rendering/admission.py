@@ -114,7 +114,7 @@ def judged_part(spec: InferenceDeploymentSpec) -> InferenceDeploymentSpec:
 def spec_digest(owner: InferenceDeployment, skip_reason: str | None) -> str:
     """Digest all that a verdict depends on; a field that a later release adds counts only where it is set."""
     written = judged_part(owner.spec).model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return _sha256([written, skip_reason])
+    return sha256_of([written, skip_reason])
 
 
 def config_digest(config: object) -> str | None:
@@ -166,7 +166,7 @@ def admitted_as(record: AdmissionRecordSpec, owner: InferenceDeployment | None) 
 
 
 def _digest_of(written: Mapping[str, Any]) -> str:
-    return _sha256({name: value for name, value in written.items() if name not in _BESIDE})
+    return sha256_of({name: value for name, value in written.items() if name not in _BESIDE})
 
 
 def dumped(record: AdmissionRecordSpec) -> Document:
@@ -265,6 +265,6 @@ def _is_within(value: int | None, written: int | None, floor: int, *, may: bool)
     return value == written or (may and min(floor, written) <= value < written)
 
 
-def _sha256(value: Any) -> str:
+def sha256_of(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

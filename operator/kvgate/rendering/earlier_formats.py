@@ -3,8 +3,6 @@
 Such a status is turned into a record once, so that an upgrade changes no pod.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,7 +14,7 @@ from kvgate.api.base import Document
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.answers.figures import FIGURES
-from kvgate.rendering.admission import Admitted, admitted_as, is_plausible, spec_digest
+from kvgate.rendering.admission import Admitted, admitted_as, is_plausible, sha256_of, spec_digest
 
 _UNSIGNED = ("digest", "budget")
 """Fields outside the digest. `budget` stood there while status.budget was that of a refused generation."""
@@ -35,17 +33,11 @@ def admitted_earlier(document: Mapping[str, Any], owner: InferenceDeployment | N
         return None
     # Its budget is in the record, else in the status, or there is none and the status has another generation's.
     budgets = (written["budget"],) if "budget" in written else (status.get("budget"), None)
+    signed = {key: value for key, value in written.items() if key not in _UNSIGNED}
     for budget in budgets:
-        if written.get("digest") == _digest(dict(written), document, budget):
+        if written.get("digest") == sha256_of([document["metadata"].get("uid", ""), budget, signed]):
             return _converted(document, owner, written, budget, status.get("provenance"))
     return None
-
-
-def _digest(record: Document, document: Mapping[str, Any], budget: object) -> str:
-    signed = {key: value for key, value in record.items() if key not in _UNSIGNED}
-    value = [document["metadata"].get("uid", ""), budget, signed]
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _converted(
@@ -64,7 +56,8 @@ def _converted(
             "inferenceDeployment": document["metadata"]["name"],
             "specDigest": spec_digest(admitted, skip_reason),
             **({"admitted": spec} if spec is not None else {}),
-            **(_verdict(budget) if isinstance(budget, Mapping) else {}),
+            **({"verdict": budget["verdict"], "guarantee": budget["guarantee"]} if isinstance(budget, Mapping) else {}),
+            "figures": dict(_shown(budget)) | dict(_derived(budget)) if isinstance(budget, Mapping) else {},
         })  # fmt: skip
         found = admitted_as(record, admitted)
     except (ValidationError, InvalidDocument, KeyError, TypeError, ValueError, ZeroDivisionError):
@@ -76,13 +69,8 @@ def _converted(
     ) if is_plausible(found) else None  # fmt: skip
 
 
-def _verdict(budget: Mapping[str, Any]) -> Document:
-    """Return verdict and figures from status.budget, whose paths the table of figures has."""
-    figures = dict(_shown(budget)) | dict(_derived(budget))
-    return {"verdict": budget["verdict"], "guarantee": budget["guarantee"], "figures": figures}
-
-
 def _shown(budget: Mapping[str, Any]) -> Iterator[tuple[str, Document]]:
+    """Yield the figures of status.budget, whose paths the table of figures has."""
     for row in FIGURES.values():
         value: Any = {"budget": budget}
         for name in row.status.split(".") if row.status else ():

@@ -207,12 +207,13 @@ def _read(text: str, starts: int) -> StartupLog:
     arguments, unread = _printed_arguments(text)
     version, model = _VERSION.search(text), _MODEL.search(text)
     refusal = None if _READY.search(text) else recognise(text)
-    counts: dict[
-        str, float
-    ] = {}  # the least of all engines; blocks that were set by hand replace those that were found
+    counts: dict[str, Any] = {}  # the least of all engines; blocks set by hand replace those that were found
     for name, pattern in _COUNTS:
-        if found := [float(match[1].replace(",", "")) for match in pattern.finditer(text)]:
-            counts[name] = min(found)
+        if found := [match[1].replace(",", "") for match in pattern.finditer(text)]:
+            counts[name] = min(map(float if name == "max_concurrency" else int, found))
+    # where a server that is not ready raised an error after all its figures, that was the end; an error before them was not
+    last = max((match.end() for _, pattern in (*_MEMORY, *_COUNTS) for match in pattern.finditer(text)), default=0)
+    ends_in_traceback = _READY.search(text) is None and _TRACEBACK.search(text, last) is not None
     named = arguments.get("model") or arguments.get("model_tag") or (model[1] if model else None)
     return StartupLog(
         vllm_version=version[1] if version else None,
@@ -220,26 +221,13 @@ def _read(text: str, starts: int) -> StartupLog:
         arguments=arguments,
         unread_arguments=unread,
         ranks=_ranks(text),
-        num_gpu_blocks=_whole(counts.get("num_gpu_blocks")),
-        kv_cache_tokens=_whole(counts.get("kv_cache_tokens")),
-        max_concurrency=counts.get("max_concurrency"),
-        max_model_len=_whole(counts.get("max_model_len")),
+        **counts,
         circumstances={key: value for key, value, line in reversed(_CIRCUMSTANCES) if line.search(text)},
         refusal=refusal,
-        is_crash=not refusal.is_of_kv_cache if refusal else _ends_in_traceback(text),
+        is_crash=not refusal.is_of_kv_cache if refusal else ends_in_traceback,
         is_size_given=_GIVEN.search(text) is not None,
         starts=starts,
     )
-
-
-def _ends_in_traceback(text: str) -> bool:
-    """True where a server that is not ready raised an error after all its figures; an error before them was not the end."""
-    last = max((match.end() for _, pattern in (*_MEMORY, *_COUNTS) for match in pattern.finditer(text)), default=0)
-    return _READY.search(text) is None and _TRACEBACK.search(text, last) is not None
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def _ranks(text: str) -> tuple[RankMemory, ...]:
