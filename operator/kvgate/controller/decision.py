@@ -28,11 +28,17 @@ from kvgate.rendering.observation import Observation, Statement
 from kvgate.rendering.recalibration import recalibrated, recalibrated_from, taking_over
 from kvgate.rendering.rollout import Obstacle
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
-from kvgate.rendering.workload import NotRendered, Rendered, figures_of_verdict, rendered
+from kvgate.rendering.workload import NotRendered, figures_of_verdict, rendered
 from kvgate.statement.deployment import statement_of
 
 Key = tuple[str, str]
 """(namespace, name) of an InferenceDeployment."""
+
+
+def key_of(document: Document) -> Key:
+    return document["metadata"]["namespace"], document["metadata"]["name"]
+
+
 NO_CONFIG = ConfigMissing(message="", remediation="")
 """Value for specs without configFrom."""
 MISSING = "all of it"
@@ -277,7 +283,12 @@ def decide(situation: Situation, judged: Judged | None) -> Intent:
     owner = _rendered_owner(situation, intent)
     if intent.admitted is None or owner is None:
         return intent
-    wanted = _with_running_pods(situation, intent.admitted, owner)
+    wanted, live = rendered(owner, intent.admitted.figures), situation.own_deployment
+    if live is not None and _hash_of_pods(live) != _hash_of_pods(wanted.deployment):
+        wanted = as_it_runs(
+            wanted, live, intent.admitted.template_digest
+        )  # another release may have rendered these pods
+    wanted = annotated(wanted, intent.admitted)
     intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment))
     pairs = (situation.deployment, wanted.deployment), (situation.service, wanted.service)
     foreign = [str(child["kind"]) for live, child in pairs if live is not None and not situation.owns(live)]
@@ -304,8 +315,7 @@ def _verdict(situation: Situation, judged: Judged | None) -> Intent:
         if standing.record.model_assumed and is_resolved and not changes_pods:
             return _verdict_of_resolved(situation, owner, standing, judged.today)
         return _standing_verdict(situation, owner, standing, judged)
-    state = situation.resolution
-    resolved = state.statement if state else None
+    resolved = situation.resolution.statement if situation.resolution else None
     fresh = _fresh(situation, owner, judged)
     if situation.lost is not None and not (isinstance(fresh, Admitted) and fresh.digest == situation.lost.digest):
         judged = judged.today
@@ -364,14 +374,6 @@ def _verdict_of_resolved(situation: Situation, owner: InferenceDeployment, stand
         calibration_revision=today.calibration_revision, config=situation.config, model_source=state.origin if state else "",
     )  # fmt: skip
     return Intent(owner=owner, judged=today, admitted=recalibrated_from(admitted, standing), resolved=resolved)
-
-
-def _with_running_pods(situation: Situation, admitted: Admitted, owner: InferenceDeployment) -> Rendered:
-    """Return what is rendered. Pods that another release rendered for the same verdict are left as they are."""
-    wanted, live = rendered(owner, admitted.figures), situation.own_deployment
-    if live is not None and _hash_of_pods(live) != _hash_of_pods(wanted.deployment):
-        wanted = as_it_runs(wanted, live, admitted.template_digest)
-    return annotated(wanted, admitted)
 
 
 def _hash_of_pods(deployment: Mapping[str, Any]) -> str:

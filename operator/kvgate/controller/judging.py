@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget import Calibration, ModelShape
+from kvgate.budget import Calibration
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.controller.decision import Judged, assess_owner, judgements
 from kvgate.controller.starts import ObservedStarts
@@ -35,11 +35,6 @@ async def judge_here(
 ) -> Judged:
     """Judge in the event loop, for callers without other work in it."""
     return assess_owner(owner, config, calibration, models, skip)
-
-
-def judging_pool() -> Pool:
-    """Return the controller's workers."""
-    return Pool(LIMITS, preload=("kvgate.controller.decision",), by_content=(ModelShape,))
 
 
 class JudgeWorkers:

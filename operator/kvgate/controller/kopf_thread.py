@@ -9,17 +9,19 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial, wraps
+from itertools import chain, repeat
 from typing import Any
 
 import kopf
 
 from kvgate.api import API_VERSION, GROUP, KIND, PLURAL, VERSION
+from kvgate.budget import ModelShape
 from kvgate.cluster.client import Cluster
 from kvgate.cluster.connection import load_configuration, watch_session
 from kvgate.cluster.events import EventRecorder
 from kvgate.controller.decision import Key
 from kvgate.controller.fetches import WORKERS, FetchWorkers
-from kvgate.controller.judging import JudgeWorkers, judging_pool
+from kvgate.controller.judging import LIMITS, JudgeWorkers
 from kvgate.controller.memory import Memory
 from kvgate.controller.observe import Observer, Scraper
 from kvgate.controller.pods import KnownPods
@@ -28,13 +30,13 @@ from kvgate.controller.resolving import Resolver
 from kvgate.controller.schedule import Resync, WorkQueue
 from kvgate.controller.state import Process
 from kvgate.rendering.labels import OWNER_LABEL
-from kvgate.runtime.background import Troubles, repeat
+from kvgate.runtime import background
+from kvgate.runtime.background import Troubles
 from kvgate.runtime.pool import Pool
 
 BEAT_SECONDS = 1.0
 FINALIZER = f"kopf.{GROUP}/finalizer"
 """Nothing here needs a finalizer; kopf's own name for one would be the same as that of every other operator."""
-_MAX_BACKOFF_SECONDS = 30
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +74,7 @@ async def _operate(process: Process) -> None:
         session = await watch_session(renewed, process.count_request, may_write=process.gate.is_open)
         return kopf.AiohttpSession(server=renewed.host, aiohttp_session=session)
 
-    pool, pods = judging_pool(), KnownPods()
+    pool, pods = Pool(LIMITS, preload=("kvgate.controller.decision",), by_content=(ModelShape,)), KnownPods()
     memory = Memory(process.deployments, process.starts, JudgeWorkers(pool, process.starts))
     beat = asyncio.create_task(_beat(process, memory))  # from now on, because the workers take a while to start
     async with pool, connect() as cluster, Scraper(process.scrapes) as scraper, contextlib.AsyncExitStack() as stack:
@@ -144,7 +146,7 @@ async def _beat(process: Process, memory: Memory) -> None:
         process.health.beat()
         memory.publish()
 
-    await repeat("beat", beat, interval_seconds=BEAT_SECONDS, troubles=process.troubles)
+    await background.repeat("beat", beat, interval_seconds=BEAT_SECONDS, troubles=process.troubles)
 
 
 def registry_of(
@@ -201,10 +203,7 @@ class EndlessBackoffs:
     """1, 2, 4 … 30, 30 s: a watch that gave up would never come back, and an outage may be long."""
 
     def __iter__(self) -> Iterator[float]:
-        seconds = 1
-        while True:
-            yield seconds
-            seconds = min(seconds * 2, _MAX_BACKOFF_SECONDS)
+        return chain((1, 2, 4, 8, 16), repeat(30))
 
 
 def operator_settings() -> kopf.OperatorSettings:

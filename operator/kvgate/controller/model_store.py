@@ -102,9 +102,14 @@ class ModelStore:
             gone = [key for key in self._written if key not in self._known]
             if not news and not gone:
                 return
-            name, namespace = self.config_map.name, self.config_map.namespace
+            texts = {_about(key): json.dumps(msgspec.to_builtins(each.origin)) for key, each in news.items()}
+            entries = {key: base64.b64encode(each.entry).decode() for key, each in news.items()}
+            patch = {
+                "data": {**texts, **dict.fromkeys(map(_about, gone))},
+                "binaryData": {**entries, **dict.fromkeys(gone)},
+            }
             await cluster.apply(CONFIG_MAPS, self.config_map.manifest())  # it may not be there yet, or no longer
-            await cluster.merge(CONFIG_MAPS, namespace, name, _patch(news, gone))
+            await cluster.merge(CONFIG_MAPS, self.config_map.namespace, self.config_map.name, patch)
             self._written = {key: each for key, each in self._written.items() if key not in gone} | news
 
 
@@ -137,17 +142,6 @@ def _stored(key: str, entry: bytes, origin: str | None) -> Stored:
 
 def _about(key: str) -> str:
     return key.removesuffix(SUFFIX) + ABOUT_SUFFIX
-
-
-def _patch(news: Mapping[str, Stored], gone: Iterable[str]) -> Document:
-    """Return the merge patch that adds and removes entries."""
-    texts: dict[str, str | None] = {
-        _about(key): json.dumps(msgspec.to_builtins(each.origin)) for key, each in news.items()
-    }
-    entries: dict[str, str | None] = {key: base64.b64encode(each.entry).decode() for key, each in news.items()}
-    texts |= {_about(key): None for key in gone}
-    entries |= dict.fromkeys(gone)
-    return {"data": texts, "binaryData": entries}
 
 
 def superfluous(

@@ -14,7 +14,7 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument
 from kvgate.cluster.client import ADMISSION_RECORDS, Cluster
 from kvgate.cluster.errors import ApiError, Conflict, Rejected
-from kvgate.controller.decision import Key
+from kvgate.controller.decision import Key, key_of
 from kvgate.rendering.admission import Admitted, read_record, record_manifest
 from kvgate.rendering.earlier_formats import admitted_earlier
 from kvgate.rendering.labels import is_owned_by
@@ -45,7 +45,7 @@ class Records:
         deployment: Document | None, listed: Listed | None = None,
     ) -> Admitted | None:  # fmt: skip
         """Return the spec that was admitted last; `deployment` is the object's own, and `listed` its records where they were listed."""
-        key, uid = _key(document), str(document["metadata"]["uid"])
+        key, uid = key_of(document), str(document["metadata"]["uid"])
         known = self._known.get(key)
         if known is None or known.uid != uid:
             known = await self._found(cluster, document, owner, deployment, listed)
@@ -78,7 +78,7 @@ class Records:
 
     async def keep(self, cluster: Cluster, document: Document, admitted: Admitted) -> str:
         """Store the record if it is not, and return the name of the one whose place it takes, if any. Raises ApiError."""
-        key, uid, before = _key(document), str(document["metadata"]["uid"]), ""
+        key, uid, before = key_of(document), str(document["metadata"]["uid"]), ""
         if known := self._known.get(key):
             before = known.stored if known.uid == uid else ""
         # It is known before it is stored, because a resync deletes what nobody names.
@@ -111,7 +111,7 @@ class Records:
 
     async def tidy(self, cluster: Cluster, document: Document, deployment: Document | None, listed: Listed) -> None:
         """Delete the records of an object that neither it, nor its Deployment, nor this process names."""
-        known = self._known.get(_key(document))
+        known = self._known.get(key_of(document))
         named = {name for name, _ in pointers(document, deployment)}
         named |= {known.stored, known.admitted.name} if known else set()
         for name, record in listed.items():
@@ -133,7 +133,3 @@ def pointers(document: Document, deployment: Document | None) -> tuple[tuple[str
 
 
 _NAME = pattern("[a-z0-9][-a-z0-9.]{0,252}")
-
-
-def _key(document: Document) -> Key:
-    return document["metadata"]["namespace"], document["metadata"]["name"]

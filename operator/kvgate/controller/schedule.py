@@ -16,7 +16,7 @@ from msgspec import Struct
 from kvgate.api.base import Document
 from kvgate.cluster.client import ADMISSION_RECORDS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
 from kvgate.cluster.errors import ApiError, Forbidden
-from kvgate.controller.decision import Awaited, Key
+from kvgate.controller.decision import Awaited, Key, key_of
 from kvgate.controller.memory import Memory
 from kvgate.controller.model_store import ModelStore
 from kvgate.controller.reconcile import Reconciler
@@ -261,7 +261,7 @@ class Resync:
                 await self._models.try_load(cluster, self._troubles, loop="resync")
             for namespace in self._namespaces:
                 children = [
-                    {_key(item): item async for item in cluster.list(kind, namespace, label_selector=OWNER_LABEL)}
+                    {key_of(item): item async for item in cluster.list(kind, namespace, label_selector=OWNER_LABEL)}
                     for kind in (DEPLOYMENTS, SERVICES)
                 ]
                 records: dict[Key, dict[str, Document]] = defaultdict(dict)
@@ -270,7 +270,7 @@ class Resync:
                     owner = (metadata.get("labels") or {}).get(OWNER_LABEL, "")
                     records[metadata["namespace"], owner][metadata["name"]] = record
                 async for document in cluster.list(INFERENCE_DEPLOYMENTS, namespace):
-                    key = _key(document)
+                    key = key_of(document)
                     seen.add(key)
                     self._starts.note_revision((document.get("status") or {}).get("calibrationRevision"))
                     deployment, service = (found.get(key) for found in children)
@@ -297,7 +297,3 @@ class Resync:
             is_settled = False
         if not is_settled:
             self._queue.enqueue(key)
-
-
-def _key(document: Document) -> Key:
-    return document["metadata"]["namespace"], document["metadata"]["name"]

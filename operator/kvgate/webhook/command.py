@@ -19,6 +19,7 @@ from kvgate.metrics.exporter import counter, gauge, new_registry
 from kvgate.metrics.listener import DEFAULT_LIMITS, Listener, PortLimits, listen, listening_beside
 from kvgate.rendering.pod import IMAGES, VLLM_ALONE
 from kvgate.runtime.background import Troubles, repeat
+from kvgate.runtime.pool import Pool
 from kvgate.runtime.service import OtlpOptions, calibration_options, log_as_json, otlp_options, stop_signal
 from kvgate.runtime.worker import Limits
 from kvgate.webhook.judging import (
@@ -28,7 +29,6 @@ from kvgate.webhook.judging import (
     MountedFacts,
     ReviewWorkers,
     StartsFile,
-    reviewing_pool,
 )
 from kvgate.webhook.server import Bodies, ReviewInstruments, Traffic, validation_app
 from kvgate.webhook.tls import Certificate, CertificateError, ClientNames
@@ -169,7 +169,7 @@ async def serving(options: WebhookOptions) -> AsyncIterator[dict[str, int]]:
 
     metrics = endpoint_app(registry, livez=beat.livez, readyz=readyz)
     gauge(names.CERTIFICATE_EXPIRY, registry).set_function(lambda: certificate.expires_at)
-    pool, names_of_clients = reviewing_pool(options.limits), ClientNames(options.client_names)
+    pool, names_of_clients = Pool(options.limits, preload=("kvgate.judge.warm",)), ClientNames(options.client_names)
     judge = ReviewWorkers(pool, MountedFacts(starts, models, asks_hub=options.models_folder is not None))
     validation = validation_app(ReviewInstruments.registered(registry), traffic, judge, Bodies())
     async with contextlib.AsyncExitStack() as stack:

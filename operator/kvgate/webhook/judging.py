@@ -37,11 +37,6 @@ OLD_FILE, SHARD_SUFFIX = "starts", ".jsonl"
 _log = logging.getLogger(__name__)
 
 
-def reviewing_pool(limits: Limits = LIMITS) -> Pool:
-    """Return the webhook's workers."""
-    return Pool(limits, preload=("kvgate.judge.warm",))
-
-
 def namespace_in(text: bytes) -> str:
     """Return the namespace whose turn a review takes. It is searched without parsing, because it decides the order only.
 
