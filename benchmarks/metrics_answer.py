@@ -18,12 +18,10 @@ import aiohttp
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from kvgate.metrics.endpoint import endpoint_app, metrics_answer
-from kvgate.metrics.exporter import DeploymentSnapshot, Samples, new_registry
+from kvgate.metrics.exporter import DeploymentSnapshot, Samples, endpoint_app, metrics_answer, new_registry
 from kvgate.metrics.listener import listen
 from kvgate.metrics.registry import OWNER_LABELS
-from kvgate.metrics.samples import DeploymentSample, MemorySample, ObservedSample, PodSample, RolloutSample
-from kvgate.metrics.series import series_of
+from kvgate.metrics.samples import DeploymentSample, MemorySample, ObservedSample, PodSample, RolloutSample, series_of
 
 TARGET_MILLISECONDS = 100
 TEXT, OPENMETRICS = "text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0"

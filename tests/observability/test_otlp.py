@@ -11,8 +11,7 @@ pytest.importorskip("opentelemetry.sdk", reason="the extra `otlp` is not install
 from controlplane.prometheus import Prometheus, serving
 from fleet.monitored import judged_samples
 from kvgate.metrics import registry
-from kvgate.metrics.endpoint import metrics_answer
-from kvgate.metrics.exporter import DeploymentSnapshot, counter, gauge, histogram, new_registry
+from kvgate.metrics.exporter import DeploymentSnapshot, counter, gauge, histogram, metrics_answer, new_registry
 from kvgate.metrics.otlp import Pusher
 from kvgate.metrics.registry import PER_PROCESS, MetricType
 from kvgate.runtime.background import Troubles

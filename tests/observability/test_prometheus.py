@@ -19,8 +19,7 @@ from fleet.fake_vllm import Engine
 from fleet.fake_vllm import serving as serving_vllm
 from fleet.monitored import judged_samples, kvgate_processes
 from kvgate.metrics import registry
-from kvgate.metrics.endpoint import metrics_answer
-from kvgate.metrics.exporter import DeploymentSnapshot, Samples, histogram, new_registry, timed
+from kvgate.metrics.exporter import DeploymentSnapshot, Samples, histogram, metrics_answer, new_registry, timed
 from kvgate.metrics.samples import ObservedSample, PodSample, RolloutSample
 from mixin.alert import Alert
 from mixin.alerts import ALERTS, rule_groups

@@ -40,8 +40,7 @@ from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.summary import accepted
 from kvgate.metrics import registry
-from kvgate.metrics.endpoint import endpoint_app
-from kvgate.metrics.exporter import DeploymentSnapshot, Samples, counter, gauge, histogram, new_registry
+from kvgate.metrics.exporter import DeploymentSnapshot, Samples, counter, endpoint_app, gauge, histogram, new_registry
 from kvgate.metrics.listener import listen
 from kvgate.metrics.samples import DeploymentSample, ObservedSample, PodSample, RolloutSample, sample_of
 from kvgate.rendering.pod import load_budget_seconds

@@ -16,7 +16,7 @@ from kvgate.cli.main import main
 from kvgate.cli.rule_examples import example_of
 from kvgate.findings.finding import Scope
 from kvgate.metrics.registry import GPU_MEMORY_TERMS, MAX_PODS, MAX_SERIES, MAX_SERIES_OF_A_POD, METRICS
-from kvgate.metrics.series import MAX_LABEL_CHARACTERS
+from kvgate.metrics.samples import MAX_LABEL_CHARACTERS
 from kvgate.rules.catalogue import RULES
 from mixin.alert import SEVERITIES, Alert
 from mixin.alerts import ALERTS

@@ -19,7 +19,7 @@ from kvgate.cluster.leases import Claim, Leases
 from kvgate.controller.kopf_thread import run_thread
 from kvgate.controller.leadership import RENEW_SECONDS, Elector, LeaseLost
 from kvgate.controller.state import ControllerOptions, Process
-from kvgate.metrics.endpoint import endpoint_app
+from kvgate.metrics.exporter import endpoint_app
 from kvgate.metrics.listener import listen
 from kvgate.runtime.service import stop_signal
 

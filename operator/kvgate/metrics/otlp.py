@@ -29,8 +29,7 @@ from requests.adapters import HTTPAdapter
 from kvgate import __version__
 from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.metrics.registry import OWNER_LABELS, Metric, MetricType
-from kvgate.metrics.samples import DeploymentSample
-from kvgate.metrics.series import label, series_of
+from kvgate.metrics.samples import DeploymentSample, label, series_of
 from kvgate.runtime.background import Troubles
 from kvgate.runtime.service import OtlpOptions
 

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from kvgate.calibration.trust import Trust
 from kvgate.metrics import registry as names
-from kvgate.metrics.endpoint import endpoint_app
-from kvgate.metrics.exporter import counter, gauge, new_registry
+from kvgate.metrics.exporter import counter, endpoint_app, gauge, new_registry
 from kvgate.metrics.listener import DEFAULT_LIMITS, Listener, PortLimits, listen, listening_beside
 from kvgate.rendering.pod import IMAGES, VLLM_ALONE
 from kvgate.runtime.background import Troubles, repeat

@@ -8,8 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from kvgate.metrics.endpoint import Probe, endpoint_app, metrics_answer
-from kvgate.metrics.exporter import DeploymentSnapshot, new_registry
+from kvgate.metrics.exporter import DeploymentSnapshot, Probe, endpoint_app, metrics_answer, new_registry
 from kvgate.metrics.listener import listen
 from kvgate.metrics.samples import DeploymentSample
 

@@ -40,6 +40,8 @@ from kvgate.metrics.registry import (
     MetricType,
 )
 from kvgate.metrics.samples import (
+    MAX_LABEL_CHARACTERS,
+    PARTS,
     DeploymentSample,
     MemorySample,
     ObservedSample,
@@ -49,8 +51,8 @@ from kvgate.metrics.samples import (
     SkipSample,
     as_admitted,
     sample_of,
+    series_of,
 )
-from kvgate.metrics.series import MAX_LABEL_CHARACTERS, PARTS, series_of
 from kvgate.rendering.prediction import Prediction, budget_status, prediction_of
 from kvgate.statement.deployment import statement_of
 

@@ -17,8 +17,7 @@ from kvgate.metrics import registry
 from kvgate.metrics.exporter import DeploymentSnapshot, counter, gauge, histogram, new_registry
 from kvgate.metrics.otlp import MOST_POINTS, Pusher, PushFailed, endpoint_of, pushing, unit_of
 from kvgate.metrics.registry import METRICS, OWNER_LABELS, MetricType
-from kvgate.metrics.samples import DeploymentSample, MemorySample, PodSample
-from kvgate.metrics.series import series_of
+from kvgate.metrics.samples import DeploymentSample, MemorySample, PodSample, series_of
 from kvgate.runtime.background import Troubles
 from kvgate.runtime.service import OtlpOptions
 from support.otlp import Answer, Receiver, answering, attributes, receiving, rejecting, talking_for_ever

@@ -10,7 +10,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from kvgate import DOCS_URL
-from kvgate.metrics.endpoint import endpoint_app
+from kvgate.metrics.exporter import endpoint_app
 from kvgate.metrics.listener import listen
 from kvgate.metrics.registry import METRICS
 from mixin.alert import SEVERITIES, THRESHOLD, Alert
