@@ -16,8 +16,7 @@ from controlplane.programs import wait_until
 from kvgate.budget import ObservedStart
 from kvgate.calibration.keeping import shard_name, shard_of
 from kvgate.calibration.records import MAX_STARTS, write_records
-from kvgate.cluster.client import ADMISSION_RECORDS, Cluster
-from kvgate.cluster.connection import load_configuration
+from kvgate.cluster.client import ADMISSION_RECORDS, Cluster, load_configuration
 from support.doors import running
 from support.inference import CRD, Objects, inference_deployment
 from support.starts import a_pods_start, a_start

@@ -6,8 +6,8 @@ from functools import partial
 
 from generate import deployment_files, incident_page, pages, reference, schemas
 from kvgate.api import GROUP, PLURAL
-from kvgate.api.admission_record import RECORD_PLURAL
 from kvgate.api.crd import custom_resource_definition, record_definition
+from kvgate.api.status import RECORD_PLURAL
 from kvgate.catalogue.lookup import accelerators_json
 from kvgate.catalogue.models import entries_jsonl
 from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, NODE_RULES, OWN_NAMESPACE_RULES, RULES

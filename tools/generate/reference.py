@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from kvgate.api import API_VERSION, KIND
-from kvgate.api.admission_record import RECORD_KIND
 from kvgate.api.crd import custom_resource_definition, record_definition
+from kvgate.api.status import RECORD_KIND
 from kvgate.budget.answers.figures import FIGURES
 from kvgate.cli.exits import Exit
 from kvgate.cli.help import Command, examples_of, grouped

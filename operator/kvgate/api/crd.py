@@ -7,8 +7,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from kvgate.api import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
-from kvgate.api.admission_record import RECORD_KIND, RECORD_PLURAL, AdmissionRecordSpec
-from kvgate.api.status import InferenceDeploymentStatus
+from kvgate.api.status import RECORD_KIND, RECORD_PLURAL, AdmissionRecordSpec, InferenceDeploymentStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.answers.figures import FIGURES
 

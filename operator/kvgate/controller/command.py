@@ -1,21 +1,199 @@
-"""`kvgate controller`: starts the process, stops it on SIGTERM, and reports in one sentence why it cannot start."""
+"""`kvgate controller`: its options, and the process.
+
+Probes, metrics and the Lease are in the main thread's loop, kopf in a thread of its own. Nothing is watched or written before the Lease is
+held, and the gate that it opens stands before every request that writes. The process stops on SIGTERM, and reports in one sentence why it
+cannot start.
+"""
 
 import asyncio
 import logging
+import os
+import socket
+import threading
+import uuid
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
 from kvgate.cluster import leases
-from kvgate.cluster.errors import NoConfiguration
-from kvgate.controller.leadership import LeaseLost
-from kvgate.controller.process import ClusterNotPrepared, ThreadDied, run
+from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES, Cluster, load_configuration
+from kvgate.cluster.errors import ApiError, Forbidden, NoConfiguration, NotFound
+from kvgate.cluster.leases import Claim, Leases
+from kvgate.controller.kopf_thread import run_thread
+from kvgate.controller.leadership import RENEW_SECONDS, Elector, LeaseLost
 from kvgate.controller.starts import ConfigMapName
-from kvgate.controller.state import RESOLVE_SECONDS, ControllerOptions
+from kvgate.controller.state import RESOLVE_SECONDS, ControllerOptions, Process
+from kvgate.metrics.exporter import endpoint_app
+from kvgate.metrics.listener import listen
 from kvgate.rendering.pod import IMAGES
-from kvgate.runtime.service import calibration_options, log_as_json, otlp_options
+from kvgate.runtime.service import calibration_options, log_as_json, otlp_options, stop_signal
+
+STOP_SECONDS = 18.0
+"""Time in which kopf's thread must end; the pod has 30 s."""
+LOST_STOP_SECONDS = 3.0
+"""The same time where the Lease is lost: the thread may write nothing any more, and the process must make room for the next one."""
+
+_log = logging.getLogger(__name__)
+
+
+class ClusterNotPrepared(Exception):
+    """The cluster is not prepared for kvgate; the message says what to do."""
+
+
+class ThreadDied(Exception):
+    """kopf's thread ended by itself: nothing reconciles any more, and the process must not look alive."""
+
+
+async def run(options: ControllerOptions, stopped: asyncio.Event | None = None) -> None:
+    """Work until `stopped` is set, or until SIGTERM where no event is given.
+
+    Raises ClusterNotPrepared, LeaseLost, ThreadDied, NoConfiguration, and OSError for a port that is taken.
+    """
+    stopped = stopped or stop_signal()
+    process = Process(options=options)
+    configuration = await load_configuration(options.kubeconfig)
+    app = endpoint_app(
+        process.registry, livez=process.health.livez, readyz=process.health.readyz, deployments=process.deployments
+    )
+    runner = await listen(app, options.metrics_host, options.metrics_port)
+    _log.info("listening", extra={"fields": {"metrics_port": runner.addresses[0][1]}})
+    machine = socket.gethostname()
+    holder = f"{machine}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+    claim = Claim.of(options.namespaces, holder=holder, instance=options.instance or machine)
+    try:
+        async with _pushing(process), Cluster(configuration, process.count_request) as cluster:
+            elector = Elector(Leases(cluster, options.lease_namespace), claim, process.gate)
+            process.leader.set_function(elector.holds_lease)
+            if await _wait_for_cluster(cluster, process, stopped):
+                try:
+                    if await _wait_for_lease(elector, process, stopped):
+                        await process.starts.try_load(cluster, process.troubles, loop="start")
+                        await process.models.try_load(cluster, process.troubles, loop="start")
+                        await _work(elector, process, stopped)
+                finally:
+                    await elector.release()  # nothing can be written any more
+    finally:
+        await runner.cleanup()
+    _log.info("stopped")
+
+
+def _pushing(process: Process) -> AbstractAsyncContextManager[None]:
+    if process.options.otlp is None:
+        return nullcontext()
+    from kvgate.metrics.otlp import pushing  # an extra, and 0.3 s
+
+    return pushing(process.options.otlp, "kvgate-controller", process.registry, process.troubles, process.deployments)
+
+
+async def _wait_for_cluster(cluster: Cluster, process: Process, stopped: asyncio.Event) -> bool:
+    """Wait until all that is watched can be listed. Returns False where the process must stop first."""
+    pause_seconds = 1.0
+    while not stopped.is_set():
+        try:
+            await _check_kinds(cluster, process.options.namespaces)
+        except ApiError as error:
+            process.health.trouble = str(error)
+            hint = "; the controller's role lacks a rule" if isinstance(error, Forbidden) else ""
+            fields = {"verb": error.verb, "resource": error.resource}
+            _log.error("cannot work yet: %s%s", error, hint, extra={"fields": fields})
+        else:
+            process.health.answered()
+            return True
+        await _pause(pause_seconds, stopped)
+        pause_seconds = min(pause_seconds * 2, 30.0)
+    return False
+
+
+async def _check_kinds(cluster: Cluster, namespaces: Sequence[str]) -> None:
+    for namespace in namespaces or (None,):
+        for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS):
+            try:
+                await cluster.probe(kind, namespace)
+            except NotFound as error:
+                raise ClusterNotPrepared(
+                    f"the cluster does not know {kind.resource}: install the CustomResourceDefinition of kvgate first"
+                ) from error
+
+
+async def _wait_for_lease(elector: Elector, process: Process, stopped: asyncio.Event) -> bool:
+    """Wait until the Lease is held. Returns False where the process must stop first; each other holder is logged once."""
+    logged = ""
+    while not stopped.is_set():
+        pause_seconds = RENEW_SECONDS
+        try:
+            rival = await elector.take()
+        except ApiError as error:
+            is_standby, reason, subject = False, f"cannot take the Lease: {error}", str(error)
+            if isinstance(error, Forbidden):
+                reason += (
+                    "; the role lacks a rule: list, create and update leases in that namespace,"
+                    " or name another one by --lease-namespace"
+                )
+        else:
+            if rival is None:
+                process.health.answered()
+                return True
+            is_standby, reason, subject = elector.is_replica(rival), elector.describe(rival), rival.holder
+            pause_seconds = elector.pause_seconds(rival)
+        process.health.wait(reason, is_standby=is_standby)
+        if subject != logged:
+            logged = subject
+            _log.warning("%s", reason)
+        await _pause(pause_seconds, stopped)
+    return False
+
+
+async def _work(elector: Elector, process: Process, stopped: asyncio.Event) -> None:
+    """Run kopf's thread and confirm the Lease meanwhile, until the process must stop or the Lease is lost."""
+    loop = asyncio.get_running_loop()
+    thread = threading.Thread(
+        target=run_thread, args=(process, lambda: loop.call_soon_threadsafe(stopped.set)), name="kopf", daemon=True
+    )
+    process.health.begin()
+    thread.start()
+    _log.info("working", extra={"fields": {"namespaces": list(process.options.namespaces) or "all"}})
+    keeping = asyncio.create_task(_keep(elector, process))
+    stopping = asyncio.create_task(stopped.wait())
+    await asyncio.wait((keeping, stopping), return_when=asyncio.FIRST_COMPLETED)
+    process.stop.set()
+    stopping.cancel()
+    patience_seconds = LOST_STOP_SECONDS if keeping.done() else STOP_SECONDS
+    await asyncio.to_thread(thread.join, patience_seconds)  # the Lease is held until the thread has ended
+    if thread.is_alive():
+        elector.abandon()
+        _log.error("kopf's thread did not end within %g s", patience_seconds)
+    keeping.cancel()
+    with suppress(asyncio.CancelledError):
+        await keeping
+    if process.died:
+        raise ThreadDied("kopf's thread has ended by itself; see the log above")
+
+
+async def _keep(elector: Elector, process: Process) -> None:
+    """Confirm the Lease for ever. A request that fails is tried again, and meanwhile the gate shuts by itself. Raises LeaseLost."""
+    while True:
+        await asyncio.sleep(RENEW_SECONDS)
+        try:
+            await elector.confirm()
+        except ApiError as error:
+            process.health.trouble = f"the Lease cannot be confirmed: {error}"
+        except LeaseLost:
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect must not end the process: the gate shuts by itself
+            process.health.trouble = "the Lease cannot be read; see the log"
+            process.troubles.note("lease", error)
+        else:
+            process.health.answered()
+
+
+async def _pause(seconds: float, stopped: asyncio.Event) -> None:
+    """Sleep, or return early when the process must stop."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stopped.wait()
 
 
 def _config_map_name(_context: click.Context, _option: click.Parameter, text: str | None) -> ConfigMapName | None:

@@ -16,8 +16,7 @@ import kopf
 
 from kvgate.api import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from kvgate.budget import ModelShape
-from kvgate.cluster.client import Cluster
-from kvgate.cluster.connection import load_configuration, watch_session
+from kvgate.cluster.client import Cluster, load_configuration, watch_session
 from kvgate.cluster.events import EventRecorder
 from kvgate.controller.decision import Key
 from kvgate.controller.fetches import WORKERS, FetchWorkers

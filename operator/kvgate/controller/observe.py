@@ -18,13 +18,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from yarl import URL
 
 from kvgate.api.conditions import Reason
-from kvgate.cluster.client import Cluster
-from kvgate.cluster.connection import USER_AGENT
+from kvgate.cluster.client import USER_AGENT, Cluster
 from kvgate.cluster.errors import ApiError
-from kvgate.controller.crashes import CrashLogs, crash_of
 from kvgate.controller.decision import Key
 from kvgate.controller.memory import Memory
-from kvgate.controller.pods import KnownPods, Pod
+from kvgate.controller.pods import CrashLogs, KnownPods, Pod, crash_of
 from kvgate.metrics import exporter, registry
 from kvgate.rendering.observation import Observation, PodTrouble, RunningEngine
 from kvgate.rendering.pod import PORT

@@ -1,16 +1,29 @@
-"""The pods of our engines. A watch keeps them up to date, and only what the observation needs is stored."""
+"""The pods of our engines, the causes for which one ended, and the nodes that they run on.
 
-from collections.abc import Iterable, Mapping
+A watch keeps the pods up to date, and only what the observation needs is stored. The cause of an end stands in the termination message, or
+else in the log. A log may hold prompts, so no line of it is logged, stored or reported: only the sentence in which vLLM states the cause
+is kept. Nodes are read only where somebody allows it.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
-from kvgate.cluster.client import PODS, REPLICA_SETS, Cluster
+from kvgate.api.conditions import Reason
+from kvgate.cluster.client import NODES, PODS, REPLICA_SETS, Cluster
+from kvgate.cluster.errors import ApiError
 from kvgate.metrics.samples import PodSample
 from kvgate.rendering.labels import HASH_ANNOTATION, OWNER_LABEL
+from kvgate.rendering.observation import Crash
 from kvgate.rendering.pod import CONTAINER
+from kvgate.sources.start_failure import FailureKind, StartFailure, recognise
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -161,3 +174,173 @@ class KnownPods:
             owner = controller_of(body, "Deployment") if body and body["metadata"]["uid"] == uid else None
             self._deployments[uid] = owner[1] if owner else None
         return self._deployments[uid]
+
+
+UNKNOWN_RESTARTS = 2
+"""Restarts after which an end with an unknown cause is reported."""
+MAX_QUOTED = 300
+
+_REASONS = {
+    FailureKind.KV_CACHE_TOO_SMALL: Reason.KV_CACHE_TOO_SMALL,
+    FailureKind.NO_MEMORY_FOR_KV_CACHE: Reason.KV_CACHE_TOO_SMALL,
+    FailureKind.MAMBA_BLOCKS: Reason.KV_CACHE_TOO_SMALL,
+    FailureKind.GPU_MEMORY_TAKEN: Reason.OUT_OF_MEMORY,
+    FailureKind.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
+    FailureKind.INVALID_SETTING: Reason.ENGINE_REFUSED_TO_START,
+}
+
+
+def cause_in(text: str) -> StartFailure | None:
+    """Return the cause that a text states; None where it has none, such as the end of a traceback whose cause was printed before."""
+    failure = recognise(text)
+    return failure if failure and failure.kind in _REASONS else None
+
+
+def wants_log(pod: Pod) -> bool:
+    """Return True where the termination message has no cause; with V1 the traceback of vLLM's API server alone fills it."""
+    ended = pod.ended
+    return ended is not None and not pod.is_ready and ended.reason != "OOMKilled" and cause_in(ended.message) is None
+
+
+def crash_of(pod: Pod, logged: StartFailure | None = None) -> Crash | None:
+    """Return the crash of a pod, if it is to be reported; `logged` is the cause in its log."""
+    ended = pod.ended
+    if pod.is_ready or ended is None:
+        return None
+    failure = cause_in(ended.message) or logged
+    if failure:
+        return Crash(
+            pod=pod.name,
+            template_hash=pod.template_hash,
+            reason=_REASONS[failure.kind],
+            message=f"vLLM reports: {failure.sentence.rstrip('.')}",
+            available_kv_cache_bytes=failure.available_kv_cache_bytes,
+            declared_image=pod.declared_image,
+            image=pod.image,
+            node=pod.node,
+        )
+    if pod.restarts < UNKNOWN_RESTARTS:
+        return None
+    last = next((line.strip() for line in reversed(ended.message.splitlines()) if line.strip()), "")
+    if ended.reason == "OOMKilled":
+        message = "the container reached its memory limit (not the GPU's); raise spec.template.resources.limits.memory"
+    else:
+        message = (
+            f"the engine ended with {last[:MAX_QUOTED]!r}"
+            if last
+            else f"the engine ended without a message ({ended.reason})"
+        )
+        message += f"; see `kubectl logs -n {pod.namespace} {pod.name} --previous`"
+    return Crash(pod=pod.name, template_hash=pod.template_hash, reason=Reason.ENGINE_CRASHED, message=message)
+
+
+MAX_READS = 8
+"""Logs that one round reads at the same time; the others wait for the next round. So nodes that hang cost a round one time limit."""
+
+_OF_REQUESTS = re.compile(r"^.*(?:prompt|message|received request|generated response).*$", re.IGNORECASE | re.MULTILINE)
+"""Lines that quote users, who could write a sentence that looks like a cause."""
+
+_log = logging.getLogger(__name__)
+
+
+class CrashLogs:
+    """The causes in the logs of containers that ended; one per process. Each log is read once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._causes: dict[tuple[str, str], StartFailure | None] = {}
+        """Causes by the pod's uid and its run; None where the log has no known cause, or cannot be read."""
+        self._logged: set[str] = set()
+        """Kinds of errors that were logged."""
+
+    def cause(self, pod: Pod) -> StartFailure | None:
+        return self._causes.get(_run(pod))
+
+    async def read(self, pods: Iterable[Pod]) -> None:
+        """Read the logs that are due among these pods, and forget all other pods."""
+        runs = {_run(pod): pod for pod in pods if pod.ended}
+        self._causes = {run: cause for run, cause in self._causes.items() if run in runs}
+        due = [(run, pod) for run, pod in runs.items() if run not in self._causes and wants_log(pod)][:MAX_READS]
+        causes = await asyncio.gather(*(self._cause(pod) for _, pod in due))
+        self._causes |= {run: cause for (run, _), cause in zip(due, causes, strict=True)}
+
+    async def _cause(self, pod: Pod) -> StartFailure | None:
+        previous = pod.ended is not None and pod.ended.has_restarted
+        try:
+            log = await self._cluster.log(pod.namespace, pod.name, CONTAINER, of_previous=previous)
+        except ApiError as error:
+            kind = type(error).__name__  # the node's own words are not logged: they might quote the container's log
+            if kind not in self._logged:
+                self._logged.add(kind)
+                fields = {"namespace": pod.namespace, "pod": pod.name, "verb": error.verb, "resource": error.resource}
+                text = "the log of the crashed pod %s/%s cannot be read: %s"
+                _log.warning(text, pod.namespace, pod.name, kind, extra={"fields": fields})
+            return None
+        return cause_in(_OF_REQUESTS.sub("", log))
+
+
+def _run(pod: Pod) -> tuple[str, str]:
+    return pod.uid, pod.ended.container_id if pod.ended else ""
+
+
+KEPT_SECONDS = 600.0
+"""Time for which a node's labels are believed; a driver changes with a restart of the node."""
+MAX_NODES = 5000
+_DRIVERS = ("nvidia.com/cuda.driver-version.full", "amd.com/gpu.driver-version")
+_PARTS = tuple(f"nvidia.com/cuda.driver.{part}" for part in ("major", "minor", "rev"))
+"""Labels of GPU feature discovery before 0.16; later releases have them beside the whole text."""
+_PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
+_SHARED_SUFFIX = "-SHARED"
+"""GPU feature discovery adds it to the product where pods share a GPU in time slices."""
+
+
+class NodeFacts(Struct, frozen=True, kw_only=True):
+    """The part of a node's labels that decides about starts; empty where it is not known."""
+
+    driver: str = ""
+    product: str = ""
+    is_shared: bool = False
+    """True where several pods may use one GPU."""
+    is_gone: bool = False
+    """True where the cluster has no such node any more."""
+
+    @classmethod
+    def of(cls, labels: dict[str, str]) -> "NodeFacts":
+        parts = [labels.get(name, "") for name in _PARTS]
+        driver = next((labels[name] for name in _DRIVERS if labels.get(name)), ".".join(filter(None, parts)))
+        product = next((labels[name] for name in _PRODUCTS if labels.get(name)), "")
+        strategy = labels.get("nvidia.com/gpu.sharing-strategy", "none")
+        is_shared = strategy not in ("none", "") or product.endswith(_SHARED_SUFFIX)
+        return cls(driver=driver, product=product.removesuffix(_SHARED_SUFFIX), is_shared=is_shared)
+
+
+class Nodes:
+    """The nodes that were read, each again after a while."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: dict[str, tuple[float, NodeFacts]] = {}
+        self._has_told = False
+
+    async def of(self, cluster: Cluster, name: str) -> NodeFacts:
+        """Return a node's facts; none where it has no name or cannot be read, which is logged once."""
+        if not name:
+            return NodeFacts()
+        now = self._clock()
+        at, facts = self._known.get(name, (float("-inf"), NodeFacts()))
+        if now - at < KEPT_SECONDS:
+            return facts
+        facts = NodeFacts()
+        try:
+            found = await cluster.find(NODES, None, name)
+            if not found:
+                return NodeFacts(is_gone=True)  # one of the same name may come at any time
+            facts = NodeFacts.of(found["metadata"].get("labels") or {})
+        except ApiError as error:
+            if not self._has_told:
+                _log.warning("nodes cannot be read, so starts are kept without driver and product: %s", error)
+                self._has_told = True
+        if len(self._known) >= MAX_NODES:
+            self._known.clear()
+        self._known[name] = now, facts
+        return facts

@@ -39,7 +39,7 @@ from kvgate.calibration.records import Records
 from kvgate.calibration.trust import Trust, image_repository
 from kvgate.cluster.client import CONFIG_MAPS, Cluster
 from kvgate.cluster.errors import ApiError, Conflict
-from kvgate.controller.nodes import NodeFacts, Nodes
+from kvgate.controller.pods import NodeFacts, Nodes
 from kvgate.judge.assessment import Assessment
 from kvgate.rendering.observation import Crash, RunningEngine
 from kvgate.rendering.pod import CONTAINER, VLLM_ALONE

@@ -13,8 +13,8 @@ from kvgate.calibration.trust import Trust
 from kvgate.cluster import leases
 from kvgate.controller.leadership import Gate
 from kvgate.controller.model_store import ModelStore
-from kvgate.controller.nodes import Nodes
 from kvgate.controller.observe import ScrapeInstruments
+from kvgate.controller.pods import Nodes
 from kvgate.controller.reconcile import ReconcileInstruments
 from kvgate.controller.resolving import ResolvingInstruments
 from kvgate.controller.starts import ConfigMapName, ObservedStarts

@@ -14,9 +14,8 @@ from pydantic import ValidationError
 
 from kvgate import __version__
 from kvgate.api import API_VERSION
-from kvgate.api.admission_record import RECORD_KIND, AdmissionRecordSpec
 from kvgate.api.base import Document
-from kvgate.api.status import AdmissionStatus, Effective
+from kvgate.api.status import RECORD_KIND, AdmissionRecordSpec, AdmissionStatus, Effective
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import Capacity, Knob

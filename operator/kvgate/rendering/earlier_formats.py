@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from kvgate.api.admission_record import AdmissionRecordSpec
 from kvgate.api.base import Document
+from kvgate.api.status import AdmissionRecordSpec
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.answers.figures import FIGURES

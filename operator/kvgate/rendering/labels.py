@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvgate.api import API_VERSION, GROUP, KIND
-from kvgate.api.admission_record import RECORD_KIND
 from kvgate.api.base import Document
+from kvgate.api.status import RECORD_KIND
 from kvgate.api.v1alpha1 import InferenceDeployment
 
 OWNER_LABEL = f"{GROUP}/inferencedeployment"

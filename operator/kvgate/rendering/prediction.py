@@ -6,9 +6,16 @@ from typing import Any
 from msgspec import Struct
 from pydantic.alias_generators import to_camel
 
-from kvgate.api.admission_record import AdmissionRecordSpec, RecordedFigure
 from kvgate.api.base import Document
-from kvgate.api.status import BudgetStatus, Bytes, HostMemoryStatus, LedgerStatus, PinnedStatus
+from kvgate.api.status import (
+    AdmissionRecordSpec,
+    BudgetStatus,
+    Bytes,
+    HostMemoryStatus,
+    LedgerStatus,
+    PinnedStatus,
+    RecordedFigure,
+)
 from kvgate.budget import Interval
 from kvgate.budget.answers.figure_values import Bounds, Figures
 from kvgate.budget.answers.figures import FIGURES, figures_of

@@ -8,8 +8,7 @@ import pytest
 from aiohttp import web
 from kubernetes.aio.client import Configuration
 
-from kvgate.cluster.client import CONFIG_MAPS, Cluster
-from kvgate.cluster.connection import MayNotWrite, watch_session
+from kvgate.cluster.client import CONFIG_MAPS, Cluster, MayNotWrite, watch_session
 from kvgate.cluster.errors import Unavailable
 
 WRITES = ("post", "put", "patch", "delete")

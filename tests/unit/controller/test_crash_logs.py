@@ -7,8 +7,7 @@ import pytest
 from msgspec.structs import asdict
 
 from kvgate.cluster.errors import ApiError, Forbidden, NotFound, Rejected, Unavailable
-from kvgate.controller.crashes import MAX_READS, CrashLogs, crash_of
-from kvgate.controller.pods import Pod, pod_of
+from kvgate.controller.pods import MAX_READS, CrashLogs, Pod, crash_of, pod_of
 from kvgate.rendering.observation import Crash
 from support.crash_log import LAST_WORDS, LOG, PROMPT, SENTENCE, WRAPPER, crashed
 from support.manifests import a_pod

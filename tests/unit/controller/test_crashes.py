@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.controller.crashes import cause_in, crash_of, wants_log
-from kvgate.controller.pods import Pod, pod_of
+from kvgate.controller.pods import Pod, cause_in, crash_of, pod_of, wants_log
 from support.manifests import a_pod
 
 TOO_LONG = (

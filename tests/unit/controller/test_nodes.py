@@ -4,7 +4,7 @@ import pytest
 
 from kvgate.cluster.client import NODES, Cluster, Kind
 from kvgate.cluster.errors import Forbidden
-from kvgate.controller.nodes import KEPT_SECONDS, NodeFacts, Nodes
+from kvgate.controller.pods import KEPT_SECONDS, NodeFacts, Nodes
 
 
 @pytest.mark.parametrize(

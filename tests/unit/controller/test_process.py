@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kvgate.controller.process import _pushing
+from kvgate.controller.command import _pushing
 from kvgate.controller.state import ControllerOptions, Process
 from kvgate.runtime.service import OtlpOptions
 

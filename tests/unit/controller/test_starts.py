@@ -16,8 +16,7 @@ from kvgate.calibration.records import MAX_STARTS, read_records, write_records
 from kvgate.cluster.client import CONFIG_MAPS, NODES, Kind
 from kvgate.cluster.errors import Conflict, Unavailable
 from kvgate.controller.decision import assess_owner
-from kvgate.controller.nodes import Nodes
-from kvgate.controller.pods import pod_of
+from kvgate.controller.pods import Nodes, pod_of
 from kvgate.controller.starts import KEY, ConfigMapName, ObservedStarts
 from kvgate.rendering.observation import Crash, RunningEngine
 from kvgate.runtime.background import Troubles

@@ -111,6 +111,6 @@ def test_without_the_extra_the_answer_says_how_to_get_it(monkeypatch: pytest.Mon
 
 
 def test_the_processes_load_opentelemetry_only_where_it_is_used() -> None:
-    code = "import sys, kvgate.controller.process, kvgate.webhook.command; print('opentelemetry' in sys.modules)"
+    code = "import sys, kvgate.controller.command, kvgate.webhook.command; print('opentelemetry' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout == "False\n"
