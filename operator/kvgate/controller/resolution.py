@@ -10,9 +10,8 @@ from msgspec import Struct
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.checkpoint.published import ModelName
 from kvgate.checkpoint.stored import StoredModels
-from kvgate.controller.fetches import Failure
+from kvgate.controller.fetches import Failure, Origin
 from kvgate.rendering.observation import Statement
-from kvgate.text.inert import inert
 
 _OR_GIVE = "give its config.json by spec.model.configFrom"
 _REMEDIES = {
@@ -24,35 +23,6 @@ _REMEDIES = {
     Reason.TOO_MANY_MODELS: f"try again later, or {_OR_GIVE}",
 }
 _REMEDY = f"{_OR_GIVE}; kvgate asks the hub again when the spec changes"
-
-
-_MAX_TEXT = 200
-"""Characters of a source or a commit; both come from the hub."""
-
-
-class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The origin of an entry."""
-
-    name: str
-    revision: str = ""
-    commit: str = ""
-    source: str = ""
-    fetched: str = ""
-    """Time in UTC."""
-
-    @classmethod
-    def of(cls, wanted: ModelName, *, commit: str, source: str) -> "Origin":
-        return cls(
-            name=wanted.name,
-            revision=wanted.revision,
-            commit=inert(commit)[:_MAX_TEXT],
-            source=inert(source)[:_MAX_TEXT],
-            fetched=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        )
-
-    def __str__(self) -> str:
-        commit = f" at commit {self.commit}" if self.commit else ""
-        return f"{ModelName(self.name, self.revision)}{commit} from {self.source or 'the hub'}"
 
 
 class Resolution(Struct, frozen=True, kw_only=True):

@@ -21,9 +21,8 @@ from kvgate.checkpoint.stored import entry_key
 from kvgate.cluster.client import Cluster
 from kvgate.cluster.errors import ApiError
 from kvgate.controller.decision import Key
-from kvgate.controller.fetches import Failure, Fetched, FetchQueue
-from kvgate.controller.model_store import ModelStore, Stored, superfluous
-from kvgate.controller.resolution import Origin, Resolution, Waiting, resolution, waiting_since
+from kvgate.controller.fetches import Failure, Fetched, FetchQueue, ModelStore, Origin, Stored, superfluous
+from kvgate.controller.resolution import Resolution, Waiting, resolution, waiting_since
 from kvgate.judge.facts import names_to_fetch
 from kvgate.metrics import exporter, registry
 from kvgate.runtime.background import Troubles

@@ -17,8 +17,8 @@ from kvgate.api.base import Document
 from kvgate.cluster.client import ADMISSION_RECORDS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
 from kvgate.cluster.errors import ApiError, Forbidden
 from kvgate.controller.decision import Awaited, Key, key_of
+from kvgate.controller.fetches import ModelStore
 from kvgate.controller.memory import Memory
-from kvgate.controller.model_store import ModelStore
 from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.resolving import Resolver
 from kvgate.controller.starts import ObservedStarts

@@ -16,11 +16,6 @@ _RUNS = ("spec", "template", "spec")
 """The part of a Deployment that decides what a pod runs; anybody may add labels and annotations (`kubectl rollout restart`)."""
 
 
-def carries(live: Any, wanted: Any) -> bool:
-    """Return True where `live` has every field of `wanted` with the same value."""
-    return next(differences(live, wanted), None) is None
-
-
 def differences(live: Any, wanted: Any, path: str = "", *, is_amount: bool = False) -> Iterator[str]:
     """Yield the paths of rendered fields that are missing or have another value; the API server drops empty strings."""
     if isinstance(wanted, Mapping):

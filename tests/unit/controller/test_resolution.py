@@ -13,8 +13,8 @@ from kvgate.api.validation import parse_document
 from kvgate.checkpoint.published import ModelName, Published
 from kvgate.checkpoint.stored import StoredModels, entry_key, packed
 from kvgate.controller.decision import NO_CONFIG, Intent, Situation, assess_owner, decide, status_after
-from kvgate.controller.fetches import Failure
-from kvgate.controller.resolution import Origin, Resolution, Waiting, resolution
+from kvgate.controller.fetches import Failure, Origin
+from kvgate.controller.resolution import Resolution, Waiting, resolution
 from kvgate.rendering.status import previous_status
 from support.admissions import kept, standing_of
 from support.builders import new_llama_config
