@@ -21,7 +21,7 @@ from kvgate.cluster import leases
 from kvgate.cluster.leases import Claim
 from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, OWN_NAMESPACE_RULES, RULES, Permission
 from kvgate.rendering.labels import labels
-from kvgate.rendering.pod import IMAGES
+from kvgate.rendering.workload import IMAGES
 from support.assets import require_assets
 from support.chart import CHART, NAMESPACE, ROOT, documents, helm, one, render
 

@@ -15,7 +15,7 @@ from controlplane.prometheus import check_configuration
 from kvgate.api.template import RESERVED_KEY
 from kvgate.metrics.registry import METRICS
 from kvgate.rendering.labels import OWNER_LABEL
-from kvgate.rendering.pod import CONTAINER
+from kvgate.rendering.workload import CONTAINER
 from mixin import DASHBOARDS
 from support.assets import require_assets
 from support.chart import NAMESPACE, ROOT, documents, one, render

@@ -13,7 +13,7 @@ from fleet.fake_vllm import Engine, serving
 from kvgate.budget.observed.starts import ObservedStart
 from kvgate.calibration.keeping import shard_name, shard_of
 from kvgate.calibration.records import read_records
-from kvgate.rendering.pod import PORT
+from kvgate.rendering.workload import PORT
 from support.doors import running
 from support.inference import H100, Objects, inference_deployment
 

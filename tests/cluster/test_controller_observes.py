@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.programs import wait_until
 from fleet.fake_vllm import Engine, serving
-from kvgate.rendering.pod import PORT
+from kvgate.rendering.workload import PORT
 from support.crash_log import crashed
 from support.doors import Door
 from support.inference import Objects, crash, inference_deployment

@@ -8,7 +8,7 @@ from controlplane.plane import ControlPlane
 from controlplane.programs import ControlPlaneError, wait_until
 from fleet.fake_vllm import Engine, serving
 from kvgate.calibration.keeping import shard_name, shard_of
-from kvgate.rendering.pod import PORT
+from kvgate.rendering.workload import PORT
 from support.doors import Door, running
 from support.inference import Objects, inference_deployment, without_times
 

@@ -142,16 +142,16 @@ def test_a_better_prediction_is_used_at_once_where_the_spec_wants_it(objects: Ob
 UPGRADE = """
 from msgspec.structs import replace
 from kvgate import catalogue
-from kvgate.rendering import pod, recalibration
-known, tables = catalogue.find_accelerator, pod.accounting_of
+from kvgate.rendering import recalibration, workload
+known, tables = catalogue.find_accelerator, workload.accounting_of
 def smaller(name):
     found = known(name)
     return found and replace(found, memory_bytes=found.memory_bytes - (2 << 30), gpu_labels=("ANOTHER-LABEL",))
 def other(version):
     found = tables(version)
     return replace(found, shutdown_timeout=not found.shutdown_timeout)
-catalogue.find_accelerator, pod.accounting_of = smaller, other
-pod.PRE_STOP_SECONDS, pod.GRACE_SECONDS, pod.MAX_LOAD_SECONDS = 5, 300, 300
+catalogue.find_accelerator, workload.accounting_of = smaller, other
+workload.PRE_STOP_SECONDS, workload.GRACE_SECONDS, workload.MAX_LOAD_SECONDS = 5, 300, 300
 recalibration.__version__ = "9.9.9"
 """
 """Another size of the GPU, another table of releases, and other pods for the same figures."""

@@ -22,7 +22,7 @@ from kvgate.controller.starts import KEY as STARTS
 from kvgate.controller.starts import ConfigMapName, ObservedStarts
 from kvgate.judge import facts
 from kvgate.metrics.exporter import DeploymentSnapshot
-from kvgate.rendering import pod
+from kvgate.rendering import workload
 from kvgate.rendering.admission import _digest_of
 from kvgate.runtime.background import Troubles
 from support.manifests import a_document
@@ -327,19 +327,19 @@ def forgotten_gpu(patched: pytest.MonkeyPatch) -> None:
 
 
 def another_release_table(patched: pytest.MonkeyPatch) -> None:
-    real = pod.accounting_of
+    real = workload.accounting_of
 
     def table(version: str) -> Any:
         found = real(version)
         return replace(found, shutdown_timeout=not found.shutdown_timeout)
 
-    patched.setattr(pod, "accounting_of", table)
+    patched.setattr(workload, "accounting_of", table)
 
 
 def another_renderer(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(pod, "GRACE_SECONDS", 300)
-    patched.setattr(pod, "PRE_STOP_SECONDS", 5)
-    patched.setattr(pod, "MAX_LOAD_SECONDS", 300)
+    patched.setattr(workload, "GRACE_SECONDS", 300)
+    patched.setattr(workload, "PRE_STOP_SECONDS", 5)
+    patched.setattr(workload, "MAX_LOAD_SECONDS", 300)
 
 
 UPGRADES = {

@@ -16,8 +16,7 @@ from kvgate import catalogue
 from kvgate.controller.memory import Memory
 from kvgate.controller.starts import ObservedStarts
 from kvgate.metrics.exporter import DeploymentSnapshot
-from kvgate.rendering.drift import differences
-from kvgate.rendering.live_deployment import _own_template, template_digest
+from kvgate.rendering.live_deployment import _own_template, differences, template_digest
 from kvgate.webhook.review import review
 from support.reconciling import FakeCluster, new
 from unit.webhook.conftest import new_review

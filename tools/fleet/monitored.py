@@ -43,7 +43,7 @@ from kvgate.metrics import registry
 from kvgate.metrics.exporter import DeploymentSnapshot, Samples, counter, endpoint_app, gauge, histogram, new_registry
 from kvgate.metrics.listener import listen
 from kvgate.metrics.samples import DeploymentSample, ObservedSample, PodSample, RolloutSample, sample_of
-from kvgate.rendering.pod import load_budget_seconds
+from kvgate.rendering.workload import load_budget_seconds
 from kvgate.statement.deployment import statement_of
 from mixin.alerts import rule_groups
 from mixin.scraping import ENGINES, KVGATE, OTHER_ENGINES, scrape_configuration

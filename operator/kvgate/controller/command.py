@@ -28,7 +28,7 @@ from kvgate.controller.starts import ConfigMapName
 from kvgate.controller.state import RESOLVE_SECONDS, ControllerOptions, Process
 from kvgate.metrics.exporter import endpoint_app
 from kvgate.metrics.listener import listen
-from kvgate.rendering.pod import IMAGES
+from kvgate.rendering.workload import IMAGES
 from kvgate.runtime.service import calibration_options, log_as_json, otlp_options, stop_signal
 
 STOP_SECONDS = 18.0

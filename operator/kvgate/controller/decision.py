@@ -21,9 +21,8 @@ from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator
 from kvgate.judge.skipping import Skip, skip_of
 from kvgate.judge.worlds import Confidence
 from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
-from kvgate.rendering.drift import additions, differences
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by, was_ours
-from kvgate.rendering.live_deployment import annotated, as_it_runs
+from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences
 from kvgate.rendering.observation import Observation, Statement
 from kvgate.rendering.recalibration import recalibrated, recalibrated_from, taking_over
 from kvgate.rendering.rollout import Obstacle

@@ -25,7 +25,7 @@ from kvgate.controller.memory import Memory
 from kvgate.controller.pods import CrashLogs, KnownPods, Pod, crash_of
 from kvgate.metrics import exporter, registry
 from kvgate.rendering.observation import Observation, PodTrouble, RunningEngine
-from kvgate.rendering.pod import PORT
+from kvgate.rendering.workload import PORT
 from kvgate.runtime.background import Troubles, repeat
 from kvgate.sources.engine_metrics import CutMetrics, NotAnEngine, UnknownNames, UnreadableMetrics, read_engine
 from kvgate.vllm.metric_names import EngineReading

@@ -22,7 +22,7 @@ from kvgate.cluster.errors import ApiError
 from kvgate.metrics.samples import PodSample
 from kvgate.rendering.labels import HASH_ANNOTATION, OWNER_LABEL
 from kvgate.rendering.observation import Crash
-from kvgate.rendering.pod import CONTAINER
+from kvgate.rendering.workload import CONTAINER
 from kvgate.sources.start_failure import FailureKind, StartFailure, recognise
 
 

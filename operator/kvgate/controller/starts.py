@@ -42,7 +42,7 @@ from kvgate.cluster.errors import ApiError, Conflict
 from kvgate.controller.pods import NodeFacts, Nodes
 from kvgate.judge.assessment import Assessment
 from kvgate.rendering.observation import Crash, RunningEngine
-from kvgate.rendering.pod import CONTAINER, VLLM_ALONE
+from kvgate.rendering.workload import CONTAINER, VLLM_ALONE
 from kvgate.runtime.background import Troubles
 from kvgate.sources.startup_log import UnusableLog, read_startup_log
 

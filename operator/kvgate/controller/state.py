@@ -20,7 +20,7 @@ from kvgate.controller.resolving import ResolvingInstruments
 from kvgate.controller.starts import ConfigMapName, ObservedStarts
 from kvgate.metrics import registry as metrics
 from kvgate.metrics.exporter import DeploymentSnapshot, counter, gauge, new_registry
-from kvgate.rendering.pod import VLLM_ALONE
+from kvgate.rendering.workload import VLLM_ALONE
 from kvgate.runtime.background import Troubles
 from kvgate.runtime.service import OtlpOptions
 

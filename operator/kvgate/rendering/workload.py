@@ -1,18 +1,307 @@
-"""The Deployment and the Service of an InferenceDeployment, from its spec and the figures of its verdict, or why there are none."""
+"""The Deployment and the Service of an InferenceDeployment, or why there are none; the pod template and vLLM's command line.
+
+All follow from the spec and the figures of its verdict. The pod passes the restricted Pod Security Standard, requests its GPU by product,
+and has as much time to start as loading may take.
+"""
+
+from contextlib import suppress
 
 from msgspec import Struct
 
-from kvgate.api.base import Document
+from kvgate.api.base import Document, KeyRef
 from kvgate.api.conditions import Reason
+from kvgate.api.quantity import format_bytes, plus_bytes
 from kvgate.api.status import Effective, Placement
-from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget import Accelerator
-from kvgate.judge.assess import effective_values
+from kvgate.api.template import Amounts, Resources, Template
+from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec, Model, Vllm
+from kvgate.budget import Accelerator, Budget, CalibrationScope, UnknownVersion, accounting_of
+from kvgate.budget.answers.sharing import part_of
+from kvgate.budget.ground.units import MIB, cdiv
+from kvgate.budget.host.memory import HostLedger
+from kvgate.calibration.trust import Trust
+from kvgate.judge.assess import effective_values, host_ledger_of
 from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.summary import accepted
-from kvgate.rendering.labels import PREDICTED_TOKENS_ANNOTATION, hashed, metadata, selector
-from kvgate.rendering.pod import PORT, image_of, load_budget_seconds, placement_of, pod_template
+from kvgate.rendering.labels import (
+    HASH_ANNOTATION,
+    PREDICTED_TOKENS_ANNOTATION,
+    hashed,
+    labels,
+    metadata,
+    render_hash,
+    selector,
+)
 from kvgate.rules.facts import UNKNOWN_ACCELERATOR
+from kvgate.statement.deployment import statement_of
+from kvgate.statement.pods import links_bytes, memory_request_bytes, shared_memory_bytes
+from kvgate.text.expansion import escape_references
+from kvgate.vllm.settings import SPEC_SETTINGS
+from kvgate.vllm.variables import CACHE_MOUNT, FOLDERS
+
+MODEL_MOUNT = "/model"
+"""Folder of the weights in the container, where they come from a volume or an image."""
+GRACE_SECONDS = 120
+"""Time from the announcement of a pod's end to its kill. vLLM gets what the preStop pause and its own exit leave of that."""
+SHUTDOWN_RESERVE_SECONDS = 20
+PORT = 8000
+CONTAINER = "vllm"
+HEALTH_PATH = "/health"
+"""Path of the probes. vLLM answers it without an API key, which it requires for /v1 only, and not before the weights are loaded: vLLM 0.6
+to 0.33 listen only when the engine is up, so until then a connection is refused."""
+USER_ID = 2000
+"""Not root; vLLM's images allow any user that has a HOME to write to."""
+PRE_STOP_SECONDS = 15
+"""Time in which every client learns that the pod is leaving."""
+LOAD_BYTES_PER_SECOND = 150_000_000
+"""Speed of a slow download; with a faster one the startup probe succeeds earlier."""
+LOAD_BASE_SECONDS = 180
+"""Time for the start of Python, the compilation and the CUDA graphs."""
+MIN_LOAD_SECONDS = 600
+MAX_LOAD_SECONDS = 3600
+LOAD_STEP_SECONDS = 300
+"""Load budgets are multiples of this, so that a better estimate of the weights does not restart pods."""
+STARTUP_PERIOD_SECONDS = 10
+
+IMAGES = {"nvidia": "vllm/vllm-openai", "amd": "vllm/vllm-openai-rocm"}
+"""vLLM's own images by vendor; for other vendors the spec must name an image."""
+VLLM_ALONE = Trust.of(IMAGES.values(), CalibrationScope.NAMESPACE)
+"""Default rule about whose starts correct predictions: those of the images that are rendered where a spec names none."""
+SHARED_SUFFIX = ".shared"
+"""Ending of the resource where NVIDIA's device plugin shares a GPU under another name (`renameByDefault`)."""
+MEMORY_CLAIM = "nvidia.com/gpumem"
+"""MiB of each GPU that HAMi lets a container have."""
+PRODUCT_LABELS = {"nvidia": "nvidia.com/gpu.product", "amd": "amd.com/gpu.product-name"}
+"""Node labels that name the GPU, by vendor."""
+
+
+def image_of(spec: InferenceDeploymentSpec, vendor: str) -> str | None:
+    """Return the spec's image, or vLLM's own of that release; None where vLLM publishes none for this vendor."""
+    repository = IMAGES.get(vendor)
+    tag = "v" + spec.vllm.version.removeprefix("v").replace("+", "-")  # 0.19.0+cu130 is published as v0.19.0-cu130
+    return spec.vllm.image or (f"{repository}:{tag}" if repository else None)
+
+
+def pod_template(
+    owner: InferenceDeployment, *, image: str, placement: Placement, effective: Effective, load_seconds: int
+) -> Document:
+    """Return the pod template with its own hash as annotation, so that pods are replaced once per change and never without one."""
+    template = owner.spec.template
+    host = host_ledger_of(statement_of(owner.spec), placement.vendor)
+    volumes, mounts = _storage(owner.spec, host)
+    resources = _resources(owner.spec, placement, host)
+    container = {**_container(owner.spec, image, resources, effective, load_seconds), "volumeMounts": mounts}
+    body: Document = {
+        "metadata": {
+            "labels": {**(template.labels or {}), **labels(owner.name)},
+            "annotations": dict(template.annotations or {}),
+        },
+        "spec": {**_pod_settings(template, placement), "containers": [container], "volumes": volumes},
+    }
+    body["metadata"]["annotations"][HASH_ANNOTATION] = render_hash(body)
+    return body
+
+
+def command(model: Model) -> list[str]:
+    """Return `vllm serve MODEL`, as words: no shell ever sees it."""
+    return ["vllm", "serve", model_path(model)]
+
+
+def model_path(model: Model) -> str:
+    """Return the model's Hugging Face id, or the folder where a volume or an image is mounted."""
+    if model.source is None:
+        return model.name
+    claim = model.source.persistent_volume_claim
+    return f"{MODEL_MOUNT}/{claim.path}" if claim and claim.path else MODEL_MOUNT
+
+
+def arguments(spec: InferenceDeploymentSpec, effective: Effective) -> list[str]:
+    """Return everything after the model, one option per item; a setting with its default value is left out."""
+    found: list[str] = []
+    if spec.model.source is not None:
+        found.append(f"--served-model-name={spec.model.name}")
+    elif spec.model.revision is not None:
+        found.append(f"--revision={spec.model.revision}")
+    values = {**dict(spec.vllm), **{name: value for name, value in effective if value is not None}}
+    if spec.vllm.max_model_len == "auto":
+        values["max_model_len"] = "auto"
+    for setting in SPEC_SETTINGS:
+        field = Vllm.model_fields.get(setting.name)
+        if field is None or (value := values[setting.name]) == field.default:
+            continue
+        if setting.is_switch:  # a switch has no value on the command line
+            found.append(setting.flag if value else f"--no-{setting.flag[2:]}")
+        else:
+            found.append(f"{setting.flag}={value}")
+    if effective.num_gpu_blocks_override is not None:
+        found.append(f"--num-gpu-blocks-override={effective.num_gpu_blocks_override}")
+    with suppress(UnknownVersion):
+        if accounting_of(
+            spec.vllm.version
+        ).shutdown_timeout:  # releases that can finish running requests get time for it
+            found.append(f"--shutdown-timeout={GRACE_SECONDS - SHUTDOWN_RESERVE_SECONDS}")
+    return [*found, *spec.vllm.extra_args]
+
+
+def placement_of(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Placement:
+    """Return the resource and the node labels by which the pods find a whole GPU, or their part of one that is shared."""
+    resource, products, claim = accelerator.resource, accelerator.gpu_labels, spec.accelerator.claim
+    shared_by, memory_mib = spec.accelerator.shared_by, None
+    if claim == "GpuShared":
+        resource += SHARED_SUFFIX
+    elif claim == "GpuMemory":
+        memory_mib = part_of(accelerator, shared_by).memory_bytes // MIB
+    elif (
+        shared_by > 1 and accelerator.vendor == "nvidia"
+    ):  # GPU feature discovery marks replicas that keep the resource's name
+        products = tuple(f"{product}-SHARED" for product in products)
+    return Placement(vendor=accelerator.vendor, resource=resource, gpu_labels=products, gpu_memory_mib=memory_mib)
+
+
+def load_budget_seconds(budget: Budget | None) -> int:
+    """Return the seconds that download, load and compilation may take; the longest where the weights are not known."""
+    ledgers = [stage.ledger for stage in budget.stages if stage.ledger] if budget else []
+    if budget is None or not ledgers:
+        return MAX_LOAD_SECONDS
+    ranks = budget.request.settings.parallelism.tensor
+    weights_bytes = sum(ledger.weights.expected for ledger in ledgers) * ranks
+    seconds = cdiv(weights_bytes, LOAD_BYTES_PER_SECOND) + LOAD_BASE_SECONDS
+    return min(max(cdiv(seconds, LOAD_STEP_SECONDS) * LOAD_STEP_SECONDS, MIN_LOAD_SECONDS), MAX_LOAD_SECONDS)
+
+
+def _pod_settings(template: Template, placement: Placement) -> Document:
+    settings: Document = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,  # a Service called vllm would set VLLM_PORT, which vLLM reads as its own
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "tolerations": [
+            {"key": placement.resource.removesuffix(SHARED_SUFFIX), "operator": "Exists", "effect": "NoSchedule"},
+            *(item.model_dump(by_alias=True, exclude_none=True) for item in template.tolerations or ()),
+        ],
+    }
+    if placement.gpu_labels and placement.vendor in PRODUCT_LABELS:
+        # Only nodes whose GPU is the one that was judged; time-sliced GPUs have labels of their own (…-SHARED).
+        wanted = {"key": PRODUCT_LABELS[placement.vendor], "operator": "In", "values": list(placement.gpu_labels)}
+        terms = [{"matchExpressions": [wanted]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        settings["affinity"] = {"nodeAffinity": required}
+    if template.node_selector:
+        settings["nodeSelector"] = dict(template.node_selector)
+    if template.image_pull_secrets:
+        settings["imagePullSecrets"] = [{"name": name} for name in template.image_pull_secrets]
+    if template.priority_class_name:
+        settings["priorityClassName"] = template.priority_class_name
+    return settings
+
+
+def _container(
+    spec: InferenceDeploymentSpec, image: str, resources: Document, effective: Effective, load_seconds: int
+) -> Document:
+    return {
+        "name": CONTAINER,
+        "image": image,
+        "command": [escape_references(word) for word in command(spec.model)],
+        "args": [escape_references(word) for word in arguments(spec, effective)],
+        "env": _environment(spec),
+        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        "resources": resources,
+        "startupProbe": _probe(period=STARTUP_PERIOD_SECONDS, failures=cdiv(load_seconds, STARTUP_PERIOD_SECONDS)),
+        "readinessProbe": _probe(period=5, failures=3),
+        "livenessProbe": _probe(period=10, failures=10),
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # a failed start says why in the pod's status
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": False,  # nvidia-cdi-hook writes to it
+        },
+    }
+
+
+def _probe(*, period: int, failures: int) -> Document:
+    return {
+        "httpGet": {"path": HEALTH_PATH, "port": "http"},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _environment(spec: InferenceDeploymentSpec) -> list[Document]:
+    """Return the variables, kvgate's first; a variable of the template with the same name replaces it."""
+    found: dict[str, Document] = {
+        name: {"name": name, "value": value}
+        for name, value in {
+            "HOME": FOLDERS["HOME"],
+            "USER": "vllm",  # torch asks for the user's name, and this user id has none in the image
+            "HF_HOME": FOLDERS["HF_HOME"],
+            "VLLM_CACHE_ROOT": FOLDERS["VLLM_CACHE_ROOT"],
+        }.items()
+    }
+    if spec.model.source is not None:
+        found["HF_HUB_OFFLINE"] = {"name": "HF_HUB_OFFLINE", "value": "1"}
+    if spec.model.token_secret_ref is not None:
+        found["HF_TOKEN"] = _from_secret("HF_TOKEN", spec.model.token_secret_ref)
+    for variable in spec.template.env or ():
+        if variable.secret_key_ref is not None:
+            found[variable.name] = _from_secret(variable.name, variable.secret_key_ref)
+        else:
+            found[variable.name] = {"name": variable.name, "value": escape_references(variable.value or "")}
+    return list(found.values())
+
+
+def _from_secret(name: str, reference: KeyRef) -> Document:
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": reference.name, "key": reference.key}}}
+
+
+def _resources(spec: InferenceDeploymentSpec, placement: Placement, host: HostLedger | None) -> Document:
+    """Return the resources. The GPUs follow from the parallel sizes; queues in /dev/shm are memory of the container and are added to it.
+
+    Memory that the spec does not state is requested as the ledger of the host expects it.
+    """
+    resources, links = spec.template.resources or Resources(), links_bytes(spec)
+    requests, limits = _amounts(resources.requests, links), _amounts(resources.limits, links)
+    if host and "memory" not in requests and "memory" not in limits:
+        requests["memory"] = format_bytes(memory_request_bytes(host))
+    limits = {**limits, placement.resource: str(spec.vllm.num_gpus)}
+    if placement.gpu_memory_mib is not None:
+        limits[MEMORY_CLAIM] = str(placement.gpu_memory_mib)
+    return {"requests": requests, "limits": limits} if requests else {"limits": limits}
+
+
+def _amounts(amounts: Amounts | None, shared_bytes: int) -> Document:
+    stated = amounts.model_dump(by_alias=True, exclude_none=True) if amounts else {}
+    return {
+        name: plus_bytes(amount, shared_bytes) if name == "memory" else str(amount) for name, amount in stated.items()
+    }
+
+
+def _storage(spec: InferenceDeploymentSpec, host: HostLedger | None) -> tuple[list[Document], list[Document]]:
+    """Return the volumes and their mounts: cache, shared memory, and the model where it is not downloaded."""
+    claim, source = spec.template.cache_claim_name, spec.model.source
+    cache = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
+    shm_bytes = shared_memory_bytes(spec, host)
+    shared = {"emptyDir": {"medium": "Memory", "sizeLimit": format_bytes(shm_bytes)}}
+    volumes: list[Document] = [{"name": "cache", **cache}, {"name": "shm", **shared}]
+    mounts: list[Document] = [
+        {"name": "cache", "mountPath": CACHE_MOUNT},
+        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the path in the container
+    ]
+    if source is None:
+        return volumes, mounts
+    if source.image is not None:
+        volumes.append({"name": "model", "image": {"reference": source.image.reference, "pullPolicy": "IfNotPresent"}})
+    elif source.persistent_volume_claim is not None:
+        model = {"claimName": source.persistent_volume_claim.claim_name, "readOnly": True}
+        volumes.append({"name": "model", "persistentVolumeClaim": model})
+    return volumes, [*mounts, {"name": "model", "mountPath": MODEL_MOUNT, "readOnly": True}]
 
 
 def service(owner: InferenceDeployment) -> Document:

@@ -16,7 +16,7 @@ from kvgate.calibration.trust import Trust
 from kvgate.metrics import registry as names
 from kvgate.metrics.exporter import counter, endpoint_app, gauge, new_registry
 from kvgate.metrics.listener import DEFAULT_LIMITS, Listener, PortLimits, listen, listening_beside
-from kvgate.rendering.pod import IMAGES, VLLM_ALONE
+from kvgate.rendering.workload import IMAGES, VLLM_ALONE
 from kvgate.runtime.background import Troubles, repeat
 from kvgate.runtime.pool import Pool
 from kvgate.runtime.service import OtlpOptions, calibration_options, log_as_json, otlp_options, stop_signal

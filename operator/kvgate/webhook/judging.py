@@ -12,7 +12,7 @@ from kvgate.calibration.keeping import SHARDS, Store
 from kvgate.calibration.trust import Trust
 from kvgate.checkpoint.published import PublishedModels
 from kvgate.checkpoint.stored import MAX_ENTRY_BYTES, SUFFIX, StoredModels
-from kvgate.rendering.pod import VLLM_ALONE
+from kvgate.rendering.workload import VLLM_ALONE
 from kvgate.runtime.pool import Pool
 from kvgate.runtime.worker import Limits, WorkerLost
 from kvgate.webhook.review import Answer, Known, Mistake, answers

@@ -12,7 +12,7 @@ from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.summary import accepted
 from kvgate.judge.what_if import assess_request
-from kvgate.rendering.pod import arguments
+from kvgate.rendering.workload import arguments
 from kvgate.statement.deployment import statement_of
 from support.builders import new_document
 

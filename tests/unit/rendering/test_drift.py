@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.rendering.drift import additions, differences, has_key
+from kvgate.rendering.live_deployment import additions, differences, has_key
 
 
 @pytest.mark.parametrize(

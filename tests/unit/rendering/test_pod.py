@@ -11,8 +11,7 @@ from kvgate import catalogue
 from kvgate.api.v1alpha1 import Vllm
 from kvgate.controller.decision import assess_owner
 from kvgate.rendering.labels import HASH_ANNOTATION, PREDICTED_TOKENS_ANNOTATION
-from kvgate.rendering.pod import image_of, load_budget_seconds
-from kvgate.rendering.workload import Rendered, render
+from kvgate.rendering.workload import Rendered, image_of, load_budget_seconds, render
 from kvgate.text.expansion import expand_references
 from support.manifests import an_owner
 

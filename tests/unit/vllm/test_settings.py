@@ -154,7 +154,7 @@ from kvgate.judge.question import question
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.what_if import read_request
 from kvgate.planning.sweep_axes import parse_axis
-from kvgate.rendering.pod import arguments
+from kvgate.rendering.workload import arguments
 from kvgate.statement.deployment import statement_of
 
 def parsed(**vllm):

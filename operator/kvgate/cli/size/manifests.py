@@ -20,7 +20,7 @@ from kvgate.budget.ground.units import GIB
 from kvgate.judge.pinning import pinned_option
 from kvgate.planning.candidate import Candidate
 from kvgate.planning.size import NODE
-from kvgate.rendering.pod import IMAGES, PRODUCT_LABELS
+from kvgate.rendering.workload import IMAGES, PRODUCT_LABELS
 from kvgate.statement.pods import memory_request_bytes
 from kvgate.text.inert import inert_line
 from kvgate.vllm.options import options
