@@ -115,8 +115,6 @@ def request_trace(observe: RequestObserver, may_write: Callable[[], bool]) -> ai
 REQUEST_TIMEOUT_SECONDS = 30.0
 """Time limit of every request. Without it, a request that hangs would block its object for ever."""
 PAGE_SIZE = 500
-"""Objects on one page of a list."""
-
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 LOG_LINES = 400
 """Lines of a log that are read. The traceback of vLLM's two processes has some hundred lines, with the cause among the first."""
@@ -177,7 +175,6 @@ class Cluster:
         await self._client.close()
 
     async def find(self, kind: Kind, namespace: str | None, name: str) -> Document | None:
-        """Return the object, or None where there is none."""
         try:
             return await self._send("get", kind.resource, "get", kind.path(namespace, name))
         except NotFound:
@@ -261,7 +258,6 @@ class Cluster:
         return await self._log(namespace, pod, {"container": container, **limits})
 
     async def log_of_start(self, namespace: str, pod: str, container: str) -> str:
-        """Return the first lines of a container's log."""
         return await self._log(namespace, pod, {"container": container, "limitBytes": LOG_BYTES})
 
     async def _log(self, namespace: str, pod: str, query: Mapping[str, object]) -> str:

@@ -31,8 +31,6 @@ MAX_REMEMBERED = 4096
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """An event about an object."""
-
     kind: Literal["Normal", "Warning"]
     reason: str
     action: str

@@ -32,7 +32,6 @@ class Claim(Struct, frozen=True, kw_only=True):
     """The namespaces that a controller wants to serve, and its identity."""
 
     holder: str
-    """Identity of the process."""
     instance: str
     """The installation that it belongs to, whose replicas wait for each other as intended."""
     namespaces: frozenset[str] = frozenset()
@@ -55,8 +54,6 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """One Lease as it was read."""
-
     name: str
     holder: str
     """Empty where the Lease was released."""
@@ -96,7 +93,6 @@ class Leases:
         self.namespace = namespace
 
     async def list(self) -> dict[str, Lease]:
-        """Return the Leases by name, as they are at this moment."""
         found = self._cluster.list(LEASES, self.namespace, label_selector=LABEL)
         return {lease.name: lease async for lease in (_lease(body) async for body in found)}
 

@@ -10,8 +10,6 @@ from msgspec import Struct
 
 
 class Permission(Struct, frozen=True, kw_only=True):
-    """One rule of a role."""
-
     group: str
     """API group; empty for the core."""
     resources: tuple[str, ...]

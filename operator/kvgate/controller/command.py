@@ -288,7 +288,6 @@ def controller(kubeconfig: Path | None, **options: Any) -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Entry of the console script."""
     log_as_json()
     logging.getLogger("kopf").setLevel(logging.WARNING)  # at INFO kopf logs two lines per change
     logging.getLogger("kopf._core.reactor.running").setLevel(

@@ -39,7 +39,6 @@ def key_of(document: Document) -> Key:
 
 
 NO_CONFIG = ConfigMissing(message="", remediation="")
-"""Value for specs without configFrom."""
 MISSING = "all of it"
 """The path that differs where there is no child. A missing child is made again as often as somebody deletes it."""
 _MAX_PATHS = 8
@@ -52,7 +51,6 @@ class Situation(Struct, frozen=True, kw_only=True):
     document: Document
     owner: InferenceDeployment | InvalidDocument
     config: str | ConfigMissing = NO_CONFIG
-    """Text behind configFrom."""
     deployment: Document | None = None
     service: Document | None = None
     standing: Admitted | None = None
@@ -68,7 +66,6 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     @property
     def models(self) -> PublishedModels:
-        """The fetched facts about the models of this spec."""
         return PublishedModels(fetched=self.resolution.models) if self.resolution else NO_MODELS
 
     @property
@@ -237,7 +234,6 @@ def config_reference(owner: InferenceDeployment | InvalidDocument) -> KeyRef | N
 
 
 def config_text(reference: KeyRef, config_map: Mapping[str, Any] | None) -> str | ConfigMissing:
-    """Return the text of the key, or what is missing."""
     if config_map is None:
         return ConfigMissing(
             message=f"ConfigMap {reference.name} does not exist", remediation="create it in the same namespace"

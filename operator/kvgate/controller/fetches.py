@@ -40,8 +40,6 @@ BOUNDS = FetchBounds(max_seconds=25, max_bytes=64 << 20, num_parallel=2)
 
 
 class FetchLimits(Struct, frozen=True, kw_only=True):
-    """Limits of the fetches of one controller."""
-
     per_minute: int = 30
     """Checkpoints that are asked for in a minute; one costs the hub some 5 requests, a large one as many as it has files."""
     burst: int = 6
@@ -169,7 +167,6 @@ class Failure(Struct, frozen=True, kw_only=True):
     reason: Reason
     message: str
     is_temporary: bool = False
-    """True where the same request may succeed soon."""
 
 
 def fetched(name: str, revision: str) -> Iterator[Fetched | Failure]:
@@ -194,8 +191,6 @@ def fetched(name: str, revision: str) -> Iterator[Fetched | Failure]:
 
 
 class FetchWorkers:
-    """Fetches in worker processes."""
-
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
@@ -224,8 +219,6 @@ _log = logging.getLogger(__name__)
 
 
 class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The origin of an entry."""
-
     name: str
     revision: str = ""
     commit: str = ""
@@ -249,8 +242,6 @@ class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Stored(Struct, frozen=True, kw_only=True):
-    """An entry with its origin."""
-
     entry: bytes
     origin: Origin
 

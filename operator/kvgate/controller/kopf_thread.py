@@ -206,7 +206,6 @@ class EndlessBackoffs:
 
 
 def operator_settings() -> kopf.OperatorSettings:
-    """Return kopf's settings, each with its reason."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True  # a peering object called `default` would pause the process
     settings.scanning.disabled = True  # it would need rights over CRDs and namespaces; the start checks that ours exist

@@ -51,13 +51,11 @@ Difference = tuple[str, ...]
 @dataclass(kw_only=True, slots=True)
 class _Tried:
     at: list[float] = field(default_factory=list)
-    """Times of the corrections in the window."""
     was_in_vain: bool = False
     """The API server's answer to the last correction had the difference again."""
     obstacle: Obstacle | None = None
     """Reason why the API server refused the last correction."""
     for_seconds: float = WINDOW_SECONDS
-    """Time for which the last correction is remembered."""
 
 
 class Corrections:
@@ -258,7 +256,6 @@ class Memory:
         self._set(key, self._with_pods(key, sample))
 
     def _with_pods(self, key: Key, sample: DeploymentSample) -> DeploymentSample:
-        """Add the pods, with what their engines report now."""
         engines = {engine.pod: engine.reading for engine in self._observations.get(key, Observation()).engines}
         pods = (
             replace(

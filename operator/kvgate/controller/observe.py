@@ -71,8 +71,6 @@ class Scrape(Struct, frozen=True, kw_only=True):
 
 
 class ScrapeInstruments(Struct, frozen=True, kw_only=True):
-    """Measurements of scrapes."""
-
     results: Counter
     durations: Histogram
 

@@ -300,7 +300,6 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     driver: str = ""
     product: str = ""
     is_shared: bool = False
-    """True where several pods may use one GPU."""
     is_gone: bool = False
     """True where the cluster has no such node any more."""
 

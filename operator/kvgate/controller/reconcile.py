@@ -44,8 +44,6 @@ _log = logging.getLogger(__name__)
 
 
 class ReconcileInstruments(Struct, frozen=True, kw_only=True):
-    """Measurements of reconciles."""
-
     results: Counter
     durations: Histogram
 
@@ -143,7 +141,6 @@ class Reconciler:
         return replace(situation, standing=standing, lost=None if standing else lost_record(own))
 
     def forget(self, key: Key) -> None:
-        """Keep nothing of an object that is gone."""
         self._memory.forget(key)
         if self._resolver:
             self._resolver.forget(key)

@@ -119,7 +119,6 @@ class Records:
                 await self.remove(cluster, document["metadata"]["namespace"], name)
 
     def forget(self, key: Key) -> None:
-        """Keep nothing of an object that is gone."""
         self._known.pop(key, None)
 
 

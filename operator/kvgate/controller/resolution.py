@@ -31,7 +31,6 @@ class Resolution(Struct, frozen=True, kw_only=True):
     reason: Reason
     message: str
     models: StoredModels
-    """The facts that are known."""
     held_until: float | None = None
     """Time until which nothing is rendered; infinite where the spec was refused by facts that are gone; None where nobody waits."""
     origin: str = ""

@@ -43,8 +43,6 @@ SLACK_SECONDS = 0.2
 
 
 class ResolvingInstruments(Struct, frozen=True, kw_only=True):
-    """Measurements of the fetches."""
-
     results: Counter
     waiting: Gauge
     stored: Gauge
@@ -63,7 +61,6 @@ class _Answer(Struct, frozen=True, kw_only=True):
     until: float
     """Time until which objects that come get this answer."""
     failures: int
-    """Temporary failures one after the other."""
 
 
 class Resolver:

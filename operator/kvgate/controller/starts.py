@@ -47,7 +47,6 @@ from kvgate.runtime.background import Troubles
 from kvgate.sources.startup_log import UnusableLog, read_startup_log
 
 KEY = "starts.jsonl"
-"""Key in the ConfigMap's data."""
 MAX_ATTEMPTS = 3
 """Writes of one start; each begins with a fresh read."""
 FROZEN_BY = "kvgate calibrate freeze"
@@ -111,7 +110,6 @@ class ObservedStarts:
         """Number of starts in each state, the unreadable ones included; every scrape reads it."""
 
     def count(self, state: str) -> int:
-        """Return the number of starts in this state now."""
         return self.states[state]
 
     @property

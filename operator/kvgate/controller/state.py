@@ -33,8 +33,6 @@ MAX_SILENCE_SECONDS = 30.0
 
 
 class ControllerOptions(Struct, frozen=True, kw_only=True):
-    """Options of the command."""
-
     metrics_host: str
     metrics_port: int
     kubeconfig: str | None = None
@@ -43,11 +41,8 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     resync_seconds: float = 300.0
     observe_seconds: float = 15.0
     calibration_map: ConfigMapName | None = None
-    """ConfigMap of the observed starts."""
     trust: Trust = VLLM_ALONE
-    """Rule about whose starts correct predictions."""
     read_nodes: bool = False
-    """True where the labels of nodes may be read, for driver and product of the GPUs."""
     models_map: ConfigMapName | None = None
     """ConfigMap of the fetched models; None where the hub is asked for nothing."""
     resolve_seconds: float = RESOLVE_SECONDS
@@ -70,7 +65,6 @@ class Health:
     resync_seconds: float
     clock: Callable[[], float] = time.monotonic
     is_working: bool = False
-    """True once kopf's thread was started."""
     beat_at: float = 0.0
     resynced_at: float = 0.0
     answered_at: float | None = None
@@ -123,8 +117,6 @@ class Health:
 
 @dataclass(kw_only=True)
 class Process:
-    """All that both threads use."""
-
     options: ControllerOptions
     registry: CollectorRegistry = field(default_factory=new_registry)
     stop: threading.Event = field(default_factory=threading.Event)

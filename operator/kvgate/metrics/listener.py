@@ -36,8 +36,6 @@ Peer = dict[str, Any]
 
 
 class PortLimits(Struct, frozen=True, kw_only=True):
-    """Limits of a peer."""
-
     connections: int = 200
     """Most connections. TLS needs a quarter of a MiB for each; an API server opens one for each review under way and keeps some."""
     handshake_seconds: float = 5.0
@@ -92,8 +90,6 @@ async def listening_beside(app: web.Application, host: str, port: int) -> "Async
 
 
 class Listener:
-    """The connections of a port."""
-
     def __init__(self, limits: PortLimits, tls: ssl.SSLContext | None, accepts: Callable[[Peer], bool]) -> None:
         self.addresses: list[Any] = []
         self._limits = limits
@@ -138,7 +134,6 @@ class Listener:
         self._tasks, self._sockets = [], []
 
     async def cleanup(self) -> None:
-        """Close everything."""
         await self.stop()
         if self._runner is not None:
             await self._runner.cleanup()

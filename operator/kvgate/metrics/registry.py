@@ -11,8 +11,6 @@ from kvgate.budget.answers.figures import FIGURES
 
 
 class MetricType(StrEnum):
-    """Prometheus' name of the type."""
-
     GAUGE = "gauge"
     COUNTER = "counter"
     HISTOGRAM = "histogram"

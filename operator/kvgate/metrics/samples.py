@@ -24,7 +24,6 @@ class ObservedSample(Struct, frozen=True, kw_only=True):
     """Figures that the ready pods of one InferenceDeployment reported."""
 
     pods: int | None
-    """None where nothing was observed."""
     capacity_tokens: int | None = None
     usage_ratio: float | None = None
     error_ratio: float | None = None
@@ -35,7 +34,6 @@ class PodSample(Struct, frozen=True, kw_only=True):
 
     name: str
     node: str = ""
-    """Empty while it has none."""
     is_ready: bool = False
     started_seconds: float | None = None
     """Time since 1970."""
@@ -66,8 +64,6 @@ class SkipSample(Struct, frozen=True, kw_only=True):
 
 
 class RolloutSample(Struct, frozen=True, kw_only=True):
-    """Replicas of the Deployment."""
-
     wanted: int
     ready: int
     updated: int
@@ -127,7 +123,6 @@ class DeploymentSample(Struct, frozen=True, kw_only=True):
     """None until the pods were read."""
     pods: tuple[PodSample, ...] = ()
     memory: MemorySample | None = None
-    """None where there is no ledger."""
     recalibrated_tokens: Bounds | None = None
     """Capacity as it would be predicted now; None where that is what was admitted."""
     load_seconds: int | None = None
@@ -144,7 +139,6 @@ def sample_of(
     conditions: Iterable[Condition],
     observed: ObservedSample | None = None,
 ) -> DeploymentSample:
-    """Return the figures of what is rendered."""
     spec, budget = deployment.spec, assessment.effective
     request = budget.request if budget else None
     effective = effective_values(spec, assessment)

@@ -83,7 +83,6 @@ class Admitted(Struct, frozen=True, kw_only=True):
 
     @property
     def predicted_tokens(self) -> int | None:
-        """Expected size of the KV cache in tokens."""
         return self.prediction.capacity_tokens if self.prediction else None
 
     def scaled(self, replicas: object) -> InferenceDeployment | None:
@@ -125,7 +124,6 @@ def admitted_now(
     document: Mapping[str, Any], owner: InferenceDeployment, assessment: Assessment, figures: PodFigures, *,
     calibration_revision: int, config: object, model_source: str = "",
 ) -> Admitted:  # fmt: skip
-    """Return the record of a spec that is admitted now."""
     status, reason, message = accepted(assessment)
     changes = changes_text(assessment) if assessment.decision is Decision.ADMIT_ADJUSTED else None
     prediction = prediction_of(assessment)

@@ -68,7 +68,6 @@ class Observation(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def usage_ratio(self) -> float | None:
-        """The largest usage of all pods."""
         usages = (engine.reading.usage_ratio for engine in self.engines)
         return max((usage for usage in usages if usage is not None), default=None)
 
@@ -196,7 +195,6 @@ def observed_status(figures: Comparison, previous: Mapping[str, Any], now: str) 
 
 
 def observed_statements(observation: Observation, figures: Comparison) -> list[Statement]:
-    """Return the conditions Observed and PredictionDrift."""
     return [
         (ConditionType.OBSERVED, *_observed(observation, figures)),
         (ConditionType.PREDICTION_DRIFT, *_drift(figures, observation.remark)),

@@ -81,7 +81,6 @@ def admitted_prediction(record: AdmissionRecordSpec) -> Prediction | None:
 
 
 def recorded_figures(prediction: Prediction) -> dict[str, RecordedFigure]:
-    """Return the figures as a record has them."""
     values = {**prediction.figures, "observed_starts": prediction.observed_starts}
     return {
         to_camel(name): RecordedFigure(
@@ -147,5 +146,4 @@ def budget_status(prediction: Prediction | None) -> Document | None:
 
 
 def as_bytes(interval: Interval) -> Bytes:
-    """Return an interval as the status has it."""
     return Bytes(low=interval.low, expected=interval.expected, high=interval.high)

@@ -29,7 +29,6 @@ MAX_RECALIBRATIONS = 3
 """Times that the pods of one spec are replaced because of better predictions: starts that contradict each other must not replace them for
 ever."""
 _MAX_REASON = 600
-"""Characters of a refusal that is quoted."""
 _AS_ADMITTED = "kvgate would judge the spec today as it did"
 
 

@@ -72,7 +72,6 @@ def progress(
     left_out: NotRendered | None, obstacle: Obstacle | None, rollout: Rollout, crash: tuple[Reason, str] | None,
     admitted: Admitted | None = None,
 ) -> list[Statement]:  # fmt: skip
-    """Return the three conditions."""
     if left_out is not None and admitted is not None and admitted.owner is not None:
         return _of_earlier(left_out, obstacle, rollout, admitted.record.generation)
     if left_out is not None:

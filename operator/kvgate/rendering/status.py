@@ -55,7 +55,6 @@ class PreviousStatus(Struct, frozen=True, kw_only=True):
             return ()
 
     def has(self, kind: ConditionType) -> bool:
-        """Return True where the object has had this condition before."""
         return any(condition.type == kind for condition in self.conditions)
 
     def renewed(self, statements: Iterable[Statement]) -> tuple[Condition, ...]:
@@ -152,7 +151,6 @@ def status_of(
 def _verdict_of_now(
     assessment: Assessment, left_out: NotRendered | None, calibration_revision: int
 ) -> tuple[list[Statement], dict[str, object]]:
-    """Return the conditions and the figures of the present assessment."""
     admission, budget = accepted(assessment), budget_status(prediction_of(assessment))
     if left_out is not None and left_out.reason is Reason.RESOLVING:
         admission = (None if left_out.is_waiting else False, left_out.reason, left_out.message)

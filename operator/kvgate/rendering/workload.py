@@ -329,8 +329,6 @@ class NotRendered(Struct, frozen=True, kw_only=True):
 
 
 class Rendered(Struct, frozen=True, kw_only=True):
-    """The manifests of one InferenceDeployment."""
-
     deployment: Document
     service: Document
 
@@ -347,7 +345,6 @@ class PodFigures(Struct, frozen=True, kw_only=True):
 def render(
     owner: InferenceDeployment, assessment: Assessment, accelerator: Accelerator | None
 ) -> Rendered | NotRendered:
-    """Render a spec with the figures of this verdict."""
     figures = figures_of_verdict(owner, assessment, accelerator)
     return figures if isinstance(figures, NotRendered) else rendered(owner, figures)
 
@@ -374,7 +371,6 @@ def figures_of_verdict(
 
 
 def rendered(owner: InferenceDeployment, figures: PodFigures) -> Rendered:
-    """Return the manifests that run the spec with these figures."""
     template = pod_template(
         owner,
         image=image_of(owner.spec, figures.placement.vendor) or "",

@@ -52,8 +52,6 @@ class CannotServe(click.ClickException):
 
 
 class WebhookOptions(Struct, frozen=True, kw_only=True):
-    """The options of the command."""
-
     host: str
     port: int
     tls_cert: Path
@@ -63,7 +61,6 @@ class WebhookOptions(Struct, frozen=True, kw_only=True):
     calibration_file: Path | None = None
     models_folder: Path | None = None
     trust: Trust = VLLM_ALONE
-    """Rule about whose observed starts correct predictions."""
     client_ca: Path | None = None
     client_names: tuple[str, ...] = ()
     limits: Limits = LIMITS
@@ -141,7 +138,6 @@ def webhook(workers: int, **options: Any) -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Entry of the console script."""
     log_as_json()
     webhook.main(args=list(argv), prog_name="kvgate webhook")
 

@@ -82,7 +82,6 @@ class Known(Struct, frozen=True, kw_only=True, eq=False):
 
     calibration: Calibration = NOTHING_OBSERVED
     models: PublishedModels = NO_MODELS
-    """Models that were fetched from the hub."""
     asks_hub: bool = False
     """True where the controller asks the hub for models that are not known."""
 

@@ -43,8 +43,6 @@ class BodyError(Exception):
 
 @dataclass(eq=False, slots=True)
 class _Body:
-    """A body in memory."""
-
     received: bytearray
     deadline: asyncio.Timeout | None = None
     """Set while the rest of the body is awaited."""
@@ -111,8 +109,6 @@ _log = logging.getLogger(__name__)
 
 
 class ReviewInstruments(Struct, frozen=True, kw_only=True):
-    """Measurements of reviews."""
-
     reviews: Counter
     errors: Counter
     duration: Histogram
@@ -166,8 +162,6 @@ Decide = Callable[[bytes], Awaitable[Answer | Mistake]]
 
 
 def validation_app(instruments: ReviewInstruments, traffic: Traffic, decide: Decide, bodies: Bodies) -> web.Application:
-    """Return the application; `decide` judges the bodies."""
-
     async def validate(request: web.Request) -> web.Response:
         about: dict[str, str] = {}
         with exporter.timed(instruments.duration, about):
