@@ -205,27 +205,30 @@ class EndlessBackoffs:
         return chain((1, 2, 4, 8, 16), repeat(30))
 
 
+_SETTINGS: tuple[tuple[str, str, object], ...] = (
+    ("peering", "standalone", True),  # a peering object called `default` would pause the process
+    ("scanning", "disabled", True),  # it would need rights over CRDs and namespaces; the start checks that ours exist
+    ("posting", "enabled", False),  # kvgate's own recorder counts repeated events
+    ("persistence", "finalizer", FINALIZER),
+    ("watching", "inactivity_timeout", 70),  # a bookmark comes every minute: a stream silent for longer is dead
+    ("watching", "server_timeout", 270),
+    ("watching", "client_timeout", 300),
+    ("watching", "chunk_size", 500),
+    ("networking", "request_timeout", 30),
+    ("networking", "connect_timeout", 5),
+    ("networking", "enforce_retry_after", True),
+    ("networking", "error_backoffs", EndlessBackoffs()),
+    ("process", "ultimate_exiting_timeout", 15),  # less than the 30 s that the pod has
+    ("execution", "max_workers", 2),  # every handler is async
+)
+"""kopf's settings, by their group and name."""
+_OURS_ALONE = (("apps", "v1", "deployments"), ("", "v1", "services"), ("", "v1", "pods"))
+"""Kinds of which other objects than those with our label never enter the process."""
+
+
 def operator_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
-    settings.peering.standalone = True  # a peering object called `default` would pause the process
-    settings.scanning.disabled = True  # it would need rights over CRDs and namespaces; the start checks that ours exist
-    settings.posting.enabled = False  # kvgate's own recorder counts repeated events
-    settings.persistence.finalizer = FINALIZER
-    settings.watching.inactivity_timeout = (
-        70  # a bookmark comes every minute, so a stream that is silent for longer is dead
-    )
-    settings.watching.server_timeout = 270
-    settings.watching.client_timeout = 300
-    settings.watching.chunk_size = 500
-    settings.networking.request_timeout = 30
-    settings.networking.connect_timeout = 5
-    settings.networking.enforce_retry_after = True
-    settings.networking.error_backoffs = EndlessBackoffs()
-    settings.process.ultimate_exiting_timeout = 15  # less than the 30 s that the pod has
-    settings.execution.max_workers = 2  # every handler is async
-    settings.watching.label_selectors["apps", "v1", "deployments"] = (
-        OWNER_LABEL  # other objects never enter the process
-    )
-    settings.watching.label_selectors["", "v1", "services"] = OWNER_LABEL
-    settings.watching.label_selectors["", "v1", "pods"] = OWNER_LABEL
+    for group, name, value in _SETTINGS:
+        setattr(getattr(settings, group), name, value)
+    settings.watching.label_selectors.update(dict.fromkeys(_OURS_ALONE, OWNER_LABEL))
     return settings

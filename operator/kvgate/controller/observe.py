@@ -61,6 +61,13 @@ class ScrapeResult(StrEnum):
     CHANGED = "changed"
 
 
+_UNREAD: dict[type[Exception], ScrapeResult] = {
+    NotAnEngine: ScrapeResult.NOT_VLLM,
+    UnknownNames: ScrapeResult.UNKNOWN_NAMES,
+    CutMetrics: ScrapeResult.CUT,
+}
+
+
 class Scrape(Struct, frozen=True, kw_only=True):
     """A reading, or what was wrong; with unknown names and with a changed capacity, both."""
 
@@ -80,12 +87,6 @@ class ScrapeInstruments(Struct, frozen=True, kw_only=True):
             results=exporter.counter(registry.POD_SCRAPES, into),
             durations=exporter.histogram(registry.POD_SCRAPE_DURATION, into),
         )
-
-
-class _Failed(Exception):
-    def __init__(self, result: ScrapeResult, trouble: str) -> None:
-        super().__init__(trouble)
-        self.result = result
 
 
 class Scraper:
@@ -119,13 +120,8 @@ class Scraper:
     async def _scrape(self, url: URL, known: EngineReading | None) -> Scrape:
         try:
             reading = await self._get(url)
-        except _Failed as failed:
-            return Scrape(result=failed.result, trouble=str(failed))
-        except NotAnEngine as error:
-            return Scrape(result=ScrapeResult.NOT_VLLM, trouble=str(error))
-        except UnreadableMetrics as error:
-            result = {UnknownNames: ScrapeResult.UNKNOWN_NAMES, CutMetrics: ScrapeResult.CUT}
-            return Scrape(result=result.get(type(error), ScrapeResult.UNREADABLE), trouble=str(error))
+        except (NotAnEngine, UnreadableMetrics) as error:
+            return Scrape(result=_UNREAD.get(type(error), ScrapeResult.UNREADABLE), trouble=str(error))
         except aiohttp.ClientPayloadError:
             return Scrape(result=ScrapeResult.CUT, trouble="closes the connection inside the answer")
         except TimeoutError:
@@ -136,6 +132,8 @@ class Scraper:
             return Scrape(result=ScrapeResult.UNREACHABLE, trouble=f"cannot be reached: {reason}")
         except (aiohttp.ClientError, ValueError) as error:
             return Scrape(result=ScrapeResult.HTTP_ERROR, trouble=f"does not answer in HTTP: {type(error).__name__}")
+        if isinstance(reading, Scrape):
+            return reading
         if known is not None and reading != known:
             trouble = "reports another capacity than before, and its container did not restart"
             return Scrape(result=ScrapeResult.CHANGED, reading=reading, trouble=trouble)
@@ -144,22 +142,26 @@ class Scraper:
             return Scrape(result=ScrapeResult.UNKNOWN_NAMES, reading=reading, trouble=trouble)
         return Scrape(result=ScrapeResult.READ, reading=reading)
 
-    async def _get(self, url: URL) -> EngineReading:
-        """Return what the body says. An answer that is too large is left at the first byte too many, which closes its connection."""
+    async def _get(self, url: URL) -> EngineReading | Scrape:
+        """Return what the body says, or what is wrong with the answer.
+
+        An answer that is too large is left at the first byte too many, which closes its connection.
+        """
         async with self._session.get(url, allow_redirects=False) as response:
             if response.status != 200:
-                raise _Failed(ScrapeResult.HTTP_ERROR, f"answers HTTP {response.status}")
+                return Scrape(result=ScrapeResult.HTTP_ERROR, trouble=f"answers HTTP {response.status}")
             if response.content_type not in _TYPES:
-                raise _Failed(ScrapeResult.NOT_VLLM, f"answers {response.content_type!r:.80} instead of text/plain")
+                trouble = f"answers {response.content_type!r:.80} instead of text/plain"
+                return Scrape(result=ScrapeResult.NOT_VLLM, trouble=trouble)
             if response.headers.get("Content-Encoding", "identity") != "identity":
-                raise _Failed(ScrapeResult.UNREADABLE, "sends a compressed answer, which kvgate did not request")
+                trouble = "sends a compressed answer, which kvgate did not request"
+                return Scrape(result=ScrapeResult.UNREADABLE, trouble=trouble)
             body = bytearray()
             async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                 body += chunk
                 if len(body) > MAX_BYTES:
-                    raise _Failed(ScrapeResult.TOO_LARGE, f"answers more than {MAX_BYTES >> 20} MiB")
-            is_open_metrics = response.content_type == _OPEN_METRICS
-            return read_engine(bytes(body), is_open_metrics=is_open_metrics)
+                    return Scrape(result=ScrapeResult.TOO_LARGE, trouble=f"answers more than {MAX_BYTES >> 20} MiB")
+            return read_engine(bytes(body), is_open_metrics=response.content_type == _OPEN_METRICS)
 
 
 REPORT_AFTER = 2
@@ -270,11 +272,15 @@ class Observer:
             {key: tuple(pod.sample for pod in by_key.get(key, ()) if not pod.is_over) for key in keys}
         )
         ready = [pod for pods in by_key.values() for pod in pods if pod.is_ready]
-        scrapes = await asyncio.gather(*(self._scraped(pod) for pod in ready))
         self._answers = {_identity(pod): self._answers.get(_identity(pod), _Answers()) for pod in ready}
-        for pod, scrape in zip(ready, scrapes, strict=True):
-            if scrape is not None:
+        asked = (self._scrape(pod.ip, self._answers[_identity(pod)].reading) for pod in ready)
+        for pod, scrape in zip(ready, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+            if isinstance(scrape, Scrape):
                 self._note(pod, scrape)
+            elif isinstance(
+                scrape, Exception
+            ):  # whatever it is, it is of this pod, and the others are read all the same
+                self._troubles.note("observe", scrape, about=f"pod {pod.namespace}/{pod.name}")
         await self._logs.read(pod for pods in by_key.values() for pod in pods)
         seen: dict[Key, Observation] = {}
         for key in keys:
@@ -286,15 +292,6 @@ class Observer:
                 seen |= {} if found is None else {key: found}
         for key in self._memory.observe(seen):
             self._enqueue(key)
-
-    async def _scraped(self, pod: Pod) -> Scrape | None:
-        """Read one pod; None where its answer breaks the scraper, so that the others are read all the same."""
-        try:
-            answer = self._answers.get(_identity(pod))
-            return await self._scrape(pod.ip, answer.reading if answer else None)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is of this pod
-            self._troubles.note("observe", error, about=f"pod {pod.namespace}/{pod.name}")
-            return None
 
     def _note(self, pod: Pod, scrape: Scrape) -> None:
         answer = self._answers[_identity(pod)]

@@ -92,23 +92,23 @@ async def listening_beside(app: web.Application, host: str, port: int) -> "Async
 class Listener:
     def __init__(self, limits: PortLimits, tls: ssl.SSLContext | None, accepts: Callable[[Peer], bool]) -> None:
         self.addresses: list[Any] = []
-        self._limits = limits
+        self.limits = limits
+        self.accepts = accepts
         self._tls = tls
-        self._accepts = accepts
         self._runner: web.AppRunner | None = None
         self._sockets: list[socket.socket] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._arriving: dict[asyncio.Task[None], socket.socket] = {}
         """Connections during their handshake, the oldest first."""
-        self._strangers: dict[asyncio.BaseTransport, _Connection] = {}
+        self.strangers: dict[asyncio.BaseTransport, _Connection] = {}
         """Connections without a request so far, the oldest first."""
-        self._known: dict[asyncio.BaseTransport, _Connection] = {}
+        self.known: dict[asyncio.BaseTransport, _Connection] = {}
         """Connections that have had a request, the longest idle first."""
 
     async def start(self, app: web.Application, host: str, port: int) -> None:
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, lingering_time=_LINGERING_SECONDS,
-            keepalive_timeout=self._limits.idle_seconds, auto_decompress=False,
+            keepalive_timeout=self.limits.idle_seconds, auto_decompress=False,
         )  # fmt: skip
         await self._runner.setup()
         try:
@@ -122,7 +122,7 @@ class Listener:
     @property
     def num_connections(self) -> int:
         """Number of all connections, those during their handshake included."""
-        return len(self._arriving) + len(self._strangers) + len(self._known)
+        return len(self._arriving) + len(self.strangers) + len(self.known)
 
     async def stop(self) -> None:
         """Accept no more connections."""
@@ -139,7 +139,7 @@ class Listener:
             await self._runner.cleanup()
         for task in tuple(self._arriving):
             task.cancel()
-        for connection in (*self._strangers.values(), *self._known.values()):
+        for connection in (*self.strangers.values(), *self.known.values()):
             connection.abort()
         await asyncio.gather(*self._arriving, return_exceptions=True)
 
@@ -154,7 +154,7 @@ class Listener:
                 _log.error("cannot accept connections: %s", error)
                 await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
-            if self.num_connections >= self._limits.connections and not self._make_room():
+            if self.num_connections >= self.limits.connections and not self._make_room():
                 accepted.close()
                 continue
             task = asyncio.create_task(self._greet(accepted))
@@ -163,12 +163,12 @@ class Listener:
 
     def _make_room(self) -> bool:
         """False where every connection has a request under way."""
-        if self._strangers:
-            next(iter(self._strangers.values())).abort()
+        if self.strangers:
+            next(iter(self.strangers.values())).abort()
         elif self._arriving:
             next(iter(self._arriving)).cancel()
         else:
-            idle = next((each for each in self._known.values() if not each.is_under_way), None)
+            idle = next((each for each in self.known.values() if not each.is_under_way), None)
             if idle is None:
                 return False
             idle.abort()
@@ -176,7 +176,7 @@ class Listener:
 
     async def _greet(self, accepted: socket.socket) -> None:
         """Make the handshake; where it fails, the connection is closed without a word in the log."""
-        timeout = self._limits.handshake_seconds if self._tls else None
+        timeout = self.limits.handshake_seconds if self._tls else None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._connection, accepted, ssl=self._tls, ssl_handshake_timeout=timeout,
@@ -192,13 +192,13 @@ class Listener:
         server = self._runner.server if self._runner else None
         if server is None:
             raise ConnectionAbortedError("the port is closed")
-        return _Connection(server(), self._limits, self._accepts, self._strangers, self._known)
+        return _Connection(server(), self)
 
     @web.middleware
     async def note_requests(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Note a request from its last header to its answer: its handler decides how long that may take."""
         transport = request.transport
-        connection = (self._strangers.get(transport) or self._known.get(transport)) if transport else None
+        connection = (self.strangers.get(transport) or self.known.get(transport)) if transport else None
         if connection is None:
             return await handler(request)
         connection.begin()
@@ -230,19 +230,9 @@ async def _bound(host: str, port: int) -> list[socket.socket]:
 class _Connection(asyncio.Protocol):
     """Passes everything on to aiohttp's handler, and closes the connection of a peer that is too slow."""
 
-    def __init__(
-        self,
-        handler: asyncio.Protocol,
-        limits: PortLimits,
-        accepts: Callable[[Peer], bool],
-        strangers: dict[asyncio.BaseTransport, "_Connection"],
-        known: dict[asyncio.BaseTransport, "_Connection"],
-    ) -> None:
+    def __init__(self, handler: asyncio.Protocol, listener: Listener) -> None:
         self._handler = handler
-        self._limits = limits
-        self._accepts = accepts
-        self._strangers = strangers
-        self._known = known
+        self._listener = listener
         self._transport: asyncio.Transport
         self._deadline: asyncio.TimerHandle | None = None
         self._awaits_headers = True
@@ -250,40 +240,37 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._strangers[self._transport] = self
+        self._listener.strangers[self._transport] = self
         self._handler.connection_made(transport)
-        self._close_after(self._limits.headers_seconds)
-        if not self._accepts(transport.get_extra_info("peercert") or {}):
+        self._close_after(self._listener.limits.headers_seconds)
+        if not self._listener.accepts(transport.get_extra_info("peercert") or {}):
             self.abort()
 
     def data_received(self, data: bytes) -> None:
         if not (self.is_under_way or self._awaits_headers):
             self._awaits_headers = True
-            self._close_after(self._limits.headers_seconds)
+            self._close_after(self._listener.limits.headers_seconds)
         self._handler.data_received(data)
 
     def begin(self) -> None:
         """Note that the headers of a request have arrived."""
         self.is_under_way, self._awaits_headers = True, False
-        self._close_after(self._limits.request_seconds)
-        if self._transport in self._strangers:
-            del self._strangers[self._transport]
-            self._known[self._transport] = self
+        self._close_after(self._listener.limits.request_seconds)
+        if self._transport in self._listener.strangers:
+            del self._listener.strangers[self._transport]
+            self._listener.known[self._transport] = self
 
     def end(self) -> None:
         """Note that the request is answered, and put the connection at the end of the idle ones."""
         self.is_under_way = False
-        if self._transport in self._known:
-            self._known[self._transport] = self._known.pop(self._transport)
-            self._close_after(self._limits.idle_seconds)
+        if self._transport in self._listener.known:
+            self._listener.known[self._transport] = self._listener.known.pop(self._transport)
+            self._close_after(self._listener.limits.idle_seconds)
 
     def _close_after(self, seconds: float) -> None:
-        self._cancel()
-        self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
-
-    def _cancel(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def abort(self) -> None:
         """Close the connection and free its place at once, before the event loop does it."""
@@ -291,8 +278,9 @@ class _Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _leave(self) -> None:
-        self._cancel()
-        for connections in (self._strangers, self._known):
+        if self._deadline is not None:
+            self._deadline.cancel()
+        for connections in (self._listener.strangers, self._listener.known):
             connections.pop(self._transport, None)
 
     def eof_received(self) -> bool | None:

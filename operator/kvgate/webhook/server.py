@@ -121,10 +121,6 @@ class ReviewInstruments(Struct, frozen=True, kw_only=True):
             duration=exporter.histogram(registry.ADMISSION_REVIEW_DURATION, into),
         )
 
-    def count(self, answer: Answer) -> None:
-        """Count an answered review."""
-        self.reviews.labels(answer.decision, answer.policy, answer.request.operation).inc()
-
 
 class Traffic:
     """Reviews under way. Once the process leaves, every answer closes its connection, so that the next review goes to the other replica."""
@@ -195,8 +191,8 @@ async def _decided(text: bytes, instruments: ReviewInstruments, decide: Decide, 
         return _problem(500, _DEFECT)
     if isinstance(answer, Mistake):
         return _problem(400, answer.message)
-    instruments.count(answer)
     request, response = answer.request, answer.body["response"]
+    instruments.reviews.labels(answer.decision, answer.policy, request.operation).inc()
     about["uid"] = request.uid
     fields = {  # enough to find the object and the entry in the audit log
         "uid": request.uid,

@@ -164,7 +164,7 @@ async def test_without_strangers_the_longest_idle_makes_room_and_never_one_with_
         assert b"fine" in await connections[0][0].readuntil(b"fine")
         port.gate.clear()
         connections[1][1].write(REQUEST)
-        await until(lambda: any(each.is_under_way for each in port.listener._known.values()))
+        await until(lambda: any(each.is_under_way for each in port.listener.known.values()))
         await port.connect()
         assert await is_closed(connections[2][0])
         port.gate.set()
@@ -178,7 +178,7 @@ async def test_with_a_request_on_every_connection_a_new_one_is_sent_away() -> No
         busy = [await port.connect() for _ in range(4)]
         for _, writer in busy:
             writer.write(REQUEST)
-        await until(lambda: sum(each.is_under_way for each in port.listener._known.values()) == 4)
+        await until(lambda: sum(each.is_under_way for each in port.listener.known.values()) == 4)
         reader, _ = await port.connect()
         assert await is_closed(reader)
         port.gate.set()
