@@ -6,7 +6,6 @@ import logging
 import random
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -62,8 +61,8 @@ class SingleFlight(Generic[K, T]):
         finally:
             await self._slots.acquire(tenant)
 
-    def waiting(self) -> int:
-        """Return the number of keys whose run has not begun."""
+    def depth(self) -> int:
+        """Return the number of keys that wait for a run which is due; any thread may ask."""
         return len(self._waiting)
 
     async def _turn(self, key: K) -> T:
@@ -98,16 +97,16 @@ class _Wait(Struct, frozen=True, kw_only=True):
     """Start of the wait, on the loop's clock."""
 
 
-class WorkQueue:
+class WorkQueue(SingleFlight[Key, None]):
     """Keys that want a reconcile, in kopf's event loop. `run` returns what its object waits for."""
 
     def __init__(
         self, run: Callable[[Key], Awaitable[Awaited | None]], *, resync_seconds: float, troubles: Troubles
     ) -> None:
-        self._run = run
+        super().__init__(self._attempt, limit=MAX_CONCURRENT, tenant_of=lambda key: key[0])
+        self._reconcile = run
         self._troubles = troubles
         self._resync_seconds = resync_seconds
-        self._flight = SingleFlight(self._attempt, limit=MAX_CONCURRENT, tenant_of=lambda key: key[0])
         self._failures: dict[Key, int] = {}
         self._broken: set[Key] = set()
         """Keys whose last run met a defect: they keep their pause, unless their owner changes the object."""
@@ -117,16 +116,12 @@ class WorkQueue:
 
     async def reconcile(self, key: Key) -> None:
         """Wait for the end of a run that begins after now. Where the run fails, another one is enqueued."""
-        await self._flight(key)
+        await self(key)
 
     def begin(self, key: Key) -> None:
         """Reconcile now, whatever pause the object has, because its owner changed it."""
         self._broken.discard(key)
         self.enqueue(key)
-
-    def aside(self) -> AbstractAsyncContextManager[None]:
-        """Within a run: give its place to another key until the run goes on."""
-        return self._flight.aside()
 
     def enqueue(self, key: Key, *, delay_seconds: float = 0.0) -> None:
         """Reconcile after the delay, or earlier if an earlier time is planned. After a defect the planned pause stays."""
@@ -138,10 +133,6 @@ class WorkQueue:
                 return
             planned.cancel()
         self._timers[key] = loop.call_later(delay_seconds, self._begin, key)
-
-    def depth(self) -> int:
-        """Return the number of objects that wait for a run which is due; any thread may ask."""
-        return self._flight.waiting()
 
     def close(self) -> None:
         """Begin nothing any more."""
@@ -158,7 +149,7 @@ class WorkQueue:
 
     async def _attempt(self, key: Key) -> None:
         try:
-            awaited = await self._run(key)
+            awaited = await self._reconcile(key)
         except Forbidden as error:
             _log.error("forbidden: %s", error, extra={"fields": _fields(key, error)})
             self.enqueue(key, delay_seconds=_jittered(FORBIDDEN_RETRY_SECONDS))
