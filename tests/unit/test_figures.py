@@ -23,7 +23,7 @@ from kvgate.judge.assessment import Assessment
 from kvgate.judge.facts import gather
 from kvgate.metrics.registry import GPU_MEMORY_TERMS, PER_DEPLOYMENT
 from kvgate.metrics.samples import sample_of, series_of
-from kvgate.rendering.prediction import budget_status, prediction_of
+from kvgate.rendering.admission import budget_status, prediction_of
 from kvgate.statement.deployment import statement_of
 from support.command_line import invoked
 from support.json_schemas import checked_report

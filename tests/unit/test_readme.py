@@ -11,7 +11,7 @@ from kvgate.budget.ground.interval import Verdict
 from kvgate.judge.assess import effective_values
 from kvgate.judge.assessment import Decision
 from kvgate.judge.summary import refusal, warnings
-from kvgate.rendering.prediction import budget_status, prediction_of
+from kvgate.rendering.admission import budget_status, prediction_of
 from support.samples import SAMPLES, judged
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,9 +23,8 @@ from kvgate.judge.worlds import Confidence
 from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by, was_ours
 from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences
-from kvgate.rendering.observation import Observation, Statement
+from kvgate.rendering.observation import Observation, Obstacle, Statement
 from kvgate.rendering.recalibration import recalibrated, recalibrated_from, taking_over
-from kvgate.rendering.rollout import Obstacle
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
 from kvgate.rendering.workload import NotRendered, figures_of_verdict, rendered
 from kvgate.statement.deployment import statement_of

@@ -32,8 +32,15 @@ from kvgate.metrics.samples import (
     conditions_of,
     sample_of,
 )
-from kvgate.rendering.observation import Crash, Observation, RunningEngine, capacity_tokens, compared
-from kvgate.rendering.rollout import Obstacle, rollout_of
+from kvgate.rendering.observation import (
+    Crash,
+    Observation,
+    Obstacle,
+    RunningEngine,
+    capacity_tokens,
+    compared,
+    rollout_of,
+)
 from kvgate.rendering.status import is_changed, previous_status
 from kvgate.rendering.workload import predicted_tokens
 

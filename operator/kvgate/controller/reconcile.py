@@ -28,8 +28,7 @@ from kvgate.judge.facts import ConfigMissing
 from kvgate.metrics import exporter, registry
 from kvgate.rendering.labels import is_owned_by, owner_reference
 from kvgate.rendering.live_deployment import lost_record
-from kvgate.rendering.observation import Crash, RunningEngine
-from kvgate.rendering.rollout import Obstacle
+from kvgate.rendering.observation import Crash, Obstacle, RunningEngine
 from kvgate.rendering.status import (
     PreviousStatus,
     failed_status,

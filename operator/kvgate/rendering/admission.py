@@ -1,31 +1,174 @@
-"""The record of an admission: it is made from an assessment, stored as an object that never changes, read from there, and rendered.
+"""The record of an admission, and the figures that it promises.
 
-A verdict stands for its spec: neither later observations, nor a restart, nor another catalogue changes a pod. Another spec is judged anew;
-where it is refused, the last admitted spec keeps running. Status, annotations and metrics show what the record says.
+It is made from an assessment, stored as an object that never changes, read from there, and rendered. A verdict stands for its spec: neither
+later observations, nor a restart, nor another catalogue changes a pod. Another spec is judged anew; where it is refused, the last admitted
+spec keeps running. Status, annotations and metrics show what the record says.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
 from kvgate import __version__
 from kvgate.api import API_VERSION
 from kvgate.api.base import Document
-from kvgate.api.status import RECORD_KIND, AdmissionRecordSpec, AdmissionStatus, Effective
+from kvgate.api.status import (
+    RECORD_KIND,
+    AdmissionRecordSpec,
+    AdmissionStatus,
+    BudgetStatus,
+    Bytes,
+    Effective,
+    HostMemoryStatus,
+    LedgerStatus,
+    PinnedStatus,
+    RecordedFigure,
+)
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
-from kvgate.budget import Capacity, Knob
+from kvgate.budget import Capacity, Interval, Knob
+from kvgate.budget.answers.figure_values import Bounds, Figures
+from kvgate.budget.answers.figures import FIGURES, figures_of
 from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text
 from kvgate.judge.worlds import Confidence
 from kvgate.rendering.labels import is_owned_by, owner_reference, selector, was_ours
-from kvgate.rendering.prediction import Prediction, admitted_prediction, prediction_of, recorded_figures
 from kvgate.rendering.workload import PodFigures
 from kvgate.text.patterns import pattern
+
+_NAMES = MappingProxyType({to_camel(name): name for name in FIGURES})
+
+
+class Prediction(Struct, frozen=True, kw_only=True):
+    """A verdict with the guarantee that it is about, and its figures."""
+
+    verdict: str
+    guarantee: str
+    figures: Figures
+    observed_starts: int | None = None
+    """Number of observed starts with the same settings, which make the prediction certain; None where there were none."""
+
+    @property
+    def capacity_tokens(self) -> int:
+        tokens: int = self.figures.expected("capacity_tokens")
+        return tokens
+
+
+class RecordedFigures(dict[str, Any], Figures):
+    """The figures as a record has them."""
+
+    def __missing__(self, name: str) -> None:
+        """Return None for a figure that the record lacks."""
+        if name not in FIGURES:
+            raise KeyError(name)
+
+
+def prediction_of(assessment: Assessment) -> Prediction | None:
+    """Return the prediction of what is rendered, or of the spec as written where nothing is; None where a part of it is unknown."""
+    budget = assessment.effective
+    if budget is None or budget.kv_cache is None or budget.tightest is None:
+        return None
+    if budget.num_blocks is None or budget.demand is None or budget.headroom is None:
+        return None
+    correction = budget.tightest.ledger.correction if budget.tightest.ledger else None
+    verdict = budget.verdict if assessment.decision is Decision.ADMIT_ADJUSTED else assessment.verdict
+    return Prediction(
+        verdict=verdict.value,
+        guarantee=budget.demand.guarantee.value,
+        figures=figures_of(budget),
+        observed_starts=correction.starts if correction is not None and correction.is_same_setting else None,
+    )
+
+
+def admitted_prediction(record: AdmissionRecordSpec) -> Prediction | None:
+    """Return the prediction of a record; None where it has no figures. Raises ValueError where ends do not enclose the expected value."""
+    if record.verdict is None or record.guarantee is None:
+        return None
+    figures = RecordedFigures({
+        _NAMES[name]: _value(figure) for name, figure in record.figures.items() if name in _NAMES
+    })  # fmt: skip
+    return Prediction(
+        verdict=record.verdict,
+        guarantee=record.guarantee,
+        figures=figures,
+        observed_starts=figures["observed_starts"],
+    )
+
+
+def recorded_figures(prediction: Prediction) -> dict[str, RecordedFigure]:
+    values = {**prediction.figures, "observed_starts": prediction.observed_starts}
+    return {
+        to_camel(name): RecordedFigure(
+            low=_stored(value.low), expected=_stored(value.expected), high=_stored(value.high)
+        )
+        if isinstance(value, Interval | Bounds)
+        else RecordedFigure(expected=_stored(value))
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _stored(value: Any) -> int | str:
+    return value if isinstance(value, int) else repr(float(value))
+
+
+def _value(figure: RecordedFigure) -> Any:
+    if figure.low is None or figure.high is None:
+        return _read(figure.expected)
+    ends = _read(figure.low), _read(figure.expected), _read(figure.high)
+    if any(isinstance(end, float) for end in ends):
+        return Bounds(*ends)
+    return Interval(low=ends[0], expected=ends[1], high=ends[2])
+
+
+def _read(number: int | str) -> Any:
+    return number if isinstance(number, int) else float(number)
+
+
+def budget_status(prediction: Prediction | None) -> Document | None:
+    if prediction is None:
+        return None
+    of = prediction.figures
+    return BudgetStatus(
+        verdict=prediction.verdict,
+        guarantee=prediction.guarantee,
+        demand_bytes=of["demand_bytes"],
+        available_kv_cache_bytes=as_bytes(of["available_kv_cache_bytes"]),
+        headroom_bytes=as_bytes(of["headroom_bytes"]),
+        headroom_percent=of.expected("headroom_percent"),
+        capacity_tokens=prediction.capacity_tokens,
+        max_concurrency=f"{of.expected('full_length_requests') or 0:.2f}",
+        observed_starts=prediction.observed_starts,
+        pinned=PinnedStatus(
+            num_blocks=of["pinned_blocks"],
+            kv_cache_bytes=of["pinned_bytes"],
+            capacity_tokens=of["pinned_tokens"],
+            profiled_kv_cache_bytes=as_bytes(of["profiled_kv_cache_bytes"]),
+            forgone_bytes=of["forgone_bytes"],
+            forgone_tokens=of["forgone_tokens"],
+        )
+        if of["pinned_blocks"] is not None
+        else None,
+        ledger=LedgerStatus(**{name: of.expected(name) for name in LedgerStatus.model_fields})
+        if of["total_bytes"] is not None
+        else None,
+        host_memory=HostMemoryStatus(
+            needs_bytes=as_bytes(of["host_memory_bytes"]), shared_memory_bytes=of.expected("shared_memory_bytes")
+        )
+        if of["host_memory_bytes"] is not None
+        else None,
+    ).model_dump(by_alias=True, exclude_none=True)
+
+
+def as_bytes(interval: Interval) -> Bytes:
+    return Bytes(low=interval.low, expected=interval.expected, high=interval.high)
+
 
 MAX_RECORD_BYTES = (1536 << 10) - (4 << 10)
 """Largest record in the API server's store: etcd takes 1.5 MiB, and the request itself needs some of them."""

@@ -18,9 +18,8 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.judge.assess import effective_values
 from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.summary import accepted, shortened
-from kvgate.rendering.admission import Admitted
+from kvgate.rendering.admission import Admitted, Prediction, as_bytes, prediction_of
 from kvgate.rendering.observation import Statement
-from kvgate.rendering.prediction import Prediction, as_bytes, prediction_of
 from kvgate.rendering.workload import PodFigures
 
 SAME_PERCENT = 1

@@ -17,19 +17,22 @@ from kvgate.findings.finding import Finding
 from kvgate.judge.assess import chosen_settings, effective_values
 from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.summary import accepted, changes_text, finding_text
-from kvgate.rendering.admission import Admitted, admission_status
+from kvgate.rendering.admission import Admitted, admission_status, budget_status, prediction_of
 from kvgate.rendering.labels import selector
 from kvgate.rendering.observation import (
+    WAITING,
     Observation,
+    Obstacle,
+    Rollout,
     Statement,
     compared,
     crash_text,
     observed_statements,
     observed_status,
+    progress,
+    rollout_of,
 )
-from kvgate.rendering.prediction import budget_status, prediction_of
 from kvgate.rendering.recalibration import outdated
-from kvgate.rendering.rollout import WAITING, Obstacle, Rollout, progress, rollout_of
 from kvgate.rendering.workload import NotRendered, predicted_tokens
 from kvgate.statement.deployment import guarantee_of, workload_of
 

@@ -4,7 +4,7 @@ import pytest
 
 from kvgate.api.conditions import Reason
 from kvgate.controller.memory import MAX_CORRECTIONS, REFUSED_SECONDS, WINDOW_SECONDS, Corrections
-from kvgate.rendering.rollout import Obstacle
+from kvgate.rendering.observation import Obstacle
 from support.waiting import Clock
 
 ENV, IMAGE = ("hash-1", "/spec/env/0"), ("hash-1", "spec.image")

@@ -53,7 +53,7 @@ from kvgate.metrics.samples import (
     sample_of,
     series_of,
 )
-from kvgate.rendering.prediction import Prediction, budget_status, prediction_of
+from kvgate.rendering.admission import Prediction, budget_status, prediction_of
 from kvgate.statement.deployment import statement_of
 
 LEDGER_TERMS = ("weights", "peak_activation", "non_torch", "cuda_graph")

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from kvgate.api.validation import parse_document
-from kvgate.rendering.admission import Admitted, _digest_of, admission_status, config_digest
+from kvgate.rendering.admission import Admitted, _digest_of, admission_status, budget_status, config_digest
 from kvgate.rendering.admission import read_record as read
-from kvgate.rendering.prediction import budget_status
 from kvgate.rendering.workload import rendered
 from support.admissions import admission_of, read_back, stored
 from support.manifests import a_document

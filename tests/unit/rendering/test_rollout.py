@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvgate.api.conditions import ConditionType, Reason
-from kvgate.rendering.rollout import Obstacle, Rollout, progress, rollout_of
+from kvgate.rendering.observation import Obstacle, Rollout, progress, rollout_of
 from kvgate.rendering.workload import NotRendered
 from support.manifests import a_deployment
 
