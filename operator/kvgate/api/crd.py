@@ -90,17 +90,6 @@ def _draft4(node: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
-def _describe_figures(status: dict[str, Any]) -> None:
-    """Add the meaning of each figure to the field that shows it; the table has the path of that field."""
-    for row in FIGURES.values():
-        if not row.status:
-            continue
-        node = status
-        for name in row.status.split("."):
-            node = node["properties"][name]
-        node["description"] = row.help
-
-
 def _column(name: str, kind: str, path: str, *, wide: bool = False) -> dict[str, Any]:
     return {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if wide else {})}
 
@@ -179,7 +168,12 @@ def custom_resource_definition() -> dict[str, Any]:
     """Return the CRD as it is committed under crds/ and installed by the chart."""
     schema = structural_schema(InferenceDeployment)
     status = schema["properties"]["status"] = structural_schema(InferenceDeploymentStatus)
-    _describe_figures(status)
+    for row in FIGURES.values():  # the meaning of a figure is added to the field that shows it
+        if row.status:
+            node = status
+            for name in row.status.split("."):
+                node = node["properties"][name]
+            node["description"] = row.help
     schema["properties"].update(apiVersion={"type": "string"}, kind={"type": "string"}, metadata={"type": "object"})
     schema["required"] = ["spec"]
     scale = {

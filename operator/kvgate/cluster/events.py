@@ -72,7 +72,21 @@ class EventRecorder:
         if series is not None and now - series.last < SERIES_SECONDS and await self._continue(metadata, series, now):
             return True
         name = f"{metadata['name']}.{time.time_ns():x}"
-        await self._cluster.create(EVENTS, self._event(about, notice, name))
+        regarding = {key: metadata[key] for key in ("name", "namespace", "uid")}
+        event: Document = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": metadata["namespace"]},
+            "eventTime": micro_time(),
+            "type": notice.kind,
+            "reason": shortened_bytes(notice.reason, MAX_WORD_BYTES),
+            "action": shortened_bytes(notice.action, MAX_WORD_BYTES),
+            "note": shortened_bytes(inert_line(notice.note), MAX_NOTE_BYTES),
+            "regarding": {"apiVersion": about["apiVersion"], "kind": about["kind"], **regarding},
+            "reportingController": CONTROLLER,
+            "reportingInstance": shortened_bytes(self._instance, MAX_WORD_BYTES),
+        }
+        await self._cluster.create(EVENTS, event)
         self._series[key] = _Series(name=name, count=1, last=now)
         _forget_oldest(self._series)
         return True
@@ -96,23 +110,6 @@ class EventRecorder:
             return False
         budget.tokens -= 1
         return True
-
-    def _event(self, about: Document, notice: Notice, name: str) -> Document:
-        metadata = about["metadata"]
-        regarding = {key: metadata[key] for key in ("name", "namespace", "uid")}
-        return {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": metadata["namespace"]},
-            "eventTime": micro_time(),
-            "type": notice.kind,
-            "reason": shortened_bytes(notice.reason, MAX_WORD_BYTES),
-            "action": shortened_bytes(notice.action, MAX_WORD_BYTES),
-            "note": shortened_bytes(inert_line(notice.note), MAX_NOTE_BYTES),
-            "regarding": {"apiVersion": about["apiVersion"], "kind": about["kind"], **regarding},
-            "reportingController": CONTROLLER,
-            "reportingInstance": shortened_bytes(self._instance, MAX_WORD_BYTES),
-        }
 
 
 def shortened_bytes(text: str, limit_bytes: int) -> str:

@@ -201,7 +201,8 @@ class Reconciler:
         intent, corrections = pure.decide(situation, judged), self._memory.corrections(key)
         for child, change in (("deployment", intent.deployment), ("service", intent.service)):
             if change is not None:
-                intent = replace(_tried(intent, corrections, change), **{child: _open(corrections, change)})
+                intent, left = _tried(intent, corrections, change)
+                intent = replace(intent, **{child: left})
         return intent
 
     async def _learn(self, key: Key, intent: Intent) -> None:
@@ -242,7 +243,7 @@ class Reconciler:
                 if change.differs != (MISSING,) or still_differs:
                     corrections.note(kind.kind, change.difference, left=left.difference if still_differs else ())
                 deployment = corrected if kind is DEPLOYMENTS else deployment
-                intent = _tried(intent, corrections, left) if still_differs else intent
+                intent = _tried(intent, corrections, left)[0] if still_differs else intent
         except (Rejected, NotFound, OverQuota, Denied) as error:
             intent = replace(intent, obstacle=_obstacle(error))
             if change is not None:
@@ -332,24 +333,15 @@ def _obstacle(error: ApiError) -> Obstacle:
     return Obstacle(reason=reasons.get(type(error), Reason.API_REJECTED), message=str(error))
 
 
-def _open(corrections: Corrections, change: ChildChange) -> ChildChange | None:
-    """Return the change if it may be tried, else None; a deleted child is made again however often that happens."""
-    is_gone = change.differs == (MISSING,)
+def _tried(intent: Intent, corrections: Corrections, change: ChildChange) -> tuple[Intent, ChildChange | None]:
+    """Return the change if it may be tried, else the obstacle or the drift; a deleted child is made again however often that happens."""
     kind = str(change.wanted["kind"])
-    if is_gone and corrections.obstacle(kind, change.difference) is None:
-        return change
-    return change if corrections.may_try(kind, change.difference) else None
-
-
-def _tried(intent: Intent, corrections: Corrections, change: ChildChange) -> Intent:
-    """Add the obstacle or the drift of a change that is not tried any more."""
-    if _open(corrections, change) is not None:
-        return intent
-    kind = str(change.wanted["kind"])
-    obstacle = corrections.obstacle(kind, change.difference)
+    obstacle, is_gone = corrections.obstacle(kind, change.difference), change.differs == (MISSING,)
     if obstacle is not None:
-        return replace(intent, obstacle=obstacle)
+        return replace(intent, obstacle=obstacle), None
+    if is_gone or corrections.may_try(kind, change.difference):
+        return intent, change
     paths = ", ".join((*change.differs, *change.added))
     name = change.wanted["metadata"]["name"]
     text = f"{kind} {name}: {paths} comes back after each correction; find out who or which webhook sets it"
-    return replace(intent, drift="; ".join(filter(None, (intent.drift, text))))
+    return replace(intent, drift="; ".join(filter(None, (intent.drift, text)))), None

@@ -176,18 +176,20 @@ class ObservedStarts:
         """
         budget = assessment.effective
         source = f"{owner.namespace}/{owner.name}, {datetime.now(UTC):%Y-%m-%d}"
-        start = _start(budget, seen, source) if budget else None
-        if start is None:
+        if budget is None or (start := _start(budget, seen, source)) is None:
             return ""
-        distrust = self._trust.distrust(seen.declared_image, seen.image) or _other_share(budget, seen)
-        if distrust or (distrust := impossible_text(start)):
+        distrust = (
+            self._trust.distrust(seen.declared_image, seen.image)
+            or _other_share(budget, seen)
+            or impossible_text(start)
+        )
+        if distrust:
             return distrust
         image = image_repository(seen.image) + "@" + seen.image.rpartition("@")[2]
         node = await self._nodes.of(cluster, seen.node) if self._nodes else NodeFacts()
         known = catalogue.find_accelerator(node.product) if node.product else None
-        judged_bytes = budget.request.accelerator.memory_bytes if budget else 0
-        is_slice = known is not None and judged_bytes * 100 < known.memory_bytes * (100 - SAME_GPU_PERCENT)
-        if known is not None and known.name != start.key.accelerator and not is_slice:
+        least, judged = 100 - SAME_GPU_PERCENT, budget.request.accelerator.memory_bytes  # a slice has less memory
+        if known and known.name != start.key.accelerator and 100 * judged >= least * known.memory_bytes:
             return (
                 f"node {seen.node} has {node.product}, which is no {start.key.accelerator}: the start teaches nothing"
             )
@@ -197,7 +199,7 @@ class ObservedStarts:
         )  # fmt: skip
         known_starts = self._store.starts_of(shard_of(start.namespace))
         is_news = with_start(known_starts, start) is not known_starts  # else its log is not worth a request
-        if budget and isinstance(seen, RunningEngine) and is_news:
+        if isinstance(seen, RunningEngine) and is_news:
             start = await _with_log(cluster, budget, start)
         return await self.add(cluster, start)
 
@@ -297,11 +299,11 @@ class ObservedStarts:
         self._logged = problems
 
 
-def _other_share(budget: Budget | None, seen: RunningEngine | Crash) -> str:
+def _other_share(budget: Budget, seen: RunningEngine | Crash) -> str:
     """Return why a start is not one of the setting that was predicted; empty where nothing shows that."""
     runs = seen.reading.gpu_memory_utilization if isinstance(seen, RunningEngine) else None
-    predicted = float(budget.resolved.gpu_memory_utilization) if budget else None
-    if runs is None or predicted is None or abs(runs - predicted) < SAME_SHARE:
+    predicted = float(budget.resolved.gpu_memory_utilization)
+    if runs is None or abs(runs - predicted) < SAME_SHARE:
         return ""
     return f"vLLM runs with gpu_memory_utilization {runs:g}, and {predicted:g} was predicted: the start teaches nothing"
 
