@@ -46,7 +46,6 @@ class CelRule(Struct, frozen=True, kw_only=True):
     """Names of the wrong parts, for the command line: CEL cannot name them."""
 
     def broken_by(self, value: Any) -> str:
-        """Return the message, with the names of the wrong parts."""
         named = ", ".join(self.culprits(value))
         return f"{self.message}: {named}" if named else self.message
 

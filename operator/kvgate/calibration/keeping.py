@@ -123,7 +123,6 @@ def shard_of(namespace: str) -> int:
 
 
 def shard_name(name: str, number: int) -> str:
-    """Return the name of a shard's ConfigMap, such as kvgate-calibration-3."""
     return f"{name}-{number}"
 
 

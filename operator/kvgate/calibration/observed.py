@@ -97,5 +97,4 @@ def unused_text(calibration: Calibration, start: ObservedStart) -> str | None:
 
 
 def unused_texts(calibration: Calibration) -> Iterator[str]:
-    """Yield the reasons of all starts that correct nothing."""
     return filter(None, (unused_text(calibration, start) for start in calibration.starts))

@@ -118,7 +118,6 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     @property
     def own_deployment(self) -> Document | None:
-        """The Deployment of that name, if it is ours."""
         return self.deployment if self.deployment and self.owns(self.deployment) else None
 
     def owns(self, child: Document) -> bool:
@@ -138,7 +137,6 @@ class Judged(Struct, frozen=True, kw_only=True):
 
     @property
     def today(self) -> "Judged":
-        """The judgement with all that is known."""
         return self.newest or self
 
 
@@ -218,7 +216,6 @@ def awaited_by(situation: Situation, intent: Intent) -> Awaited | None:
 
 
 def read_owner(document: Document) -> InferenceDeployment | InvalidDocument:
-    """Return the object as its owner wrote it, or the reason why it cannot be read."""
     try:
         return parse_document(document)
     except InvalidDocument as invalid:
@@ -226,7 +223,6 @@ def read_owner(document: Document) -> InferenceDeployment | InvalidDocument:
 
 
 def config_reference(owner: InferenceDeployment | InvalidDocument) -> KeyRef | None:
-    """Return the ConfigMap key to read before judging."""
     if isinstance(owner, InvalidDocument) or owner.spec.model.config_from is None:
         return None
     return owner.spec.model.config_from.config_map_key_ref

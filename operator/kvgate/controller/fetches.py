@@ -85,7 +85,6 @@ class FetchQueue:
         return True
 
     def withdraw(self, namespace: str, name: ModelName) -> None:
-        """Forget a name that no object of the namespace needs any more."""
         if tenant := self._tenants.get(namespace):
             tenant.due.pop(name, None)
             self._forget_idle(namespace)
@@ -264,7 +263,6 @@ class ModelStore:
         return self._known.get(entry_key(wanted.key))
 
     def models(self, names: Iterable[ModelName]) -> StoredModels:
-        """Return the entries of these names, as far as they are known."""
         keys = [entry_key(name.key) for name in names]
         return StoredModels({key: self._known[key].entry for key in keys if key in self._known})
 

@@ -143,7 +143,6 @@ class Elector:
                 await self._leases.release(self._claim, held, timeout_seconds=REQUEST_SECONDS)
 
     def describe(self, rival: Lease) -> str:
-        """Return the text about the holder that is waited for, and what to do."""
         since = self._gate.clock() - self._seen[rival.name][1] if rival.name in self._seen else 0.0
         return (
             f"waiting for Lease {self._leases.namespace}/{rival.name}: {rival.holder} ({rival.instance or 'unknown'}) holds it for "

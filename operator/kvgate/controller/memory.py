@@ -82,7 +82,6 @@ class Corrections:
         return not tried.was_in_vain and tried.obstacle is None and len(tried.at) < MAX_CORRECTIONS
 
     def obstacle(self, kind: str, difference: Difference) -> Obstacle | None:
-        """Return the reason why the API server refused this, if it did."""
         tried = self._recent(kind, difference)
         return tried.obstacle if tried else None
 
@@ -205,7 +204,6 @@ class Memory:
         return status if state[0] == document["metadata"]["uid"] else None
 
     def settled(self, key: Key, document: Document, status: Document) -> None:
-        """Remember that a run has ended with this status."""
         self._settled[key] = (_state(document), status)
 
     def is_news(self, key: Key, document: Document) -> bool:

@@ -52,7 +52,6 @@ class Resolution(Struct, frozen=True, kw_only=True):
 
     @property
     def statement(self) -> Statement:
-        """Return the condition ModelResolved."""
         status = None if self.is_held else self.reason is Reason.FOUND
         return ConditionType.MODEL_RESOLVED, status, self.reason, self.message
 

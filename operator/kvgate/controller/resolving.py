@@ -147,7 +147,6 @@ class Resolver:
         self._wake.set()
 
     def forget(self, key: Key) -> None:
-        """Fetch nothing for this object any more."""
         names = self._named.pop(key, frozenset())
         self._waiting.pop(key, None)
         self._turned_away.discard(key)

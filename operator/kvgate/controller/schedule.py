@@ -135,7 +135,6 @@ class WorkQueue(SingleFlight[Key, None]):
         self._timers[key] = loop.call_later(delay_seconds, self._begin, key)
 
     def close(self) -> None:
-        """Begin nothing any more."""
         for timer in self._timers.values():
             timer.cancel()
         for task in self._tasks:

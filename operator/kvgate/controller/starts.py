@@ -114,7 +114,6 @@ class ObservedStarts:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The lines of the ConfigMaps that cannot be read, each with its problem and its place."""
         return tuple(f"ConfigMap {self._place_of(number)}, key {KEY}, {text}" for number, text in self._store.problems)
 
     def note_revision(self, revision: object) -> None:

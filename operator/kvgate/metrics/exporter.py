@@ -188,7 +188,6 @@ def _response(
 def metrics_answer(
     accept: str, registry: CollectorRegistry, deployments: DeploymentSnapshot | None
 ) -> tuple[bytes, str]:
-    """Return the body and its content type, in the format that the scraper requests."""
     encode, content_type = choose_encoder(accept)
     body = encode(registry)
     if deployments is not None:

@@ -125,7 +125,6 @@ class Listener:
         return len(self._arriving) + len(self.strangers) + len(self.known)
 
     async def stop(self) -> None:
-        """Accept no more connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -170,7 +170,6 @@ def as_admitted(sample: DeploymentSample, effective: Effective, figures: Figures
 
 
 def conditions_of(conditions: Iterable[Condition]) -> tuple[tuple[str, str, str], ...]:
-    """Return (type, status, reason) of each condition."""
     return tuple((condition.type, condition.status, condition.reason) for condition in conditions)
 
 

@@ -197,7 +197,6 @@ class Admitted(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Name of the object with the record."""
         return f"{self.record.inference_deployment}-{self.digest[:_DIGITS]}"
 
     def is_of(self, owner: InferenceDeployment, config_digest: str | None) -> bool:

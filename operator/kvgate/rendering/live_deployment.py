@@ -163,7 +163,6 @@ def record_of(live: Mapping[str, Any] | None) -> tuple[str, str]:
 
 
 def lost_record(live: Mapping[str, Any] | None) -> Lost | None:
-    """Return what a Deployment says of a record that is gone."""
     annotations = _annotations(live)
     digest, revision = annotations.get(RECORD_DIGEST_ANNOTATION, ""), annotations.get(REVISION_ANNOTATION, "")
     if not _DIGEST.fullmatch(digest) or not _REVISION.fullmatch(revision):

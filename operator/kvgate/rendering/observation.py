@@ -159,7 +159,6 @@ def compared(
 
 
 def _most_tokens(budget: Budget | None) -> int | None:
-    """Return the tokens of a GPU that holds nothing but KV cache."""
     cache, stage = (budget.kv_cache, budget.tightest) if budget else (None, None)
     if cache is None or stage is None or stage.ledger is None or not stage.bytes_per_block:
         return None

@@ -208,7 +208,6 @@ async def _decided(text: bytes, instruments: ReviewInstruments, decide: Decide, 
 
 
 def _problem(status: int, message: str) -> web.Response:
-    """Return an answer without a verdict, and log it."""
     _log.warning("no verdict", extra={"fields": {"status": status, "error": message}})
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status in (429, 503) else None
     response = web.json_response({"error": inert_line(message)}, status=status, headers=headers)
