@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +89,19 @@ def _pushing(process: Process) -> AbstractAsyncContextManager[None]:
     return pushing(process.options.otlp, "kvgate-controller", process.registry, process.troubles, process.deployments)
 
 
+_KINDS = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS)
+
+
 async def _wait_for_cluster(cluster: Cluster, process: Process, stopped: asyncio.Event) -> bool:
     """Wait until all that is watched can be listed. Returns False where the process must stop first."""
     pause_seconds = 1.0
     while not stopped.is_set():
         try:
-            await _check_kinds(cluster, process.options.namespaces)
+            for namespace, kind in product(process.options.namespaces or (None,), _KINDS):
+                await cluster.probe(kind, namespace)
+        except NotFound as error:
+            remedy = "install the CustomResourceDefinition of kvgate first"
+            raise ClusterNotPrepared(f"the cluster does not know {error.resource}: {remedy}") from error
         except ApiError as error:
             process.health.trouble = str(error)
             hint = "; the controller's role lacks a rule" if isinstance(error, Forbidden) else ""
@@ -105,17 +113,6 @@ async def _wait_for_cluster(cluster: Cluster, process: Process, stopped: asyncio
         await _pause(pause_seconds, stopped)
         pause_seconds = min(pause_seconds * 2, 30.0)
     return False
-
-
-async def _check_kinds(cluster: Cluster, namespaces: Sequence[str]) -> None:
-    for namespace in namespaces or (None,):
-        for kind in (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS):
-            try:
-                await cluster.probe(kind, namespace)
-            except NotFound as error:
-                raise ClusterNotPrepared(
-                    f"the cluster does not know {kind.resource}: install the CustomResourceDefinition of kvgate first"
-                ) from error
 
 
 async def _wait_for_lease(elector: Elector, process: Process, stopped: asyncio.Event) -> bool:

@@ -158,22 +158,18 @@ class KnownPods:
         """Return pods by the uid of their Deployment; each ReplicaSet is requested once."""
         owned: dict[str, list[Pod]] = {}
         for pod in sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name)):
-            uid = await self._deployment_of(cluster, pod)
-            if uid is not None:
-                owned.setdefault(uid, []).append(pod)
+            if pod.replica_set is None:
+                continue
+            name, uid = pod.replica_set
+            if uid not in self._deployments:
+                body = await cluster.find(REPLICA_SETS, pod.namespace, name)
+                owner = controller_of(body, "Deployment") if body and body["metadata"]["uid"] == uid else None
+                self._deployments[uid] = owner[1] if owner else None
+            if (deployment := self._deployments[uid]) is not None:
+                owned.setdefault(deployment, []).append(pod)
         alive = {pod.replica_set[1] for pod in self._pods.values() if pod.replica_set}
         self._deployments = {uid: owner for uid, owner in self._deployments.items() if uid in alive}
         return owned
-
-    async def _deployment_of(self, cluster: Cluster, pod: Pod) -> str | None:
-        if pod.replica_set is None:
-            return None
-        name, uid = pod.replica_set
-        if uid not in self._deployments:
-            body = await cluster.find(REPLICA_SETS, pod.namespace, name)
-            owner = controller_of(body, "Deployment") if body and body["metadata"]["uid"] == uid else None
-            self._deployments[uid] = owner[1] if owner else None
-        return self._deployments[uid]
 
 
 UNKNOWN_RESTARTS = 2

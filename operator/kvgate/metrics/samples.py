@@ -181,26 +181,23 @@ def _figures(of: Figures) -> dict[str, Any]:
     is_whole = of["capacity_tokens"] is not None and of["headroom_bytes"] is not None
     predicted = {name: of.ends(name) if is_whole else None for name in _PREDICTED}
     numbers = {name: of.expected(name) if is_whole else None for name in ("demand_tokens", "host_memory_bytes")}
-    pinned = of["pinned_tokens"] is not None
+    pinned, terms = of["pinned_tokens"] is not None, ((name, of.expected(f"{name}_bytes")) for name in LEDGER_TERMS)
+    kv_cache_bytes, found_bytes = of.expected("available_kv_cache_bytes"), of.expected("profiled_kv_cache_bytes")
     return {
         **predicted,
         **numbers,
         "demand_bytes": of["demand_bytes"],
         "pinned": PinnedSample(tokens=of["pinned_tokens"], forgone_bytes=of["forgone_bytes"]) if pinned else None,
-        "memory": _memory(of) if of["total_bytes"] is not None else None,
+        "memory": MemorySample.of(
+            of["total_bytes"],
+            of["requested_bytes"],
+            ((name, size) for name, size in terms if size is not None),
+            kv_cache_bytes=kv_cache_bytes,
+            found_bytes=kv_cache_bytes if found_bytes is None else found_bytes,
+        )
+        if of["total_bytes"] is not None
+        else None,
     }
-
-
-def _memory(of: Figures) -> MemorySample:
-    terms = ((name, of.expected(f"{name}_bytes")) for name in LEDGER_TERMS)
-    kv_cache_bytes, found_bytes = of.expected("available_kv_cache_bytes"), of.expected("profiled_kv_cache_bytes")
-    return MemorySample.of(
-        of["total_bytes"],
-        of["requested_bytes"],
-        ((name, size) for name, size in terms if size is not None),
-        kv_cache_bytes=kv_cache_bytes,
-        found_bytes=kv_cache_bytes if found_bytes is None else found_bytes,
-    )
 
 
 MAX_LABEL_CHARACTERS = 256
