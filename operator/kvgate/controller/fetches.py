@@ -189,19 +189,15 @@ def fetched(name: str, revision: str) -> Iterator[Fetched | Failure]:
         yield Failure(reason=Reason.TOO_LARGE, message=f"{name} is too large: {error}")
 
 
-class FetchWorkers:
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-
-    async def __call__(self, namespace: str, wanted: ModelName) -> Fetched | Failure:
-        try:
-            outcome = await self._pool.run(namespace, fetched, wanted.name, wanted.revision)
-        except (OutOfTime, TurnedAway) as error:
-            return Failure(reason=Reason.TIME_OVER, message=f"{wanted} was not fetched: {error}", is_temporary=True)
-        except WorkerLost:
-            more = f"{WORKERS.memory_bytes >> 20} MiB"
-            return Failure(reason=Reason.TOO_LARGE, message=f"{wanted} is too large: reading it took more than {more}")
-        return outcome.value
+async def fetch_in_worker(pool: Pool, namespace: str, wanted: ModelName) -> Fetched | Failure:
+    try:
+        outcome = await pool.run(namespace, fetched, wanted.name, wanted.revision)
+    except (OutOfTime, TurnedAway) as error:
+        return Failure(reason=Reason.TIME_OVER, message=f"{wanted} was not fetched: {error}", is_temporary=True)
+    except WorkerLost:
+        more = f"{WORKERS.memory_bytes >> 20} MiB"
+        return Failure(reason=Reason.TOO_LARGE, message=f"{wanted} is too large: reading it took more than {more}")
+    return outcome.value
 
 
 ABOUT_SUFFIX = ".about.json"

@@ -37,32 +37,22 @@ async def judge_here(
     return assess_owner(owner, config, calibration, models, skip)
 
 
-class JudgeWorkers:
-    """A Judge that asks worker processes; one namespace's judgement does not wait for another namespace's."""
+async def judge_in_worker(
+    pool: Pool, starts: ObservedStarts, owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration,
+    models: PublishedModels = NO_MODELS, skip: Skip | None = None,
+) -> Judged:  # fmt: skip
+    """Judge in a worker process, where no namespace waits for another one's judgements, as far as the time allows.
 
-    def __init__(self, pool: Pool, starts: ObservedStarts) -> None:
-        self._pool = pool
-        self._starts = starts
-
-    async def __call__(
-        self,
-        owner: InferenceDeployment,
-        config: str | ConfigMissing,
-        calibration: Calibration,
-        models: PublishedModels = NO_MODELS,
-        skip: Skip | None = None,
-    ) -> Judged:
-        """Return the judgement as far as it got within its time. Raises TurnedAway, or TaskFailed for a defect of kvgate."""
-        self._pool.share(self._starts.calibration)
-        task = (owner, config, calibration, models, skip)
-        try:
-            for _ in range(_ATTEMPTS):
-                with contextlib.suppress(WorkerLost):
-                    outcome = await self._pool.run(owner.namespace, judgements, *task)
-                    if outcome.is_starved:
-                        raise TurnedAway(f"the machine was too busy to judge {owner.namespace}/{owner.name}")
-                    if not outcome.is_lost:
-                        return outcome.value
-        except OutOfTime:
-            pass
-        return next(judgements(*task))
+    Raises TurnedAway, or TaskFailed for a defect of kvgate.
+    """
+    pool.share(starts.calibration)
+    task = (owner, config, calibration, models, skip)
+    with contextlib.suppress(OutOfTime):
+        for _ in range(_ATTEMPTS):
+            with contextlib.suppress(WorkerLost):
+                outcome = await pool.run(owner.namespace, judgements, *task)
+                if outcome.is_starved:
+                    raise TurnedAway(f"the machine was too busy to judge {owner.namespace}/{owner.name}")
+                if not outcome.is_lost:
+                    return outcome.value
+    return next(judgements(*task))

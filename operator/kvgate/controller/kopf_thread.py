@@ -19,8 +19,8 @@ from kvgate.budget import ModelShape
 from kvgate.cluster.client import Cluster, load_configuration, watch_session
 from kvgate.cluster.events import EventRecorder
 from kvgate.controller.decision import Key
-from kvgate.controller.fetches import WORKERS, FetchWorkers
-from kvgate.controller.judging import LIMITS, JudgeWorkers
+from kvgate.controller.fetches import WORKERS, fetch_in_worker
+from kvgate.controller.judging import LIMITS, judge_in_worker
 from kvgate.controller.memory import Memory
 from kvgate.controller.observe import Observer, Scraper
 from kvgate.controller.pods import KnownPods
@@ -74,7 +74,7 @@ async def _operate(process: Process) -> None:
         return kopf.AiohttpSession(server=renewed.host, aiohttp_session=session)
 
     pool, pods = Pool(LIMITS, preload=("kvgate.controller.decision",), by_content=(ModelShape,)), KnownPods()
-    memory = Memory(process.deployments, process.starts, JudgeWorkers(pool, process.starts))
+    memory = Memory(process.deployments, process.starts, partial(judge_in_worker, pool, process.starts))
     beat = asyncio.create_task(_beat(process, memory))  # from now on, because the workers take a while to start
     async with pool, connect() as cluster, Scraper(process.scrapes) as scraper, contextlib.AsyncExitStack() as stack:
         recorder = EventRecorder(cluster)
@@ -122,7 +122,7 @@ async def _resolver(process: Process, cluster: Cluster) -> AsyncIterator[Resolve
         return
     async with Pool(WORKERS, preload=("kvgate.controller.decision",)) as pool:
         resolver = Resolver(
-            process.models, FetchWorkers(pool), process.resolving, process.troubles,
+            process.models, partial(fetch_in_worker, pool), process.resolving, process.troubles,
             resolve_seconds=process.options.resolve_seconds,
         )  # fmt: skip
         fetching = asyncio.create_task(resolver.run_forever(cluster))

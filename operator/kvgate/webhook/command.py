@@ -5,6 +5,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ from kvgate.webhook.judging import (
     WORKERS,
     ModelsFolder,
     MountedFacts,
-    ReviewWorkers,
     StartsFile,
+    review_in_worker,
 )
 from kvgate.webhook.server import Bodies, ReviewInstruments, Traffic, validation_app
-from kvgate.webhook.tls import Certificate, CertificateError, ClientNames
+from kvgate.webhook.tls import Certificate, CertificateError, has_name
 
 LINGER_SECONDS = 5.0
 """Time in which a stopping process still answers, while the API server learns to use the other replica."""
@@ -164,8 +165,9 @@ async def serving(options: WebhookOptions) -> AsyncIterator[dict[str, int]]:
 
     metrics = endpoint_app(registry, livez=beat.livez, readyz=readyz)
     gauge(names.CERTIFICATE_EXPIRY, registry).set_function(lambda: certificate.expires_at)
-    pool, names_of_clients = Pool(options.limits, preload=("kvgate.judge.warm",)), ClientNames(options.client_names)
-    judge = ReviewWorkers(pool, MountedFacts(starts, models, asks_hub=options.models_folder is not None))
+    pool = Pool(options.limits, preload=("kvgate.judge.warm",))
+    facts = MountedFacts(starts, models, asks_hub=options.models_folder is not None)
+    judge = partial(review_in_worker, pool, facts)
     validation = validation_app(ReviewInstruments.registered(registry), traffic, judge, Bodies())
     async with contextlib.AsyncExitStack() as stack:
         beating = asyncio.create_task(beat.run_forever())
@@ -174,7 +176,7 @@ async def serving(options: WebhookOptions) -> AsyncIterator[dict[str, int]]:
         stack.push_async_callback(pool.close)  # after the last review
         reviews = await listen(
             validation, options.host, options.port, tls=certificate.context, limits=options.port_limits,
-            accepts=names_of_clients.has,
+            accepts=partial(has_name, options.client_names),
         )  # fmt: skip
         stack.push_async_callback(_leave, reviews, traffic, options.linger_seconds)
         await pool.start()

@@ -46,23 +46,15 @@ def namespace_in(text: bytes) -> str:
     return found[1].decode() if found else ""
 
 
-class ReviewWorkers:
-    """Answers bodies in worker processes, with the newest facts."""
-
-    def __init__(self, pool: Pool, known: Callable[[], Known]) -> None:
-        """`known` returns the same object until a fact changes."""
-        self._pool = pool
-        self._known = known
-
-    async def __call__(self, text: bytes) -> Answer | Mistake:
-        """Answer a body. Raises NoAnswer."""
-        known = self._known()
-        self._pool.share(known)
-        task = (namespace_in(text), answers, text, known, datetime.now(UTC))
-        try:
-            return (await self._pool.run(*task, wait_seconds=WAIT_SECONDS)).value
-        except WorkerLost:  # a node without memory may end a worker because of another review: try once more
-            return (await self._pool.run(*task, wait_seconds=WAIT_SECONDS)).value
+async def review_in_worker(pool: Pool, newest: Callable[[], Known], text: bytes) -> Answer | Mistake:
+    """Answer a body with the newest facts, which are the same object until one of them changes. Raises NoAnswer."""
+    known = newest()
+    pool.share(known)
+    task = (namespace_in(text), answers, text, known, datetime.now(UTC))
+    try:
+        return (await pool.run(*task, wait_seconds=WAIT_SECONDS)).value
+    except WorkerLost:  # a node without memory may end a worker because of another review: try once more
+        return (await pool.run(*task, wait_seconds=WAIT_SECONDS)).value
 
 
 class StartsFile:

@@ -122,20 +122,14 @@ class Certificate:
         return True
 
 
-class ClientNames:
-    """The common and DNS names of clients that may send reviews; without names every client may."""
+def has_name(names: Sequence[str], certificate: dict[str, Any]) -> bool:
+    """Return True for a client with one of these common and DNS names; without names for every client.
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = frozenset(names)
-
-    def has(self, certificate: dict[str, Any]) -> bool:
-        """Return True for the certificate of such a client, in the form of `ssl.SSLSocket.getpeercert`."""
-        subject = (pair for part in certificate.get("subject", ()) for pair in part)
-        found = {value for key, value in (*subject, *certificate.get("subjectAltName", ())) if key in _NAME_KEYS}
-        return not self._names or not found.isdisjoint(self._names)
-
-
-_NAME_KEYS = ("commonName", "DNS")
+    The certificate is in the form of `ssl.SSLSocket.getpeercert`.
+    """
+    subject = (pair for part in certificate.get("subject", ()) for pair in part)
+    pairs = (*subject, *certificate.get("subjectAltName", ()))
+    return not names or any(key in ("commonName", "DNS") and value in names for key, value in pairs)
 
 
 def _server_context(*, asks_clients: bool) -> ssl.SSLContext:

@@ -11,7 +11,7 @@ from kvgate.checkpoint.not_fetched import Reason as FetchReason
 from kvgate.checkpoint.published import ModelName, Published
 from kvgate.checkpoint.stored import MAX_ENTRY_BYTES, unpacked
 from kvgate.controller import fetches
-from kvgate.controller.fetches import WORKERS, Failure, Fetched, FetchLimits, FetchQueue, FetchWorkers, fetched
+from kvgate.controller.fetches import WORKERS, Failure, Fetched, FetchLimits, FetchQueue, fetch_in_worker, fetched
 from kvgate.fetching import fetch as fetching
 from kvgate.runtime.worker import Outcome, OutOfTime, TurnedAway, WorkerLost
 from support.builders import new_llama_config
@@ -180,7 +180,7 @@ class OnePool:
     ],
 )
 async def test_what_ends_a_worker_is_told(outcome: Exception, reason: Reason, is_temporary: bool) -> None:  # noqa: FBT001 - a case
-    answer = await FetchWorkers(OnePool(outcome))("a", ModelName("a/b"))  # type: ignore[arg-type]
+    answer = await fetch_in_worker(OnePool(outcome), "a", ModelName("a/b"))  # type: ignore[arg-type]
     assert isinstance(answer, Failure)
     assert (answer.reason, answer.is_temporary) == (reason, is_temporary)
     assert "a/b" in answer.message

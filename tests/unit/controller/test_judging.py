@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from kvgate.budget.model.shape import ModelShape
 from kvgate.budget.observed.calibration import NOTHING_OBSERVED
 from kvgate.controller import judging
 from kvgate.controller.decision import NO_CONFIG, Judged, assess_owner
-from kvgate.controller.judging import JudgeWorkers
+from kvgate.controller.judging import judge_in_worker
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.assessment import Decision
 from kvgate.runtime.pool import Pool
@@ -36,7 +37,7 @@ def an_owner(namespace: str, **spec: Any) -> InferenceDeployment:
 async def test_a_judgement_of_a_worker_is_the_engines() -> None:
     owner, starts = an_owner("serving"), ObservedStarts(None)
     async with Pool(judging.LIMITS, by_content=(ModelShape,)) as pool:
-        judged = await JudgeWorkers(pool, starts)(owner, NO_CONFIG, starts.calibration)
+        judged = await judge_in_worker(pool, starts, owner, NO_CONFIG, starts.calibration)
     here = assess_owner(owner, NO_CONFIG)
     assert judged.assessment.findings == here.assessment.findings
     assert judged.assessment.decision is here.assessment.decision
@@ -55,7 +56,7 @@ async def test_what_takes_too_long_is_unknown_with_a_reason_and_no_other_namespa
     )
     text = json.dumps(config)
     async with Pool(judging.LIMITS, by_content=(ModelShape,)) as pool:
-        judge = JudgeWorkers(pool, ObservedStarts(None))
+        judge = partial(judge_in_worker, pool, ObservedStarts(None))
         await asyncio.gather(*(judge(an_owner(name), NO_CONFIG, NOTHING_OBSERVED) for name in ("a", "b")))  # imports
         pool._limits = replace(judging.LIMITS, budget_seconds=0.08)
         waiting = [asyncio.create_task(judge(slow, text, NOTHING_OBSERVED)) for _ in range(4)]
@@ -91,7 +92,7 @@ async def test_a_worker_may_be_lost_once_before_the_object_is_unknown() -> None:
     lost = Outcome(value=half, is_final=False, is_lost=True)
 
     async def judged_with(*outcomes: Outcome[Judged] | NoAnswer) -> Judged:
-        judge = JudgeWorkers(LosingPool(*outcomes), ObservedStarts(None))  # type: ignore[arg-type]
+        judge = partial(judge_in_worker, LosingPool(*outcomes), ObservedStarts(None))  # type: ignore[arg-type]
         return await judge(owner, NO_CONFIG, NOTHING_OBSERVED)
 
     assert await judged_with(lost, Outcome(value=good)) is good

@@ -17,7 +17,7 @@ from kvgate.metrics.exporter import new_registry
 from kvgate.metrics.listener import listen
 from kvgate.runtime.worker import NoAnswer, Outcome, OutOfTime, TaskFailed, TurnedAway, WorkerLost
 from kvgate.webhook.command import Beat, WebhookOptions, serving
-from kvgate.webhook.judging import ReviewWorkers, namespace_in
+from kvgate.webhook.judging import namespace_in, review_in_worker
 from kvgate.webhook.review import ALWAYS, NOTHING_KNOWN, Answer, Mistake, answers, review
 from kvgate.webhook.server import Bodies, ReviewInstruments, Traffic, validation_app
 from support.waiting import turns, until
@@ -210,9 +210,9 @@ class Workers:
 
 
 async def test_a_review_survives_the_loss_of_one_worker() -> None:
-    assert await ReviewWorkers(Workers(1), lambda: None)(b"{}") == Mistake(message="fine")  # type: ignore[arg-type, return-value]
+    assert await review_in_worker(Workers(1), lambda: None, b"{}") == Mistake(message="fine")  # type: ignore[arg-type, return-value]
     with pytest.raises(WorkerLost):
-        await ReviewWorkers(Workers(2), lambda: None)(b"{}")  # type: ignore[arg-type, return-value]
+        await review_in_worker(Workers(2), lambda: None, b"{}")  # type: ignore[arg-type, return-value]
 
 
 def test_a_loop_that_stands_still_is_not_alive() -> None:
