@@ -20,7 +20,6 @@ from kvgate.controller.judging import Judge, judge_here
 from kvgate.controller.records import Records
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judge.facts import ConfigMissing
-from kvgate.judge.skipping import Skip
 from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.metrics.samples import (
     DeploymentSample,
@@ -235,7 +234,9 @@ class Memory:
             )
             sample = sample_of(situation.owner, assessment, conditions, seen)
             if admitted is not None and admitted.record.reason == Reason.BUDGET_SKIPPED:
-                sample = replace(sample, skip=_skip_sample(situation.skip_now, admitted.record.skip_reason))
+                skip = situation.skip_now  # its end is not known where the object has another break glass by now
+                until = skip.until if skip is not None and skip.reason == admitted.record.skip_reason else None
+                sample = replace(sample, skip=SkipSample(until_seconds=until.timestamp() if until else None))
             if admitted is not None and intent.is_kept:
                 promised = admitted.prediction
                 sample = as_admitted(sample, admitted.record.effective, promised.figures if promised else None)
@@ -346,12 +347,6 @@ class Memory:
         if self._is_dirty:
             self._is_dirty = False
             self._snapshot.publish(self._samples)
-
-
-def _skip_sample(skip: Skip | None, reason: str | None) -> SkipSample:
-    """Return the break glass by which the pods run; its end is not known where the object has another one by now."""
-    until = skip.until if skip is not None and skip.reason == reason else None
-    return SkipSample(until_seconds=until.timestamp() if until else None)
 
 
 def _state(document: Document) -> tuple[object, ...]:

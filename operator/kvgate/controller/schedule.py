@@ -10,8 +10,6 @@ from contextvars import ContextVar
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from msgspec import Struct
-
 from kvgate.api.base import Document
 from kvgate.cluster.client import ADMISSION_RECORDS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
 from kvgate.cluster.errors import ApiError, Forbidden
@@ -91,12 +89,6 @@ LOOK_AGAIN_SECONDS = 15.0
 _log = logging.getLogger(__name__)
 
 
-class _Wait(Struct, frozen=True, kw_only=True):
-    awaited: Awaited
-    since: float
-    """Start of the wait, on the loop's clock."""
-
-
 class WorkQueue(SingleFlight[Key, None]):
     """Keys that want a reconcile, in kopf's event loop. `run` returns what its object waits for."""
 
@@ -110,7 +102,8 @@ class WorkQueue(SingleFlight[Key, None]):
         self._failures: dict[Key, int] = {}
         self._broken: set[Key] = set()
         """Keys whose last run met a defect: they keep their pause, unless their owner changes the object."""
-        self._waits: dict[Key, _Wait] = {}
+        self._waits: dict[Key, tuple[Awaited, float]] = {}
+        """What an object waits for, and since when on the loop's clock."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -177,10 +170,12 @@ class WorkQueue(SingleFlight[Key, None]):
         if awaited is None:
             self._waits.pop(key, None)
             return
-        now, wait = asyncio.get_running_loop().time(), self._waits.get(key)
-        if wait is None or wait.awaited != awaited:
-            wait = self._waits[key] = _Wait(awaited=awaited, since=now)
-        pause_seconds = min(max(now - wait.since, LOOK_AGAIN_SECONDS), self._resync_seconds)
+        now = asyncio.get_running_loop().time()
+        known, since = self._waits.get(key, (None, now))
+        if known != awaited:
+            since = now
+        self._waits[key] = awaited, since
+        pause_seconds = min(max(now - since, LOOK_AGAIN_SECONDS), self._resync_seconds)
         self.enqueue(key, delay_seconds=_jittered(pause_seconds))
 
     def _pause_seconds(self, key: Key) -> float:

@@ -177,8 +177,10 @@ class Listener:
         """Make the handshake; where it fails, the connection is closed without a word in the log."""
         timeout = self.limits.handshake_seconds if self._tls else None
         try:
+            if (server := self._runner.server if self._runner else None) is None:
+                raise ConnectionAbortedError("the port is closed")
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._connection, accepted, ssl=self._tls, ssl_handshake_timeout=timeout,
+                lambda: _Connection(server(), self), accepted, ssl=self._tls, ssl_handshake_timeout=timeout,
                 ssl_shutdown_timeout=timeout and SHUTDOWN_SECONDS,
             )  # fmt: skip
         except (OSError, TimeoutError):
@@ -186,12 +188,6 @@ class Listener:
         except asyncio.CancelledError:
             accepted.close()
             raise
-
-    def _connection(self) -> "_Connection":
-        server = self._runner.server if self._runner else None
-        if server is None:
-            raise ConnectionAbortedError("the port is closed")
-        return _Connection(server(), self)
 
     @web.middleware
     async def note_requests(self, request: web.Request, handler: Handler) -> web.StreamResponse:

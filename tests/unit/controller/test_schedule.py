@@ -159,8 +159,8 @@ async def test_what_is_awaited_is_looked_for_again_after_as_long_as_it_was_waite
     queue = new(ending(CONFIG, CONFIG)[0], resync_seconds=resync_seconds)
     await queue.reconcile(KEY)
     take(queue)
-    wait = queue._waits[KEY]
-    queue._waits[KEY] = schedule._Wait(awaited=wait.awaited, since=wait.since - waited_seconds)
+    awaited, since = queue._waits[KEY]
+    queue._waits[KEY] = awaited, since - waited_seconds
     await queue.reconcile(KEY)
     assert take(queue) == pytest.approx(pause, abs=0.5)
 
@@ -178,7 +178,7 @@ async def test_many_runs_in_a_row_do_not_make_the_pause_longer() -> None:
 async def test_another_wait_begins_anew(then: Awaited | None) -> None:
     queue = new(ending(CONFIG, then, CONFIG)[0])
     await queue.reconcile(KEY)
-    queue._waits[KEY] = schedule._Wait(awaited=CONFIG, since=queue._waits[KEY].since - 200)
+    queue._waits[KEY] = CONFIG, queue._waits[KEY][1] - 200
     take(queue)
     await queue.reconcile(KEY)
     if then is None:
