@@ -1,5 +1,6 @@
 """A document → InferenceDeployment, or findings: every error of the schema at once, with what to do about it."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from itertools import chain, islice
@@ -268,13 +269,12 @@ def _shown(value: Any) -> str:
 
 def _suggestion(location: tuple[int | str, ...], root: type[BaseModel]) -> str:
     """Return the field of the same object that is written alike, the same field of another object, or the nearest one."""
-    model: Any = root
-    for part in location[:-1]:
-        model = _member(model, part)
-    fields = model.model_fields.items() if _is_model(model) else ()
-    names = [field.alias or name for name, field in fields]
-    written = str(location[-1])
-    if matches := _written_alike(written, names) or _written_alike(written, _paths(root)) or _nearest(written, names):
+    fields, written = list(_fields(root)), str(location[-1])
+    here = re.sub(r"\[[0-9]+\]", "[]", _path(location[:-1]))
+    names = [name for above, name in fields if above == here]
+    outside_lists = (f"{above}.{name}".lstrip(".") for above, name in fields if "[" not in above)
+    matches = _written_alike(written, names) or _written_alike(written, outside_lists) or _nearest(written, names)
+    if matches:
         return f"did you mean {matches[0]}?"
     return f"remove it; the fields here are {', '.join(names)}" if names else "remove it"
 
@@ -291,35 +291,22 @@ def _written_alike(written: str, paths: Iterable[str]) -> list[str]:
     return [path for path in paths if "".join(filter(str.isalnum, path.rpartition(".")[2])).casefold() == letters]
 
 
-def _paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """Yield the path of every field, without the fields of items of lists."""
-    for name, field in model.model_fields.items():
-        path = f"{above}{field.alias or name}"
-        yield path
-        for inner in () if _is_list(field.annotation) else _models_in(field.annotation):
-            yield from _paths(inner, f"{path}.")
+def _fields(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the path of the object (`[]` stands for the items of a list) and the name of each field of a model and of those in it."""
+    for key, field in model.model_fields.items():
+        name = field.alias or key
+        yield above, name
+        inside = f"{above}.{name}".lstrip(".") + ("[]" if _is_list(field.annotation) else "")
+        for inner in _models_in(field.annotation):
+            yield from _fields(inner, inside)
 
 
 def _is_list(annotation: Any) -> bool:
     return get_origin(annotation) is tuple or any(map(_is_list, get_args(annotation)))
 
 
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
-def _member(model: Any, part: int | str) -> Any:
-    """Return the model behind one step of a path, also inside an optional type or a tuple."""
-    if not _is_model(model):
-        return model
-    for name, field in model.model_fields.items():
-        if part in (name, field.alias):
-            return next(_models_in(field.annotation), None)
-    return model
-
-
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if _is_model(annotation):
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):
         yield from _models_in(argument)
