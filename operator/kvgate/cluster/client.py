@@ -1,6 +1,7 @@
 """Connections to the API server: its address and kvgate's identity, and the few requests that the controller makes.
 
-Both are found in the way of kubectl, or else in the way of a pod. Each request has a time limit, and kvgate's own errors."""
+The first two are found in the way of kubectl, or else in the way of a pod. Each request has a time limit, and raises kvgate's own errors.
+"""
 
 import asyncio
 import os
