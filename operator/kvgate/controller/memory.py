@@ -222,17 +222,12 @@ class Memory:
             assessment, observation, admitted = intent.judged.assessment, self.observation(key), intent.admitted
             expected = admitted.predicted_tokens if admitted else predicted_tokens(assessment)
             figures = compared(observation, assessment.effective, intent.template_hash, expected)
-            seen = (
-                None
-                if observation is None
-                else ObservedSample(
-                    pods=figures.pods,
-                    capacity_tokens=figures.capacity_tokens,
-                    usage_ratio=observation.usage_ratio,
-                    error_ratio=float(figures.error) if figures.error is not None else None,
-                )
+            error = float(figures.error) if figures.error is not None else None
+            usage = observation.usage_ratio if observation else None
+            seen = ObservedSample(
+                pods=figures.pods, capacity_tokens=figures.capacity_tokens, usage_ratio=usage, error_ratio=error
             )
-            sample = sample_of(situation.owner, assessment, conditions, seen)
+            sample = sample_of(situation.owner, assessment, conditions, seen if observation else None)
             if admitted is not None and admitted.record.reason == Reason.BUDGET_SKIPPED:
                 skip = situation.skip_now  # its end is not known where the object has another break glass by now
                 until = skip.until if skip is not None and skip.reason == admitted.record.skip_reason else None
@@ -242,8 +237,8 @@ class Memory:
                 sample = as_admitted(sample, admitted.record.effective, promised.figures if promised else None)
             today = intent.judged.today.assessment.effective
             if intent.recalibration is not None and today is not None and today.num_tokens is not None:
-                low, expected, high = today.num_tokens.low, today.num_tokens.expected, today.num_tokens.high
-                sample = replace(sample, recalibrated_tokens=(low, expected, high))
+                tokens = today.num_tokens
+                sample = replace(sample, recalibrated_tokens=(tokens.low, tokens.expected, tokens.high))
         else:  # the spec cannot be read: its conditions alone, so that alerts see the object
             sample = DeploymentSample(
                 namespace=key[0], name=key[1], model="", accelerator="", kv_cache_dtype="", policy="",
