@@ -7,7 +7,7 @@ import kopf
 import pytest
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
-from kvgate.controller.kopf_thread import EndlessBackoffs, operator_settings, registry_of
+from kvgate.controller.kopf_thread import _SETTINGS, EndlessBackoffs, operator_settings, registry_of
 from kvgate.controller.memory import Memory
 from kvgate.controller.pods import KnownPods
 from kvgate.controller.starts import ObservedStarts
@@ -158,6 +158,11 @@ def test_a_watch_is_tried_again_for_ever() -> None:
     backoffs = EndlessBackoffs()
     assert list(islice(backoffs, 8)) == [1, 2, 4, 8, 16, 30, 30, 30]
     assert next(iter(backoffs)) == 1
+
+
+def test_kopf_has_every_setting_that_is_set() -> None:
+    theirs = kopf.OperatorSettings()
+    assert [row for row in _SETTINGS if not hasattr(getattr(theirs, row[0]), row[1])] == []
 
 
 def test_kopf_writes_under_our_name_and_posts_nothing() -> None:
