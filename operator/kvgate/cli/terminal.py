@@ -101,9 +101,11 @@ def folded(lines: Iterable[Line], width: int | None) -> Iterator[Line]:
 
 def width_of_terminal() -> int | None:
     """Return the columns of the terminal; None where a pipe or a file gets the output, whose lines nothing folds."""
+    if not is_terminal():
+        return None
     from shutil import get_terminal_size
 
-    return max(get_terminal_size().columns, 40) if is_terminal() else None
+    return max(get_terminal_size().columns, 40)
 
 
 def show(text: str, *, is_error: bool = False) -> None:
