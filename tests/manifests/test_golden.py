@@ -19,12 +19,11 @@ from kvgate.budget.releases.versions import DEFAULT_VERSION
 from kvgate.cli.check.command import check
 from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
-from kvgate.cli.reports.placed import Placed
-from kvgate.cli.reports.report import Item, Report
+from kvgate.cli.reports.report import Item, Placed, Report
 from kvgate.documents.written import Written
 from kvgate.manifests.platforms.readers import READERS
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, MountedText
-from kvgate.statement.releases import newest_understood
+from kvgate.statement.engine import newest_understood
 from kvgate.vllm.arguments import Argument
 from support.tables import table
 

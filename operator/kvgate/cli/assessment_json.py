@@ -16,10 +16,9 @@ from kvgate.budget.host.settings import NO_HOST_SETTINGS, UNKNOWN_POD
 from kvgate.cli.provenance import Provenance, sources_of_facts
 from kvgate.cli.reports import engine_records as records
 from kvgate.findings.finding import Finding
-from kvgate.judge.assessment import Assessment, Decision
+from kvgate.judge.assessment import Assessment, Confidence, Decision
 from kvgate.judge.gpus_in_words import sentence
 from kvgate.judge.pinning import pinned_option
-from kvgate.judge.worlds import Confidence
 from kvgate.rules.facts import VERSION_ASSUMED
 
 if TYPE_CHECKING:

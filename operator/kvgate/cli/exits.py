@@ -14,7 +14,7 @@ from kvgate.cli.terminal import show_error
 from kvgate.text.inert import inert_line
 
 if TYPE_CHECKING:
-    from kvgate.cli.reports.placed import Placed
+    from kvgate.cli.reports.report import Placed
 
 
 class Exit(IntEnum):

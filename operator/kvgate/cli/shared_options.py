@@ -86,7 +86,7 @@ def given_settings(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(name: str, file: Any) -> Mapping[str, Any]:
-    from kvgate.cli.model_config import files_beside
+    from kvgate.cli.known_models import files_beside
     from kvgate.hf_config import ModelConfigError
     from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
     from kvgate.hf_config.formats.quantization_files import with_quantization_beside

@@ -32,12 +32,10 @@ from kvgate.budget.answers.pod_ledger import pod_ledger_without_model
 from kvgate.budget.host.memory import HostLedger
 from kvgate.budget.host.settings import UNKNOWN_POD
 from kvgate.findings.finding import Finding, Naming, Rule, error_rules, named
-from kvgate.judge.assessment import WORST_FIRST, Assessment, Decision
-from kvgate.judge.facts import Facts, look_up_accelerator
+from kvgate.judge.assessment import WORST_FIRST, Assessment, Confidence, Decision, joined, refuse_apart
+from kvgate.judge.facts import Facts, look_up_accelerator, question
 from kvgate.judge.pinning import pinned_option, unpinned_where_hopeless
-from kvgate.judge.question import question
 from kvgate.judge.skipping import Skip
-from kvgate.judge.worlds import Confidence, joined, refuse_apart
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.facts import ASSESSMENT_STOPPED, SEARCH_STOPPED
 from kvgate.rules.host_memory import judge_pod

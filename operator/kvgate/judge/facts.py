@@ -15,13 +15,16 @@ from kvgate.budget import (
     NOTHING_OBSERVED,
     OLDEST,
     Accelerator,
+    BudgetRequest,
     Calibration,
     Draft,
+    EngineSettings,
     ModelShape,
     Speculation,
     UnknownVersion,
     accounting_of,
 )
+from kvgate.budget.answers.sharing import part_of
 from kvgate.checkpoint.published import NO_MODELS, ModelName, PublishedModels
 from kvgate.findings.finding import Finding, words
 from kvgate.hf_config import ModelConfigError
@@ -34,6 +37,7 @@ from kvgate.rules.facts import ACCELERATOR_NOT_LISTED, INVALID_MODEL_CONFIG, UNK
 from kvgate.statement.deployment import statement_of
 from kvgate.statement.engine import EngineStatement
 from kvgate.text.patterns import pattern
+from kvgate.vllm.given_settings import circumstances_of, engine_settings, stretches_length, unmodelled_kinds
 from kvgate.vllm.overrides import overridden, shape_overrides
 
 if TYPE_CHECKING:
@@ -270,3 +274,43 @@ def look_up_version(version: str) -> tuple[Finding, ...]:
         remediation = f"use a release from {OLDEST[0]}.{OLDEST[1]} on"
         return (UNKNOWN_VERSION.finding("vllm_version", str(error), remediation),)
     return ()
+
+
+def question(statement: EngineStatement, facts: Facts) -> BudgetRequest:
+    """Return the question of a statement. Raise ValueError where the model or the accelerator is not known."""
+    if facts.shape is None or facts.accelerator is None:
+        raise ValueError("a budget needs a model and an accelerator")
+    known, accelerator = statement.known, facts.accelerator
+    shared_by = known.get("shared_by", 1)
+    if statement.sees_part_alone:
+        accelerator, shared_by = part_of(accelerator, shared_by), 1
+    return BudgetRequest(
+        shape=facts.shape,
+        accelerator=accelerator,
+        shared_by=shared_by,
+        draft=facts.draft,
+        vllm_version=statement.version,
+        settings=_settings(statement, {}),
+        alternatives=tuple(_settings(statement, each) for each in statement.doubt.combinations()),
+        circumstances=circumstances_of(known),
+        guarantee=statement.guarantee,
+        workload=statement.workload,
+        least_model_len=statement.least_model_len,
+        capacity=statement.capacity,
+        is_whole=statement.is_whole,
+        is_one_pod=statement.is_one_pod,
+        weights_bytes=known.get("weights_bytes"),
+        unmodelled_settings=unmodelled_kinds(statement.values, accounting_of(statement.version)),
+        unmodelled_variables=statement.unmodelled_variables,
+        is_stretched=stretches_length(statement.values),
+        calibration=facts.calibration,
+        image_digest=statement.image_digest if facts.calibration.starts else "",
+        pod=statement.pod,
+    )
+
+
+def _settings(statement: EngineStatement, instead: dict[str, object]) -> EngineSettings:
+    """Return the settings, with other values in place of those that are not known."""
+    settings = engine_settings({**statement.known, **instead})
+    drafts = own_layers(settings.speculation, statement.model)
+    return settings if drafts is settings.speculation else replace(settings, speculation=drafts)

@@ -9,7 +9,7 @@ from kvgate import catalogue
 from kvgate.budget import Verdict
 from kvgate.budget.ground.units import format_gib
 from kvgate.judge.assessment import AcceleratorVerdict, MemoryNeeded
-from kvgate.statement.gpus import is_for_servers
+from kvgate.statement.engine import is_for_servers
 
 _FORM_FACTORS = ("-SXM-", "-PCIe-", "-NVL-")
 _MAX_NAMES = 4

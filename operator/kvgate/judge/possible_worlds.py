@@ -15,15 +15,12 @@ from msgspec.structs import replace
 from kvgate.budget import AUTO_MAX_MODEL_LEN, Accelerator, Budget, BudgetRequest, Verdict
 from kvgate.findings.finding import Severity, any_one
 from kvgate.findings.located import Located, Place, located
-from kvgate.judge.assessment import WORST_FIRST, AcceleratorVerdict, OnGpus
-from kvgate.judge.judged import J, joined_worlds
+from kvgate.judge.assessment import WORST_FIRST, AcceleratorVerdict, J, OnGpus, joined_worlds, refuse_apart
+from kvgate.judge.assessment import joined as joined_answers
 from kvgate.judge.on_accelerators import joined, memory_needed, smallest_that_starts, verdicts_on
-from kvgate.judge.worlds import joined as joined_answers
-from kvgate.judge.worlds import refuse_apart
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.command_line import RELEASE_DECIDES
-from kvgate.statement.gpus import Gpus, largest_board
-from kvgate.statement.releases import Releases
+from kvgate.statement.engine import Gpus, Releases, largest_board
 from kvgate.vllm.options import releases_read
 
 

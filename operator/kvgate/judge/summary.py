@@ -10,9 +10,8 @@ from kvgate.budget import Alternative, Budget, Correction, Verdict, verdict_of
 from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.findings.finding import Action, Finding, Severity, error_rules
 from kvgate.judge.assess import field_name
-from kvgate.judge.assessment import Assessment, Decision
+from kvgate.judge.assessment import Assessment, Confidence, Decision
 from kvgate.judge.gpus_in_words import folded
-from kvgate.judge.worlds import Confidence
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.facts import (
     ASSESSMENT_STOPPED,

@@ -11,10 +11,9 @@ from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.findings.finding import Finding, Naming, Severity, error_rules, named
 from kvgate.findings.located import Located
 from kvgate.judge import assess, facts
-from kvgate.judge.assessment import Assessment
-from kvgate.judge.judged import Judged
+from kvgate.judge.assessment import Assessment, Judged
+from kvgate.judge.facts import question
 from kvgate.judge.possible_worlds import Worlds
-from kvgate.judge.question import question
 from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_VALUE
 from kvgate.statement.engine import EngineStatement
 from kvgate.statement.what_if import statement_of_values

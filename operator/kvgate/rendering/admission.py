@@ -20,9 +20,8 @@ from kvgate.api.status import AdmissionStatus, Effective
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import Capacity, Knob
-from kvgate.judge.assessment import Assessment, Decision
+from kvgate.judge.assessment import Assessment, Confidence, Decision
 from kvgate.judge.summary import accepted, changes_text
-from kvgate.judge.worlds import Confidence
 from kvgate.rendering.labels import is_owned_by, owner_reference, selector, was_ours
 from kvgate.rendering.prediction import Prediction, admitted_prediction, prediction_of, recorded_figures
 from kvgate.rendering.workload import PodFigures

@@ -17,8 +17,7 @@ from kvgate.budget.host.memory import HostLedger
 from kvgate.calibration.trust import Trust
 from kvgate.judge.assess import host_ledger_of
 from kvgate.rendering.labels import HASH_ANNOTATION, labels, render_hash
-from kvgate.statement.deployment import statement_of
-from kvgate.statement.pods import links_bytes, memory_request_bytes, shared_memory_bytes
+from kvgate.statement.deployment import links_bytes, memory_request_bytes, shared_memory_bytes, statement_of
 from kvgate.text.expansion import escape_references
 from kvgate.vllm.settings import SPEC_SETTINGS
 from kvgate.vllm.variables import CACHE_MOUNT, FOLDERS

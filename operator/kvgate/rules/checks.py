@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from kvgate.budget import Budget
 from kvgate.findings.finding import Finding
-from kvgate.rules import connectors, drafts, host_memory, memory, pinned, settings, sharing, support, weight_formats
+from kvgate.rules import drafts, host_memory, memory, pinned, settings, sharing, support, weight_formats
 
 BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     settings.length_within_model,  # vLLM refuses longer contexts than the model's
@@ -15,7 +15,7 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     settings.batch_holds_sequences,  # a forward pass takes a token of every sequence
     support.block_size_has_kernels,  # attention kernels take multiples of 16
     support.caches_have_kernels,  # sparse and compressed caches are particular
-    connectors.hybrid_manager_is_on,  # windows and states beside a KV connector
+    settings.hybrid_manager_is_on,  # windows and states beside a KV connector
     support.weight_format_has_kernels,  # old GPUs have no kernels for new weight formats
     support.lora_is_taken,  # some classes take no adapters, and ranks come from a list
     support.offload_is_taken,  # groups of layers in host memory

@@ -8,8 +8,7 @@ from kvgate.budget import DEFAULT_VERSION, Capacity, Guarantee, Workload
 from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.findings.finding import Finding, Naming, SettingName, Severity, Words, do, words
 from kvgate.rules.facts import SETTING_NOT_UNDERSTOOD, VERSION_ASSUMED
-from kvgate.statement.engine import EngineStatement, is_known_release
-from kvgate.statement.gpus import ANY_GPU, NO_GPU
+from kvgate.statement.engine import ANY_GPU, NO_GPU, EngineStatement, is_known_release
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.given_settings import Doubt, doubt_of, read_settings, with_whole_configs
 from kvgate.vllm.settings import DECIDING, WHAT_IFS

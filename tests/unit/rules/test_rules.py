@@ -13,9 +13,9 @@ from kvgate.budget.host.settings import HostSettings, KVConnector, PodMemory
 from kvgate.budget.model.matrix import WeightFormat
 from kvgate.budget.model.shape import FullAttention, LayerShape, UnmodelledLayer
 from kvgate.findings.finding import Finding, Severity
-from kvgate.rules import connectors, memory, weight_formats
 from kvgate.rules import drafts as draft_rules
 from kvgate.rules import host_memory as host_rules
+from kvgate.rules import memory, weight_formats
 from kvgate.rules import pinned as pinned_rules
 from kvgate.rules import settings as setting_rules
 from kvgate.rules import sharing as sharing_rules
@@ -94,12 +94,12 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
      {"shape": COMPRESSED, "disable_hybrid_kv_cache_manager": True}),
     (support_rules.caches_have_kernels, "CacheKernelMissing", ERROR, "mamba_ssm_cache_dtype",
      {"shape": kinds.kimi_linear(), "mamba_ssm_cache_dtype": "bfloat16"}),
-    (connectors.hybrid_manager_is_on, "HybridManagerOff", ERROR, "kv_transfer_config", {"shape": HYBRID, "host": LMCACHE}),
-    (connectors.hybrid_manager_is_on, "HybridManagerOff", ERROR, "disable_hybrid_kv_cache_manager",
+    (setting_rules.hybrid_manager_is_on, "HybridManagerOff", ERROR, "kv_transfer_config", {"shape": HYBRID, "host": LMCACHE}),
+    (setting_rules.hybrid_manager_is_on, "HybridManagerOff", ERROR, "disable_hybrid_kv_cache_manager",
      {"shape": HYBRID, "disable_hybrid_kv_cache_manager": True}),
-    (connectors.hybrid_manager_is_on, "HybridManagerOff", WARNING, "kv_transfer_config",
+    (setting_rules.hybrid_manager_is_on, "HybridManagerOff", WARNING, "kv_transfer_config",
      {"shape": HYBRID, "host": HostSettings(kv_connectors=(KVConnector(name="SomebodysConnector"),))}),
-    (connectors.hybrid_manager_is_on, "HybridManagerOff", INFO, "kv_transfer_config", {"shape": GEMMA, "host": LMCACHE}),
+    (setting_rules.hybrid_manager_is_on, "HybridManagerOff", INFO, "kv_transfer_config", {"shape": GEMMA, "host": LMCACHE}),
     (support_rules.weight_format_has_kernels, "WeightFormatRefused", ERROR, "accelerator",
      {"shape": new_model_shape(quantization=FP8), "accelerator": new_accelerator(compute_capability=(7, 0))}),
     (support_rules.weight_format_has_kernels, "WeightFormatRefused", ERROR, "accelerator",
@@ -216,9 +216,9 @@ SILENT: list[tuple[Check, dict[str, Any]]] = [
     (support_rules.caches_have_kernels, {"disable_hybrid_kv_cache_manager": True}),
     (support_rules.caches_have_kernels, {"shape": kinds.kimi_linear(), "mamba_ssm_cache_dtype": "float32"}),
     (support_rules.caches_have_kernels, {"shape": HYBRID, "mamba_ssm_cache_dtype": "bfloat16"}),
-    (connectors.hybrid_manager_is_on, {"host": LMCACHE}),
-    (connectors.hybrid_manager_is_on, {"shape": GEMMA, "disable_hybrid_kv_cache_manager": True}),
-    (connectors.hybrid_manager_is_on, {"shape": HYBRID, "host": HostSettings(kv_connectors=(KVConnector(name="NixlConnector"),))}),
+    (setting_rules.hybrid_manager_is_on, {"host": LMCACHE}),
+    (setting_rules.hybrid_manager_is_on, {"shape": GEMMA, "disable_hybrid_kv_cache_manager": True}),
+    (setting_rules.hybrid_manager_is_on, {"shape": HYBRID, "host": HostSettings(kv_connectors=(KVConnector(name="NixlConnector"),))}),
     (support_rules.weight_format_has_kernels, {"shape": new_model_shape(quantization=FP8)}),
     (support_rules.weight_format_has_kernels, {"accelerator": new_accelerator(compute_capability=(7, 0))}),
     (support_rules.weight_format_is_kept, {"shape": new_model_shape(quantization=FBGEMM), "vllm_version": "0.13.0"}),

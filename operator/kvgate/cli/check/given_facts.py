@@ -15,8 +15,7 @@ from msgspec import Struct
 from kvgate.budget import NOTHING_OBSERVED, Calibration, Guarantee, Workload
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.exits import BadInput
-from kvgate.cli.known_models import DEFAULT_SECONDS, locked_models
-from kvgate.cli.model_config import ModelConfig, read_model_config
+from kvgate.cli.known_models import DEFAULT_SECONDS, ModelConfig, locked_models, read_model_config
 from kvgate.cli.shared_options import read_calibration
 from kvgate.documents.bounded_files import guard_of, repository_of
 from kvgate.documents.discovery import OtherRevision
@@ -78,7 +77,7 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
         """Return the name of a file for people; empty where there is none."""
         if path is None:
             return ""
-        from kvgate.cli.reports.placed import shown_file
+        from kvgate.cli.reports.report import shown_file
 
         return self.other.shown(path) if self.other else shown_file(str(path))
 

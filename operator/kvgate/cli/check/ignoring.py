@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from kvgate.cli.check.directives import Directive, Ignore, Problem, WorkloadComment, directives
 from kvgate.cli.exits import BadInput
-from kvgate.cli.reports.placed import Ignored, Placed, shown_file
-from kvgate.cli.reports.report import Item, Report, all_results
+from kvgate.cli.reports.report import Ignored, Item, Placed, Report, all_results, shown_file
 from kvgate.documents.bounded_files import read_text, write_text
 from kvgate.documents.globs import any_path_matches
 from kvgate.documents.streams import Comment

@@ -11,14 +11,12 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import Budget, Guarantee, Verdict
 from kvgate.cli.check.given_facts import GivenFacts
-from kvgate.cli.reports.placed import placed_in
-from kvgate.cli.reports.report import Item
+from kvgate.cli.reports.report import Item, placed_in
 from kvgate.findings.finding import Finding, Severity, any_one
 from kvgate.findings.located import Located
 from kvgate.judge.assess import field_name, judge
-from kvgate.judge.judged import NOT_JUDGED
+from kvgate.judge.assessment import NOT_JUDGED, Confidence
 from kvgate.judge.summary import verdict_text
-from kvgate.judge.worlds import Confidence
 from kvgate.rules.memory import demanded, less_demand
 from kvgate.rules.repository import (
     ACCELERATOR_NOT_ALLOWED,

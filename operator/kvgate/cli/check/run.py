@@ -19,10 +19,8 @@ from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
 from kvgate.cli.check.ignoring import by_baseline, by_comments, by_configuration, read_baseline, with_findings
 from kvgate.cli.check.provenance import sources_of, sources_of_report
 from kvgate.cli.exits import BadInput
-from kvgate.cli.known_models import judged_with_fetched
-from kvgate.cli.model_config import ModelConfig
-from kvgate.cli.reports.placed import Placed, placed_broken, placed_in
-from kvgate.cli.reports.report import UNREAD_PLATFORM, Item, JudgedDeployment, Report
+from kvgate.cli.known_models import ModelConfig, judged_with_fetched
+from kvgate.cli.reports.report import UNREAD_PLATFORM, Item, JudgedDeployment, Placed, Report, placed_broken, placed_in
 from kvgate.cli.terminal import progress_of_reading
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import STDIN_NAME

@@ -12,11 +12,9 @@ from kvgate.budget import Budget, Verdict
 from kvgate.cli import assessment_json as made
 from kvgate.cli.reports import engine_records as parts
 from kvgate.cli.reports import records
-from kvgate.cli.reports.placed import Placed
-from kvgate.cli.reports.report import Item, JudgedDeployment, Report
+from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report
 from kvgate.judge.assess import chosen_settings, effective_values
-from kvgate.judge.assessment import Decision
-from kvgate.judge.judged import NOT_JUDGED
+from kvgate.judge.assessment import NOT_JUDGED, Decision
 from kvgate.text.inert import inert_json
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kvgate.budget import Verdict
-from kvgate.cli.reports.placed import Placed
-from kvgate.cli.reports.report import Item, JudgedDeployment, Report
+from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report
 from kvgate.cli.reports.wording import (
     CHANGE_HEAD,
     assumptions,

@@ -12,17 +12,15 @@ from msgspec import Struct
 from kvgate.budget import CacheFigures, Verdict
 from kvgate.budget.ground.units import format_gib
 from kvgate.cli.provenance import Provenance
-from kvgate.cli.reports.report import Item, Report, all_results
+from kvgate.cli.reports.report import Item, Report, all_results, counting_results
 from kvgate.documents.discovery import Why
 from kvgate.documents.origins import Unrendered
 from kvgate.findings.finding import Severity
-from kvgate.judge.assessment import Decision
-from kvgate.judge.judged import NOT_JUDGED
+from kvgate.judge.assessment import NOT_JUDGED, Decision
 from kvgate.judge.summary import answer_text, judged_text, shortened, verdict_text
 
 if TYPE_CHECKING:
-    from kvgate.cli.reports.difference import ChangedSource, Difference, EngineChange
-    from kvgate.cli.reports.effects import Effect
+    from kvgate.cli.reports.difference import ChangedSource, Difference, Effect, EngineChange
     from kvgate.vllm.options import ChangedDefault
 
 _DECISIONS = {
@@ -148,13 +146,33 @@ def _listed(names: Sequence[str], count: int) -> str:
 
 
 class Note(Struct, frozen=True, kw_only=True):
-    """Something that changed what was judged, or what counts, and that stands in a file; every format shows all of them."""
+    """A line of a list for other programs: a finding, or something that changed what was judged, or what counts, and stands in a file."""
 
     file: str
     line: int
+    column: int = 1
     title: str
-    """`Provenance`, `Ignored` or `Skipped`."""
+    """The rule of a finding; else `Provenance`, `Ignored` or `Skipped`."""
     text: str
+    severity: Severity = Severity.INFO
+    fingerprint: str = ""
+    """That of the finding; empty for all else."""
+
+
+def issues(report: Report) -> Iterator[Note]:
+    """Yield every finding that counts, then the notes."""
+    for result in counting_results(report):
+        placed = result.placed
+        yield Note(
+            file=placed.file,
+            line=placed.line,
+            column=placed.column,
+            title=placed.rule,
+            text=result.message,
+            severity=placed.finding.severity,
+            fingerprint=result.fingerprint,
+        )
+    yield from notes(report)
 
 
 def notes(report: Report) -> Iterator[Note]:

@@ -21,7 +21,7 @@ from kvgate.judge.pinning import pinned_option
 from kvgate.planning.candidate import Candidate
 from kvgate.planning.size import NODE
 from kvgate.rendering.pod import IMAGES, PRODUCT_LABELS
-from kvgate.statement.pods import memory_request_bytes
+from kvgate.statement.deployment import memory_request_bytes
 from kvgate.text.inert import inert_line
 from kvgate.vllm.options import options
 from kvgate.vllm.settings import SPEC_SETTINGS, WHAT_IFS, Setting

@@ -21,9 +21,8 @@ from kvgate.findings.finding import Severity
 from kvgate.judge.pinning import pinned_option
 from kvgate.judge.summary import verdict_text
 from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
-from kvgate.planning.engine_load import decode_bounds, requests_held
 from kvgate.planning.hints import HOST_MEMORY, cheaper_perhaps, hints
-from kvgate.planning.size import Question, usual
+from kvgate.planning.size import Question, decode_bounds, requests_held, usual
 from kvgate.text.inert import inert_json, inert_values
 from kvgate.vllm.values import UnusableValue
 

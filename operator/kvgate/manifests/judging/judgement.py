@@ -19,7 +19,7 @@ from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Severity
 from kvgate.findings.located import Located, Place, located
-from kvgate.judge.judged import NOT_JUDGED
+from kvgate.judge.assessment import NOT_JUDGED
 from kvgate.judge.possible_worlds import Worlds
 from kvgate.manifests.judging.engine_budget import EngineFacts, host_names, version_path
 from kvgate.manifests.judging.gpus import Chosen, Pools, choose

@@ -9,9 +9,7 @@ from msgspec.structs import replace
 from kvgate.budget import Verdict, Workload, parse_patch
 from kvgate.findings.finding import Severity, error_rules
 from kvgate.findings.located import Located
-from kvgate.judge.assessment import Assessment, OnGpus
-from kvgate.judge.judged import Judged
-from kvgate.judge.worlds import refusing_nothing
+from kvgate.judge.assessment import Assessment, Judged, OnGpus, refusing_nothing
 from kvgate.manifests.judging.engine_budget import EngineFacts, ask_budget, host_findings, is_partly_seen
 from kvgate.manifests.judging.gpus import gpu_count_problems
 from kvgate.manifests.judging.line_findings import line_findings, undecided_settings

@@ -15,7 +15,7 @@ from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.judgement import Defaults, judge_engine
 from kvgate.manifests.judging.release_range import JudgedEngine
 from kvgate.manifests.judging.releases import usable_releases
-from kvgate.statement.releases import Releases, newest_understood
+from kvgate.statement.engine import Releases, newest_understood
 from kvgate.vllm.images import Strength
 from kvgate.vllm.options import releases_read
 
