@@ -31,6 +31,11 @@ class Styled(Struct, frozen=True, kw_only=True):
 
 Line = str | Sequence[str | Styled]
 """Text of one line, or its parts."""
+COLOUR_OF = {
+    "Fits": "green", "MayNotFit": "yellow", "DoesNotFit": "red", "Unknown": "yellow",
+    "error": "red", "warning": "yellow", "info": "cyan",
+}  # fmt: skip
+"""Verdict or severity → its colour."""
 
 
 def text_of(lines: Iterable[Line]) -> str:

@@ -306,7 +306,9 @@ def hybrid_manager_is_on(budget: Budget) -> Iterable[Finding]:
             setting=SettingName(manager.setting),
             names=names,
         )
-        yield HYBRID_MANAGER_OFF.finding(manager.setting, message, _manager_remedy(manager.setting), severity=Severity.WARNING)
+        yield HYBRID_MANAGER_OFF.finding(
+            manager.setting, message, _manager_remedy(manager.setting), severity=Severity.WARNING
+        )
     windows = {
         bool(getattr(each, "sliding_window", 0) or getattr(each, "chunk_size", 0)) for each in request.shape.mixers
     }
@@ -317,7 +319,9 @@ def hybrid_manager_is_on(budget: Budget) -> Iterable[Finding]:
             setting=SettingName(manager.setting),
             names=names,
         )
-        yield HYBRID_MANAGER_OFF.finding(manager.setting, message, _manager_remedy(manager.setting), severity=Severity.INFO)
+        yield HYBRID_MANAGER_OFF.finding(
+            manager.setting, message, _manager_remedy(manager.setting), severity=Severity.INFO
+        )
 
 
 def _manager_remedy(setting: str) -> Remedy:

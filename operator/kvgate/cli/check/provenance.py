@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def sources_of(item: Item, given: GivenFacts, documents: InputDocuments) -> Iterator[Provenance]:
     """Yield the sources of one engine's facts: its model and draft, observed starts, and fields of the configuration."""
-    budget = item.assessment.effective if item.assessment else None
+    budget = item.effective
     origins = {shape.origin.kind for shape in _shapes(budget) if shape.origin}
     used = [] if given.vllm_version else [each for each in item.assumed if each.fact == "vllm_version"]
     stated = {fact for fact, _, _ in given.stated(*_identity(item))} if used and given.file else set()
@@ -77,10 +77,9 @@ def _adapters(item: Item) -> list[tuple[str, str]]:
     """Return (name, path) of the adapters that an engine is started with."""
     if item.engine:
         return list(named_adapters(item.engine.settings.get("lora_modules") or ()))[:MOST_ADAPTERS]
-    deployment = item.deployment.subject.deployment if item.deployment else None
-    if deployment is None or look_up_version(deployment.spec.vllm.version):
+    if item.spec is None or look_up_version(item.spec.vllm.version):
         return []
-    modules = read_extra_args(deployment.spec.vllm).values.get("lora_modules")
+    modules = read_extra_args(item.spec.vllm).values.get("lora_modules")
     return list(named_adapters(modules or ()))[:MOST_ADAPTERS]
 
 
@@ -106,8 +105,7 @@ def _given_config(item: Item, given: GivenFacts, documents: InputDocuments) -> t
 
 def _of_config_map(item: Item, documents: InputDocuments) -> str:
     """Return file and line of the ConfigMap that an InferenceDeployment takes its model from."""
-    deployment = item.deployment.subject.deployment if item.deployment else None
-    source = deployment.spec.model.config_from if deployment else None
+    source = item.spec.model.config_from if item.spec else None
     reference = source.config_map_key_ref if source else None
     if reference is None:
         return ""

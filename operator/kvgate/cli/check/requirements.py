@@ -60,7 +60,7 @@ def _findings(item: Item, required: dict[str, Required]) -> Iterator[Finding]:
     guarantee, headroom = required.get("guarantee"), required.get("headroom")
     if not guarantee and not headroom:
         return
-    budget = item.assessment.effective if item.assessment else None
+    budget = item.effective
     if budget is None or item.verdict is Verdict.UNKNOWN or (item.engine and item.engine.judged_on):
         missing = "no GPU is named" if item.engine and item.engine.judged_on else "its verdict is Unknown"
         yield from (_not_judged(each, missing) for each in (guarantee, headroom) if each)

@@ -218,7 +218,7 @@ def compare(old: Report, new: Report, roots: tuple[str, str], renamed: Mapping[s
     for index, (after, file) in enumerate(afters):
         before = befores[before_of[index]][0] if index in before_of else None
         defaults = defaults_between(before, after) if before else ()
-        effects = effects_between(_budget(before), _budget(after)) if before else ()
+        effects = effects_between(before.effective, after.effective) if before else ()
         changes.append(EngineChange(before=before, after=after, file=file, changed_defaults=defaults, effects=effects))
     matched = set(before_of.values())
     gone = (each for index, each in enumerate(befores) if index not in matched)
@@ -237,10 +237,6 @@ def _unread(file: str, report: Report, root: str) -> Provenance | None:
     if skipped is None:
         return None
     return Provenance(fact="not read", source="configuration", place=skipped.by or str(skipped.path))
-
-
-def _budget(item: Item) -> Budget | None:
-    return item.assessment.effective if item.assessment else None
 
 
 def _below(file: str, root: str) -> str:
@@ -304,8 +300,7 @@ def _options_set(item: Item) -> frozenset[str] | None:
     """Return the options that are set, by vLLM's names; None where the input does not hold all of them."""
     if item.engine:
         return item.engine.options_set
-    deployment = item.deployment.subject.deployment if item.deployment else None
-    if deployment is None:
+    if item.spec is None:
         return frozenset()
-    vllm = deployment.spec.vllm
+    vllm = item.spec.vllm
     return frozenset(name for name, value in vllm if value is not None) | read_extra_args(vllm).given

@@ -9,7 +9,8 @@ from typing import Literal
 from msgspec import Struct, field
 
 from kvgate.api.conditions import Reason
-from kvgate.budget import CacheFigures, Guarantee, Verdict
+from kvgate.api.v1alpha1 import InferenceDeploymentSpec
+from kvgate.budget import Budget, CacheFigures, Guarantee, Verdict
 from kvgate.cli.exits import Exit
 from kvgate.cli.provenance import Provenance
 from kvgate.documents.discovery import CHART_FILE, PassedOver, Why
@@ -191,6 +192,17 @@ class Item(Struct, frozen=True, kw_only=True):
         """None where the engine could not be judged."""
         judged = self.deployment or self.engine
         return judged.assessment if judged else None
+
+    @property
+    def effective(self) -> Budget | None:
+        """Budget of the settings that are rendered."""
+        return self.assessment.effective if self.assessment else None
+
+    @property
+    def spec(self) -> InferenceDeploymentSpec | None:
+        """Spec of a valid InferenceDeployment."""
+        deployment = self.deployment.subject.deployment if self.deployment else None
+        return deployment.spec if deployment else None
 
     @property
     def guarantee(self) -> Guarantee | None:

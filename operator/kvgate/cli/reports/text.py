@@ -17,13 +17,12 @@ from kvgate.cli.reports.wording import (
     hidden,
     outcome,
     release_change,
-    rests_on,
     source_change,
     summary,
     unrendered_lines,
     verdict_line,
 )
-from kvgate.cli.terminal import Line, Styled, table, text_of
+from kvgate.cli.terminal import COLOUR_OF, Line, Styled, table, text_of
 from kvgate.judge.assessment import Decision
 from kvgate.judge.summary import alternatives_text, changes_text, fruitless, shortened, verdict_text
 from kvgate.text.inert import inert
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 MAX_SENTENCE = 700
 """Characters: a finding with its remedy stays on one screen of 80 columns."""
-_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def render(report: Report) -> str:
@@ -49,21 +47,31 @@ def render(report: Report) -> str:
 
 
 def _item_lines(item: Item, findings: Sequence[Placed]) -> Iterator[Line]:
-    verdict, reason = verdict_line(item)
-    shown = Styled(text=verdict, colour=outcome(item)[1], is_bold=True)
-    yield f"{item.file}:{item.line}: {item.title}: ", shown, f": {reason}" if reason else ""
+    yield head_line(item)
     yield from finding_lines(findings)
     if item.ignored:
         reasons = dict.fromkeys(
             f"{placed.rule} ({ignored.reason}; {ignored.place})" for placed, ignored in item.ignored
         )
         yield f"  ignored: {', '.join(reasons)}"
-    if item.assumed:
-        yield f"  assumed: {'; '.join(each.text for each in item.assumed)}"
-    if rests := rests_on(item):
-        yield f"  rests on: {rests}"
+    yield from fact_lines(item)
     if item.deployment:
         yield from _decision_lines(item.deployment)
+
+
+def head_line(item: Item, where: str = "") -> Line:
+    """Return the place of an engine, and its verdict."""
+    verdict, reason = verdict_line(item)
+    shown = Styled(text=verdict, colour=outcome(item)[1], is_bold=True)
+    return f"{item.file}:{item.line}: {item.title}{where}: ", shown, f": {reason}" if reason else ""
+
+
+def fact_lines(item: Item) -> Iterator[str]:
+    """Yield what is assumed about an engine, and the files that its verdict rests on beside its manifest."""
+    if item.assumed:
+        yield f"  assumed: {'; '.join(each.text for each in item.assumed)}"
+    if rests := "; ".join(each.text for each in item.sources if each.file):
+        yield f"  rests on: {rests}"
 
 
 def _decision_lines(deployment: JudgedDeployment) -> Iterator[str]:
@@ -95,7 +103,7 @@ def finding_lines(findings: Sequence[Placed]) -> Iterator[Line]:
         has_path = placed.path and finding.field and not finding.names_its_field
         message = (f"{placed.path}: " if has_path else "") + shortened(inert(finding.message), MAX_SENTENCE)
         rest = f"{gap} {placed.rule:<{rule_width}} {message}"
-        yield f"  {place:<{width}} ", Styled(text=severity, colour=_COLOURS[severity]), rest
+        yield f"  {place:<{width}} ", Styled(text=severity, colour=COLOUR_OF[severity]), rest
         yield from (f"      {shortened(inert(line), MAX_SENTENCE)}" for line in finding.remedy_lines)
 
 

@@ -13,6 +13,7 @@ from kvgate.budget import CacheFigures, Verdict
 from kvgate.budget.ground.units import format_gib
 from kvgate.cli.provenance import Provenance
 from kvgate.cli.reports.report import Item, Report, all_results, counting_results
+from kvgate.cli.terminal import COLOUR_OF
 from kvgate.documents.discovery import Why
 from kvgate.documents.origins import Unrendered
 from kvgate.findings.finding import Severity
@@ -30,14 +31,6 @@ _DECISIONS = {
     Decision.SKIPPED: ("admitted, budget skipped", "yellow"),
     Decision.REFUSE: ("refused", "red"),
 }
-_COLOURS = {
-    Verdict.FITS: "green",
-    Verdict.MAY_NOT_FIT: "yellow",
-    Verdict.DOES_NOT_FIT: "red",
-    Verdict.UNKNOWN: "yellow",
-}
-
-
 MAX_SKIPPED = 100
 """Paths that were not read and that reports for people name; the JSON names more."""
 MAX_REASONS, MAX_NAMED, MAX_REASON = 10, 3, 500
@@ -57,7 +50,7 @@ def outcome(item: Item) -> tuple[str, str]:
     if item.verdict is NOT_JUDGED:
         return "not judged", "cyan"
     judged = judged_text(item.verdict, item.assessment.budget if item.assessment else None)
-    return judged.partition(" (")[0], _COLOURS[item.verdict]
+    return judged.partition(" (")[0], COLOUR_OF[item.verdict]
 
 
 def verdict_line(item: Item) -> tuple[str, str]:
@@ -195,11 +188,6 @@ def notes(report: Report) -> Iterator[Note]:
         yield Note(
             file=file or str(each.path), line=int(line or 1), title="Skipped", text=f"{each.path} is not read: {by}"
         )
-
-
-def rests_on(item: Item) -> str:
-    """Return the files that the verdict on one engine rests on beside its manifest; empty where there are none."""
-    return "; ".join(each.text for each in item.sources if each.file)
 
 
 def unrendered_lines(report: Report) -> Iterator[str]:

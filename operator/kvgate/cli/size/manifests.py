@@ -73,16 +73,7 @@ def row_of(candidate: Candidate, given: Mapping[str, Any]) -> Row:
     model = str(given.get("model") or "")
     if not model:
         raise UnusableValue("-o yaml needs --model, the name under which the engine finds the checkpoint")
-    settings, parallelism = candidate.budget.request.settings, candidate.parallelism
-    chosen: dict[str, Any] = {"tensor_parallel_size": parallelism.tensor}
-    if parallelism.pipeline > 1:
-        chosen["pipeline_parallel_size"] = parallelism.pipeline
-    chosen["max_model_len"] = candidate.budget.resolved.max_model_len
-    if settings.max_num_seqs:
-        chosen["max_num_seqs"] = settings.max_num_seqs
-    if settings.kv_cache_dtype != "auto":
-        chosen["kv_cache_dtype"] = settings.kv_cache_dtype
-    chosen |= pinned_option(candidate.budget)
+    chosen = candidate.options
     known, others = options(), {name: text for name, text in given.items() if name in _SETTINGS}
     names = [name for name in others if name not in {*chosen, "model", "vllm_version", "capacity"}]
     written = {name: _value(_SETTINGS[name], given[name]) for name in names if _SETTINGS[name].flag in known}

@@ -16,9 +16,8 @@ from kvgate.catalogue.prices import Prices
 from kvgate.cli import assessment_json as made
 from kvgate.cli.reports.answer_records import CandidateRecord, LeftOut, PricesRecord, QuestionRecord, SizeRecord
 from kvgate.cli.reports.engine_records import SCHEMA_VERSION
-from kvgate.cli.terminal import Line, Styled, folded, table, text_of, width_of_terminal
+from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of, width_of_terminal
 from kvgate.findings.finding import Severity
-from kvgate.judge.pinning import pinned_option
 from kvgate.judge.summary import verdict_text
 from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
 from kvgate.planning.hints import HOST_MEMORY, cheaper_perhaps, hints
@@ -41,12 +40,6 @@ _HEADER = (
     "LONGEST",
 )
 _SHOWN = (Verdict.FITS, Verdict.MAY_NOT_FIT)
-_COLOURS = {
-    Verdict.FITS: "green",
-    Verdict.MAY_NOT_FIT: "yellow",
-    Verdict.UNKNOWN: "yellow",
-    Verdict.DOES_NOT_FIT: "red",
-}
 _INTERVALS = ("available_kv_cache_bytes", "headroom_bytes")
 _ENDS = ("low", "expected", "high")
 
@@ -108,7 +101,8 @@ def text_report(found: Found, costs: Prices, *, choose: int | None) -> str:
         if question.fills:
             word += " per request"
         word = f"Row {choose}" if choose else word
-        lines += ["", f"{word}: {best.num_gpus} × {best.accelerator.name}: {replicas}{_flags(best)}"]
+        flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in best.options.items())
+        lines += ["", f"{word}: {best.num_gpus} × {best.accelerator.name}: {replicas}{flags}"]
         lines.append(f"  {best.verdict.value}: {verdict_text(best.verdict, best.budget)}")
     lines += (f"  {hint}" for hint in hints(question, candidates))
     if any(c.verdict is Verdict.DOES_NOT_FIT for c in explained):
@@ -255,33 +249,18 @@ def _table(candidates: Sequence[Candidate]) -> Iterator[Line]:
             str(candidate.longest or "-"),
         ))  # fmt: skip
     for line in table(rows, right=(0, 1, 2, 7, 8, 9), width=_room()):
-        verdict = next((verdict for verdict in _COLOURS if verdict.value in line.split()), None)
+        verdict = next((verdict for verdict in Verdict if verdict.value in line.split()), None)
         if verdict is None:
             yield f"  {line}"
             continue
         before, word, after = line.partition(verdict.value)
-        yield f"  {before}", Styled(text=word, colour=_COLOURS[verdict]), after
+        yield f"  {before}", Styled(text=word, colour=COLOUR_OF[verdict]), after
 
 
 def _room() -> int | None:
     """Columns for a table that is indented by two."""
     width = width_of_terminal()
     return width - 2 if width else None
-
-
-def _flags(candidate: Candidate) -> str:
-    """Return the settings that the search chose, as vLLM's flags."""
-    settings, parallelism = candidate.budget.request.settings, candidate.parallelism
-    chosen: dict[str, int | str] = {"tensor-parallel-size": parallelism.tensor}
-    if parallelism.pipeline > 1:
-        chosen["pipeline-parallel-size"] = parallelism.pipeline
-    chosen["max-model-len"] = candidate.budget.resolved.max_model_len
-    if settings.max_num_seqs:
-        chosen["max-num-seqs"] = settings.max_num_seqs
-    if settings.kv_cache_dtype != "auto":
-        chosen["kv-cache-dtype"] = settings.kv_cache_dtype
-    chosen |= {name.replace("_", "-"): value for name, value in pinned_option(candidate.budget).items()}
-    return " ".join(f"--{name} {value}" for name, value in chosen.items())
 
 
 # ── for programs ──────────────────────────────────────────────────────────────────────────────────────────────────
