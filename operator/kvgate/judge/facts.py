@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -91,17 +92,16 @@ def gather(
 ) -> Facts:
     """Look up everything that a verdict needs. Nothing here decides."""
     known, version = statement.known, statement.version
-    version_findings = look_up_version(version)
-    overrides = None
+    version_findings, overrides, speculation = look_up_version(version), None, None
     if not version_findings:
         reaches_inside = accounting_of(version).overrides_inner_configs
         overrides = shape_overrides(statement.values.get("hf_overrides"), reaches_inside=reaches_inside)
+        speculation = speculation_of(statement)
     shape, model_findings = _shape(statement, overrides or {}, lookup, models)
     if shape is not None and "checkpoint_bytes" in known:
         given = "checkpoint_bytes of the question"
         shape = replace(shape, checkpoint_bytes=known["checkpoint_bytes"], checkpoint_source=given)
     accelerator, accelerator_findings = _accelerator(known)
-    speculation = None if version_findings else speculation_of(statement)
     draft, draft_findings = look_up_draft(speculation, version, config=known.get("draft_config"), models=models)
     adapter_findings = look_up_adapters(
         statement.values.get("lora_modules"),
@@ -140,22 +140,14 @@ def _shape(
         text = lookup(reference)
         if isinstance(text, ConfigMissing):
             return None, (INVALID_MODEL_CONFIG.finding("config", text.message, text.remediation),)
-        where = f"ConfigMap {reference.name}, key {reference.key}"
-        return shape_of_text(_with_overrides(text, overrides), name=name, where=where, **requested)
+        if overrides:
+            with suppress(ModelConfigError):  # a text that is no config is left to whoever reads it
+                text = json.dumps(overridden(parse_config_text(text), overrides))
+        return shape_of_text(text, name=name, where=f"ConfigMap {reference.name}, key {reference.key}", **requested)
     if config is not None:
         return shape_of_text(json.dumps(overridden(config, overrides)), name=name, where="model_config", **requested)
     look_up = partial(look_up_overridden, overrides=overrides) if overrides else look_up_model
     return look_up(name, revision=revision if isinstance(revision, str) else "", models=models, **requested)
-
-
-def _with_overrides(text: str, overrides: Mapping[str, Any]) -> str:
-    """Return the text of a config with other values; a text that is no config is left to whoever reads it."""
-    if not overrides:
-        return text
-    try:
-        return json.dumps(overridden(parse_config_text(text), overrides))
-    except ModelConfigError:
-        return text
 
 
 def speculation_of(statement: EngineStatement) -> Speculation | None:

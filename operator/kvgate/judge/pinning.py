@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
-from kvgate.budget import Budget, Capacity, parse_patch, plan
+from kvgate.budget import Budget, Capacity, parse_patch
 from kvgate.findings.finding import (
     Change,
     Finding,
@@ -17,7 +15,7 @@ from kvgate.findings.finding import (
     leave_out,
     words,
 )
-from kvgate.rules.pinned import CAPACITY_CONFLICT, nothing_is_pinned
+from kvgate.rules.pinned import CAPACITY_CONFLICT
 from kvgate.statement.what_if import SIZES
 
 _TAKEN_BY = {
@@ -50,14 +48,3 @@ def pinned_option(budget: Budget) -> dict[str, int]:
     if in_release and budget.request.accelerator.vendor != "intel":
         return {SIZES[0]: budget.pin.cache_memory_bytes}
     return {SIZES[1]: budget.pin.num_blocks}
-
-
-def unpinned_where_hopeless(budget: Budget, findings: tuple[Finding, ...]) -> tuple[Budget, tuple[Finding, ...]]:
-    """Return what is rendered of a spec that is admitted although its pinned size holds less than vLLM needs to start.
-
-    Nothing is pinned then: vLLM measures, and finds out whether the prediction was too careful.
-    """
-    if budget.pin is None or budget.surely_starts:
-        return budget, findings
-    message = words("nothing is pinned: vLLM would not start with the size that {capacity} Pinned gives it")
-    return plan(replace(budget.request, capacity=Capacity.PROFILED)), (*findings, nothing_is_pinned(message))
