@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import ModelKey, Published, PublishedModels, by_name, name_key
-from kvgate.cli.exits import BadInput
+from kvgate.cli.exits import BadInput, read_given
 from kvgate.cli.terminal import show_error
-from kvgate.documents.bounded_files import read_text
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
 from kvgate.hf_config.formats.quantization_files import quantization_files, with_quantization_beside
@@ -39,12 +38,10 @@ def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
 
     Raises BadInput for a file that cannot be read.
     """
-    config = _read(path, inside)
-    stated = _content(config.text)
+    text, stated = _read(path, inside)
     files = files_beside(path, stated, inside=inside) if stated else {}
-    if not files:
-        return config
-    return ModelConfig(text=json.dumps(with_quantization_beside(stated, files)), path=path, beside=tuple(files))
+    text = json.dumps(with_quantization_beside(stated, files)) if files else text
+    return ModelConfig(text=text, path=path, beside=tuple(files))
 
 
 def files_beside(path: Path, config: Mapping[str, Any], *, inside: Path | None) -> dict[str, Mapping[str, Any]]:
@@ -53,20 +50,15 @@ def files_beside(path: Path, config: Mapping[str, Any], *, inside: Path | None) 
     Raises BadInput for a file that cannot be read.
     """
     beside = next((name for name in quantization_files(config) if path.with_name(name).is_file()), None)
-    return {beside: _content(_read(path.with_name(beside), inside).text)} if beside else {}
+    return {beside: _read(path.with_name(beside), inside)[1]} if beside else {}
 
 
-def _read(path: Path, inside: Path | None) -> ModelConfig:
+def _read(path: Path, inside: Path | None) -> tuple[str, Mapping[str, Any]]:
+    text = read_given(path, max_bytes=MAX_CHARACTERS, inside=inside, kind="JSON")
     try:
-        text = read_text(path, max_bytes=MAX_CHARACTERS, inside=inside)
-        _content(text)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not JSON: {error}") from None
+        return text, _content(text)
     except ModelConfigError as error:
         raise BadInput(f"{path}: {error}") from None
-    return ModelConfig(text=text, path=path)
 
 
 @lru_cache(maxsize=64)
@@ -128,15 +120,11 @@ def _placed_entries(path: Path, inside: Path | None) -> Sequence[tuple[Published
     """Return the entries of a lock file, each with its line; 0 where that is not known. Raises BadInput."""
     from kvgate.checkpoint.lock_file import MAX_BYTES, LockFileError, entry_lines, read_lock
 
+    remedy = "; `kvgate models lock` writes such files"
+    text = read_given(path, max_bytes=MAX_BYTES, inside=inside, remedy=remedy)
     try:
-        text = read_text(path, max_bytes=MAX_BYTES, inside=inside)
-        entries = read_lock(text)
-        lines = list(entry_lines(text))
+        entries, lines = read_lock(text), list(entry_lines(text))
         return list(zip(entries, lines if len(lines) == len(entries) else [0] * len(entries), strict=True))
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not a text file: {error}; `kvgate models lock` writes such files") from None
     except LockFileError as error:
         raise BadInput(f"{path}: {error}") from None
 

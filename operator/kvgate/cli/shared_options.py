@@ -8,11 +8,11 @@ import click
 
 from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.cli.completion import a_model, gpus
-from kvgate.cli.exits import BadInput
+from kvgate.cli.exits import BadInput, read_given
 from kvgate.cli.known_models import with_model_options
 from kvgate.cli.terminal import show_error
 from kvgate.cli.workload_options import all_of, guarantee_option
-from kvgate.documents.bounded_files import Refused, read_all, read_text
+from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.vllm.settings import WHAT_IFS, Setting
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
@@ -37,12 +37,8 @@ def read_calibration(path: Path | None, *, inside: Path | None = None) -> Calibr
     from kvgate.calibration.observed import unused_texts
     from kvgate.calibration.records import MAX_TEXT_BYTES, read_records
 
-    try:
-        records = read_records(read_text(path, max_bytes=MAX_TEXT_BYTES, inside=inside))
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not a text file: {error}; `kvgate calibrate` writes such files") from None
+    remedy = "; `kvgate calibrate` writes such files"
+    records = read_records(read_given(path, max_bytes=MAX_TEXT_BYTES, inside=inside, remedy=remedy))
     if records.problems:
         raise BadInput(
             f"{path}: {'; '.join(records.problems)}; write it again with `kvgate calibrate`, or remove these lines"

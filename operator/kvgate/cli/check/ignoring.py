@@ -10,13 +10,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.cli.check.directives import Directive, Ignore, Problem, WorkloadComment, directives
-from kvgate.cli.exits import BadInput
+from kvgate.cli.exits import BadInput, read_given
 from kvgate.cli.reports.report import Ignored, Item, Placed, Report, all_results, shown_file
-from kvgate.documents.bounded_files import read_text, write_text
+from kvgate.documents.bounded_files import write_text
 from kvgate.documents.globs import any_path_matches
 from kvgate.documents.streams import Comment
 from kvgate.findings.finding import Finding, any_one
@@ -38,22 +37,20 @@ MAX_BASELINE_BYTES = 16 << 20
 """Size of a file: 80,000 findings."""
 
 
-class _Hints(Struct):
-    """Number of unknown rules for which the nearest known one is still looked for."""
-
-    left: int = 100
+_MAX_HINTS = 100
+"""Unknown rules for which the nearest known one is looked for."""
 
 
 def by_comments(items: Iterable[Item]) -> Iterator[Item]:
     """Yield the items of each document with what its comments do; comments without effect become findings."""
-    hints = _Hints()
+    hints = iter(range(_MAX_HINTS))
     for _, group in groupby(items, key=lambda item: (item.document.file, item.document.index)):
         in_document = list(group)
         document = in_document[0].document
         yield from _commented(in_document, list(directives(document)), hints) if document.comments else in_document
 
 
-def _commented(items: list[Item], found: list[Directive], hints: _Hints) -> list[Item]:
+def _commented(items: list[Item], found: list[Directive], hints: Iterator[int]) -> list[Item]:
     ignores = [directive for directive in found if isinstance(directive, Ignore)]
     reasons = {_place(rule, ignore): ignore for ignore in ignores for rule in ignore.rules}
     used: set[_Place] = set()
@@ -91,7 +88,7 @@ def _place(rule: str, ignore: Ignore) -> _Place:
     return rule, None if ignore.in_whole_document else ignore.comment.about
 
 
-def _unused(rule: str, hints: _Hints) -> Finding:
+def _unused(rule: str, hints: Iterator[int]) -> Finding:
     from kvgate.rules.catalogue import ALL_RULES, RULES, rule_hint
 
     remedy = any_one(
@@ -100,8 +97,7 @@ def _unused(rule: str, hints: _Hints) -> Finding:
         "move the comment before the document, to ignore the rule in all of it",
     )
     if rule not in RULES:
-        hints.left -= 1
-        remedy = any_one(rule_hint(rule) if hints.left >= 0 else ALL_RULES)
+        remedy = any_one(ALL_RULES if next(hints, None) is None else rule_hint(rule))
     return IGNORE_UNUSED.finding("", f"kvgate:ignore {rule} matches no finding", remedy)
 
 
@@ -172,10 +168,9 @@ def write_baseline(path: Path, report: Report, *, inside: Path | None) -> None:
 
 def read_baseline(path: Path, *, inside: Path | None) -> frozenset[str]:
     """Return the fingerprints; `inside`: the folder that the path must not lead out of. Raises BadInput."""
+    text = read_given(path, max_bytes=MAX_BASELINE_BYTES, inside=inside, kind="JSON")
     try:
-        value = json.loads(read_text(path, max_bytes=MAX_BASELINE_BYTES, inside=inside))
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} is not JSON: {error}") from None
     is_current = isinstance(value, dict) and value.get("version") == BASELINE_VERSION

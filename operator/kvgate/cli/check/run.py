@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +20,16 @@ from kvgate.cli.check.ignoring import by_baseline, by_comments, by_configuration
 from kvgate.cli.check.provenance import sources_of, sources_of_report
 from kvgate.cli.exits import BadInput
 from kvgate.cli.known_models import ModelConfig, judged_with_fetched
-from kvgate.cli.reports.report import UNREAD_PLATFORM, Item, JudgedDeployment, Placed, Report, placed_broken, placed_in
+from kvgate.cli.reports.report import (
+    NO_FILES,
+    UNREAD_PLATFORM,
+    Item,
+    JudgedDeployment,
+    Placed,
+    Report,
+    placed_broken,
+    placed_in,
+)
 from kvgate.cli.terminal import progress_of_reading
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import STDIN_NAME
@@ -36,7 +45,7 @@ from kvgate.manifests.engines import EnginesFound, find_engines
 from kvgate.manifests.judging.judgement import judge_engine
 from kvgate.manifests.judging.release_range import JudgedEngine
 from kvgate.manifests.judging.sharing import judge_together
-from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.manifests.pods.engine_found import FoundEngine, MountedText
 from kvgate.rules.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.rules.manifests import NOT_UNDERSTOOD
 from kvgate.rules.memory import workload_missing
@@ -159,13 +168,10 @@ def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFa
     spec = subject.deployment.spec if subject.deployment else None
     is_refused = judged.decision is Decision.REFUSE  # what the policy admits all the same is no error
     findings = (finding if is_refused else finding.softened() for finding in judged.findings)
-    located = (Located(finding=finding, path=field_path(finding.field)) for finding in findings)
-    place = document.place_of("")
-    return Item(
-        document=document,
-        line=place.position.line,
-        rendered_line=place.rendered_line,
-        path="",
+    return _item(
+        document,
+        "",
+        (Located(finding=finding, path=field_path(finding.field)) for finding in findings),
         kind=KIND,
         name=subject.name,
         namespace=subject.namespace,
@@ -173,9 +179,21 @@ def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFa
         verdict=judged.verdict,
         accelerator=spec.accelerator.type if spec else None,
         vllm_version=spec.vllm.version if spec else None,
-        all_findings=tuple(placed_in(document, each) for each in located),
         deployment=judged,
     )
+
+
+def _item(
+    document: Document,
+    path: str,
+    located: Iterable[Located],
+    files: Mapping[str, MountedText] = NO_FILES,
+    **more: Any,
+) -> Item:
+    """Return what is judged at a path of a document, with its place and its findings."""
+    place, found = document.place_of(path), tuple(placed_in(document, each, files) for each in located)
+    line, rendered = place.position.line, place.rendered_line
+    return Item(document=document, line=line, rendered_line=rendered, path=path, all_findings=found, **more)
 
 
 def judge_deployment(
@@ -229,14 +247,13 @@ def _judged_engine(engine: FoundEngine, workload: Workload | None, given: GivenF
 
 
 def _engine_item(judged: JudgedEngine) -> Item:
-    engine, document = judged.engine, judged.engine.document
-    place = document.place_of(engine.path)
-    return Item(
-        document=document,
-        line=place.position.line,
-        rendered_line=place.rendered_line,
-        path=engine.path,
-        kind=document.kind or "values",
+    engine = judged.engine
+    return _item(
+        engine.document,
+        engine.path,
+        judged.findings,
+        engine.files,
+        kind=engine.document.kind or "values",
         name=engine.name,
         namespace=engine.namespace,
         platform=engine.platform,
@@ -244,7 +261,6 @@ def _engine_item(judged: JudgedEngine) -> Item:
         accelerator=judged.accelerator,
         vllm_version=judged.vllm_version or None,
         assumed=judged.assumed,
-        all_findings=tuple(placed_in(document, located, engine.files) for located in judged.findings),
         engine=judged,
     )
 
@@ -252,11 +268,6 @@ def _engine_item(judged: JudgedEngine) -> Item:
 def _not_understood(document: Document) -> Item:
     """Report a document about vLLM that no reader understands: never silence."""
     help_for = _NO_ENGINE_HELP if document.kind else _VALUES_HELP if document.is_object else _NO_OBJECT_HELP
-    finding = NOT_UNDERSTOOD.finding("", _NO_ENGINE, help_for)
-    place = document.place_of("")
-    return Item(
-        document=document, line=place.position.line, rendered_line=place.rendered_line, path="",
-        kind=document.kind or ("values" if document.is_object else "text"), name="", namespace="",
-        platform=UNREAD_PLATFORM, verdict=None,
-        all_findings=(placed_in(document, Located(finding=finding, path="")),),
-    )  # fmt: skip
+    found = Located(finding=NOT_UNDERSTOOD.finding("", _NO_ENGINE, help_for), path="")
+    kind = document.kind or ("values" if document.is_object else "text")
+    return _item(document, "", [found], kind=kind, name="", namespace="", platform=UNREAD_PLATFORM, verdict=None)

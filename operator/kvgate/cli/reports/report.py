@@ -1,21 +1,21 @@
 """The records that every output of `kvgate check` is written from: engines, their findings, and unreadable documents."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
 from kvgate.api.conditions import Reason
-from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.budget import Budget, CacheFigures, Guarantee, Verdict
 from kvgate.cli.exits import Exit
 from kvgate.cli.provenance import Provenance
 from kvgate.documents.discovery import CHART_FILE, PassedOver, Why
 from kvgate.documents.origins import Unrendered
 from kvgate.documents.reading import STDIN_NAME
+from kvgate.documents.written import Written
 from kvgate.findings.finding import Finding, Scope, Severity
 from kvgate.findings.located import Located
 from kvgate.judge import summary
@@ -28,6 +28,9 @@ from kvgate.rules.command_line import INVALID_SETTING, VARIABLE_UNKNOWN
 from kvgate.rules.manifests import MODEL_NOT_NAMED
 from kvgate.rules.pinned import BUDGET_SKIPPED
 from kvgate.rules.repository import UNREADABLE
+
+if TYPE_CHECKING:  # most manifests have no need of pydantic
+    from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 
 
 class Ignored(Struct, frozen=True, kw_only=True):
@@ -199,7 +202,13 @@ class Item(Struct, frozen=True, kw_only=True):
         return self.assessment.effective if self.assessment else None
 
     @property
-    def spec(self) -> InferenceDeploymentSpec | None:
+    def identity(self) -> tuple[Sequence[str], str, Written]:
+        """The files, the name and the object by which mappings of the configuration find it."""
+        root = self.engine.engine.root if self.engine else Written(value=self.document.load())
+        return self.document.files, self.name, root
+
+    @property
+    def spec(self) -> "InferenceDeploymentSpec | None":
         """Spec of a valid InferenceDeployment."""
         deployment = self.deployment.subject.deployment if self.deployment else None
         return deployment.spec if deployment else None
