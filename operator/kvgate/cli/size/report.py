@@ -10,7 +10,7 @@ from msgspec import Struct, to_builtins
 
 from kvgate import catalogue
 from kvgate.budget import AUTO_MAX_MODEL_LEN, Capacity, Guarantee, Verdict
-from kvgate.budget.answers.figures import figures_of
+from kvgate.budget.answers.figures import figures_of, head_of
 from kvgate.budget.ground.units import GIB
 from kvgate.catalogue.prices import Prices
 from kvgate.cli import assessment_json as made
@@ -27,18 +27,8 @@ from kvgate.vllm.values import UnusableValue
 
 _ROWS = 10
 """Number of candidates that fit and are shown without --all."""
-_HEADER = (
-    "#",
-    "PER HOUR",
-    "GPUS",
-    "ACCELERATOR",
-    "ENGINES",
-    "KV CACHE",
-    "VERDICT",
-    "HEADROOM",
-    "FULL REQUESTS",
-    "LONGEST",
-)
+_HEADROOM, _REQUESTS, _LONGEST = map(head_of, ("headroom_bytes", "full_length_requests", "max_model_len_that_fits"))
+_HEADER = ("#", "PER HOUR", "GPUS", "ACCELERATOR", "ENGINES", "KV CACHE", "VERDICT", _HEADROOM, _REQUESTS, _LONGEST)
 _SHOWN = (Verdict.FITS, Verdict.MAY_NOT_FIT)
 _INTERVALS = ("available_kv_cache_bytes", "headroom_bytes")
 _ENDS = ("low", "expected", "high")
@@ -209,7 +199,7 @@ def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[
         yield f"{guarantee} {question.concurrency} requests of max_model_len at the same time"
     else:
         yield f"{guarantee} one request of max_model_len, no load is promised"
-        yield "an engine holds FULL REQUESTS of them, and starts with up to LONGEST tokens"
+        yield f"an engine holds {_REQUESTS} of them, and starts with up to {_LONGEST} tokens"
     yield f"prices in {costs.currency}: {costs.remark}"
     for finding in question.findings:
         if finding.severity is not Severity.INFO:
@@ -228,7 +218,7 @@ def rows_of(found: Found) -> list[Candidate]:
 
 def _table(candidates: Sequence[Candidate]) -> Iterator[Line]:
     fills = any(candidate.fills for candidate in candidates)
-    rows = [tuple("REQUESTS" if fills and name == "FULL REQUESTS" else name for name in _HEADER)]
+    rows = [tuple(head_of("requests_held") if fills and name == _REQUESTS else name for name in _HEADER)]
     for number, candidate in enumerate(candidates, start=1):
         cost, parallelism, budget = candidate.cost, candidate.parallelism, candidate.budget
         times = f"{candidate.replicas} × " if candidate.replicas > 1 else ""
