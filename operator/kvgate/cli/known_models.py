@@ -17,7 +17,6 @@ from kvgate.cli.exits import BadInput, read_given
 from kvgate.cli.terminal import show_error
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
-from kvgate.hf_config.formats.quantization_files import quantization_files, with_quantization_beside
 
 
 class ModelConfig(Struct, frozen=True):
@@ -38,6 +37,8 @@ def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
 
     Raises BadInput for a file that cannot be read.
     """
+    from kvgate.hf_config.formats.quantization_files import with_quantization_beside
+
     text, stated = _read(path, inside)
     files = files_beside(path, stated, inside=inside) if stated else {}
     text = json.dumps(with_quantization_beside(stated, files)) if files else text
@@ -49,6 +50,8 @@ def files_beside(path: Path, config: Mapping[str, Any], *, inside: Path | None) 
 
     Raises BadInput for a file that cannot be read.
     """
+    from kvgate.hf_config.formats.quantization_files import quantization_files
+
     beside = next((name for name in quantization_files(config) if path.with_name(name).is_file()), None)
     return {beside: _read(path.with_name(beside), inside)[1]} if beside else {}
 

@@ -12,7 +12,6 @@ from kvgate.cli.exits import BadInput, read_given
 from kvgate.cli.known_models import with_model_options
 from kvgate.cli.terminal import show_error
 from kvgate.cli.workload_options import all_of, guarantee_option
-from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.vllm.settings import WHAT_IFS, Setting
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
@@ -83,6 +82,7 @@ def given_settings(values: dict[str, Any]) -> dict[str, Any]:
 
 def _content(name: str, file: Any) -> Mapping[str, Any]:
     from kvgate.cli.known_models import files_beside
+    from kvgate.documents.bounded_files import Refused, read_all
     from kvgate.hf_config import ModelConfigError
     from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
     from kvgate.hf_config.formats.quantization_files import with_quantization_beside

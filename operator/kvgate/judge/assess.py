@@ -45,7 +45,7 @@ from kvgate.rules.settings import REQUEST_ABOVE_MAX_MODEL_LEN
 from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, measured_beside_others, sharing_agrees
 from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
 from kvgate.statement.deployment import guarantee_of, statement_of
-from kvgate.statement.engine import EngineStatement
+from kvgate.statement.engine import EngineStatement, is_known_release
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.given_settings import engine_settings
 from kvgate.vllm.settings import SPEC_SETTINGS
@@ -236,7 +236,7 @@ def host_ledger_of(statement: EngineStatement, vendor: str) -> HostLedger | None
 
     None where the release is not known.
     """
-    if not statement.is_of_known_release:
+    if not is_known_release(statement.version):
         return None
     return pod_ledger_without_model(engine_settings(statement.known), statement.version, statement.pod, vendor=vendor)
 

@@ -26,12 +26,10 @@ from kvgate.budget import (
     accounting_of,
 )
 from kvgate.budget.answers.sharing import part_of
-from kvgate.checkpoint.published import NO_MODELS, ModelName, PublishedModels
+from kvgate.checkpoint.published import NO_MODELS, ModelName, PublishedModels, name_key
 from kvgate.findings.finding import Finding, words
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
-from kvgate.judge.adapters import look_up_adapters
-from kvgate.judge.drafts import look_up_draft, own_layers, unlisted_draft
 from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, look_up_overridden, shape_of_text
 from kvgate.judge.pinning import conflicts
 from kvgate.rules.facts import ACCELERATOR_NOT_LISTED, INVALID_MODEL_CONFIG, UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
@@ -102,14 +100,7 @@ def gather(
         given = "checkpoint_bytes of the question"
         shape = replace(shape, checkpoint_bytes=known["checkpoint_bytes"], checkpoint_source=given)
     accelerator, accelerator_findings = _accelerator(known)
-    draft, draft_findings = look_up_draft(speculation, version, config=known.get("draft_config"), models=models)
-    adapter_findings = look_up_adapters(
-        statement.values.get("lora_modules"),
-        model=statement.model,
-        max_lora_rank=known.get("max_lora_rank"),
-        version=version,
-        models=models,
-    )
+    draft, beside = _beside_the_model(statement, speculation, models)
     return Facts(
         shape=shape,
         accelerator=accelerator,
@@ -122,11 +113,31 @@ def gather(
             *accelerator_findings,
             *version_findings,
             *(look_up_model_class(shape, version) if shape else ()),
-            *draft_findings,
-            *adapter_findings,
+            *beside,
             *conflicts(statement.capacity, statement.values),
         ),
     )
+
+
+def _beside_the_model(
+    statement: EngineStatement, speculation: Speculation | None, models: PublishedModels
+) -> tuple[Draft | None, list[Finding]]:
+    """Return the model that drafts, and the findings about it and about adapters; the readers are imported for those who have one."""
+    known, draft, findings = statement.known, None, list[Finding]()
+    if speculation is not None:
+        from kvgate.judge.drafts import look_up_draft
+
+        config = known.get("draft_config")
+        draft, about_draft = look_up_draft(speculation, statement.version, config=config, models=models)
+        findings += about_draft
+    if modules := statement.values.get("lora_modules"):
+        from kvgate.judge.adapters import look_up_adapters
+
+        rank = known.get("max_lora_rank")
+        findings += look_up_adapters(
+            modules, model=statement.model, max_lora_rank=rank, version=statement.version, models=models
+        )
+    return draft, findings
 
 
 def _shape(
@@ -148,6 +159,12 @@ def _shape(
         return shape_of_text(json.dumps(overridden(config, overrides)), name=name, where="model_config", **requested)
     look_up = partial(look_up_overridden, overrides=overrides) if overrides else look_up_model
     return look_up(name, revision=revision if isinstance(revision, str) else "", models=models, **requested)
+
+
+def own_layers(speculation: Speculation | None, name: str) -> Speculation | None:
+    """Return the same without the name of a draft that is the model itself: its own layers of multi-token prediction draft then."""
+    is_itself = speculation is not None and speculation.is_mtp and name_key(speculation.model) == name_key(name)
+    return replace(speculation, model="") if speculation is not None and is_itself else speculation
 
 
 def speculation_of(statement: EngineStatement) -> Speculation | None:
@@ -206,8 +223,10 @@ def names_to_fetch(spec: InferenceDeploymentSpec) -> tuple[ModelName, ...]:
     if model.source is None and model.config_from is None and catalogue.find_model(model.name) is None:
         names.append(ModelName(model.name, model.revision or ""))
     speculation = None if look_up_version(spec.vllm.version) else speculation_of(statement_of(spec))
-    if (drafting := unlisted_draft(speculation)) is not None:
-        names.append(drafting)
+    if speculation is not None:
+        from kvgate.judge.drafts import unlisted_draft
+
+        names += unlisted_draft(speculation)
     fetchable = (
         each
         for each in names

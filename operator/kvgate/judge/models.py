@@ -20,7 +20,6 @@ from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, c
 from kvgate.findings.finding import Finding, Severity, any_one, do, words
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
-from kvgate.judge.siblings import sibling_shape
 from kvgate.rules.facts import (
     GGUF_NOT_IN_RELEASE,
     INVALID_MODEL_CONFIG,
@@ -56,6 +55,8 @@ def look_up_model(
         return shape, ()
     if fetched := models.fetched.get(key):
         return _published_shape(fetched, quantization, dtype)
+    from kvgate.judge.siblings import sibling_shape  # most models are known
+
     if (assumed := sibling_shape(name, quantization, dtype)) and assumed.assumed:
         message = words(
             "assumed from {sibling}: {name} is not in the catalogue", sibling=assumed.assumed.words, name=name

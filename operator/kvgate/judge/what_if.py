@@ -13,7 +13,6 @@ from kvgate.findings.located import Located
 from kvgate.judge import assess, facts
 from kvgate.judge.assessment import Assessment, Judged
 from kvgate.judge.facts import question
-from kvgate.judge.possible_worlds import Worlds
 from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_VALUE
 from kvgate.statement.engine import EngineStatement
 from kvgate.statement.what_if import statement_of_values
@@ -45,6 +44,7 @@ def assess_request(
     ask = partial(assess_statement, calibration=calibration, naming=naming, models=models)
     if not statement.gpus.is_open:
         return ask(statement)
+    from kvgate.judge.possible_worlds import Worlds  # for questions without a GPU
 
     def judged_in(release: str, gpu: str | None) -> Judged:
         answer = ask(statement.on_gpu(gpu) if gpu else statement)

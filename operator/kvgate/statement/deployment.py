@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -33,7 +32,10 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
     """Return what the spec says about each of its engines. Fields win over extraArgs, and these over variables of the pod."""
     vllm, accelerator = spec.vllm, spec.accelerator
     extra = read_extra_args(vllm) if is_known_release(vllm.version) else NO_EXTRA_ARGS
-    environment, fields = read_environment(spec), _fields(vllm)
+    environment, floor = read_environment(spec), spec.admission.adjust.min_max_model_len
+    given = {name: value for name in _READERS if (value := getattr(vllm, name)) is not None}
+    # the API has no decimals, and its share of the memory is a text
+    fields = {name: _READERS[name](value) if type(value) is str else value for name, value in given.items()}
     facts = {
         "model": spec.model.name,
         "gpu": accelerator.type,
@@ -55,7 +57,7 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
         findings=(*_length_refused(vllm), *extra.findings, *environment.findings),
         guarantee=guarantee_of(spec),
         workload=workload_of(spec),
-        least_model_len=_least_model_len(spec),
+        least_model_len=floor if vllm.max_model_len == "auto" and floor > 1 else None,  # the default of 1 is no floor
         pod=pod_of(spec),
         config=spec.model.config_from.config_map_key_ref if spec.model.config_from else None,
         is_whole=True,
@@ -69,12 +71,6 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
 def guarantee_of(spec: InferenceDeploymentSpec) -> Guarantee:
     """Return the guarantee that is asked for, else what the numbers of the spec say."""
     return spec.admission.guarantee or (Guarantee.WORKLOAD if spec.workload else Guarantee.FULL_CONTEXT)
-
-
-def _least_model_len(spec: InferenceDeploymentSpec) -> int | None:
-    """Return the floor of a length that vLLM chooses; None where the spec states the length, or no floor (the default of 1 is none)."""
-    floor = spec.admission.adjust.min_max_model_len
-    return floor if spec.vllm.max_model_len == "auto" and floor > 1 else None
 
 
 def _length_refused(vllm: Vllm) -> tuple[Finding, ...]:
@@ -91,12 +87,6 @@ def workload_of(spec: InferenceDeploymentSpec) -> Workload | None:
     """Return the share of one engine in the workload that the spec declares; None where it declares none."""
     declared = spec.workload
     return Workload(**declared.model_dump()).shared_among(spec.num_engines) if declared else None
-
-
-def _fields(vllm: Vllm) -> Mapping[str, Any]:
-    """Return the typed settings of spec.vllm; the API has no decimals, and its share of the memory is a text."""
-    given = ((name, read, getattr(vllm, name)) for name, read in _READERS.items())
-    return {name: read(value) if type(value) is str else value for name, read, value in given if value is not None}
 
 
 def links_bytes(spec: InferenceDeploymentSpec) -> int:

@@ -210,11 +210,6 @@ class EngineStatement(Struct, frozen=True, kw_only=True):
     def capacity(self) -> Capacity:
         return Capacity(self.known.get("capacity", Capacity.PROFILED))
 
-    @property
-    def is_of_known_release(self) -> bool:
-        """True where the accounting of its release is known."""
-        return is_known_release(self.version)
-
 
 def is_known_release(version: str) -> bool:
     """Return whether the accounting of a release is known."""

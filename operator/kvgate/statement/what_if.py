@@ -47,6 +47,8 @@ def statement_of_values(
     """
     values = with_whole_configs(given)
     known, doubt, about_values = _understood(values, naming, is_parsed=is_parsed)
+    limit, shm, node = (known.get(name) for name in ("host_memory_limit_bytes", "shm_bytes", "node_memory_bytes"))
+    stated_pod = PodMemory(limit_bytes=limit, shm_bytes=shm, node_bytes=node) if limit or shm or node else UNKNOWN_POD
     return EngineStatement(
         values=values,
         known=known,
@@ -55,7 +57,7 @@ def statement_of_values(
         guarantee=guarantee,
         workload=workload,
         gpus=NO_GPU if known.get("gpu") or "gpu_memory_bytes" in known else ANY_GPU,
-        pod=pod or stated_pod(known),
+        pod=pod or stated_pod,
         is_whole=is_whole,
     )
 
@@ -91,12 +93,6 @@ def _refused(values: Mapping[str, Any]) -> dict[str, Finding]:
     from kvgate.vllm.option_findings import refused_values
 
     return refused_values(values, version, is_stated=bool(values.get("vllm_version")))
-
-
-def stated_pod(known: Mapping[str, Any]) -> PodMemory:
-    """Return the memory of the pod that the values themselves state."""
-    limit, shm, node = (known.get(name) for name in ("host_memory_limit_bytes", "shm_bytes", "node_memory_bytes"))
-    return PodMemory(limit_bytes=limit, shm_bytes=shm, node_bytes=node) if limit or shm or node else UNKNOWN_POD
 
 
 def _remarks(values: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Finding]:

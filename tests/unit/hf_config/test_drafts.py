@@ -9,7 +9,8 @@ import pytest
 
 from kvgate import catalogue
 from kvgate.budget.model.shape import FullAttention, LatentAttention, SharedCache
-from kvgate.hf_config import ModelConfigError, read_draft
+from kvgate.hf_config import ModelConfigError
+from kvgate.hf_config.drafts.reader import read_draft
 from kvgate.hf_config.formats.draft_formats import method_of
 
 EAGLE: dict[str, Any] = {

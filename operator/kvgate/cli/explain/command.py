@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -131,7 +131,6 @@ def explain(
 
     from kvgate.cli.explain.report import answer
     from kvgate.cli.provenance import sources_of_facts
-    from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
     from kvgate.judge.assessment import WORST_FIRST
     from kvgate.judge.what_if import assess_request
 
@@ -148,7 +147,7 @@ def explain(
         sources = partial(
             sources_of_facts,
             starts=str(calibration or ""),
-            adapters=list(named_adapters(settings.get("lora_modules") or ()))[:MOST_ADAPTERS],
+            adapters=_adapters(settings),
             models=models,
         )
         texts = [answer(each, output or "text", why=why, lengths=lengths, sources=sources) for each in assessments]
@@ -156,6 +155,15 @@ def explain(
     show(f"[{','.join(texts)}]" if output == "json" and len(texts) > 1 else between.join(texts))
     worst = min((each.verdict for each in assessments), key=WORST_FIRST.index)
     sys.exit(exit_of(worst, is_refusal=any(each.is_refusal for each in assessments)))
+
+
+def _adapters(settings: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """Return (name, path) of the adapters; their reader is imported for those who have one."""
+    if not (modules := settings.get("lora_modules")):
+        return ()
+    from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
+
+    return list(named_adapters(modules))[:MOST_ADAPTERS]
 
 
 @contextmanager
