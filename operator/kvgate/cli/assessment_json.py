@@ -17,9 +17,9 @@ from kvgate.cli.provenance import Provenance, sources_of_facts
 from kvgate.cli.reports import engine_records as records
 from kvgate.cli.reports.records import ExplainRecord
 from kvgate.findings.finding import Finding
+from kvgate.judge.assess import pinned_option
 from kvgate.judge.assessment import NOT_JUDGED, Assessment, Confidence, Decision, Unjudged
 from kvgate.judge.gpus_in_words import sentence
-from kvgate.judge.pinning import pinned_option
 from kvgate.rules.facts import VERSION_ASSUMED
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ def request_answer(assessment: Assessment) -> records.RequestAnswer:
 
 
 def to_json(assessment: Assessment) -> dict[str, Any]:
-    """Return the same as plain values."""
     answer: dict[str, Any] = to_builtins(request_answer(assessment))
     return answer
 
@@ -234,7 +233,6 @@ def explain_record(assessment: Assessment, **more: Any) -> ExplainRecord:
 
 
 def is_about_host(budget: Budget) -> bool:
-    """Return True where the question is about the memory of the host."""
     return budget.request.pod != UNKNOWN_POD or budget.request.settings.host != NO_HOST_SETTINGS
 
 
@@ -270,7 +268,6 @@ def workload_record(request: BudgetRequest | None) -> records.WorkloadRecord | N
 
 
 def provenance_record(source: Provenance) -> records.ProvenanceRecord:
-    """Return the source of one fact."""
     return records.ProvenanceRecord(
         fact=source.fact, source=source.source, place=source.place, is_file=bool(source.file), detail=source.detail
     )
@@ -283,7 +280,6 @@ def provenance_records(budget: Budget, findings: Iterable[Finding]) -> list[reco
 
 
 def alternative_record(each: Alternative) -> records.AlternativeRecord:
-    """Return one change that would fit."""
     return records.AlternativeRecord(field=each.field, path=field_path(each.field), value=each.value)
 
 

@@ -116,8 +116,6 @@ class Command(click.Command):
 
 
 class Group(Command, click.Group):
-    """A group of such commands."""
-
     command_class = Command
 
 

@@ -96,7 +96,6 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
 
 
 def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options about models that the catalogue does not know."""
     options = (
         click.option("--lock", metavar="FILE", type=click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path),
                      help="Published models, a file that `kvgate models lock` wrote. They win over the catalogue."),

@@ -135,7 +135,6 @@ def _checked(text: str) -> str:
 
 
 def show_lines(*lines: Line, is_error: bool = False) -> None:
-    """Print lines for people."""
     show(text_of(lines), is_error=is_error)
 
 
@@ -152,7 +151,6 @@ def show_answers(answers: Iterable[str]) -> None:
 
 
 def show_bytes(content: bytes) -> None:
-    """Write a picture to standard output."""
     sys.stdout.buffer.write(content)
 
 

@@ -25,6 +25,7 @@ from kvgate.budget import (
     adjust,
     alternatives,
     largest_max_num_seqs,
+    parse_patch,
     plan,
 )
 from kvgate.budget.answers.answer import spanned
@@ -34,7 +35,6 @@ from kvgate.budget.host.settings import UNKNOWN_POD
 from kvgate.findings.finding import Finding, Naming, error_rules, named, words
 from kvgate.judge.assessment import WORST_FIRST, Assessment, Confidence, Decision, joined, refuse_apart
 from kvgate.judge.facts import Facts, look_up_accelerator, question
-from kvgate.judge.pinning import pinned_option
 from kvgate.judge.skipping import Skip
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.facts import ASSESSMENT_STOPPED, SEARCH_STOPPED
@@ -46,6 +46,7 @@ from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, measured_beside_others, 
 from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
 from kvgate.statement.deployment import guarantee_of, statement_of
 from kvgate.statement.engine import EngineStatement, is_known_release
+from kvgate.statement.what_if import SIZES
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.given_settings import engine_settings
 from kvgate.vllm.settings import SPEC_SETTINGS
@@ -143,6 +144,21 @@ def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> E
         gpu_memory_utilization=lowered,
         **pinned_option(budget),
     )
+
+
+def pinned_option(budget: Budget) -> dict[str, int]:
+    """Return the option that pins the size, under vLLM's name with its value; empty where nothing is pinned.
+
+    A release without `--kv-cache-memory-bytes` (before 0.10.2) takes blocks, and so do Intel's workers, which do not read the bytes.
+    """
+    if budget.pin is None or not budget.pin.num_blocks:
+        return {}
+    from kvgate.vllm.options import options
+
+    in_release = options()["--kv-cache-memory-bytes"].is_in(parse_patch(budget.request.vllm_version))
+    if in_release and budget.request.accelerator.vendor != "intel":
+        return {SIZES[0]: budget.pin.cache_memory_bytes}
+    return {SIZES[1]: budget.pin.num_blocks}
 
 
 _ABOUT_WEIGHTS = BUDGET_RULES | {QUANTIZATION_CONTRADICTS_CHECKPOINT}

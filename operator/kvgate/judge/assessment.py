@@ -26,8 +26,6 @@ class Confidence(StrEnum):
 
 
 class World(Struct, frozen=True, kw_only=True):
-    """The answers in one world."""
-
     verdict: Verdict
     start_verdict: Verdict
     confidence: Confidence = Confidence.KNOWN
@@ -96,8 +94,6 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class AcceleratorVerdict(Struct, frozen=True, kw_only=True):
-    """Verdict on one accelerator."""
-
     name: str
     """Name in the catalogue."""
     verdict: Verdict
@@ -205,7 +201,6 @@ class Assessment(Struct, frozen=True, kw_only=True):
         return World(verdict=self.verdict, start_verdict=starts, confidence=self.confidence)
 
     def in_world(self, world: World) -> Assessment:
-        """Return the same with other answers."""
         return replace(self, verdict=world.verdict, start_verdict=world.start_verdict, confidence=world.confidence)
 
 
@@ -233,7 +228,6 @@ class Judged(Struct, frozen=True, kw_only=True):
 
     @property
     def world(self) -> World:
-        """Both answers, and how sure the facts are."""
         verdict = Verdict.UNKNOWN if self.verdict is NOT_JUDGED else self.verdict
         return self.assessment.world if self.assessment else World(verdict=verdict, start_verdict=verdict)
 

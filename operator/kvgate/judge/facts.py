@@ -18,6 +18,7 @@ from kvgate.budget import (
     Accelerator,
     BudgetRequest,
     Calibration,
+    Capacity,
     Draft,
     EngineSettings,
     ModelShape,
@@ -27,12 +28,12 @@ from kvgate.budget import (
 )
 from kvgate.budget.answers.sharing import part_of
 from kvgate.checkpoint.published import NO_MODELS, ModelName, PublishedModels, name_key
-from kvgate.findings.finding import Finding, words
+from kvgate.findings.finding import Change, Finding, SettingName, any_one, change, leave_out, words
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, look_up_overridden, shape_of_text
-from kvgate.judge.pinning import conflicts
 from kvgate.rules.facts import ACCELERATOR_NOT_LISTED, INVALID_MODEL_CONFIG, UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
+from kvgate.rules.pinned import CAPACITY_CONFLICT
 from kvgate.statement.deployment import statement_of
 from kvgate.statement.engine import EngineStatement
 from kvgate.text.patterns import pattern
@@ -73,7 +74,6 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """True where a question can be asked."""
         return self.shape is not None and self.accelerator is not None and self.knows_version
 
 
@@ -168,7 +168,6 @@ def own_layers(speculation: Speculation | None, name: str) -> Speculation | None
 
 
 def speculation_of(statement: EngineStatement) -> Speculation | None:
-    """Return the speculative decoding of the engine."""
     return own_layers(statement.known.get("speculative_config"), statement.model)
 
 
@@ -325,3 +324,20 @@ def _settings(statement: EngineStatement, instead: dict[str, object]) -> EngineS
     settings = engine_settings({**statement.known, **instead})
     drafts = own_layers(settings.speculation, statement.model)
     return settings if drafts is settings.speculation else replace(settings, speculation=drafts)
+
+
+_TAKEN_BY = {
+    "enable_sleep_mode": "an engine that sleeps gives its KV cache back, and nothing promises that it gets the memory again",
+    "mm_ipc_gpu_memory_gb": "vLLM takes this memory out of the KV cache that it is given",
+}
+"""Options after which vLLM has less than it is given: `sleep` (0.7+), and `reserve_mm_ipc_gpu_memory` (0.25+)."""
+_PROFILED = change(Change.SET, "capacity", Capacity.PROFILED.value)
+
+
+def conflicts(capacity: Capacity, values: Mapping[str, Any]) -> Iterator[Finding]:
+    """Find the options, by vLLM's names, that exclude a pinned capacity."""
+    for name, why in _TAKEN_BY.items() if capacity is Capacity.PINNED else ():
+        if values.get(name):
+            setting = SettingName(name)
+            message = words("{capacity} Pinned and {setting} exclude each other: {why}", setting=setting, why=why)
+            yield CAPACITY_CONFLICT.finding("capacity", message, any_one(leave_out(name), _PROFILED))

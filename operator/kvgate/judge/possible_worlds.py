@@ -35,7 +35,6 @@ class Worlds(Struct, Generic[J], frozen=True, kw_only=True):
     """Path of the field that states the release."""
 
     def judged(self) -> J:
-        """Return one judgement of all worlds."""
         if self.gpus.is_open:
             return self._on_any()
         if self.gpus.name is not None and (self.gpus.others or self.gpus.may_be_unnamed):

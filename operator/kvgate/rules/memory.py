@@ -32,7 +32,6 @@ WEIGHTS_TOO_LARGE = Rule(
 
 
 def weights_fit(budget: Budget) -> Iterable[Finding]:
-    """Weights, activations and reserves alone take more than the budget."""
     stage = budget.tightest
     if stage is None or stage.ledger is None or not _is_overdrawn(budget):
         return
@@ -73,7 +72,6 @@ KV_CACHE_TOO_SMALL = Rule(
 
 
 def one_request_fits(budget: Budget) -> Iterable[Finding]:
-    """vLLM's own start condition: one request of max_model_len beside the null block."""
     usable, demand, stage, kv_cache = budget.usable_blocks, budget.demand, budget.tightest, budget.kv_cache
     if usable is None or demand is None or stage is None or kv_cache is None or _is_overdrawn(budget):
         return
@@ -152,7 +150,6 @@ GUARANTEE_NOT_MET = Rule(
 
 
 def guarantee_holds(budget: Budget) -> Iterable[Finding]:
-    """The demand beyond one request: declared workload, or max_num_seqs full-length requests."""
     usable, demand, stage = budget.usable_blocks, budget.demand, budget.tightest
     if usable is None or demand is None or stage is None:
         return
@@ -245,7 +242,6 @@ THIN_HEADROOM = Rule(
 
 
 def headroom_is_thin(budget: Budget) -> Iterable[Finding]:
-    """Less than a twentieth of the pool remains beside a demand that fits."""
     headroom, stage = budget.headroom, budget.tightest
     if budget.verdict is not Verdict.FITS or headroom is None or stage is None or stage.ledger is None:
         return
@@ -268,7 +264,6 @@ KV_CACHE_MEMORY_ABOVE_GPU = Rule(
 
 
 def kv_cache_memory_within_gpu(budget: Budget) -> Iterable[Finding]:
-    """kv_cache_memory_bytes is held against one GPU less weights, activation and driver, each at its least."""
     given, stage = budget.request.settings.kv_cache_memory_bytes, budget.tightest
     free = budget.request.accelerator.memory_high_bytes
     if stage is not None and stage.ledger is not None:
@@ -371,7 +366,6 @@ KV_CACHE_KEEPS_MODEL_DTYPE = Rule(
 
 
 def weights_do_not_choose_kv_cache(budget: Budget) -> Iterable[Finding]:
-    """The most common wrong assumption about FP8 checkpoints."""
     shape, kv_cache = budget.request.shape, budget.kv_cache
     if kv_cache is None or shape.quantization is None or not takes_cache_dtype(shape, budget.accounting):
         return
@@ -397,7 +391,6 @@ CHECKPOINT_DECIDES_WEIGHTS = Rule(
 
 
 def checkpoint_decides_weights(budget: Budget) -> Iterable[Finding]:
-    """The checkpoint's index and the formulas count different bytes: the index is right about the total."""
     shape, ratio = budget.request.shape, checkpoint_ratio(budget.request.shape)
     if budget.request.weights_bytes is not None:
         return

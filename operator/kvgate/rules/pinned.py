@@ -47,7 +47,6 @@ CAPACITY_NOT_PINNED = Rule(
 
 
 def pinned_capacity_is_told(budget: Budget) -> Iterable[Finding]:
-    """The size that is pinned, and what it costs against the size that vLLM is expected to find."""
     pinned = budget.pinned
     if pinned is None or not budget.surely_starts:
         return
@@ -72,7 +71,6 @@ def pinned_capacity_is_told(budget: Budget) -> Iterable[Finding]:
 
 
 def pinned_capacity_is_known(budget: Budget) -> Iterable[Finding]:
-    """Nothing is pinned where a part has no formula, and where the model keeps nothing."""
     if budget.request.capacity is Capacity.PROFILED or budget.request.settings.gives_cache_memory or budget.pin:
         return
     why = "the model keeps no KV cache" if budget.stages else "the size of the KV cache cannot be predicted"

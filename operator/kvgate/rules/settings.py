@@ -41,7 +41,6 @@ MAX_MODEL_LEN_ABOVE_MODEL = Rule(
 
 
 def length_within_model(budget: Budget) -> Iterable[Finding]:
-    """max_model_len above what the model was made for; what an override makes of that is not worked out."""
     limit, length = longest_context(budget.request.shape, budget.accounting), budget.resolved.max_model_len
     published = budget.request.shape.published_max_model_len
     if budget.has_disputed_length:
@@ -84,7 +83,6 @@ PARALLEL_SIZE_REFUSED = Rule(
 
 
 def sizes_divide(budget: Budget) -> Iterable[Finding]:
-    """Parallel sizes that do not go with heads, layers or quantisation blocks."""
     shape, parallelism = budget.request.shape, budget.request.settings.parallelism
     for setting, reason in (*parallelism_refusals(shape, parallelism), *prompt_refusals(budget.request)):
         remedy = do("choose another {setting}", setting=SettingName(setting))
@@ -108,7 +106,6 @@ BATCH_BELOW_MAX_NUM_SEQS = Rule(
 
 
 def batch_holds_sequences(budget: Budget) -> Iterable[Finding]:
-    """One token of every running sequence must fit into a forward pass."""
     tokens, sequences = budget.resolved.max_num_batched_tokens, budget.resolved.max_num_seqs
     if tokens < sequences:
         yield BATCH_BELOW_MAX_NUM_SEQS.finding(
@@ -197,7 +194,6 @@ MORE_GPUS_THAN_A_NODE = Rule(
 
 
 def pod_fits_a_node(budget: Budget) -> Iterable[Finding]:
-    """One pod that kvgate renders requests all GPUs of an engine, which a command line may spread over several nodes."""
     count = budget.request.settings.parallelism.num_gpus
     if budget.request.is_one_pod and count > GPUS_PER_NODE:
         yield MORE_GPUS_THAN_A_NODE.finding(
@@ -219,7 +215,6 @@ SLICES_CANNOT_BE_JOINED = Rule(
 
 
 def slices_stand_alone(budget: Budget) -> Iterable[Finding]:
-    """MIG slices cannot talk to each other, so no layer can be spread over them."""
     accelerator, parallelism = budget.request.accelerator, budget.request.settings.parallelism
     if accelerator.is_slice and parallelism.tensor * parallelism.pipeline > 1:
         yield SLICES_CANNOT_BE_JOINED.finding(
@@ -246,7 +241,6 @@ REQUEST_ABOVE_MAX_MODEL_LEN = Rule(
 
 
 def workload_can_run(budget: Budget) -> Iterable[Finding]:
-    """A declared workload that max_num_seqs or max_model_len cuts off."""
     workload, settings = budget.request.workload, budget.resolved
     if workload is None or budget.request.guarantee is not Guarantee.WORKLOAD:
         return
@@ -293,7 +287,6 @@ HYBRID_MANAGER_OFF = Rule(
 
 
 def hybrid_manager_is_on(budget: Budget) -> Iterable[Finding]:
-    """A manager that is needed and off, or on and not taken; windows that are kept whole because of a connector."""
     request = budget.request
     for setting, reason in manager_refusals(request, budget.accounting):
         message = words("{setting}: {reason}; vLLM does not start", setting=SettingName(setting), reason=reason)

@@ -38,7 +38,6 @@ SHARED_GPU_OVERBOOKED = Rule(
 
 
 def shares_leave_room(budget: Budget) -> Iterable[Finding]:
-    """An engine that shares its GPU with others like it, or, where its utilisation is given, with others of any size."""
     shared_by = budget.request.shared_by
     if shared_by == 1:
         return

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from kvgate.budget import NEWEST, Budget, accounting_of, is_newer_than_known, parse_release
+from kvgate.budget.answers.speculation import draft_refusals, mismatches
 from kvgate.budget.answers.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
 from kvgate.budget.gpu.lora import lora_refusals
 from kvgate.budget.gpu.offload import offload_refusals
@@ -42,7 +43,6 @@ UNMODELLED_KIND = Rule(
 
 
 def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
-    """Kinds of layers, caches, weights or features without a formula: Unknown, never a guess."""
     is_refused = kv_cache_dtype_refusal_of(budget) is not None
     setting, value = budget.unmodelled_value or ("", "")
     fields = {
@@ -80,7 +80,6 @@ KV_CACHE_DTYPE_REFUSED = Rule(
 
 
 def kv_cache_dtype_exists(budget: Budget) -> Iterable[Finding]:
-    """A KV cache dtype that the release, the GPU or the model does not have."""
     name = budget.request.settings.kv_cache_dtype
     if reason := kv_cache_dtype_refusal_of(budget):
         yield KV_CACHE_DTYPE_REFUSED.finding(
@@ -111,7 +110,6 @@ BLOCK_SIZE_REFUSED = Rule(
 
 
 def block_size_has_kernels(budget: Budget) -> Iterable[Finding]:
-    """CUDA attention kernels of the V1 engine take multiples of 16 tokens, or of more."""
     request = budget.request
     size, accelerator = request.settings.block_size, request.accelerator
     if size is None or accelerator.vendor != "nvidia" or not budget.accounting.v1_engine:
@@ -133,7 +131,6 @@ CACHE_KERNEL_MISSING = Rule(
 
 
 def caches_have_kernels(budget: Budget) -> Iterable[Finding]:
-    """A kind of cache that the GPU has no kernel for, or that a setting does not go with."""
     for field, reason in cache_refusals(budget.request):
         by_gpu = field == "accelerator"
         yield CACHE_KERNEL_MISSING.finding(
@@ -231,7 +228,6 @@ RELEASE_NOT_KNOWN = Rule(
 
 
 def release_is_known(budget: Budget) -> Iterable[Finding]:
-    """A release newer than any that was read: its accounting may have changed."""
     if is_newer_than_known(budget.request.vllm_version):
         yield RELEASE_NOT_KNOWN.finding(
             "vllm_version",
@@ -251,7 +247,6 @@ LORA_REFUSED = Rule(
 
 
 def lora_is_taken(budget: Budget) -> Iterable[Finding]:
-    """Ranks, numbers of adapters and model classes that vLLM refuses."""
     for name, reason in lora_refusals(budget.request, budget.accounting):
         message = words("{setting} {reason}; vLLM does not start", setting=SettingName(name), reason=reason)
         yield LORA_REFUSED.finding(name, message, leave_out(name))
@@ -266,7 +261,6 @@ OFFLOAD_REFUSED = Rule(
 
 
 def offload_is_taken(budget: Budget) -> Iterable[Finding]:
-    """Groups smaller than what stays out of them, buffers for no layer, and a buffer of nothing for the KV cache."""
     for name, reason in offload_refusals(budget.request.settings.offload):
         message = words("{setting} {reason}; vLLM does not start", setting=SettingName(name), reason=reason)
         yield OFFLOAD_REFUSED.finding(name, message, leave_out(name))
@@ -274,3 +268,64 @@ def offload_is_taken(budget: Budget) -> Iterable[Finding]:
     if host.kv_offloading_bytes == 0 and host.kv_offloading_backend == "native" and accounting.sizes_cache_offload:
         message = words("{kv_offloading_size} is 0, and vLLM does not start with an empty buffer")
         yield OFFLOAD_REFUSED.finding("kv_offloading_size", message, leave_out("kv_offloading_size"))
+
+
+SPECULATION_REFUSED = Rule(
+    id="SpeculationRefused",
+    severities=(Severity.ERROR,),
+    scope=Scope.SETTINGS,
+    title="vLLM refuses a value of the speculative config.",
+    explanation="The release has no such method, the draft does not go with the model, or a number does not divide another.",
+)
+
+
+def speculation_is_accepted(budget: Budget) -> Iterable[Finding]:
+    for reason in draft_refusals(budget.request, budget.resolved, budget.accounting):
+        yield SPECULATION_REFUSED.finding(
+            "speculative_config",
+            words("{speculative_config}: {reason}; vLLM refuses it", reason=reason),
+            any_one("change that value", "leave speculative decoding out"),
+        )
+
+
+DRAFT_OF_ANOTHER_MODEL = Rule(
+    id="DraftOfAnotherModel",
+    severities=(Severity.WARNING,),
+    scope=Scope.SETTINGS,
+    title="The draft was made for another model.",
+    explanation="vLLM does not compare the two; it fails while it loads the draft, or at the first request.",
+)
+
+
+def draft_goes_with_model(budget: Budget) -> Iterable[Finding]:
+    draft = budget.request.draft
+    for reason in mismatches(budget.request) if draft else ():
+        yield DRAFT_OF_ANOTHER_MODEL.finding(
+            "speculative_config",
+            words("draft {name} was not made for {model}: {reason}", name=draft.shape.name if draft else "",
+                  model=budget.request.shape.name, reason=reason),
+            "use a draft that was made for the model",
+        )  # fmt: skip
+
+
+DRAFT_TOO_LARGE = Rule(
+    id="DraftTooLarge",
+    severities=(Severity.WARNING,),
+    scope=Scope.SETTINGS,
+    title="The draft is as large as the model, or larger.",
+    explanation="Drafting then takes longer than what it saves.",
+)
+
+
+def draft_is_smaller(budget: Budget) -> Iterable[Finding]:
+    draft, stage = budget.request.draft, budget.stages[-1] if budget.stages else None
+    if draft is None or stage is None or stage.ledger is None:
+        return
+    inputs = dict(stage.ledger.lines[0].inputs)
+    own, whole = int(inputs.get("draft_bytes", 0)), stage.ledger.weights.expected
+    if 2 * own >= whole:
+        yield DRAFT_TOO_LARGE.finding(
+            "speculative_config",
+            words("draft {name} is as large as {model}", name=draft.shape.name, model=budget.request.shape.name),
+            "use a smaller draft",
+        )

@@ -76,7 +76,6 @@ class Gpus(Struct, frozen=True, kw_only=True):
 
     @property
     def is_unjudged(self) -> bool:
-        """True for hardware that kvgate does not judge."""
         return self.name is None and not self.is_open
 
     @property
@@ -203,7 +202,6 @@ class EngineStatement(Struct, frozen=True, kw_only=True):
         return Releases(low=self.version, high=self.version, is_stated="vllm_version" in self.known)
 
     def on_gpu(self, gpu: str) -> EngineStatement:
-        """Return the same engine on one of its GPUs."""
         return replace(self, known={**self.known, "gpu": gpu}, gpus=Gpus(name=gpu))
 
     @property
@@ -212,7 +210,6 @@ class EngineStatement(Struct, frozen=True, kw_only=True):
 
 
 def is_known_release(version: str) -> bool:
-    """Return whether the accounting of a release is known."""
     try:
         accounting_of(version)
     except UnknownVersion:

@@ -41,8 +41,6 @@ _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
 
 
 class Output(Struct, frozen=True, kw_only=True):
-    """One form of the report, and where it goes."""
-
     format: str
     file: Path | None
     """None: standard output."""
@@ -80,7 +78,6 @@ def _fail_on(_: click.Context, __: click.Parameter, text: str | None) -> str | N
 
 
 def _path_map(_: click.Context, __: click.Parameter, given: Sequence[str]) -> PathMap:
-    """Read FROM=TO."""
     folders = dict(text.partition("=")[::2] for text in given)
     for name, folder in folders.items():
         if not name.strip("/") or not Path(folder).is_dir():

@@ -201,7 +201,6 @@ class ConfigFile(Struct, frozen=True):
         return self.other.shown(path) if self.other else shown_file(str(path))
 
     def place_of(self, field: str) -> str:
-        """Return file and line of one of its fields."""
         return f"{self.shown(self.path)}:{self.document.position_of(field).line if self.document else 1}"
 
     @property
@@ -214,12 +213,10 @@ class ConfigFile(Struct, frozen=True):
 
     @property
     def calibration(self) -> Path | None:
-        """The file of observed starts."""
         return self.folder / self.config.calibration if self.config.calibration else None
 
     @property
     def lock(self) -> Path | None:
-        """The file of published models."""
         models = self.config.models
         return self.folder / models.lock if models and models.lock else None
 

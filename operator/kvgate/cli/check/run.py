@@ -14,9 +14,15 @@ from msgspec.structs import replace
 from kvgate.api import KIND, field_path
 from kvgate.budget import Calibration, Guarantee, Workload
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
-from kvgate.cli.check.directives import commented_workloads
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
-from kvgate.cli.check.ignoring import by_baseline, by_comments, by_configuration, read_baseline, with_findings
+from kvgate.cli.check.ignoring import (
+    by_baseline,
+    by_comments,
+    by_configuration,
+    commented_workloads,
+    read_baseline,
+    with_findings,
+)
 from kvgate.cli.check.provenance import sources_of, sources_of_report
 from kvgate.cli.exits import BadInput
 from kvgate.cli.known_models import ModelConfig, judged_with_fetched
@@ -128,7 +134,6 @@ class Engines(Struct, frozen=True, kw_only=True):
 
 
 def engines_in(paths: Sequence[str], options: CheckOptions, given: GivenFacts) -> Engines:
-    """Read the manifests, and find the engines in them."""
     with progress_of_reading() as seen:
         documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped, options.other)
     return Engines(documents=documents, found=find_engines(documents, given.mapped_fields))
@@ -160,7 +165,6 @@ def _guarded(document: Document, judge: Callable[..., T], *about: Any) -> T | Br
 
 
 def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFacts) -> Item:
-    """Judge an InferenceDeployment by its policy."""
     document = subject.document
     root = Written(value=document.load()) if given.file else NOTHING
     config = given.model_config_of(document.files, subject.name, root)

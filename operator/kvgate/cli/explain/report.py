@@ -131,7 +131,6 @@ def ledger_lines(budget: Budget) -> Iterator[Line]:
 
 
 def _title(budget: Budget) -> Iterator[str]:
-    """Return the question in two lines."""
     request, parallelism = budget.request, budget.request.settings.parallelism
     gpus = f"{parallelism.num_gpus} × " if parallelism.num_gpus > 1 else ""
     yield f"{request.shape.name} on {gpus}{request.accelerator.name}, vLLM {request.vllm_version}"

@@ -34,7 +34,6 @@ def _property(text: str) -> str:
 
 
 def gitlab(report: Report) -> str:
-    """Write a list of issues."""
     listed = [
         {
             "type": "issue",

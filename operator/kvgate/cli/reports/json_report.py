@@ -48,7 +48,6 @@ def render(report: Report) -> str:
 
 
 def document_record(item: Item) -> records.DocumentRecord:
-    """Return the record of one engine."""
     budget, alternatives = item.effective, item.assessment.alternatives if item.assessment else ()
     return records.DocumentRecord(
         file=item.file,

@@ -60,7 +60,6 @@ def _item_lines(item: Item, findings: Sequence[Placed]) -> Iterator[Line]:
 
 
 def head_line(item: Item, where: str = "") -> Line:
-    """Return the place of an engine, and its verdict."""
     verdict, reason = verdict_line(item)
     shown = Styled(text=verdict, colour=outcome(item)[1], is_bold=True)
     return f"{item.file}:{item.line}: {item.title}{where}: ", shown, f": {reason}" if reason else ""

@@ -153,7 +153,6 @@ class Note(Struct, frozen=True, kw_only=True):
 
 
 def issues(report: Report) -> Iterator[Note]:
-    """Yield every finding that counts, then the notes."""
     for result in counting_results(report):
         placed = result.placed
         yield Note(

@@ -20,8 +20,7 @@ from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of,
 from kvgate.findings.finding import Severity
 from kvgate.judge.summary import verdict_text
 from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
-from kvgate.planning.hints import HOST_MEMORY, cheaper_perhaps, hints
-from kvgate.planning.size import Question, decode_bounds, requests_held, usual
+from kvgate.planning.size import HOST_MEMORY, Question, cheaper_perhaps, decode_bounds, hints, requests_held, usual
 from kvgate.text.inert import inert_json, inert_values
 from kvgate.vllm.values import UnusableValue
 
