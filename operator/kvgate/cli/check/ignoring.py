@@ -206,7 +206,7 @@ def _commented(items: list[Item], found: list[Directive], hints: Iterator[int]) 
 
     items = [replace(item, all_findings=tuple(map(judged, item.all_findings))) for item in items]
     extra = [(each.comment, each.finding) for each in found if isinstance(each, Problem)]
-    if items[0].deployment:
+    if items[0].subject:
         extra += [(each.comment, _WORKLOAD_ELSEWHERE) for each in found if isinstance(each, WorkloadComment)]
     items = _with_comment_findings(items, extra, judged)
     if items[0].source:  # another rendering of the same file may have what the comment is for

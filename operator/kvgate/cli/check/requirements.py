@@ -49,7 +49,7 @@ def with_requirements(items: Sequence[Item], given: GivenFacts) -> Iterator[Item
         found = [] if item.does_not_pass or item.verdict in (None, NOT_JUDGED) else list(_findings(item, required))
         if item.assessment and item.assessment.confidence is not Confidence.KNOWN:
             found = [each if each.rule is ACCELERATOR_NOT_ALLOWED else each.softened() for each in found]
-        naming = field_name if item.deployment else option_name
+        naming = field_name if item.subject else option_name
         placed = (placed_in(item.document, Located(finding=each.named(naming), path=item.path)) for each in found)
         yield replace(item, all_findings=(*item.all_findings, *placed)) if found else item
 

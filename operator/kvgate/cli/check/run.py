@@ -30,7 +30,6 @@ from kvgate.cli.reports.report import (
     NO_FILES,
     UNREAD_PLATFORM,
     Item,
-    JudgedDeployment,
     Placed,
     Report,
     placed_broken,
@@ -43,7 +42,7 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Severity, any_one
 from kvgate.findings.located import Located
 from kvgate.judge import assess, facts
-from kvgate.judge.assessment import Decision
+from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.models import look_up_model_class, shape_of_text
 from kvgate.judge.skipping import skip_of
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
@@ -170,8 +169,9 @@ def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFa
     config = given.model_config_of(document.files, subject.name, root)
     judged = judge_deployment(subject, documents, config, given.calibration, given.models, guarantee=given.guarantee)
     spec = subject.deployment.spec if subject.deployment else None
-    is_refused = judged.decision is Decision.REFUSE  # what the policy admits all the same is no error
-    findings = (finding if is_refused else finding.softened() for finding in judged.findings)
+    findings = judged.findings if judged else subject.findings
+    if judged and judged.decision is not Decision.REFUSE:  # what the policy admits all the same is no error
+        findings = tuple(finding.softened() for finding in findings)
     return _item(
         document,
         "",
@@ -180,10 +180,11 @@ def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFa
         name=subject.name,
         namespace=subject.namespace,
         platform="kvgate",
-        verdict=judged.verdict,
+        verdict=judged.verdict if judged else None,
         accelerator=spec.accelerator.type if spec else None,
         vllm_version=spec.vllm.version if spec else None,
-        deployment=judged,
+        subject=subject,
+        assessment=judged,
     )
 
 
@@ -208,14 +209,16 @@ def judge_deployment(
     models: PublishedModels = NO_MODELS,
     *,
     guarantee: Guarantee | None = None,
-) -> JudgedDeployment:
-    """Gather the facts from the input, and judge; `config` describes the model where the catalogue does not have it.
+) -> Assessment | None:
+    """Gather the facts from the input, and judge; None where the schema refuses the object.
+
+    `config` describes the model where the catalogue does not have it.
 
     `guarantee` replaces that of the object, except for a workload that the object does not declare.
     """
     deployment = subject.deployment
     if deployment is None:
-        return JudgedDeployment(subject=subject, assessment=None)
+        return None
     spec, missing = deployment.spec, guarantee is Guarantee.WORKLOAD and not deployment.spec.workload
     if guarantee:
         admission = {"guarantee": Guarantee.STARTUP if missing else guarantee}
@@ -240,7 +243,7 @@ def judge_deployment(
     if missing:
         not_declared = workload_missing("state spec.workload")
         assessment = replace(assessment, findings=(*assessment.findings, not_declared))
-    return JudgedDeployment(subject=subject, assessment=assessment)
+    return assessment
 
 
 def _judged_engine(engine: FoundEngine, workload: Workload | None, given: GivenFacts) -> JudgedEngine:
@@ -266,6 +269,7 @@ def _engine_item(judged: JudgedEngine) -> Item:
         vllm_version=judged.vllm_version or None,
         assumed=judged.assumed,
         engine=judged,
+        assessment=judged.assessment,
     )
 
 

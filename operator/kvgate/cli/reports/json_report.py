@@ -12,7 +12,7 @@ from kvgate.budget import Budget
 from kvgate.cli import assessment_json as made
 from kvgate.cli.reports import engine_records as parts
 from kvgate.cli.reports import records
-from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report
+from kvgate.cli.reports.report import Item, Placed, Report
 from kvgate.judge.assess import chosen_settings, effective_values
 from kvgate.judge.assessment import Decision
 from kvgate.text.inert import inert_json
@@ -37,7 +37,7 @@ def render(report: Report) -> str:
             exit_code=int(report.exit_code),
             engines=sum(1 for item in report.items if not item.is_not_understood),
             verdicts=dict(Counter(item.verdict.value if item.verdict else "None" for item in report.items)),
-            decisions=dict(Counter(item.deployment.decision.value for item in report.items if item.deployment)),
+            decisions=dict(Counter(item.decision.value for item in report.items if item.decision)),
             unreadable=len(report.unreadable),
             ignored=report.num_ignored,
             other_kinds=report.num_others,
@@ -69,12 +69,10 @@ def document_record(item: Item) -> records.DocumentRecord:
             records.IgnoredRecord(**asdict(_finding(placed)), by=why.by, reason=why.reason, place=why.place)
             for placed, why in item.ignored
         ],
-        decision=item.deployment.decision
-        if item.deployment
-        else made.decision_of(item.verdict, is_refusal=item.is_refused),
+        decision=item.decision or made.decision_of(item.verdict, is_refusal=item.is_refused),
         alternatives=list(map(made.alternative_record, alternatives)),
         provenance=list(map(made.provenance_record, item.provenance)),
-        admission=_admission(item, item.deployment) if item.deployment else None,
+        admission=_admission(item, item.decision) if item.decision else None,
     )
 
 
@@ -111,19 +109,18 @@ def _written_settings(written: dict[str, Any]) -> dict[str, Any]:
 
 def _assumed(item: Item, budget: Budget | None) -> list[parts.AssumedRecord]:
     found = [parts.AssumedRecord(fact=each.fact, value=each.value, why=each.why) for each in item.assumed]
-    return [*found, *(made.assumed_model(budget.request.shape) if item.deployment and budget else ())]
+    return [*found, *(made.assumed_model(budget.request.shape) if item.subject and budget else ())]
 
 
-def _admission(item: Item, deployment: JudgedDeployment) -> records.AdmissionRecord:
+def _admission(item: Item, decision: Decision) -> records.AdmissionRecord:
     """Return the decision about an InferenceDeployment; `effective` holds the values that would be rendered."""
-    reason, message = deployment.reason
-    assessment, spec, effective = deployment.assessment, item.spec, None
+    (reason, message), assessment, spec, effective = item.reason, item.assessment, item.spec, None
     skip = assessment.skip if assessment else None
-    if assessment and spec and deployment.decision is not Decision.REFUSE:
+    if assessment and spec and decision is not Decision.REFUSE:
         values = effective_values(spec, assessment)
         effective = {**values.model_dump(), "chosen": list(chosen_settings(spec, values.max_num_seqs)) or None}
     return records.AdmissionRecord(
-        decision=deployment.decision.value,
+        decision=decision.value,
         reason=reason.value,
         message=message,
         effective=effective,

@@ -92,34 +92,6 @@ def shown_file(file: str) -> str:
     return path.as_posix()
 
 
-class JudgedDeployment(Struct, frozen=True, kw_only=True):
-    """One InferenceDeployment and the decision about it."""
-
-    subject: Subject
-    assessment: Assessment | None
-    """None where the schema refuses the object."""
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        return self.assessment.findings if self.assessment else self.subject.findings
-
-    @property
-    def decision(self) -> Decision:
-        return self.assessment.decision if self.assessment else Decision.REFUSE
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """None where the object is not valid, so that there is nothing to judge."""
-        return self.assessment.verdict if self.assessment else None
-
-    @property
-    def reason(self) -> tuple[Reason, str]:
-        """Reason and message of the condition Accepted, in the words of the webhook and the controller."""
-        if self.assessment is None:
-            return Reason.INVALID_SPEC, "; ".join(finding.message for finding in self.findings)
-        return summary.accepted(self.assessment)[1:]
-
-
 UNREAD_PLATFORM = "unknown"
 """Platform of a document that was not understood."""
 
@@ -143,8 +115,10 @@ class Item(Struct, frozen=True, kw_only=True):
     """All findings, also those that are ignored."""
     rendered_line: int = 0
     """Line of the rendered stream, where the file is a template."""
-    deployment: JudgedDeployment | None = None
+    subject: Subject | None = None
     """Set for an InferenceDeployment."""
+    assessment: Assessment | None = None
+    """None where the engine could not be judged, or its schema refuses it."""
     engine: JudgedEngine | None = None
     """Set for an engine of another platform."""
     sources: tuple[Provenance, ...] = ()
@@ -188,11 +162,6 @@ class Item(Struct, frozen=True, kw_only=True):
         return tuple((placed, placed.ignored) for placed in self.all_findings if placed.ignored)
 
     @property
-    def assessment(self) -> Assessment | None:
-        judged = self.deployment or self.engine
-        return judged.assessment if judged else None
-
-    @property
     def effective(self) -> Budget | None:
         """Budget of the settings that are rendered."""
         return self.assessment.effective if self.assessment else None
@@ -206,8 +175,21 @@ class Item(Struct, frozen=True, kw_only=True):
     @property
     def spec(self) -> "InferenceDeploymentSpec | None":
         """Spec of a valid InferenceDeployment."""
-        deployment = self.deployment.subject.deployment if self.deployment else None
-        return deployment.spec if deployment else None
+        return self.subject.deployment.spec if self.subject and self.subject.deployment else None
+
+    @property
+    def decision(self) -> Decision | None:
+        """Decision about an InferenceDeployment: one that its schema refuses is refused."""
+        decided = self.assessment.decision if self.assessment else Decision.REFUSE
+        return decided if self.subject else None
+
+    @property
+    def reason(self) -> tuple[Reason, str]:
+        """Reason and message of the condition Accepted, in the words of the webhook and the controller."""
+        if self.assessment is None:
+            problems = self.subject.findings if self.subject else ()
+            return Reason.INVALID_SPEC, "; ".join(finding.message for finding in problems)
+        return summary.accepted(self.assessment)[1:]
 
     @property
     def guarantee(self) -> Guarantee | None:
@@ -263,8 +245,8 @@ class Item(Struct, frozen=True, kw_only=True):
     @property
     def does_not_pass(self) -> bool:
         """True where the policy refuses it, or where it does not start."""
-        if self.deployment:
-            return self.deployment.decision is Decision.REFUSE
+        if self.subject:
+            return self.decision is Decision.REFUSE
         is_unsure = self.assessment is not None and self.assessment.confidence is not Confidence.KNOWN
         errors = (placed for placed in self.all_findings if placed.finding.severity is Severity.ERROR)
         return self.verdict is Verdict.DOES_NOT_FIT and (not is_unsure or any(errors))
@@ -277,7 +259,7 @@ class Item(Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """The engine in one phrase: `serving/llama`, `kserve serving/llama on L4-24GB`."""
         name = self.name or "(no name)"
-        if self.deployment:
+        if self.subject:
             return f"{self.namespace}/{name}"
         where = f" on {self.accelerator}" if self.accelerator else ""
         if self.namespace not in ("", NO_NAMESPACE):

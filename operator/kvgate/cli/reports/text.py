@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kvgate.budget import Verdict
-from kvgate.cli.reports.report import Item, JudgedDeployment, Placed, Report
+from kvgate.cli.reports.report import Item, Placed, Report
 from kvgate.cli.reports.wording import (
     CHANGE_HEAD,
     assumptions,
@@ -25,6 +25,7 @@ from kvgate.cli.reports.wording import (
 from kvgate.cli.terminal import COLOUR_OF, Line, Styled, table, text_of
 from kvgate.judge.assessment import Decision
 from kvgate.judge.summary import alternatives_text, changes_text, fruitless, shortened, verdict_text
+from kvgate.manifests import Subject
 from kvgate.text.inert import inert
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def _item_lines(item: Item, findings: Sequence[Placed]) -> Iterator[Line]:
         )
         yield f"  ignored: {', '.join(reasons)}"
     yield from fact_lines(item)
-    if item.deployment:
-        yield from _decision_lines(item.deployment)
+    if item.subject:
+        yield from _decision_lines(item, item.subject)
 
 
 def head_line(item: Item, where: str = "") -> Line:
@@ -73,16 +74,16 @@ def fact_lines(item: Item) -> Iterator[str]:
         yield f"  rests on: {rests}"
 
 
-def _decision_lines(deployment: JudgedDeployment) -> Iterator[str]:
+def _decision_lines(item: Item, subject: Subject) -> Iterator[str]:
     """Yield what goes with a decision about an InferenceDeployment: why, and what would fit."""
-    assessment = deployment.assessment
+    assessment = item.assessment
     if assessment is None:
-        if deployment.subject.document.is_template:
+        if subject.document.is_template:
             yield "      the document contains {{ }}; if it is a Helm template, render it: helm template CHART | kvgate check -"
         return
     if searched := fruitless(assessment):
         yield f"  {searched}"
-    if deployment.decision is Decision.ADMIT_ADJUSTED:
+    if item.decision is Decision.ADMIT_ADJUSTED:
         yield f"  adjusted: {changes_text(assessment)}: {verdict_text(Verdict.FITS, assessment.effective)}"
     elif assessment.alternatives:
         yield f"  would fit: {alternatives_text(assessment.alternatives)}"

@@ -43,8 +43,8 @@ def outcome(item: Item) -> tuple[str, str]:
         return "ignored", "yellow"
     if item.is_disallowed:
         return "not allowed", "red"
-    if item.deployment:
-        return _DECISIONS[item.deployment.decision]
+    if item.decision:
+        return _DECISIONS[item.decision]
     if item.verdict is None:
         return "not understood", "cyan"
     if item.verdict is NOT_JUDGED:
@@ -57,11 +57,11 @@ def verdict_line(item: Item) -> tuple[str, str]:
     """Return the verdict with the decision, and what was judged and how much is left: (`Fits, admitted`, `holds …; 9.3 requests …`)."""
     result = outcome(item)[0]
     if item.verdict is None:
-        return (f"not valid, {result}" if item.deployment else result), ""
+        return (f"not valid, {result}" if item.subject else result), ""
     if item.verdict is NOT_JUDGED:
         reasons = dict.fromkeys(placed.rule for placed in item.all_findings)
         return item.verdict.value, f"{result} ({', '.join(reasons)})" if reasons else result
-    has_decision = item.deployment or item.is_pardoned or item.is_disallowed
+    has_decision = item.subject or item.is_pardoned or item.is_disallowed
     reason = answer_text(item.assessment) if item.assessment else verdict_text(item.verdict, None)
     if item.verdict is Verdict.UNKNOWN and item.all_findings:
         missing = item.missing_facts
@@ -71,8 +71,8 @@ def verdict_line(item: Item) -> tuple[str, str]:
 
 def summary(report: Report) -> str:
     """Count the outcomes on one line."""
-    ours = [item for item in report.items if item.deployment]
-    others = [item for item in report.items if not item.deployment and not item.is_not_understood]
+    ours = [item for item in report.items if item.subject]
+    others = [item for item in report.items if not item.subject and not item.is_not_understood]
     num_not_understood = len(report.items) - len(ours) - len(others)
     parts = []
     for items, noun in ((ours, "InferenceDeployment"), (others, "engine")):
