@@ -15,6 +15,7 @@ from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import ModelKey, Published, PublishedModels, by_name, name_key
 from kvgate.cli.exits import BadInput, read_given
 from kvgate.cli.terminal import show_error
+from kvgate.cli.workload_options import all_of
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
 
@@ -77,7 +78,6 @@ FACTS = ("lock-first", CATALOGUE_FIRST)
 MOST_ROUNDS = 3
 """A model may name a draft or an adapter, which is asked for once the model is known."""
 _Judged = TypeVar("_Judged")
-Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 class ModelOptions(Struct, frozen=True, kw_only=True):
@@ -95,22 +95,19 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
         return cls(**{name: values.pop(name) for name in cls.__struct_fields__})
 
 
-def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
-    options = (
-        click.option("--lock", metavar="FILE", type=click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path),
-                     help="Published models, a file that `kvgate models lock` wrote. They win over the catalogue."),
-        click.option("--facts", type=click.Choice(FACTS), default=None,
-                     help="What wins where both know a model: the lock file and other files of the checkout, or the catalogue "
-                          "(catalogue-first), so that a pull request cannot describe a known model otherwise. Default: lock-first."),
-        click.option("--fetch/--no-fetch", default=None,
-                     help="Fetch models that the catalogue does not know from huggingface.co, or from HF_ENDPOINT. "
-                          "HF_TOKEN, HF_HUB_OFFLINE and proxies count as for huggingface_hub."),
-        click.option("--fetch-seconds", metavar="N", type=click.IntRange(1, 3600), default=DEFAULT_SECONDS, show_default=True,
-                     help="Seconds for all of --fetch."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+with_model_options = all_of((
+    click.option("--lock", metavar="FILE", type=click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path),
+                 help="Published models, a file that `kvgate models lock` wrote. They win over the catalogue."),
+    click.option("--facts", type=click.Choice(FACTS), default=None,
+                 help="What wins where both know a model: the lock file and other files of the checkout, or the catalogue "
+                      "(catalogue-first), so that a pull request cannot describe a known model otherwise. Default: lock-first."),
+    click.option("--fetch/--no-fetch", default=None,
+                 help="Fetch models that the catalogue does not know from huggingface.co, or from HF_ENDPOINT. "
+                      "HF_TOKEN, HF_HUB_OFFLINE and proxies count as for huggingface_hub."),
+    click.option("--fetch-seconds", metavar="N", type=click.IntRange(1, 3600), default=DEFAULT_SECONDS, show_default=True,
+                 help="Seconds for all of --fetch."),
+))  # fmt: skip
+"""Options about models that the catalogue does not know."""
 
 
 def read_lock_file(path: Path, *, inside: Path | None = None) -> tuple[Published, ...]:

@@ -1,6 +1,6 @@
 """Options that several commands have: vLLM's settings for `explain`, `size`, `sweep`, `calibrate`; facts for `check` and `diff`."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,8 @@ from kvgate.cli.completion import a_model, gpus
 from kvgate.cli.exits import BadInput, read_given
 from kvgate.cli.known_models import with_model_options
 from kvgate.cli.terminal import show_error
-from kvgate.cli.workload_options import all_of, guarantee_option
+from kvgate.cli.workload_options import Decorator, all_of, guarantee_option
 from kvgate.vllm.settings import WHAT_IFS, Setting
-
-Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 GIVEN_FILE = click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path)
 """A file to read, which must be there."""
@@ -50,13 +48,7 @@ def read_calibration(path: Path | None, *, inside: Path | None = None) -> Calibr
 def with_settings(*, without: Collection[str] = ()) -> Decorator:
     """Add a flag for every what-if setting, except for those that the command finds out itself."""
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for setting in reversed(WHAT_IFS):
-            if setting.name not in without:
-                command = _option(setting)(command)
-        return command
-
-    return decorate
+    return all_of([_option(setting) for setting in WHAT_IFS if setting.name not in without])
 
 
 def _option(setting: Setting) -> Decorator:

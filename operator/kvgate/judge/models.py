@@ -13,8 +13,6 @@ from kvgate.budget import ModelShape, accounting_of, parse_patch
 from kvgate.budget.answers.contradictions import between
 from kvgate.budget.model.origin import ModelOrigin
 from kvgate.budget.model.shape import FullAttention
-from kvgate.checkpoint.gguf import split_names
-from kvgate.checkpoint.gguf_models import gguf_spelling
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, content_of, name_key, shape_of
 from kvgate.findings.finding import Finding, Severity, any_one, do, words
@@ -255,6 +253,11 @@ _SHAPES = _ShapesByContent(16_000_000)
 
 def look_up_gguf(name: str, version: str) -> tuple[Finding, ...]:
     """Return the findings about a model name that means a GGUF file, and a release that may not load it."""
+    if not name.endswith(".gguf") and ":" not in name:
+        return ()
+    from kvgate.checkpoint.gguf import split_names
+    from kvgate.checkpoint.gguf_models import gguf_spelling
+
     spelling = gguf_spelling(name)
     if not spelling or not is_known_release(version):
         return ()

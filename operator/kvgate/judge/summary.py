@@ -11,7 +11,6 @@ from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.findings.finding import Finding, Severity, error_rules
 from kvgate.judge.assess import field_name
 from kvgate.judge.assessment import Assessment, Confidence, Decision
-from kvgate.judge.gpus_in_words import folded
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.facts import (
     ASSESSMENT_STOPPED,
@@ -123,6 +122,8 @@ def answer_text(assessment: Assessment) -> str:
     budget, found = assessment.budget, assessment.on_gpus
     if budget is None or found is None or found.judged_on is None or assessment.verdict is Verdict.DOES_NOT_FIT:
         return verdict_text(assessment.verdict, budget)
+    from kvgate.judge.gpus_in_words import folded
+
     demand, figures = demanded(budget), figures_text(budget)
     where = f"{demand} {folded(found.verdicts, verb='fits')}" if demand else folded(found.verdicts)
     return where + (f"; on {found.judged_on} {figures}" if figures else "")

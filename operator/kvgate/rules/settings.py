@@ -1,6 +1,7 @@
 """Rules about values of settings that contradict each other or the model, whatever the memory."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -25,13 +26,14 @@ from kvgate.findings.finding import (
     words,
 )
 
+_rule = partial(Rule, scope=Scope.SETTINGS)
+
 GPUS_PER_NODE = 8
 """GPUs per node of the boards that are sold. GB200 racks and the like share links beyond that, so that the finding is a warning."""
 
-MAX_MODEL_LEN_ABOVE_MODEL = Rule(
+MAX_MODEL_LEN_ABOVE_MODEL = _rule(
     id="MaxModelLenAboveModel",
     severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.SETTINGS,
     title="max_model_len is above the length that the model was made for.",
     explanation=(
         "vLLM refuses it. It is a warning where the config that is given says less than the catalogue says of the same name: one of the "
@@ -73,10 +75,9 @@ def length_within_model(budget: Budget) -> Iterable[Finding]:
         )
 
 
-PARALLEL_SIZE_REFUSED = Rule(
+PARALLEL_SIZE_REFUSED = _rule(
     id="ParallelSizeRefused",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="A parallel size does not divide the model's heads, layers, experts or quantisation blocks, or does not go with the others.",
     explanation="vLLM refuses it.",
 )
@@ -96,10 +97,9 @@ def sizes_divide(budget: Budget) -> Iterable[Finding]:
         yield PARALLEL_SIZE_REFUSED.finding(setting, message, remedy)
 
 
-BATCH_BELOW_MAX_NUM_SEQS = Rule(
+BATCH_BELOW_MAX_NUM_SEQS = _rule(
     id="BatchBelowMaxNumSeqs",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="max_num_batched_tokens is below max_num_seqs.",
     explanation="vLLM refuses it: a forward pass takes a token of every sequence.",
 )
@@ -122,10 +122,9 @@ def batch_holds_sequences(budget: Budget) -> Iterable[Finding]:
         )
 
 
-BATCH_BELOW_MAX_MODEL_LEN = Rule(
+BATCH_BELOW_MAX_MODEL_LEN = _rule(
     id="BatchBelowMaxModelLen",
     severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.SETTINGS,
     title="Chunked prefill is off, and max_num_batched_tokens is below max_model_len.",
     explanation=(
         "vLLM refuses it: a whole prompt must fit into one batch. It is a warning where options that the input does not hold may say "
@@ -159,10 +158,9 @@ def batch_below_max_model_len(tokens: int, length: int) -> Iterable[Finding]:
         )
 
 
-BATCH_BELOW_MEDIA_ITEM = Rule(
+BATCH_BELOW_MEDIA_ITEM = _rule(
     id="BatchBelowMediaItem",
     severities=(Severity.WARNING,),
-    scope=Scope.SETTINGS,
     title="A batch is smaller than one image, whose tokens cannot be cut.",
     explanation="Some releases of vLLM refuse that, others raise the batch.",
 )
@@ -184,10 +182,9 @@ def media_fit_a_batch(budget: Budget) -> Iterable[Finding]:
         )
 
 
-MORE_GPUS_THAN_A_NODE = Rule(
+MORE_GPUS_THAN_A_NODE = _rule(
     id="MoreGpusThanANode",
     severities=(Severity.WARNING,),
-    scope=Scope.SETTINGS,
     title="One pod requests more GPUs than most nodes have.",
     explanation="kvgate does not spread one engine over several nodes.",
 )
@@ -206,10 +203,9 @@ def pod_fits_a_node(budget: Budget) -> Iterable[Finding]:
         )
 
 
-SLICES_CANNOT_BE_JOINED = Rule(
+SLICES_CANNOT_BE_JOINED = _rule(
     id="SlicesCannotBeJoined",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="MIG slices have no links, so tensor and pipeline sizes must be 1.",
 )
 
@@ -224,17 +220,15 @@ def slices_stand_alone(budget: Budget) -> Iterable[Finding]:
         )
 
 
-CONCURRENCY_ABOVE_MAX_NUM_SEQS = Rule(
+CONCURRENCY_ABOVE_MAX_NUM_SEQS = _rule(
     id="ConcurrencyAboveMaxNumSeqs",
     severities=(Severity.WARNING,),
-    scope=Scope.SETTINGS,
     title="The declared workload has more requests at its peak than max_num_seqs.",
     explanation="The requests above it wait.",
 )
-REQUEST_ABOVE_MAX_MODEL_LEN = Rule(
+REQUEST_ABOVE_MAX_MODEL_LEN = _rule(
     id="RequestAboveMaxModelLen",
     severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.SETTINGS,
     title="A request of the declared workload is longer than max_model_len.",
     explanation="vLLM refuses it. It is a warning for engines of other platforms, whose start it does not prevent.",
 )
@@ -274,10 +268,9 @@ def workload_can_run(budget: Budget) -> Iterable[Finding]:
         )
 
 
-HYBRID_MANAGER_OFF = Rule(
+HYBRID_MANAGER_OFF = _rule(
     id="HybridManagerOff",
     severities=(Severity.ERROR, Severity.WARNING, Severity.INFO),
-    scope=Scope.SETTINGS,
     title="A KV connector, KV events or an option switch vLLM's hybrid KV cache manager off, or do not go with it.",
     explanation=(
         "Without the manager, layers with a window or a chunk keep the whole context, and vLLM refuses models with recurrent states beside "

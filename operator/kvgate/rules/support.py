@@ -1,6 +1,7 @@
 """Rules about support: formats and sizes that the release, the GPU or the model does not have, and kinds without a formula."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from kvgate.budget import NEWEST, Budget, accounting_of, is_newer_than_known, parse_release
 from kvgate.budget.answers.speculation import draft_refusals, mismatches
@@ -21,6 +22,8 @@ from kvgate.findings.finding import (
     leave_out,
     words,
 )
+
+_rule = partial(Rule, scope=Scope.SETTINGS)
 
 _WEIGHT_CAPABILITY = {
     "fp8": (7, 5),
@@ -71,10 +74,9 @@ def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
         )
 
 
-KV_CACHE_DTYPE_REFUSED = Rule(
+KV_CACHE_DTYPE_REFUSED = _rule(
     id="KVCacheDtypeRefused",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="The release, the GPU or the model does not have this kv_cache_dtype.",
 )
 
@@ -101,10 +103,9 @@ def kv_cache_dtype_refusal_of(budget: Budget) -> str | None:
     )
 
 
-BLOCK_SIZE_REFUSED = Rule(
+BLOCK_SIZE_REFUSED = _rule(
     id="BlockSizeRefused",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="No attention kernel of the model takes blocks of this size.",
 )
 
@@ -122,10 +123,9 @@ def block_size_has_kernels(budget: Budget) -> Iterable[Finding]:
         )
 
 
-CACHE_KERNEL_MISSING = Rule(
+CACHE_KERNEL_MISSING = _rule(
     id="CacheKernelMissing",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="The GPU has no kernel for the model's kind of cache, or a setting does not go with that kind.",
 )
 
@@ -140,10 +140,9 @@ def caches_have_kernels(budget: Budget) -> Iterable[Finding]:
         )
 
 
-WEIGHT_FORMAT_REFUSED = Rule(
+WEIGHT_FORMAT_REFUSED = _rule(
     id="WeightFormatRefused",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="The GPU has no kernels for the checkpoint's weight format.",
 )
 
@@ -168,10 +167,9 @@ def weight_format_has_kernels(budget: Budget) -> Iterable[Finding]:
         )
 
 
-WEIGHT_FORMAT_DEPRECATED = Rule(
+WEIGHT_FORMAT_DEPRECATED = _rule(
     id="WeightFormatDeprecated",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="The release is about to drop the weight format, and refuses it unless an option allows it.",
 )
 
@@ -189,10 +187,9 @@ def weight_format_is_kept(budget: Budget) -> Iterable[Finding]:
         )
 
 
-DTYPE_REFUSED = Rule(
+DTYPE_REFUSED = _rule(
     id="DtypeRefused",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="The dtype is bfloat16, which the GPU does not have, or float16, which vLLM refuses for the model.",
 )
 
@@ -237,10 +234,9 @@ def release_is_known(budget: Budget) -> Iterable[Finding]:
         )
 
 
-LORA_REFUSED = Rule(
+LORA_REFUSED = _rule(
     id="LoraRefused",
     severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.SETTINGS,
     title="vLLM refuses a setting of LoRA, the model's class takes no adapters in this release, or an adapter does not go with them.",
     explanation="Adapters are looked at where a lock file or a fetch knows them. One that was made for another model is a warning.",
 )
@@ -252,10 +248,9 @@ def lora_is_taken(budget: Budget) -> Iterable[Finding]:
         yield LORA_REFUSED.finding(name, message, leave_out(name))
 
 
-OFFLOAD_REFUSED = Rule(
+OFFLOAD_REFUSED = _rule(
     id="OffloadRefused",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="vLLM refuses what is to stay in host memory: the groups of layers, or a buffer of no bytes for the KV cache.",
 )
 
@@ -270,10 +265,9 @@ def offload_is_taken(budget: Budget) -> Iterable[Finding]:
         yield OFFLOAD_REFUSED.finding("kv_offloading_size", message, leave_out("kv_offloading_size"))
 
 
-SPECULATION_REFUSED = Rule(
+SPECULATION_REFUSED = _rule(
     id="SpeculationRefused",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="vLLM refuses a value of the speculative config.",
     explanation="The release has no such method, the draft does not go with the model, or a number does not divide another.",
 )
@@ -288,10 +282,9 @@ def speculation_is_accepted(budget: Budget) -> Iterable[Finding]:
         )
 
 
-DRAFT_OF_ANOTHER_MODEL = Rule(
+DRAFT_OF_ANOTHER_MODEL = _rule(
     id="DraftOfAnotherModel",
     severities=(Severity.WARNING,),
-    scope=Scope.SETTINGS,
     title="The draft was made for another model.",
     explanation="vLLM does not compare the two; it fails while it loads the draft, or at the first request.",
 )
@@ -308,10 +301,9 @@ def draft_goes_with_model(budget: Budget) -> Iterable[Finding]:
         )  # fmt: skip
 
 
-DRAFT_TOO_LARGE = Rule(
+DRAFT_TOO_LARGE = _rule(
     id="DraftTooLarge",
     severities=(Severity.WARNING,),
-    scope=Scope.SETTINGS,
     title="The draft is as large as the model, or larger.",
     explanation="Drafting then takes longer than what it saves.",
 )

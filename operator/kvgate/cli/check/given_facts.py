@@ -15,7 +15,7 @@ from msgspec import Struct
 from kvgate.budget import NOTHING_OBSERVED, Calibration, Guarantee, Workload
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.exits import BadInput
-from kvgate.cli.known_models import DEFAULT_SECONDS, ModelConfig, locked_models, read_model_config
+from kvgate.cli.known_models import ModelConfig, ModelOptions, locked_models, read_model_config
 from kvgate.cli.shared_options import read_calibration
 from kvgate.documents.bounded_files import guard_of, repository_of
 from kvgate.documents.discovery import OtherRevision
@@ -45,7 +45,7 @@ _Source = tuple[str, "Mapping | Config"]
 """A mapping with the beginning of the paths of its fields, or the configuration itself."""
 
 
-class CheckOptions(Struct, frozen=True, kw_only=True):
+class CheckOptions(ModelOptions, frozen=True, kw_only=True):
     """Options of the command line beside paths and output."""
 
     accelerator: str | None = None
@@ -61,11 +61,6 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     root: Path | None = None
     """The folder that nothing leads out of."""
     charts: ChartOptions = ChartOptions()
-    fetch: bool | None = None
-    fetch_seconds: int = DEFAULT_SECONDS
-    lock: Path | None = None
-    facts: str | None = None
-    """A value of --facts."""
     other: OtherRevision | None = None
     """The revision that the settings of the repository are read from; None: from the checkout."""
 

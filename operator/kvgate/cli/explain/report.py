@@ -1,7 +1,9 @@
 """The answer of `kvgate explain` about one request: the ledger of one GPU, or the views of it that are requested."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from msgspec import to_builtins
 
@@ -11,7 +13,6 @@ from kvgate.budget.answers.figures import host_label, label_of
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.budget.host.memory import HostLedger
-from kvgate.cli.provenance import Provenance, sources_of_facts
 from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, text_of, width_of_terminal
 from kvgate.explained.textbook import textbook_of
 from kvgate.judge.assess import is_about_bytes
@@ -44,13 +45,13 @@ def answer(
     *,
     why: str | None,
     lengths: tuple[int, ...] | None,
-    sources: Callable[..., Iterable[Provenance]] = sources_of_facts,
+    facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
     """Write the answer as `text`, `json` or `jsonl`; in text, a requested view replaces the ledger.
 
-    `sources` yields the sources of the facts behind a budget. `why` names one figure, `lengths` are the requests to compare
-    allocations for; an empty tuple stands for lengths that kvgate chooses. Raises UnusableValue where there is no such figure or a
-    length is above max_model_len.
+    `facts` are the places of facts that a command line names, as `sources_of_facts` takes them. `why` names one figure, `lengths` are the
+    requests to compare allocations for; an empty tuple stands for lengths that kvgate chooses. Raises UnusableValue where there is no such
+    figure or a length is above max_model_len.
     """
     if output == "text":
         # Where nothing is known about a request, the report says why.
@@ -60,8 +61,9 @@ def answer(
         return text_of(folded(lines, width_of_terminal()))
     views = added_views(assessment.budget, why=why, lengths=lengths)
     from kvgate.cli import assessment_json as made
+    from kvgate.cli.provenance import sources_of_facts
 
-    found = sources(assessment.budget, released="; ".join(made.released(assessment.findings)))
+    found = sources_of_facts(assessment.budget, released="; ".join(made.released(assessment.findings)), **facts)
     provenance, changes = map(made.provenance_record, found), map(made.alternative_record, _alternatives(assessment))
     record = made.explain_record(assessment, provenance=list(provenance), alternatives=list(changes), **views)
     return inert_json(to_builtins(record), indent=2 if output == "json" else None)

@@ -141,9 +141,6 @@ def _change_lines(change: EngineChange) -> Iterator[Line]:
         yield from (f"    {line}" for line in table([effect_cells(each) for each in change.effects]))
     if change.changed_defaults:
         yield f"  {release_change(change)} changes the defaults of options that are not set:"
-        rows = list(map(default_change, change.changed_defaults))
-        flag_width = max(len(flag) for flag, _ in rows)
-        for flag, default in rows:
-            yield f"    {flag:<{flag_width}}  {default}"
+        yield from (f"    {line}" for line in table(list(map(default_change, change.changed_defaults))))
     if change.is_worse:
         yield from finding_lines(item.findings)

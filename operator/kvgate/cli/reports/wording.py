@@ -80,19 +80,22 @@ def summary(report: Report) -> str:
         shares = (f"{count} {_plural(words) if count > 1 else words}" for words, count in counts.items())
         parts += [f"{_counted(len(items), noun)}: {', '.join(shares)}"] if items else []
     parts = parts or [f"no vLLM engine in {', '.join(report.paths)}"]
-    if num_not_understood:
-        verb = "speaks" if num_not_understood == 1 else "speak"
-        parts.append(f"{_counted(num_not_understood, 'document')} that {verb} of vLLM not understood")
-    if report.unreadable:
-        parts.append(f"{_counted(len(report.unreadable), 'document')} could not be read")
-    if report.num_others:
-        verb = "was" if report.num_others == 1 else "were"
-        parts.append(f"{_counted(report.num_others, 'document')} of other kinds {verb} not judged")
-    if report.num_ignored:
-        parts.append(f"{_counted(report.num_ignored, 'finding')} ignored")
-    if report.num_unneeded:
-        entries, verb = ("entry", "is") if report.num_unneeded == 1 else ("entries", "are")
-        parts.append(f"{report.num_unneeded} {entries} of the baseline {verb} no longer needed")
+    clauses = (
+        (
+            num_not_understood,
+            "document that speaks of vLLM not understood",
+            "documents that speak of vLLM not understood",
+        ),
+        (len(report.unreadable), "document could not be read", "documents could not be read"),
+        (report.num_others, "document of other kinds was not judged", "documents of other kinds were not judged"),
+        (report.num_ignored, "finding ignored", "findings ignored"),
+        (
+            report.num_unneeded,
+            "entry of the baseline is no longer needed",
+            "entries of the baseline are no longer needed",
+        ),
+    )
+    parts += [f"{count} {one if count == 1 else several}" for count, one, several in clauses if count]
     return "; ".join([*parts, *passed_over(report)])
 
 
