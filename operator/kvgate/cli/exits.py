@@ -39,7 +39,6 @@ _MEANINGS = {
 
 
 FAIL_ON = r"^(error|warning|unknown|skipped)( ?, ?(error|warning|unknown|skipped)){0,5}$"
-"""Text of --fail-on and of failOn."""
 
 
 def exit_of(verdict: Verdict, *, is_refusal: bool) -> Exit:

@@ -107,7 +107,6 @@ with_model_options = all_of((
     click.option("--fetch-seconds", metavar="N", type=click.IntRange(1, 3600), default=DEFAULT_SECONDS, show_default=True,
                  help="Seconds for all of --fetch."),
 ))  # fmt: skip
-"""Options about models that the catalogue does not know."""
 
 
 def read_lock_file(path: Path, *, inside: Path | None = None) -> tuple[Published, ...]:

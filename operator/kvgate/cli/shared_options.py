@@ -47,7 +47,6 @@ def read_calibration(path: Path | None, *, inside: Path | None = None) -> Calibr
 
 def with_settings(*, without: Collection[str] = ()) -> Decorator:
     """Add a flag for every what-if setting, except for those that the command finds out itself."""
-
     return all_of([_option(setting) for setting in WHAT_IFS if setting.name not in without])
 
 

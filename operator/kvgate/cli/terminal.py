@@ -35,7 +35,6 @@ COLOUR_OF = {
     "Fits": "green", "MayNotFit": "yellow", "DoesNotFit": "red", "Unknown": "yellow",
     "error": "red", "warning": "yellow", "info": "cyan",
 }  # fmt: skip
-"""Verdict or severity → its colour."""
 
 
 def text_of(lines: Iterable[Line]) -> str:

@@ -311,11 +311,8 @@ def _decided(judged: Assessment, spec: InferenceDeploymentSpec, skip: Skip | Non
     rendered without it: vLLM measures, and finds out whether the prediction was too careful.
     """
     refuses = judged.is_refusal and spec.admission.policy != "Warn"
-    decision, findings, budget = (
-        Decision.REFUSE if refuses else Decision.ADMIT_WITH_WARNING,
-        judged.findings,
-        judged.budget,
-    )
+    decision = Decision.REFUSE if refuses else Decision.ADMIT_WITH_WARNING
+    findings, budget = judged.findings, judged.budget
     if judged.verdict is Verdict.FITS:
         decision = Decision.ADMIT
     elif judged.adjustment is not None:

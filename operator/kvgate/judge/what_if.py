@@ -14,7 +14,7 @@ from kvgate.judge import assess, facts
 from kvgate.judge.assessment import Assessment, Judged
 from kvgate.judge.facts import question
 from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_VALUE
-from kvgate.statement.engine import EngineStatement
+from kvgate.statement.engine import EngineStatement, Gpus
 from kvgate.statement.what_if import statement_of_values
 from kvgate.vllm.arguments import option_name
 
@@ -47,7 +47,8 @@ def assess_request(
     from kvgate.judge.possible_worlds import Worlds  # for questions without a GPU
 
     def judged_in(release: str, gpu: str | None) -> Judged:
-        answer = ask(statement.on_gpu(gpu) if gpu else statement)
+        on_gpu = replace(statement, known={**statement.known, "gpu": gpu}, gpus=Gpus(name=gpu)) if gpu else statement
+        answer = ask(on_gpu)
         found = tuple(Located(finding=each, path="") for each in answer.findings)
         return Judged(assessment=answer, verdict=answer.verdict, vllm_version=release, findings=found)
 

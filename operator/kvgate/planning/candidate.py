@@ -35,7 +35,6 @@ class Candidate(Struct, frozen=True, kw_only=True):
     surely: int
     """The most requests whose guarantee one replica meets even at the low end of its interval."""
     price: Fraction | None
-    """Price of a GPU per hour."""
     fills: bool = False
     """True where the replicas are as many as the GPUs allow, and the requests as many as they hold."""
     beyond: str = ""

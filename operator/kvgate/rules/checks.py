@@ -48,7 +48,6 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     pinned.pinned_capacity_is_told,  # what a pinned size costs
     host_memory.host_memory_suffices,  # the kernel kills a container that takes more than its limit
 )
-"""The checks of a budget, in the order in which their findings are reported."""
 
 BUDGET_RULES = frozenset({
     memory.WEIGHTS_TOO_LARGE, memory.KV_CACHE_TOO_SMALL, memory.MAMBA_CACHE_BLOCKS_EXCEEDED, memory.GUARANTEE_NOT_MET,

@@ -130,7 +130,6 @@ class Releases(Struct, frozen=True, kw_only=True):
     assumed: str = ""
     """Words for people about the assumption; empty where the manifest states the release."""
     why: str = ""
-    """Reason of the assumption."""
     is_stated: bool = False
     """True where the manifest or the configuration states it."""
     is_ahead: bool = False
@@ -200,9 +199,6 @@ class EngineStatement(Struct, frozen=True, kw_only=True):
     def releases(self) -> Releases:
         """The one release of its values."""
         return Releases(low=self.version, high=self.version, is_stated="vllm_version" in self.known)
-
-    def on_gpu(self, gpu: str) -> EngineStatement:
-        return replace(self, known={**self.known, "gpu": gpu}, gpus=Gpus(name=gpu))
 
     @property
     def capacity(self) -> Capacity:

@@ -57,7 +57,6 @@ class ExtraArgs(Struct, frozen=True, kw_only=True):
     known: Mapping[str, Any]
     """Values of the settings that the budget reads."""
     doubt: Doubt = Doubt()
-    """Settings whose value kvgate does not know."""
     given: frozenset[str] = frozenset()
     """Names of all options that are written."""
     findings: tuple[Finding, ...] = ()

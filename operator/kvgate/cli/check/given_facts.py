@@ -90,11 +90,9 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
     """Guarantee that every engine is judged by, instead of its own."""
     calibration: Calibration = NOTHING_OBSERVED
     calibration_place: str = ""
-    """The file of the observed starts."""
     models: PublishedModels = NO_MODELS
     """Checkpoints that are known beside the catalogue."""
     fetches: bool = False
-    """True where models that nobody knows are fetched."""
     file: ConfigFile | None = None
 
     def is_mapped(self, file: str) -> bool:
@@ -140,8 +138,9 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
         for name in ("headroom", "guarantee", "accelerators"):
             stated = ((prefix, getattr(source.require, name)) for prefix, source in sources if source.require)
             for prefix, value in islice((pair for pair in stated if pair[1]), 1):
-                names = self.file.config.without_pools(value) if name == "accelerators" else value
-                yield name, f"{prefix}require.{name}", names
+                # the accelerators of a pool stand in its place
+                gpus = (gpu for each in value for gpu in self.file.config.pools.get(each, (each,)))
+                yield name, f"{prefix}require.{name}", tuple(gpus) if name == "accelerators" else value
 
     def stated(self, files: Sequence[str], name: str, root: Written) -> Iterator[tuple[str, Any, str]]:
         """Yield (fact, its value, file and line) of what the configuration states about one engine."""

@@ -172,10 +172,6 @@ class Config(ApiModel):
     mappings: Annotated[tuple[Mapping, ...], Field(max_length=MAX_ENTRIES)] = ()
     """Facts about some engines; of several mappings that match an engine, the first one that states a fact counts."""
 
-    def without_pools(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names, with its accelerators in the place of a pool."""
-        return tuple(each for name in names for each in self.pools.get(name, (name,)))
-
 
 class ConfigFile(Struct, frozen=True):
     """A configuration that was read, and the place of its file."""

@@ -93,7 +93,6 @@ def shown_file(file: str) -> str:
 
 
 UNREAD_PLATFORM = "unknown"
-"""Platform of a document that was not understood."""
 
 
 class Item(Struct, frozen=True, kw_only=True):
@@ -116,13 +115,10 @@ class Item(Struct, frozen=True, kw_only=True):
     rendered_line: int = 0
     """Line of the rendered stream, where the file is a template."""
     subject: Subject | None = None
-    """Set for an InferenceDeployment."""
     assessment: Assessment | None = None
     """None where the engine could not be judged, or its schema refuses it."""
     engine: JudgedEngine | None = None
-    """Set for an engine of another platform."""
     sources: tuple[Provenance, ...] = ()
-    """Sources of the facts behind the verdict."""
 
     @property
     def provenance(self) -> tuple[Provenance, ...]:
@@ -313,10 +309,6 @@ class Report(Struct, frozen=True, kw_only=True):
     @property
     def has_engine(self) -> bool:
         return any(not item.is_not_understood for item in self.items)
-
-    @property
-    def num_hidden(self) -> int:
-        return sum(len(item.findings) - len(self.shown(item)) for item in self.items)
 
     @property
     def num_ignored(self) -> int:

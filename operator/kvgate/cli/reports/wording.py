@@ -101,7 +101,7 @@ def summary(report: Report) -> str:
 
 def hidden(report: Report) -> Iterator[str]:
     """Yield one clause about the findings that reports for people leave out; nothing where all are shown."""
-    if count := report.num_hidden:
+    if count := sum(len(item.findings) - len(report.shown(item)) for item in report.items):
         least = Severity.INFO if report.show is Severity.WARNING else Severity.WARNING
         noun = least.value if report.show is Severity.WARNING else "finding"
         verb, them = ("is", "it") if count == 1 else ("are", "them")

@@ -65,7 +65,7 @@ class Row(Struct, frozen=True, kw_only=True):
     @property
     def flags(self) -> list[str]:
         """Every option as one word: `--max-model-len=8192`."""
-        return [_flag(_SETTINGS[name], value) for name, value in self.options.items()]
+        return [_flag(name, value) for name, value in self.options.items()]
 
 
 def row_of(candidate: Candidate, given: Mapping[str, Any]) -> Row:
@@ -95,7 +95,8 @@ def _value(setting: Setting, given: Any) -> Any:
     return read if isinstance(read, bool | int) else str(given)
 
 
-def _flag(setting: Setting, value: Any) -> str:
+def _flag(name: str, value: Any) -> str:
+    setting = _SETTINGS[name]
     if isinstance(value, bool) and setting.is_switch:
         return setting.flag if value else f"--no-{setting.flag[2:]}"
     return f"{setting.flag}={value}"
@@ -118,7 +119,7 @@ def _inference_deployment(row: Row) -> str:
         if not (is_pinned and name in pinned_option(row.candidate.budget))
     }
     fields = {field_path(name).rpartition(".")[2]: value for name, value in kept.items() if name in _OF_SPEC}
-    extra = [_flag(_SETTINGS[name], value) for name, value in kept.items() if name not in _OF_SPEC]
+    extra = [_flag(name, value) for name, value in kept.items() if name not in _OF_SPEC]
     spec: Document = {
         "model": {"name": row.model},
         "accelerator": {"type": row.candidate.accelerator.name},
@@ -136,7 +137,7 @@ def _production_stack(row: Row) -> str:
     accelerator, num_gpus = row.candidate.accelerator, _gpus_of_a_node(row, "--as production-stack")
     memory = memory_request_bytes(pod_ledger(row.candidate.budget)) // GIB
     repository, _, tag = row.image.rpartition(":")
-    extra = [_flag(_SETTINGS[name], value) for name, value in row.options.items() if name not in _OF_CHART]
+    extra = [_flag(name, value) for name, value in row.options.items() if name not in _OF_CHART]
     config = {field: row.options[name] for name, field in _OF_CHART.items() if name in row.options}
     spec: Document = {
         "name": row.name, "repository": repository, "tag": tag, "modelURL": row.model, "replicaCount": row.candidate.replicas,
@@ -154,7 +155,7 @@ def _kserve(row: Row) -> str:
     num_gpus, parallelism = _gpus_of_a_node(row, "--as kserve"), row.candidate.parallelism
     pipeline = {"pipeline": parallelism.pipeline} if parallelism.pipeline > 1 else {}
     arguments = [
-        _flag(_SETTINGS[name], value)
+        _flag(name, value)
         for name, value in row.options.items()
         if name not in ("tensor_parallel_size", "pipeline_parallel_size")
     ]
@@ -187,7 +188,6 @@ FORMS: Mapping[str, Callable[[Row], str]] = {
     "kserve": _kserve,
     LINE: _vllm_serve,
 }
-"""Name of --as → its writer."""
 
 
 def _remarks(row: Row, *, is_line: bool = False) -> Iterator[str]:

@@ -44,13 +44,6 @@ class Found(Struct, frozen=True, kw_only=True):
     num_many: int
     """Candidates of many engines that fit."""
 
-    @property
-    def left_out(self) -> str:
-        """Return in words what was left out; empty where nothing was."""
-        slices = f"{self.num_slices} slices of GPUs (MIG)" if self.num_slices else ""
-        many = f"{self.num_many} of more than {MANY_ENGINES} engines" if self.num_many else ""
-        return ", ".join(filter(None, (slices, many)))
-
 
 def found_of(question: Question, candidates: Sequence[Candidate], *, every: bool, is_named: bool) -> Found:
     """Leave out what a person would not build, and count it; `is_named` where the user says which accelerators are meant."""
@@ -74,8 +67,10 @@ def text_report(found: Found, costs: Prices, *, choose: int | None) -> str:
     fits = [c for c in candidates if c.verdict is Verdict.FITS]
     if left := sum(c not in shown for c in fits):
         lines.append(f"  not shown: {left} that fit; --gpus selects accelerators, --all shows every candidate")
-    if left_out := found.left_out:
-        lines.append(f"  left out: {left_out}; --all shows them")
+    slices = f"{found.num_slices} slices of GPUs (MIG)" if found.num_slices else ""
+    many = f"{found.num_many} of more than {MANY_ENGINES} engines" if found.num_many else ""
+    if slices or many:
+        lines.append(f"  left out: {', '.join(filter(None, (slices, many)))}; --all shows them")
 
     others = [c for c in candidates if c.verdict is not Verdict.FITS]
     explained = others if every or not any(c in shown for c in fits) or len(question.accelerators) <= _ROWS else []
