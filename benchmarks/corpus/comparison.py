@@ -8,7 +8,8 @@ from msgspec import Struct
 from corpus.answers import Case, EngineAnswer
 from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
-from kvgate.cli.reports.report import Item, Placed
+from kvgate.cli.reports.placed import Placed
+from kvgate.cli.reports.report import Item
 from kvgate.findings.finding import Severity
 
 _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")

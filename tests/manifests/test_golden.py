@@ -19,7 +19,8 @@ from kvgate.budget.releases.versions import DEFAULT_VERSION
 from kvgate.cli.check.command import check
 from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.check.run import run
-from kvgate.cli.reports.report import Item, Placed, Report
+from kvgate.cli.reports.placed import Placed
+from kvgate.cli.reports.report import Item, Report
 from kvgate.documents.written import Written
 from kvgate.manifests.platforms.readers import READERS
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, MountedText

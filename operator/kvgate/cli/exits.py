@@ -15,7 +15,7 @@ from kvgate.cli.terminal import show_error
 from kvgate.text.inert import inert_line
 
 if TYPE_CHECKING:
-    from kvgate.cli.reports.report import Placed
+    from kvgate.cli.reports.placed import Placed
 
 
 class Exit(IntEnum):

@@ -74,7 +74,7 @@ class CheckOptions(ModelOptions, frozen=True, kw_only=True):
         """Return the name of a file for people; empty where there is none."""
         if path is None:
             return ""
-        from kvgate.cli.reports.report import shown_file
+        from kvgate.cli.reports.placed import shown_file
 
         return self.other.shown(path) if self.other else shown_file(str(path))
 

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from kvgate.budget import Workload
 from kvgate.cli.exits import BadInput, read_given
-from kvgate.cli.reports.report import Ignored, Item, Placed, Report, all_results, shown_file
+from kvgate.cli.reports.placed import Ignored, Placed, shown_file
+from kvgate.cli.reports.report import Item, Report, all_results
 from kvgate.documents.bounded_files import write_text
 from kvgate.documents.globs import any_path_matches
 from kvgate.documents.origins import Place

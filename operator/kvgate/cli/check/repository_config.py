@@ -22,7 +22,7 @@ from kvgate.api.v1alpha1 import Workload
 from kvgate.api.validation import schema_findings
 from kvgate.cli.exits import FAIL_ON, BadInput
 from kvgate.cli.known_models import read_model_config
-from kvgate.cli.reports.report import placed_broken, placed_in, shown_file
+from kvgate.cli.reports.placed import placed_broken, placed_in, shown_file
 from kvgate.documents.bounded_files import read_file, repository_of
 from kvgate.documents.discovery import OtherRevision
 from kvgate.documents.reading import STDIN_NAME, parsed

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import Budget, Guarantee, Verdict
 from kvgate.cli.check.given_facts import GivenFacts
-from kvgate.cli.reports.report import Item, placed_in
+from kvgate.cli.reports.placed import placed_in
+from kvgate.cli.reports.report import Item
 from kvgate.findings.finding import Finding, Severity, any_one
 from kvgate.findings.located import Located
 from kvgate.judge.assess import field_name, judge

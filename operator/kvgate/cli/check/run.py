@@ -26,15 +26,8 @@ from kvgate.cli.check.ignoring import (
 from kvgate.cli.check.provenance import sources_of, sources_of_report
 from kvgate.cli.exits import BadInput
 from kvgate.cli.known_models import ModelConfig, judged_with_fetched
-from kvgate.cli.reports.report import (
-    NO_FILES,
-    UNREAD_PLATFORM,
-    Item,
-    Placed,
-    Report,
-    placed_broken,
-    placed_in,
-)
+from kvgate.cli.reports.placed import NO_FILES, Placed, placed_broken, placed_in
+from kvgate.cli.reports.report import UNREAD_PLATFORM, Item, Report
 from kvgate.cli.terminal import progress_of_reading
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import STDIN_NAME

@@ -5,7 +5,8 @@ Both show each finding on its line of the change; GitLab shows new findings apar
 
 from hashlib import sha256
 
-from kvgate.cli.reports.report import Report, shown_file
+from kvgate.cli.reports.placed import shown_file
+from kvgate.cli.reports.report import Report
 from kvgate.cli.reports.wording import Note, issues, summary, unrendered_lines
 from kvgate.findings.finding import Severity
 from kvgate.text.inert import inert, inert_json, inert_line

@@ -12,7 +12,8 @@ from msgspec.structs import asdict, replace
 from kvgate.budget import Budget, BudgetError, BudgetRequest, UnknownVersion, is_newer_than_known, plan
 from kvgate.cli.exits import Exit
 from kvgate.cli.provenance import Provenance
-from kvgate.cli.reports.report import Item, Placed, Report
+from kvgate.cli.reports.placed import Placed
+from kvgate.cli.reports.report import Item, Report
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.statement.passed_through import read_extra_args
 from kvgate.vllm.options import ChangedDefault, changed_defaults

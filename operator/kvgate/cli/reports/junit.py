@@ -3,7 +3,8 @@
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 
-from kvgate.cli.reports.report import Item, Placed, Report, shown_file
+from kvgate.cli.reports.placed import Placed, shown_file
+from kvgate.cli.reports.report import Item, Report
 from kvgate.cli.reports.wording import notes, verdict_line
 from kvgate.findings.finding import Severity
 from kvgate.text.inert import inert_line

@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kvgate.cli.reports.report import Report, counting_results, shown_file
+from kvgate.cli.reports.placed import shown_file
+from kvgate.cli.reports.report import Report, counting_results
 from kvgate.cli.reports.wording import (
     CHANGE_HEAD,
     assumptions,

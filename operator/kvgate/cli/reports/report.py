@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -12,18 +11,17 @@ from kvgate.api.conditions import Reason
 from kvgate.budget import Budget, CacheFigures, Guarantee, Verdict
 from kvgate.cli.exits import Exit
 from kvgate.cli.provenance import Provenance
+from kvgate.cli.reports.placed import Ignored, Placed, shown_file
 from kvgate.documents.discovery import CHART_FILE, PassedOver, Why
 from kvgate.documents.origins import Unrendered
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import Written
-from kvgate.findings.finding import Finding, Scope, Severity
-from kvgate.findings.located import Located
+from kvgate.findings.finding import Scope, Severity
 from kvgate.judge import summary
 from kvgate.judge.assessment import NO_FIGURES, NOT_JUDGED, Assessment, Confidence, Decision, Unjudged
-from kvgate.manifests import Broken, Document, Subject
+from kvgate.manifests import Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
 from kvgate.manifests.judging.release_range import Assumed, JudgedEngine
-from kvgate.manifests.pods.engine_found import MountedText
 from kvgate.rules.command_line import INVALID_SETTING, VARIABLE_UNKNOWN
 from kvgate.rules.manifests import MODEL_NOT_NAMED
 from kvgate.rules.pinned import BUDGET_SKIPPED
@@ -31,65 +29,6 @@ from kvgate.rules.repository import UNREADABLE
 
 if TYPE_CHECKING:  # most manifests have no need of pydantic
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec
-
-
-class Ignored(Struct, frozen=True, kw_only=True):
-    """Reason why a finding does not count."""
-
-    reason: str
-    by: Literal["comment", "configuration", "baseline"]
-    place: str
-    """File and line of the comment, or of the entry; the file of a baseline."""
-
-
-NO_FILES: Mapping[str, MountedText] = MappingProxyType({})
-
-
-class Placed(Struct, frozen=True, kw_only=True):
-    finding: Finding
-    file: str
-    line: int
-    column: int
-    path: str
-    ignored: Ignored | None = None
-    rendered_line: int = 0
-    """Line of the rendered stream, where the file is a template that has no such line; 0 where it is as it is written."""
-
-    @property
-    def rule(self) -> str:
-        return self.finding.rule.id
-
-
-def placed_in(document: Document, located: Located, files: Mapping[str, MountedText] = NO_FILES) -> Placed:
-    """Place a finding of one document: file, line and column of the field that it is about. `files`: texts of other documents."""
-    if text := files.get(located.path):
-        at = text.document.position_in(text.path, located.line)
-        file = text.document.place_of(text.path).file
-        return Placed(finding=located.finding, file=file, line=at.line, column=at.column, path=text.path)
-    place = document.place_of(located.path, located.line)
-    return Placed(
-        finding=located.finding,
-        file=place.file,
-        line=place.position.line,
-        column=place.position.column,
-        path=located.path,
-        rendered_line=place.rendered_line,
-    )
-
-
-def placed_broken(broken: Broken) -> Placed:
-    at, finding = broken.position, broken.finding
-    return Placed(finding=finding, file=broken.file, line=at.line, column=at.column, path=finding.field)
-
-
-def shown_file(file: str) -> str:
-    """Return the file's name for other programs: relative to the current folder where it lies in it, with slashes."""
-    if file == STDIN_NAME:
-        return "stdin"
-    path = Path(file)
-    if path.is_absolute() and path.is_relative_to(Path.cwd()):
-        path = path.relative_to(Path.cwd())
-    return path.as_posix()
 
 
 UNREAD_PLATFORM = "unknown"

@@ -6,7 +6,8 @@ from typing import Any
 from urllib.parse import quote
 
 from kvgate import __version__
-from kvgate.cli.reports.report import Report, Result, all_results, shown_file
+from kvgate.cli.reports.placed import shown_file
+from kvgate.cli.reports.report import Report, Result, all_results
 from kvgate.cli.reports.wording import Note, notes
 from kvgate.cli.rule_examples import address_of, example_of, page_of
 from kvgate.findings.finding import Rule, Severity

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kvgate.budget import Verdict
-from kvgate.cli.reports.report import Item, Placed, Report
+from kvgate.cli.reports.placed import Placed
+from kvgate.cli.reports.report import Item, Report
 from kvgate.cli.reports.wording import (
     CHANGE_HEAD,
     assumptions,
