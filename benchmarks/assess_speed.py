@@ -18,8 +18,7 @@ from kvgate.api.validation import parse_document
 from kvgate.budget.answers.answer import plan
 from kvgate.budget.answers.solver import AdjustLimits, adjust
 from kvgate.judge.assess import assess
-from kvgate.judge.facts import ConfigMissing, Facts, gather
-from kvgate.judge.question import question
+from kvgate.judge.facts import ConfigMissing, Facts, gather, question
 from kvgate.statement.deployment import statement_of
 
 Case = tuple[str, Callable[[], object]]

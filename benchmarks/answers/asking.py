@@ -36,7 +36,7 @@ def _check(question: Question) -> Iterator[Row]:
     for item in report.items:
         names[item.name] += 1
         number = f".{names[item.name]}" if names[item.name] > 1 else ""
-        decided = f"{item.deployment.decision} {item.deployment.reason[0]}" if item.deployment else ""
+        decided = f"{item.decision} {item.reason[0]}" if item.decision else ""
         yield Row(
             key=f"{question.key}#{item.name}{number}",
             verdict=item.verdict or "",

@@ -40,7 +40,7 @@ class Compared(Struct, frozen=True, kw_only=True):
 def compare(case: Case) -> Compared:
     """Check the manifest with the default options, in this process."""
     report = run((str(case.path),), CheckOptions())
-    found = [item for item in report.items if item.engine or item.deployment]
+    found = [item for item in report.items if item.engine or item.subject]
     wanted = [] if case.answer.optional and not found else case.answer.engines
     broken = (placed for placed in report.unreadable if placed.rule not in case.answer.unreadable)
     return Compared(case=case, pairs=tuple(_pairs(wanted, found)), unreadable=tuple(broken))

@@ -1,5 +1,6 @@
 """The console script: starts a door, and imports only the one that is asked for."""
 
+import atexit
 import gc
 import os
 import sys
@@ -16,7 +17,9 @@ def main() -> None:
     if door in ("controller", "webhook"):
         _start(door)
     else:
+        _import_msgspec()
         gc.set_threshold(200_000, 20)  # a short life makes little garbage, and imports look like it
+        atexit.register(gc.freeze)  # the interpreter collects before it ends, which takes a fifth of a short run
         from kvgate.cli.main import main as cli
 
         cli()
@@ -29,6 +32,14 @@ def _leave_plugins_out() -> None:
     loader = ModuleType("pydantic.plugin._loader")
     vars(loader)["get_plugins"] = tuple
     sys.modules.setdefault(loader.__name__, loader)
+
+
+def _import_msgspec() -> None:
+    """Import msgspec as where typing_extensions is not installed: it takes names from there that typing has, and the module is large."""
+    if "typing_extensions" not in sys.modules:
+        sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+        import_module("msgspec")
+        del sys.modules["typing_extensions"]
 
 
 def _start(door: str) -> None:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from importlib import import_module
+from pkgutil import resolve_name
 from xml.etree import ElementTree as ET
 
 from kvgate.cli.check.command import FORMATS
@@ -36,8 +36,8 @@ PARSERS: dict[str, Callable[[str], object]] = {
 
 
 def unreadable_outputs(report: Report) -> Iterator[str]:
-    for name, module in FORMATS.items():
-        text = import_module(module).render(report)
+    for name, writer in FORMATS.items():
+        text = resolve_name(writer)(report)
         if FORGED_COLOUR in text:
             yield f"{name} holds somebody else's colour"
         text = OWN_COLOURS.sub("", text) if name == "text" else text

@@ -258,11 +258,11 @@ def _checked(case: Case, folder: Path, decisions: dict[str, str]) -> Iterator[st
     path = folder / "review.yaml"
     path.write_text(f"{text}---\n{yaml.safe_dump(_config_map(case))}", encoding="utf-8")
     report = run([str(path)], CheckOptions())
-    ours = [item for item in report.items if item.deployment]
+    ours = [item for item in report.items if item.subject]
     if len(ours) != 1:
         yield f"check finds {len(ours)} InferenceDeployments and {len(report.broken)} broken documents"
     elif not _has_unknown_fields(report):
-        decisions["check"] = ours[0].deployment.decision.value if ours[0].deployment else ""
+        decisions["check"] = ours[0].decision.value if ours[0].decision else ""
 
 
 def _config_map(case: Case) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from kvgate.cli.reports.report import Item, Report
 from kvgate.documents.written import Written
 from kvgate.manifests.platforms.readers import READERS
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, MountedText
-from kvgate.statement.releases import newest_understood
+from kvgate.statement.engine import newest_understood
 from kvgate.vllm.arguments import Argument
 from support.tables import table
 

@@ -13,7 +13,8 @@ from kvgate.budget.kv_cache.dtype import plain
 from kvgate.budget.kv_cache.layer_specs import CacheSettings, specs_of
 from kvgate.budget.model.draft import Draft
 from kvgate.budget.model.weights import rank_weights
-from kvgate.hf_config import read_config, read_draft
+from kvgate.hf_config import read_config
+from kvgate.hf_config.drafts.reader import read_draft
 from parity.tables import HERE, Row, rows_of
 
 MADE: Mapping[str, Any] = json.loads((HERE / "draft_configs.json").read_text(encoding="utf-8"))

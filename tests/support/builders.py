@@ -14,8 +14,9 @@ from kvgate.budget.model.draft import Draft
 from kvgate.budget.model.matrix import Units, WeightFormat
 from kvgate.budget.model.shape import DenseMlp, FullAttention, LayerShape, Mixer, ModelShape, RecurrentState
 from kvgate.budget.releases.versions import accounting_of, parse_release
-from kvgate.hf_config import read_config, read_draft
+from kvgate.hf_config import read_config
 from kvgate.hf_config.blocks import attention, dense_mlp, vector
+from kvgate.hf_config.drafts.reader import read_draft
 
 _PARALLEL = {each.name for each in fields(Parallelism)}
 _REQUEST = {

@@ -14,6 +14,6 @@ def judged(name: str) -> tuple[Subject, Assessment]:
     """The one object of a sample, and what becomes of it."""
     manifests = read_manifests((str(SAMPLES[name]),))
     (subject,) = manifests.subjects
-    assessment = judge_deployment(subject, manifests, None, NOTHING_OBSERVED).assessment
+    assessment = judge_deployment(subject, manifests, None, NOTHING_OBSERVED)
     assert assessment is not None
     return subject, assessment

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import kvgate
-from kvgate.cli.check.directives import directives
+from kvgate.cli.check.ignoring import directives
 from kvgate.cli.check.repository_config import is_release
 from kvgate.cli.explain.requests import answers
 from kvgate.cli.reports.markdown import cell

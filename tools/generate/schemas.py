@@ -2,12 +2,14 @@
 
 import ast
 import inspect
+import re
 from typing import Any
 
 import msgspec
 
 from kvgate.cli.check.repository_config import Config
 from kvgate.cli.reports import answer_records, engine_records, records
+from kvgate.judge import assessment
 from kvgate.text.inert import json_text
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -56,7 +58,7 @@ def _described(schema: dict[str, Any]) -> dict[str, Any]:
 def _field_descriptions() -> dict[str, str]:
     """Return the docstring below each field of the records, by `Record.field`; a record has those of its base too."""
     found: dict[str, str] = {}
-    modules = (engine_records, records, answer_records)
+    modules = (assessment, engine_records, records, answer_records)
     for node in [each for module in modules for each in ast.parse(inspect.getsource(module)).body]:
         if not isinstance(node, ast.ClassDef):
             continue
@@ -71,7 +73,8 @@ def _field_descriptions() -> dict[str, str]:
                 and isinstance(below, ast.Expr)
                 and isinstance(below.value, ast.Constant)
             ):
-                found[f"{node.name}.{ast.unparse(field.target)}"] = inspect.cleandoc(str(below.value.value))
+                text = inspect.cleandoc(str(below.value.value))
+                found[f"{node.name}.{ast.unparse(field.target)}"] = re.sub("(?<!`)None", "null", text)
     return found
 
 

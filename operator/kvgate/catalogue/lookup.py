@@ -8,6 +8,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from msgspec.json import decode
+
 from kvgate.budget import Accelerator
 from kvgate.budget.ground.units import MIB
 from kvgate.text.patterns import pattern
@@ -33,7 +35,7 @@ def accelerators_json() -> str:
 
 @lru_cache(maxsize=1)
 def _accelerator_entries() -> tuple[Mapping[str, Any], ...]:
-    return tuple(json.loads((DATA / "accelerators.json").read_text(encoding="utf-8")))
+    return tuple(decode((DATA / "accelerators.json").read_bytes()))
 
 
 @lru_cache(maxsize=1)

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
+from msgspec.json import decode
 
 from kvgate.catalogue.lookup import DATA, close_matches, read_yaml
 from kvgate.text.patterns import pattern
@@ -55,29 +56,30 @@ class _Lines(Struct, frozen=True, kw_only=True):
     """Names and aliases in lower case → name."""
 
     def entry(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.by_name[name])
+        found: dict[str, Any] = decode(self.by_name[name])
         return found
 
 
 @lru_cache(maxsize=2)
-def _lines(folder: str = "models") -> _Lines:
+def _lines(folder: str) -> _Lines:
     by_name: dict[str, bytes] = {}
     names: dict[str, str] = {}
     for line in (DATA / f"{folder}.jsonl").read_bytes().splitlines():
         if head := _HEAD.match(line):
             name = head[1].decode()
             by_name[name] = line
-            names.update((other.lower(), name) for other in (name, *(json.loads(head[2]) if head[2] != b"[]" else ())))
+            names.update((other.lower(), name) for other in (name, *decode(head[2])))
     return _Lines(by_name=by_name, names=names)
 
 
 def model_names() -> tuple[str, ...]:
     """Return the names of all models, sorted ignoring case."""
-    return tuple(_lines().by_name)
+    return tuple(_lines("models").by_name)
 
 
 def names_and_aliases() -> Mapping[str, str]:
-    return _lines().names
+    """Return every name and alias in lower case, and the name of its entry."""
+    return _lines("models").names
 
 
 @lru_cache(maxsize=512)
@@ -86,7 +88,7 @@ def load_model(name: str, *, folder: str = "models") -> ModelEntry:
     entry = _lines(folder).entry(name)
     config = dict(entry.get("config", {}))
     if "base" in entry:
-        config = _merged(_lines().entry(entry["base"])["config"], config)
+        config = _merged(_lines("models").entry(entry["base"])["config"], config)
         if "quantization_config" in entry:
             config = with_quantization(config, entry["quantization_config"])
     return ModelEntry(

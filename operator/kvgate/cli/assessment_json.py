@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, convert, to_builtins
 from msgspec.structs import asdict
 
 from kvgate.api import field_path
-from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, BudgetRequest, Guarantee
+from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, BudgetRequest, Guarantee, ModelShape, Verdict
 from kvgate.budget.answers.figure_values import FiguresOfBudget
 from kvgate.budget.answers.figures import FIGURES, figures_of
 from kvgate.budget.host.settings import NO_HOST_SETTINGS, UNKNOWN_POD
 from kvgate.cli.provenance import Provenance, sources_of_facts
 from kvgate.cli.reports import engine_records as records
+from kvgate.cli.reports.records import ExplainRecord
 from kvgate.findings.finding import Finding
-from kvgate.judge.assessment import Assessment, Decision
+from kvgate.judge.assess import pinned_option
+from kvgate.judge.assessment import NOT_JUDGED, Assessment, Confidence, Decision, Unjudged
 from kvgate.judge.gpus_in_words import sentence
-from kvgate.judge.pinning import pinned_option
-from kvgate.judge.worlds import Confidence
 from kvgate.rules.facts import VERSION_ASSUMED
 
 if TYPE_CHECKING:
@@ -50,22 +50,28 @@ def request_answer(assessment: Assessment) -> records.RequestAnswer:
 
 
 def to_json(assessment: Assessment) -> dict[str, Any]:
-    """Return the same as plain values."""
     answer: dict[str, Any] = to_builtins(request_answer(assessment))
     return answer
 
 
 def answers_of(judged: Assessment | Cell) -> dict[str, Any]:
     """Return both answers, which of them decides, its verdict, and what follows from it: the fields of AnswersRecord."""
-    fits = Decision.ADMIT if judged.verdict == "Fits" else Decision.ADMIT_WITH_WARNING
     return {
         "verdict": judged.verdict,
         "decides": judged.decides,
         "starts": judged.starts,
         "holds": judged.holds,
         "confidence": judged.confidence,
-        "decision": Decision.REFUSE if judged.is_refusal else fits,
+        "decision": decision_of(judged.verdict, is_refusal=judged.is_refusal),
     }
+
+
+def decision_of(verdict: Verdict | Unjudged | None, *, is_refusal: bool) -> Decision | None:
+    """Return what follows from the verdict on an engine that no policy decides about; None where there is none."""
+    if verdict is None or verdict is NOT_JUDGED:
+        return None
+    fits = Decision.ADMIT if verdict is Verdict.FITS else Decision.ADMIT_WITH_WARNING
+    return Decision.REFUSE if is_refusal else fits
 
 
 def finding_record(finding: Finding, kind: type[_Finding] = records.PlainFinding, **place: Any) -> _Finding:  # type: ignore[assignment]
@@ -136,7 +142,18 @@ def _cache_record(of: FiguresOfBudget, kind: type[_Cache]) -> _Cache | None:
         request_blocks=kv_cache.request_blocks,
         request_bytes=kv_cache.request_bytes,
         max_model_len_that_fits=of["max_model_len_that_fits"],
-        pinned=_pinned(of) if budget.pin else UNSET,
+        pinned=records.PinnedRecord(
+            option=next(iter(pinned_option(of.budget).items()), None),
+            num_blocks=of["pinned_blocks"],
+            num_tokens=of["pinned_tokens"],
+            kv_cache_bytes=of["pinned_bytes"],
+            safety_bytes=PINNED_SAFETY_BYTES,
+            profiled_kv_cache_bytes=of["profiled_kv_cache_bytes"],
+            forgone_bytes=of["forgone_bytes"],
+            forgone_tokens=of["forgone_tokens"],
+        )
+        if budget.pin
+        else UNSET,
         **values,
     )
 
@@ -158,7 +175,7 @@ def gpus_of(assessment: Assessment | None) -> dict[str, Any]:
         return {"accelerators": [], "needed": None}
     verb = "start" if assessment.decides == "starts" else "fit"
     listed = [records.AcceleratorRecord(**asdict(each), message=sentence(each, verb=verb)) for each in found.verdicts]
-    return {"accelerators": listed, "needed": records.NeededRecord(**asdict(found.needed)) if found.needed else None}
+    return {"accelerators": listed, "needed": found.needed}
 
 
 def judged_parts(assessment: Assessment | None, budget: Budget | None) -> dict[str, Any]:
@@ -176,21 +193,46 @@ def judged_parts(assessment: Assessment | None, budget: Budget | None) -> dict[s
     }
 
 
-def _pinned(of: FiguresOfBudget) -> records.PinnedRecord:
-    return records.PinnedRecord(
-        option=next(iter(pinned_option(of.budget).items()), None),
-        num_blocks=of["pinned_blocks"],
-        num_tokens=of["pinned_tokens"],
-        kv_cache_bytes=of["pinned_bytes"],
-        safety_bytes=PINNED_SAFETY_BYTES,
-        profiled_kv_cache_bytes=of["profiled_kv_cache_bytes"],
-        forgone_bytes=of["forgone_bytes"],
-        forgone_tokens=of["forgone_tokens"],
+def explain_record(assessment: Assessment, **more: Any) -> ExplainRecord:
+    """Return the record of `kvgate check` for an engine that no file has, with the keys of an answer."""
+    budget, on_gpus = assessment.budget, assessment.on_gpus
+    nowhere = {"file": "", "line": 1, "column": 1, "path": ""}
+    engine = None
+    if budget:
+        name = budget.request.accelerator.name
+        engine = records.EngineRecord(
+            model=budget.request.shape.name,
+            accelerator=None if on_gpus else name,
+            judged_on=name,
+            vllm_version=budget.request.vllm_version,
+            **gpus_of(assessment),
+            **judged_settings(budget),
+        )
+    return ExplainRecord(
+        file="",
+        line=1,
+        path="",
+        rendered_by=None,
+        rendered_line=None,
+        platform="command line",
+        kind="",
+        namespace="",
+        name="",
+        engine=engine,
+        guarantee=assessment.guarantee.value,
+        **{**judged_parts(assessment, budget), **answers_of(assessment)},
+        assumed=assumed_records(budget.request if budget else None, assessment.findings),
+        findings=[finding_record(each, records.FindingRecord, **nowhere) for each in assessment.findings],
+        ignored=[],
+        admission=None,
+        id=None,
+        host_memory=host_record(figures_of(budget)) if budget and is_about_host(budget) else UNSET,
+        error=None,
+        **more,
     )
 
 
 def is_about_host(budget: Budget) -> bool:
-    """Return True where the question is about the memory of the host."""
     return budget.request.pod != UNKNOWN_POD or budget.request.settings.host != NO_HOST_SETTINGS
 
 
@@ -226,7 +268,6 @@ def workload_record(request: BudgetRequest | None) -> records.WorkloadRecord | N
 
 
 def provenance_record(source: Provenance) -> records.ProvenanceRecord:
-    """Return the source of one fact."""
     return records.ProvenanceRecord(
         fact=source.fact, source=source.source, place=source.place, is_file=bool(source.file), detail=source.detail
     )
@@ -239,7 +280,6 @@ def provenance_records(budget: Budget, findings: Iterable[Finding]) -> list[reco
 
 
 def alternative_record(each: Alternative) -> records.AlternativeRecord:
-    """Return one change that would fit."""
     return records.AlternativeRecord(field=each.field, path=field_path(each.field), value=each.value)
 
 
@@ -247,14 +287,15 @@ def assumed_records(request: BudgetRequest | None, findings: Iterable[Finding]) 
     """Return the facts that a command line does not state."""
     if request is None:
         return []
-    of_model = [f"assumed from {request.shape.assumed.words}"] if request.shape.assumed else []
-    return [
-        *(records.AssumedRecord(fact="model", value=request.shape.name, why=why) for why in of_model),
-        *(
-            records.AssumedRecord(fact="vllm_version", value=request.vllm_version, why=why)
-            for why in released(findings)
-        ),
-    ]
+    version = request.vllm_version
+    releases = (records.AssumedRecord(fact="vllm_version", value=version, why=why) for why in released(findings))
+    return [*assumed_model(request.shape), *releases]
+
+
+def assumed_model(shape: ModelShape) -> Iterator[records.AssumedRecord]:
+    """Yield the model where its facts are those of another one."""
+    if shape.assumed:
+        yield records.AssumedRecord(fact="model", value=shape.name, why=f"assumed from {shape.assumed.words}")
 
 
 def released(findings: Iterable[Finding]) -> list[str]:

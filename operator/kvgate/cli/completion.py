@@ -20,7 +20,6 @@ def named(words: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionI
 
 
 def a_file(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Let the shell offer files and folders."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="file")]
@@ -53,7 +52,6 @@ def a_model(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
 
 
 def a_rule(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the ids of rules."""
     from kvgate.rules.catalogue import RULES
 
     return named(((rule.id, rule.title) for rule in RULES.values()), incomplete)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from errno import ENOSPC
+from pathlib import Path
 from signal import SIGINT
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,6 @@ _MEANINGS = {
 
 
 FAIL_ON = r"^(error|warning|unknown|skipped)( ?, ?(error|warning|unknown|skipped)){0,5}$"
-"""Text of --fail-on and of failOn."""
 
 
 def exit_of(verdict: Verdict, *, is_refusal: bool) -> Exit:
@@ -54,6 +54,18 @@ class BadInput(ValueError):
     def __init__(self, message: str = "", problems: Sequence["Placed"] = ()) -> None:
         super().__init__(message)
         self.problems = problems
+
+
+def read_given(path: Path, *, max_bytes: int, inside: Path | None, kind: str = "a text file", remedy: str = "") -> str:
+    """Return the text of a file that the user names; `inside` is a folder that the path must not lead out of. Raises BadInput."""
+    from kvgate.documents.bounded_files import read_text
+
+    try:
+        return read_text(path, max_bytes=max_bytes, inside=inside)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not {kind}: {error}{remedy}") from None
 
 
 @contextmanager

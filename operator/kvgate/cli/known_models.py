@@ -1,7 +1,9 @@
 """Models that are known beside the catalogue: from a lock file, and from a hub where the user asks for that."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,9 +13,63 @@ from msgspec.structs import replace
 
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import ModelKey, Published, PublishedModels, by_name, name_key
-from kvgate.cli.exits import BadInput
+from kvgate.cli.exits import BadInput, read_given
 from kvgate.cli.terminal import show_error
-from kvgate.documents.bounded_files import read_text
+from kvgate.cli.workload_options import all_of
+from kvgate.hf_config import ModelConfigError
+from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
+
+
+class ModelConfig(Struct, frozen=True):
+    """The text of a config.json, its path, and the files beside it that count."""
+
+    text: str
+    path: Path
+    beside: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """Return the name that findings give it."""
+        return " with ".join((str(self.path), *filter(None, [" and ".join(self.beside)])))
+
+
+def read_model_config(path: Path, *, inside: Path | None) -> ModelConfig:
+    """Read a config.json with the quantisation file beside it, as vLLM does; `inside`: the folder that the path must not leave.
+
+    Raises BadInput for a file that cannot be read.
+    """
+    from kvgate.hf_config.formats.quantization import with_quantization_beside
+
+    text, stated = _read(path, inside)
+    files = files_beside(path, stated, inside=inside) if stated else {}
+    text = json.dumps(with_quantization_beside(stated, files)) if files else text
+    return ModelConfig(text=text, path=path, beside=tuple(files))
+
+
+def files_beside(path: Path, config: Mapping[str, Any], *, inside: Path | None) -> dict[str, Mapping[str, Any]]:
+    """Return the one file beside a config.json that states its quantisation, parsed, by its name; empty where there is none.
+
+    Raises BadInput for a file that cannot be read.
+    """
+    from kvgate.hf_config.formats.quantization import quantization_files
+
+    beside = next((name for name in quantization_files(config) if path.with_name(name).is_file()), None)
+    return {beside: _read(path.with_name(beside), inside)[1]} if beside else {}
+
+
+def _read(path: Path, inside: Path | None) -> tuple[str, Mapping[str, Any]]:
+    text = read_given(path, max_bytes=MAX_CHARACTERS, inside=inside, kind="JSON")
+    try:
+        return text, _content(text)
+    except ModelConfigError as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+@lru_cache(maxsize=64)
+def _content(text: str) -> Mapping[str, Any]:
+    """Parse each text once, however many engines and mappings name its file; a file that changed is another text."""
+    return parse_config_text(text)
+
 
 DEFAULT_SECONDS = 60
 CATALOGUE_FIRST = "catalogue-first"
@@ -22,7 +78,6 @@ FACTS = ("lock-first", CATALOGUE_FIRST)
 MOST_ROUNDS = 3
 """A model may name a draft or an adapter, which is asked for once the model is known."""
 _Judged = TypeVar("_Judged")
-Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 class ModelOptions(Struct, frozen=True, kw_only=True):
@@ -40,23 +95,18 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
         return cls(**{name: values.pop(name) for name in cls.__struct_fields__})
 
 
-def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options about models that the catalogue does not know."""
-    options = (
-        click.option("--lock", metavar="FILE", type=click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path),
-                     help="Published models, a file that `kvgate models lock` wrote. They win over the catalogue."),
-        click.option("--facts", type=click.Choice(FACTS), default=None,
-                     help="What wins where both know a model: the lock file and other files of the checkout, or the catalogue "
-                          "(catalogue-first), so that a pull request cannot describe a known model otherwise. Default: lock-first."),
-        click.option("--fetch/--no-fetch", default=None,
-                     help="Fetch models that the catalogue does not know from huggingface.co, or from HF_ENDPOINT. "
-                          "HF_TOKEN, HF_HUB_OFFLINE and proxies count as for huggingface_hub."),
-        click.option("--fetch-seconds", metavar="N", type=click.IntRange(1, 3600), default=DEFAULT_SECONDS, show_default=True,
-                     help="Seconds for all of --fetch."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+with_model_options = all_of((
+    click.option("--lock", metavar="FILE", type=click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path),
+                 help="Published models, a file that `kvgate models lock` wrote. They win over the catalogue."),
+    click.option("--facts", type=click.Choice(FACTS), default=None,
+                 help="What wins where both know a model: the lock file and other files of the checkout, or the catalogue "
+                      "(catalogue-first), so that a pull request cannot describe a known model otherwise. Default: lock-first."),
+    click.option("--fetch/--no-fetch", default=None,
+                 help="Fetch models that the catalogue does not know from huggingface.co, or from HF_ENDPOINT. "
+                      "HF_TOKEN, HF_HUB_OFFLINE and proxies count as for huggingface_hub."),
+    click.option("--fetch-seconds", metavar="N", type=click.IntRange(1, 3600), default=DEFAULT_SECONDS, show_default=True,
+                 help="Seconds for all of --fetch."),
+))  # fmt: skip
 
 
 def read_lock_file(path: Path, *, inside: Path | None = None) -> tuple[Published, ...]:
@@ -66,17 +116,13 @@ def read_lock_file(path: Path, *, inside: Path | None = None) -> tuple[Published
 
 def _placed_entries(path: Path, inside: Path | None) -> Sequence[tuple[Published, int]]:
     """Return the entries of a lock file, each with its line; 0 where that is not known. Raises BadInput."""
-    from kvgate.checkpoint.published import MAX_LOCK_BYTES, LockFileError, entry_lines, read_lock
+    from kvgate.checkpoint.published import LockFileError, entry_lines, read_lock
 
+    remedy = "; `kvgate models lock` writes such files"
+    text = read_given(path, max_bytes=MAX_LOCK_BYTES, inside=inside, remedy=remedy)
     try:
-        text = read_text(path, max_bytes=MAX_LOCK_BYTES, inside=inside)
-        entries = read_lock(text)
-        lines = list(entry_lines(text))
+        entries, lines = read_lock(text), list(entry_lines(text))
         return list(zip(entries, lines if len(lines) == len(entries) else [0] * len(entries), strict=True))
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not a text file: {error}; `kvgate models lock` writes such files") from None
     except LockFileError as error:
         raise BadInput(f"{path}: {error}") from None
 

@@ -1,6 +1,6 @@
 """Options that several commands have: vLLM's settings for `explain`, `size`, `sweep`, `calibrate`; facts for `check` and `diff`."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +8,11 @@ import click
 
 from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.cli.completion import a_model, gpus
-from kvgate.cli.exits import BadInput
+from kvgate.cli.exits import BadInput, read_given
 from kvgate.cli.known_models import with_model_options
 from kvgate.cli.terminal import show_error
-from kvgate.cli.workload_options import all_of, guarantee_option
-from kvgate.documents.bounded_files import Refused, read_all, read_text
+from kvgate.cli.workload_options import Decorator, all_of, guarantee_option
 from kvgate.vllm.settings import WHAT_IFS, Setting
-
-Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 GIVEN_FILE = click.Path(dir_okay=False, exists=True, allow_dash=False, path_type=Path)
 """A file to read, which must be there."""
@@ -37,12 +34,8 @@ def read_calibration(path: Path | None, *, inside: Path | None = None) -> Calibr
     from kvgate.calibration.observed import unused_texts
     from kvgate.calibration.records import MAX_TEXT_BYTES, read_records
 
-    try:
-        records = read_records(read_text(path, max_bytes=MAX_TEXT_BYTES, inside=inside))
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not a text file: {error}; `kvgate calibrate` writes such files") from None
+    remedy = "; `kvgate calibrate` writes such files"
+    records = read_records(read_given(path, max_bytes=MAX_TEXT_BYTES, inside=inside, remedy=remedy))
     if records.problems:
         raise BadInput(
             f"{path}: {'; '.join(records.problems)}; write it again with `kvgate calibrate`, or remove these lines"
@@ -54,14 +47,7 @@ def read_calibration(path: Path | None, *, inside: Path | None = None) -> Calibr
 
 def with_settings(*, without: Collection[str] = ()) -> Decorator:
     """Add a flag for every what-if setting, except for those that the command finds out itself."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for setting in reversed(WHAT_IFS):
-            if setting.name not in without:
-                command = _option(setting)(command)
-        return command
-
-    return decorate
+    return all_of([_option(setting) for setting in WHAT_IFS if setting.name not in without])
 
 
 def _option(setting: Setting) -> Decorator:
@@ -86,7 +72,8 @@ def given_settings(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(name: str, file: Any) -> Mapping[str, Any]:
-    from kvgate.cli.model_config import files_beside
+    from kvgate.cli.known_models import files_beside
+    from kvgate.documents.bounded_files import Refused, read_all
     from kvgate.hf_config import ModelConfigError
     from kvgate.hf_config.fields import MAX_CHARACTERS, parse_config_text
     from kvgate.hf_config.formats.quantization import with_quantization_beside

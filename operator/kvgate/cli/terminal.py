@@ -31,6 +31,10 @@ class Styled(Struct, frozen=True, kw_only=True):
 
 Line = str | Sequence[str | Styled]
 """Text of one line, or its parts."""
+COLOUR_OF = {
+    "Fits": "green", "MayNotFit": "yellow", "DoesNotFit": "red", "Unknown": "yellow",
+    "error": "red", "warning": "yellow", "info": "cyan",
+}  # fmt: skip
 
 
 def text_of(lines: Iterable[Line]) -> str:
@@ -101,9 +105,11 @@ def folded(lines: Iterable[Line], width: int | None) -> Iterator[Line]:
 
 def width_of_terminal() -> int | None:
     """Return the columns of the terminal; None where a pipe or a file gets the output, whose lines nothing folds."""
+    if not is_terminal():
+        return None
     from shutil import get_terminal_size
 
-    return max(get_terminal_size().columns, 40) if is_terminal() else None
+    return max(get_terminal_size().columns, 40)
 
 
 def show(text: str, *, is_error: bool = False) -> None:
@@ -128,7 +134,6 @@ def _checked(text: str) -> str:
 
 
 def show_lines(*lines: Line, is_error: bool = False) -> None:
-    """Print lines for people."""
     show(text_of(lines), is_error=is_error)
 
 
@@ -145,7 +150,6 @@ def show_answers(answers: Iterable[str]) -> None:
 
 
 def show_bytes(content: bytes) -> None:
-    """Write a picture to standard output."""
     sys.stdout.buffer.write(content)
 
 

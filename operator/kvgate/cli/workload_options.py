@@ -22,7 +22,6 @@ Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 def guarantee_option(default: str) -> Decorator:
-    """Return the option --guarantee, with a sentence about its default."""
     return click.option(
         "--guarantee",
         type=click.Choice([guarantee.value for guarantee in Guarantee], case_sensitive=False),
@@ -43,7 +42,6 @@ def all_of(options: Sequence[Decorator]) -> Decorator:
 
 
 def with_workload(*, default: str) -> Decorator:
-    """Add the options of a workload, and --guarantee."""
     options = (
         guarantee_option(default),
         click.option("--peak-concurrency", metavar="N", help="Workload: requests at the same time."),

@@ -1,31 +1,27 @@
 """The adapters that an engine is started with, as far as a lock file or a fetch knows them: those that vLLM refuses."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kvgate.budget import Accounting, LoraSettings, UnknownVersion, accounting_of
+from kvgate.budget import LoraSettings, accounting_of
 from kvgate.checkpoint.adapter import Adapter, is_of_another_model, read_adapter, refusals
 from kvgate.checkpoint.published import PublishedModels, name_key
 from kvgate.checkpoint.tensors import CheckpointError
 from kvgate.findings.finding import Finding, Severity, any_one, do, words
 from kvgate.rules.support import LORA_REFUSED
+from kvgate.statement.engine import is_known_release
 
 MOST_ADAPTERS = 100
-"""Adapters that are looked at."""
 
 
 def look_up_adapters(
     lora_modules: object, *, model: str, max_lora_rank: int | None, version: str, models: PublishedModels
 ) -> Iterator[Finding]:
     """Yield a finding for each adapter of `--lora-modules` that vLLM refuses, or that was made for another model."""
-    if not lora_modules:
+    if not lora_modules or not is_known_release(version):
         return
-    try:
-        accounting = accounting_of(version)
-    except UnknownVersion:
-        return
-    rank = max_lora_rank or LoraSettings().max_rank
+    rank, accounting = max_lora_rank or LoraSettings().max_rank, accounting_of(version)
     for name, path in list(named_adapters(lora_modules))[:MOST_ADAPTERS]:
         key = name_key(path)
         published = models.locked.get(key) or models.fetched.get(key)
@@ -42,11 +38,10 @@ def look_up_adapters(
             )
             yield LORA_REFUSED.finding("lora_modules", message, "give another adapter", severity=Severity.WARNING)
             continue
-        yield from _findings(adapter, name, model, rank, accounting)
+        yield from _findings(adapter, name, model, list(refusals(adapter, max_lora_rank=rank, accounting=accounting)))
 
 
-def _findings(adapter: Adapter, name: str, model: str, max_lora_rank: int, accounting: Accounting) -> Iterator[Finding]:
-    found = list(refusals(adapter, max_lora_rank=max_lora_rank, accounting=accounting))
+def _findings(adapter: Adapter, name: str, model: str, found: Sequence[str]) -> Iterator[Finding]:
     if found:
         message = words("vLLM refuses to load the adapter {name}: {reasons}", name=name, reasons="; ".join(found))
         raise_rank = (do("set {max_lora_rank} to the adapter's rank or more"),) if "--max-lora-rank" in found[0] else ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -19,35 +18,35 @@ from kvgate.budget import (
     Adjustment,
     Budget,
     BudgetRequest,
+    Capacity,
     Guarantee,
     Knob,
     Verdict,
     adjust,
     alternatives,
     largest_max_num_seqs,
+    parse_patch,
     plan,
 )
 from kvgate.budget.answers.answer import spanned
 from kvgate.budget.answers.pod_ledger import pod_ledger_without_model
 from kvgate.budget.host.memory import HostLedger
 from kvgate.budget.host.settings import UNKNOWN_POD
-from kvgate.findings.finding import Finding, Naming, Rule, error_rules, named
-from kvgate.judge.assessment import WORST_FIRST, Assessment, Decision
-from kvgate.judge.facts import Facts, look_up_accelerator
-from kvgate.judge.pinning import pinned_option, unpinned_where_hopeless
-from kvgate.judge.question import question
+from kvgate.findings.finding import Finding, Naming, error_rules, named, words
+from kvgate.judge.assessment import WORST_FIRST, Assessment, Confidence, Decision, joined, refuse_apart
+from kvgate.judge.facts import Facts, look_up_accelerator, question
 from kvgate.judge.skipping import Skip
-from kvgate.judge.worlds import Confidence, joined, refuse_apart
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.facts import ASSESSMENT_STOPPED, SEARCH_STOPPED
 from kvgate.rules.host_memory import judge_pod
 from kvgate.rules.memory import GUARANTEE_NOT_MET
-from kvgate.rules.pinned import CAPACITY_CONFLICT
+from kvgate.rules.pinned import CAPACITY_CONFLICT, nothing_is_pinned
 from kvgate.rules.settings import REQUEST_ABOVE_MAX_MODEL_LEN
 from kvgate.rules.sharing import SHARED_GPU_OVERBOOKED, measured_beside_others, sharing_agrees
 from kvgate.rules.weight_formats import NAME_STATES_ANOTHER_FORMAT, QUANTIZATION_CONTRADICTS_CHECKPOINT
 from kvgate.statement.deployment import guarantee_of, statement_of
-from kvgate.statement.engine import EngineStatement
+from kvgate.statement.engine import EngineStatement, is_known_release
+from kvgate.statement.what_if import SIZES
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.given_settings import engine_settings
 from kvgate.vllm.settings import SPEC_SETTINGS
@@ -111,31 +110,16 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | Non
     request = _with_chosen_sequences(question(statement, facts), spec)
     judged = judge(request, extra=findings, naming=field_name)
     judged = replace(judged, chosen=chosen_settings(spec, request.settings.max_num_seqs))
-    about_bytes = is_about_bytes(judged)
-    if not about_bytes:
+    if not is_about_bytes(judged):
         yield _decided(judged, spec, skip)
         return
     yield _decided(replace(judged, findings=(*judged.findings, _SEARCH_STOPPED)), spec, skip)
-    searches = spec.admission.policy == "Adjust"
-    knobs = spec.admission.adjust.knobs if searches else ()
+    knobs = spec.admission.adjust.knobs if spec.admission.policy == "Adjust" else ()
     if spec.vllm.max_model_len == "auto":  # vLLM lowers the length itself
         knobs = tuple(knob for knob in knobs if knob is not Knob.MAX_MODEL_LEN)
     adjustment = _adjustment(request, spec.admission.adjust, knobs) if knobs else None
-    searched = replace(
-        judged,
-        adjustment=adjustment,
-        alternatives=alternatives(request, catalogue.accelerators()),
-        sought=knobs,
-    )
-    yield _decided(searched, spec, skip)
-
-
-def _as_admitted(assessment: Assessment) -> Assessment:
-    """Return the assessment with the budget that is rendered, where a spec is admitted although its pinned size is hopeless."""
-    if assessment.decision not in (Decision.ADMIT_WITH_WARNING, Decision.SKIPPED) or assessment.budget is None:
-        return assessment
-    budget, findings = unpinned_where_hopeless(assessment.budget, assessment.findings)
-    return replace(assessment, budget=budget, findings=tuple(named(findings, field_name)))
+    others = alternatives(request, catalogue.accelerators())
+    yield _decided(replace(judged, adjustment=adjustment, alternatives=others, sought=knobs), spec, skip)
 
 
 def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> Effective:
@@ -162,6 +146,21 @@ def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> E
     )
 
 
+def pinned_option(budget: Budget) -> dict[str, int]:
+    """Return the option that pins the size, under vLLM's name with its value; empty where nothing is pinned.
+
+    A release without `--kv-cache-memory-bytes` (before 0.10.2) takes blocks, and so do Intel's workers, which do not read the bytes.
+    """
+    if budget.pin is None or not budget.pin.num_blocks:
+        return {}
+    from kvgate.vllm.options import options
+
+    in_release = options()["--kv-cache-memory-bytes"].is_in(parse_patch(budget.request.vllm_version))
+    if in_release and budget.request.accelerator.vendor != "intel":
+        return {SIZES[0]: budget.pin.cache_memory_bytes}
+    return {SIZES[1]: budget.pin.num_blocks}
+
+
 _ABOUT_WEIGHTS = BUDGET_RULES | {QUANTIZATION_CONTRADICTS_CHECKPOINT}
 
 
@@ -175,21 +174,25 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
         return _over_alternatives(request, extra=extra, naming=naming)
     budget, found = _judged(request) if request.calibration is NOTHING_OBSERVED else _judged.__wrapped__(request)
     judged = tuple(named(found, naming))
-    confidence = _confidence(budget, judged)
+    rules, refused = {each.rule for each in judged}, error_rules((*extra, *judged))
+    confidence = Confidence.ASSUMED if budget.request.shape.assumed else Confidence.KNOWN
+    if budget.contradictions or NAME_STATES_ANOTHER_FORMAT in rules:
+        confidence = Confidence.CONTRADICTORY
+    doubtful = judged
     if budget.is_of_doubtful_facts:
         doubtful = tuple(each.softened() for each in judged)
     elif confidence is Confidence.CONTRADICTORY:  # the name may be right: then the weights have other bytes
         doubtful = tuple(each.softened() if each.rule in _ABOUT_WEIGHTS else each for each in judged)
-    else:
-        doubtful = judged
-    refused = error_rules((*extra, *judged))
-    is_overbooked = any(
-        each.rule == SHARED_GPU_OVERBOOKED for each in judged
-    )  # it fits beside engines that leave it enough
-    is_unsure = confidence is Confidence.CONTRADICTORY or is_overbooked
+    # an engine that overbooks its GPU fits beside engines that leave it enough
+    is_unsure = confidence is Confidence.CONTRADICTORY or SHARED_GPU_OVERBOOKED in rules
+
+    def with_refusals(verdict: Verdict, *, is_refused: bool) -> Verdict:
+        doubted = Verdict.MAY_NOT_FIT if is_unsure and verdict is Verdict.FITS else verdict
+        return Verdict.DOES_NOT_FIT if is_refused else doubted
+
     return Assessment(
-        verdict=_with_refusals(budget.verdict, refused, is_unsure=is_unsure),
-        start_verdict=_with_refusals(budget.starts, refused - _ABOUT_THE_PROMISE, is_unsure=is_unsure),
+        verdict=with_refusals(budget.verdict, is_refused=bool(refused)),
+        start_verdict=with_refusals(budget.starts, is_refused=bool(refused - _ABOUT_THE_PROMISE)),
         guarantee=budget.request.guarantee,
         confidence=confidence,
         findings=(*extra, *doubtful),
@@ -199,19 +202,6 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
 
 _ABOUT_THE_PROMISE = {GUARANTEE_NOT_MET, REQUEST_ABOVE_MAX_MODEL_LEN}
 """Rules whose errors say that a load is not held; vLLM starts all the same."""
-
-
-def _with_refusals(verdict: Verdict, refused: AbstractSet[Rule], *, is_unsure: bool) -> Verdict:
-    """Return the verdict of the arithmetic with what vLLM refuses for other reasons."""
-    if refused:
-        return Verdict.DOES_NOT_FIT
-    return Verdict.MAY_NOT_FIT if is_unsure and verdict is Verdict.FITS else verdict
-
-
-def _confidence(budget: Budget, findings: tuple[Finding, ...]) -> Confidence:
-    if budget.contradictions or any(each.rule == NAME_STATES_ANOTHER_FORMAT for each in findings):
-        return Confidence.CONTRADICTORY
-    return Confidence.ASSUMED if budget.request.shape.assumed else Confidence.KNOWN
 
 
 def _over_alternatives(request: BudgetRequest, *, extra: tuple[Finding, ...], naming: Naming) -> Assessment:
@@ -262,17 +252,17 @@ def host_ledger_of(statement: EngineStatement, vendor: str) -> HostLedger | None
 
     None where the release is not known.
     """
-    if not statement.is_of_known_release:
+    if not is_known_release(statement.version):
         return None
     return pod_ledger_without_model(engine_settings(statement.known), statement.version, statement.pod, vendor=vendor)
 
 
 def pod_findings(statement: EngineStatement) -> tuple[Finding, ...]:
     """Judge the pod where the model, the GPU or the release is not known: what its settings take is certain without them."""
+    if statement.pod == UNKNOWN_POD:
+        return ()
     accelerator = look_up_accelerator(str(gpu))[0] if (gpu := statement.known.get("gpu")) else None
-    ledger = None
-    if statement.pod != UNKNOWN_POD:
-        ledger = host_ledger_of(statement, accelerator.vendor if accelerator else "")
+    ledger = host_ledger_of(statement, accelerator.vendor if accelerator else "")
     return tuple(judge_pod(ledger, statement.pod)) if ledger else ()
 
 
@@ -317,26 +307,26 @@ def _adjustment(request: BudgetRequest, floors: Adjust, knobs: tuple[Knob, ...])
 def _decided(judged: Assessment, spec: InferenceDeploymentSpec, skip: Skip | None) -> Assessment:
     """Apply the admission policy, and the break-glass annotation where it counts; nothing else does.
 
-    A verdict that is Unknown is never a refusal.
+    A verdict that is Unknown is never a refusal. A spec that is admitted although its pinned size holds less than vLLM needs to start is
+    rendered without it: vLLM measures, and finds out whether the prediction was too careful.
     """
+    refuses = judged.is_refusal and spec.admission.policy != "Warn"
+    decision = Decision.REFUSE if refuses else Decision.ADMIT_WITH_WARNING
+    findings, budget = judged.findings, judged.budget
     if judged.verdict is Verdict.FITS:
         decision = Decision.ADMIT
     elif judged.adjustment is not None:
         decision = Decision.ADMIT_ADJUSTED
-    else:
-        refuses = judged.is_refusal and spec.admission.policy != "Warn"
-        decision = Decision.REFUSE if refuses else Decision.ADMIT_WITH_WARNING
-    if skip is None:
-        return _as_admitted(replace(judged, decision=decision))
-    is_needed = decision in (Decision.REFUSE, Decision.ADMIT_ADJUSTED)
-    if is_needed and skip.counts and not skip.not_excused(judged.findings):
-        decision = Decision.SKIPPED if judged.is_refusal else Decision.ADMIT_WITH_WARNING
-    about_skip = skip.finding(judged.findings, is_needed=is_needed and decision is not Decision.ADMIT_WITH_WARNING)
-    return _as_admitted(
-        replace(
-            judged,
-            decision=decision,
-            findings=judged.findings if about_skip is None else (about_skip, *judged.findings),
-            skip=skip if decision is Decision.SKIPPED else None,
-        )
-    )
+    if skip is not None:
+        is_needed = decision in (Decision.REFUSE, Decision.ADMIT_ADJUSTED)
+        if is_needed and skip.counts and not skip.not_excused(findings):
+            decision = Decision.SKIPPED if judged.is_refusal else Decision.ADMIT_WITH_WARNING
+        about_skip = skip.finding(findings, is_needed=is_needed and decision is not Decision.ADMIT_WITH_WARNING)
+        findings = (about_skip, *findings) if about_skip else findings
+    is_admitted = decision in (Decision.ADMIT_WITH_WARNING, Decision.SKIPPED)
+    if is_admitted and budget is not None and budget.pin is not None and not budget.surely_starts:
+        message = words("nothing is pinned: vLLM would not start with the size that {capacity} Pinned gives it")
+        findings = (*findings, nothing_is_pinned(message).named(field_name))
+        budget = plan(replace(budget.request, capacity=Capacity.PROFILED))
+    skipped = skip if decision is Decision.SKIPPED else None
+    return replace(judged, decision=decision, findings=findings, budget=budget, skip=skipped)

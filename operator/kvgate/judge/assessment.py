@@ -2,16 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget import Adjustment, Alternative, Budget, CacheFigures, Guarantee, Knob, Verdict
-from kvgate.findings.finding import Finding, error_rules
+from kvgate.findings.finding import Finding, Located, error_rules
 from kvgate.judge.skipping import Skip
-from kvgate.judge.worlds import Confidence, World
+
+
+class Confidence(StrEnum):
+    """Certainty of the facts about the model, the surest first. Nothing is refused on facts that are assumed or contradictory."""
+
+    KNOWN = "Known"
+    ASSUMED = "Assumed"
+    """They are those of another model, by the name."""
+    CONTRADICTORY = "Contradictory"
+    """Two sources of them disagree, or the name and the config do."""
+
+
+class World(Struct, frozen=True, kw_only=True):
+    verdict: Verdict
+    start_verdict: Verdict
+    confidence: Confidence = Confidence.KNOWN
+
+    def changed(self, change: Callable[[Verdict], Verdict]) -> World:
+        """Return a world both of whose answers are changed alike."""
+        return World(verdict=change(self.verdict), start_verdict=change(self.start_verdict), confidence=self.confidence)
+
+
+def joined(worlds: Sequence[World]) -> World:
+    """Join worlds of which one holds, and nobody knows which; there is one at least."""
+    return World(
+        verdict=joined_verdict(each.verdict for each in worlds),
+        start_verdict=joined_verdict(each.start_verdict for each in worlds),
+        confidence=max((each.confidence for each in worlds), key=list(Confidence).index),
+    )
+
+
+def joined_verdict(worlds: Iterable[Verdict]) -> Verdict:
+    """Return the verdict of all worlds where they agree, else MayNotFit.
+
+    A world that cannot be judged (Unknown) takes the certainty from the others, and no more: the answer is Unknown where none can.
+    """
+    verdicts = set(worlds)
+    return verdicts.pop() if len(verdicts) == 1 else Verdict.MAY_NOT_FIT
+
+
+def refusing_nothing(verdict: Verdict) -> Verdict:
+    """Return the verdict of one world beside others that nobody sees: it is no refusal, because they may start."""
+    return Verdict.MAY_NOT_FIT if verdict is Verdict.DOES_NOT_FIT else verdict
+
+
+def refuse_apart(verdict: Verdict, *, is_error_common: bool) -> bool:
+    """Return whether each world refuses for a reason of its own, so that the errors of one stay errors."""
+    return verdict is Verdict.DOES_NOT_FIT and not is_error_common
+
 
 WORST_FIRST = (Verdict.DOES_NOT_FIT, Verdict.MAY_NOT_FIT, Verdict.UNKNOWN, Verdict.FITS)
 """Verdicts in the order in which one of several counts."""
@@ -44,8 +93,6 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class AcceleratorVerdict(Struct, frozen=True, kw_only=True):
-    """Verdict on one accelerator."""
-
     name: str
     """Name in the catalogue."""
     verdict: Verdict
@@ -153,5 +200,55 @@ class Assessment(Struct, frozen=True, kw_only=True):
         return World(verdict=self.verdict, start_verdict=starts, confidence=self.confidence)
 
     def in_world(self, world: World) -> Assessment:
-        """Return the same with other answers."""
         return replace(self, verdict=world.verdict, start_verdict=world.start_verdict, confidence=world.confidence)
+
+
+class Unjudged(StrEnum):
+    """The answer about an engine that kvgate does not judge: it is not vLLM, or its hardware is no GPU of NVIDIA or AMD.
+
+    It is no verdict of the arithmetic, and nothing fails for it.
+    """
+
+    NOT_JUDGED = "NotJudged"
+
+
+NOT_JUDGED: Final = Unjudged.NOT_JUDGED
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """One engine with one release of vLLM on one GPU, or in several of these worlds that are joined."""
+
+    assessment: Assessment | None
+    """None where the engine could not be assessed."""
+    verdict: Verdict | Unjudged
+    vllm_version: str
+    """The newest release that it may be; empty for an engine that is not vLLM."""
+    findings: tuple[Located, ...] = ()
+
+    @property
+    def world(self) -> World:
+        verdict = Verdict.UNKNOWN if self.verdict is NOT_JUDGED else self.verdict
+        return self.assessment.world if self.assessment else World(verdict=verdict, start_verdict=verdict)
+
+    def in_world(self, world: World) -> Self:
+        """Return the same judgement with other answers. An engine that is not judged stays so."""
+        assessment = self.assessment.in_world(world) if self.assessment else None
+        verdict = self.verdict if self.verdict is NOT_JUDGED else world.verdict
+        return replace(self, verdict=verdict, assessment=assessment)
+
+    def with_answers(self, change: Callable[[Verdict], Verdict]) -> Self:
+        """Return the same judgement with both answers changed alike."""
+        return self.in_world(self.world.changed(change))
+
+    def softened(self) -> Self:
+        """Return a judgement that refuses nothing."""
+        findings = tuple(each.softened() for each in self.findings)
+        return replace(self.with_answers(refusing_nothing), findings=findings)
+
+
+J = TypeVar("J", bound=Judged)
+
+
+def joined_worlds(shown: J, worlds: Sequence[Judged]) -> J:
+    """Return the judgement that is shown, with the answers of all worlds."""
+    return shown.in_world(joined([each.world for each in worlds]))

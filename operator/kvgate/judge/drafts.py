@@ -1,7 +1,7 @@
 """The model that drafts for another → Draft: from the user's own text, a lock file, the catalogue, or a fetch that somebody asked for."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -13,19 +13,14 @@ from kvgate.budget.answers.contradictions import between
 from kvgate.budget.model.origin import ModelOrigin
 from kvgate.checkpoint.published import NO_MODELS, ModelName, Published, PublishedModels, content_of, name_key
 from kvgate.findings.finding import Finding, Severity, any_one, do, words
-from kvgate.hf_config import ModelConfigError, read_draft
+from kvgate.hf_config import ModelConfigError
+from kvgate.hf_config.drafts.reader import read_draft
 from kvgate.judge.models import look_up_model_class, ways_to_fetch, with_reason
 from kvgate.rules.facts import INVALID_MODEL_CONFIG, UNKNOWN_DRAFT
 
 
-def own_layers(speculation: Speculation | None, name: str) -> Speculation | None:
-    """Return the same without the name of a draft that is the model itself: its own layers of multi-token prediction draft then."""
-    is_itself = speculation is not None and speculation.is_mtp and name_key(speculation.model) == name_key(name)
-    return replace(speculation, model="") if speculation is not None and is_itself else speculation
-
-
 def look_up_draft(
-    speculation: Speculation | None,
+    speculation: Speculation,
     version: str,
     *,
     config: Mapping[str, Any] | None = None,
@@ -35,7 +30,7 @@ def look_up_draft(
 
     `config` is its config.json where the user gives one; it wins over a lock file, and that over the catalogue.
     """
-    if speculation is None or not speculation.uses_another_model or speculation.method in _WITHOUT_CONFIG:
+    if not speculation.uses_another_model or speculation.method in _WITHOUT_CONFIG:
         return None, ()
     try:
         draft = _found(speculation, config, models)
@@ -45,9 +40,11 @@ def look_up_draft(
             INVALID_MODEL_CONFIG.finding("speculative_config", f"draft {speculation.model}: {problem}", remedy)
             for problem in error.problems
         )
+    if draft is None and not speculation.model:  # reading the settings says that a name is missing
+        return None, ()
     if draft is None:
         missing = models.missing.get(name_key(speculation.model, speculation.revision))
-        return None, tuple(with_reason(each, missing) for each in _unknown(speculation.model, models))
+        return None, (with_reason(_unknown(speculation.model, models), missing),)
     # vLLM has no other class that could serve a draft
     found = look_up_model_class(draft.shape, version)
     return draft, tuple(replace(each, field="speculative_config", severity=Severity.ERROR) for each in found)
@@ -57,13 +54,11 @@ _WITHOUT_CONFIG = frozenset({"custom_class", "extract_hidden_states"})
 """Methods by a class of the user's own, or without any draft; they end as not modelled."""
 
 
-def unlisted_draft(speculation: Speculation | None) -> ModelName | None:
-    """Return the name of a draft that the catalogue lacks; None where no other model drafts."""
-    if speculation is None or not speculation.uses_another_model or speculation.method in _WITHOUT_CONFIG:
-        return None
-    name = speculation.model
-    is_listed = catalogue.find_draft(name) is not None or catalogue.find_model(name) is not None
-    return None if is_listed else ModelName(name, speculation.revision)
+def unlisted_draft(speculation: Speculation) -> Iterator[ModelName]:
+    """Yield the name of a draft that the catalogue lacks; nothing where no other model drafts."""
+    name, is_own = speculation.model, speculation.method in _WITHOUT_CONFIG or not speculation.uses_another_model
+    if not is_own and catalogue.find_draft(name) is None and catalogue.find_model(name) is None:
+        yield ModelName(name, speculation.revision)
 
 
 def _found(speculation: Speculation, config: Mapping[str, Any] | None, models: PublishedModels) -> Draft | None:
@@ -122,12 +117,9 @@ ENDS = ("embed_tokens", "lm_head")
 """Names of the tensors that a draft may share with its target."""
 
 
-def _unknown(name: str, models: PublishedModels) -> tuple[Finding, ...]:
-    if not name:  # reading the settings says that a name is missing
-        return ()
+def _unknown(name: str, models: PublishedModels) -> Finding:
     nearest = catalogue.nearest_drafts(name)
-    give = do("give its config.json by {draft_config}")
     write = (f"write one of these names, if you mean it: {', '.join(nearest)}",) if nearest else ()
-    remedy = any_one(*write, *ways_to_fetch(name, models), give)
+    remedy = any_one(*write, *ways_to_fetch(name, models), do("give its config.json by {draft_config}"))
     message = words("draft {name} is not in the catalogue, so it is not known what it adds", name=name)
-    return (UNKNOWN_DRAFT.finding("speculative_config", message, remedy),)
+    return UNKNOWN_DRAFT.finding("speculative_config", message, remedy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,26 +16,35 @@ from kvgate.budget import (
     NOTHING_OBSERVED,
     OLDEST,
     Accelerator,
+    BudgetRequest,
     Calibration,
+    Capacity,
     Draft,
+    EngineSettings,
     ModelShape,
     Speculation,
     UnknownVersion,
     accounting_of,
 )
-from kvgate.checkpoint.published import NO_MODELS, ModelName, PublishedModels
-from kvgate.findings.finding import Finding, words
+from kvgate.budget.answers.sharing import part_of
+from kvgate.checkpoint.published import NO_MODELS, ModelName, PublishedModels, name_key
+from kvgate.findings.finding import Change, Finding, SettingName, any_one, change, leave_out, words
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
-from kvgate.judge.adapters import look_up_adapters
-from kvgate.judge.drafts import look_up_draft, own_layers, unlisted_draft
 from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, look_up_overridden, shape_of_text
-from kvgate.judge.pinning import conflicts
 from kvgate.rules.facts import ACCELERATOR_NOT_LISTED, INVALID_MODEL_CONFIG, UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
+from kvgate.rules.pinned import CAPACITY_CONFLICT
 from kvgate.statement.deployment import statement_of
 from kvgate.statement.engine import EngineStatement
 from kvgate.text.patterns import pattern
-from kvgate.vllm.given_settings import overridden, shape_overrides
+from kvgate.vllm.given_settings import (
+    circumstances_of,
+    engine_settings,
+    overridden,
+    shape_overrides,
+    stretches_length,
+    unmodelled_kinds,
+)
 
 if TYPE_CHECKING:
     from kvgate.api.base import KeyRef
@@ -70,7 +80,6 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """True where a question can be asked."""
         return self.shape is not None and self.accelerator is not None and self.knows_version
 
 
@@ -87,25 +96,17 @@ def gather(
 ) -> Facts:
     """Look up everything that a verdict needs. Nothing here decides."""
     known, version = statement.known, statement.version
-    version_findings = look_up_version(version)
-    overrides = None
+    version_findings, overrides, speculation = look_up_version(version), None, None
     if not version_findings:
         reaches_inside = accounting_of(version).overrides_inner_configs
         overrides = shape_overrides(statement.values.get("hf_overrides"), reaches_inside=reaches_inside)
+        speculation = speculation_of(statement)
     shape, model_findings = _shape(statement, overrides or {}, lookup, models)
     if shape is not None and "checkpoint_bytes" in known:
         given = "checkpoint_bytes of the question"
         shape = replace(shape, checkpoint_bytes=known["checkpoint_bytes"], checkpoint_source=given)
     accelerator, accelerator_findings = _accelerator(known)
-    speculation = None if version_findings else speculation_of(statement)
-    draft, draft_findings = look_up_draft(speculation, version, config=known.get("draft_config"), models=models)
-    adapter_findings = look_up_adapters(
-        statement.values.get("lora_modules"),
-        model=statement.model,
-        max_lora_rank=known.get("max_lora_rank"),
-        version=version,
-        models=models,
-    )
+    draft, beside = _beside_the_model(statement, speculation, models)
     return Facts(
         shape=shape,
         accelerator=accelerator,
@@ -118,11 +119,31 @@ def gather(
             *accelerator_findings,
             *version_findings,
             *(look_up_model_class(shape, version) if shape else ()),
-            *draft_findings,
-            *adapter_findings,
+            *beside,
             *conflicts(statement.capacity, statement.values),
         ),
     )
+
+
+def _beside_the_model(
+    statement: EngineStatement, speculation: Speculation | None, models: PublishedModels
+) -> tuple[Draft | None, list[Finding]]:
+    """Return the model that drafts, and the findings about it and about adapters; the readers are imported for those who have one."""
+    known, draft, findings = statement.known, None, list[Finding]()
+    if speculation is not None:
+        from kvgate.judge.drafts import look_up_draft
+
+        config = known.get("draft_config")
+        draft, about_draft = look_up_draft(speculation, statement.version, config=config, models=models)
+        findings += about_draft
+    if modules := statement.values.get("lora_modules"):
+        from kvgate.judge.adapters import look_up_adapters
+
+        rank = known.get("max_lora_rank")
+        findings += look_up_adapters(
+            modules, model=statement.model, max_lora_rank=rank, version=statement.version, models=models
+        )
+    return draft, findings
 
 
 def _shape(
@@ -136,26 +157,23 @@ def _shape(
         text = lookup(reference)
         if isinstance(text, ConfigMissing):
             return None, (INVALID_MODEL_CONFIG.finding("config", text.message, text.remediation),)
-        where = f"ConfigMap {reference.name}, key {reference.key}"
-        return shape_of_text(_with_overrides(text, overrides), name=name, where=where, **requested)
+        if overrides:
+            with suppress(ModelConfigError):  # a text that is no config is left to whoever reads it
+                text = json.dumps(overridden(parse_config_text(text), overrides))
+        return shape_of_text(text, name=name, where=f"ConfigMap {reference.name}, key {reference.key}", **requested)
     if config is not None:
         return shape_of_text(json.dumps(overridden(config, overrides)), name=name, where="model_config", **requested)
     look_up = partial(look_up_overridden, overrides=overrides) if overrides else look_up_model
     return look_up(name, revision=revision if isinstance(revision, str) else "", models=models, **requested)
 
 
-def _with_overrides(text: str, overrides: Mapping[str, Any]) -> str:
-    """Return the text of a config with other values; a text that is no config is left to whoever reads it."""
-    if not overrides:
-        return text
-    try:
-        return json.dumps(overridden(parse_config_text(text), overrides))
-    except ModelConfigError:
-        return text
+def own_layers(speculation: Speculation | None, name: str) -> Speculation | None:
+    """Return the same without the name of a draft that is the model itself: its own layers of multi-token prediction draft then."""
+    is_itself = speculation is not None and speculation.is_mtp and name_key(speculation.model) == name_key(name)
+    return replace(speculation, model="") if speculation is not None and is_itself else speculation
 
 
 def speculation_of(statement: EngineStatement) -> Speculation | None:
-    """Return the speculative decoding of the engine."""
     return own_layers(statement.known.get("speculative_config"), statement.model)
 
 
@@ -210,8 +228,10 @@ def names_to_fetch(spec: InferenceDeploymentSpec) -> tuple[ModelName, ...]:
     if model.source is None and model.config_from is None and catalogue.find_model(model.name) is None:
         names.append(ModelName(model.name, model.revision or ""))
     speculation = None if look_up_version(spec.vllm.version) else speculation_of(statement_of(spec))
-    if (drafting := unlisted_draft(speculation)) is not None:
-        names.append(drafting)
+    if speculation is not None:
+        from kvgate.judge.drafts import unlisted_draft
+
+        names += unlisted_draft(speculation)
     fetchable = (
         each
         for each in names
@@ -270,3 +290,60 @@ def look_up_version(version: str) -> tuple[Finding, ...]:
         remediation = f"use a release from {OLDEST[0]}.{OLDEST[1]} on"
         return (UNKNOWN_VERSION.finding("vllm_version", str(error), remediation),)
     return ()
+
+
+def question(statement: EngineStatement, facts: Facts) -> BudgetRequest:
+    """Return the question of a statement. Raise ValueError where the model or the accelerator is not known."""
+    if facts.shape is None or facts.accelerator is None:
+        raise ValueError("a budget needs a model and an accelerator")
+    known, accelerator = statement.known, facts.accelerator
+    shared_by = known.get("shared_by", 1)
+    if statement.sees_part_alone:
+        accelerator, shared_by = part_of(accelerator, shared_by), 1
+    return BudgetRequest(
+        shape=facts.shape,
+        accelerator=accelerator,
+        shared_by=shared_by,
+        draft=facts.draft,
+        vllm_version=statement.version,
+        settings=_settings(statement, {}),
+        alternatives=tuple(_settings(statement, each) for each in statement.doubt.combinations()),
+        circumstances=circumstances_of(known),
+        guarantee=statement.guarantee,
+        workload=statement.workload,
+        least_model_len=statement.least_model_len,
+        capacity=statement.capacity,
+        is_whole=statement.is_whole,
+        is_one_pod=statement.is_one_pod,
+        weights_bytes=known.get("weights_bytes"),
+        unmodelled_settings=unmodelled_kinds(statement.values, accounting_of(statement.version)),
+        unmodelled_variables=statement.unmodelled_variables,
+        is_stretched=stretches_length(statement.values),
+        calibration=facts.calibration,
+        image_digest=statement.image_digest if facts.calibration.starts else "",
+        pod=statement.pod,
+    )
+
+
+def _settings(statement: EngineStatement, instead: dict[str, object]) -> EngineSettings:
+    """Return the settings, with other values in place of those that are not known."""
+    settings = engine_settings({**statement.known, **instead})
+    drafts = own_layers(settings.speculation, statement.model)
+    return settings if drafts is settings.speculation else replace(settings, speculation=drafts)
+
+
+_TAKEN_BY = {
+    "enable_sleep_mode": "an engine that sleeps gives its KV cache back, and nothing promises that it gets the memory again",
+    "mm_ipc_gpu_memory_gb": "vLLM takes this memory out of the KV cache that it is given",
+}
+"""Options after which vLLM has less than it is given: `sleep` (0.7+), and `reserve_mm_ipc_gpu_memory` (0.25+)."""
+_PROFILED = change(Change.SET, "capacity", Capacity.PROFILED.value)
+
+
+def conflicts(capacity: Capacity, values: Mapping[str, Any]) -> Iterator[Finding]:
+    """Find the options, by vLLM's names, that exclude a pinned capacity."""
+    for name, why in _TAKEN_BY.items() if capacity is Capacity.PINNED else ():
+        if values.get(name):
+            setting = SettingName(name)
+            message = words("{capacity} Pinned and {setting} exclude each other: {why}", setting=setting, why=why)
+            yield CAPACITY_CONFLICT.finding("capacity", message, any_one(leave_out(name), _PROFILED))

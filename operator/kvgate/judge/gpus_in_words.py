@@ -9,9 +9,10 @@ from kvgate import catalogue
 from kvgate.budget import Verdict
 from kvgate.budget.ground.units import format_gib
 from kvgate.judge.assessment import AcceleratorVerdict, MemoryNeeded
-from kvgate.statement.gpus import is_for_servers
+from kvgate.statement.engine import is_for_servers
+from kvgate.text.patterns import pattern
 
-_FORM_FACTORS = ("-SXM-", "-PCIe-", "-NVL-")
+_FORM_FACTOR = pattern("-(?:SXM|PCIe|NVL)-")
 _MAX_NAMES = 4
 """Accelerators that one part of the sentence names."""
 _WORDS: Mapping[Verdict, str] = {
@@ -40,7 +41,8 @@ def folded(verdicts: Sequence[AcceleratorVerdict], *, is_whole: bool = True, ver
     board for servers starts; several boards of one name and memory are one.
     """
     if not is_whole:
-        return _listed(verdicts)
+        alike = ((words, [each for each in verdicts if each.verdict is verdict]) for verdict, words in _WORDS.items())
+        return "; ".join(f"{words} {names_text(list(_with_reasons(found)))}" for words, found in alike if found)
     rows = _rows(verdicts)
     fits, may = ([each for each in rows if each.verdict is verdict] for verdict in (Verdict.FITS, Verdict.MAY_NOT_FIT))
     starts, exceptions = _starts(rows)
@@ -62,16 +64,6 @@ def sentence(verdict: AcceleratorVerdict, *, verb: str = "start") -> str:
     return f"it {_WORDS[verdict.verdict].replace('start', verb)} {verdict.name}" + (f" ({reason})" if reason else "")
 
 
-def _listed(verdicts: Sequence[AcceleratorVerdict]) -> str:
-    """Return the same words for a list of names, each of which is told."""
-    texts = []
-    for verdict, words in _WORDS.items():
-        alike = [each for each in verdicts if each.verdict is verdict]
-        if alike:
-            texts.append(f"{words} {names_text(list(_with_reasons(alike)))}")
-    return "; ".join(texts)
-
-
 def _rows(verdicts: Sequence[AcceleratorVerdict]) -> list[AcceleratorVerdict]:
     """Return the verdicts that words are made of, by memory, with one name for boards that differ in form alone."""
     known = [(each, catalogue.find_accelerator(each.name)) for each in verdicts]
@@ -81,18 +73,12 @@ def _rows(verdicts: Sequence[AcceleratorVerdict]) -> list[AcceleratorVerdict]:
         shown = [each for each, _ in by_memory]
     forms: dict[str, list[AcceleratorVerdict]] = {}
     for each in shown:
-        forms.setdefault(_without_form(each.name), []).append(each)
+        forms.setdefault(_FORM_FACTOR.sub("-", each.name), []).append(each)
     rows = []
     for name, alike in forms.items():
         is_one = len(alike) > 1 and len({(each.verdict, _reason(each)) for each in alike}) == 1
         rows += [replace(alike[0], name=name)] if is_one else alike
     return rows
-
-
-def _without_form(name: str) -> str:
-    for form in _FORM_FACTORS:
-        name = name.replace(form, "-")
-    return name
 
 
 def _starts(rows: Sequence[AcceleratorVerdict]) -> tuple[str, list[AcceleratorVerdict]]:

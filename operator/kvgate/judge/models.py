@@ -9,18 +9,15 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import ModelShape, UnknownVersion, accounting_of, parse_patch
+from kvgate.budget import ModelShape, accounting_of, parse_patch
 from kvgate.budget.answers.contradictions import between
 from kvgate.budget.model.origin import ModelOrigin
 from kvgate.budget.model.shape import FullAttention
-from kvgate.checkpoint.gguf import split_names
-from kvgate.checkpoint.gguf_models import gguf_spelling
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, content_of, name_key, shape_of
 from kvgate.findings.finding import Finding, Severity, any_one, do, words
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
-from kvgate.judge.siblings import sibling_shape
 from kvgate.rules.facts import (
     GGUF_NOT_IN_RELEASE,
     INVALID_MODEL_CONFIG,
@@ -28,6 +25,7 @@ from kvgate.rules.facts import (
     MODEL_CLASS_NOT_IN_RELEASE,
     UNKNOWN_MODEL,
 )
+from kvgate.statement.engine import is_known_release
 from kvgate.vllm.given_settings import overridden
 
 _OVERRIDDEN = "hf_overrides"
@@ -55,6 +53,8 @@ def look_up_model(
         return shape, ()
     if fetched := models.fetched.get(key):
         return _published_shape(fetched, quantization, dtype)
+    from kvgate.judge.siblings import sibling_shape  # most models are known
+
     if (assumed := sibling_shape(name, quantization, dtype)) and assumed.assumed:
         message = words(
             "assumed from {sibling}: {name} is not in the catalogue", sibling=assumed.assumed.words, name=name
@@ -253,27 +253,25 @@ _SHAPES = _ShapesByContent(16_000_000)
 
 def look_up_gguf(name: str, version: str) -> tuple[Finding, ...]:
     """Return the findings about a model name that means a GGUF file, and a release that may not load it."""
+    if not name.endswith(".gguf") and ":" not in name:
+        return ()
+    from kvgate.checkpoint.gguf import split_names
+    from kvgate.checkpoint.gguf_models import gguf_spelling
+
     spelling = gguf_spelling(name)
-    if not spelling:
+    if not spelling or not is_known_release(version):
         return ()
-    try:
-        accounting = accounting_of(version)
-    except UnknownVersion:
-        return ()
-    if spelling and not accounting.loads_gguf:
+    accounting, message, remedy = accounting_of(version), "", ""
+    if not accounting.loads_gguf:
         message = f"{name} is a GGUF file, which vLLM {version} loads only with the package vllm-gguf-plugin"
-        return (
-            GGUF_NOT_IN_RELEASE.finding("model", message, "use an image that has the package, or vLLM 0.23 or older"),
-        )
-    if spelling == "file" and len(split_names(name)) > 1 and not accounting.loads_split_gguf:
+        remedy = "use an image that has the package, or vLLM 0.23 or older"
+    elif spelling == "file" and len(split_names(name)) > 1 and not accounting.loads_split_gguf:
         message = f"{name} is one part of several, which vLLM loads from 0.20 on"
-        return (
-            GGUF_NOT_IN_RELEASE.finding("model", message, "use vLLM 0.20 to 0.23, or merge the parts into one file"),
-        )
-    if spelling == "type" and not accounting.names_gguf_by_type:
+        remedy = "use vLLM 0.20 to 0.23, or merge the parts into one file"
+    elif spelling == "type" and not accounting.names_gguf_by_type:
         message = f"{name} names a GGUF file by its type, which vLLM takes from 0.12 on"
-        return (GGUF_NOT_IN_RELEASE.finding("model", message, "use vLLM 0.12 or newer, or name the file itself"),)
-    return ()
+        remedy = "use vLLM 0.12 or newer, or name the file itself"
+    return (GGUF_NOT_IN_RELEASE.finding("model", message, remedy),) if message else ()
 
 
 @lru_cache(maxsize=1024)
@@ -284,25 +282,21 @@ def look_up_model_class(shape: ModelShape, version: str) -> tuple[Finding, ...]:
     Transformers backend: that is a warning.
     """
     known = catalogue.find_model_class(shape.architecture)
-    if known is None:
+    if known is None or not is_known_release(version) or _is_converted(shape.architecture, version):
         return ()
-    try:
-        accounting_of(version)
-    except UnknownVersion:
-        return ()
-    release = parse_patch(version)
-    if _is_converted(shape.architecture, version):
-        return ()
+    release, severity = parse_patch(version), Severity.ERROR
     if known.removed_in and release >= parse_patch(known.removed_in):
         reason, remedy = f"was last in {known.until}", f"use vLLM {known.until} or older"
-        return (_not_in_release(shape, version, reason, remedy, Severity.ERROR),)
-    if known.absent_in and release <= parse_patch(known.absent_in):
-        plain = not shape.unmodelled_kinds and all(
-            isinstance(mixer, FullAttention) and mixer.sees_all_tokens for mixer in shape.mixers
-        )
+    elif known.absent_in and release <= parse_patch(known.absent_in):
+        is_plain = all(isinstance(mixer, FullAttention) and mixer.sees_all_tokens for mixer in shape.mixers)
+        severity = Severity.WARNING if is_plain and not shape.unmodelled_kinds else severity
         reason, remedy = f"came with {known.since}", f"use vLLM {known.since} or newer"
-        return (_not_in_release(shape, version, reason, remedy, Severity.WARNING if plain else Severity.ERROR),)
-    return ()
+    else:
+        return ()
+    severity = Severity.WARNING if shape.assumed else severity
+    may = "; the Transformers backend may serve it, with another budget" if severity is Severity.WARNING else ""
+    message = f"vLLM {version} has no model class {shape.architecture}, which {reason}{may}"
+    return (MODEL_CLASS_NOT_IN_RELEASE.finding("vllm_version", message, remedy, severity=severity),)
 
 
 _CLASSIFIER = "ForSequenceClassification"
@@ -317,10 +311,3 @@ def _is_converted(architecture: str, version: str) -> bool:
     is_early = base.absent_in and release <= parse_patch(base.absent_in)
     is_gone = base.removed_in and release >= parse_patch(base.removed_in)
     return not is_early and not is_gone
-
-
-def _not_in_release(shape: ModelShape, version: str, reason: str, remedy: str, severity: Severity) -> Finding:
-    severity = Severity.WARNING if shape.assumed else severity
-    may = "; the Transformers backend may serve it, with another budget" if severity is Severity.WARNING else ""
-    message = f"vLLM {version} has no model class {shape.architecture}, which {reason}{may}"
-    return MODEL_CLASS_NOT_IN_RELEASE.finding("vllm_version", message, remedy, severity=severity)

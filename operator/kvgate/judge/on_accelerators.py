@@ -11,11 +11,10 @@ from kvgate.budget import NOTHING_OBSERVED, Accelerator, Budget, BudgetRequest, 
 from kvgate.budget.ground.units import GIB, cdiv, share_of
 from kvgate.findings.finding import Severity, error_rules
 from kvgate.judge.assess import judge
-from kvgate.judge.assessment import AcceleratorVerdict, Assessment, MemoryNeeded
-from kvgate.judge.worlds import joined_verdict
+from kvgate.judge.assessment import AcceleratorVerdict, Assessment, MemoryNeeded, joined_verdict
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.memory import KV_CACHE_MEMORY_ABOVE_GPU, WEIGHTS_TOO_LARGE
-from kvgate.statement.gpus import is_for_servers
+from kvgate.statement.engine import is_for_servers
 
 _SCRATCH_BYTES = GIB
 """More than the sampler's scratch differs between two GPUs: a row of the vocabulary for each multiprocessor (`bytes_of_sampler`)."""

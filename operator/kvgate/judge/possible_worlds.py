@@ -12,17 +12,14 @@ from typing import Generic
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.budget import AUTO_MAX_MODEL_LEN, Accelerator, Budget, BudgetRequest, Verdict
+from kvgate.budget import AUTO_MAX_MODEL_LEN, Accelerator, Budget, Verdict
 from kvgate.findings.finding import Located, Place, Severity, any_one, located
-from kvgate.judge.assessment import WORST_FIRST, AcceleratorVerdict, OnGpus
-from kvgate.judge.judged import J, joined_worlds
+from kvgate.judge.assessment import WORST_FIRST, AcceleratorVerdict, J, OnGpus, joined_worlds, refuse_apart
+from kvgate.judge.assessment import joined as joined_answers
 from kvgate.judge.on_accelerators import joined, memory_needed, smallest_that_starts, verdicts_on
-from kvgate.judge.worlds import joined as joined_answers
-from kvgate.judge.worlds import refuse_apart
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.command_line import RELEASE_DECIDES
-from kvgate.statement.gpus import Gpus, largest_board
-from kvgate.statement.releases import Releases
+from kvgate.statement.engine import Gpus, Releases, largest_board
 from kvgate.vllm.options import releases_read
 
 
@@ -37,7 +34,6 @@ class Worlds(Struct, Generic[J], frozen=True, kw_only=True):
     """Path of the field that states the release."""
 
     def judged(self) -> J:
-        """Return one judgement of all worlds."""
         if self.gpus.is_open:
             return self._on_any()
         if self.gpus.name is not None and (self.gpus.others or self.gpus.may_be_unnamed):
@@ -129,14 +125,13 @@ def _verdicts_on(ends: Sequence[J], gpus: Sequence[Accelerator]) -> tuple[Accele
     budgets = [budget for end in ends if (budget := _budget_of(end))]
     if len(budgets) < len(ends):
         return ()
-    tables = [verdicts_on(_asked(budget), gpus) for budget in budgets]
+    # a length that vLLM chose on one GPU is open on another one
+    asked = (
+        each.request if each.auto_from is None else each.request.with_settings(max_model_len=AUTO_MAX_MODEL_LEN)
+        for each in budgets
+    )
+    tables = [verdicts_on(request, gpus) for request in asked]
     return tuple(joined(tables[-1], tables[0])) if len(tables) > 1 else tables[0]
-
-
-def _asked(budget: Budget) -> BudgetRequest:
-    """Return the question of a budget. A length that vLLM chose on one GPU is open on another one."""
-    request = budget.request
-    return request if budget.auto_from is None else request.with_settings(max_model_len=AUTO_MAX_MODEL_LEN)
 
 
 def joined_ends(ends: Sequence[J], version_path: str = "") -> J:

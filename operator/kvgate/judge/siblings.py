@@ -127,7 +127,6 @@ def _by_kin() -> Mapping[str, Sequence[str]]:
 
 @lru_cache(maxsize=1)
 def _by_name() -> Mapping[str, str]:
-    """Return the models by the key of each of their names."""
     names = catalogue.names_and_aliases().items()
     return _unique((_key(name.rpartition("/")[2]), model) for name, model in names)
 

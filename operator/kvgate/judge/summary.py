@@ -8,11 +8,9 @@ from kvgate.api import field_path
 from kvgate.api.conditions import Reason
 from kvgate.budget import Alternative, Budget, Correction, Verdict, verdict_of
 from kvgate.budget.ground.units import GIB, format_gib
-from kvgate.findings.finding import Action, Finding, Severity, error_rules
+from kvgate.findings.finding import Finding, Severity, error_rules
 from kvgate.judge.assess import field_name
-from kvgate.judge.assessment import Assessment, Decision
-from kvgate.judge.gpus_in_words import folded
-from kvgate.judge.worlds import Confidence
+from kvgate.judge.assessment import Assessment, Confidence, Decision
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.facts import (
     ASSESSMENT_STOPPED,
@@ -62,20 +60,14 @@ _DOUBTS = {Confidence.ASSUMED: Reason.MODEL_ASSUMED, Confidence.CONTRADICTORY: R
 
 def judged_text(verdict: Verdict, budget: Budget | None) -> str:
     """Return what was judged: `starts`, `may not start`, `holds the workload (8 requests of 2500 tokens)`."""
-    demand = demanded(budget) if budget else ""
-    if (
-        not demand
-        or budget is None
-        or budget.demand is None
-        or budget.usable_blocks is None
-        or verdict is Verdict.UNKNOWN
-    ):
+    if budget is None or budget.demand is None or budget.usable_blocks is None or verdict is Verdict.UNKNOWN:
         return _STARTS[verdict]
     is_about_start = verdict is Verdict.MAY_NOT_FIT and not budget.surely_starts
     if verdict is Verdict.DOES_NOT_FIT:
         is_refused = budget.verdict is not verdict  # memory holds it, and vLLM refuses a setting
         is_about_start = is_refused or verdict_of(budget.demand.startup_blocks, budget.usable_blocks) is verdict
-    return _STARTS[verdict] if is_about_start else f"{_HOLDS[verdict]} {demand}"
+    demand = demanded(budget)
+    return f"{_HOLDS[verdict]} {demand}" if demand and not is_about_start else _STARTS[verdict]
 
 
 def figures_text(budget: Budget | None) -> str:
@@ -130,6 +122,8 @@ def answer_text(assessment: Assessment) -> str:
     budget, found = assessment.budget, assessment.on_gpus
     if budget is None or found is None or found.judged_on is None or assessment.verdict is Verdict.DOES_NOT_FIT:
         return verdict_text(assessment.verdict, budget)
+    from kvgate.judge.gpus_in_words import folded
+
     demand, figures = demanded(budget), figures_text(budget)
     where = f"{demand} {folded(found.verdicts, verb='fits')}" if demand else folded(found.verdicts)
     return where + (f"; on {found.judged_on} {figures}" if figures else "")
@@ -153,20 +147,15 @@ def verdict_text(verdict: Verdict, budget: Budget | None) -> str:
     is_without_load = not demanded(budget) and verdict is not Verdict.UNKNOWN and keeps_some
     holds = "holds " if is_without_load else ""
     promise = "no load is promised" if is_without_load and verdict is not Verdict.DOES_NOT_FIT else ""
-    return "; ".join(filter(None, (judged, *others, _length_text(budget), f"{holds}{figures}", promise)))
-
-
-def _length_text(budget: Budget) -> str:
-    """Return what `max_model_len` auto costs: `max_model_len auto is 29040 of the model's 131072 tokens`; empty where a length is given."""
-    longest, length = budget.auto_from, budget.resolved.max_model_len
-    if longest is None:
-        return ""
-    lost = (
-        f" of the model's {longest} tokens, {longest - length} fewer"
-        if length < longest
-        else " tokens, all of the model's"
-    )
-    return f"max_model_len auto is {length}{lost}"
+    longest, length, auto = budget.auto_from, budget.resolved.max_model_len, ""
+    if longest is not None:
+        of_all = (
+            f" of the model's {longest} tokens, {longest - length} fewer"
+            if length < longest
+            else " tokens, all of the model's"
+        )
+        auto = f"max_model_len auto is {length}{of_all}"
+    return "; ".join(filter(None, (judged, *others, auto, f"{holds}{figures}", promise)))
 
 
 def refusal(assessment: Assessment) -> str:
@@ -178,21 +167,16 @@ def refusal(assessment: Assessment) -> str:
     closing = f"; {searched}" if searched else ""
     if assessment.alternatives:
         closing += f". Would fit: {alternatives_text(assessment.alternatives)}"
-        closing += "".join(f"; or {action.worded(short_field_name)}" for action in _measured_instead(assessment))
+        budget = assessment.budget
+        if budget and budget.demand and not any(each.field == "capacity" for each in assessment.alternatives):
+            measured = instead_of_pinned(budget, budget.demand.blocks)
+            closing += "".join(f"; or {action.worded(short_field_name)}" for action in measured)
     elif errors and errors[0].remediation:
         closing += f". To fix it: {errors[0].remediation}"
     closing = shortened(inert(closing), MAX_REFUSAL // 2)
     not_skipped = [finding for finding in assessment.findings if finding.rule == BUDGET_NOT_SKIPPED]
     reasons = inert_line("; ".join(finding.message for finding in (*not_skipped, *errors)))
     return shortened(reasons, MAX_REFUSAL - len(closing)) + closing
-
-
-def _measured_instead(assessment: Assessment) -> list[Action]:
-    """Return the change to capacity Profiled, where the guarantee may be met then; empty where it is among the alternatives."""
-    budget = assessment.budget
-    if budget is None or budget.demand is None or any(each.field == "capacity" for each in assessment.alternatives):
-        return []
-    return instead_of_pinned(budget, budget.demand.blocks)
 
 
 def short_field_name(setting: str) -> str:

@@ -10,12 +10,10 @@ from kvgate.budget import NOTHING_OBSERVED, BudgetRequest, Calibration, Guarante
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.findings.finding import Finding, Located, Naming, Severity, error_rules, named
 from kvgate.judge import assess, facts
-from kvgate.judge.assessment import Assessment
-from kvgate.judge.judged import Judged
-from kvgate.judge.possible_worlds import Worlds
-from kvgate.judge.question import question
+from kvgate.judge.assessment import Assessment, Judged
+from kvgate.judge.facts import question
 from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_VALUE
-from kvgate.statement.engine import EngineStatement
+from kvgate.statement.engine import EngineStatement, Gpus
 from kvgate.statement.what_if import statement_of_values
 from kvgate.vllm.arguments import option_name
 
@@ -45,9 +43,11 @@ def assess_request(
     ask = partial(assess_statement, calibration=calibration, naming=naming, models=models)
     if not statement.gpus.is_open:
         return ask(statement)
+    from kvgate.judge.possible_worlds import Worlds  # for questions without a GPU
 
     def judged_in(release: str, gpu: str | None) -> Judged:
-        answer = ask(statement.on_gpu(gpu) if gpu else statement)
+        on_gpu = replace(statement, known={**statement.known, "gpu": gpu}, gpus=Gpus(name=gpu)) if gpu else statement
+        answer = ask(on_gpu)
         found = tuple(Located(finding=each, path="") for each in answer.findings)
         return Judged(assessment=answer, verdict=answer.verdict, vllm_version=release, findings=found)
 

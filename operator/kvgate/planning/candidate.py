@@ -1,6 +1,7 @@
 """One way to serve a model: replicas of an engine on a number of GPUs, its verdict, and what it costs."""
 
 from fractions import Fraction
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,8 +11,8 @@ from kvgate.budget.answers.sharing import engines_per_gpu
 from kvgate.budget.engine.settings import longest_context
 from kvgate.budget.ground.units import format_gib
 from kvgate.findings.finding import Severity, error_rules
-from kvgate.judge.assessment import Assessment
-from kvgate.judge.worlds import Confidence
+from kvgate.judge.assess import pinned_option
+from kvgate.judge.assessment import Assessment, Confidence
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.memory import WEIGHTS_TOO_LARGE
 from kvgate.rules.support import UNMODELLED_KIND
@@ -34,7 +35,6 @@ class Candidate(Struct, frozen=True, kw_only=True):
     surely: int
     """The most requests whose guarantee one replica meets even at the low end of its interval."""
     price: Fraction | None
-    """Price of a GPU per hour."""
     fills: bool = False
     """True where the replicas are as many as the GPUs allow, and the requests as many as they hold."""
     beyond: str = ""
@@ -71,6 +71,19 @@ class Candidate(Struct, frozen=True, kw_only=True):
     def cost(self) -> Fraction | None:
         """Price of all GPUs per hour; None where it is not known."""
         return None if self.price is None else self.price * self.num_gpus
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """vLLM's names of the options that the search chose → their values."""
+        settings, parallelism = self.budget.request.settings, self.parallelism
+        found = {
+            "tensor_parallel_size": parallelism.tensor,
+            "pipeline_parallel_size": parallelism.pipeline if parallelism.pipeline > 1 else None,
+            "max_model_len": self.budget.resolved.max_model_len,
+            "max_num_seqs": settings.max_num_seqs or None,
+            "kv_cache_dtype": settings.kv_cache_dtype if settings.kv_cache_dtype != "auto" else None,
+        }
+        return {name: value for name, value in found.items() if value is not None} | pinned_option(self.budget)
 
     @property
     def is_of_many(self) -> bool:

@@ -32,8 +32,7 @@ from kvgate.rendering.labels import (
     selector,
 )
 from kvgate.rules.facts import UNKNOWN_ACCELERATOR
-from kvgate.statement.deployment import statement_of
-from kvgate.statement.pods import links_bytes, memory_request_bytes, shared_memory_bytes
+from kvgate.statement.deployment import links_bytes, memory_request_bytes, shared_memory_bytes, statement_of
 from kvgate.text.expansion import escape_references
 from kvgate.vllm.settings import SPEC_SETTINGS
 from kvgate.vllm.variables import CACHE_MOUNT, FOLDERS

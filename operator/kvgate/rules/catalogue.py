@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from kvgate.findings.finding import Rule, Scope
 from kvgate.rules import (
     command_line,
-    connectors,
-    drafts,
     facts,
     host_memory,
     manifests,
@@ -20,7 +18,7 @@ from kvgate.rules import (
 )
 
 _FILES = (
-    memory, host_memory, pinned, sharing, settings, drafts, support, connectors, weight_formats, facts, command_line, manifests,
+    memory, host_memory, pinned, sharing, settings, support, weight_formats, facts, command_line, manifests,
     repository,
 )  # fmt: skip
 _FOUND = dict.fromkeys(each for file in _FILES for each in vars(file).values() if isinstance(each, Rule))

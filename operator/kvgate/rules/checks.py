@@ -4,18 +4,18 @@ from collections.abc import Callable, Iterable
 
 from kvgate.budget import Budget
 from kvgate.findings.finding import Finding
-from kvgate.rules import connectors, drafts, host_memory, memory, pinned, settings, sharing, support, weight_formats
+from kvgate.rules import host_memory, memory, pinned, settings, sharing, support, weight_formats
 
 BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     settings.length_within_model,  # vLLM refuses longer contexts than the model's
     settings.sizes_divide,  # parallel sizes must divide heads, layers and blocks
     support.kv_cache_dtype_exists,  # the release, the GPU and the model must have the cache dtype
-    drafts.speculation_is_accepted,  # methods, sizes and numbers of the speculative config
-    drafts.draft_goes_with_model,  # heads read the states of one model only
+    support.speculation_is_accepted,  # methods, sizes and numbers of the speculative config
+    support.draft_goes_with_model,  # heads read the states of one model only
     settings.batch_holds_sequences,  # a forward pass takes a token of every sequence
     support.block_size_has_kernels,  # attention kernels take multiples of 16
     support.caches_have_kernels,  # sparse and compressed caches are particular
-    connectors.hybrid_manager_is_on,  # windows and states beside a KV connector
+    settings.hybrid_manager_is_on,  # windows and states beside a KV connector
     support.weight_format_has_kernels,  # old GPUs have no kernels for new weight formats
     support.lora_is_taken,  # some classes take no adapters, and ranks come from a list
     support.offload_is_taken,  # groups of layers in host memory
@@ -43,12 +43,11 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     support.release_is_known,  # wider interval for releases that nobody read
     memory.checkpoint_decides_weights,  # the index of a checkpoint wins over the formulas
     memory.weights_do_not_choose_kv_cache,  # the most common wrong assumption
-    drafts.draft_is_smaller,  # else it saves no time
+    support.draft_is_smaller,  # else it saves no time
     memory.headroom_is_thin,  # fits, but only just
     pinned.pinned_capacity_is_told,  # what a pinned size costs
     host_memory.host_memory_suffices,  # the kernel kills a container that takes more than its limit
 )
-"""The checks of a budget, in the order in which their findings are reported."""
 
 BUDGET_RULES = frozenset({
     memory.WEIGHTS_TOO_LARGE, memory.KV_CACHE_TOO_SMALL, memory.MAMBA_CACHE_BLOCKS_EXCEEDED, memory.GUARANTEE_NOT_MET,
@@ -58,5 +57,4 @@ BUDGET_RULES = frozenset({
 
 
 def judge_budget(budget: Budget) -> tuple[Finding, ...]:
-    """All findings of all checks."""
     return tuple(finding for check in BUDGET_CHECKS for finding in check(budget))

@@ -56,7 +56,6 @@ _SETTINGS = {
 
 
 def host_memory_suffices(budget: Budget) -> Iterable[Finding]:
-    """The memory of the pod, where somebody says how much it has."""
     accelerator, pod = budget.request.accelerator, budget.request.pod
     is_shared_with_gpu = accelerator.unified_memory and accelerator.vendor == "nvidia"
     if pod == UNKNOWN_POD and not is_shared_with_gpu:

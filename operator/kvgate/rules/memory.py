@@ -1,6 +1,7 @@
 """Rules about bytes of a GPU: the weights, one request, the guarantee, and what lives outside vLLM's budget."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from kvgate.budget import Budget, Guarantee, Interval, Verdict, verdict_of
 from kvgate.budget.gpu.non_torch import startup_slack
@@ -23,16 +24,16 @@ from kvgate.findings.finding import (
 )
 from kvgate.rules.pinned import instead_of_pinned, what_is_pinned
 
-WEIGHTS_TOO_LARGE = Rule(
+_rule = partial(Rule, scope=Scope.MEMORY)
+
+WEIGHTS_TOO_LARGE = _rule(
     id="WeightsTooLarge",
     severities=(Severity.ERROR,),
-    scope=Scope.MEMORY,
     title="The weights and the memory that vLLM itself needs leave nothing for the KV cache.",
 )
 
 
 def weights_fit(budget: Budget) -> Iterable[Finding]:
-    """Weights, activations and reserves alone take more than the budget."""
     stage = budget.tightest
     if stage is None or stage.ledger is None or not _is_overdrawn(budget):
         return
@@ -63,17 +64,15 @@ def _is_overdrawn(budget: Budget) -> bool:
     return available.high < stage.bytes_per_block
 
 
-KV_CACHE_TOO_SMALL = Rule(
+KV_CACHE_TOO_SMALL = _rule(
     id="KVCacheTooSmall",
     severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.MEMORY,
     title="One request of max_model_len does not fit into the KV cache.",
     explanation="vLLM does not start. It is a warning where the request may fit, because the prediction is an interval.",
 )
 
 
 def one_request_fits(budget: Budget) -> Iterable[Finding]:
-    """vLLM's own start condition: one request of max_model_len beside the null block."""
     usable, demand, stage, kv_cache = budget.usable_blocks, budget.demand, budget.tightest, budget.kv_cache
     if usable is None or demand is None or stage is None or kv_cache is None or _is_overdrawn(budget):
         return
@@ -101,10 +100,9 @@ def one_request_fits(budget: Budget) -> Iterable[Finding]:
     )
 
 
-MAMBA_CACHE_BLOCKS_EXCEEDED = Rule(
+MAMBA_CACHE_BLOCKS_EXCEEDED = _rule(
     id="MambaCacheBlocksExceeded",
     severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.MEMORY,
     title="The KV cache has fewer blocks than max_num_seqs.",
     explanation=(
         "A model with recurrent states needs a block for each sequence when vLLM captures full CUDA graphs; vLLM does not start "
@@ -142,17 +140,15 @@ def sequences_have_states(budget: Budget) -> Iterable[Finding]:
     )
 
 
-GUARANTEE_NOT_MET = Rule(
+GUARANTEE_NOT_MET = _rule(
     id="GuaranteeNotMet",
     severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.MEMORY,
     title="The KV cache does not hold what is to be guaranteed: the workload, or max_num_seqs requests of max_model_len.",
     explanation="It is a warning where the KV cache may hold it, because the prediction is an interval.",
 )
 
 
 def guarantee_holds(budget: Budget) -> Iterable[Finding]:
-    """The demand beyond one request: declared workload, or max_num_seqs full-length requests."""
     usable, demand, stage = budget.usable_blocks, budget.demand, budget.tightest
     if usable is None or demand is None or stage is None:
         return
@@ -185,10 +181,9 @@ def guarantee_holds(budget: Budget) -> Iterable[Finding]:
     )
 
 
-WORKLOAD_MISSING = Rule(
+WORKLOAD_MISSING = _rule(
     id="WorkloadMissing",
     severities=(Severity.WARNING,),
-    scope=Scope.MEMORY,
     title="The guarantee Workload is requested, and no workload is declared.",
     explanation="The verdict is about the start alone.",
 )
@@ -236,16 +231,14 @@ def _available(budget: Budget, available: Interval, verdict: Verdict) -> str | W
     return f"{low} to {high} is available ({expected} expected)"
 
 
-THIN_HEADROOM = Rule(
+THIN_HEADROOM = _rule(
     id="ThinHeadroom",
     severities=(Severity.INFO,),
-    scope=Scope.MEMORY,
     title="The demand fits, and less than a twentieth of the KV cache remains free.",
 )
 
 
 def headroom_is_thin(budget: Budget) -> Iterable[Finding]:
-    """Less than a twentieth of the pool remains beside a demand that fits."""
     headroom, stage = budget.headroom, budget.tightest
     if budget.verdict is not Verdict.FITS or headroom is None or stage is None or stage.ledger is None:
         return
@@ -258,17 +251,15 @@ def headroom_is_thin(budget: Budget) -> Iterable[Finding]:
         )
 
 
-KV_CACHE_MEMORY_ABOVE_GPU = Rule(
+KV_CACHE_MEMORY_ABOVE_GPU = _rule(
     id="KVCacheMemoryAboveGpu",
     severities=(Severity.WARNING,),
-    scope=Scope.MEMORY,
     title="kv_cache_memory_bytes is more than a GPU has beside the weights.",
     explanation="vLLM does not check it, and runs out of memory when it allocates the KV cache.",
 )
 
 
 def kv_cache_memory_within_gpu(budget: Budget) -> Iterable[Finding]:
-    """kv_cache_memory_bytes is held against one GPU less weights, activation and driver, each at its least."""
     given, stage = budget.request.settings.kv_cache_memory_bytes, budget.tightest
     free = budget.request.accelerator.memory_high_bytes
     if stage is not None and stage.ledger is not None:
@@ -286,10 +277,9 @@ def kv_cache_memory_within_gpu(budget: Budget) -> Iterable[Finding]:
         )
 
 
-UTILIZATION_TOO_HIGH = Rule(
+UTILIZATION_TOO_HIGH = _rule(
     id="UtilizationTooHigh",
     severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.MEMORY,
     title="gpu_memory_utilization leaves less outside the budget than CUDA and the communicators take before vLLM starts.",
     explanation=(
         "vLLM 0.9.1 and later refuses to start, also where kv_cache_memory_bytes gives the KV cache. It is a warning where what is left "
@@ -321,10 +311,9 @@ def slack_holds_context(budget: Budget) -> Iterable[Finding]:
     )
 
 
-SAMPLER_WARM_UP_IS_TIGHT = Rule(
+SAMPLER_WARM_UP_IS_TIGHT = _rule(
     id="SamplerWarmUpIsTight",
     severities=(Severity.WARNING,),
-    scope=Scope.MEMORY,
     title="The sampler's warm-up may need more memory than is left outside the budget.",
     explanation="vLLM runs it after the KV cache is allocated.",
 )
@@ -361,17 +350,15 @@ def _outside_budget(budget: Budget) -> tuple[int, Interval]:
     return slack, startup_slack(accelerator, budget.accounting, budget.request.settings.parallelism)
 
 
-KV_CACHE_KEEPS_MODEL_DTYPE = Rule(
+KV_CACHE_KEEPS_MODEL_DTYPE = _rule(
     id="KVCacheKeepsModelDtype",
     severities=(Severity.INFO,),
-    scope=Scope.MEMORY,
     title="FP8 weights do not make an FP8 KV cache.",
     explanation="kv_cache_dtype auto follows the model's dtype.",
 )
 
 
 def weights_do_not_choose_kv_cache(budget: Budget) -> Iterable[Finding]:
-    """The most common wrong assumption about FP8 checkpoints."""
     shape, kv_cache = budget.request.shape, budget.kv_cache
     if kv_cache is None or shape.quantization is None or not takes_cache_dtype(shape, budget.accounting):
         return
@@ -387,17 +374,15 @@ def weights_do_not_choose_kv_cache(budget: Budget) -> Iterable[Finding]:
         )
 
 
-CHECKPOINT_DECIDES_WEIGHTS = Rule(
+CHECKPOINT_DECIDES_WEIGHTS = _rule(
     id="CheckpointDecidesWeights",
     severities=(Severity.INFO,),
-    scope=Scope.MEMORY,
     title="The checkpoint's index and the formulas count different bytes.",
     explanation="The weights are scaled to the index; so are those of a format that has no formula.",
 )
 
 
 def checkpoint_decides_weights(budget: Budget) -> Iterable[Finding]:
-    """The checkpoint's index and the formulas count different bytes: the index is right about the total."""
     shape, ratio = budget.request.shape, checkpoint_ratio(budget.request.shape)
     if budget.request.weights_bytes is not None:
         return

@@ -1,22 +1,23 @@
 """Rules about a pinned capacity: what it gives and gives away, and why nothing could be pinned."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from kvgate.budget import PINNED_SAFETY_BYTES, Budget, Capacity, Verdict, verdict_of
 from kvgate.budget.ground.units import format_gib
 from kvgate.findings.finding import Action, Change, Finding, Rule, Scope, Severity, Words, change, words
 
-BUDGET_SKIPPED = Rule(
+_rule = partial(Rule, scope=Scope.MEMORY)
+
+BUDGET_SKIPPED = _rule(
     id="BudgetSkipped",
     severities=(Severity.WARNING,),
-    scope=Scope.MEMORY,
     title="The budget would refuse the InferenceDeployment, and the annotation kvgate.io/skip-budget admits it.",
     explanation="The verdict and all figures stay as they are. It makes the exit code 1 with `--fail-on skipped`.",
 )
-BUDGET_NOT_SKIPPED = Rule(
+BUDGET_NOT_SKIPPED = _rule(
     id="BudgetNotSkipped",
     severities=(Severity.WARNING,),
-    scope=Scope.MEMORY,
     title="The annotation kvgate.io/skip-budget does not count.",
     explanation="Its end in kvgate.io/skip-budget-until is over or cannot be read, or vLLM refuses a setting, which no annotation "
     "excuses. The policy decides as if the annotation was not there.",
@@ -27,27 +28,24 @@ CAPACITY_CONFLICT = Rule(
     scope=Scope.SETTINGS,
     title="The capacity is Pinned, and an option takes from the KV cache what is pinned.",
 )
-CAPACITY_PINNED = Rule(
+CAPACITY_PINNED = _rule(
     id="CapacityPinned",
     severities=(Severity.INFO,),
-    scope=Scope.MEMORY,
     title="The size of the KV cache is pinned: it is the same on every start, and smaller than vLLM is expected to find itself.",
     explanation=(
         "Where a start takes more memory than the low end of the prediction allows for, it runs out of memory in the profile run or in "
         "graph capture, and does not start with a smaller KV cache."
     ),
 )
-CAPACITY_NOT_PINNED = Rule(
+CAPACITY_NOT_PINNED = _rule(
     id="CapacityNotPinned",
     severities=(Severity.WARNING,),
-    scope=Scope.MEMORY,
     title="The capacity is Pinned, and there is no size that could be pinned.",
     explanation="vLLM measures the size of the KV cache itself on every start.",
 )
 
 
 def pinned_capacity_is_told(budget: Budget) -> Iterable[Finding]:
-    """The size that is pinned, and what it costs against the size that vLLM is expected to find."""
     pinned = budget.pinned
     if pinned is None or not budget.surely_starts:
         return
@@ -72,7 +70,6 @@ def pinned_capacity_is_told(budget: Budget) -> Iterable[Finding]:
 
 
 def pinned_capacity_is_known(budget: Budget) -> Iterable[Finding]:
-    """Nothing is pinned where a part has no formula, and where the model keeps nothing."""
     if budget.request.capacity is Capacity.PROFILED or budget.request.settings.gives_cache_memory or budget.pin:
         return
     why = "the model keeps no KV cache" if budget.stages else "the size of the KV cache cannot be predicted"

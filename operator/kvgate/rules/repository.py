@@ -1,30 +1,28 @@
 """Rules about files, about kvgate's own words in them, and about what a repository requires."""
 
+from functools import partial
+
 from kvgate.findings.finding import Rule, Scope, Severity
 
-INVALID_FIELD = Rule(
-    id="InvalidField",
-    severities=(Severity.ERROR,),
-    scope=Scope.FILES,
-    title="An InferenceDeployment has a field that its schema refuses.",
+_rule = partial(Rule, scope=Scope.FILES)
+
+INVALID_FIELD = _rule(
+    id="InvalidField", severities=(Severity.ERROR,), title="An InferenceDeployment has a field that its schema refuses."
 )
-UNKNOWN_KIND = Rule(
+UNKNOWN_KIND = _rule(
     id="UnknownKind",
     severities=(Severity.ERROR,),
-    scope=Scope.FILES,
     title="An object of the group kvgate.io has a kind that the group does not have.",
 )
-INVALID_YAML = Rule(
+INVALID_YAML = _rule(
     id="InvalidYaml",
     severities=(Severity.ERROR,),
-    scope=Scope.FILES,
     title="A document is not valid YAML.",
     explanation="A Helm template must be rendered first.",
 )
-UNREADABLE = Rule(
+UNREADABLE = _rule(
     id="Unreadable",
     severities=(Severity.ERROR,),
-    scope=Scope.FILES,
     title="A file is missing, binary, too large, or cannot be opened; Helm or kustomize cannot render it; or kvgate itself fails on it.",
 )
 IGNORE_WITHOUT_REASON = Rule(

@@ -1,15 +1,18 @@
 """Rules about values of settings that contradict each other or the model, whatever the memory."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from msgspec.structs import replace
 
 from kvgate.budget import Budget, Guarantee
 from kvgate.budget.answers.support import parallelism_refusals, prompt_refusals
 from kvgate.budget.engine.settings import longest_context, uncut_item_tokens
+from kvgate.budget.kv_cache.hybrid_manager import hybrid_manager, manager_refusals
 from kvgate.findings.finding import (
     Change,
     Finding,
+    Remedy,
     Rule,
     Scope,
     SettingName,
@@ -19,16 +22,18 @@ from kvgate.findings.finding import (
     at_most,
     change,
     do,
+    leave_out,
     words,
 )
+
+_rule = partial(Rule, scope=Scope.SETTINGS)
 
 GPUS_PER_NODE = 8
 """GPUs per node of the boards that are sold. GB200 racks and the like share links beyond that, so that the finding is a warning."""
 
-MAX_MODEL_LEN_ABOVE_MODEL = Rule(
+MAX_MODEL_LEN_ABOVE_MODEL = _rule(
     id="MaxModelLenAboveModel",
     severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.SETTINGS,
     title="max_model_len is above the length that the model was made for.",
     explanation=(
         "vLLM refuses it. It is a warning where the config that is given says less than the catalogue says of the same name: one of the "
@@ -38,7 +43,6 @@ MAX_MODEL_LEN_ABOVE_MODEL = Rule(
 
 
 def length_within_model(budget: Budget) -> Iterable[Finding]:
-    """max_model_len above what the model was made for; what an override makes of that is not worked out."""
     limit, length = longest_context(budget.request.shape, budget.accounting), budget.resolved.max_model_len
     published = budget.request.shape.published_max_model_len
     if budget.has_disputed_length:
@@ -71,17 +75,15 @@ def length_within_model(budget: Budget) -> Iterable[Finding]:
         )
 
 
-PARALLEL_SIZE_REFUSED = Rule(
+PARALLEL_SIZE_REFUSED = _rule(
     id="ParallelSizeRefused",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="A parallel size does not divide the model's heads, layers, experts or quantisation blocks, or does not go with the others.",
     explanation="vLLM refuses it.",
 )
 
 
 def sizes_divide(budget: Budget) -> Iterable[Finding]:
-    """Parallel sizes that do not go with heads, layers or quantisation blocks."""
     shape, parallelism = budget.request.shape, budget.request.settings.parallelism
     for setting, reason in (*parallelism_refusals(shape, parallelism), *prompt_refusals(budget.request)):
         remedy = do("choose another {setting}", setting=SettingName(setting))
@@ -95,17 +97,15 @@ def sizes_divide(budget: Budget) -> Iterable[Finding]:
         yield PARALLEL_SIZE_REFUSED.finding(setting, message, remedy)
 
 
-BATCH_BELOW_MAX_NUM_SEQS = Rule(
+BATCH_BELOW_MAX_NUM_SEQS = _rule(
     id="BatchBelowMaxNumSeqs",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="max_num_batched_tokens is below max_num_seqs.",
     explanation="vLLM refuses it: a forward pass takes a token of every sequence.",
 )
 
 
 def batch_holds_sequences(budget: Budget) -> Iterable[Finding]:
-    """One token of every running sequence must fit into a forward pass."""
     tokens, sequences = budget.resolved.max_num_batched_tokens, budget.resolved.max_num_seqs
     if tokens < sequences:
         yield BATCH_BELOW_MAX_NUM_SEQS.finding(
@@ -122,10 +122,9 @@ def batch_holds_sequences(budget: Budget) -> Iterable[Finding]:
         )
 
 
-BATCH_BELOW_MAX_MODEL_LEN = Rule(
+BATCH_BELOW_MAX_MODEL_LEN = _rule(
     id="BatchBelowMaxModelLen",
     severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.SETTINGS,
     title="Chunked prefill is off, and max_num_batched_tokens is below max_model_len.",
     explanation=(
         "vLLM refuses it: a whole prompt must fit into one batch. It is a warning where options that the input does not hold may say "
@@ -159,10 +158,9 @@ def batch_below_max_model_len(tokens: int, length: int) -> Iterable[Finding]:
         )
 
 
-BATCH_BELOW_MEDIA_ITEM = Rule(
+BATCH_BELOW_MEDIA_ITEM = _rule(
     id="BatchBelowMediaItem",
     severities=(Severity.WARNING,),
-    scope=Scope.SETTINGS,
     title="A batch is smaller than one image, whose tokens cannot be cut.",
     explanation="Some releases of vLLM refuse that, others raise the batch.",
 )
@@ -184,17 +182,15 @@ def media_fit_a_batch(budget: Budget) -> Iterable[Finding]:
         )
 
 
-MORE_GPUS_THAN_A_NODE = Rule(
+MORE_GPUS_THAN_A_NODE = _rule(
     id="MoreGpusThanANode",
     severities=(Severity.WARNING,),
-    scope=Scope.SETTINGS,
     title="One pod requests more GPUs than most nodes have.",
     explanation="kvgate does not spread one engine over several nodes.",
 )
 
 
 def pod_fits_a_node(budget: Budget) -> Iterable[Finding]:
-    """One pod that kvgate renders requests all GPUs of an engine, which a command line may spread over several nodes."""
     count = budget.request.settings.parallelism.num_gpus
     if budget.request.is_one_pod and count > GPUS_PER_NODE:
         yield MORE_GPUS_THAN_A_NODE.finding(
@@ -207,16 +203,14 @@ def pod_fits_a_node(budget: Budget) -> Iterable[Finding]:
         )
 
 
-SLICES_CANNOT_BE_JOINED = Rule(
+SLICES_CANNOT_BE_JOINED = _rule(
     id="SlicesCannotBeJoined",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="MIG slices have no links, so tensor and pipeline sizes must be 1.",
 )
 
 
 def slices_stand_alone(budget: Budget) -> Iterable[Finding]:
-    """MIG slices cannot talk to each other, so no layer can be spread over them."""
     accelerator, parallelism = budget.request.accelerator, budget.request.settings.parallelism
     if accelerator.is_slice and parallelism.tensor * parallelism.pipeline > 1:
         yield SLICES_CANNOT_BE_JOINED.finding(
@@ -226,24 +220,21 @@ def slices_stand_alone(budget: Budget) -> Iterable[Finding]:
         )
 
 
-CONCURRENCY_ABOVE_MAX_NUM_SEQS = Rule(
+CONCURRENCY_ABOVE_MAX_NUM_SEQS = _rule(
     id="ConcurrencyAboveMaxNumSeqs",
     severities=(Severity.WARNING,),
-    scope=Scope.SETTINGS,
     title="The declared workload has more requests at its peak than max_num_seqs.",
     explanation="The requests above it wait.",
 )
-REQUEST_ABOVE_MAX_MODEL_LEN = Rule(
+REQUEST_ABOVE_MAX_MODEL_LEN = _rule(
     id="RequestAboveMaxModelLen",
     severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.SETTINGS,
     title="A request of the declared workload is longer than max_model_len.",
     explanation="vLLM refuses it. It is a warning for engines of other platforms, whose start it does not prevent.",
 )
 
 
 def workload_can_run(budget: Budget) -> Iterable[Finding]:
-    """A declared workload that max_num_seqs or max_model_len cuts off."""
     workload, settings = budget.request.workload, budget.resolved
     if workload is None or budget.request.guarantee is not Guarantee.WORKLOAD:
         return
@@ -275,3 +266,57 @@ def workload_can_run(budget: Budget) -> Iterable[Finding]:
                 "declare shorter requests",
             ),
         )
+
+
+HYBRID_MANAGER_OFF = _rule(
+    id="HybridManagerOff",
+    severities=(Severity.ERROR, Severity.WARNING, Severity.INFO),
+    title="A KV connector, KV events or an option switch vLLM's hybrid KV cache manager off, or do not go with it.",
+    explanation=(
+        "Without the manager, layers with a window or a chunk keep the whole context, and vLLM refuses models with recurrent states beside "
+        "attention: that is an error. It is a warning where nobody has read the connector, and the engine starts only with the manager."
+    ),
+)
+
+
+def hybrid_manager_is_on(budget: Budget) -> Iterable[Finding]:
+    request = budget.request
+    for setting, reason in manager_refusals(request, budget.accounting):
+        message = words("{setting}: {reason}; vLLM does not start", setting=SettingName(setting), reason=reason)
+        yield HYBRID_MANAGER_OFF.finding(setting, message, _manager_remedy(setting))
+    manager = hybrid_manager(request, budget.accounting)
+    names = " and ".join(manager.connectors)
+    if budget.fits_only_with_manager:
+        message = words(
+            "{setting}: whether {names} goes with vLLM's hybrid KV cache manager is not known, and the engine starts only with it",
+            setting=SettingName(manager.setting),
+            names=names,
+        )
+        yield HYBRID_MANAGER_OFF.finding(
+            manager.setting, message, _manager_remedy(manager.setting), severity=Severity.WARNING
+        )
+    windows = {
+        bool(getattr(each, "sliding_window", 0) or getattr(each, "chunk_size", 0)) for each in request.shape.mixers
+    }
+    # layers with a window or a chunk beside full attention
+    if not budget.fits_only_with_manager and manager.connectors and manager.is_certain and windows == {True, False}:
+        message = words(
+            "{setting}: {names} switches vLLM's hybrid KV cache manager off, so that layers with a window keep the whole context",
+            setting=SettingName(manager.setting),
+            names=names,
+        )
+        yield HYBRID_MANAGER_OFF.finding(
+            manager.setting, message, _manager_remedy(manager.setting), severity=Severity.INFO
+        )
+
+
+def _manager_remedy(setting: str) -> Remedy:
+    """Name what keeps the manager, or what goes without it."""
+    if setting == "kv_transfer_config":
+        return any_one(
+            leave_out(setting),
+            do("choose a connector that goes with the manager: NixlConnector in vLLM 0.22 and later"),
+        )
+    if setting == "kv_offloading_size":
+        return any_one(leave_out(setting), do("add --disable-hybrid-kv-cache-manager"), do("use vLLM 0.22 or later"))
+    return any_one(leave_out(setting))

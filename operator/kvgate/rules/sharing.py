@@ -1,6 +1,7 @@
 """Rules about engines that share a GPU: their memory together, and the order in which they start."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from kvgate.budget import Accelerator, Budget, Verdict
 from kvgate.budget.answers.sharing import Sharer, Sharing, equal_part, share_gpu, sharer_of, utilizations
@@ -22,13 +23,14 @@ from kvgate.findings.finding import (
     words,
 )
 
+_rule = partial(Rule, scope=Scope.MEMORY)
+
 _LATER_RELEASE = "use vLLM 0.9.1 or later, where the share is each engine's own"
 _MOST_NAMES = 8
 """Engines that one sentence names."""
-SHARED_GPU_OVERBOOKED = Rule(
+SHARED_GPU_OVERBOOKED = _rule(
     id="SharedGpuOverbooked",
     severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.MEMORY,
     title="The engines that share a GPU claim more memory than it has.",
     explanation=(
         "Whatever the order, one of them does not start. It is a warning where they may start, and then run out of memory under load, "
@@ -38,7 +40,6 @@ SHARED_GPU_OVERBOOKED = Rule(
 
 
 def shares_leave_room(budget: Budget) -> Iterable[Finding]:
-    """An engine that shares its GPU with others like it, or, where its utilisation is given, with others of any size."""
     shared_by = budget.request.shared_by
     if shared_by == 1:
         return
@@ -113,17 +114,15 @@ def _equal_parts(budget: Budget, alike: Sharing) -> Remedy:
     return any_one(fewer, larger, lowered)
 
 
-SHARED_ON_ONE_SIDE = Rule(
+SHARED_ON_ONE_SIDE = _rule(
     id="SharedOnOneSide",
     severities=(Severity.WARNING,),
-    scope=Scope.MEMORY,
     title="One place says that a GPU is shared, and another one says that it is not.",
     explanation="Either memory stays idle, or neighbours take memory that is not counted.",
 )
-RANKS_MAY_SHARE_A_GPU = Rule(
+RANKS_MAY_SHARE_A_GPU = _rule(
     id="RanksMayShareAGpu",
     severities=(Severity.WARNING,),
-    scope=Scope.MEMORY,
     title="An engine with several ranks requests several replicas of shared GPUs.",
     explanation="Two replicas may be the same GPU: then NCCL refuses to start.",
 )
@@ -178,10 +177,9 @@ def sharing_agrees(
         yield RANKS_MAY_SHARE_A_GPU.finding("tensor_parallel_size", message, remedy)
 
 
-SHARED_GPU_START_ORDER = Rule(
+SHARED_GPU_START_ORDER = _rule(
     id="SharedGpuStartOrder",
     severities=(Severity.WARNING, Severity.INFO),
-    scope=Scope.MEMORY,
     title="Engines that share a GPU are not started one after the other, or only some orders of their starts work.",
     explanation=(
         "vLLM measures the free memory while it starts: what a neighbour takes meanwhile counts as its own, and what a neighbour frees "

@@ -1,8 +1,10 @@
 """Rules about support: formats and sizes that the release, the GPU or the model does not have, and kinds without a formula."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from kvgate.budget import NEWEST, Budget, accounting_of, host_accounting, is_newer_than_known, parse_release
+from kvgate.budget.answers.speculation import draft_refusals, mismatches
 from kvgate.budget.answers.support import block_size_refusal, cache_refusals, kv_cache_dtype_refusal
 from kvgate.budget.gpu.lora import lora_refusals
 from kvgate.budget.gpu.offload import offload_refusals
@@ -19,6 +21,8 @@ from kvgate.findings.finding import (
     leave_out,
     words,
 )
+
+_rule = partial(Rule, scope=Scope.SETTINGS)
 
 _WEIGHT_CAPABILITY = {
     "fp8": (7, 5),
@@ -41,7 +45,6 @@ UNMODELLED_KIND = Rule(
 
 
 def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
-    """Kinds of layers, caches, weights or features without a formula: Unknown, never a guess."""
     is_refused = kv_cache_dtype_refusal_of(budget) is not None
     setting, value = budget.unmodelled_value or ("", "")
     fields = {
@@ -70,16 +73,14 @@ def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
         )
 
 
-KV_CACHE_DTYPE_REFUSED = Rule(
+KV_CACHE_DTYPE_REFUSED = _rule(
     id="KVCacheDtypeRefused",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="The release, the GPU or the model does not have this kv_cache_dtype.",
 )
 
 
 def kv_cache_dtype_exists(budget: Budget) -> Iterable[Finding]:
-    """A KV cache dtype that the release, the GPU or the model does not have."""
     name = budget.request.settings.kv_cache_dtype
     if reason := kv_cache_dtype_refusal_of(budget):
         yield KV_CACHE_DTYPE_REFUSED.finding(
@@ -101,16 +102,14 @@ def kv_cache_dtype_refusal_of(budget: Budget) -> str | None:
     )
 
 
-BLOCK_SIZE_REFUSED = Rule(
+BLOCK_SIZE_REFUSED = _rule(
     id="BlockSizeRefused",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="No attention kernel of the model takes blocks of this size.",
 )
 
 
 def block_size_has_kernels(budget: Budget) -> Iterable[Finding]:
-    """CUDA attention kernels of the V1 engine take multiples of 16 tokens, or of more."""
     request = budget.request
     size, accelerator = request.settings.block_size, request.accelerator
     if size is None or accelerator.vendor != "nvidia" or not budget.accounting.v1_engine:
@@ -123,16 +122,14 @@ def block_size_has_kernels(budget: Budget) -> Iterable[Finding]:
         )
 
 
-CACHE_KERNEL_MISSING = Rule(
+CACHE_KERNEL_MISSING = _rule(
     id="CacheKernelMissing",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="The GPU has no kernel for the model's kind of cache, or a setting does not go with that kind.",
 )
 
 
 def caches_have_kernels(budget: Budget) -> Iterable[Finding]:
-    """A kind of cache that the GPU has no kernel for, or that a setting does not go with."""
     for field, reason in cache_refusals(budget.request):
         by_gpu = field == "accelerator"
         yield CACHE_KERNEL_MISSING.finding(
@@ -142,10 +139,9 @@ def caches_have_kernels(budget: Budget) -> Iterable[Finding]:
         )
 
 
-WEIGHT_FORMAT_REFUSED = Rule(
+WEIGHT_FORMAT_REFUSED = _rule(
     id="WeightFormatRefused",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="The GPU has no kernels for the checkpoint's weight format.",
 )
 
@@ -170,10 +166,9 @@ def weight_format_has_kernels(budget: Budget) -> Iterable[Finding]:
         )
 
 
-WEIGHT_FORMAT_DEPRECATED = Rule(
+WEIGHT_FORMAT_DEPRECATED = _rule(
     id="WeightFormatDeprecated",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="The release is about to drop the weight format, and refuses it unless an option allows it.",
 )
 
@@ -191,10 +186,9 @@ def weight_format_is_kept(budget: Budget) -> Iterable[Finding]:
         )
 
 
-DTYPE_REFUSED = Rule(
+DTYPE_REFUSED = _rule(
     id="DtypeRefused",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="The dtype is bfloat16, which the GPU does not have, or float16, which vLLM refuses for the model.",
 )
 
@@ -230,7 +224,6 @@ RELEASE_NOT_KNOWN = Rule(
 
 
 def release_is_known(budget: Budget) -> Iterable[Finding]:
-    """A release newer than any that was read: its accounting may have changed."""
     if is_newer_than_known(budget.request.vllm_version):
         yield RELEASE_NOT_KNOWN.finding(
             "vllm_version",
@@ -240,32 +233,28 @@ def release_is_known(budget: Budget) -> Iterable[Finding]:
         )
 
 
-LORA_REFUSED = Rule(
+LORA_REFUSED = _rule(
     id="LoraRefused",
     severities=(Severity.ERROR, Severity.WARNING),
-    scope=Scope.SETTINGS,
     title="vLLM refuses a setting of LoRA, the model's class takes no adapters in this release, or an adapter does not go with them.",
     explanation="Adapters are looked at where a lock file or a fetch knows them. One that was made for another model is a warning.",
 )
 
 
 def lora_is_taken(budget: Budget) -> Iterable[Finding]:
-    """Ranks, numbers of adapters and model classes that vLLM refuses."""
     for name, reason in lora_refusals(budget.request, budget.accounting):
         message = words("{setting} {reason}; vLLM does not start", setting=SettingName(name), reason=reason)
         yield LORA_REFUSED.finding(name, message, leave_out(name))
 
 
-OFFLOAD_REFUSED = Rule(
+OFFLOAD_REFUSED = _rule(
     id="OffloadRefused",
     severities=(Severity.ERROR,),
-    scope=Scope.SETTINGS,
     title="vLLM refuses what is to stay in host memory: the groups of layers, or a buffer of no bytes for the KV cache.",
 )
 
 
 def offload_is_taken(budget: Budget) -> Iterable[Finding]:
-    """Groups smaller than what stays out of them, buffers for no layer, and a buffer of nothing for the KV cache."""
     for name, reason in offload_refusals(budget.request.settings.offload):
         message = words("{setting} {reason}; vLLM does not start", setting=SettingName(name), reason=reason)
         yield OFFLOAD_REFUSED.finding(name, message, leave_out(name))
@@ -273,3 +262,61 @@ def offload_is_taken(budget: Budget) -> Iterable[Finding]:
     if host.kv_offloading_bytes == 0 and host.kv_offloading_backend == "native" and accounting.sizes_cache_offload:
         message = words("{kv_offloading_size} is 0, and vLLM does not start with an empty buffer")
         yield OFFLOAD_REFUSED.finding("kv_offloading_size", message, leave_out("kv_offloading_size"))
+
+
+SPECULATION_REFUSED = _rule(
+    id="SpeculationRefused",
+    severities=(Severity.ERROR,),
+    title="vLLM refuses a value of the speculative config.",
+    explanation="The release has no such method, the draft does not go with the model, or a number does not divide another.",
+)
+
+
+def speculation_is_accepted(budget: Budget) -> Iterable[Finding]:
+    for reason in draft_refusals(budget.request, budget.resolved, budget.accounting):
+        yield SPECULATION_REFUSED.finding(
+            "speculative_config",
+            words("{speculative_config}: {reason}; vLLM refuses it", reason=reason),
+            any_one("change that value", "leave speculative decoding out"),
+        )
+
+
+DRAFT_OF_ANOTHER_MODEL = _rule(
+    id="DraftOfAnotherModel",
+    severities=(Severity.WARNING,),
+    title="The draft was made for another model.",
+    explanation="vLLM does not compare the two; it fails while it loads the draft, or at the first request.",
+)
+
+
+def draft_goes_with_model(budget: Budget) -> Iterable[Finding]:
+    draft = budget.request.draft
+    for reason in mismatches(budget.request) if draft else ():
+        yield DRAFT_OF_ANOTHER_MODEL.finding(
+            "speculative_config",
+            words("draft {name} was not made for {model}: {reason}", name=draft.shape.name if draft else "",
+                  model=budget.request.shape.name, reason=reason),
+            "use a draft that was made for the model",
+        )  # fmt: skip
+
+
+DRAFT_TOO_LARGE = _rule(
+    id="DraftTooLarge",
+    severities=(Severity.WARNING,),
+    title="The draft is as large as the model, or larger.",
+    explanation="Drafting then takes longer than what it saves.",
+)
+
+
+def draft_is_smaller(budget: Budget) -> Iterable[Finding]:
+    draft, stage = budget.request.draft, budget.stages[-1] if budget.stages else None
+    if draft is None or stage is None or stage.ledger is None:
+        return
+    inputs = dict(stage.ledger.lines[0].inputs)
+    own, whole = int(inputs.get("draft_bytes", 0)), stage.ledger.weights.expected
+    if 2 * own >= whole:
+        yield DRAFT_TOO_LARGE.finding(
+            "speculative_config",
+            words("draft {name} is as large as {model}", name=draft.shape.name, model=budget.request.shape.name),
+            "use a smaller draft",
+        )

@@ -56,7 +56,6 @@ WEIGHT_FORMAT_NOT_IN_RELEASE = Rule(
 
 
 def weight_format_is_in_release(budget: Budget) -> Iterable[Finding]:
-    """Formats that came later than the release, or that it has no more."""
     version = budget.request.vllm_version
     minor = parse_release(version)[:2]
     for kind in budget.request.shape.format_kinds:
@@ -169,7 +168,6 @@ SOURCES_CONTRADICT = Rule(
 
 
 def sources_agree(budget: Budget) -> Iterable[Finding]:
-    """Facts about the model, or about the one that drafts, that two sources state differently."""
     if found := budget.contradictions:
         yield SOURCES_CONTRADICT.finding(
             "model",

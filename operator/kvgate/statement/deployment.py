@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from kvgate.api.quantity import parse_quantity
 from kvgate.budget import Guarantee, Workload
+from kvgate.budget.ground.units import GIB, MIB, cdiv, round_up
+from kvgate.budget.host.memory import HostLedger
+from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.findings.finding import Finding
 from kvgate.statement.engine import EngineStatement, is_known_release
 from kvgate.statement.passed_through import NO_EXTRA_ARGS, read_environment, read_extra_args
-from kvgate.statement.pods import circumstances_of_rendering, pod_of
+from kvgate.vllm.images import is_own_image
 from kvgate.vllm.settings import SPEC_SETTINGS
 from kvgate.vllm.variables import ALLOW_LONG
 
 if TYPE_CHECKING:
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
+
 
 _READERS = {setting.name: setting.read for setting in SPEC_SETTINGS if setting.budget}
 """Readers of the settings of spec.vllm that the budget reads."""
@@ -28,7 +32,10 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
     """Return what the spec says about each of its engines. Fields win over extraArgs, and these over variables of the pod."""
     vllm, accelerator = spec.vllm, spec.accelerator
     extra = read_extra_args(vllm) if is_known_release(vllm.version) else NO_EXTRA_ARGS
-    environment, fields = read_environment(spec), _fields(vllm)
+    environment, floor = read_environment(spec), spec.admission.adjust.min_max_model_len
+    given = {name: value for name in _READERS if (value := getattr(vllm, name)) is not None}
+    # the API has no decimals, and its share of the memory is a text
+    fields = {name: _READERS[name](value) if type(value) is str else value for name, value in given.items()}
     facts = {
         "model": spec.model.name,
         "gpu": accelerator.type,
@@ -50,7 +57,7 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
         findings=(*_length_refused(vllm), *extra.findings, *environment.findings),
         guarantee=guarantee_of(spec),
         workload=workload_of(spec),
-        least_model_len=_least_model_len(spec),
+        least_model_len=floor if vllm.max_model_len == "auto" and floor > 1 else None,  # the default of 1 is no floor
         pod=pod_of(spec),
         config=spec.model.config_from.config_map_key_ref if spec.model.config_from else None,
         is_whole=True,
@@ -64,12 +71,6 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
 def guarantee_of(spec: InferenceDeploymentSpec) -> Guarantee:
     """Return the guarantee that is asked for, else what the numbers of the spec say."""
     return spec.admission.guarantee or (Guarantee.WORKLOAD if spec.workload else Guarantee.FULL_CONTEXT)
-
-
-def _least_model_len(spec: InferenceDeploymentSpec) -> int | None:
-    """Return the floor of a length that vLLM chooses; None where the spec states the length, or no floor (the default of 1 is none)."""
-    floor = spec.admission.adjust.min_max_model_len
-    return floor if spec.vllm.max_model_len == "auto" and floor > 1 else None
 
 
 def _length_refused(vllm: Vllm) -> tuple[Finding, ...]:
@@ -88,7 +89,42 @@ def workload_of(spec: InferenceDeploymentSpec) -> Workload | None:
     return Workload(**declared.model_dump()).shared_among(spec.num_engines) if declared else None
 
 
-def _fields(vllm: Vllm) -> Mapping[str, Any]:
-    """Return the typed settings of spec.vllm; the API has no decimals, and its share of the memory is a text."""
-    given = ((name, read, getattr(vllm, name)) for name, read in _READERS.items())
-    return {name: read(value) if type(value) is str else value for name, read, value in given if value is not None}
+def links_bytes(spec: InferenceDeploymentSpec) -> int:
+    """Return the part of /dev/shm for queues and NCCL, whose buffers grow with the ranks that share a pod. kvgate adds it to the limit."""
+    ranks = spec.vllm.num_gpus
+    return GIB if ranks == 1 else max(10, 2 * ranks) * GIB
+
+
+def pod_of(spec: InferenceDeploymentSpec) -> PodMemory:
+    """Return the memory of a pod. /dev/shm is rendered as large as it must be, so that only the limit of the container is compared."""
+    limits = spec.template.resources.limits if spec.template.resources else None
+    limit = parse_quantity(limits.memory) if limits and limits.memory is not None else None
+    return PodMemory(limit_bytes=int(limit), added_bytes=links_bytes(spec)) if limit else UNKNOWN_POD
+
+
+def shared_memory_bytes(spec: InferenceDeploymentSpec, ledger: HostLedger | None) -> int:
+    """Return the size of /dev/shm: the part for queues and NCCL, and what the engine keeps there beside them."""
+    kept = sum(line.amount.high for line in ledger.shared if line.name != "messages") if ledger else 0
+    return links_bytes(spec) + round_up(kept, MIB)
+
+
+def memory_request_bytes(ledger: HostLedger) -> int:
+    """Return what a pod requests where its spec states neither request nor limit: what it is expected to take, in whole GiB.
+
+    It is a request alone. It finds a node that has the memory, and a prediction that is too small kills nothing.
+    """
+    return cdiv(ledger.needs.expected, GIB) * GIB
+
+
+def circumstances_of_rendering(spec: InferenceDeploymentSpec) -> dict[str, Any]:
+    """Return the circumstances of the pods that are rendered from a spec.
+
+    An emptyDir is empty when a pod starts for the first time, and what is promised must hold then. A claim may hold what an earlier
+    pod has compiled, or nothing.
+    """
+    found: dict[str, Any] = {"usage_context": "server"}
+    if spec.vllm.image is None or is_own_image(spec.vllm.image):
+        found["installed_by"] = "image"
+    if spec.template.cache_claim_name is None:
+        found["compile_cache"] = "cold"
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,6 @@ class ExtraArgs(Struct, frozen=True, kw_only=True):
     known: Mapping[str, Any]
     """Values of the settings that the budget reads."""
     doubt: Doubt = Doubt()
-    """Settings whose value kvgate does not know."""
     given: frozenset[str] = frozenset()
     """Names of all options that are written."""
     findings: tuple[Finding, ...] = ()
@@ -138,20 +138,15 @@ def read_environment(spec: InferenceDeploymentSpec) -> PodEnvironment:
     if not variables:
         return _NO_ENVIRONMENT
     texts = {each.name: each.value or "" for each in variables if each.secret_key_ref is None}
+    circumstances = dict(circumstances_by(texts))
+    with suppress(UnusableValue):  # a text that is no number is left to LMCache
+        circumstances["lmcache_max_local_cpu_size"] = gibibytes(texts.get(LMCACHE_SIZE))
     return PodEnvironment(
         kinds=tuple(row.unmodelled for each in variables if (row := moving(each.name, _text(each))) and row.unmodelled),
-        circumstances={**circumstances_by(texts), **_circumstances_of_lmcache(texts)},
+        circumstances=circumstances,
         allows_any_length=any(each.name == ALLOW_LONG and allows_any_length(each.value or "") for each in variables),
         findings=tuple(found for index, each in enumerate(variables) for found in _about_variable(each, index)),
     )
-
-
-def _circumstances_of_lmcache(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the host memory that LMCache takes in each rank; a text that is no number is left to LMCache."""
-    try:
-        return {"lmcache_max_local_cpu_size": gibibytes(texts.get(LMCACHE_SIZE))}
-    except UnusableValue:
-        return {}
 
 
 def _text(variable: EnvVar) -> str | None:

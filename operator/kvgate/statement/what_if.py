@@ -8,8 +8,7 @@ from kvgate.budget import DEFAULT_VERSION, Capacity, Guarantee, Workload
 from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.findings.finding import Finding, Naming, SettingName, Severity, Words, do, words
 from kvgate.rules.facts import SETTING_NOT_UNDERSTOOD, VERSION_ASSUMED
-from kvgate.statement.engine import EngineStatement, is_known_release
-from kvgate.statement.gpus import ANY_GPU, NO_GPU
+from kvgate.statement.engine import ANY_GPU, NO_GPU, EngineStatement, is_known_release
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.given_settings import Doubt, doubt_of, read_settings, with_whole_configs
 from kvgate.vllm.settings import DECIDING, WHAT_IFS
@@ -48,6 +47,8 @@ def statement_of_values(
     """
     values = with_whole_configs(given)
     known, doubt, about_values = _understood(values, naming, is_parsed=is_parsed)
+    limit, shm, node = (known.get(name) for name in ("host_memory_limit_bytes", "shm_bytes", "node_memory_bytes"))
+    stated_pod = PodMemory(limit_bytes=limit, shm_bytes=shm, node_bytes=node) if limit or shm or node else UNKNOWN_POD
     return EngineStatement(
         values=values,
         known=known,
@@ -56,7 +57,7 @@ def statement_of_values(
         guarantee=guarantee,
         workload=workload,
         gpus=NO_GPU if known.get("gpu") or "gpu_memory_bytes" in known else ANY_GPU,
-        pod=pod or stated_pod(known),
+        pod=pod or stated_pod,
         is_whole=is_whole,
     )
 
@@ -92,12 +93,6 @@ def _refused(values: Mapping[str, Any]) -> dict[str, Finding]:
     from kvgate.vllm.option_findings import refused_values
 
     return refused_values(values, version, is_stated=bool(values.get("vllm_version")))
-
-
-def stated_pod(known: Mapping[str, Any]) -> PodMemory:
-    """Return the memory of the pod that the values themselves state."""
-    limit, shm, node = (known.get(name) for name in ("host_memory_limit_bytes", "shm_bytes", "node_memory_bytes"))
-    return PodMemory(limit_bytes=limit, shm_bytes=shm, node_bytes=node) if limit or shm or node else UNKNOWN_POD
 
 
 def _remarks(values: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Finding]:

@@ -5,7 +5,6 @@ Releases are those that were read. A release between two of them may be as eithe
 to 0.33 (`entrypoints/openai/cli_args.py`, `entrypoints/cli/serve.py`, `FlexibleArgumentParser.parse_args`, `docker/Dockerfile`).
 """
 
-import json
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.json import decode
 from msgspec.structs import fields, replace
 
 from kvgate.budget import BudgetRequest, EngineSettings, accounting_for, parse_patch, resolve_settings
@@ -88,7 +88,7 @@ def read_around(release: Patch) -> tuple[Patch, ...]:
 
 @lru_cache(maxsize=1)
 def _table() -> Mapping[str, Any]:
-    loaded: Mapping[str, Any] = json.loads(_TABLE.read_text(encoding="utf-8"))
+    loaded: Mapping[str, Any] = decode(_TABLE.read_bytes())
     return loaded
 
 

@@ -11,7 +11,7 @@ from kvgate.budget.answers.speculation import draft_refusals, method_refusal, mi
 from kvgate.budget.ground.hardware import SINGLE_GPU, Parallelism
 from kvgate.budget.ground.units import gib
 from kvgate.budget.model.draft import draft_weights, own_ends_bytes
-from kvgate.hf_config import read_draft
+from kvgate.hf_config.drafts.reader import read_draft
 from support.builders import catalogue_shape, known_draft, new_request
 
 LLAMA, EAGLE3 = "meta-llama/Llama-3.1-8B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"

@@ -284,7 +284,7 @@ def test_a_name_that_is_no_unicode_is_in_every_report(tmp_path: Path) -> None:
 OWN_JSON = {
     "check/ignoring.py": "a baseline, a file for people to review, in their own signs; its texts are inert",
     "reports/wording.py": "defaults of vLLM, from kvgate's own table",
-    "model_config.py": "a config.json with the files beside it, which is parsed again",
+    "known_models.py": "a config.json with the files beside it, which is parsed again",
     "kubectl.py": "handed to kvgate check",
 }
 """Modules that write JSON by themselves, and why that reaches no terminal."""

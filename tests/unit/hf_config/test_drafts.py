@@ -9,8 +9,8 @@ import pytest
 
 from kvgate import catalogue
 from kvgate.budget.model.shape import FullAttention, LatentAttention, SharedCache
-from kvgate.hf_config import ModelConfigError, read_draft
-from kvgate.hf_config.drafts.reader import method_of
+from kvgate.hf_config import ModelConfigError
+from kvgate.hf_config.drafts.reader import method_of, read_draft
 
 EAGLE: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,

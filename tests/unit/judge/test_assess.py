@@ -13,8 +13,7 @@ from kvgate.catalogue import load_model
 from kvgate.findings.finding import Severity
 from kvgate.judge.assess import assess, assessments, effective_values, judge, undecided
 from kvgate.judge.assessment import Assessment, Decision
-from kvgate.judge.facts import ConfigMissing, Facts, gather
-from kvgate.judge.question import question
+from kvgate.judge.facts import ConfigMissing, Facts, gather, question
 from kvgate.judge.skipping import Skip
 from kvgate.judge.what_if import assess_request
 from kvgate.statement.deployment import statement_of

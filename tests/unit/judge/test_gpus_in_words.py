@@ -7,7 +7,7 @@ from kvgate.budget import Verdict
 from kvgate.judge.assessment import AcceleratorVerdict, MemoryNeeded
 from kvgate.judge.gpus_in_words import folded, needed_text, sentence
 from kvgate.judge.on_accelerators import smallest_that_starts
-from kvgate.statement.gpus import is_for_servers
+from kvgate.statement.engine import is_for_servers
 
 FITS, MAY, NOT, UNKNOWN = Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.DOES_NOT_FIT, Verdict.UNKNOWN
 GIB = 1 << 30

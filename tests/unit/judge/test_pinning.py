@@ -8,10 +8,9 @@ from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import Capacity, Verdict
 from kvgate.findings.finding import Severity
-from kvgate.judge.assess import assess, effective_values
+from kvgate.judge.assess import assess, effective_values, pinned_option
 from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.facts import ConfigMissing, gather
-from kvgate.judge.pinning import pinned_option
 from kvgate.judge.skipping import Skip
 from kvgate.judge.summary import accepted, refusal
 from kvgate.judge.what_if import assess_request

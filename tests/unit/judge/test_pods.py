@@ -8,8 +8,7 @@ from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import parse_document
 from kvgate.budget.ground.units import GIB
 from kvgate.judge.assess import host_ledger_of
-from kvgate.statement.deployment import statement_of
-from kvgate.statement.pods import memory_request_bytes, pod_of, shared_memory_bytes
+from kvgate.statement.deployment import memory_request_bytes, pod_of, shared_memory_bytes, statement_of
 from support.builders import new_document
 
 

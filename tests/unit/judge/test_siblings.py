@@ -14,12 +14,11 @@ from kvgate.hf_config import read_config
 from kvgate.hf_config.names import MAX_NAME, PLAIN, stated_format
 from kvgate.judge import siblings
 from kvgate.judge.assess import assess
-from kvgate.judge.assessment import Decision
+from kvgate.judge.assessment import Confidence, Decision
 from kvgate.judge.facts import gather
 from kvgate.judge.models import look_up_model
 from kvgate.judge.siblings import sibling_of
 from kvgate.judge.what_if import assess_request
-from kvgate.judge.worlds import Confidence
 from kvgate.statement.deployment import statement_of
 from support.builders import new_document, new_llama_config
 from support.tables import table

@@ -6,15 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate.budget import Guarantee, Verdict
-from kvgate.judge.assessment import AcceleratorVerdict, Assessment
-from kvgate.judge.on_accelerators import joined as joined_on_accelerators
-from kvgate.judge.worlds import (
+from kvgate.judge.assessment import (
+    AcceleratorVerdict,
+    Assessment,
     Confidence,
     World,
     joined,
     refuse_apart,
     refusing_nothing,
 )
+from kvgate.judge.on_accelerators import joined as joined_on_accelerators
 
 PAIRS = [(one, other) for one, other in product(Verdict, repeat=2) if one is not other]
 

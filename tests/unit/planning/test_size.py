@@ -12,8 +12,7 @@ from kvgate.budget.engine.request import Guarantee
 from kvgate.budget.ground.hardware import Parallelism
 from kvgate.budget.ground.interval import Verdict
 from kvgate.planning.candidate import Candidate, why_not
-from kvgate.planning.hints import hints
-from kvgate.planning.size import Question, candidates_on, engine_sizes, find_candidates
+from kvgate.planning.size import Question, candidates_on, engine_sizes, find_candidates, hints
 from support.builders import (
     catalogue_accelerator,
     catalogue_shape,

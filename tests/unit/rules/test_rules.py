@@ -13,9 +13,8 @@ from kvgate.budget.host.settings import HostSettings, KVConnector, PodMemory
 from kvgate.budget.model.matrix import WeightFormat
 from kvgate.budget.model.shape import FullAttention, LayerShape, UnmodelledLayer
 from kvgate.findings.finding import Finding, Severity
-from kvgate.rules import connectors, memory, weight_formats
-from kvgate.rules import drafts as draft_rules
 from kvgate.rules import host_memory as host_rules
+from kvgate.rules import memory, weight_formats
 from kvgate.rules import pinned as pinned_rules
 from kvgate.rules import settings as setting_rules
 from kvgate.rules import sharing as sharing_rules
@@ -76,10 +75,10 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
     (support_rules.kv_cache_dtype_exists, "KVCacheDtypeRefused", ERROR, "kv_cache_dtype",
      {"kv_cache_dtype": "fp8", "accelerator": OLD_GPU}),
     (setting_rules.sizes_divide, "ParallelSizeRefused", ERROR, "decode_context_parallel_size", {"tensor": 8, "decode_context": 2}),
-    (draft_rules.speculation_is_accepted, "SpeculationRefused", ERROR, "speculative_config",
+    (support_rules.speculation_is_accepted, "SpeculationRefused", ERROR, "speculative_config",
      {"speculation": Speculation(method="suffix", num_speculative_tokens=3), "vllm_version": "0.11.0"}),
-    (draft_rules.draft_goes_with_model, "DraftOfAnotherModel", WARNING, "speculative_config", {**DRAFTS, "draft": EAGLE_4B}),
-    (draft_rules.draft_is_smaller, "DraftTooLarge", WARNING, "speculative_config",
+    (support_rules.draft_goes_with_model, "DraftOfAnotherModel", WARNING, "speculative_config", {**DRAFTS, "draft": EAGLE_4B}),
+    (support_rules.draft_is_smaller, "DraftTooLarge", WARNING, "speculative_config",
      {**DRAFTS, "draft": known_draft("Qwen/Qwen3-8B"), "shape": catalogue_shape("Qwen/Qwen3-4B")}),
     (setting_rules.batch_holds_sequences, "BatchBelowMaxNumSeqs", ERROR, "max_num_batched_tokens",
      {"max_num_batched_tokens": 16, "max_num_seqs": 64}),
@@ -94,12 +93,12 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
      {"shape": COMPRESSED, "disable_hybrid_kv_cache_manager": True}),
     (support_rules.caches_have_kernels, "CacheKernelMissing", ERROR, "mamba_ssm_cache_dtype",
      {"shape": kinds.kimi_linear(), "mamba_ssm_cache_dtype": "bfloat16"}),
-    (connectors.hybrid_manager_is_on, "HybridManagerOff", ERROR, "kv_transfer_config", {"shape": HYBRID, "host": LMCACHE}),
-    (connectors.hybrid_manager_is_on, "HybridManagerOff", ERROR, "disable_hybrid_kv_cache_manager",
+    (setting_rules.hybrid_manager_is_on, "HybridManagerOff", ERROR, "kv_transfer_config", {"shape": HYBRID, "host": LMCACHE}),
+    (setting_rules.hybrid_manager_is_on, "HybridManagerOff", ERROR, "disable_hybrid_kv_cache_manager",
      {"shape": HYBRID, "disable_hybrid_kv_cache_manager": True}),
-    (connectors.hybrid_manager_is_on, "HybridManagerOff", WARNING, "kv_transfer_config",
+    (setting_rules.hybrid_manager_is_on, "HybridManagerOff", WARNING, "kv_transfer_config",
      {"shape": HYBRID, "host": HostSettings(kv_connectors=(KVConnector(name="SomebodysConnector"),))}),
-    (connectors.hybrid_manager_is_on, "HybridManagerOff", INFO, "kv_transfer_config", {"shape": GEMMA, "host": LMCACHE}),
+    (setting_rules.hybrid_manager_is_on, "HybridManagerOff", INFO, "kv_transfer_config", {"shape": GEMMA, "host": LMCACHE}),
     (support_rules.weight_format_has_kernels, "WeightFormatRefused", ERROR, "accelerator",
      {"shape": new_model_shape(quantization=FP8), "accelerator": new_accelerator(compute_capability=(7, 0))}),
     (support_rules.weight_format_has_kernels, "WeightFormatRefused", ERROR, "accelerator",
@@ -216,9 +215,9 @@ SILENT: list[tuple[Check, dict[str, Any]]] = [
     (support_rules.caches_have_kernels, {"disable_hybrid_kv_cache_manager": True}),
     (support_rules.caches_have_kernels, {"shape": kinds.kimi_linear(), "mamba_ssm_cache_dtype": "float32"}),
     (support_rules.caches_have_kernels, {"shape": HYBRID, "mamba_ssm_cache_dtype": "bfloat16"}),
-    (connectors.hybrid_manager_is_on, {"host": LMCACHE}),
-    (connectors.hybrid_manager_is_on, {"shape": GEMMA, "disable_hybrid_kv_cache_manager": True}),
-    (connectors.hybrid_manager_is_on, {"shape": HYBRID, "host": HostSettings(kv_connectors=(KVConnector(name="NixlConnector"),))}),
+    (setting_rules.hybrid_manager_is_on, {"host": LMCACHE}),
+    (setting_rules.hybrid_manager_is_on, {"shape": GEMMA, "disable_hybrid_kv_cache_manager": True}),
+    (setting_rules.hybrid_manager_is_on, {"shape": HYBRID, "host": HostSettings(kv_connectors=(KVConnector(name="NixlConnector"),))}),
     (support_rules.weight_format_has_kernels, {"shape": new_model_shape(quantization=FP8)}),
     (support_rules.weight_format_has_kernels, {"accelerator": new_accelerator(compute_capability=(7, 0))}),
     (support_rules.weight_format_is_kept, {"shape": new_model_shape(quantization=FBGEMM), "vllm_version": "0.13.0"}),
@@ -285,9 +284,9 @@ SILENT: list[tuple[Check, dict[str, Any]]] = [
     (pinned_rules.pinned_capacity_is_told, {**PINNED, **LOW_END_IS_SHORT}),
     (pinned_rules.pinned_capacity_is_known, {**PINNED, "max_model_len": 4096}),
     (pinned_rules.pinned_capacity_is_known, {**PINNED, "shape": new_model_shape(layer=KDA), "kv_cache_memory_bytes": GIB}),
-    (draft_rules.speculation_is_accepted, {**DRAFTS, "draft": EAGLE_8B}),
-    (draft_rules.draft_goes_with_model, {**DRAFTS, "draft": EAGLE_8B}),
-    (draft_rules.draft_is_smaller, {**DRAFTS, "draft": EAGLE_8B}),
+    (support_rules.speculation_is_accepted, {**DRAFTS, "draft": EAGLE_8B}),
+    (support_rules.draft_goes_with_model, {**DRAFTS, "draft": EAGLE_8B}),
+    (support_rules.draft_is_smaller, {**DRAFTS, "draft": EAGLE_8B}),
     (support_rules.offload_is_taken, {"host": HostSettings(kv_offloading_bytes=0, kv_offloading_backend="lmcache")}),
     (support_rules.offload_is_taken, {"host": HostSettings(kv_offloading_bytes=0), "vllm_version": "0.12.0"}),
     (host_rules.host_memory_suffices, {"host": OFFLOADED}),

@@ -150,7 +150,7 @@ from kvgate.api.validation import InvalidDocument, parse_document
 from generate.pages import pods_reference
 from kvgate.cli.main import main
 from kvgate.judge.assess import assess, effective_values
-from kvgate.judge.question import question
+from kvgate.judge.facts import question
 from kvgate.judge.facts import ConfigMissing, gather
 from kvgate.judge.what_if import read_request
 from kvgate.planning.sweep_axes import parse_axis

@@ -155,6 +155,7 @@ _ROWS = (
         help="Requests that the KV cache is expected to hold at once: of the declared workload, else of max_model_len.",
         value=lambda of: of.budget.requests_held,
         json=("starts.requests", "holds.requests"),
+        label="requests",
     ),
     Figure(
         name="demand_bytes",
@@ -235,6 +236,7 @@ _ROWS = (
         help="Tokens of the longest request, up to max_model_len, that the expected KV cache holds.",
         value=max_model_len_that_fits,
         json=("kv_cache.max_model_len_that_fits",),
+        label="longest",
     ),
     Figure(
         name="total_bytes",
@@ -326,6 +328,11 @@ def described(name: str) -> Meta:
 
 def label_of(name: str) -> str:
     return FIGURES[name].label
+
+
+def head_of(name: str) -> str:
+    """Return the head of a column that shows a figure."""
+    return label_of(name).upper()
 
 
 def host_label(term: str) -> str:

@@ -4,8 +4,8 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir, contextmanager
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -28,21 +28,19 @@ from kvgate.documents.origins import ChartOptions, PathMap, Render
 from kvgate.findings.finding import Severity
 
 FORMATS = {
-    "text": "kvgate.cli.reports.text",
-    "json": "kvgate.cli.reports.json_report",
-    "sarif": "kvgate.cli.reports.sarif",
-    "junit": "kvgate.cli.reports.junit",
-    "github": "kvgate.cli.reports.github",
-    "gitlab": "kvgate.cli.reports.gitlab",
-    "markdown": "kvgate.cli.reports.markdown",
+    "text": "kvgate.cli.reports.text:render",
+    "json": "kvgate.cli.reports.json_report:render",
+    "sarif": "kvgate.cli.reports.sarif:render",
+    "junit": "kvgate.cli.reports.junit:render",
+    "github": "kvgate.cli.reports.code_hosts:github",
+    "gitlab": "kvgate.cli.reports.code_hosts:gitlab",
+    "markdown": "kvgate.cli.reports.markdown:render",
 }
-"""Name of a format → the module that writes it with `render`; only the modules that are used are imported."""
+"""Name of a format → the function that writes it; only the modules that are used are imported."""
 _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
 
 
 class Output(Struct, frozen=True, kw_only=True):
-    """One form of the report, and where it goes."""
-
     format: str
     file: Path | None
     """None: standard output."""
@@ -80,7 +78,6 @@ def _fail_on(_: click.Context, __: click.Parameter, text: str | None) -> str | N
 
 
 def _path_map(_: click.Context, __: click.Parameter, given: Sequence[str]) -> PathMap:
-    """Read FROM=TO."""
     folders = dict(text.partition("=")[::2] for text in given)
     for name, folder in folders.items():
         if not name.strip("/") or not Path(folder).is_dir():
@@ -257,7 +254,7 @@ _FILE_OPTIONS = ("config", "baseline", "calibration", "lock", "model_config")
 
 
 def _write(output: Output, report: Report, options: CheckOptions) -> None:
-    render: Callable[[Report], str] = import_module(FORMATS[output.format]).render
+    render: Callable[[Report], str] = resolve_name(FORMATS[output.format])
     if output.file is None:
         show(render(report))
         return

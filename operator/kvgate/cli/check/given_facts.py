@@ -15,8 +15,7 @@ from msgspec import Struct
 from kvgate.budget import NOTHING_OBSERVED, Calibration, Guarantee, Workload
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.exits import BadInput
-from kvgate.cli.known_models import DEFAULT_SECONDS, locked_models
-from kvgate.cli.model_config import ModelConfig, read_model_config
+from kvgate.cli.known_models import ModelConfig, ModelOptions, locked_models, read_model_config
 from kvgate.cli.shared_options import read_calibration
 from kvgate.documents.bounded_files import guard_of, repository_of
 from kvgate.documents.discovery import OtherRevision
@@ -34,17 +33,19 @@ if TYPE_CHECKING:
     from kvgate.cli.reports.report import Item
 
 CONFIG_NAME = ".kvgate.yaml"
-_FIELDS = {
-    "accelerator": "accelerator",
-    "vllm_version": "vllmVersion",
-    "workload": "workload",
-    "config_json": "modelConfig",
-    "fields_at": "fields",
+FACTS = {
+    "accelerator": ("accelerator", "accelerator"),
+    "vllm_version": ("vllmVersion", "vLLM's release"),
+    "workload": ("workload", "workload"),
+    "config_json": ("modelConfig", "choice of config.json"),
+    "fields_at": ("fields", "places of facts"),
 }
-"""Facts about one engine, and their names in the file."""
+"""Fact about one engine → its name in the file, and its name for people."""
+_Source = tuple[str, "Mapping | Config"]
+"""A mapping with the beginning of the paths of its fields, or the configuration itself."""
 
 
-class CheckOptions(Struct, frozen=True, kw_only=True):
+class CheckOptions(ModelOptions, frozen=True, kw_only=True):
     """Options of the command line beside paths and output."""
 
     accelerator: str | None = None
@@ -60,11 +61,6 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     root: Path | None = None
     """The folder that nothing leads out of."""
     charts: ChartOptions = ChartOptions()
-    fetch: bool | None = None
-    fetch_seconds: int = DEFAULT_SECONDS
-    lock: Path | None = None
-    facts: str | None = None
-    """A value of --facts."""
     other: OtherRevision | None = None
     """The revision that the settings of the repository are read from; None: from the checkout."""
 
@@ -94,11 +90,9 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
     """Guarantee that every engine is judged by, instead of its own."""
     calibration: Calibration = NOTHING_OBSERVED
     calibration_place: str = ""
-    """The file of the observed starts."""
     models: PublishedModels = NO_MODELS
     """Checkpoints that are known beside the catalogue."""
     fetches: bool = False
-    """True where models that nobody knows are fetched."""
     file: ConfigFile | None = None
 
     def is_mapped(self, file: str) -> bool:
@@ -121,11 +115,10 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
     def defaults(self, files: Sequence[str], name: str, root: Written) -> Defaults:
         """Return the facts for one engine: `root` is the object that holds it, `name` its own name, `files` what it was rendered from."""
         sources = self._sources(files, name, root)
-        model_config = self._model_config(sources)
-        workload = _first("workload", sources)
-        version = self.vllm_version or _first("vllm_version", sources)
+        model_config, workload = self._model_config(sources), _first("workload", sources)[1]
+        version = self.vllm_version or _first("vllm_version", sources)[1]
         pools = self.file.config.pools if self.file else {}
-        stated = self.accelerator or _first("accelerator", sources)
+        stated = self.accelerator or _first("accelerator", sources)[1]
         return Defaults(
             accelerator=",".join(pools[stated]) if stated in pools else stated,
             pools={} if self.accelerator else pools,  # the command line wins
@@ -141,49 +134,46 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
         """Yield (name, path of the field, value) of each requirement of one engine: of the first mapping that states it, else for all."""
         if self.file is None or not self.file.has_requirements:
             return
-        root = item.engine.engine.root if item.engine else Written(value=item.document.load())
-        sources = self._sources(item.document.files, item.name, root)
+        sources = self._sources(*item.identity)
         for name in ("headroom", "guarantee", "accelerators"):
-            stated = ((source, getattr(source.require, name)) for source in sources if source.require)
-            for source, value in islice((pair for pair in stated if pair[1]), 1):
-                mappings: tuple[object, ...] = self.file.config.mappings  # equal ones have equal requirements
-                prefix = f"mappings[{mappings.index(source)}]." if source in mappings else ""
-                names = self.file.config.without_pools(value) if name == "accelerators" else value
-                yield name, f"{prefix}require.{name}", names
+            stated = ((prefix, getattr(source.require, name)) for prefix, source in sources if source.require)
+            for prefix, value in islice((pair for pair in stated if pair[1]), 1):
+                # the accelerators of a pool stand in its place
+                gpus = (gpu for each in value for gpu in self.file.config.pools.get(each, (each,)))
+                yield name, f"{prefix}require.{name}", tuple(gpus) if name == "accelerators" else value
 
     def stated(self, files: Sequence[str], name: str, root: Written) -> Iterator[tuple[str, Any, str]]:
         """Yield (fact, its value, file and line) of what the configuration states about one engine."""
         sources = self._sources(files, name, root)
-        for field, shown in _FIELDS.items():
-            source = next((each for each in sources if getattr(each, field, None) is not None), None)
-            if source is None or self.file is None:
-                continue
-            mappings: tuple[object, ...] = self.file.config.mappings
-            prefix = f"mappings[{mappings.index(source)}]." if source in mappings else ""
-            yield field, getattr(source, field), self.file.place_of(f"{prefix}{shown}")
+        for fact, (field, _) in FACTS.items():
+            prefix, value = _first(fact, sources)
+            if value is not None and self.file is not None:
+                yield fact, value, self.file.place_of(f"{prefix}{field}")
 
     def model_config_of(self, files: Sequence[str], name: str, root: Written) -> ModelConfig | None:
         """Return the config.json for the model of one engine, used where the catalogue does not have the model."""
         return self._model_config(self._sources(files, name, root))
 
-    def _model_config(self, sources: Sequence[Mapping | Config]) -> ModelConfig | None:
-        path = None if self.model_config else _first("config_json", sources)
+    def _model_config(self, sources: Sequence[_Source]) -> ModelConfig | None:
+        path = None if self.model_config else _first("config_json", sources)[1]
         if path is None or self.file is None:
             return self.model_config
         return read_model_config(self.file.folder / path, inside=self.file.root)
 
-    def _sources(self, files: Sequence[str], name: str, root: Written) -> Sequence[Mapping | Config]:
+    def _sources(self, files: Sequence[str], name: str, root: Written) -> Sequence[_Source]:
         """Return the mappings that match an engine, then the configuration itself."""
         if self.file is None:
             return ()
         paths = tuple(map(self.file.path_below, files))
-        mappings = (each for each in self.file.config.mappings if _matches(each, paths, name, root))
-        return (*mappings, self.file.config)
+        numbered = enumerate(self.file.config.mappings)
+        mappings = ((f"mappings[{number}].", each) for number, each in numbered if _matches(each, paths, name, root))
+        return (*mappings, ("", self.file.config))
 
 
-def _first(field: str, sources: Sequence[Mapping | Config]) -> Any:
-    values = (getattr(source, field, None) for source in sources)
-    return next((value for value in values if value is not None), None)
+def _first(fact: str, sources: Sequence[_Source]) -> tuple[str, Any]:
+    """Return the first value that a source states, with the beginning of its path."""
+    values = ((prefix, getattr(source, fact, None)) for prefix, source in sources)
+    return next((pair for pair in values if pair[1] is not None), ("", None))
 
 
 def _matches(mapping: Mapping, paths: Sequence[str], name: str, root: Written) -> bool:

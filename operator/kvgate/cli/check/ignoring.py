@@ -4,8 +4,9 @@ A baseline holds the findings that were there when somebody began to check, so t
 """
 
 import json
+import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,19 +14,155 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.cli.check.directives import Directive, Ignore, Problem, WorkloadComment, directives
-from kvgate.cli.exits import BadInput
+from kvgate.budget import Workload
+from kvgate.cli.exits import BadInput, read_given
 from kvgate.cli.reports.placed import Ignored, Placed, shown_file
 from kvgate.cli.reports.report import Item, Report, all_results
-from kvgate.documents.bounded_files import read_text, write_text
+from kvgate.documents.bounded_files import write_text
 from kvgate.documents.globs import any_path_matches
+from kvgate.documents.origins import Place
 from kvgate.documents.streams import Comment
-from kvgate.findings.finding import Finding, any_one
-from kvgate.rules.repository import COMMENT_NOT_UNDERSTOOD, IGNORE_UNUSED
+from kvgate.findings.finding import Finding, Remedy, Rule, any_one
+from kvgate.manifests import Document
+from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.rules.repository import COMMENT_NOT_UNDERSTOOD, IGNORE_UNUSED, IGNORE_WITHOUT_REASON
 from kvgate.text.inert import inert_values
+from kvgate.text.patterns import pattern
 
 if TYPE_CHECKING:
     from kvgate.cli.check.repository_config import ConfigFile
+
+
+_KEYS = {
+    "peakConcurrency": "peak_concurrency",
+    "promptTokens": "prompt_tokens",
+    "outputTokens": "output_tokens",
+    "sharedPrefixTokens": "shared_prefix_tokens",
+}
+_REQUIRED = ("peakConcurrency", "promptTokens", "outputTokens")
+_RULES = pattern(r"\s*\w+(?:\s*,\s*[A-Z]\w*)*")
+_COUNT, _MAX_COUNT = re.compile(r"[1-9][0-9]{0,8}"), 999_999_999
+_FORMS = any_one(
+    "write # kvgate:ignore RULE reason",
+    "write # kvgate:workload peakConcurrency=8 promptTokens=2000 outputTokens=500",
+)
+
+
+class Ignore(Struct, frozen=True, kw_only=True):
+    """Rules whose findings do not count, at a line or in a whole document."""
+
+    comment: Comment
+    rules: tuple[str, ...]
+    reason: str
+    in_whole_document: bool
+
+
+class WorkloadComment(Struct, frozen=True, kw_only=True):
+    """Load that an engine is expected to serve."""
+
+    comment: Comment
+    workload: Workload
+    in_whole_document: bool
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    comment: Comment
+    finding: Finding
+
+
+Directive = Ignore | WorkloadComment | Problem
+
+
+def directives(document: Document) -> Iterator[Directive]:
+    for comment in document.comments:
+        word, _, rest = comment.text.partition(" ")
+        at_head = comment.stands_alone and comment.line < document.first_line
+        if word == "ignore":
+            yield _ignore(comment, rest, at_head=at_head)
+        elif word == "workload":
+            yield _workload(comment, rest, at_head=at_head)
+        else:
+            yield _problem(
+                COMMENT_NOT_UNDERSTOOD, comment, f"kvgate:{word} is neither kvgate:ignore nor kvgate:workload", _FORMS
+            )
+
+
+def _ignore(comment: Comment, rest: str, *, at_head: bool) -> Directive:
+    named = _RULES.match(rest)
+    if named is None:
+        return _problem(COMMENT_NOT_UNDERSTOOD, comment, "kvgate:ignore is not followed by the id of a rule", _FORMS)
+    rules, reason = tuple(re.split(r"[,\s]+", named[0].strip())), rest[named.end() :].strip(" :,-—")
+    if not reason:
+        names = ",".join(rules)
+        message = f"kvgate:ignore {names} gives no reason, so nothing is ignored"
+        return _problem(IGNORE_WITHOUT_REASON, comment, message, f"add a reason: # kvgate:ignore {names} because …")
+    return Ignore(comment=comment, rules=rules, reason=reason, in_whole_document=at_head)
+
+
+def _workload(comment: Comment, rest: str, *, at_head: bool) -> Directive:
+    """Read the workload, or report everything that is wrong with it in one finding."""
+    given = dict(word.partition("=")[::2] for word in re.split(r"[,\s]+", rest.strip()) if word)
+    wrong = [f"{key} is none of its keys ({', '.join(_KEYS)})" for key in given if key not in _KEYS]
+    wrong += [f"{key} is missing" for key in _REQUIRED if key not in given]
+    wrong += [
+        f"{key} is {value!r}, which is not a whole number from 1 to {_MAX_COUNT}"
+        for key, value in given.items()
+        if key in _KEYS and not _COUNT.fullmatch(value)
+    ]
+    if not wrong:
+        workload = Workload(**{_KEYS[key]: int(value) for key, value in given.items()})
+        if workload.shared_prefix_tokens <= workload.prompt_tokens:
+            return WorkloadComment(comment=comment, workload=workload, in_whole_document=at_head)
+        prefix, prompt = workload.shared_prefix_tokens, workload.prompt_tokens
+        wrong.append(f"sharedPrefixTokens is {prefix}, above promptTokens, which is {prompt}")
+    return _problem(COMMENT_NOT_UNDERSTOOD, comment, f"kvgate:workload: {'; '.join(wrong)}", _FORMS)
+
+
+def _problem(rule: Rule, comment: Comment, message: str, remedy: str | Remedy) -> Problem:
+    return Problem(comment=comment, finding=rule.finding("", message, remedy))
+
+
+def commented_workloads(engines: Sequence[FoundEngine]) -> Iterator[Workload | None]:
+    """Yield the workload that a comment states for each engine, in their order; None where no comment does.
+
+    A comment inside an engine is about that engine, and wins over one before the whole document, which is about all of its engines.
+    """
+    for _, group in groupby(engines, key=lambda engine: (engine.document.file, engine.document.index)):
+        in_document = list(group)
+        comments = [each for each in directives(in_document[0].document) if isinstance(each, WorkloadComment)]
+        if not comments:
+            yield from [None] * len(in_document)
+            continue
+        for_all = next((each.workload for each in reversed(comments) if each.in_whole_document), None)
+        starts = _first_lines(in_document)
+        in_order = sorted(starts)
+        own = {
+            in_order[max(0, bisect_right(in_order, each.comment.about) - 1)]: each.workload
+            for each in comments
+            if not each.in_whole_document
+        }
+        yield from (own.get(start, for_all) for start in starts)
+
+
+def _first_lines(engines: list[FoundEngine]) -> list[int]:
+    """Return the line where each engine begins; the first engine of an object begins where the object does.
+
+    One document may hold several objects, as a List.
+    """
+    lines = [_line(engine.document.place_of(engine.path)) for engine in engines]
+    first: dict[int, int] = {}
+    for engine, line in zip(engines, lines, strict=True):
+        first[id(engine.document)] = min(line, first.get(id(engine.document), line))
+    return [
+        _line(engine.document.place_of("")) if line == first[id(engine.document)] else line
+        for engine, line in zip(engines, lines, strict=True)
+    ]
+
+
+def _line(place: Place) -> int:
+    """Return the line that comments count in."""
+    return place.rendered_line or place.position.line
+
 
 _Place = tuple[str, int | None]
 """A rule, and the line where its findings are ignored; None for the whole document."""
@@ -39,22 +176,20 @@ MAX_BASELINE_BYTES = 16 << 20
 """Size of a file: 80,000 findings."""
 
 
-class _Hints(Struct):
-    """Number of unknown rules for which the nearest known one is still looked for."""
-
-    left: int = 100
+_MAX_HINTS = 100
+"""Unknown rules for which the nearest known one is looked for."""
 
 
 def by_comments(items: Iterable[Item]) -> Iterator[Item]:
     """Yield the items of each document with what its comments do; comments without effect become findings."""
-    hints = _Hints()
+    hints = iter(range(_MAX_HINTS))
     for _, group in groupby(items, key=lambda item: (item.document.file, item.document.index)):
         in_document = list(group)
         document = in_document[0].document
         yield from _commented(in_document, list(directives(document)), hints) if document.comments else in_document
 
 
-def _commented(items: list[Item], found: list[Directive], hints: _Hints) -> list[Item]:
+def _commented(items: list[Item], found: list[Directive], hints: Iterator[int]) -> list[Item]:
     ignores = [directive for directive in found if isinstance(directive, Ignore)]
     reasons = {_place(rule, ignore): ignore for ignore in ignores for rule in ignore.rules}
     used: set[_Place] = set()
@@ -72,7 +207,7 @@ def _commented(items: list[Item], found: list[Directive], hints: _Hints) -> list
 
     items = [replace(item, all_findings=tuple(map(judged, item.all_findings))) for item in items]
     extra = [(each.comment, each.finding) for each in found if isinstance(each, Problem)]
-    if items[0].deployment:
+    if items[0].subject:
         extra += [(each.comment, _WORKLOAD_ELSEWHERE) for each in found if isinstance(each, WorkloadComment)]
     items = _with_comment_findings(items, extra, judged)
     if items[0].source:  # another rendering of the same file may have what the comment is for
@@ -92,7 +227,7 @@ def _place(rule: str, ignore: Ignore) -> _Place:
     return rule, None if ignore.in_whole_document else ignore.comment.about
 
 
-def _unused(rule: str, hints: _Hints) -> Finding:
+def _unused(rule: str, hints: Iterator[int]) -> Finding:
     from kvgate.rules.catalogue import ALL_RULES, RULES, rule_hint
 
     remedy = any_one(
@@ -101,8 +236,7 @@ def _unused(rule: str, hints: _Hints) -> Finding:
         "move the comment before the document, to ignore the rule in all of it",
     )
     if rule not in RULES:
-        hints.left -= 1
-        remedy = any_one(rule_hint(rule) if hints.left >= 0 else ALL_RULES)
+        remedy = any_one(ALL_RULES if next(hints, None) is None else rule_hint(rule))
     return IGNORE_UNUSED.finding("", f"kvgate:ignore {rule} matches no finding", remedy)
 
 
@@ -173,10 +307,9 @@ def write_baseline(path: Path, report: Report, *, inside: Path | None) -> None:
 
 def read_baseline(path: Path, *, inside: Path | None) -> frozenset[str]:
     """Return the fingerprints; `inside`: the folder that the path must not lead out of. Raises BadInput."""
+    text = read_given(path, max_bytes=MAX_BASELINE_BYTES, inside=inside, kind="JSON")
     try:
-        value = json.loads(read_text(path, max_bytes=MAX_BASELINE_BYTES, inside=inside))
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} is not JSON: {error}") from None
     is_current = isinstance(value, dict) and value.get("version") == BASELINE_VERSION

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kvgate.budget import Budget, ModelShape
-from kvgate.cli.check.given_facts import CheckOptions, GivenFacts
+from kvgate.cli.check.given_facts import FACTS, CheckOptions, GivenFacts
 from kvgate.cli.provenance import Provenance, sources_of_facts
 from kvgate.cli.reports.report import Item
-from kvgate.documents.written import Written
 from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
 from kvgate.judge.facts import look_up_version
 from kvgate.manifests import InputDocuments
@@ -22,10 +20,11 @@ if TYPE_CHECKING:
 
 def sources_of(item: Item, given: GivenFacts, documents: InputDocuments) -> Iterator[Provenance]:
     """Yield the sources of one engine's facts: its model and draft, observed starts, and fields of the configuration."""
-    budget = item.assessment.effective if item.assessment else None
-    origins = {shape.origin.kind for shape in _shapes(budget) if shape.origin}
+    budget = item.effective
+    shapes = [each.shape for each in (budget.request, budget.request.draft) if each] if budget else []
+    origins = {shape.origin.kind for shape in shapes if shape.origin}
     used = [] if given.vllm_version else [each for each in item.assumed if each.fact == "vllm_version"]
-    stated = {fact for fact, _, _ in given.stated(*_identity(item))} if used and given.file else set()
+    stated = {fact for fact, _, _ in given.stated(*item.identity)} if used and given.file else set()
     yield from sources_of_facts(
         budget,
         given=_given_config(item, given, documents) if "given" in origins else ("", ()),
@@ -36,15 +35,6 @@ def sources_of(item: Item, given: GivenFacts, documents: InputDocuments) -> Iter
     )
     if given.file is not None and not item.is_not_understood:
         yield from _of_configuration(item, given, given.file, documents)
-
-
-_WORDS = {
-    "accelerator": "accelerator",
-    "vllm_version": "vLLM's release",
-    "workload": "workload",
-    "config_json": "choice of config.json",
-    "fields_at": "places of facts",
-}
 
 
 def _of_configuration(
@@ -60,11 +50,13 @@ def _of_configuration(
     pools, named = file.config.pools, list[str]()
     if item.engine and "accelerator" in used and (named := [e.value for e in pools_named(item.engine.engine, pools)]):
         used.remove("accelerator")
-    for fact, value, place in given.stated(*_identity(item)):
+    for fact, value, place in given.stated(*item.identity):
         named += [value] if fact == "accelerator" and fact in used and value in pools else []
         if fact in used:
             detail = value if isinstance(value, str) else ""
-            yield Provenance(fact=_WORDS[fact], source="configuration", place=place, detail=detail, digest=repr(value))
+            yield Provenance(
+                fact=FACTS[fact][1], source="configuration", place=place, detail=detail, digest=repr(value)
+            )
     for name in dict.fromkeys(named):
         place, gpus = file.place_of(f'pools["{name}"]'), " or ".join(pools[name])
         yield Provenance(fact=f"pool {name}", source="configuration", place=place, detail=gpus, digest=gpus)
@@ -77,28 +69,16 @@ def _adapters(item: Item) -> list[tuple[str, str]]:
     """Return (name, path) of the adapters that an engine is started with."""
     if item.engine:
         return list(named_adapters(item.engine.settings.get("lora_modules") or ()))[:MOST_ADAPTERS]
-    deployment = item.deployment.subject.deployment if item.deployment else None
-    if deployment is None or look_up_version(deployment.spec.vllm.version):
+    if item.spec is None or look_up_version(item.spec.vllm.version):
         return []
-    modules = read_extra_args(deployment.spec.vllm).values.get("lora_modules")
+    modules = read_extra_args(item.spec.vllm).values.get("lora_modules")
     return list(named_adapters(modules or ()))[:MOST_ADAPTERS]
-
-
-def _identity(item: Item) -> tuple[tuple[str, ...], str, Written]:
-    """Return the files, the name and the object by which mappings find an engine."""
-    root = item.engine.engine.root if item.engine else Written(value=item.document.load())
-    return tuple(item.document.files), item.name, root
-
-
-def _shapes(budget: Budget | None) -> list[ModelShape]:
-    draft = budget.request.draft if budget else None
-    return [*([budget.request.shape] if budget else []), *([draft.shape] if draft else [])]
 
 
 def _given_config(item: Item, given: GivenFacts, documents: InputDocuments) -> tuple[str, Sequence[str]]:
     """Return the place of the config.json that is given for an engine, and the files beside it."""
     place = _of_config_map(item, documents)
-    config = None if place else given.model_config_of(*_identity(item))
+    config = None if place else given.model_config_of(*item.identity)
     if config is None:
         return place, ()
     return given.model_config_place or (given.file.shown(config.path) if given.file else ""), config.beside
@@ -106,8 +86,7 @@ def _given_config(item: Item, given: GivenFacts, documents: InputDocuments) -> t
 
 def _of_config_map(item: Item, documents: InputDocuments) -> str:
     """Return file and line of the ConfigMap that an InferenceDeployment takes its model from."""
-    deployment = item.deployment.subject.deployment if item.deployment else None
-    source = deployment.spec.model.config_from if deployment else None
+    source = item.spec.model.config_from if item.spec else None
     reference = source.config_map_key_ref if source else None
     if reference is None:
         return ""

@@ -21,7 +21,7 @@ from kvgate.api.base import ApiModel
 from kvgate.api.v1alpha1 import Workload
 from kvgate.api.validation import schema_findings
 from kvgate.cli.exits import FAIL_ON, BadInput
-from kvgate.cli.model_config import read_model_config
+from kvgate.cli.known_models import read_model_config
 from kvgate.cli.reports.placed import placed_broken, placed_in, shown_file
 from kvgate.documents.bounded_files import read_file, repository_of
 from kvgate.documents.discovery import OtherRevision
@@ -171,10 +171,6 @@ class Config(ApiModel):
     mappings: Annotated[tuple[Mapping, ...], Field(max_length=MAX_ENTRIES)] = ()
     """Facts about some engines; of several mappings that match an engine, the first one that states a fact counts."""
 
-    def without_pools(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names, with its accelerators in the place of a pool."""
-        return tuple(each for name in names for each in self.pools.get(name, (name,)))
-
 
 class ConfigFile(Struct, frozen=True):
     """A configuration that was read, and the place of its file."""
@@ -200,7 +196,6 @@ class ConfigFile(Struct, frozen=True):
         return self.other.shown(path) if self.other else shown_file(str(path))
 
     def place_of(self, field: str) -> str:
-        """Return file and line of one of its fields."""
         return f"{self.shown(self.path)}:{self.document.position_of(field).line if self.document else 1}"
 
     @property
@@ -213,12 +208,10 @@ class ConfigFile(Struct, frozen=True):
 
     @property
     def calibration(self) -> Path | None:
-        """The file of observed starts."""
         return self.folder / self.config.calibration if self.config.calibration else None
 
     @property
     def lock(self) -> Path | None:
-        """The file of published models."""
         models = self.config.models
         return self.folder / models.lock if models and models.lock else None
 

@@ -15,9 +15,8 @@ from kvgate.cli.reports.placed import placed_in
 from kvgate.cli.reports.report import Item
 from kvgate.findings.finding import Finding, Located, Severity, any_one
 from kvgate.judge.assess import field_name, judge
-from kvgate.judge.judged import NOT_JUDGED
+from kvgate.judge.assessment import NOT_JUDGED, Confidence
 from kvgate.judge.summary import verdict_text
-from kvgate.judge.worlds import Confidence
 from kvgate.rules.memory import demanded, less_demand
 from kvgate.rules.repository import (
     ACCELERATOR_NOT_ALLOWED,
@@ -50,7 +49,7 @@ def with_requirements(items: Sequence[Item], given: GivenFacts) -> Iterator[Item
         found = [] if item.does_not_pass or item.verdict in (None, NOT_JUDGED) else list(_findings(item, required))
         if item.assessment and item.assessment.confidence is not Confidence.KNOWN:
             found = [each if each.rule is ACCELERATOR_NOT_ALLOWED else each.softened() for each in found]
-        naming = field_name if item.deployment else option_name
+        naming = field_name if item.subject else option_name
         placed = (placed_in(item.document, Located(finding=each.named(naming), path=item.path)) for each in found)
         yield replace(item, all_findings=(*item.all_findings, *placed)) if found else item
 
@@ -61,7 +60,7 @@ def _findings(item: Item, required: dict[str, Required]) -> Iterator[Finding]:
     guarantee, headroom = required.get("guarantee"), required.get("headroom")
     if not guarantee and not headroom:
         return
-    budget = item.assessment.effective if item.assessment else None
+    budget = item.effective
     if budget is None or item.verdict is Verdict.UNKNOWN or (item.engine and item.engine.judged_on):
         missing = "no GPU is named" if item.engine and item.engine.judged_on else "its verdict is Unknown"
         yield from (_not_judged(each, missing) for each in (guarantee, headroom) if each)

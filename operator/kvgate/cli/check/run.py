@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,29 +14,34 @@ from msgspec.structs import replace
 from kvgate.api import KIND, field_path
 from kvgate.budget import Calibration, Guarantee, Workload
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
-from kvgate.cli.check.directives import commented_workloads
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
-from kvgate.cli.check.ignoring import by_baseline, by_comments, by_configuration, read_baseline, with_findings
+from kvgate.cli.check.ignoring import (
+    by_baseline,
+    by_comments,
+    by_configuration,
+    commented_workloads,
+    read_baseline,
+    with_findings,
+)
 from kvgate.cli.check.provenance import sources_of, sources_of_report
 from kvgate.cli.exits import BadInput
-from kvgate.cli.known_models import judged_with_fetched
-from kvgate.cli.model_config import ModelConfig
-from kvgate.cli.reports.placed import Placed, placed_broken, placed_in
-from kvgate.cli.reports.report import UNREAD_PLATFORM, Item, JudgedDeployment, Report
+from kvgate.cli.known_models import ModelConfig, judged_with_fetched
+from kvgate.cli.reports.placed import NO_FILES, Placed, placed_broken, placed_in
+from kvgate.cli.reports.report import UNREAD_PLATFORM, Item, Report
 from kvgate.cli.terminal import progress_of_reading
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Located, Severity, any_one
 from kvgate.judge import assess, facts
-from kvgate.judge.assessment import Decision
+from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.models import look_up_model_class, shape_of_text
 from kvgate.judge.skipping import skip_of
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
 from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine
 from kvgate.manifests.judging.sharing import judge_together
-from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.manifests.pods.engine_found import FoundEngine, MountedText
 from kvgate.rules.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.rules.manifests import NOT_UNDERSTOOD
 from kvgate.rules.memory import workload_missing
@@ -119,7 +124,6 @@ class Engines(Struct, frozen=True, kw_only=True):
 
 
 def engines_in(paths: Sequence[str], options: CheckOptions, given: GivenFacts) -> Engines:
-    """Read the manifests, and find the engines in them."""
     with progress_of_reading() as seen:
         documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped, options.other)
     return Engines(documents=documents, found=find_engines(documents, given.mapped_fields))
@@ -151,31 +155,41 @@ def _guarded(document: Document, judge: Callable[..., T], *about: Any) -> T | Br
 
 
 def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFacts) -> Item:
-    """Judge an InferenceDeployment by its policy."""
     document = subject.document
     root = Written(value=document.load()) if given.file else NOTHING
     config = given.model_config_of(document.files, subject.name, root)
     judged = judge_deployment(subject, documents, config, given.calibration, given.models, guarantee=given.guarantee)
     spec = subject.deployment.spec if subject.deployment else None
-    is_refused = judged.decision is Decision.REFUSE  # what the policy admits all the same is no error
-    findings = (finding if is_refused else finding.softened() for finding in judged.findings)
-    located = (Located(finding=finding, path=field_path(finding.field)) for finding in findings)
-    place = document.place_of("")
-    return Item(
-        document=document,
-        line=place.position.line,
-        rendered_line=place.rendered_line,
-        path="",
+    findings = judged.findings if judged else subject.findings
+    if judged and judged.decision is not Decision.REFUSE:  # what the policy admits all the same is no error
+        findings = tuple(finding.softened() for finding in findings)
+    return _item(
+        document,
+        "",
+        (Located(finding=finding, path=field_path(finding.field)) for finding in findings),
         kind=KIND,
         name=subject.name,
         namespace=subject.namespace,
         platform="kvgate",
-        verdict=judged.verdict,
+        verdict=judged.verdict if judged else None,
         accelerator=spec.accelerator.type if spec else None,
         vllm_version=spec.vllm.version if spec else None,
-        all_findings=tuple(placed_in(document, each) for each in located),
-        deployment=judged,
+        subject=subject,
+        assessment=judged,
     )
+
+
+def _item(
+    document: Document,
+    path: str,
+    located: Iterable[Located],
+    files: Mapping[str, MountedText] = NO_FILES,
+    **more: Any,
+) -> Item:
+    """Return what is judged at a path of a document, with its place and its findings."""
+    place, found = document.place_of(path), tuple(placed_in(document, each, files) for each in located)
+    line, rendered = place.position.line, place.rendered_line
+    return Item(document=document, line=line, rendered_line=rendered, path=path, all_findings=found, **more)
 
 
 def judge_deployment(
@@ -186,14 +200,16 @@ def judge_deployment(
     models: PublishedModels = NO_MODELS,
     *,
     guarantee: Guarantee | None = None,
-) -> JudgedDeployment:
-    """Gather the facts from the input, and judge; `config` describes the model where the catalogue does not have it.
+) -> Assessment | None:
+    """Gather the facts from the input, and judge; None where the schema refuses the object.
+
+    `config` describes the model where the catalogue does not have it.
 
     `guarantee` replaces that of the object, except for a workload that the object does not declare.
     """
     deployment = subject.deployment
     if deployment is None:
-        return JudgedDeployment(subject=subject, assessment=None)
+        return None
     spec, missing = deployment.spec, guarantee is Guarantee.WORKLOAD and not deployment.spec.workload
     if guarantee:
         admission = {"guarantee": Guarantee.STARTUP if missing else guarantee}
@@ -218,7 +234,7 @@ def judge_deployment(
     if missing:
         not_declared = workload_missing("state spec.workload")
         assessment = replace(assessment, findings=(*assessment.findings, not_declared))
-    return JudgedDeployment(subject=subject, assessment=assessment)
+    return assessment
 
 
 def _judged_engine(engine: FoundEngine, workload: Workload | None, given: GivenFacts) -> JudgedEngine:
@@ -229,14 +245,13 @@ def _judged_engine(engine: FoundEngine, workload: Workload | None, given: GivenF
 
 
 def _engine_item(judged: JudgedEngine) -> Item:
-    engine, document = judged.engine, judged.engine.document
-    place = document.place_of(engine.path)
-    return Item(
-        document=document,
-        line=place.position.line,
-        rendered_line=place.rendered_line,
-        path=engine.path,
-        kind=document.kind or "values",
+    engine = judged.engine
+    return _item(
+        engine.document,
+        engine.path,
+        judged.findings,
+        engine.files,
+        kind=engine.document.kind or "values",
         name=engine.name,
         namespace=engine.namespace,
         platform=engine.platform,
@@ -244,19 +259,14 @@ def _engine_item(judged: JudgedEngine) -> Item:
         accelerator=judged.accelerator,
         vllm_version=judged.vllm_version or None,
         assumed=judged.assumed,
-        all_findings=tuple(placed_in(document, located, engine.files) for located in judged.findings),
         engine=judged,
+        assessment=judged.assessment,
     )
 
 
 def _not_understood(document: Document) -> Item:
     """Report a document about vLLM that no reader understands: never silence."""
     help_for = _NO_ENGINE_HELP if document.kind else _VALUES_HELP if document.is_object else _NO_OBJECT_HELP
-    finding = NOT_UNDERSTOOD.finding("", _NO_ENGINE, help_for)
-    place = document.place_of("")
-    return Item(
-        document=document, line=place.position.line, rendered_line=place.rendered_line, path="",
-        kind=document.kind or ("values" if document.is_object else "text"), name="", namespace="",
-        platform=UNREAD_PLATFORM, verdict=None,
-        all_findings=(placed_in(document, Located(finding=finding, path="")),),
-    )  # fmt: skip
+    found = Located(finding=NOT_UNDERSTOOD.finding("", _NO_ENGINE, help_for), path="")
+    kind = document.kind or ("values" if document.is_object else "text")
+    return _item(document, "", [found], kind=kind, name="", namespace="", platform=UNREAD_PLATFORM, verdict=None)

@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import chdir
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -56,7 +56,7 @@ def diff(sides: tuple[str, ...], output: str, **options: Any) -> None:
         except BadInput as error:
             show_error(str(error))
             sys.exit(Exit.UNDECIDED)
-    render: Callable[[Difference], str] = import_module(FORMATS[output]).render_difference
+    render: Callable[[Difference], str] = resolve_name(f"{FORMATS[output]}_difference")
     show(render(difference))
     sys.exit(difference.exit_code)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+from msgspec.structs import asdict
 
 from kvgate.cli.completion import a_file
 from kvgate.cli.exits import BadInput, exit_of
@@ -130,8 +130,6 @@ def explain(
         return
 
     from kvgate.cli.explain.report import answer
-    from kvgate.cli.provenance import sources_of_facts
-    from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
     from kvgate.judge.assessment import WORST_FIRST
     from kvgate.judge.what_if import assess_request
 
@@ -145,17 +143,21 @@ def explain(
             assess_request({**settings, **gpu}, guarantee=promise, workload=workload, calibration=starts, models=models)
             for gpu in ([{"gpu": name.strip()} for name in gpus] if len(gpus) > 1 else [{}])
         ]
-        sources = partial(
-            sources_of_facts,
-            starts=str(calibration or ""),
-            adapters=list(named_adapters(settings.get("lora_modules") or ()))[:MOST_ADAPTERS],
-            models=models,
-        )
-        texts = [answer(each, output or "text", why=why, lengths=lengths, sources=sources) for each in assessments]
+        facts = {"starts": str(calibration or ""), "adapters": _adapters(settings), "models": models}
+        texts = [answer(each, output or "text", why=why, lengths=lengths, facts=facts) for each in assessments]
     between = "\n" if output == "jsonl" else "\n\n"
     show(f"[{','.join(texts)}]" if output == "json" and len(texts) > 1 else between.join(texts))
     worst = min((each.verdict for each in assessments), key=WORST_FIRST.index)
     sys.exit(exit_of(worst, is_refusal=any(each.is_refusal for each in assessments)))
+
+
+def _adapters(settings: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """Return (name, path) of the adapters; their reader is imported for those who have one."""
+    if not (modules := settings.get("lora_modules")):
+        return ()
+    from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
+
+    return list(named_adapters(modules))[:MOST_ADAPTERS]
 
 
 @contextmanager
@@ -187,8 +189,5 @@ def _check_options(
         calibration=calibration,
         config=config,
         guarantee=guarantee,
-        fetch=options.fetch,
-        fetch_seconds=options.fetch_seconds,
-        lock=options.lock,
-        facts=options.facts,
+        **asdict(options),
     )

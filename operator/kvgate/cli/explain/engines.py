@@ -11,9 +11,8 @@ from kvgate.cli.exits import Exit
 from kvgate.cli.explain.report import added_views, ledger_lines, view_lines
 from kvgate.cli.reports.json_report import explain_record
 from kvgate.cli.reports.report import Item
-from kvgate.cli.reports.text import finding_lines
-from kvgate.cli.reports.wording import outcome, rests_on, verdict_line
-from kvgate.cli.terminal import Line, Styled, text_of
+from kvgate.cli.reports.text import fact_lines, finding_lines, head_line
+from kvgate.cli.terminal import Line, text_of
 from kvgate.text.inert import inert_json
 from kvgate.vllm.values import UnusableValue
 
@@ -38,7 +37,9 @@ def explain_engines(
         blocks = (text_of(_lines(item, why=why, lengths=lengths)) for item in meant)
         answer = "\n\n\n".join(blocks)
     else:
-        answers = [_json(item, why=why, lengths=lengths) for item in meant]
+        budgets = [item.assessment.budget if item.assessment else None for item in meant]
+        views = (added_views(budget, why=why, lengths=lengths) for budget in budgets)
+        answers = [to_builtins(explain_record(item, **added)) for item, added in zip(meant, views, strict=True)]
         answer = inert_json(answers, indent=2) if output == "json" else "\n".join(map(inert_json, answers))
     if any(item.is_refused for item in meant):
         return answer, Exit.FINDINGS
@@ -58,24 +59,11 @@ def _nothing(path: str, name: str, engines: Sequence[Item]) -> str:
 def _lines(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> Iterator[Line]:
     """Return the place of an engine, its ledger or the views that are requested, its verdict and what was found."""
     budget = item.assessment.budget if item.assessment else None
-    on = f", judged on {item.engine.judged_on}" if item.engine and item.engine.judged_on else ""
-    verdict, reason = verdict_line(item)
-    shown = Styled(text=verdict, colour=outcome(item)[1], is_bold=True)
-    yield f"{item.file}:{item.line}: {item.title}{on}: ", shown, f": {reason}"
+    yield head_line(item, f", judged on {item.engine.judged_on}" if item.engine and item.engine.judged_on else "")
     if why is not None or lengths is not None:
         yield from view_lines(budget, why=why, lengths=lengths)
         return
     if budget is not None:
         yield from ledger_lines(budget)
     yield from finding_lines(item.findings)
-    if item.assumed:
-        yield f"  assumed: {'; '.join(each.text for each in item.assumed)}"
-    if rests := rests_on(item):
-        yield f"  rests on: {rests}"
-
-
-def _json(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> dict[str, object]:
-    """Return the record of `kvgate check` for one engine, and the keys of an answer beside it; findings are those of the manifest."""
-    budget = item.assessment.budget if item.assessment else None
-    record: dict[str, object] = to_builtins(explain_record(item, **added_views(budget, why=why, lengths=lengths)))
-    return record
+    yield from fact_lines(item)

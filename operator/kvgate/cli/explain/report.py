@@ -1,34 +1,25 @@
 """The answer of `kvgate explain` about one request: the ledger of one GPU, or the views of it that are requested."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from msgspec import UNSET, to_builtins
+from msgspec import to_builtins
 
 from kvgate import catalogue
-from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Interval, KVCache, Ledger, Verdict, alternatives
-from kvgate.budget.answers.figures import figures_of, host_label, label_of
+from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Interval, KVCache, Ledger, alternatives
+from kvgate.budget.answers.figures import host_label, label_of
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.budget.host.memory import HostLedger
-from kvgate.cli import assessment_json as made
-from kvgate.cli.provenance import Provenance, sources_of_facts
-from kvgate.cli.reports.engine_records import EngineRecord, FindingRecord, ProvenanceRecord
-from kvgate.cli.reports.records import ExplainRecord
-from kvgate.cli.terminal import Line, Styled, folded, text_of, width_of_terminal
+from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, text_of, width_of_terminal
 from kvgate.explained.textbook import textbook_of
 from kvgate.judge.assess import is_about_bytes
 from kvgate.judge.assessment import Assessment
 from kvgate.judge.summary import alternatives_text, answer_text, correction_text
 from kvgate.text.inert import inert_json
 
-_COLOURS = {
-    Verdict.FITS: "green",
-    Verdict.MAY_NOT_FIT: "yellow",
-    Verdict.DOES_NOT_FIT: "red",
-    Verdict.UNKNOWN: "yellow",
-}
 _FORMULAS = {
     "weights": (
         "tensors as loaded",
@@ -54,13 +45,13 @@ def answer(
     *,
     why: str | None,
     lengths: tuple[int, ...] | None,
-    sources: Callable[..., Iterable[Provenance]] = sources_of_facts,
+    facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
     """Write the answer as `text`, `json` or `jsonl`; in text, a requested view replaces the ledger.
 
-    `sources` yields the sources of the facts behind a budget. `why` names one figure, `lengths` are the requests to compare
-    allocations for; an empty tuple stands for lengths that kvgate chooses. Raises UnusableValue where there is no such figure or a
-    length is above max_model_len.
+    `facts` are the places of facts that a command line names, as `sources_of_facts` takes them. `why` names one figure, `lengths` are the
+    requests to compare allocations for; an empty tuple stands for lengths that kvgate chooses. Raises UnusableValue where there is no such
+    figure or a length is above max_model_len.
     """
     if output == "text":
         # Where nothing is known about a request, the report says why.
@@ -69,51 +60,13 @@ def answer(
         lines = (*report, *view_lines(assessment.budget, why=why, lengths=lengths))
         return text_of(folded(lines, width_of_terminal()))
     views = added_views(assessment.budget, why=why, lengths=lengths)
-    found = sources(assessment.budget, released="; ".join(made.released(assessment.findings)))
-    record = _record(assessment, list(map(made.provenance_record, found)), views)
+    from kvgate.cli import assessment_json as made
+    from kvgate.cli.provenance import sources_of_facts
+
+    found = sources_of_facts(assessment.budget, released="; ".join(made.released(assessment.findings)), **facts)
+    provenance, changes = map(made.provenance_record, found), map(made.alternative_record, _alternatives(assessment))
+    record = made.explain_record(assessment, provenance=list(provenance), alternatives=list(changes), **views)
     return inert_json(to_builtins(record), indent=2 if output == "json" else None)
-
-
-def _record(assessment: Assessment, provenance: list[ProvenanceRecord], views: Mapping[str, Any]) -> ExplainRecord:
-    """Return the record of `kvgate check` for an engine that no file has, with the keys of an answer."""
-    budget = assessment.budget
-    nowhere = {"file": "", "line": 1, "column": 1, "path": ""}
-    return ExplainRecord(
-        file="",
-        line=1,
-        path="",
-        rendered_by=None,
-        rendered_line=None,
-        platform="command line",
-        kind="",
-        namespace="",
-        name="",
-        engine=_engine_record(assessment, budget) if budget else None,
-        guarantee=assessment.guarantee.value,
-        **{**made.judged_parts(assessment, budget), **made.answers_of(assessment)},
-        assumed=made.assumed_records(budget.request if budget else None, assessment.findings),
-        findings=[made.finding_record(each, FindingRecord, **nowhere) for each in assessment.findings],
-        ignored=[],
-        alternatives=list(map(made.alternative_record, _alternatives(assessment))),
-        provenance=provenance,
-        admission=None,
-        id=None,
-        host_memory=made.host_record(figures_of(budget)) if budget and made.is_about_host(budget) else UNSET,
-        error=None,
-        **views,
-    )
-
-
-def _engine_record(assessment: Assessment, budget: Budget) -> EngineRecord:
-    name = budget.request.accelerator.name
-    return EngineRecord(
-        model=budget.request.shape.name,
-        accelerator=None if assessment.on_gpus else name,
-        judged_on=name,
-        vllm_version=budget.request.vllm_version,
-        **made.gpus_of(assessment),
-        **made.judged_settings(budget),
-    )
 
 
 def _alternatives(assessment: Assessment) -> Sequence[Alternative]:
@@ -150,7 +103,7 @@ def view_lines(budget: Budget | None, *, why: str | None, lengths: tuple[int, ..
 def _report(assessment: Assessment) -> Iterator[Line]:
     """Verdict with both answers, ledger, findings, and the single changes that would fit."""
     budget = assessment.budget
-    shown = Styled(text=assessment.verdict.value, colour=_COLOURS[assessment.verdict], is_bold=True)
+    shown = Styled(text=assessment.verdict.value, colour=COLOUR_OF[assessment.verdict], is_bold=True)
     yield shown, f": {answer_text(assessment)}"
     if budget is not None:
         yield from ledger_lines(budget)
@@ -180,7 +133,6 @@ def ledger_lines(budget: Budget) -> Iterator[Line]:
 
 
 def _title(budget: Budget) -> Iterator[str]:
-    """Return the question in two lines."""
     request, parallelism = budget.request, budget.request.settings.parallelism
     gpus = f"{parallelism.num_gpus} × " if parallelism.num_gpus > 1 else ""
     yield f"{request.shape.name} on {gpus}{request.accelerator.name}, vLLM {request.vllm_version}"

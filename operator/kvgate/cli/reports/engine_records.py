@@ -10,8 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from kvgate.budget import Interval
 from kvgate.budget.answers.figures import described
 from kvgate.cli.provenance import SourceKind
-from kvgate.judge.assessment import Answer, Decision
-from kvgate.judge.worlds import Confidence
+from kvgate.judge.assessment import Answer, Confidence, Decision, MemoryNeeded
 
 SCHEMA_VERSION = "1.3"
 """Version of all reports: check, diff, explain, size and sweep."""
@@ -97,18 +96,6 @@ class AcceleratorRecord(Struct, frozen=True, kw_only=True):
     """The same in one sentence."""
 
 
-class NeededRecord(Struct, frozen=True, kw_only=True):
-    """The memory that one GPU must have, at the safe end of the prediction."""
-
-    weights_bytes: int
-    request_bytes: int
-    """KV cache of one request of max_model_len."""
-    demand_bytes: int
-    """KV cache of the guarantee that was judged."""
-    memory_bytes: int | None
-    """Least memory of a GPU; null where the size of the KV cache is given."""
-
-
 class EngineRecord(Struct, frozen=True, kw_only=True):
     """The settings that decide, by vLLM's names, as they are judged: with vLLM's defaults where nothing sets them."""
 
@@ -119,7 +106,7 @@ class EngineRecord(Struct, frozen=True, kw_only=True):
     """Verdict on each GPU that the engine may run on; empty where one alone is named."""
     judged_on: str | None
     """GPU of the ledger; where none is named, the smallest on which the engine starts."""
-    needed: NeededRecord | None
+    needed: MemoryNeeded | None
     """Null where a GPU is named."""
     vllm_version: str | None
     """Release; the newest one where the manifest allows several."""

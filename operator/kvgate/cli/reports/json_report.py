@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from kvgate.budget import Budget, Verdict
+from kvgate.budget import Budget
 from kvgate.cli import assessment_json as made
 from kvgate.cli.reports import engine_records as parts
 from kvgate.cli.reports import records
 from kvgate.cli.reports.placed import Placed
-from kvgate.cli.reports.report import Item, JudgedDeployment, Report
+from kvgate.cli.reports.report import Item, Report
 from kvgate.judge.assess import chosen_settings, effective_values
 from kvgate.judge.assessment import Decision
-from kvgate.judge.judged import NOT_JUDGED
 from kvgate.text.inert import inert_json
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def render(report: Report) -> str:
             exit_code=int(report.exit_code),
             engines=sum(1 for item in report.items if not item.is_not_understood),
             verdicts=dict(Counter(item.verdict.value if item.verdict else "None" for item in report.items)),
-            decisions=dict(Counter(item.deployment.decision.value for item in report.items if item.deployment)),
+            decisions=dict(Counter(item.decision.value for item in report.items if item.decision)),
             unreadable=len(report.unreadable),
             ignored=report.num_ignored,
             other_kinds=report.num_others,
@@ -50,8 +49,7 @@ def render(report: Report) -> str:
 
 
 def document_record(item: Item) -> records.DocumentRecord:
-    """Return the record of one engine."""
-    budget = item.assessment.effective if item.assessment else None
+    budget, alternatives = item.effective, item.assessment.alternatives if item.assessment else ()
     return records.DocumentRecord(
         file=item.file,
         line=item.line,
@@ -64,7 +62,7 @@ def document_record(item: Item) -> records.DocumentRecord:
         name=item.name,
         engine=None if item.is_not_understood else _engine(item, budget),
         guarantee=item.guarantee.value if item.guarantee else None,
-        verdict=_verdict(item),
+        verdict=item.verdict.value if item.verdict else None,  # type: ignore[arg-type]  # the values of two enumerations
         **made.judged_parts(item.assessment, budget),
         assumed=_assumed(item, budget),
         findings=[_finding(placed) for placed in item.findings],
@@ -72,42 +70,25 @@ def document_record(item: Item) -> records.DocumentRecord:
             records.IgnoredRecord(**asdict(_finding(placed)), by=why.by, reason=why.reason, place=why.place)
             for placed, why in item.ignored
         ],
-        decision=_decision(item),
-        alternatives=[
-            made.alternative_record(each) for each in (item.assessment.alternatives if item.assessment else ())
-        ],
+        decision=item.decision or made.decision_of(item.verdict, is_refusal=item.is_refused),
+        alternatives=list(map(made.alternative_record, alternatives)),
         provenance=list(map(made.provenance_record, item.provenance)),
-        admission=_admission(item.deployment) if item.deployment else None,
+        admission=_admission(item, item.decision) if item.decision else None,
     )
 
 
 def explain_record(item: Item, **views: Any) -> records.ExplainRecord:
     """Return the same with the keys of an answer of `kvgate explain`."""
-    record, budget = document_record(item), item.assessment.effective if item.assessment else None
+    record, budget = document_record(item), item.effective
     values = {name: getattr(record, name) for name in record.__struct_fields__}
     if budget is not None and made.is_about_host(budget):
         values["host_memory"] = record.host
     return records.ExplainRecord(**values, **views, id=item.name, error=None)
 
 
-def _verdict(item: Item) -> parts.Verdict | parts.NotJudged | None:
-    if item.verdict is None or item.verdict is NOT_JUDGED:
-        return "NotJudged" if item.verdict else None
-    return item.verdict.value
-
-
-def _decision(item: Item) -> Decision | None:
-    if item.deployment or item.verdict is None or item.verdict is NOT_JUDGED:
-        return item.deployment.decision if item.deployment else None
-    fits = Decision.ADMIT if item.verdict is Verdict.FITS else Decision.ADMIT_WITH_WARNING
-    return Decision.REFUSE if item.is_refused else fits
-
-
 def _engine(item: Item, budget: Budget | None) -> parts.EngineRecord:
     """Return the settings as they are judged; where nothing could be judged, those that the manifest writes."""
-    judged, spec = item.engine, None
-    if item.deployment and item.deployment.subject.deployment:
-        spec = item.deployment.subject.deployment.spec
+    judged, spec = item.engine, item.spec
     written: dict[str, Any] = dict(judged.settings) if judged else dict(spec.vllm) if spec else {}
     return parts.EngineRecord(
         model=(judged.model if judged else spec.model.name if spec else None) or None,
@@ -122,39 +103,30 @@ def _engine(item: Item, budget: Budget | None) -> parts.EngineRecord:
 def _written_settings(written: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of EngineRecord that a manifest writes, where nothing could be judged."""
     names = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len", "max_num_seqs")
-    numbers = {name: _number(written, name) for name in names}
+    values = {name: written.get(name) for name in names}
+    numbers = {name: value if type(value) is int and value > 0 else None for name, value in values.items()}
     return {**numbers, "kv_cache_dtype": str(written.get("kv_cache_dtype") or "") or None}
 
 
-def _number(written: dict[str, Any], name: str) -> int | None:
-    value = written.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
 def _assumed(item: Item, budget: Budget | None) -> list[parts.AssumedRecord]:
-    shape = budget.request.shape if budget else None
     found = [parts.AssumedRecord(fact=each.fact, value=each.value, why=each.why) for each in item.assumed]
-    if item.deployment and shape and shape.assumed:
-        found.append(parts.AssumedRecord(fact="model", value=shape.name, why=f"assumed from {shape.assumed.words}"))
-    return found
+    return [*found, *(made.assumed_model(budget.request.shape) if item.subject and budget else ())]
 
 
-def _admission(deployment: JudgedDeployment) -> records.AdmissionRecord:
+def _admission(item: Item, decision: Decision) -> records.AdmissionRecord:
     """Return the decision about an InferenceDeployment; `effective` holds the values that would be rendered."""
-    reason, message = deployment.reason
-    assessment, valid = deployment.assessment, deployment.subject.deployment
+    (reason, message), assessment, spec, effective = item.reason, item.assessment, item.spec, None
     skip = assessment.skip if assessment else None
-    effective = None
-    if assessment and valid and deployment.decision is not Decision.REFUSE:
-        values = effective_values(valid.spec, assessment)
-        effective = {**values.model_dump(), "chosen": list(chosen_settings(valid.spec, values.max_num_seqs)) or None}
+    if assessment and spec and decision is not Decision.REFUSE:
+        values = effective_values(spec, assessment)
+        effective = {**values.model_dump(), "chosen": list(chosen_settings(spec, values.max_num_seqs)) or None}
     return records.AdmissionRecord(
-        decision=deployment.decision.value,
+        decision=decision.value,
         reason=reason.value,
         message=message,
         effective=effective,
         skip=records.SkipRecord(reason=skip.reason, until=skip.end or None) if skip else None,
-        alternatives=[made.alternative_record(each) for each in (assessment.alternatives if assessment else ())],
+        alternatives=list(map(made.alternative_record, assessment.alternatives if assessment else ())),
     )
 
 

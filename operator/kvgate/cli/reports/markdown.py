@@ -53,31 +53,26 @@ _CALLS = pattern(
 def render(report: Report) -> str:
     """Write the sum, a table of engines, and a list of findings."""
     lines = ["### kvgate", "", cell("; ".join((summary(report), *hidden(report))))]
-    engines = [item for item in report.items if item.verdict or item.is_refused]
-    if engines:
-        rows = []
-        for item in engines[:MAX_ROWS]:
-            place = _place(shown_file(item.file), item.line)
-            rows.append((cell(item.title), *map(cell, verdict_line(item)), place))
-        lines += [
-            "",
-            *table(("engine", "verdict", "what was judged, and how much is left", "where"), rows),
-            *_rest(engines),
-        ]
+    if engines := [item for item in report.items if item.verdict or item.is_refused]:
+        head = ("engine", "verdict", "what was judged, and how much is left", "where")
+        places = [_place(shown_file(item.file), item.line) for item in engines[:MAX_ROWS]]
+        cells = [(cell(item.title), *map(cell, verdict_line(item))) for item in engines[:MAX_ROWS]]
+        rows = ((*each, place) for each, place in zip(cells, places, strict=True))
+        lines += ["", *table(head, rows), *_rest(engines)]
     shown = {id(placed) for item in report.items for placed in report.shown(item)}
     results = [each for each in counting_results(report) if each.item is None or id(each.placed) in shown]
-    if results:
-        lines.append("")
-        for result in results[:MAX_ROWS]:
-            place = _place(shown_file(result.placed.file), result.placed.line)
-            lines.append(
-                f"- {_MARKS[result.placed.finding.severity]} {place} **{result.placed.rule}** {cell(result.message)}"
-            )
-        lines += _rest(results)
-    listed = [f"- {note.title}: {_place(shown_file(note.file), note.line)} {cell(note.text)}" for note in notes(report)]
-    lines += ["", *listed[:MAX_ROWS], *_rest(listed)] if listed else []
-    lines += ["", *(f"- {cell(line)}" for line in unrendered_lines(report))] if report.unrendered else []
-    return "\n".join(lines)
+    found = (
+        f"- {_MARKS[each.placed.finding.severity]} {_place(shown_file(each.placed.file), each.placed.line)} "
+        f"**{each.placed.rule}** {cell(each.message)}"
+        for each in results
+    )
+    noted = (f"- {note.title}: {_place(shown_file(note.file), note.line)} {cell(note.text)}" for note in notes(report))
+    lines += [*_section(list(found)), *_section(list(noted))]
+    return "\n".join([*lines, *_section([f"- {cell(line)}" for line in unrendered_lines(report)])])
+
+
+def _section(listed: Sequence[str]) -> list[str]:
+    return ["", *listed[:MAX_ROWS], *_rest(listed)] if listed else []
 
 
 def _place(file: str, line: int) -> str:

@@ -26,8 +26,6 @@ NO_FILES: Mapping[str, MountedText] = MappingProxyType({})
 
 
 class Placed(Struct, frozen=True, kw_only=True):
-    """A finding with its place."""
-
     finding: Finding
     file: str
     line: int
@@ -60,7 +58,6 @@ def placed_in(document: Document, located: Located, files: Mapping[str, MountedT
 
 
 def placed_broken(broken: Broken) -> Placed:
-    """Place the finding of a document that cannot be read."""
     at, finding = broken.position, broken.finding
     return Placed(finding=finding, file=broken.file, line=at.line, column=at.column, path=finding.field)
 

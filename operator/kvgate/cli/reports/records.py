@@ -21,8 +21,7 @@ from kvgate.cli.reports.engine_records import (
     Verdict,
     WorkloadRecord,
 )
-from kvgate.judge.assessment import Answer, Decision
-from kvgate.judge.worlds import Confidence
+from kvgate.judge.assessment import Answer, Confidence, Decision
 
 
 class IgnoredRecord(FindingRecord, frozen=True, kw_only=True):

@@ -1,24 +1,24 @@
 """The records that every output of `kvgate check` is written from: engines, their findings, and unreadable documents."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from kvgate.api.conditions import Reason
-from kvgate.budget import CacheFigures, Guarantee, Verdict
+from kvgate.budget import Budget, CacheFigures, Guarantee, Verdict
 from kvgate.cli.exits import Exit
 from kvgate.cli.provenance import Provenance
 from kvgate.cli.reports.placed import Ignored, Placed, shown_file
 from kvgate.documents.discovery import CHART_FILE, PassedOver, Why
 from kvgate.documents.origins import Unrendered
 from kvgate.documents.reading import STDIN_NAME
-from kvgate.findings.finding import Finding, Scope, Severity
+from kvgate.documents.written import Written
+from kvgate.findings.finding import Scope, Severity
 from kvgate.judge import summary
-from kvgate.judge.assessment import NO_FIGURES, Assessment, Decision
-from kvgate.judge.judged import NOT_JUDGED, Unjudged
-from kvgate.judge.worlds import Confidence
+from kvgate.judge.assessment import NO_FIGURES, NOT_JUDGED, Assessment, Confidence, Decision, Unjudged
 from kvgate.manifests import Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
 from kvgate.manifests.judging.judgement import Assumed, JudgedEngine
@@ -27,37 +27,11 @@ from kvgate.rules.manifests import MODEL_NOT_NAMED
 from kvgate.rules.pinned import BUDGET_SKIPPED
 from kvgate.rules.repository import UNREADABLE
 
-
-class JudgedDeployment(Struct, frozen=True, kw_only=True):
-    """One InferenceDeployment and the decision about it."""
-
-    subject: Subject
-    assessment: Assessment | None
-    """None where the schema refuses the object."""
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        return self.assessment.findings if self.assessment else self.subject.findings
-
-    @property
-    def decision(self) -> Decision:
-        return self.assessment.decision if self.assessment else Decision.REFUSE
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """None where the object is not valid, so that there is nothing to judge."""
-        return self.assessment.verdict if self.assessment else None
-
-    @property
-    def reason(self) -> tuple[Reason, str]:
-        """Reason and message of the condition Accepted, in the words of the webhook and the controller."""
-        if self.assessment is None:
-            return Reason.INVALID_SPEC, "; ".join(finding.message for finding in self.findings)
-        return summary.accepted(self.assessment)[1:]
+if TYPE_CHECKING:  # most manifests have no need of pydantic
+    from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 
 
 UNREAD_PLATFORM = "unknown"
-"""Platform of a document that was not understood."""
 
 
 class Item(Struct, frozen=True, kw_only=True):
@@ -79,12 +53,11 @@ class Item(Struct, frozen=True, kw_only=True):
     """All findings, also those that are ignored."""
     rendered_line: int = 0
     """Line of the rendered stream, where the file is a template."""
-    deployment: JudgedDeployment | None = None
-    """Set for an InferenceDeployment."""
+    subject: Subject | None = None
+    assessment: Assessment | None = None
+    """None where the engine could not be judged, or its schema refuses it."""
     engine: JudgedEngine | None = None
-    """Set for an engine of another platform."""
     sources: tuple[Provenance, ...] = ()
-    """Sources of the facts behind the verdict."""
 
     @property
     def provenance(self) -> tuple[Provenance, ...]:
@@ -124,10 +97,34 @@ class Item(Struct, frozen=True, kw_only=True):
         return tuple((placed, placed.ignored) for placed in self.all_findings if placed.ignored)
 
     @property
-    def assessment(self) -> Assessment | None:
-        """None where the engine could not be judged."""
-        judged = self.deployment or self.engine
-        return judged.assessment if judged else None
+    def effective(self) -> Budget | None:
+        """Budget of the settings that are rendered."""
+        return self.assessment.effective if self.assessment else None
+
+    @property
+    def identity(self) -> tuple[Sequence[str], str, Written]:
+        """The files, the name and the object by which mappings of the configuration find it."""
+        root = self.engine.engine.root if self.engine else Written(value=self.document.load())
+        return self.document.files, self.name, root
+
+    @property
+    def spec(self) -> "InferenceDeploymentSpec | None":
+        """Spec of a valid InferenceDeployment."""
+        return self.subject.deployment.spec if self.subject and self.subject.deployment else None
+
+    @property
+    def decision(self) -> Decision | None:
+        """Decision about an InferenceDeployment: one that its schema refuses is refused."""
+        decided = self.assessment.decision if self.assessment else Decision.REFUSE
+        return decided if self.subject else None
+
+    @property
+    def reason(self) -> tuple[Reason, str]:
+        """Reason and message of the condition Accepted, in the words of the webhook and the controller."""
+        if self.assessment is None:
+            problems = self.subject.findings if self.subject else ()
+            return Reason.INVALID_SPEC, "; ".join(finding.message for finding in problems)
+        return summary.accepted(self.assessment)[1:]
 
     @property
     def guarantee(self) -> Guarantee | None:
@@ -183,8 +180,8 @@ class Item(Struct, frozen=True, kw_only=True):
     @property
     def does_not_pass(self) -> bool:
         """True where the policy refuses it, or where it does not start."""
-        if self.deployment:
-            return self.deployment.decision is Decision.REFUSE
+        if self.subject:
+            return self.decision is Decision.REFUSE
         is_unsure = self.assessment is not None and self.assessment.confidence is not Confidence.KNOWN
         errors = (placed for placed in self.all_findings if placed.finding.severity is Severity.ERROR)
         return self.verdict is Verdict.DOES_NOT_FIT and (not is_unsure or any(errors))
@@ -197,7 +194,7 @@ class Item(Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """The engine in one phrase: `serving/llama`, `kserve serving/llama on L4-24GB`."""
         name = self.name or "(no name)"
-        if self.deployment:
+        if self.subject:
             return f"{self.namespace}/{name}"
         where = f" on {self.accelerator}" if self.accelerator else ""
         if self.namespace not in ("", NO_NAMESPACE):
@@ -251,10 +248,6 @@ class Report(Struct, frozen=True, kw_only=True):
     @property
     def has_engine(self) -> bool:
         return any(not item.is_not_understood for item in self.items)
-
-    @property
-    def num_hidden(self) -> int:
-        return sum(len(item.findings) - len(self.shown(item)) for item in self.items)
 
     @property
     def num_ignored(self) -> int:

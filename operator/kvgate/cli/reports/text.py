@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvgate.budget import Verdict
 from kvgate.cli.reports.placed import Placed
-from kvgate.cli.reports.report import Item, JudgedDeployment, Report
+from kvgate.cli.reports.report import Item, Report
 from kvgate.cli.reports.wording import (
     CHANGE_HEAD,
     assumptions,
@@ -18,15 +18,15 @@ from kvgate.cli.reports.wording import (
     hidden,
     outcome,
     release_change,
-    rests_on,
     source_change,
     summary,
     unrendered_lines,
     verdict_line,
 )
-from kvgate.cli.terminal import Line, Styled, table, text_of
+from kvgate.cli.terminal import COLOUR_OF, Line, Styled, table, text_of
 from kvgate.judge.assessment import Decision
 from kvgate.judge.summary import alternatives_text, changes_text, fruitless, shortened, verdict_text
+from kvgate.manifests import Subject
 from kvgate.text.inert import inert
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 MAX_SENTENCE = 700
 """Characters: a finding with its remedy stays on one screen of 80 columns."""
-_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def render(report: Report) -> str:
@@ -50,33 +49,42 @@ def render(report: Report) -> str:
 
 
 def _item_lines(item: Item, findings: Sequence[Placed]) -> Iterator[Line]:
-    verdict, reason = verdict_line(item)
-    shown = Styled(text=verdict, colour=outcome(item)[1], is_bold=True)
-    yield f"{item.file}:{item.line}: {item.title}: ", shown, f": {reason}" if reason else ""
+    yield head_line(item)
     yield from finding_lines(findings)
     if item.ignored:
         reasons = dict.fromkeys(
             f"{placed.rule} ({ignored.reason}; {ignored.place})" for placed, ignored in item.ignored
         )
         yield f"  ignored: {', '.join(reasons)}"
+    yield from fact_lines(item)
+    if item.subject:
+        yield from _decision_lines(item, item.subject)
+
+
+def head_line(item: Item, where: str = "") -> Line:
+    verdict, reason = verdict_line(item)
+    shown = Styled(text=verdict, colour=outcome(item)[1], is_bold=True)
+    return f"{item.file}:{item.line}: {item.title}{where}: ", shown, f": {reason}" if reason else ""
+
+
+def fact_lines(item: Item) -> Iterator[str]:
+    """Yield what is assumed about an engine, and the files that its verdict rests on beside its manifest."""
     if item.assumed:
         yield f"  assumed: {'; '.join(each.text for each in item.assumed)}"
-    if rests := rests_on(item):
+    if rests := "; ".join(each.text for each in item.sources if each.file):
         yield f"  rests on: {rests}"
-    if item.deployment:
-        yield from _decision_lines(item.deployment)
 
 
-def _decision_lines(deployment: JudgedDeployment) -> Iterator[str]:
+def _decision_lines(item: Item, subject: Subject) -> Iterator[str]:
     """Yield what goes with a decision about an InferenceDeployment: why, and what would fit."""
-    assessment = deployment.assessment
+    assessment = item.assessment
     if assessment is None:
-        if deployment.subject.document.is_template:
+        if subject.document.is_template:
             yield "      the document contains {{ }}; if it is a Helm template, render it: helm template CHART | kvgate check -"
         return
     if searched := fruitless(assessment):
         yield f"  {searched}"
-    if deployment.decision is Decision.ADMIT_ADJUSTED:
+    if item.decision is Decision.ADMIT_ADJUSTED:
         yield f"  adjusted: {changes_text(assessment)}: {verdict_text(Verdict.FITS, assessment.effective)}"
     elif assessment.alternatives:
         yield f"  would fit: {alternatives_text(assessment.alternatives)}"
@@ -96,7 +104,7 @@ def finding_lines(findings: Sequence[Placed]) -> Iterator[Line]:
         has_path = placed.path and finding.field and not finding.names_its_field
         message = (f"{placed.path}: " if has_path else "") + shortened(inert(finding.message), MAX_SENTENCE)
         rest = f"{gap} {placed.rule:<{rule_width}} {message}"
-        yield f"  {place:<{width}} ", Styled(text=severity, colour=_COLOURS[severity]), rest
+        yield f"  {place:<{width}} ", Styled(text=severity, colour=COLOUR_OF[severity]), rest
         yield from (f"      {shortened(inert(line), MAX_SENTENCE)}" for line in finding.remedy_lines)
 
 
@@ -134,9 +142,6 @@ def _change_lines(change: EngineChange) -> Iterator[Line]:
         yield from (f"    {line}" for line in table([effect_cells(each) for each in change.effects]))
     if change.changed_defaults:
         yield f"  {release_change(change)} changes the defaults of options that are not set:"
-        rows = list(map(default_change, change.changed_defaults))
-        flag_width = max(len(flag) for flag, _ in rows)
-        for flag, default in rows:
-            yield f"    {flag:<{flag_width}}  {default}"
+        yield from (f"    {line}" for line in table(list(map(default_change, change.changed_defaults))))
     if change.is_worse:
         yield from finding_lines(item.findings)

@@ -12,17 +12,16 @@ from msgspec import Struct
 from kvgate.budget import CacheFigures, Verdict
 from kvgate.budget.ground.units import format_gib
 from kvgate.cli.provenance import Provenance
-from kvgate.cli.reports.report import Item, Report, all_results
+from kvgate.cli.reports.report import Item, Report, all_results, counting_results
+from kvgate.cli.terminal import COLOUR_OF
 from kvgate.documents.discovery import Why
 from kvgate.documents.origins import Unrendered
 from kvgate.findings.finding import Severity
-from kvgate.judge.assessment import Decision
-from kvgate.judge.judged import NOT_JUDGED
+from kvgate.judge.assessment import NOT_JUDGED, Decision
 from kvgate.judge.summary import answer_text, judged_text, shortened, verdict_text
 
 if TYPE_CHECKING:
-    from kvgate.cli.reports.difference import ChangedSource, Difference, EngineChange
-    from kvgate.cli.reports.effects import Effect
+    from kvgate.cli.reports.difference import ChangedSource, Difference, Effect, EngineChange
     from kvgate.vllm.options import ChangedDefault
 
 _DECISIONS = {
@@ -32,14 +31,6 @@ _DECISIONS = {
     Decision.SKIPPED: ("admitted, budget skipped", "yellow"),
     Decision.REFUSE: ("refused", "red"),
 }
-_COLOURS = {
-    Verdict.FITS: "green",
-    Verdict.MAY_NOT_FIT: "yellow",
-    Verdict.DOES_NOT_FIT: "red",
-    Verdict.UNKNOWN: "yellow",
-}
-
-
 MAX_SKIPPED = 100
 """Paths that were not read and that reports for people name; the JSON names more."""
 MAX_REASONS, MAX_NAMED, MAX_REASON = 10, 3, 500
@@ -52,25 +43,25 @@ def outcome(item: Item) -> tuple[str, str]:
         return "ignored", "yellow"
     if item.is_disallowed:
         return "not allowed", "red"
-    if item.deployment:
-        return _DECISIONS[item.deployment.decision]
+    if item.decision:
+        return _DECISIONS[item.decision]
     if item.verdict is None:
         return "not understood", "cyan"
     if item.verdict is NOT_JUDGED:
         return "not judged", "cyan"
     judged = judged_text(item.verdict, item.assessment.budget if item.assessment else None)
-    return judged.partition(" (")[0], _COLOURS[item.verdict]
+    return judged.partition(" (")[0], COLOUR_OF[item.verdict]
 
 
 def verdict_line(item: Item) -> tuple[str, str]:
     """Return the verdict with the decision, and what was judged and how much is left: (`Fits, admitted`, `holds …; 9.3 requests …`)."""
     result = outcome(item)[0]
     if item.verdict is None:
-        return (f"not valid, {result}" if item.deployment else result), ""
+        return (f"not valid, {result}" if item.subject else result), ""
     if item.verdict is NOT_JUDGED:
         reasons = dict.fromkeys(placed.rule for placed in item.all_findings)
         return item.verdict.value, f"{result} ({', '.join(reasons)})" if reasons else result
-    has_decision = item.deployment or item.is_pardoned or item.is_disallowed
+    has_decision = item.subject or item.is_pardoned or item.is_disallowed
     reason = answer_text(item.assessment) if item.assessment else verdict_text(item.verdict, None)
     if item.verdict is Verdict.UNKNOWN and item.all_findings:
         missing = item.missing_facts
@@ -80,8 +71,8 @@ def verdict_line(item: Item) -> tuple[str, str]:
 
 def summary(report: Report) -> str:
     """Count the outcomes on one line."""
-    ours = [item for item in report.items if item.deployment]
-    others = [item for item in report.items if not item.deployment and not item.is_not_understood]
+    ours = [item for item in report.items if item.subject]
+    others = [item for item in report.items if not item.subject and not item.is_not_understood]
     num_not_understood = len(report.items) - len(ours) - len(others)
     parts = []
     for items, noun in ((ours, "InferenceDeployment"), (others, "engine")):
@@ -89,25 +80,28 @@ def summary(report: Report) -> str:
         shares = (f"{count} {_plural(words) if count > 1 else words}" for words, count in counts.items())
         parts += [f"{_counted(len(items), noun)}: {', '.join(shares)}"] if items else []
     parts = parts or [f"no vLLM engine in {', '.join(report.paths)}"]
-    if num_not_understood:
-        verb = "speaks" if num_not_understood == 1 else "speak"
-        parts.append(f"{_counted(num_not_understood, 'document')} that {verb} of vLLM not understood")
-    if report.unreadable:
-        parts.append(f"{_counted(len(report.unreadable), 'document')} could not be read")
-    if report.num_others:
-        verb = "was" if report.num_others == 1 else "were"
-        parts.append(f"{_counted(report.num_others, 'document')} of other kinds {verb} not judged")
-    if report.num_ignored:
-        parts.append(f"{_counted(report.num_ignored, 'finding')} ignored")
-    if report.num_unneeded:
-        entries, verb = ("entry", "is") if report.num_unneeded == 1 else ("entries", "are")
-        parts.append(f"{report.num_unneeded} {entries} of the baseline {verb} no longer needed")
+    clauses = (
+        (
+            num_not_understood,
+            "document that speaks of vLLM not understood",
+            "documents that speak of vLLM not understood",
+        ),
+        (len(report.unreadable), "document could not be read", "documents could not be read"),
+        (report.num_others, "document of other kinds was not judged", "documents of other kinds were not judged"),
+        (report.num_ignored, "finding ignored", "findings ignored"),
+        (
+            report.num_unneeded,
+            "entry of the baseline is no longer needed",
+            "entries of the baseline are no longer needed",
+        ),
+    )
+    parts += [f"{count} {one if count == 1 else several}" for count, one, several in clauses if count]
     return "; ".join([*parts, *passed_over(report)])
 
 
 def hidden(report: Report) -> Iterator[str]:
     """Yield one clause about the findings that reports for people leave out; nothing where all are shown."""
-    if count := report.num_hidden:
+    if count := sum(len(item.findings) - len(report.shown(item)) for item in report.items):
         least = Severity.INFO if report.show is Severity.WARNING else Severity.WARNING
         noun = least.value if report.show is Severity.WARNING else "finding"
         verb, them = ("is", "it") if count == 1 else ("are", "them")
@@ -148,13 +142,32 @@ def _listed(names: Sequence[str], count: int) -> str:
 
 
 class Note(Struct, frozen=True, kw_only=True):
-    """Something that changed what was judged, or what counts, and that stands in a file; every format shows all of them."""
+    """A line of a list for other programs: a finding, or something that changed what was judged, or what counts, and stands in a file."""
 
     file: str
     line: int
+    column: int = 1
     title: str
-    """`Provenance`, `Ignored` or `Skipped`."""
+    """The rule of a finding; else `Provenance`, `Ignored` or `Skipped`."""
     text: str
+    severity: Severity = Severity.INFO
+    fingerprint: str = ""
+    """That of the finding; empty for all else."""
+
+
+def issues(report: Report) -> Iterator[Note]:
+    for result in counting_results(report):
+        placed = result.placed
+        yield Note(
+            file=placed.file,
+            line=placed.line,
+            column=placed.column,
+            title=placed.rule,
+            text=result.message,
+            severity=placed.finding.severity,
+            fingerprint=result.fingerprint,
+        )
+    yield from notes(report)
 
 
 def notes(report: Report) -> Iterator[Note]:
@@ -177,11 +190,6 @@ def notes(report: Report) -> Iterator[Note]:
         yield Note(
             file=file or str(each.path), line=int(line or 1), title="Skipped", text=f"{each.path} is not read: {by}"
         )
-
-
-def rests_on(item: Item) -> str:
-    """Return the files that the verdict on one engine rests on beside its manifest; empty where there are none."""
-    return "; ".join(each.text for each in item.sources if each.file)
 
 
 def unrendered_lines(report: Report) -> Iterator[str]:

@@ -17,11 +17,11 @@ from kvgate.api.v1alpha1 import MAX_NAME_LENGTH
 from kvgate.budget import Capacity, Guarantee
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import GIB
-from kvgate.judge.pinning import pinned_option
+from kvgate.judge.assess import pinned_option
 from kvgate.planning.candidate import Candidate
 from kvgate.planning.size import NODE
 from kvgate.rendering.workload import IMAGES, PRODUCT_LABELS
-from kvgate.statement.pods import memory_request_bytes
+from kvgate.statement.deployment import memory_request_bytes
 from kvgate.text.inert import inert_line
 from kvgate.vllm.options import options
 from kvgate.vllm.settings import SPEC_SETTINGS, WHAT_IFS, Setting
@@ -65,7 +65,7 @@ class Row(Struct, frozen=True, kw_only=True):
     @property
     def flags(self) -> list[str]:
         """Every option as one word: `--max-model-len=8192`."""
-        return [_flag(_SETTINGS[name], value) for name, value in self.options.items()]
+        return [_flag(name, value) for name, value in self.options.items()]
 
 
 def row_of(candidate: Candidate, given: Mapping[str, Any]) -> Row:
@@ -73,16 +73,7 @@ def row_of(candidate: Candidate, given: Mapping[str, Any]) -> Row:
     model = str(given.get("model") or "")
     if not model:
         raise UnusableValue("-o yaml needs --model, the name under which the engine finds the checkpoint")
-    settings, parallelism = candidate.budget.request.settings, candidate.parallelism
-    chosen: dict[str, Any] = {"tensor_parallel_size": parallelism.tensor}
-    if parallelism.pipeline > 1:
-        chosen["pipeline_parallel_size"] = parallelism.pipeline
-    chosen["max_model_len"] = candidate.budget.resolved.max_model_len
-    if settings.max_num_seqs:
-        chosen["max_num_seqs"] = settings.max_num_seqs
-    if settings.kv_cache_dtype != "auto":
-        chosen["kv_cache_dtype"] = settings.kv_cache_dtype
-    chosen |= pinned_option(candidate.budget)
+    chosen = candidate.options
     known, others = options(), {name: text for name, text in given.items() if name in _SETTINGS}
     names = [name for name in others if name not in {*chosen, "model", "vllm_version", "capacity"}]
     written = {name: _value(_SETTINGS[name], given[name]) for name in names if _SETTINGS[name].flag in known}
@@ -104,7 +95,8 @@ def _value(setting: Setting, given: Any) -> Any:
     return read if isinstance(read, bool | int) else str(given)
 
 
-def _flag(setting: Setting, value: Any) -> str:
+def _flag(name: str, value: Any) -> str:
+    setting = _SETTINGS[name]
     if isinstance(value, bool) and setting.is_switch:
         return setting.flag if value else f"--no-{setting.flag[2:]}"
     return f"{setting.flag}={value}"
@@ -127,7 +119,7 @@ def _inference_deployment(row: Row) -> str:
         if not (is_pinned and name in pinned_option(row.candidate.budget))
     }
     fields = {field_path(name).rpartition(".")[2]: value for name, value in kept.items() if name in _OF_SPEC}
-    extra = [_flag(_SETTINGS[name], value) for name, value in kept.items() if name not in _OF_SPEC]
+    extra = [_flag(name, value) for name, value in kept.items() if name not in _OF_SPEC]
     spec: Document = {
         "model": {"name": row.model},
         "accelerator": {"type": row.candidate.accelerator.name},
@@ -145,7 +137,7 @@ def _production_stack(row: Row) -> str:
     accelerator, num_gpus = row.candidate.accelerator, _gpus_of_a_node(row, "--as production-stack")
     memory = memory_request_bytes(pod_ledger(row.candidate.budget)) // GIB
     repository, _, tag = row.image.rpartition(":")
-    extra = [_flag(_SETTINGS[name], value) for name, value in row.options.items() if name not in _OF_CHART]
+    extra = [_flag(name, value) for name, value in row.options.items() if name not in _OF_CHART]
     config = {field: row.options[name] for name, field in _OF_CHART.items() if name in row.options}
     spec: Document = {
         "name": row.name, "repository": repository, "tag": tag, "modelURL": row.model, "replicaCount": row.candidate.replicas,
@@ -163,7 +155,7 @@ def _kserve(row: Row) -> str:
     num_gpus, parallelism = _gpus_of_a_node(row, "--as kserve"), row.candidate.parallelism
     pipeline = {"pipeline": parallelism.pipeline} if parallelism.pipeline > 1 else {}
     arguments = [
-        _flag(_SETTINGS[name], value)
+        _flag(name, value)
         for name, value in row.options.items()
         if name not in ("tensor_parallel_size", "pipeline_parallel_size")
     ]
@@ -196,7 +188,6 @@ FORMS: Mapping[str, Callable[[Row], str]] = {
     "kserve": _kserve,
     LINE: _vllm_serve,
 }
-"""Name of --as → its writer."""
 
 
 def _remarks(row: Row, *, is_line: bool = False) -> Iterator[str]:

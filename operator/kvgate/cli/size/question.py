@@ -19,7 +19,6 @@ from kvgate.text.patterns import pattern
 from kvgate.vllm.values import UnusableValue, ValueProblems
 
 MAX_PRICES_BYTES = 1 << 20
-"""Largest file of prices."""
 _NEEDED = ("prompt_tokens", "output_tokens")
 MAX_GPUS, NODE_GPUS = 64, 8
 """GPUs that are searched by default: for a number of requests, and where the answer is how many requests a node holds."""

@@ -10,44 +10,25 @@ from msgspec import Struct, to_builtins
 
 from kvgate import catalogue
 from kvgate.budget import AUTO_MAX_MODEL_LEN, Capacity, Guarantee, Verdict
-from kvgate.budget.answers.figures import figures_of
+from kvgate.budget.answers.figures import figures_of, head_of
 from kvgate.budget.ground.units import GIB
 from kvgate.catalogue.prices import Prices
 from kvgate.cli import assessment_json as made
 from kvgate.cli.reports.answer_records import CandidateRecord, LeftOut, PricesRecord, QuestionRecord, SizeRecord
 from kvgate.cli.reports.engine_records import SCHEMA_VERSION
-from kvgate.cli.terminal import Line, Styled, folded, table, text_of, width_of_terminal
+from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of, width_of_terminal
 from kvgate.findings.finding import Severity
-from kvgate.judge.pinning import pinned_option
 from kvgate.judge.summary import verdict_text
 from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
-from kvgate.planning.engine_load import decode_bounds, requests_held
-from kvgate.planning.hints import HOST_MEMORY, cheaper_perhaps, hints
-from kvgate.planning.size import Question, usual
+from kvgate.planning.size import HOST_MEMORY, Question, cheaper_perhaps, decode_bounds, hints, requests_held, usual
 from kvgate.text.inert import inert_json, inert_values
 from kvgate.vllm.values import UnusableValue
 
 _ROWS = 10
 """Number of candidates that fit and are shown without --all."""
-_HEADER = (
-    "#",
-    "PER HOUR",
-    "GPUS",
-    "ACCELERATOR",
-    "ENGINES",
-    "KV CACHE",
-    "VERDICT",
-    "HEADROOM",
-    "FULL REQUESTS",
-    "LONGEST",
-)
+_HEADROOM, _REQUESTS, _LONGEST = map(head_of, ("headroom_bytes", "full_length_requests", "max_model_len_that_fits"))
+_HEADER = ("#", "PER HOUR", "GPUS", "ACCELERATOR", "ENGINES", "KV CACHE", "VERDICT", _HEADROOM, _REQUESTS, _LONGEST)
 _SHOWN = (Verdict.FITS, Verdict.MAY_NOT_FIT)
-_COLOURS = {
-    Verdict.FITS: "green",
-    Verdict.MAY_NOT_FIT: "yellow",
-    Verdict.UNKNOWN: "yellow",
-    Verdict.DOES_NOT_FIT: "red",
-}
 _INTERVALS = ("available_kv_cache_bytes", "headroom_bytes")
 _ENDS = ("low", "expected", "high")
 
@@ -62,13 +43,6 @@ class Found(Struct, frozen=True, kw_only=True):
     """Slices of GPUs that were not searched."""
     num_many: int
     """Candidates of many engines that fit."""
-
-    @property
-    def left_out(self) -> str:
-        """Return in words what was left out; empty where nothing was."""
-        slices = f"{self.num_slices} slices of GPUs (MIG)" if self.num_slices else ""
-        many = f"{self.num_many} of more than {MANY_ENGINES} engines" if self.num_many else ""
-        return ", ".join(filter(None, (slices, many)))
 
 
 def found_of(question: Question, candidates: Sequence[Candidate], *, every: bool, is_named: bool) -> Found:
@@ -93,8 +67,10 @@ def text_report(found: Found, costs: Prices, *, choose: int | None) -> str:
     fits = [c for c in candidates if c.verdict is Verdict.FITS]
     if left := sum(c not in shown for c in fits):
         lines.append(f"  not shown: {left} that fit; --gpus selects accelerators, --all shows every candidate")
-    if left_out := found.left_out:
-        lines.append(f"  left out: {left_out}; --all shows them")
+    slices = f"{found.num_slices} slices of GPUs (MIG)" if found.num_slices else ""
+    many = f"{found.num_many} of more than {MANY_ENGINES} engines" if found.num_many else ""
+    if slices or many:
+        lines.append(f"  left out: {', '.join(filter(None, (slices, many)))}; --all shows them")
 
     others = [c for c in candidates if c.verdict is not Verdict.FITS]
     explained = others if every or not any(c in shown for c in fits) or len(question.accelerators) <= _ROWS else []
@@ -109,7 +85,8 @@ def text_report(found: Found, costs: Prices, *, choose: int | None) -> str:
         if question.fills:
             word += " per request"
         word = f"Row {choose}" if choose else word
-        lines += ["", f"{word}: {best.num_gpus} × {best.accelerator.name}: {replicas}{_flags(best)}"]
+        flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in best.options.items())
+        lines += ["", f"{word}: {best.num_gpus} × {best.accelerator.name}: {replicas}{flags}"]
         lines.append(f"  {best.verdict.value}: {verdict_text(best.verdict, best.budget)}")
     lines += (f"  {hint}" for hint in hints(question, candidates))
     if any(c.verdict is Verdict.DOES_NOT_FIT for c in explained):
@@ -216,7 +193,7 @@ def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[
         yield f"{guarantee} {question.concurrency} requests of max_model_len at the same time"
     else:
         yield f"{guarantee} one request of max_model_len, no load is promised"
-        yield "an engine holds FULL REQUESTS of them, and starts with up to LONGEST tokens"
+        yield f"an engine holds {_REQUESTS} of them, and starts with up to {_LONGEST} tokens"
     yield f"prices in {costs.currency}: {costs.remark}"
     for finding in question.findings:
         if finding.severity is not Severity.INFO:
@@ -235,7 +212,7 @@ def rows_of(found: Found) -> list[Candidate]:
 
 def _table(candidates: Sequence[Candidate]) -> Iterator[Line]:
     fills = any(candidate.fills for candidate in candidates)
-    rows = [tuple("REQUESTS" if fills and name == "FULL REQUESTS" else name for name in _HEADER)]
+    rows = [tuple(head_of("requests_held") if fills and name == _REQUESTS else name for name in _HEADER)]
     for number, candidate in enumerate(candidates, start=1):
         cost, parallelism, budget = candidate.cost, candidate.parallelism, candidate.budget
         times = f"{candidate.replicas} × " if candidate.replicas > 1 else ""
@@ -256,33 +233,18 @@ def _table(candidates: Sequence[Candidate]) -> Iterator[Line]:
             str(candidate.longest or "-"),
         ))  # fmt: skip
     for line in table(rows, right=(0, 1, 2, 7, 8, 9), width=_room()):
-        verdict = next((verdict for verdict in _COLOURS if verdict.value in line.split()), None)
+        verdict = next((verdict for verdict in Verdict if verdict.value in line.split()), None)
         if verdict is None:
             yield f"  {line}"
             continue
         before, word, after = line.partition(verdict.value)
-        yield f"  {before}", Styled(text=word, colour=_COLOURS[verdict]), after
+        yield f"  {before}", Styled(text=word, colour=COLOUR_OF[verdict]), after
 
 
 def _room() -> int | None:
     """Columns for a table that is indented by two."""
     width = width_of_terminal()
     return width - 2 if width else None
-
-
-def _flags(candidate: Candidate) -> str:
-    """Return the settings that the search chose, as vLLM's flags."""
-    settings, parallelism = candidate.budget.request.settings, candidate.parallelism
-    chosen: dict[str, int | str] = {"tensor-parallel-size": parallelism.tensor}
-    if parallelism.pipeline > 1:
-        chosen["pipeline-parallel-size"] = parallelism.pipeline
-    chosen["max-model-len"] = candidate.budget.resolved.max_model_len
-    if settings.max_num_seqs:
-        chosen["max-num-seqs"] = settings.max_num_seqs
-    if settings.kv_cache_dtype != "auto":
-        chosen["kv-cache-dtype"] = settings.kv_cache_dtype
-    chosen |= {name.replace("_", "-"): value for name, value in pinned_option(candidate.budget).items()}
-    return " ".join(f"--{name} {value}" for name, value in chosen.items())
 
 
 # ── for programs ──────────────────────────────────────────────────────────────────────────────────────────────────

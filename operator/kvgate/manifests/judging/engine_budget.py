@@ -28,8 +28,7 @@ from kvgate.rules.host_memory import OVERSUBSCRIBED
 from kvgate.rules.manifests import MODEL_NOT_NAMED
 from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand, workload_missing
 from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, REQUEST_ABOVE_MAX_MODEL_LEN
-from kvgate.statement.engine import EngineStatement
-from kvgate.statement.releases import Releases
+from kvgate.statement.engine import EngineStatement, Releases
 from kvgate.statement.what_if import BadRequest, statement_of_values
 from kvgate.vllm.arguments import GivenOption, is_open, option_name, shown
 from kvgate.vllm.given_settings import read_settings, with_whole_configs

@@ -23,7 +23,7 @@ from kvgate.manifests.pods.gpu_requests import VISIBLE_DEVICES
 from kvgate.rules.command_line import RUNS_ON_CPU, SHARED_GPU
 from kvgate.rules.manifests import ACCELERATOR_DECIDES, IDLE_GPUS, OTHER_HARDWARE, SEVERAL_ACCELERATORS, TOO_FEW_GPUS
 from kvgate.rules.sharing import REPLICAS_LABEL, SHARING_LABELS, label_says_shared
-from kvgate.statement.gpus import Gpus
+from kvgate.statement.engine import Gpus
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import shown
 from kvgate.vllm.parser import CommandLine

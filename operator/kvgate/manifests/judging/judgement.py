@@ -11,10 +11,8 @@ from kvgate import catalogue
 from kvgate.budget import Verdict, Workload, parse_patch
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Located, Place, Severity, error_rules, located
-from kvgate.judge.assessment import Assessment, OnGpus
-from kvgate.judge.judged import NOT_JUDGED, Judged
+from kvgate.judge.assessment import NOT_JUDGED, Assessment, Judged, OnGpus, refusing_nothing
 from kvgate.judge.possible_worlds import Worlds
-from kvgate.judge.worlds import refusing_nothing
 from kvgate.manifests.judging.engine_budget import (
     Defaults,
     EngineFacts,

@@ -10,7 +10,7 @@ from kvgate.budget import is_newer_than_known, parse_patch
 from kvgate.findings.finding import Rule, Severity
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.command_line import OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD
-from kvgate.statement.releases import OLDEST_GUESS, Releases, newest_understood
+from kvgate.statement.engine import OLDEST_GUESS, Releases, newest_understood
 from kvgate.vllm.images import ImageFound, release_of_image
 from kvgate.vllm.options import Option, releases_read, spellings
 from kvgate.vllm.parser import CommandLine, find_option, parse_arguments

@@ -13,7 +13,7 @@ from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Located
 from kvgate.manifests.pods.host_memory import NO_ROOM, HostRoom
 from kvgate.shell.environment import ConfigData, SharedRoom
-from kvgate.statement.gpus import GpuPart
+from kvgate.statement.engine import GpuPart
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.options import UNKNOWN_PROGRAM, Program
 

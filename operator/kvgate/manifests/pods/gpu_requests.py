@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kvgate.documents.written import NOTHING, Written, total
 from kvgate.manifests.pods.containers import Start
 from kvgate.manifests.pods.engine_found import FindObject, Hint, SeenGpus
-from kvgate.statement.gpus import GpuPart
+from kvgate.statement.engine import GpuPart
 from kvgate.text.patterns import pattern
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"

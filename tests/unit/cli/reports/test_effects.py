@@ -4,7 +4,7 @@ import pytest
 
 from kvgate.budget import plan
 from kvgate.budget.ground.hardware import Parallelism
-from kvgate.cli.reports.effects import Effect, effects_between
+from kvgate.cli.reports.difference import Effect, effects_between
 from support.builders import new_request
 
 BASE = new_request()

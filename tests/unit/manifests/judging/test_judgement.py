@@ -11,13 +11,13 @@ from kvgate import catalogue
 from kvgate.budget.ground.interval import Verdict
 from kvgate.budget.releases.versions import parse_patch
 from kvgate.findings.finding import Severity
-from kvgate.judge.judged import NOT_JUDGED
+from kvgate.judge.assessment import NOT_JUDGED
 from kvgate.judge.possible_worlds import joined_ends
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.engine_budget import Defaults
 from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine
-from kvgate.statement.releases import newest_understood
+from kvgate.statement.engine import newest_understood
 from kvgate.vllm.options import newest_read, releases_read
 
 IMAGE = "vllm/vllm-openai:v0.32.0"

@@ -14,7 +14,7 @@ from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.engine_budget import Defaults
 from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine
 from kvgate.manifests.judging.releases import usable_releases
-from kvgate.statement.releases import Releases, newest_understood
+from kvgate.statement.engine import Releases, newest_understood
 from kvgate.vllm.images import Strength
 from kvgate.vllm.options import releases_read
 
