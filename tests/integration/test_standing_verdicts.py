@@ -177,9 +177,15 @@ async def test_a_tenant_pushes_nobody_out_and_moves_nobody_elses_verdict() -> No
 async def test_todays_prediction_is_shown_and_the_next_edit_is_judged_by_it() -> None:
     world = await World().start()
     assert "recalibrated" not in world.status
+    assert world.memory._samples[KEY].recalibrated_tokens is None
     world.keep(LESS)
     await world.resync()
     shown = world.status["recalibrated"]
+    figures = world.memory._samples[KEY]
+    assert figures.recalibrated_tokens is not None
+    assert figures.recalibrated_tokens[1] == shown["capacityTokens"] == 365_648
+    assert figures.capacity_tokens is not None
+    assert figures.capacity_tokens[1] == world.status["budget"]["capacityTokens"] > 365_648, "what was admitted stands"
     assert (shown["verdict"], shown["accepted"], shown["differencePercent"]) == ("Fits", "True", "-10.7")
     assert shown["effective"]["maxModelLen"] == 30416
     assert shown["message"] == "it follows 1 observed start of the same setting"

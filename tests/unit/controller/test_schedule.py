@@ -107,6 +107,7 @@ async def test_a_defect_is_logged_with_its_traceback_and_tried_again(caplog: pyt
     queue = new(ending(ZeroDivisionError("oops"))[0])
     await queue.reconcile(KEY)
     assert caplog.records[0].exc_info
+    assert caplog.records[0].getMessage() == "reconcile of serving/qwen failed: ZeroDivisionError: oops"
     assert take(queue) < 1.3
 
 

@@ -140,6 +140,14 @@ def test_fields_of_a_later_release_stay_in_the_record_and_count_for_its_name() -
     assert read(document, signed(written)) is not None
 
 
+def test_a_record_is_of_the_object_whose_uid_its_owner_reference_has() -> None:
+    """Anybody can copy labels."""
+    document = a_document()
+    record = stored(admission_of(document), document)
+    record["metadata"] |= {"labels": {}, "ownerReferences": [{"uid": document["metadata"]["uid"]}]}
+    assert read(document, record) is not None
+
+
 def test_the_record_of_another_object_is_none_of_this_one() -> None:
     document = a_document()
     record = stored(admission_of(document), document)

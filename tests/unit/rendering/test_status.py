@@ -74,6 +74,12 @@ def test_the_rollout_is_told_in_three_conditions(
     assert (told["Ready"], told["Reconciling"], told["Stalled"][0]) == (ready, reconciling, stalled)
 
 
+def test_the_scale_subresource_finds_the_pods_by_the_selector_of_the_status() -> None:
+    found = status(a_deployment(existing=3, available=1))
+    assert (found["replicas"], found["readyReplicas"]) == (3, 1)
+    assert found["selector"] == "kvgate.io/inferencedeployment=qwen"
+
+
 def test_a_refusal_keeps_the_effective_values_of_what_still_runs() -> None:
     old = status(a_deployment())
     refused = status(a_deployment(), previous=old, vllm=TOO_MANY)
