@@ -18,6 +18,8 @@ from kvgate.runtime.service import OtlpOptions
 from support.api_server import ApiServer, api_server
 from support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 LABELLED = {"deployments": True, "services": True, "pods": True, "inferencedeployments": False}
 """Kinds that are watched, and whether only those with kvgate's label are."""
 
