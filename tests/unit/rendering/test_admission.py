@@ -8,7 +8,7 @@ import pytest
 from kvgate.api.validation import parse_document
 from kvgate.rendering.admission import Admitted, _digest_of, admission_status, config_digest
 from kvgate.rendering.admission import read_record as read
-from kvgate.rendering.prediction import budget_status
+from kvgate.rendering.prediction import admitted_prediction, budget_status
 from kvgate.rendering.workload import rendered
 from support.admissions import admission_of, read_back, stored
 from support.manifests import a_document
@@ -44,8 +44,16 @@ def test_what_is_written_is_read_back_and_renders_and_shows_the_same(spec: Json)
     )
     assert budget_status(again.prediction) == budget_status(found.prediction)
     assert admission_status(again) == admission_status(found)
+    assert None not in admission_status(again).values(), "what is not known has no field"
     assert again.owner is not None
     assert rendered(again.owner, again.figures) == rendered(parse_document(document), found.figures)
+
+
+@pytest.mark.parametrize("missing", ["verdict", "guarantee"])
+def test_a_record_without_a_verdict_or_its_guarantee_promises_nothing(missing: str) -> None:
+    record = admission_of(a_document()).record
+    assert admitted_prediction(record) is not None
+    assert admitted_prediction(record.model_copy(update={missing: None})) is None
 
 
 def test_every_figure_of_the_table_is_recorded() -> None:

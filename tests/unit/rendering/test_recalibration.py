@@ -63,6 +63,27 @@ def test_what_is_shown_stays_until_it_is_wrong_by_as_much_again() -> None:
     assert shown(None, None, later) is None, "and goes when nothing differs"
 
 
+@pytest.mark.parametrize(
+    ("values", "is_shown"),
+    [
+        ({}, False), ({"max_num_seqs": 11}, True), ({"max_num_seqs": None}, True), ({"max_model_len": None}, True),
+        ({"kv_cache_dtype": "fp8"}, True), ({"gpu_memory_utilization": "0.5"}, True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_other_values_than_those_that_run_are_shown_however_near_they_are(
+    values: dict[str, Any], *, is_shown: bool
+) -> None:
+    stands, (owner, today, *_) = admitted(None, **TWELVE), judged(None, **TWELVE)
+    runs = stands.record.effective.model_copy(update=values)
+    stands = replace(stands, record=stands.record.model_copy(update={"effective": runs}))
+    found = recalibrated(owner, stands, today, today, None)
+    assert (found is not None) == is_shown
+    if found is not None:
+        assert found["effective"]["maxNumSeqs"] == 12
+        assert recalibrated(owner, stands, today, today, found) == found, "and stay as they are shown"
+
+
 def test_what_is_shown_goes_later_than_it_comes() -> None:
     first = shown(-1, -1.6)
     assert first is not None

@@ -37,6 +37,7 @@ def status(
         deployment=deployment, before=previous_status(document, now), observation=observation, template_hash=CURRENT,
     )  # fmt: skip
     InferenceDeploymentStatus.model_validate(found)
+    assert [each["type"] for each in found["conditions"] if not each["message"]] == [], "each says why"
     return found
 
 
