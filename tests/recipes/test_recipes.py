@@ -128,6 +128,26 @@ def test_a_gpu_is_listed_and_judged_where_a_manifest_selects_its_node_label(root
     assert (document["engine"]["accelerator"], document["verdict"]) == ("TOY-24GB", "Fits")
 
 
+def test_rows_of_labels_images_and_prices_count_at_once(root: Path) -> None:
+    by_label = POD.replace("nvidia.com/gpu.product: NVIDIA-Toy", "toy.example.com/card: toy-24")
+    pod = by_label.replace("vllm/vllm-openai:v0.33.0", "registry.example.com/toy/serve:1.0\n    command: [vllm, serve]")
+    (document,) = kvgate(root, "check", "-", stdin=pod)["documents"]
+    assert (document["engine"]["accelerator"], document["engine"]["vllm_version"]) == ("TOY-24GB", "0.32.0")
+    cheapest = kvgate(root, "size", "--model", "toy/Tiny-0.6B")["candidates"][0]
+    assert (cheapest["accelerator"], cheapest["price_per_gpu_hour"]) == ("TOY-24GB", 0.1)
+
+
+def test_a_variable_that_is_not_a_users_to_set_is_refused_with_its_reason(root: Path) -> None:
+    deployment = f"{DEPLOYMENT}  template: {{env: [{{name: TOY_BOX, value: a}}]}}\n"
+    (document,) = kvgate(root, "check", "-", stdin=deployment)["documents"]
+    (finding,) = document["findings"]
+    assert (finding["path"], finding["severity"]) == ("spec.template.env[0].name", "error")
+    assert "it is a toy; leave it out: TOY_BOX" in finding["message"]
+    assert "| `TOY_[A-Z]+` | it is a toy | leave it out |" in (root / "docs/reference/pods.md").read_text(
+        encoding="utf-8"
+    )
+
+
 def test_an_architecture_has_a_verdict_and_is_no_longer_among_the_unread(root: Path) -> None:
     answer = kvgate(root, "explain", "--model", "toy/Step-0.6B", "--gpu", "TOY-24GB")
     assert (answer["verdict"], answer["ledger"]["parameter_bytes"]) == ("Fits", 1192099840)
