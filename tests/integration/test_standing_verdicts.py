@@ -201,6 +201,18 @@ async def test_todays_prediction_is_shown_and_the_next_edit_is_judged_by_it() ->
     assert outdated(world) == ("False", "AsAdmitted")
 
 
+async def test_the_metrics_show_what_was_admitted_whatever_is_known_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await World().start()
+    then = world.memory._samples[KEY]
+    smaller = catalogue.find_accelerator("RTX-A6000-48GB")
+    monkeypatch.setattr("kvgate.judge.facts.catalogue.find_accelerator", lambda _: smaller)
+    await world.start()
+    assert "recalibrated" in world.status
+    now = world.memory._samples[KEY]
+    assert now.capacity_tokens == then.capacity_tokens
+    assert (now.max_model_len_tokens, now.demand_tokens) == (then.max_model_len_tokens, then.demand_tokens)
+
+
 def events(world: World) -> list[tuple[str, str]]:
     return [(each["type"], each["reason"]) for each in world.cluster.created]
 
@@ -610,8 +622,10 @@ async def test_a_name_that_somebody_took_is_reported() -> None:
     world.cluster.records[name] = {**record, "spec": {**record["spec"], "message": "believe me"}}
     await world.start()
     assert told(world.cluster)["Stalled"] == ("True", "ApiRejected")
-    assert f"{name} exists and is not the record of this InferenceDeployment; delete it" in message(
-        world.cluster, "Stalled"
+    text = message(world.cluster, "Stalled")
+    assert (
+        f"create admissionrecords.kvgate.io: {name} exists and is not the record of this InferenceDeployment; delete it"
+        in text
     )
     assert "deployments" not in world.cluster.objects
 

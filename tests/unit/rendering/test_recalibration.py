@@ -63,6 +63,16 @@ def test_what_is_shown_stays_until_it_is_wrong_by_as_much_again() -> None:
     assert shown(None, None, later) is None, "and goes when nothing differs"
 
 
+@pytest.mark.parametrize(("error_gib", "is_shown"), [(-0.4, False), (0.4, False), (-0.8, True), (0.8, True)])
+def test_a_size_alone_is_shown_from_one_percent_on(error_gib: float, *, is_shown: bool) -> None:
+    """Of some 56 GiB."""
+    spec = {"vllm": {"maxNumSeqs": 4, "maxModelLen": 32768}}
+    owner, today, *_ = judged(error_gib, **spec)
+    found = recalibrated(owner, admitted(None, **spec), judged(None, **spec)[1], today, None)
+    assert (found is not None) == is_shown
+    assert found is None or "effective" not in found
+
+
 @pytest.mark.parametrize(
     ("values", "is_shown"),
     [

@@ -294,6 +294,17 @@ def test_pods_of_an_earlier_spec_have_a_capacity_and_no_error() -> None:
     assert found["observed"]["kvCacheCapacityTokens"] == 1000
     assert "predictionErrorPercent" not in found["observed"]
     assert conditions(found)["PredictionDrift"] == ("Unknown", "NotObserved")
+    assert said(found, "PredictionDrift") == "no pod of the current spec has reported its capacity"
+
+
+def test_where_nothing_was_predicted_no_pod_is_missing() -> None:
+    found = seen(engine(1000), model={"name": "nobody/x"})
+    assert said(found, "PredictionDrift") == "nothing was predicted"
+
+
+def said(found: dict[str, Any], kind: str) -> str:
+    """The message of one condition."""
+    return next(str(each["message"]) for each in found["conditions"] if each["type"] == kind)
 
 
 @pytest.mark.parametrize(
