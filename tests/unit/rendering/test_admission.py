@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from kvgate.api.admission_record import RecordedFigure
 from kvgate.api.validation import parse_document
+from kvgate.budget.answers.figure_values import Bounds
 from kvgate.rendering.admission import Admitted, _digest_of, admission_status, config_digest
 from kvgate.rendering.admission import read_record as read
 from kvgate.rendering.prediction import admitted_prediction, budget_status
@@ -54,6 +56,22 @@ def test_a_record_without_a_verdict_or_its_guarantee_promises_nothing(missing: s
     record = admission_of(a_document()).record
     assert admitted_prediction(record) is not None
     assert admitted_prediction(record.model_copy(update={missing: None})) is None
+
+
+def test_an_end_that_is_a_whole_number_is_read_beside_ends_that_are_none() -> None:
+    figure = RecordedFigure(low=0, expected="1.5", high="2.25")
+    record = admission_of(a_document()).record.model_copy(update={"figures": {"fullLengthRequests": figure}})
+    found = admitted_prediction(record)
+    assert found is not None
+    assert found.figures["full_length_requests"] == Bounds(0, 1.5, 2.25)
+
+
+def test_the_smallest_value_that_an_adjustment_may_choose_is_believed() -> None:
+    document = a_document(**ADJUST)
+    written = stored(admission_of(document), document)
+    for value, is_believed in ((2, True), (1, False)):
+        written["spec"]["effective"]["maxNumSeqs"] = value
+        assert (read(document, signed(written)) is not None) == is_believed
 
 
 def test_every_figure_of_the_table_is_recorded() -> None:

@@ -319,6 +319,11 @@ def test_before_0_24_tokens_follow_from_blocks_if_the_model_is_known(model: dict
     assert "1,000 blocks of 16 tokens" in message
 
 
+def test_blocks_of_ranks_that_share_the_cache_of_a_request_are_counted_together() -> None:
+    found = seen(engine(None, blocks=1000), vllm={"tensorParallelSize": 16, "decodeContextParallelSize": 2})
+    assert found["observed"]["kvCacheCapacityTokens"] == 2 * 16_000
+
+
 def test_a_cache_of_several_groups_is_counted_as_its_release_does_and_not_by_blocks() -> None:
     found = seen(engine(None, blocks=1000), model={"name": "google/gemma-3-27b-it"}, vllm={"maxNumSeqs": 1})
     assert 0 < found["observed"]["kvCacheCapacityTokens"] != 16_000
