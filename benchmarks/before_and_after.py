@@ -22,8 +22,7 @@ from typing import Any
 from measured_process import run
 
 ROOT = Path(__file__).resolve().parent.parent
-BASE = "40302d1"
-"""The last revision before the first work that was measured in this way; HEAD counts where a clone does not have it."""
+BASE = "HEAD~20"
 QUESTIONS, WARM_UP = 300, 40
 """Questions of one round, and those before them that fill the caches of models and releases."""
 UNIFORM = (("Qwen/Qwen3-8B", "L4-24GB", 1), ("meta-llama/Llama-3.1-70B-Instruct", "H100-SXM-80GB", 4))
@@ -190,19 +189,18 @@ def main() -> None:
     if given.round:
         print(json.dumps(measure_round()))
         return
+    named = ["git", "rev-parse", "-q", "--short", "--verify", f"{given.base}^{{commit}}"]
+    revision = subprocess.run(named, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    if not revision:
+        sys.exit(f"no revision {given.base} in this repository: name one that it has, such as make bench BASE=HEAD~5")
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder) / "before"
-        known = subprocess.run(
-            ["git", "rev-parse", "-q", "--verify", f"{given.base}^{{commit}}"],
-            cwd=ROOT,
-            capture_output=True,
-            check=False,
-        )
-        revision = given.base if known.returncode == 0 else "HEAD"
         subprocess.run(["git", "worktree", "add", "-q", "--detach", str(base), revision], cwd=ROOT, check=True)
         try:
             load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-            print(f"before: {revision}, after: the working tree; {os.cpu_count()} processors, load {load}\n")
+            print(
+                f"before: {given.base} ({revision}), after: the working tree; {os.cpu_count()} processors, load {load}\n"
+            )
             trees = {"before": base, "after": ROOT}
             compare_questions(trees, given.rounds)
             compare_processes(trees, given.rounds, Path(folder))

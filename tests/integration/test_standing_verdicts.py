@@ -177,9 +177,15 @@ async def test_a_tenant_pushes_nobody_out_and_moves_nobody_elses_verdict() -> No
 async def test_todays_prediction_is_shown_and_the_next_edit_is_judged_by_it() -> None:
     world = await World().start()
     assert "recalibrated" not in world.status
+    assert world.memory._samples[KEY].recalibrated_tokens is None
     world.keep(LESS)
     await world.resync()
     shown = world.status["recalibrated"]
+    figures = world.memory._samples[KEY]
+    assert figures.recalibrated_tokens is not None
+    assert figures.recalibrated_tokens[1] == shown["capacityTokens"] == 365_648
+    assert figures.capacity_tokens is not None
+    assert figures.capacity_tokens[1] == world.status["budget"]["capacityTokens"] > 365_648, "what was admitted stands"
     assert (shown["verdict"], shown["accepted"], shown["differencePercent"]) == ("Fits", "True", "-10.7")
     assert shown["effective"]["maxModelLen"] == 30416
     assert shown["message"] == "it follows 1 observed start of the same setting"
@@ -193,6 +199,18 @@ async def test_todays_prediction_is_shown_and_the_next_edit_is_judged_by_it() ->
     assert world.status["effective"]["maxModelLen"] == 30416
     assert "recalibrated" not in world.status
     assert outdated(world) == ("False", "AsAdmitted")
+
+
+async def test_the_metrics_show_what_was_admitted_whatever_is_known_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await World().start()
+    then = world.memory._samples[KEY]
+    smaller = catalogue.find_accelerator("RTX-A6000-48GB")
+    monkeypatch.setattr("kvgate.judge.facts.catalogue.find_accelerator", lambda _: smaller)
+    await world.start()
+    assert "recalibrated" in world.status
+    now = world.memory._samples[KEY]
+    assert now.capacity_tokens == then.capacity_tokens
+    assert (now.max_model_len_tokens, now.demand_tokens) == (then.max_model_len_tokens, then.demand_tokens)
 
 
 def events(world: World) -> list[tuple[str, str]]:
@@ -604,8 +622,10 @@ async def test_a_name_that_somebody_took_is_reported() -> None:
     world.cluster.records[name] = {**record, "spec": {**record["spec"], "message": "believe me"}}
     await world.start()
     assert told(world.cluster)["Stalled"] == ("True", "ApiRejected")
-    assert f"{name} exists and is not the record of this InferenceDeployment; delete it" in message(
-        world.cluster, "Stalled"
+    text = message(world.cluster, "Stalled")
+    assert (
+        f"create admissionrecords.kvgate.io: {name} exists and is not the record of this InferenceDeployment; delete it"
+        in text
     )
     assert "deployments" not in world.cluster.objects
 

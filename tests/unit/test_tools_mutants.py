@@ -36,6 +36,7 @@ def test_each_change_is_one_other_thing(source: str, after: list[str]) -> None:
     "x = f'{a + 1} bytes'",
     "class A(Struct, frozen=True): pass",
     "@lru_cache(maxsize=4096)\ndef f(a: Literal[1]) -> None: pass",
+    "async def f(a: int | None) -> str | None: pass",
     "Kind = Literal['a', 'b']",
     "from a import b",
 ])  # fmt: skip

@@ -307,7 +307,7 @@ _WITHOUT_FORMULA: Mapping[str, str] = {
     "hf_overrides": "transformers derives other values from the key, or nobody knows it; keys that decide the shape alone have a verdict",
     "rope_scaling": "the length of a request is then not known: give `max_model_len`, and it has a verdict",
 }
-"""Reason why a setting has no formula."""
+"""Reason why a setting has no formula, where more can be said than what it switches on."""
 _KINDS_WITHOUT_FORMULA: Mapping[str, str] = {
     "a model class that nobody has read (`architecture …`)": "its weights and caches may be anything; plug-ins bring classes of "
     "their own. With `--fetch`, a class whose tensors are those of a known one has a verdict",
@@ -346,7 +346,10 @@ _DRAFTING = (
 def unknown_reference() -> str:
     """Write the settings, the variables and the kinds that leave a verdict open, each with its reason."""
     yields = [HEAD, _UNKNOWN, "## Settings\n", "| setting | reason |", "|---|---|"]
-    yields += [f"| `{setting.flag}` | {_WITHOUT_FORMULA[setting.name]} |" for setting in SETTINGS if setting.unmodelled]
+    open_settings = {
+        each.flag: _WITHOUT_FORMULA.get(each.name, each.unmodelled) for each in SETTINGS if each.unmodelled
+    }
+    yields += [f"| `{flag}` | {reason} |" for flag, reason in open_settings.items()]
     yields += ["\n## Variables\n", "| variable | it switches on |", "|---|---|"]
     named = (variable for variable in MOVING if variable.unmodelled)
     yields += [f"| `{variable.name}` | {variable.unmodelled.partition(', ')[2]} |" for variable in named]

@@ -64,7 +64,7 @@ def _computing(node: ast.AST) -> Iterator[ast.expr]:
             ast.Subscript(value=ast.Name(id="Literal")) | ast.Assign(targets=[ast.Name(id="__all__" | "TYPE_CHECKING")])
         ):
             return
-        case ast.FunctionDef():
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
             below = [*node.body, *node.args.defaults, *(each for each in node.args.kw_defaults if each)]
         case ast.ClassDef():
             below = list(node.body)

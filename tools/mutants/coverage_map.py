@@ -22,7 +22,7 @@ TESTS: Mapping[str, tuple[str, ...]] = {
     "controller,rendering,webhook": (
         "tests/unit/controller", "tests/unit/rendering", "tests/unit/webhook", "tests/contract", "tests/rendering",
         "tests/integration/test_reconcile.py", "tests/integration/test_standing_verdicts.py", "tests/integration/test_observe.py",
-        "tests/integration/test_resync.py", "tests/integration/test_break_glass.py",
+        "tests/integration/test_resync.py", "tests/integration/test_break_glass.py", "tests/integration/test_upgrade.py",
     ),
 }  # fmt: skip
 """Rooms, with commas between them → the tests that may kill a mutant of theirs. Those of the doors print the same figures once more."""

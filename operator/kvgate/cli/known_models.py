@@ -116,7 +116,7 @@ def read_lock_file(path: Path, *, inside: Path | None = None) -> tuple[Published
 
 def _placed_entries(path: Path, inside: Path | None) -> Sequence[tuple[Published, int]]:
     """Return the entries of a lock file, each with its line; 0 where that is not known. Raises BadInput."""
-    from kvgate.checkpoint.published import LockFileError, entry_lines, read_lock
+    from kvgate.checkpoint.published import MAX_LOCK_BYTES, LockFileError, entry_lines, read_lock
 
     remedy = "; `kvgate models lock` writes such files"
     text = read_given(path, max_bytes=MAX_LOCK_BYTES, inside=inside, remedy=remedy)

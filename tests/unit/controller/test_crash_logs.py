@@ -81,6 +81,8 @@ async def test_a_log_that_cannot_be_read_is_told_once_in_our_words_and_the_old_w
     assert [record.getMessage() for record in caplog.records] == [
         f"the log of the crashed pod serving/a cannot be read: {refusal.__name__}"
     ]
+    fields = {"namespace": "serving", "pod": "a", "verb": "get", "resource": "pods/log"}
+    assert caplog.records[0].__dict__["fields"] == fields
     assert [told(logs, pod) for pod in pods] == [crash_of(pod) for pod in pods]
 
 

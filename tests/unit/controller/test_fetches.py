@@ -42,6 +42,17 @@ def test_the_namespace_that_came_later_does_not_wait_for_the_names_of_the_first(
     assert queue.next(0) == ("victim", ModelName("victim/model-0"))
 
 
+def test_no_more_names_are_fetched_at_once_than_the_limit() -> None:
+    queue = FetchQueue(LIMITS)
+    asking(queue, a=2, b=2, c=2)
+    running = [name for _, name in begun(queue, 0)]
+    assert len(running) == LIMITS.at_once
+    assert queue.wait_seconds(9) is None, "only the end of a fetch makes room"
+    queue.done(running[0])
+    assert [namespace for namespace, _ in begun(queue, 9)] == ["a"]
+    assert len(names("a", 2)) + queue.waiting == 2 + 5
+
+
 def test_turns_go_round_between_namespaces() -> None:
     queue, order, now = FetchQueue(LIMITS), [], 0.0
     asking(queue, a=6, b=6, c=2)

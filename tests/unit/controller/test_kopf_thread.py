@@ -171,3 +171,6 @@ def test_kopf_writes_under_our_name_and_posts_nothing() -> None:
     assert not settings.posting.enabled
     assert settings.peering.standalone
     assert settings.networking.request_timeout
+    assert settings.networking.enforce_retry_after, "of a server that says when to come again"
+    assert settings.scanning.disabled, "it would need rights over CRDs and namespaces"
+    assert settings.watching.inactivity_timeout > 60, "a bookmark comes every minute"

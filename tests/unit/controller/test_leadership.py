@@ -290,6 +290,23 @@ def test_whoever_serves_a_namespace_that_is_served_waits(
     lived(scene())
 
 
+@pytest.mark.parametrize(
+    ("waited_seconds", "pause_seconds"), [(0.0, 1.0), (13.9, 1.0), (14.5, 0.5), (14.99, 0.05), (30.0, 0.05)]
+)
+def test_who_waits_looks_once_a_second_and_no_later_than_the_lease_ends(
+    waited_seconds: float, pause_seconds: float, chance: random.Random
+) -> None:
+    async def scene() -> None:
+        _, second = await pair(chance, (), ())
+        rival = await second.elector.take()
+        assert rival is not None
+        await asyncio.sleep(waited_seconds)
+        assert second.elector.pause_seconds(rival) == pytest.approx(pause_seconds, abs=0.12)
+        assert f"confirmed it {waited_seconds:.0f} s ago" in second.elector.describe(rival)
+
+    lived(scene())
+
+
 def test_a_leader_is_who_the_lease_names_while_it_is_valid(chance: random.Random) -> None:
     """The gate shuts earlier: it is what the process believes, and the metric is what the API server answered."""
 

@@ -1,12 +1,22 @@
-"""A child is corrected as long as that helps; what comes back, or is refused, is left for a while and told."""
+"""What the process remembers of an object: a child is corrected as long as that helps, and what comes back is left for a while."""
+
+from typing import Any
 
 import pytest
 
 from kvgate.api.conditions import Reason
-from kvgate.controller.memory import MAX_CORRECTIONS, REFUSED_SECONDS, WINDOW_SECONDS, Corrections
+from kvgate.cluster.client import Kind
+from kvgate.controller.memory import MAX_CORRECTIONS, REFUSED_SECONDS, WINDOW_SECONDS, Corrections, Memory
+from kvgate.controller.records import pointers
+from kvgate.controller.starts import ObservedStarts
+from kvgate.metrics.exporter import DeploymentSnapshot
+from kvgate.metrics.samples import PodSample
 from kvgate.rendering.observation import Obstacle
+from support.manifests import a_document
+from support.reconciling import FakeCluster, new
 from support.waiting import Clock
 
+KEY = ("serving", "qwen")
 ENV, IMAGE = ("hash-1", "/spec/env/0"), ("hash-1", "spec.image")
 
 
@@ -58,3 +68,35 @@ def test_what_is_refused_is_told_and_tried_again_later(
     clock.now = seconds + 1
     assert corrections.may_try("Deployment", ENV)
     assert corrections.obstacle("Deployment", ENV) is None
+
+
+def test_pods_of_an_object_that_no_reconcile_has_shown_are_not_shown() -> None:
+    memory = Memory(DeploymentSnapshot(), ObservedStarts(None))
+    memory.see_pods({KEY: (PodSample(name="qwen-1-a", node="gpu-1", is_ready=True, restarts=0),)})
+    assert memory.keys() == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("record", "found"),
+    [
+        ({"record": "qwen-1", "digest": "ab"}, (("qwen-1", "ab"),)),
+        ({"record": "qwen-1", "digest": "no name!"}, (("qwen-1", "no name!"),)),
+        ({"record": "../secrets/a", "digest": "ab"}, ()),
+        ({"record": "", "digest": "ab"}, ()),
+        ("qwen-1", ()),
+    ],
+)
+def test_a_status_names_a_record_only_where_the_name_may_be_asked_for(record: object, found: object) -> None:
+    assert pointers({"status": {"admission": record}}, None) == found
+
+
+async def test_the_deployment_that_a_run_has_made_is_observed_from_then_on() -> None:
+    class Numbering(FakeCluster):
+        async def apply(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+            applied = await super().apply(kind, body)
+            applied["metadata"]["uid"] = f"uid of {kind.plural}"
+            return applied
+
+    memory = Memory(DeploymentSnapshot(), ObservedStarts(None))
+    await new(Numbering(a_document()), memory)[0](KEY)
+    assert memory.deployments() == {"uid of deployments": KEY}

@@ -26,6 +26,7 @@ from kvgate.controller.pods import KEPT_SECONDS, NodeFacts, Nodes
         ({"nvidia.com/gpu.sharing-strategy": "mps"}, NodeFacts(is_shared=True)),
         ({"nvidia.com/gpu.sharing-strategy": "none"}, NodeFacts()),
         ({"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}, NodeFacts(product="AMD_Instinct_MI300X_OAM")),
+        ({"amd.com/gpu.driver-version": "6.10.5"}, NodeFacts(driver="6.10.5")),
     ],
     ids=str,
 )

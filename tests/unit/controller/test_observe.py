@@ -125,6 +125,16 @@ async def test_a_release_with_new_names_is_read_as_far_as_it_is_known() -> None:
     assert into.get_sample_value("kvgate_pod_scrapes_total", {"result": "unknown_names"}) == 1
 
 
+async def test_a_pod_is_asked_directly_whatever_proxy_the_process_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    async with serving(http(INFO)) as served:
+        found, _ = await scraped(served.port)
+    assert found.result is ScrapeResult.READ
+
+
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n", http(INFO)])
 async def test_a_server_that_hangs_anywhere_is_left_in_time(answer: bytes) -> None:
     async with serving(answer, hangs=True) as served:

@@ -7,14 +7,15 @@ import pytest
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.api.base import Document
+from kvgate.api.base import Document, KeyRef
 from kvgate.api.conditions import Reason
 from kvgate.api.validation import parse_document
 from kvgate.checkpoint.published import ModelName, Published
 from kvgate.checkpoint.stored import StoredModels, entry_key, packed
-from kvgate.controller.decision import NO_CONFIG, Intent, Situation, assess_owner, decide, status_after
-from kvgate.controller.fetches import Failure, Origin
-from kvgate.controller.resolution import Resolution, Waiting, resolution
+from kvgate.controller.decision import NO_CONFIG, Intent, Situation, assess_owner, config_text, decide, status_after
+from kvgate.controller.fetches import Failure
+from kvgate.controller.resolution import Origin, Resolution, Waiting, resolution, waiting_since
+from kvgate.judge.facts import ConfigMissing
 from kvgate.rendering.status import previous_status
 from support.admissions import kept, standing_of
 from support.builders import new_llama_config
@@ -262,6 +263,44 @@ def test_the_text_of_a_hub_reaches_no_terminal() -> None:
     origin = Origin.of(NAME, commit="\x1b[2J" + "x" * 500, source="hub\nAccepted=True")
     assert str(origin).isprintable()
     assert len(str(origin)) < 500
+
+
+@pytest.mark.parametrize(("now", "reason"), [(1059.9, Reason.RESOLVING), (1060.0, Reason.TIME_OVER)])
+def test_the_wait_is_over_at_its_end(now: float, reason: Reason) -> None:
+    assert open_still(now=now).reason is reason
+
+
+@pytest.mark.parametrize(("generation", "since"), [(2, 1795431600.0), (3, 1795431700.0)])
+def test_a_new_process_goes_on_with_the_wait_of_this_generation_alone(generation: int, since: float) -> None:
+    document = an_object()
+    document["metadata"]["generation"] = generation
+    condition = {"type": "ModelResolved", "status": "Unknown", "reason": "Resolving", "observedGeneration": 2}
+    document["status"] = {"conditions": [{**condition, "lastTransitionTime": "2026-11-23T11:00:00Z"}]}
+    assert waiting_since(document, 1795431700.0) == (since, False)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [(None, "ConfigMap shared does not exist"), ({}, "config.json"), ({"password": "x"}, "config.json")],
+    ids=["no ConfigMap", "an empty one", "another key"],
+)
+def test_a_config_that_is_missing_is_told_without_the_other_keys_of_its_config_map(
+    data: dict[str, str] | None, words: str
+) -> None:
+    missing = config_text(KeyRef(name="shared", key="config.json"), None if data is None else {"data": data})
+    assert isinstance(missing, ConfigMissing)
+    assert words in missing.message
+    assert "password" not in missing.message + missing.remediation
+
+
+def test_a_reason_that_kvgate_did_not_write_is_no_defect() -> None:
+    document = an_object()
+    run(document, open_still())
+    run(document, open_still(GATED))
+    (condition,) = [each for each in document["status"]["conditions"] if each["type"] == "ModelResolved"]
+    condition["reason"] = "Whatever"
+    intent, _ = run(document, None)
+    assert intent.is_kept
 
 
 @pytest.mark.parametrize("status", ["True", "False", "Unknown"])

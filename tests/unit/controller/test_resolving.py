@@ -32,7 +32,7 @@ from kvgate.controller.starts import ConfigMapName
 from kvgate.runtime.background import Troubles
 from support.builders import new_llama_config
 from support.manifests import a_document
-from support.waiting import Clock, until
+from support.waiting import Clock, turns, until
 
 MAP = ConfigMapName(namespace="kvgate-system", name="kvgate-models")
 NAME = ModelName("mine/small")
@@ -317,6 +317,29 @@ async def test_a_deleted_object_is_fetched_for_no_longer(clock: Clock) -> None:
         setting.resolver._wake.set()
         await asyncio.sleep(0)
     assert setting.hub.asked == []
+
+
+async def test_a_rate_limit_holds_back_all_fetches_and_twice_as_long_when_it_comes_again(clock: Clock) -> None:
+    limited = Failure(reason=Reason.RATE_LIMITED, message="slow down", is_temporary=True)
+    setting = Setting(Hub(**{NAME.name: limited, "mine/other": a_fetched("mine/other")}), clock)
+
+    async def asked_after(seconds: float) -> list[str]:
+        clock.now += seconds
+        setting.resolver._wake.set()
+        await turns(5)
+        return [name for _, name in setting.hub.asked]
+
+    with setting.working():
+        setting.ask()
+        await setting.answered(1)
+        setting.ask(("other", "soon"), model={"name": "mine/other"})
+        assert await asked_after(29.9) == [NAME.name]
+        assert sorted(await asked_after(0.2)) == ["mine/other", NAME.name, NAME.name]
+        await setting.answered(3)
+        setting.hub.answers["mine/third"] = a_fetched("mine/third")
+        setting.ask(("other", "late"), model={"name": "mine/third"})
+        assert len(await asked_after(59.8)) == 3
+        assert "mine/third" in await asked_after(0.3)
 
 
 async def test_a_defect_of_a_fetch_is_counted_and_ends_the_wait(clock: Clock) -> None:

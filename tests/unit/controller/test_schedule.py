@@ -59,7 +59,9 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", [Conflict, Unavailable])
-async def test_a_transient_error_is_tried_again_after_growing_pauses(kind: type[ApiError]) -> None:
+async def test_a_transient_error_is_tried_again_after_growing_pauses(
+    kind: type[ApiError], caplog: pytest.LogCaptureFixture
+) -> None:
     run, _ = ending(*[error(kind)] * 12)
     queue, pauses = new(run), []
     for _ in range(12):
@@ -68,6 +70,8 @@ async def test_a_transient_error_is_tried_again_after_growing_pauses(kind: type[
     assert 0.7 <= pauses[0] <= 1.2
     assert 1.5 <= pauses[1] <= 2.4
     assert 239 <= pauses[-1] <= 360
+    about = {"namespace": "serving", "name": "qwen", "verb": "patch", "resource": "deployments.apps"}
+    assert [record.__dict__["fields"] for record in caplog.records] == [about] * 12
 
 
 async def test_a_success_ends_the_growth_of_the_pauses() -> None:
@@ -107,6 +111,7 @@ async def test_a_defect_is_logged_with_its_traceback_and_tried_again(caplog: pyt
     queue = new(ending(ZeroDivisionError("oops"))[0])
     await queue.reconcile(KEY)
     assert caplog.records[0].exc_info
+    assert caplog.records[0].getMessage() == "reconcile of serving/qwen failed: ZeroDivisionError: oops"
     assert take(queue) < 1.3
 
 

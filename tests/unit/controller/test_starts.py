@@ -70,6 +70,8 @@ class FakeCluster:
         name = body["metadata"]["name"]
         assert (kind, body["metadata"]["namespace"]) == (CONFIG_MAPS, PLACE.namespace)
         assert name != PLACE.name, "the ConfigMap of older releases is never written"
+        assert (body["apiVersion"], body["kind"]) == ("v1", "ConfigMap")
+        assert body["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "kvgate"}
         if body["metadata"].get("resourceVersion", self.version(name)) != self.version(name):
             raise Conflict("patch", "configmaps", "it changed")
         self.texts[name] = body["data"][KEY]

@@ -5,8 +5,17 @@ from typing import Any
 
 import pytest
 
+from kvgate.api.status import RecordedFigure
 from kvgate.api.validation import parse_document
-from kvgate.rendering.admission import Admitted, _digest_of, admission_status, budget_status, config_digest
+from kvgate.budget.answers.figure_values import Bounds
+from kvgate.rendering.admission import (
+    Admitted,
+    _digest_of,
+    admission_status,
+    admitted_prediction,
+    budget_status,
+    config_digest,
+)
 from kvgate.rendering.admission import read_record as read
 from kvgate.rendering.workload import rendered
 from support.admissions import admission_of, read_back, stored
@@ -43,8 +52,32 @@ def test_what_is_written_is_read_back_and_renders_and_shows_the_same(spec: Json)
     )
     assert budget_status(again.prediction) == budget_status(found.prediction)
     assert admission_status(again) == admission_status(found)
+    assert None not in admission_status(again).values(), "what is not known has no field"
     assert again.owner is not None
     assert rendered(again.owner, again.figures) == rendered(parse_document(document), found.figures)
+
+
+@pytest.mark.parametrize("missing", ["verdict", "guarantee"])
+def test_a_record_without_a_verdict_or_its_guarantee_promises_nothing(missing: str) -> None:
+    record = admission_of(a_document()).record
+    assert admitted_prediction(record) is not None
+    assert admitted_prediction(record.model_copy(update={missing: None})) is None
+
+
+def test_an_end_that_is_a_whole_number_is_read_beside_ends_that_are_none() -> None:
+    figure = RecordedFigure(low=0, expected="1.5", high="2.25")
+    record = admission_of(a_document()).record.model_copy(update={"figures": {"fullLengthRequests": figure}})
+    found = admitted_prediction(record)
+    assert found is not None
+    assert found.figures["full_length_requests"] == Bounds(0, 1.5, 2.25)
+
+
+def test_the_smallest_value_that_an_adjustment_may_choose_is_believed() -> None:
+    document = a_document(**ADJUST)
+    written = stored(admission_of(document), document)
+    for value, is_believed in ((2, True), (1, False)):
+        written["spec"]["effective"]["maxNumSeqs"] = value
+        assert (read(document, signed(written)) is not None) == is_believed
 
 
 def test_every_figure_of_the_table_is_recorded() -> None:
@@ -137,6 +170,14 @@ def test_fields_of_a_later_release_stay_in_the_record_and_count_for_its_name() -
     written["spec"]["forecast"] = {"of": "tomorrow"}
     assert read(document, written) is None
     assert read(document, signed(written)) is not None
+
+
+def test_a_record_is_of_the_object_whose_uid_its_owner_reference_has() -> None:
+    """Anybody can copy labels."""
+    document = a_document()
+    record = stored(admission_of(document), document)
+    record["metadata"] |= {"labels": {}, "ownerReferences": [{"uid": document["metadata"]["uid"]}]}
+    assert read(document, record) is not None
 
 
 def test_the_record_of_another_object_is_none_of_this_one() -> None:

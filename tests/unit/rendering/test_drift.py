@@ -96,6 +96,7 @@ POD = {
         ({"f:tolerations": {}}, []),
         ({"f:containers": {'k:{"name":"vllm"}': {".": {}, "f:args": {}}}}, []),
         ({"f:containers": {'k:{"name":"vllm"}': {"f:env": {'k:{"name":"A"}': {"f:value": {}}}}}}, []),
+        ({"f:containers": {'k:{"name":"vllm"}': {"f:env": {".": {}, 'k:{"name":"A"}': {".": {}, "f:value": {}}}}}}, []),
         ({"f:containers": {'k:{"name":"vllm"}': {"f:env": {'k:{"name":"X"}': {".": {}}, 'k:{"name":"B/~"}': {".": {}}}}}},
          ["/containers/1/env/2", "/containers/1/env/0"]),
         ({"f:containers": {'k:{"name":"vllm"}': {"f:securityContext": {"f:privileged": {}}}}}, ["/containers/1/securityContext"]),

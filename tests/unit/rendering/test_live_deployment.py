@@ -155,6 +155,18 @@ def test_a_digest_is_of_amounts_and_not_of_their_words(
     assert template_digest({"a": "", "b": None, "c": [1]}) == template_digest({"c": [1]}) != template_digest({"c": [2]})
 
 
+def test_notes_stand_beside_the_annotations_that_were_rendered() -> None:
+    wanted = a_rendering()
+    metadata = {**wanted.deployment["metadata"], "annotations": {"team": "chat"}}
+    noted = annotated(
+        Rendered(deployment={**wanted.deployment, "metadata": metadata}, service=wanted.service),
+        admission_of(a_document()),
+    )
+    annotations = noted.deployment["metadata"]["annotations"]
+    assert annotations["team"] == "chat"
+    assert annotations["kvgate.io/admission-record"].startswith("qwen-")
+
+
 def test_a_deployment_names_the_record_that_it_was_rendered_from() -> None:
     kept, owner = admission_of(a_document()), an_owner()
     live = annotated(rendered(owner, kept.figures), kept).deployment

@@ -47,6 +47,13 @@ def test_the_pod_passes_the_restricted_standard() -> None:
     assert not {"hostNetwork", "hostPID", "hostIPC", "serviceAccountName"} & settings.keys()
 
 
+def test_tolerations_are_passed_on_as_kubernetes_spells_them() -> None:
+    own = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    stated = {"key": "spot", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+    assert pod(template={"tolerations": [stated]})["tolerations"] == [own, stated]
+    assert pod()["tolerations"] == [own]
+
+
 @pytest.mark.parametrize(
     ("vllm", "count"),
     [

@@ -51,6 +51,11 @@ def test_a_setting_is_said_once_and_a_default_not_at_all(vllm: dict[str, Any], e
     assert said(vllm) == expected
 
 
+def test_a_length_that_vllm_chooses_is_left_to_it_whatever_was_predicted() -> None:
+    assert said({"maxModelLen": "auto"}, max_model_len=4096) == ["--max-model-len=auto"]
+    assert said({"maxModelLen": 8192}, max_model_len=4096) == ["--max-model-len=4096"]
+
+
 @pytest.mark.parametrize(
     ("effective", "expected"),
     [

@@ -62,6 +62,37 @@ def test_what_is_shown_stays_until_it_is_wrong_by_as_much_again() -> None:
     assert shown(None, None, later) is None, "and goes when nothing differs"
 
 
+@pytest.mark.parametrize(("error_gib", "is_shown"), [(-0.4, False), (0.4, False), (-0.8, True), (0.8, True)])
+def test_a_size_alone_is_shown_from_one_percent_on(error_gib: float, *, is_shown: bool) -> None:
+    """Of some 56 GiB."""
+    spec = {"vllm": {"maxNumSeqs": 4, "maxModelLen": 32768}}
+    owner, today, *_ = judged(error_gib, **spec)
+    found = recalibrated(owner, admitted(None, **spec), judged(None, **spec)[1], today, None)
+    assert (found is not None) == is_shown
+    assert found is None or "effective" not in found
+
+
+@pytest.mark.parametrize(
+    ("values", "is_shown"),
+    [
+        ({}, False), ({"max_num_seqs": 11}, True), ({"max_num_seqs": None}, True), ({"max_model_len": None}, True),
+        ({"kv_cache_dtype": "fp8"}, True), ({"gpu_memory_utilization": "0.5"}, True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_other_values_than_those_that_run_are_shown_however_near_they_are(
+    values: dict[str, Any], *, is_shown: bool
+) -> None:
+    stands, (owner, today, *_) = admitted(None, **TWELVE), judged(None, **TWELVE)
+    runs = stands.record.effective.model_copy(update=values)
+    stands = replace(stands, record=stands.record.model_copy(update={"effective": runs}))
+    found = recalibrated(owner, stands, today, today, None)
+    assert (found is not None) == is_shown
+    if found is not None:
+        assert found["effective"]["maxNumSeqs"] == 12
+        assert recalibrated(owner, stands, today, today, found) == found, "and stay as they are shown"
+
+
 def test_what_is_shown_goes_later_than_it_comes() -> None:
     first = shown(-1, -1.6)
     assert first is not None

@@ -36,6 +36,7 @@ def status(
         deployment=deployment, before=previous_status(document, now), observation=observation, template_hash=CURRENT,
     )  # fmt: skip
     InferenceDeploymentStatus.model_validate(found)
+    assert [each["type"] for each in found["conditions"] if not each["message"]] == [], "each says why"
     return found
 
 
@@ -71,6 +72,12 @@ def test_the_rollout_is_told_in_three_conditions(
 ) -> None:
     told = conditions(status(deployment, replicas=2))
     assert (told["Ready"], told["Reconciling"], told["Stalled"][0]) == (ready, reconciling, stalled)
+
+
+def test_the_scale_subresource_finds_the_pods_by_the_selector_of_the_status() -> None:
+    found = status(a_deployment(existing=3, available=1))
+    assert (found["replicas"], found["readyReplicas"]) == (3, 1)
+    assert found["selector"] == "kvgate.io/inferencedeployment=qwen"
 
 
 def test_a_refusal_keeps_the_effective_values_of_what_still_runs() -> None:
@@ -286,6 +293,17 @@ def test_pods_of_an_earlier_spec_have_a_capacity_and_no_error() -> None:
     assert found["observed"]["kvCacheCapacityTokens"] == 1000
     assert "predictionErrorPercent" not in found["observed"]
     assert conditions(found)["PredictionDrift"] == ("Unknown", "NotObserved")
+    assert said(found, "PredictionDrift") == "no pod of the current spec has reported its capacity"
+
+
+def test_where_nothing_was_predicted_no_pod_is_missing() -> None:
+    found = seen(engine(1000), model={"name": "nobody/x"})
+    assert said(found, "PredictionDrift") == "nothing was predicted"
+
+
+def said(found: dict[str, Any], kind: str) -> str:
+    """The message of one condition."""
+    return next(str(each["message"]) for each in found["conditions"] if each["type"] == kind)
 
 
 @pytest.mark.parametrize(
@@ -298,6 +316,11 @@ def test_before_0_24_tokens_follow_from_blocks_if_the_model_is_known(model: dict
     assert found["observed"]["numGpuBlocks"] == 1000
     (message,) = [c["message"] for c in found["conditions"] if c["type"] == "Observed"]
     assert "1,000 blocks of 16 tokens" in message
+
+
+def test_blocks_of_ranks_that_share_the_cache_of_a_request_are_counted_together() -> None:
+    found = seen(engine(None, blocks=1000), vllm={"tensorParallelSize": 16, "decodeContextParallelSize": 2})
+    assert found["observed"]["kvCacheCapacityTokens"] == 2 * 16_000
 
 
 def test_a_cache_of_several_groups_is_counted_as_its_release_does_and_not_by_blocks() -> None:

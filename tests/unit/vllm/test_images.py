@@ -35,7 +35,7 @@ from kvgate.vllm.options import releases_read
         ("lmcache/vllm-openai:v0.3.14-lightweight", ("0.15.1", "0.16.0")),
         ("vllm/vllm-openai:nightly_main_20250821", ("0.10.1", "0.10.2")),
         ("vllm/vllm-openai:nightly-2019-01-01", (None, None)),
-        ("vllm/vllm-openai:2049-01-01", ("0.33.0", "0.33.0")),
+        ("vllm/vllm-openai:2049-01-01", (releases_read()[-1], releases_read()[-1])),
         ("team/llm:v0.11.0", (None, None)),
         ("team/vllm-serving:v0.11.0", ("0.11.0", "0.11.0")),
         ("team/vllm-serving:v0.11.7", (None, None)),

@@ -1,17 +1,11 @@
 """One table of settings: everything else derives from its rows, or is held against them here."""
 
-import os
-import shutil
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import fields
 
-import kvgate
 from kvgate.api.crd import structural_schema
 from kvgate.api.v1alpha1 import Vllm
 from kvgate.budget import accounting_of
@@ -26,7 +20,6 @@ from kvgate.vllm.settings import SETTINGS, SPEC_SETTINGS, SWEPT, WHAT_IFS, Owner
 from kvgate.vllm.values import UnusableValue, truth
 from support.tables import table
 
-TOOLS = Path(__file__).parents[3] / "tools"
 FACTS = {
     "capacity",
     "checkpoint_bytes",
@@ -139,71 +132,6 @@ def test_extra_args_may_hold_what_nobody_else_owns() -> None:
 def test_settings_that_are_not_given_are_vllms_defaults() -> None:
     assert engine_settings({}) == EngineSettings()
     assert engine_settings({"tensor_parallel_size": 2, "gpu": "L4"}).parallelism == Parallelism(tensor=2)
-
-
-ROW = '    Setting(name="toy_blocks", read=whole(1 << 40), budget="num_gpu_blocks_override", owner=_SPEC, help="Toys."),\n'
-FIELD = '    toy_blocks: Count | None = None\n    """Blocks of a toy."""\n'
-PROOF = """
-from kvgate.api.crd import custom_resource_definition
-from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.api.validation import InvalidDocument, parse_document
-from generate.pages import pods_reference
-from kvgate.cli.main import main
-from kvgate.judge.assess import assess, effective_values
-from kvgate.judge.facts import question
-from kvgate.judge.facts import ConfigMissing, gather
-from kvgate.judge.what_if import read_request
-from kvgate.planning.sweep_axes import parse_axis
-from kvgate.rendering.workload import arguments
-from kvgate.statement.deployment import statement_of
-
-def parsed(**vllm):
-    spec = {"model": {"name": "Qwen/Qwen3-0.6B"}, "accelerator": {"type": "L4-24GB"}, "vllm": vllm}
-    head = {"apiVersion": "kvgate.io/v1alpha1", "kind": "InferenceDeployment", "metadata": {"name": "toy"}}
-    return parse_document({**head, "spec": spec}).spec
-
-spec = parsed(toyBlocks=777)
-facts = gather(statement_of(spec), lambda _: ConfigMissing(message="", remediation=""))
-assert question(statement_of(spec), facts).settings.num_gpu_blocks_override == 777
-assessment = assess(spec, facts)
-assert "--toy-blocks=777" in arguments(spec, effective_values(spec, assessment))
-try:
-    parsed(extraArgs=["--toy_blo=3"])
-    raise SystemExit("extraArgs may hold an option that a field owns")
-except InvalidDocument as error:
-    assert error.findings[0].field == "spec.vllm.extraArgs", error
-(version,) = custom_resource_definition()["spec"]["versions"]
-schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["vllm"]["properties"]["toyBlocks"]
-assert schema["description"] == "Blocks of a toy.", schema
-assert "| `--toy-blocks` | `spec.vllm.toyBlocks` |" in pods_reference()
-what_if, _ = read_request({"model": "Qwen/Qwen3-0.6B", "gpu": "L4-24GB", "toy_blocks": "777"})
-assert what_if.settings.num_gpu_blocks_override == 777
-assert parse_axis("toy-blocks=1,2").values == (1, 2)
-main(["explain", "--model", "Qwen/Qwen3-0.6B", "--gpu", "L4-24GB", "--toy-blocks", "777", "--max-model-len", "1k"])
-"""
-
-
-def test_a_setting_that_the_budget_understands_is_one_row_and_one_field(tmp_path: Path) -> None:
-    """The recipe of CONTRIBUTING.md, on a copy of the package."""
-    copy = tmp_path / "kvgate"
-    shutil.copytree(Path(kvgate.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    insert(copy / "vllm" / "settings.py", "    # Sizes of the weights", ROW)
-    insert(copy / "api" / "v1alpha1.py", "    extra_args:", FIELD)
-    run = subprocess.run(
-        [sys.executable, "-c", PROOF],
-        env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{TOOLS}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "777" in run.stdout
-
-
-def insert(path: Path, before: str, text: str) -> None:
-    written = path.read_text(encoding="utf-8")
-    assert written.count(before) == 1
-    path.write_text(written.replace(before, text + before), encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The mounted files of observed starts and of fetched models come, change and go while the webhook runs."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -127,13 +128,20 @@ def test_the_folder_of_fetched_models_is_followed(tmp_path: Path) -> None:
     assert list(found.models) == ["mine/small"]
 
 
-def test_files_that_are_too_large_or_broken_are_unknown_models(tmp_path: Path) -> None:
+def test_files_that_are_too_large_or_broken_are_unknown_models(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / entry_key("mine/huge")).write_bytes(b"x" * (MAX_ENTRY_BYTES + 1))
     (tmp_path / entry_key("mine/broken")).write_bytes(b"x")
     found = ModelsFolder(tmp_path)
     found.reload()
     assert found.models.get("mine/huge") is None
     assert found.models.get("mine/broken") is None
+    (tmp_path / entry_key("mine/huge")).write_bytes(b"x" * MAX_ENTRY_BYTES)
+    with caplog.at_level(logging.INFO):
+        found.reload()
+    assert set(found.models.entries) == {entry_key("mine/huge"), entry_key("mine/broken")}, "the largest one is read"
+    assert [record.__dict__["fields"] for record in caplog.records] == [{"models": 2}]
 
 
 def test_a_fetched_model_is_judged_at_admission_and_one_that_is_not_fetched_yet_is_announced(tmp_path: Path) -> None:

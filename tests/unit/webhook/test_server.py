@@ -19,6 +19,7 @@ from prometheus_client.utils import floatToGoString
 from controlplane.certificates import write_certificates
 from kvgate.metrics.exporter import new_registry
 from kvgate.metrics.listener import listen
+from kvgate.runtime.worker import TaskFailed, TurnedAway, WorkerLost
 from kvgate.webhook.command import WebhookOptions, serving
 from kvgate.webhook.server import MAX_BODY_BYTES, Bodies, ReviewInstruments, Traffic, validation_app
 from kvgate.webhook.tls import Certificate, CertificateError
@@ -170,19 +171,42 @@ async def test_a_defect_of_ours_is_http_500_counted_and_logged(
     async def broken(_: bytes) -> Any:
         raise ZeroDivisionError("a defect")
 
+    assert await answered(new_review, broken) == (500, 1.0)
+    assert "ZeroDivisionError: a defect" in caplog.text
+
+
+async def answered(new_review: NewReview, decide: Callable[[bytes], Any]) -> tuple[int, float | None]:
+    """Status of an answer, and the number of errors that are counted then; nothing of the defect is told."""
     registry = new_registry()
-    runner = await listen(
-        validation_app(ReviewInstruments.registered(registry), Traffic(), broken, Bodies()), "127.0.0.1", 0
-    )
+    app = validation_app(ReviewInstruments.registered(registry), Traffic(), decide, Bodies())
+    runner = await listen(app, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{runner.addresses[0][1]}/validate"
     try:
         async with aiohttp.ClientSession() as client, client.post(url, json=new_review()) as response:
-            assert response.status == 500
             assert "a defect" not in await response.text()
+            status = response.status
     finally:
         await runner.cleanup()
-    assert registry.get_sample_value("kvgate_admission_errors_total") == 1
-    assert "ZeroDivisionError: a defect" in caplog.text
+    return status, registry.get_sample_value("kvgate_admission_errors_total")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "fields"),
+    [
+        (TaskFailed("Traceback: a defect"), 500, [{"traceback": "Traceback: a defect"}, {"status": 500}]),
+        (TurnedAway("64 reviews wait"), 429, [{"status": 429, "error": "64 reviews wait"}]),
+        (WorkerLost("the worker is gone"), 503, [{"status": 503, "error": "the worker is gone"}]),
+    ],
+)
+async def test_a_review_without_a_verdict_is_logged_with_its_status_and_the_reason(
+    error: Exception, status: int, fields: list[dict[str, Any]], new_review: NewReview, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def failing(_: bytes) -> Any:
+        raise error
+
+    assert await answered(new_review, failing) == (status, 1.0)
+    logged = [record.__dict__["fields"] for record in caplog.records if record.name == "kvgate.webhook.server"]
+    assert [{key: found[key] for key in wanted} for found, wanted in zip(logged, fields, strict=True)] == fields
 
 
 async def test_every_answer_is_logged_with_what_was_said(

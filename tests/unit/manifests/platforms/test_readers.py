@@ -1,132 +1,15 @@
-"""The recipe of CONTRIBUTING.md for a reader of a platform's manifests: one file and one entry, and every door knows the platform."""
+"""Every reader of a platform's manifests can be found, and what stands beside engines is none."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 import pytest
 import yaml
 
-import kvgate
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.platforms.reader import resource_of_kind
 from kvgate.manifests.platforms.readers import READERS, engine_words
-from support.chart import ROOT
-from support.json_schemas import checked_report
-
-FILE, TABLE = "manifests/platforms/toy.py", "manifests/platforms/readers.py"
-MODULE = '''\
-"""A platform that exists in this test only."""
-
-from collections.abc import Iterator
-
-from kvgate.documents.written import NOTHING
-from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
-from kvgate.vllm.arguments import Argument
-
-
-def read_toy(given: ReaderInput) -> Iterator[FoundEngine]:
-    """`options` names a ConfigMap, `board` an object of another kind."""
-    spec = given.root.get("spec")
-    options, board = spec.get("options"), given.find("ToyBoard", spec.get("board").text) or NOTHING
-    words = ((given.config_data(options.text) or {}).get("line") or "").split()
-    yield FoundEngine(
-        platform="toy",
-        document=given.document,
-        root=given.root,
-        name=given.name,
-        path=spec.path,
-        model=spec.get("model"),
-        arguments=tuple(Argument(text=word, path=options.path) for word in words),
-        hints=(Hint(name="accelerator", value=board.get("spec", "gpu").text, path=spec.get("board").path),),
-    )
-'''
-ENTRY = """\
-    Reader(
-        platform="toy",
-        what="`ToyServer` (toy.example.com)",
-        reads=("model", "options"),
-        words=("toy.example.com",),
-        kinds=("ToyServer.toy.example.com",),
-        supporting=("ConfigMap", "ToyBoard.boards.example.org"),
-        read=toy.read_toy,
-    ),
-"""
-SERVER = """\
-apiVersion: toy.example.com/v1
-kind: ToyServer
-metadata: {name: one}
-spec: {model: Qwen/Qwen3-8B, options: words-of-one, board: small}
-"""
-BOARD = "apiVersion: boards.example.org/v1\nkind: ToyBoard\nmetadata: {name: small}\nspec: {gpu: NVIDIA-L4}\n"
-OPTIONS = (
-    "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: words-of-one}\ndata: {line: --max-model-len 40960 --no-such}\n"
-)
-
-
-@pytest.fixture
-def with_toy(tmp_path: Path) -> Path:
-    """The package with the toy's file and its entry."""
-    package = tmp_path / "changed" / "kvgate"
-    copytree(Path(kvgate.__file__).parent, package)
-    (package / FILE).write_text(MODULE, encoding="utf-8")
-    table = package / TABLE
-    text = table.read_text(encoding="utf-8")
-    top = "READERS: tuple[Reader, ...] = (\n"
-    assert text.count(top) == 1
-    reader = "from kvgate.manifests.platforms.reader import"
-    imported = text.replace(reader, f"from kvgate.manifests.platforms import toy\n{reader}", 1)
-    table.write_text(imported.replace(top, top + ENTRY), encoding="utf-8")
-    return package.parent
-
-
-def run(package: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{ROOT / 'tools'}"}
-    return subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment, timeout=60)
-
-
-def judged(package: Path, folder: Path, text: str) -> dict[str, Any]:
-    (folder / "input.yaml").write_text(text, encoding="utf-8")
-    done = run(package, "-m", "kvgate", "check", str(folder / "input.yaml"), "--vllm-version", "0.33.0", "-o", "json")
-    return checked_report(done.stdout)
-
-
-def test_the_recipe_names_what_these_tests_write() -> None:
-    rows = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()
-    row = next(row for row in rows if row.startswith("| a reader of a platform's manifests |"))
-    assert "`manifests/platforms/`" in row
-    assert f"`{TABLE}`" in row
-    assert "`make generate`" in row
-
-
-def test_an_object_is_judged_with_what_supports_it(with_toy: Path, tmp_path: Path) -> None:
-    report = judged(with_toy, tmp_path, f"{SERVER}---\n{OPTIONS}---\n{BOARD}")
-    (engine,) = report["documents"]
-    assert (engine["platform"], engine["name"], engine["engine"]["accelerator"]) == ("toy", "one", "L4-24GB")
-    rules = {finding["rule"]: finding["path"] for finding in engine["findings"]}
-    assert rules["OptionUnknown"] == "spec.options"
-    assert engine["verdict"] == "DoesNotFit"
-
-
-def test_without_its_word_and_its_kind_a_document_is_of_no_interest(with_toy: Path, tmp_path: Path) -> None:
-    report = judged(with_toy, tmp_path, f"{SERVER.replace('toy.example.com', 'other.example.com')}---\n{BOARD}")
-    assert (report["documents"], report["summary"]["other_kinds"]) == ([], 2)
-
-
-def test_an_object_that_only_supports_is_no_engine(with_toy: Path, tmp_path: Path) -> None:
-    report = judged(with_toy, tmp_path, f"{BOARD.replace('NVIDIA-L4', 'a board for vllm')}---\n{OPTIONS}")
-    assert (report["documents"], report["summary"]["other_kinds"]) == ([], 2)
-
-
-def test_the_reference_and_the_kubectl_plugin_know_it(with_toy: Path) -> None:
-    program = "from generate.files import *; print(kubectl_resources(), pages.manifests_reference())"
-    written = run(with_toy, "-c", program).stdout
-    assert {"toyservers.toy.example.com", "toyboards.boards.example.org"} <= set(written.split())
-    assert "| `ToyServer` (toy.example.com) | model; options |" in written
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.what)
