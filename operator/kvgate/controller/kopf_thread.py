@@ -49,9 +49,10 @@ def run_thread(process: Process, on_end: Callable[[], object]) -> None:
     try:
         asyncio.run(_operate(process))
     except Exception:  # noqa: BLE001 - the main thread must hear of whatever it is
-        if not process.stop.is_set():  # where it is set during the start, kopf finds its connections closed
+        process.died |= not process.stop.is_set()
+        if process.died:  # where it is set during the start, kopf finds its connections closed
             _log.exception("kopf's thread has failed")
-    process.died = not process.stop.is_set()
+    process.died |= not process.stop.is_set()
     on_end()
 
 
@@ -109,6 +110,8 @@ async def _operate(process: Process) -> None:
                 stop_flag=process.stop,
             )
         finally:
+            process.died = not process.stop.is_set()
+            process.stop.set()  # kopf waits for it in a thread, without which this loop does not end
             queue.close()
             for task in tasks:
                 task.cancel()

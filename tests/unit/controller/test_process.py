@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from kvgate.controller.command import ClusterNotPrepared, _pushing, run
+from kvgate.controller.command import ClusterNotPrepared, ThreadDied, _pushing, run
 from kvgate.controller.leadership import LeaseLost
 from kvgate.controller.state import ControllerOptions, Process
 from kvgate.runtime.service import OtlpOptions
@@ -161,6 +161,19 @@ async def test_one_whose_lease_somebody_takes_ends_and_leaves_it_to_them(
     ]
     (record,) = (record for record in caplog.records if record.getMessage() == "working")
     assert record.__dict__["fields"] == {"namespaces": ["chat", "search"]}
+
+
+async def test_one_whose_watching_thread_fails_ends_and_frees_the_lease(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with controller(tmp_path, caplog, refusals={"/api": 404}) as found:
+        await asyncio.wait([found.ended])
+    with pytest.raises(ThreadDied, match="has ended by itself"):
+        found.ended.result()
+    assert found.server.leases["kvgate-controller"]["spec"]["holderIdentity"] == ""
+    assert [record.getMessage() for record in caplog.records if record.name == "kvgate.controller.kopf_thread"] == [
+        "kopf's thread has failed"
+    ]
 
 
 async def test_metrics_are_pushed_from_the_start_on_where_an_endpoint_is_given() -> None:
