@@ -35,10 +35,10 @@ coverage: .venv/ready  ## lines of the pure rooms that no fast test runs; fails 
 fix: .venv/ready  ## format, and mend what the linter can mend
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-generate: .venv/ready tools  ## rewrite every generated file
+generate: .venv/ready  ## rewrite every generated file; those that Helm or a control plane makes only after `make tools`
 	$(RUN) generate && $(BIN)/python tools/process_reference.py && $(RUN) pictures.layers && $(RUN) pictures.ledger && $(RUN) pictures.planning && $(BIN)/python tests/chart/golden.py && PYTHONPATH=benchmarks:tests $(BIN)/python -m accuracy >/dev/null && $(RUN) every_door
 
-verify: generate  ## generate, then fail if anything committed is out of date
+verify: tools generate  ## generate, then fail if anything committed is out of date
 	$(BIN)/python tools/verify_generated.py
 
 tools: .venv/ready  ## build the test control plane and Prometheus (about 20 minutes the first time, then nothing)

@@ -7,39 +7,54 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from controlplane import build
 
 PYTEST = ("-q", "--durations=10", "--dist", "loadfile")
+AFTER_OTHERS = ("nice", "-n", "5")
 PLANE_BYTES = 2**30
 """Memory of a control plane, its controllers and the process that tests them."""
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> None:
-    """Format, lint, types and layers first: they fail fastest. Every file of the tests with a control plane starts its own.
+    """Checks, tests, and tests with a control plane at once: the last wait most of the time, and go first where all want a core.
 
     Generated files are compared inside the tests. What failed is named last, with the folder of the logs.
     """
     logs = Path(tempfile.mkdtemp(prefix="kvgate-test-"))
     environment = {**os.environ, "KUBEBUILDER_ASSETS": str(build.find_assets() or ""), "KVGATE_LOGS": str(logs)}
-    pytest = [sys.executable, "-m", "pytest", *PYTEST]
-    cluster = ["-m", "cluster", "-n", str(num_planes(Path("/"))), f"--junitxml={logs / 'cluster.xml'}"]
+    pytest, chosen = [sys.executable, "-m", "pytest", *PYTEST], sys.argv[1:]
+    alone = ["-n", "auto", "-m", "not cluster", f"--junitxml={logs / 'tests.xml'}"]
+    cluster = ["-n", str(num_planes(Path("/"))), "-m", "cluster", f"--junitxml={logs / 'cluster.xml'}"]
     steps = {
-        "checks": [sys.executable, "tools/run_checks.py", "--no-tests"],
-        "tests": [*pytest, "-n", "auto", "-m", "not cluster", f"--junitxml={logs / 'tests.xml'}", *sys.argv[1:]],
-        "tests with a control plane": [*pytest, *cluster, *sys.argv[1:]],
+        "tests": [*AFTER_OTHERS, *pytest, *alone, *chosen],
+        "checks": [*AFTER_OTHERS, sys.executable, "tools/run_checks.py", "--no-tests"],
+        "tests with a control plane": [*pytest, "--no-loadscope-reorder", *cluster, *chosen],
     }
-    failed = [
-        name for name, step in steps.items() if subprocess.run(step, cwd=ROOT, env=environment, check=False).returncode
-    ]
+    with ThreadPoolExecutor(len(steps)) as threads:
+        done = dict(zip(steps, threads.map(partial(run, environment), steps, steps.values()), strict=True))
+    failed = [name for name, is_well in done.items() if not is_well]
     if failed:
         sys.exit(f"make test: failed: {', '.join(failed)}; logs: {logs}")
     if kept := [str(path) for path in logs.iterdir() if path.is_dir()]:
         print(f"make test: passed, but a control plane did not start at once; logs: {', '.join(kept)}")
     else:
         shutil.rmtree(logs)
+
+
+def run(environment: Mapping[str, str], name: str, command: Sequence[str]) -> bool:
+    """Run one step. The tests say how far they are; of the others the output is printed in one piece, when they have ended."""
+    pipe = None if name == "tests" else subprocess.PIPE
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, check=False, stdout=pipe, stderr=pipe and subprocess.STDOUT, text=True
+    )
+    print(f"{done.stdout or ''}make test: {name}: {'failed' if done.returncode else 'passed'}", flush=True)
+    return done.returncode == 0
 
 
 def num_planes(root: Path) -> int:

@@ -44,7 +44,8 @@ def rendered_install(helm: Path) -> str:
 def main() -> int:
     assets = find_assets(["helm"])
     if not assets:
-        sys.exit("golden.py: Helm is missing: `make tools` builds it")
+        print("tests/chart/golden and deploy/install.yaml stay as they are: Helm is missing, `make tools` builds it")
+        return 0
     for case in CASES:
         golden_file(case).write_text(rendered_case(assets / "helm", case), encoding="utf-8")
     INSTALL.write_text(rendered_install(assets / "helm"), encoding="utf-8")

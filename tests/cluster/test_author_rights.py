@@ -1,7 +1,7 @@
 """The chart's policy about authors, on a real API server: nobody gets by an InferenceDeployment what RBAC refuses."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
 from support.assets import require_assets
 from support.chart import documents, render
-from support.inference import inference_deployment, install
+from support.inference import inference_deployment
 
 pytestmark = pytest.mark.cluster
 
@@ -34,30 +34,25 @@ EDITOR = "editor"
 
 
 @pytest.fixture(scope="module")
-def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
+def plane(plane: ControlPlane, pytestconfig: pytest.Config) -> ControlPlane:
     assets = require_assets(pytestconfig)
-    with ControlPlane(assets, full=False) as plane:
-        install(plane)
-        rendered = documents(render(assets / "helm", "--set=authors.mustReadSecrets=true"))
-        shipped = [each for each in rendered if each["kind"].startswith("ValidatingAdmissionPolicy")]
-        assert len(shipped) == 2
-        plane.apply(*shipped)
-        for person, rules in RIGHTS.items():
-            role = {
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "Role",
-                "metadata": {"name": person, "namespace": "default"},
-            }
-            plane.apply({**role, "rules": rules})
-            plane.kubectl("create", "rolebinding", person, f"--role={person}", f"--user={person}", "-n", "default")
-        for kind, role in (
-            ("clusterrole", "system:aggregate-to-edit"),
-            ("role", "author"),
-        ):  # no controller aggregates them here
-            name = f"{EDITOR}-{role.removeprefix('system:')}"
-            plane.kubectl("create", "rolebinding", name, f"--{kind}={role}", f"--user={EDITOR}", "-n", "default")
-        wait_until(lambda: "may not create pods" in answer(plane, "author"), "the policy is in force")
-        yield plane
+    rendered = documents(render(assets / "helm", "--set=authors.mustReadSecrets=true"))
+    shipped = [each for each in rendered if each["kind"].startswith("ValidatingAdmissionPolicy")]
+    assert len(shipped) == 2
+    plane.apply(*shipped)
+    for person, rules in RIGHTS.items():
+        role = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": {"name": person, "namespace": "default"},
+        }
+        plane.apply({**role, "rules": rules})
+        plane.kubectl("create", "rolebinding", person, f"--role={person}", f"--user={person}", "-n", "default")
+    for kind, role in (("clusterrole", "system:aggregate-to-edit"), ("role", "author")):
+        name = f"{EDITOR}-{role.removeprefix('system:')}"
+        plane.kubectl("create", "rolebinding", name, f"--{kind}={role}", f"--user={EDITOR}", "-n", "default")
+    wait_until(lambda: "may not create pods" in answer(plane, "author"), "the policy is in force")
+    return plane
 
 
 def answer(plane: ControlPlane, person: str, document: dict[str, Any] | None = None, *command: str) -> str:

@@ -247,15 +247,10 @@ def test_a_name_that_is_used_again_gets_children_of_its_own(plane: ControlPlane,
 
 
 def test_a_settled_cluster_is_not_written_to(objects: Objects) -> None:
+    objects.wait_for("again", "Observed", "False", "PodUnreachable")  # the last one: nothing changes by itself any more
     written = objects.settle()
     assert written > 20, "the audit log must have seen the tests above"
-
-    def num_lists() -> int:
-        asked = (e for e in objects.plane.audit() if e.user_agent.startswith("kvgate-controller"))
-        return sum((e.verb, e.resource) == ("list", "inferencedeployments") for e in asked)
-
-    before = num_lists()
-    wait_until(lambda: num_lists() >= before + 3, "three resyncs more")
+    objects.resync(3)
     assert len(objects.writes()) == written
 
 

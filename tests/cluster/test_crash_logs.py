@@ -1,6 +1,5 @@
 """Crash loops on a real control plane whose last words miss the cause; the log comes from the kubelet that kwok plays."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,10 @@ from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
 from fleet.doors import door
 from kvgate.calibration.keeping import shard_name, shard_of
-from support.assets import require_assets
 from support.crash_log import LOG, PROMPT, SENTENCE, crashed
 from support.doors import running
-from support.inference import CRD, Objects, crash, inference_deployment, install
+from support.inference import CRD, Objects, crash, inference_deployment
+from support.shared_plane import SharedPlane
 
 pytestmark = pytest.mark.cluster
 
@@ -23,10 +22,9 @@ KINDS = "infd,events,deployments,replicasets,services,configmaps"
 
 
 @pytest.fixture
-def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
-    with ControlPlane(require_assets(pytestconfig)) as plane:
-        install(plane)
-        yield plane
+def plane(shared_plane: SharedPlane) -> ControlPlane:
+    """For each test as at the start: the last one changes the CRD, and logs are counted."""
+    return shared_plane.as_at_the_start()
 
 
 def ready(objects: Objects, name: str) -> dict[str, object]:

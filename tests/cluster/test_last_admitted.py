@@ -110,7 +110,7 @@ def test_a_restart_of_the_pods_by_kubectl_is_nobodys_drift(plane: ControlPlane, 
     admitted(objects, "restarted")
     plane.kubectl("rollout", "restart", "deployment/restarted")
     annotations = template(objects, "restarted")["metadata"]["annotations"]
-    objects.settle(4.0)  # two resyncs
+    objects.resync(2)
     assert template(objects, "restarted")["metadata"]["annotations"] == annotations
     assert "kubectl.kubernetes.io/restartedAt" in annotations
 
@@ -125,8 +125,10 @@ def test_what_comes_back_after_each_correction_is_reported_and_not_corrected_for
     plane.kubectl("set", "env", "deployment/fought", "RELOADED=1")
     message = objects.wait_for("fought", "Drifted", "True", "CorrectionUndone")
     assert "/spec/template/spec/containers/0/env/" in message
-    settled = objects.settle(4.0)
-    assert objects.settle(4.0) == settled
+    objects.wait_for("fought", "Observed", "False", "PodUnreachable")  # nothing changes by itself any more
+    settled = objects.settle()
+    objects.resync(2)
+    assert len(objects.writes()) == settled
     assert ("Warning", "CorrectionUndone") in objects.events("fought")
     plane.kubectl("set", "env", "deployment/fought", "RELOADED-")
     objects.wait_for("fought", "Drifted", "False", "AsRendered")
@@ -179,23 +181,29 @@ def test_a_spec_that_takes_most_of_what_etcd_stores_gets_its_status(plane: Contr
 
 
 @pytest.mark.parametrize(
-    ("name", "spec"),
+    ("name", "spec", "last"),
     [
         (
             "tiny-cpu",
             {"template": {"resources": {"requests": {"cpu": "0.0001", "memory": "1e9"}, "limits": {"cpu": "1500m"}}}},
+            ("Observed", "False", "PodUnreachable"),
         ),
-        ("bad-label", {"template": {"labels": {"team": "not a label value"}}}),
+        (
+            "bad-label",
+            {"template": {"labels": {"team": "not a label value"}}},
+            ("Stalled", "True", "ApiRejected"),
+        ),
     ],
 )
 def test_what_the_api_server_rounds_or_refuses_is_written_once(
-    plane: ControlPlane, objects: Objects, name: str, spec: dict[str, Any]
+    plane: ControlPlane, objects: Objects, name: str, spec: dict[str, Any], last: tuple[str, str, str]
 ) -> None:
     plane.apply(inference_deployment(name, **spec))
-    wait_until(lambda: objects.condition(name, "Accepted")[0] == "True", "it is judged")
-    objects.settle(3.0)
+    objects.wait_for(name, *last)
+    assert objects.condition(name, "Accepted")[0] == "True"
+    objects.settle()
     written = len(objects.writes(name))
-    objects.settle(6.0)  # three resyncs
+    objects.resync(3)
     assert len(objects.writes(name)) == written
 
 
@@ -235,7 +243,8 @@ def test_a_mutating_policy_of_others_is_neither_fought_nor_hidden(plane: Control
     admitted(objects, "mutated")
     message = objects.wait_for("mutated", "Drifted", "True", "CorrectionUndone")
     assert "spec.progressDeadlineSeconds" in message
+    objects.wait_for("mutated", "Observed", "False", "PodUnreachable")  # nothing changes by itself any more
     objects.settle(3.0)
     written = len(objects.writes("mutated"))
-    objects.settle(6.0)  # three resyncs
+    objects.resync(3)
     assert len(objects.writes("mutated")) == written

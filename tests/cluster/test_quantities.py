@@ -1,6 +1,5 @@
 """Quantities on a real API server: what it takes and refuses, and what it makes of them, is what kvgate takes and makes."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,8 +8,7 @@ from controlplane.plane import ControlPlane
 from controlplane.programs import ControlPlaneError
 from kvgate.api.quantity import is_same_amount, parse_quantity
 from kvgate.api.validation import InvalidDocument, parse_document
-from support.assets import require_assets
-from support.inference import inference_deployment, install
+from support.inference import inference_deployment
 
 pytestmark = pytest.mark.cluster
 
@@ -25,13 +23,6 @@ NOT_TAKEN = (" 1", "1 ", ".", "+", "Gi", 1.5, "-0")
 """Kubernetes takes these too, as 1 and 0; kvgate wants a number without spaces around it, and its API has no floats."""
 COLLECTION = "/apis/kvgate.io/v1alpha1/namespaces/default/inferencedeployments?dryRun=All&fieldValidation=Strict"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments?dryRun=All&fieldValidation=Strict"
-
-
-@pytest.fixture(scope="module")
-def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
-    with ControlPlane(require_assets(pytestconfig), full=False) as plane:
-        install(plane)
-        yield plane
 
 
 def with_amount(resource: str, amount: object) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_what_a_config_map_holds_stops_nobody_and_is_told(plane: ControlPlane, o
     assert "secret-name" not in objects.wait_for("no-key", "Accepted", "Unknown", "InvalidModelConfig")
     plane.apply(inference_deployment("healthy"))
     objects.wait_for("healthy", "Ready", "True")
-    objects.settle(7.0)  # three resyncs: /livez would say if they had ended
+    objects.resync(3)  # /livez would say if they had ended
     assert answers(door.metrics_port, "/livez")
     assert door.count("kvgate_background_errors_total") == 0
 

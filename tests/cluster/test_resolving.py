@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.cluster
 pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
 
 CONFIG_MAP = "kvgate-models"
-OPTIONS = ("--resync-seconds=2", "--observe-seconds=1", f"--models=default/{CONFIG_MAP}")
+OPTIONS = ("--resync-seconds=1", "--observe-seconds=1", f"--models=default/{CONFIG_MAP}")
 SMALL = new_llama_config()
 LARGE = new_llama_config(hidden_size=8192, intermediate_size=28672, num_hidden_layers=80, num_attention_heads=64)
 """In bfloat16 it does not fit an H100."""
@@ -104,7 +103,8 @@ def test_what_does_not_fit_is_refused_and_at_the_next_creation_by_the_webhook(
     folder.mkdir()
     certificates = plane.kubeconfig.parent
     files = (f"--tls-cert={certificates / 'tls.crt'}", f"--tls-key={certificates / 'tls.key'}", f"--models={folder}")
-    with running("webhook", *files, "--host=127.0.0.1", f"--port={port}"), resolving(objects, hub):
+    address = ("--host=127.0.0.1", f"--port={port}", "--linger-seconds=0")
+    with running("webhook", *files, *address), resolving(objects, hub):
         plane.apply(webhook_configuration(require_assets(pytestconfig, "helm"), ca_pem=plane.ca_pem, port=port))
         told = plane.kubectl("apply", "-f", "-", input=json.dumps(a_large_one("large"))).stderr
         assert "Warning: model mine/large is not in the catalogue" in told
@@ -211,7 +211,7 @@ def test_what_the_hub_does_not_give_is_rendered_at_once_without_a_verdict(
         assert remedy in message
         objects.wait_for(name, "Accepted", "Unknown", "UnknownModel")
         objects.wait_for(name, "Ready", "True")
-        time.sleep(3)  # a resync or two
+        objects.resync(1)
         assert listed(hub, model) == 1
 
 
@@ -293,7 +293,7 @@ def test_a_running_deployment_is_not_touched_by_what_is_fetched_later(objects: O
     with resolving(objects, hub):
         apply(objects, "early", "mine/late")
         objects.wait_for("early", "Accepted", "False", "BudgetExceeded")
-        time.sleep(3)  # a resync or two
+        objects.resync(1)
         assert objects.condition("late", "Accepted")[:2] == ("Unknown", "UnknownModel")
         objects.patch("late", {"spec": {"vllm": {"maxNumSeqs": 8}}})
         objects.wait_for("late", "Accepted", "False", "BudgetExceeded")

@@ -12,7 +12,7 @@ from support.inference import Objects, inference_deployment, without_times
 
 pytestmark = pytest.mark.cluster
 
-OPTIONS = ("--resync-seconds=2", "--observe-seconds=1")
+OPTIONS = ("--resync-seconds=1", "--observe-seconds=1")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_a_restart_writes_nothing(plane: ControlPlane, objects: Objects) -> None
     written = len(objects.writes("quiet"))
     with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig) as door:
         wait_until(lambda: door.count("kvgate_kv_cache_capacity_tokens") > 0, "it has judged")
-        objects.settle(4.0)
+        objects.resync(3)
     assert len(objects.writes("quiet")) == written
 
 

@@ -13,7 +13,6 @@ import yaml
 from controlplane.plane import ControlPlane
 from controlplane.programs import ControlPlaneError, wait_until
 from kvgate.api.validation import InvalidDocument, parse_document
-from support.assets import require_assets
 from support.builders import new_document
 
 pytestmark = pytest.mark.cluster
@@ -94,14 +93,6 @@ VALUES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
 }  # fmt: skip
 """Field of the spec → values that are right, values that are wrong."""
-
-
-@pytest.fixture(scope="module")
-def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
-    with ControlPlane(require_assets(pytestconfig), full=False) as plane:
-        plane.kubectl("apply", "-f", str(CRD))
-        wait_until(lambda: plane.kubectl("get", "infd", check=False).returncode == 0, "the kind is served")
-        yield plane
 
 
 def with_value(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:

@@ -290,6 +290,7 @@ def test_a_restore_from_a_backup_keeps_record_and_pods(plane: ControlPlane, obje
     plane.kubectl("create", "-f", "-", input=json.dumps(document))
     with controller(objects):
         objects.wait_for("restored", "Ready", "True")
+        objects.wait_for("restored", "Observed", "False", "PodUnreachable")  # nothing changes by itself any more
         objects.settle(2.0)
     after = [objects.get(kind, each) for kind, each in kinds]
     assert after[1]["spec"] == saved[1]["spec"]

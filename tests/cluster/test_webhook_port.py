@@ -3,7 +3,6 @@
 import json
 import ssl
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -14,16 +13,9 @@ from controlplane.programs import ControlPlaneError, free_port
 from fleet.local_webhook import webhook_configuration
 from support.assets import require_assets
 from support.doors import running
-from support.inference import inference_deployment, install
+from support.inference import inference_deployment
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
-    with ControlPlane(require_assets(pytestconfig), full=False) as plane:
-        install(plane)
-        yield plane
 
 
 def folder_of(plane: ControlPlane) -> Path:
@@ -40,7 +32,8 @@ def test_an_api_server_shows_its_certificate_and_is_let_in_by_its_name(
 ) -> None:
     folder, port = folder_of(plane), free_port()
     files = (f"--tls-cert={folder / 'tls.crt'}", f"--tls-key={folder / 'tls.key'}", f"--client-ca={folder / 'ca.crt'}")
-    with running("webhook", *files, f"--client-name={name}", "--host=127.0.0.1", f"--port={port}") as door:
+    address = ("--host=127.0.0.1", f"--port={port}", "--linger-seconds=0")
+    with running("webhook", *files, *address, f"--client-name={name}") as door:
         register(plane, pytestconfig, port)
         if is_let_in:
             plane.apply(inference_deployment("let-in"))

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.engine_budget import Defaults
 from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine
 from kvgate.rendering.workload import Rendered, render
+from support.tables import table
 
 TESTS = Path(__file__).parents[1]
 SOURCES = sorted([*TESTS.glob("contract/*/request.yaml"), *TESTS.glob("rendering/input/*.yaml")])
@@ -78,13 +79,16 @@ def numbers(assessment: assess.Assessment | None) -> dict[str, Any] | None:
     }
 
 
-RENDERED = {f"{source.parent.name}/{source.stem}": source for source in SOURCES if rendered(source) is not None}
+@cache
+def cases() -> dict[str, Case]:
+    """Those that are rendered, by the name of their source."""
+    outcomes = {f"{source.parent.name}/{source.stem}": rendered(source) for source in SOURCES}
+    return {name: outcome for name, outcome in outcomes.items() if outcome}
 
 
-@pytest.mark.parametrize("case", RENDERED)
+@table("case", cases)
 def test_the_rendered_pod_is_judged_as_the_object_was(case: str, tmp_path: Path) -> None:
-    outcome = rendered(RENDERED[case])
-    assert outcome is not None
+    outcome = cases()[case]
     spec = outcome.owner.spec
     defaults = Defaults(accelerator=spec.accelerator.type, vllm_version=spec.vllm.version, model_config=outcome.config)
     back = read_back(tmp_path, outcome.manifests, defaults)
@@ -111,4 +115,4 @@ def test_the_rendered_pod_is_judged_as_the_object_was(case: str, tmp_path: Path)
 
 
 def test_most_cases_are_rendered() -> None:
-    assert len(RENDERED) >= 20
+    assert len(cases()) >= 20

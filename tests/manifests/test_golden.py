@@ -138,6 +138,7 @@ def test_the_report_is_the_golden_one(case: str) -> None:
         assert text == golden.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @table("path", MANIFESTS, ids=[path.relative_to(FOLDER).as_posix() for path in MANIFESTS])
 def test_nothing_beside_fits_says_that_it_does_not_start(path: Path) -> None:
     report = run((str(path),), CheckOptions())

@@ -13,10 +13,12 @@ def found() -> dict[str, Derived]:
     return derive(readings(read_starts()))
 
 
+@pytest.mark.slow
 def test_every_constant_is_what_the_logs_give(found: dict[str, Derived]) -> None:
     assert not moved(found)
 
 
+@pytest.mark.slow
 def test_a_constant_that_no_log_gives_says_that_it_is_a_guess(found: dict[str, Derived]) -> None:
     assert not undeclared(found)
 

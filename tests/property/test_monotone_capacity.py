@@ -180,6 +180,7 @@ def new_case(name: str, release: str, turn: int, **more: object) -> Request:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_one_step_of_every_lever_takes_nothing_away_from_any_model(release: str) -> None:
     """GPU and tensor parallelism turn with the model and the release."""

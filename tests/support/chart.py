@@ -1,5 +1,6 @@
 """The chart as Helm renders it."""
 
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,10 @@ class HelmError(Exception):
 
 def helm(binary: Path, *arguments: str | Path) -> str:
     """What Helm prints; a failure is an error with its words."""
-    result = subprocess.run([binary, *arguments], capture_output=True, text=True, check=False, timeout=90)
+    environment = {**os.environ, "GOGC": "off"}  # it ends before a search for garbage pays
+    result = subprocess.run(
+        [binary, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=90
+    )
     if result.returncode:
         raise HelmError(result.stderr + result.stdout)
     return result.stdout
@@ -30,7 +34,7 @@ def render(binary: Path, *options: str | Path) -> str:
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
 
 def one(found: Sequence[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:

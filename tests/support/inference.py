@@ -18,6 +18,14 @@ from fleet.fake_gpus import fake_gpu_node
 CRDS = sorted((Path(__file__).resolve().parents[2] / "crds").glob("*.yaml"))
 CRD = CRDS[0].with_name("kvgate.io_inferencedeployments.yaml")
 H100 = "NVIDIA-H100-80GB-HBM3"
+KINDS = {
+    "infd": "/apis/kvgate.io/v1alpha1 inferencedeployments",
+    "admissionrecord": "/apis/kvgate.io/v1alpha1 admissionrecords",
+    "deployment": "/apis/apps/v1 deployments",
+    "lease": "/apis/coordination.k8s.io/v1 leases",
+    **{kind: f"/api/v1 {kind}s" for kind in ("configmap", "event", "pod", "service")},
+}
+"""Group with version, and name in paths."""
 USER_AGENTS = ("kvgate-controller", "kopf")
 
 
@@ -34,14 +42,25 @@ def inference_deployment(
     }
 
 
+def place(kind: str, namespace: str = "default") -> str:
+    """Where the API server has the objects of a kind."""
+    root, plural = KINDS[kind].split()
+    return f"{root}/namespaces/{namespace}/{plural}"
+
+
+def crds() -> list[dict[str, Any]]:
+    """Those of this release."""
+    return [yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader) for path in CRDS]
+
+
 def install(plane: ControlPlane, *, gpus: int = 64) -> None:
     """The CRDs, served, and one node of GPUs."""
     plane.apply(
-        *(yaml.safe_load(path.read_text(encoding="utf-8")) for path in CRDS),
+        *crds(),
         fake_gpu_node("gpu-0", product=H100, memory_mib=81559, gpus=gpus),
     )
-    for kind in ("infd", "admissionrecords"):
-        wait_until(lambda kind=kind: plane.kubectl("get", kind, check=False).returncode == 0, f"{kind} are served")  # type: ignore[misc]
+    for kind in ("infd", "admissionrecord"):
+        wait_until(lambda kind=kind: plane.find(place(kind)) is not None, f"{kind} are served")  # type: ignore[misc]
 
 
 def crash(plane: ControlPlane, pod: Mapping[str, Any], terminated: Mapping[str, Any], *, restarts: int = 1) -> str:
@@ -69,8 +88,8 @@ class Objects:
     plane: ControlPlane
 
     def find(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any] | None:
-        result = self.plane.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
-        return json.loads(result.stdout) if result.stdout.strip() else None
+        """By the name that kubectl has for the kind."""
+        return self.plane.find(f"{place(kind, namespace)}/{name}")
 
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
         found = self.find(kind, name, namespace)
@@ -79,9 +98,8 @@ class Objects:
 
     def record(self, name: str, namespace: str = "default") -> dict[str, Any]:
         """What the AdmissionRecord says that the status names; while another takes its place, one of both."""
-        selector = f"kvgate.io/inferencedeployment={name}"
-        listed = self.plane.kubectl("get", "admissionrecords", "-n", namespace, "-l", selector, "-o", "json")
-        records = {each["metadata"]["name"]: each["spec"] for each in json.loads(listed.stdout)["items"]}
+        listed = self._labelled("admissionrecord", name, namespace)
+        records = {each["metadata"]["name"]: each["spec"] for each in listed}
         named = self.get("infd", name, namespace).get("status", {}).get("admission", {}).get("record")
         found: dict[str, Any] = records.get(named) or next(iter(records.values()))
         return found
@@ -111,10 +129,13 @@ class Objects:
         wait_until(holds, f"{name} has {kind}={status} {reason or ''}")
         return self.condition(name, kind, namespace)[2]
 
-    def pods(self, name: str) -> list[dict[str, Any]]:
+    def pods(self, name: str, namespace: str = "default") -> list[dict[str, Any]]:
         """With the label of an InferenceDeployment."""
-        found = self.plane.kubectl("get", "pods", "-l", f"kvgate.io/inferencedeployment={name}", "-o", "json")
-        items: list[dict[str, Any]] = json.loads(found.stdout)["items"]
+        return self._labelled("pod", name, namespace)
+
+    def _labelled(self, kind: str, name: str, namespace: str) -> list[dict[str, Any]]:
+        selector = f"?labelSelector=kvgate.io/inferencedeployment={name}"
+        items: list[dict[str, Any]] = self.plane.request("GET", place(kind, namespace) + selector)["items"]
         return items
 
     def patch(self, name: str, change: Mapping[str, Any]) -> None:
@@ -122,9 +143,9 @@ class Objects:
 
     def events(self, name: str) -> list[tuple[str, str]]:
         """(type, reason) of the events about an InferenceDeployment; others' events may name no object at all."""
-        about = f"involvedObject.kind=InferenceDeployment,involvedObject.name={name}"
-        found = self.plane.kubectl("get", "events", f"--field-selector={about}", "-o", "json")
-        return [(item["type"], item["reason"]) for item in json.loads(found.stdout)["items"] if "kvgate" in str(item)]
+        about = f"?fieldSelector=involvedObject.kind=InferenceDeployment,involvedObject.name={name}"
+        found = self.plane.request("GET", place("event") + about)["items"]
+        return [(item["type"], item["reason"]) for item in found if "kvgate" in str(item)]
 
     def writes(self, name: str | None = None) -> list[AuditEvent]:
         """What the controller's process wrote, kopf's annotations included; its Lease aside."""
@@ -136,6 +157,16 @@ class Objects:
             and event.user_agent.startswith(USER_AGENTS)
             and name in (None, event.name)
         ]
+
+    def resync(self, times: int) -> None:
+        """Wait until the controller has looked at every object again so many times: the next time has begun."""
+
+        def lists() -> int:
+            asked = (event for event in self.plane.audit() if event.user_agent.startswith("kvgate-controller"))
+            return sum((event.verb, event.resource) == ("list", "inferencedeployments") for event in asked)
+
+        wanted = lists() + times + 1
+        wait_until(lambda: lists() >= wanted, f"{times} resyncs more")
 
     def settle(self, quiet_seconds: float = 2.0) -> int:
         """Wait until the controller has written nothing for so long; how many writes that makes."""

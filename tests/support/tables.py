@@ -8,23 +8,28 @@ from typing import Any
 import pytest
 
 Check = Callable[..., None]
+EMPTY = "a table without a row holds nothing"
 MOST_SHOWN = 10
 """Rows that a failure shows; it counts the others."""
 
 
-def table(names: str | Sequence[str], rows: Iterable[Any], ids: object = None) -> Callable[[Check], Check]:
+def table(
+    names: str | Sequence[str], rows: Iterable[Any] | Callable[[], Iterable[Any]], ids: object = None
+) -> Callable[[Check], Check]:
     """Run a test with every row, as `pytest.mark.parametrize` in one test; a failure names all rows that do not hold.
 
     `names` and `rows` are those of `parametrize`. Fixtures are made once for all rows. `ids` is a list of texts or a function.
+    A function that returns the rows is called when the test runs: rows that have to be computed cost nothing to collect.
     """
     parameters = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    known = list(rows)
-    assert known, "a table without a row holds nothing"
+    given = list(rows) if isinstance(rows, Iterable) else rows
+    assert given, EMPTY
 
     def wrapped(check: Check) -> Check:
         @wraps(check)
         def checked(**fixtures: Any) -> None:
-            failed = []
+            failed, known = [], given if isinstance(given, list) else list(given())
+            assert known, EMPTY
             for number, row in enumerate(known):
                 values = (row,) if len(parameters) == 1 and isinstance(names, str) else row
                 try:

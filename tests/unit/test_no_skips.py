@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).resolve().parents[1]
 SKIPS = {
     "a skip": "import pytest\ndef test_a():\n    pytest.skip('no such tool')\n",

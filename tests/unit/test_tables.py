@@ -30,3 +30,21 @@ def test_fixtures_and_two_tables_go_together(capsys: pytest.CaptureFixture[str],
 def test_a_table_without_a_row_is_no_check() -> None:
     with pytest.raises(AssertionError, match="without a row"):
         table("x", [])
+
+
+def test_rows_of_a_function_are_made_when_the_test_runs() -> None:
+    made: list[int] = []
+
+    def rows() -> list[int]:
+        made.append(len(made))
+        return list(made) if len(made) > 1 else []
+
+    @table("number", rows)
+    def check(number: int) -> None:
+        assert number < 1
+
+    assert made == []
+    with pytest.raises(AssertionError, match="without a row"):
+        check()
+    with pytest.raises(pytest.fail.Exception, match=r"1 of 2 rows:\n1: AssertionError"):
+        check()

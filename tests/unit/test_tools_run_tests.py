@@ -1,10 +1,14 @@
-"""tools/run_tests.py: how many control planes run side by side."""
+"""tools/run_tests.py: how many control planes run side by side, and what is said when a step fails."""
 
 import os
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import run_tests
 from run_tests import num_planes
 
 GIB = 2**30
@@ -33,3 +37,21 @@ def test_cores_and_memory_decide_how_many_control_planes_run(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert num_planes(tmp_path) == expected
+
+
+def test_every_step_runs_and_those_that_fail_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def ran(command: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(command[-1])
+        return subprocess.CompletedProcess(command, 1 if "cluster" in command else 0, stdout="what it said\n")
+
+    monkeypatch.setattr(run_tests.tempfile, "mkdtemp", lambda **_: str(tmp_path))
+    monkeypatch.setattr(run_tests.subprocess, "run", ran)
+    monkeypatch.setattr("sys.argv", ["run_tests.py", "--chosen"])
+    with pytest.raises(SystemExit, match=f"failed: tests with a control plane; logs: {tmp_path}"):
+        run_tests.main()
+    assert sorted(asked) == ["--chosen", "--chosen", "--no-tests"]
+    assert "what it said\nmake test: tests with a control plane: failed" in capsys.readouterr().out

@@ -11,6 +11,8 @@ from hatchling.builders.wheel import WheelBuilder
 
 from support.chart import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:

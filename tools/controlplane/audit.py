@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class AuditEvent:
         return self.verb in WRITES
 
     @classmethod
-    def parse(cls, line: str) -> AuditEvent:
+    def parse(cls, line: bytes) -> AuditEvent:
         event = json.loads(line)
         target = event.get("objectRef", {})
         return cls(
@@ -51,9 +51,20 @@ class AuditEvent:
         )
 
 
-def audit_events(log: Path) -> Iterator[AuditEvent]:
-    """Yield every request that the log has in whole."""
-    with log.open(encoding="utf-8") as lines:
-        for line in lines:
-            if line.endswith("\n"):  # else it is being written
-                yield AuditEvent.parse(line)
+class AuditLog:
+    """The API server's log, of which each line is read once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_bytes = 0
+        self._events: list[AuditEvent] = []
+
+    def events(self) -> Sequence[AuditEvent]:
+        """Every request that the log has in whole."""
+        with self._path.open("rb") as log:
+            log.seek(self._read_bytes)
+            added = log.read()
+        whole = added[: added.rfind(b"\n") + 1]  # what follows is being written
+        self._read_bytes += len(whole)
+        self._events += map(AuditEvent.parse, whole.splitlines())
+        return self._events

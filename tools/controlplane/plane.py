@@ -30,15 +30,24 @@ import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from controlplane.audit import AUDIT_POLICY, AuditEvent, audit_events
+from controlplane.audit import AUDIT_POLICY, AuditEvent, AuditLog
 from controlplane.build import BuildError, ensure_assets
 from controlplane.certificates import write_certificates
-from controlplane.programs import IDLE_SECONDS, PATIENCE_SECONDS, ControlPlaneError, Program, http_answer, wait_until
+from controlplane.programs import (
+    IDLE_SECONDS,
+    PATIENCE_SECONDS,
+    POLL_SECONDS,
+    ControlPlaneError,
+    Program,
+    http_answer,
+    wait_until,
+)
 
 API_PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
 PROGRAMS = (*API_PROGRAMS, "kube-controller-manager", "kube-scheduler", "kwok")
@@ -54,6 +63,7 @@ IDLE_CONTROLLERS = (
     "endpointslice-mirroring-controller",
 )
 POD_NETWORKS = tuple(f"127.{number}.0.0" for number in range(64, 192))
+BUSY_ATTEMPTS = 8
 CLAIM_PORT = 20249
 """UDP port; the control plane that has it on the first address of a pod network has that network."""
 
@@ -71,6 +81,11 @@ class ControlPlane:
         self._pod_network: socket.socket
         """Its address is that of the range of the pods' addresses. The range is on the loopback, so that a scrape of a pod never leaves
         this machine, and no other control plane has it while the socket is open."""
+        self._audit: AuditLog
+        self._audited: int
+        """Events that `audit` leaves out."""
+        self._kinds: dict[tuple[str, str], tuple[str, bool]]
+        """Name in paths, and whether it has a namespace, of each kind of an API group."""
         self.keeps_logs = False
         """Set where something failed that the `with` body does not raise, such as one test of several."""
 
@@ -96,6 +111,7 @@ class ControlPlane:
     def _begin(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="kvgate-plane-", dir=os.environ.get("KVGATE_LOGS")))
         self._programs, self._pod_network = {}, _claimed_network()
+        self._audit, self._audited, self._kinds = AuditLog(self.logs / "audit.log"), 0, {}
         try:
             self._start()
         except BaseException as error:
@@ -193,8 +209,11 @@ class ControlPlane:
     def url(self) -> str:
         return f"https://127.0.0.1:{self._programs['kube-apiserver'].port}"
 
-    def write_container_log(self, text: str) -> None:
-        """Write the log that `kubectl logs` shows for every container, in the format of container runtimes."""
+    def write_container_log(self, text: str | None) -> None:
+        """Write the log that `kubectl logs` shows for every container, in the format of container runtimes; None: there is none."""
+        if text is None:
+            self._container_log.unlink(missing_ok=True)
+            return
         lines = (f"2026-01-01T00:00:00.000000000Z stdout F {line}\n" for line in text.splitlines())
         self._container_log.write_text("".join(lines), encoding="utf-8")
 
@@ -216,10 +235,7 @@ class ControlPlane:
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """One request as administrator; anything but a success is an error with the server's own words."""
         status, answer = self._request(method, path, json.dumps(body).encode() if body is not None else None)
-        if status >= 300:
-            raise ControlPlaneError(f"{method} {path}: {status} {answer.decode(errors='replace')}")
-        parsed: dict[str, Any] = json.loads(answer)
-        return parsed
+        return _parsed(f"{method} {path}", status, answer)
 
     def kubectl(
         self,
@@ -238,13 +254,47 @@ class ControlPlane:
             raise ControlPlaneError(f"kubectl {' '.join(arguments)} ended with {result.returncode}: {result.stderr}")
         return result
 
-    def apply(self, *manifests: Mapping[str, Any]) -> None:
-        """kubectl apply, in this order."""
-        self.kubectl("apply", "-f", "-", input="\n---\n".join(map(json.dumps, manifests)))
+    def find(self, path: str) -> dict[str, Any] | None:
+        """GET as administrator; None where nothing is there."""
+        status, answer = self._request("GET", path)
+        if status == 404:
+            return None
+        return _parsed(f"GET {path}", status, answer)
 
-    def audit(self) -> Iterator[AuditEvent]:
-        """Every request answered so far; a request's own event may come a moment after its answer."""
-        return audit_events(self.logs / "audit.log")
+    def delete(self, path: str) -> None:
+        """DELETE as administrator, also of what has gone."""
+        status, answer = self._request("DELETE", path)
+        if status not in (404, 409):  # 409: its namespace ends already
+            _parsed(f"DELETE {path}", status, answer)
+
+    def apply(self, *manifests: Mapping[str, Any]) -> None:
+        """As `kubectl apply --server-side`, in this order, without a start of kubectl."""
+        for manifest in manifests:
+            path = f"{self.path_of(manifest)}?fieldManager=kubectl&fieldValidation=Strict&force=true"
+            self.request("PATCH", path, manifest)
+
+    def path_of(self, manifest: Mapping[str, Any]) -> str:
+        """The place of an object, by what the API server says of its kind."""
+        version, kind, metadata = manifest["apiVersion"], manifest["kind"], manifest["metadata"]
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        wait_until(lambda: self._knows(root, kind), f"{root} has {kind}")
+        plural, is_namespaced = self._kinds[root, kind]
+        there = f"/namespaces/{metadata.get('namespace', 'default')}" if is_namespaced else ""
+        return f"{root}{there}/{plural}/{metadata['name']}"
+
+    def _knows(self, root: str, kind: str) -> bool:
+        if (root, kind) not in self._kinds:
+            for each in (self.find(root) or {}).get("resources", ()):
+                self._kinds.setdefault((root, each["kind"]), (each["name"], each["namespaced"]))
+        return (root, kind) in self._kinds
+
+    def audit(self) -> Sequence[AuditEvent]:
+        """Every request answered since `begin_audit`; a request's own event may come a moment after its answer."""
+        return self._audit.events()[self._audited :]
+
+    def begin_audit(self) -> None:
+        """Leave out of `audit` what was asked until now."""
+        self._audited = len(self._audit.events())
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -258,9 +308,15 @@ class ControlPlane:
         return self._folder / "container.log"
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        kind = "application/apply-patch+yaml" if method == "PATCH" else "application/json"
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
         port = self._programs["kube-apiserver"].port
-        return http_answer(port, path, tls=self._tls, method=method, headers=headers, body=body)
+        for attempt in range(BUSY_ATTEMPTS):
+            time.sleep(attempt and POLL_SECONDS * 2**attempt)
+            status, answer = http_answer(port, path, tls=self._tls, method=method, headers=headers, body=body)
+            if status != 429:  # as every client of Kubernetes: a CRD that was just created is not stored yet
+                break
+        return status, answer
 
     def _write(self, name: str, text: str) -> Path:
         path = self._folder / name
@@ -383,6 +439,13 @@ class ControlPlane:
             f"--node-port={port}",
             f"--cidr={self._pod_network.getsockname()[0]}/16",
         ]
+
+
+def _parsed(request: str, status: int, answer: bytes) -> dict[str, Any]:
+    parsed: dict[str, Any] = json.loads(answer)
+    if status >= 300:
+        raise ControlPlaneError(f"{request}: {status} {parsed['message']}")
+    return parsed
 
 
 def _claimed_network() -> socket.socket:

@@ -143,7 +143,7 @@ class Program:
     def start(self) -> None:
         """Start it on its port, or on a free one the first time; returns at once."""
         self.port = self.port or free_port()
-        environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(self.folder)}
+        environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(self.folder), "GOGC": "200"}  # memory for time
         command = guarded([str(self.binary), *self.flags(self.port)], self.folder)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

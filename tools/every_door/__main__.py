@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from controlplane.build import ensure_assets
+from controlplane.build import find_assets
 from controlplane.plane import PROGRAMS, ControlPlane
 from controlplane.programs import wait_until
 from demo import ROOT, controller, install, webhook
@@ -24,8 +24,12 @@ TERMINALS = {"COLUMNS": "200", "NO_COLOR": "1"}
 
 
 def main() -> None:
-    """Write the page, and say where doors disagree."""
-    asked = ask_every_door(ensure_assets([*PROGRAMS, "helm"]))
+    """Write the page, where the programs are built that it needs, and say where doors disagree."""
+    assets = find_assets([*PROGRAMS, "helm"])
+    if not assets:
+        print(f"{TARGET.name} stays as it is: the control plane is missing, `make tools` builds it")
+        return
+    asked = ask_every_door(assets)
     target = Path(sys.argv[1]).resolve() if sys.argv[1:] else TARGET
     target.write_text(page(asked), encoding="utf-8")
     print(target)

@@ -59,12 +59,12 @@ class World:
 
     def status(self, name: str) -> dict[str, Any]:
         """Return the status of an InferenceDeployment."""
-        found = self.plane.kubectl("get", "infd", name, "-n", NAMESPACE, "-o", "json").stdout
-        return dict(json.loads(found).get("status", {}))
+        return dict(self.plane.request("GET", f"{STORED}/{name}").get("status", {}))
 
 
 Door = Callable[[World, Question], "Answer | str"]
 """The text says why the question cannot be asked there."""
+STORED = f"/apis/kvgate.io/v1alpha1/namespaces/{NAMESPACE}/inferencedeployments"
 VERDICTS = ("Fits", "MayNotFit", "DoesNotFit", "Unknown", "NotJudged")
 NO_OBJECT = "it takes an InferenceDeployment"
 NOT_STORED = "the API server does not take the object"
@@ -131,7 +131,7 @@ def metric(world: World, question: Question) -> Answer | str:
 
 def stored(plane: ControlPlane) -> set[str]:
     """Return the names of the InferenceDeployments that the API server has."""
-    return set(plane.kubectl("get", "infd", "-n", NAMESPACE, "-o", "jsonpath={.items[*].metadata.name}").stdout.split())
+    return {each["metadata"]["name"] for each in plane.request("GET", STORED)["items"]}
 
 
 def check(world: World, question: Question) -> Answer | str:

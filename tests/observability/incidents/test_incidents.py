@@ -22,7 +22,7 @@ QUIET = [scene for scene in SCENES if scene.is_quiet]
 SHORT = BY_KEY["headroom-low"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # for both lines of Prometheus
 def prepared() -> Prepared:
     return prepare(SCENES, rule_groups())
 

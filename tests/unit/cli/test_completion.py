@@ -24,6 +24,7 @@ def offered(line: str) -> list[str]:
     return [each.partition(",")[2] for each in answer.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "words"),
     [

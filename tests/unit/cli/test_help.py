@@ -72,6 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "line"), [(path, line) for path, examples in EXAMPLES.items() for _, line in examples]
 )

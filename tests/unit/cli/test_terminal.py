@@ -13,6 +13,8 @@ import pytest
 
 from kvgate.cli.terminal import colour_of, table
 
+pytestmark = pytest.mark.slow
+
 SIZE = ("size", "--model", "Qwen/Qwen3-8B", "--gpus", "L4,H100-SXM-80GB", "--vllm-version", "0.33.0")
 WITHOUT = ("NO_COLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES", "TERM")
 

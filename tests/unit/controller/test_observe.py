@@ -60,7 +60,7 @@ async def test_a_reading_is_counted_and_timed_and_asks_for_plain_text_without_co
         (http(b"go_goroutines 7\n"), "not_vllm", "the first one is 'go_goroutines'"),
         (http(b""), "not_vllm", "the first one is 'none at all'"),
         (http(gzip.compress(INFO, mtime=0), "Content-Encoding: gzip"), "unreadable", "sends a compressed answer"),
-        (http(gzip.compress(b"0" * (100 << 20), mtime=0), "Content-Encoding: gzip"), "unreadable", "sends a compressed answer"),
+        (http(gzip.compress(b"0" * (1 << 20), mtime=0) * 100, "Content-Encoding: gzip"), "unreadable", "sends a compressed answer"),
         (http(INFO + b"vllm:kv_cache_usage_perc NaN\n"), "unreadable", "is not between 0 and 1"),
         (http(INFO.replace(b'"64"', b'"0"')), "unreadable", "num_gpu_blocks is '0'"),
         (http(INFO.replace(b"num_gpu_blocks", b"blocks")), "unknown_names", "no label num_gpu_blocks"),

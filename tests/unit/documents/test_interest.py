@@ -79,6 +79,7 @@ def in_other_clothes(value: Any) -> Iterator[str]:
         yield f'"\\x6bi\\u006ed": "{kind[:2]}\\\n  {kind[2:]}"\n{rest}'
 
 
+@pytest.mark.slow
 def test_no_document_with_an_engine_is_dropped_whatever_its_form() -> None:
     checked = 0
     for place, value in documents_that_count():

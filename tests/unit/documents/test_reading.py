@@ -286,6 +286,7 @@ def test_nodes_with_tags_are_counted_too() -> None:
     assert "keys and values" in item.finding.message
 
 
+@pytest.mark.slow
 def test_values_beyond_the_limit_take_no_memory(tmp_path: Path) -> None:
     """In a process that has too little for them: four million would take more than a GiB, half of a million 200 MiB."""
     path = tmp_path / "x.yaml"

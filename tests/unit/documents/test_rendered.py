@@ -486,6 +486,7 @@ def test_a_copy_is_bounded_whatever_an_overlay_names_how_often(
     assert [each["name"] for each in report["documents"]] == ["llama"], "its base is judged"
 
 
+@pytest.mark.slow
 def test_a_file_of_replacements_is_read_once_however_often_it_is_named(check: Check) -> None:
     replacements = "replacements:\n" + "- {path: big.yaml}\n" * 60
     files = {"o/big.yaml": "- a\n" * 250_000, "o/kustomization.yaml": f"resources: [../base, missing]\n{replacements}"}
@@ -518,7 +519,7 @@ def test_an_overlay_of_many_objects_takes_no_time_for_each_pair(check: Check, mo
         ),
         ({"x/charts/y.tgz": b"no archive"}, False),
         ({"x/charts/y.tgz": gzip.compress(b"a" * 2000)}, False),
-        ({"x/charts/y.tgz": gzip.compress(b"\0" * (65 << 20))}, False),
+        ({"x/charts/y.tgz": gzip.compress(b"\0" * (1 << 20)) * 65}, False),
         ({"x/values-big.yaml": f"a: {BIG}{BIG} # vllm\n"}, True),
         ({"x/ci": Path("/etc")}, True),
         ({"loop.yaml": Path("loop.yaml")}, True),

@@ -1,13 +1,10 @@
 """Every model of the catalogue is read: modelled with the parameters that it states, or its kinds are named."""
 
-from pathlib import Path
-from typing import Any
+from functools import cache
 
 import pytest
-import yaml
 from msgspec.structs import replace
 
-import kvgate
 from kvgate import catalogue
 from kvgate.budget.ground.hardware import Parallelism
 from kvgate.budget.model.shape import ModelShape
@@ -19,18 +16,17 @@ from support.tables import table
 pytestmark = pytest.mark.slow
 
 NAMES = catalogue.model_names()
-MODELLED = [name for name in NAMES if not catalogue_shape(name).unmodelled_kinds]
-FOLDER = Path(kvgate.__file__).parent / "catalogue" / "data" / "models"
 
 
-def entry_of(name: str) -> dict[str, Any]:
-    entry: dict[str, Any] = yaml.safe_load((FOLDER / f"{name.replace('/', '--', 1)}.yaml").read_text(encoding="utf-8"))
-    return entry
+@cache
+def modelled() -> tuple[str, ...]:
+    """Names of those that have no kinds without a formula."""
+    return tuple(name for name in NAMES if not catalogue_shape(name).unmodelled_kinds)
 
 
 def test_most_of_the_catalogue_is_modelled() -> None:
     assert len(NAMES) >= 300
-    assert len(MODELLED) >= 100
+    assert len(modelled()) >= 100
 
 
 @table("name", NAMES)
@@ -77,16 +73,16 @@ STATED = {
 what vLLM builds: values of ten layers whose keys are values too in the files."""
 
 
-@table("name", [name for name in MODELLED if name in STATED or "parameters" in entry_of(name)])
+@table("name", lambda: [name for name in modelled() if name in STATED or catalogue.load_model(name).parameters])
 def test_a_modelled_model_has_the_parameters_that_it_states(name: str) -> None:
     """Counted without the quantised formats; layers for multi-token prediction stand in no stated count, towers in some."""
-    entry, shape = entry_of(name), plain(catalogue_shape(name))
-    stated = STATED.get(name) or entry["parameters"]
+    shape = plain(catalogue_shape(name))
+    stated = STATED.get(name) or catalogue.load_model(name).parameters
     counts = {parameters(shape), parameters(replace(shape, encoders=()))}
     assert any(count == pytest.approx(stated, rel=0.002) for count in counts)
 
 
-@table("name", [name for name in MODELLED if "safetensors_bytes" in entry_of(name)])
+@table("name", lambda: [name for name in modelled() if catalogue.load_model(name).safetensors_bytes])
 def test_a_modelled_model_has_the_bytes_of_its_files(name: str) -> None:
     """On a Hopper, where the experts of gpt-oss are not padded; a layer for multi-token prediction stands in files alone."""
     shape, entry = catalogue_shape(name), catalogue.load_model(name)

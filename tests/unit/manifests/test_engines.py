@@ -50,6 +50,7 @@ def test_of_several_objects_of_one_name_that_of_the_own_namespace_is_meant(tmp_p
     assert found == ["b", "default", "a"]
 
 
+@pytest.mark.slow
 def test_thousands_that_refer_to_one_another_are_not_compared_with_each_other(tmp_path: Path) -> None:
     documents = [runtime(str(n), name=f"r{n}") for n in range(2000)]
     documents += [service(f"r{n}") for n in range(2000)]

@@ -11,8 +11,9 @@ from kvgate.findings.finding import Rule, Severity
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.command_line import OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD
 from kvgate.statement.engine import OLDEST_GUESS, Releases, newest_understood
+from kvgate.vllm.arguments import Argument
 from kvgate.vllm.images import ImageFound, release_of_image
-from kvgate.vllm.options import Option, releases_read, spellings
+from kvgate.vllm.options import Option, Program, releases_read, spellings
 from kvgate.vllm.parser import CommandLine, find_option, parse_arguments
 from kvgate.vllm.parser_problems import ArgumentProblem, canonical
 
@@ -93,10 +94,20 @@ def taken_elsewhere(engine: FoundEngine, line: CommandLine) -> list[ArgumentProb
     errors = [each for each in line.problems if each.severity is None and each.rule.severities[0] is Severity.ERROR]
     left = errors
     for release in releases_read() if errors else ():
-        problems = parse_arguments(engine.arguments, parse_patch(release), program=engine.program).problems
-        refused = {problem.at for problem in problems}
+        refused = {problem.at for problem in _problems(engine, release)}
         left = [problem for problem in left if problem.at in refused]
     return [problem for problem in errors if problem not in left]
+
+
+def _problems(engine: FoundEngine, release: str) -> tuple[ArgumentProblem, ...]:
+    """Read the command line as a release does. Each world that an engine may live in asks again; very long ones are not kept."""
+    read = _read_by if len(engine.arguments) <= _MAX_FLAGS else _read_by.__wrapped__
+    return read(engine.arguments, engine.program, release)
+
+
+@lru_cache(maxsize=256)
+def _read_by(arguments: tuple[Argument, ...], program: Program, release: str) -> tuple[ArgumentProblem, ...]:
+    return tuple(parse_arguments(arguments, parse_patch(release), program=program).problems)
 
 
 def _with_values(releases: Sequence[str], engine: FoundEngine) -> Sequence[str]:
@@ -115,7 +126,7 @@ def _with_values(releases: Sequence[str], engine: FoundEngine) -> Sequence[str]:
 
 def _refused(engine: FoundEngine, release: str) -> list[Rule]:
     """Return the rules of the values and words that a release refuses, or takes and ignores."""
-    problems = parse_arguments(engine.arguments, parse_patch(release), program=engine.program).problems
+    problems = _problems(engine, release)
     refused = (each.rule for each in problems if each.severity is None or each.rule == UNEXPECTED_WORD)
     return [rule for rule in refused if rule in (OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD)]
 
