@@ -279,7 +279,7 @@ def test_a_release_that_was_only_read_is_assumed_where_no_older_one_will_do(
 ) -> None:
     """`make vllm-release` brings tables; the accounting comes when a person has read what changed."""
     is_newer = lambda version: parse_patch(version) > (0, 32, 99)  # noqa: E731
-    for module in ("manifests.judging.releases", "statement.releases"):
+    for module in ("manifests.judging.releases", "statement.engine"):
         monkeypatch.setattr(f"kvgate.{module}.is_newer_than_known", is_newer, raising=False)
     assert judged(tmp_path, "Qwen/Qwen2.5-7B-Instruct", *arguments, image=image).assumed[0].text.startswith(assumed)
 
