@@ -14,6 +14,7 @@ from kvgate.manifests.platforms import (
     ray_serve,
     roles,
     skypilot,
+    vllm_recipes,
 )
 from kvgate.manifests.platforms.chart_readers import CHARTS, PARALLELISM, PASSED_ON
 from kvgate.manifests.platforms.mapped_values import read_mapped_values
@@ -275,6 +276,16 @@ READERS: tuple[Reader, ...] = (
         ),
         recognises=lambda given: not given.document.kind and skypilot.is_task(given.root),
         read=skypilot.read_task,
+    ),
+    Reader(
+        platform="vllm-recipes",
+        what="recipes of vLLM's own project (model.model_id, variants)",
+        reads=(
+            "model: model_id, base_args, docker_image", "features, opt_in_features", "variants: model_id, extra_args, tp, docker_image",
+            "strategy_overrides: single_node_tp.tp",
+        ),
+        recognises=lambda given: not given.document.kind and vllm_recipes.is_recipe(given.root),
+        read=vllm_recipes.read_recipe,
     ),
     Reader(
         platform=COMPOSE,
