@@ -68,7 +68,7 @@ def test_cells_change_where_the_edge_says_and_the_boundary_lies_between_them(
 ) -> None:
     result = swept(given, x, y)
     assert result.edges is not None
-    level = {(column, row) for column, row, vertical in boundary(result, (Verdict.FITS,)) if not vertical}
+    level = {(column, row) for column, row, vertical in boundary(result, "low") if not vertical}
     for column, edge in enumerate(result.edges):
         known = [row[column].by_memory for row in result.rows]
         assert [verdict is Verdict.FITS for verdict in known] == [value <= edge.fits for value in result.y.values]

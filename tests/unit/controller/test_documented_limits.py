@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kvgate.cluster.leases import DURATION_SECONDS
-from kvgate.controller import fetches, judging, leadership, memory, model_store, observe, resolving, schedule, state
+from kvgate.controller import fetches, judging, leadership, memory, observe, resolving, schedule, state
 from kvgate.rendering.observation import DRIFT_PERCENT
 from kvgate.rendering.recalibration import MAX_RECALIBRATIONS, SAME_PERCENT
 from kvgate.webhook import judging as reviewing
@@ -20,22 +20,22 @@ OPTIONS = state.ControllerOptions(metrics_host="", metrics_port=0)
 STATED = [
     ("operation", f"judge in worker processes ({WORDS[REVIEW.workers]} each;"),
     ("operation", f"judge in worker processes ({WORDS[RECONCILE.workers]} each;"),
-    ("operation", f"| {REVIEW.budget_seconds:g} s of processor time on a worker, {REVIEW.wall_seconds:g} s in all |"),
-    ("operation", f"in the controller | {RECONCILE.budget_seconds:g} s of processor time on a worker |"),
+    ("operation", f"| {REVIEW.budget_seconds:g} s of processor time, {REVIEW.wall_seconds:g} s in all |"),
+    ("operation", f"in the controller | {RECONCILE.budget_seconds:g} s of processor time |"),
     ("operation", f"one namespace | {REVIEW.max_waiting}, each for at most {reviewing.WAIT_SECONDS:g} s |"),
     ("operation", f"HTTP 429 with `Retry-After: {server.RETRY_AFTER_SECONDS}`"),
     ("operation", f"| memory of a worker | {REVIEW.memory_bytes / 2**20:g} MiB above its start |"),
     ("operation", f"| memory of a worker | {RECONCILE.memory_bytes / 2**20:g} MiB above its start |"),
-    ("operation", f"body; between two requests | 5 s; 5 s; {server.BODY_SECONDS:g} s; 120 s |"),
+    ("operation", f"body; between requests | 5 s; 5 s; {server.BODY_SECONDS:g} s; 120 s |"),
     ("operation", f"| one body | {server.MAX_BODY_BYTES / 2**20:g} MiB |"),
-    ("operation", f"| all bodies in flight together | {server.MAX_BYTES_IN_FLIGHT / 2**20:g} MiB |"),
-    ("operation", f"are replaced {WORDS[MAX_RECALIBRATIONS]} times at most, and then wait for the next edit"),
+    ("operation", f"| all bodies in flight | {server.MAX_BYTES_IN_FLIGHT / 2**20:g} MiB |"),
+    ("operation", f"may be replaced, {WORDS[MAX_RECALIBRATIONS]} times per spec at most."),
     ("operation", f"at most {WORDS[memory.MAX_CORRECTIONS]} times {TIMES[int(memory.WINDOW_SECONDS)]}"),
     ("operation", f"or the size by more than {SAME_PERCENT} % and more than a block"),
-    ("operation", f"renders nothing for up to {TIMES[int(state.RESOLVE_SECONDS)]}"),
-    ("two-controllers", f"every {leadership.RENEW_SECONDS:g} s. If a process could not confirm it"),
-    ("two-controllers", f"could not confirm it for {leadership.WRITE_SECONDS:g} s, it stops writing"),
-    ("two-controllers", f"did not change for {DURATION_SECONDS} s, another controller may take it"),
+    ("resolving", f"for at most `models.resolveSeconds` ({state.RESOLVE_SECONDS:g})."),
+    ("two-controllers", f"confirmed | every {leadership.RENEW_SECONDS:g} s. Without it"),
+    ("two-controllers", f"Without it for {leadership.WRITE_SECONDS:g} s a process stops writing"),
+    ("two-controllers", f"after {DURATION_SECONDS} s another may take the Lease"),
     ("resolving", f"| {FETCHES.per_minute} in a minute, {FETCHES.burst} at once after a pause"),
     ("resolving", f"each at most {fetches.BOUNDS.max_seconds:g} s and {fetches.BOUNDS.max_bytes / 2**20:g} MiB"),
     (
@@ -43,14 +43,17 @@ STATED = [
         f"| {FETCHES.at_once_per_namespace} of {FETCHES.at_once} workers, {FETCHES.waiting_per_namespace} waiting",
     ),
     ("resolving", f"| {FETCHES.at_once_per_namespace} of {fetches.WORKERS.workers} workers"),
-    ("resolving", f"| {model_store.MAX_ENTRIES}, or {model_store.MAX_BYTES / 2**10:g} KiB."),
-    ("resolving", f"| it is kept for {TIMES[int(model_store.UNUSED_SECONDS)]} |"),
-    ("resolving", f"is given to other objects for {TIMES[int(resolving.REFUSED_SECONDS)]};"),
-    ("resolving", f"asks it again, at least every {TIMES[int(resolving.MAX_RETRY_SECONDS)]}"),
-    ("observed", f"at most {WORDS[int(observe.TIMEOUT_SECONDS)]} seconds and {observe.MAX_BYTES / 2**20:g} MiB."),
+    ("resolving", f"| {fetches.MAX_ENTRIES}, or {fetches.MAX_BYTES / 2**10:g} KiB."),
+    ("resolving", f"| kept for {TIMES[int(fetches.UNUSED_SECONDS)]} |"),
+    ("resolving", f"such as `NotFound`, holds for {TIMES[int(resolving.REFUSED_SECONDS)]}."),
+    ("resolving", f"at least every {TIMES[int(resolving.MAX_RETRY_SECONDS)]}"),
+    (
+        "observed",
+        f"at most {WORDS[int(observe.TIMEOUT_SECONDS)]} seconds and {observe.MAX_BYTES / 2**20:g} MiB, without redirects",
+    ),
     ("observed", f"until the other has stayed for {TIMES[int(observe.SETTLED_AFTER * OPTIONS.observe_seconds)]} |"),
     ("observed", f"they differ by more than {DRIFT_PERCENT} %"),
-    ("index", f"looks for it again after {schedule.LOOK_AGAIN_SECONDS:g} seconds"),
+    ("index", f"is looked for after {schedule.LOOK_AGAIN_SECONDS:g} seconds"),
 ]
 """(page, words of it)."""
 
