@@ -33,16 +33,24 @@ from kvgate.shell.environment import Room, SharedRoom, circumstances_of, cpu_var
 from kvgate.shell.words import compose_words, split
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open
+from kvgate.vllm.options import Option, newest_read
+from kvgate.vllm.parser import find_option
+from kvgate.vllm.values import takes_no_value
 
 _FROM_DOTENV = "variables as .env has them, where the caller's environment does not set them"
 _PLAIN = r"(?P<dollar>\$)|(?P<plain>\w+)"
 _UNBRACED = pattern(rf"\$(?:{_PLAIN})")
-_INTERPOLATED = pattern(rf"\$(?:{_PLAIN}|\{{(?P<braced>\w+)(?:(?P<operator>:?[-?+])(?P<operand>[^}}]*))?\}})")
+_OPERAND = r"(?:[^}$]|\$(?!\{)|\$\{[^{}]{0,200}\})*"
+_INTERPOLATED = pattern(rf"\$(?:{_PLAIN}|\{{(?P<braced>\w+)(?:(?P<operator>:?[-?+])(?P<operand>{_OPERAND}))?\}})")
 """`$$` for one `$`, `$NAME`, `${NAME}`, and with a default (`-`), a replacement (`+`) or a complaint (`?`); `:` for empty ones too."""
+_EMPTY_DEFAULT = pattern(r"\$\{(\w+):?-\}")
+_OPTION_BEFORE = pattern(r"(--\w[\w.\-]{0,60})[ =]{0,10}\Z")
 _MOST_GPUS = 64
 """GPUs of a host that have names here."""
 _MOST_SERVICES = 256
 """Services of a file whose order of starts is worked out."""
+_MOST_BEFORE = 80
+"""Characters before a variable in which the option stands that it is the value of."""
 _MAX_BYTES = 1 << 16
 
 
@@ -250,7 +258,10 @@ class Interpolation(Struct, frozen=True):
             end = value.rfind("}") + 1
             return _INTERPOLATED.sub(self._text_for, value[:end]) + _UNBRACED.sub(self._text_for, value[end:])
         if isinstance(value, list):
-            return [self.filled(item) for item in value]
+            before = ["", *value]
+            return [
+                self.filled(_left_to_caller(item, str(word)) or item) for word, item in zip(before, value, strict=False)
+            ]
         if isinstance(value, Mapping):
             return {name: self.filled(item) for name, item in value.items()}
         return value
@@ -263,10 +274,22 @@ class Interpolation(Struct, frozen=True):
         operator, operand = found.get("operator", ""), found.get("operand", "")
         is_empty = text == "" and operator.startswith(":")
         if operator.endswith("-") and (text is None or is_empty):
-            text = operand
+            before = match.string[max(0, match.start() - _MOST_BEFORE) : match.start()]
+            text = self.filled(operand) if operand else _left_to_caller(match[0], before)
         elif operator.endswith("+") and text is not None:
-            text = "" if is_empty else operand
+            text = "" if is_empty else self.filled(operand)
         return text if text is not None and self.room.takes(text) else match[0]
+
+
+def _left_to_caller(written: Any, before: str) -> str:
+    """Return `${NAME}` of `${NAME:-}` that is the value of an option that needs one: whoever starts it gives another; else nothing."""
+    default = _EMPTY_DEFAULT.fullmatch(written) if isinstance(written, str) else None
+    match, newest = _OPTION_BEFORE.search(before), newest_read()
+    option = find_option(match[1], newest) if match and default else None
+    if not default or not isinstance(option, Option):
+        return ""
+    can_be_bare = any(takes_no_value(kind) or "bare" in kind for kind in option.types_in(newest))
+    return "" if can_be_bare else f"${{{default[1]}}}"
 
 
 def interpolation_of(file: str) -> Interpolation:

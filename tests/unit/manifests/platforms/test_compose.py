@@ -109,6 +109,8 @@ this is no assignment
         ("a${EMPTY}b", "ab"),
         ("a${EMPTY-c}b", "ab"),
         ("a${EMPTY:-c}b", "acb"),
+        ("${OTHER:-${MODEL}}", "Qwen/Qwen3-8B"),
+        ("${MODEL:+of ${MODEL}}", "of Qwen/Qwen3-8B"),
         ("a${SIZE:+c}b", "acb"),
         ("a${EMPTY:+c}b", "ab"),
         ("a${EMPTY+c}b", "acb"),
@@ -120,6 +122,18 @@ this is no assignment
 def test_variables_are_those_of_the_file_beside_it(tmp_path: Path, written: str, expected: str) -> None:
     (tmp_path / ".env").write_text(ENV, encoding="utf-8")
     assert engine(tmp_path, command=[written]).arguments[0].text == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("--model x --api-key ${KEY:-} --seed 1", ["--model", "x", "--api-key", "${KEY}", "--seed", "1"]),
+        (["--model", "x", "--max-model-len", "${LENGTH:-}"], ["--model", "x", "--max-model-len", "${LENGTH}"]),
+        ("--model x --enforce-eager ${MORE:-}", ["--model", "x", "--enforce-eager"]),
+    ],
+)
+def test_an_empty_default_of_an_options_value_is_not_known_here(tmp_path: Path, command: Any, words: list[str]) -> None:
+    assert [word.text for word in engine(tmp_path, command=command).arguments] == words
 
 
 def test_what_env_files_set_reaches_the_container(tmp_path: Path) -> None:
