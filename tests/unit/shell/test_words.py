@@ -32,7 +32,7 @@ def texts(script: str) -> list[list[str]]:
         ("a '$MODEL' \"$MODEL\" $MODEL ${MODEL}/x", [["a", "$MODEL", "Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "Qwen/Qwen3-8B/x"]]),
         ("a ${NONE:-1} ${NONE-2} ${NONE} $SECRET", [["a", "1", "2", "${NONE}", "$SECRET"]]),
         ("a ${NONE:-${MODEL}/b} ${EMPTY:-c} ${EMPTY-d} ${MODEL:?is asked for}", [["a", "Qwen/Qwen3-8B/b", "c", "Qwen/Qwen3-8B"]]),
-        ("a ${MODEL:+--b ${MODEL}} ${EMPTY:+--c} \"${EMPTY+d}\"", [["a", "--b", "Qwen/Qwen3-8B", "d"]]),
+        ('a ${MODEL:+--b ${MODEL}} ${EMPTY:+--c} "${EMPTY+d}"', [["a", "--b", "Qwen/Qwen3-8B", "d"]]),
         ("a ${NONE:+--b ${NONE}} ${SECRET:+--c}", [["a", "${NONE:+--b ${NONE}}", "${SECRET:+--c}"]]),
         ("a $ARGS", [["a", "--seed", "1", "--speculative-config", '{"method":"mtp"}']]),
         ("X=\"--b {\\\"c\\\":1} 'd e'\"; a $X", [["a", "--b", '{"c":1}', "'d", "e'"]]),

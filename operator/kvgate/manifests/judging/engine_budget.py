@@ -130,6 +130,8 @@ def _no_model(engine: FoundEngine, line: CommandLine) -> Located:
     if is_open(engine.model.text):
         return undecided(GivenOption(name="model", value=None, text=engine.model.text, path=engine.model.path))
     message, remedy = "no model is named where kvgate looks", "give the model's Hugging Face id"
+    if any(word.text.startswith("`") for word in line.open_words):  # a script that is not in the input
+        remedy = any_one(remedy, "give its config.json: --model-config, or modelConfig in .kvgate.yaml")
     return located(MODEL_NOT_NAMED, Place(name="model", path=engine.path), message, remedy)
 
 

@@ -27,7 +27,7 @@ from kvgate.manifests.pods.gpu_requests import (
     visible_gpus,
 )
 from kvgate.manifests.pods.host_memory import OWN_SHARED_MEMORY, mounts_shared_memory, room_of_service
-from kvgate.manifests.pods.volumes import no_files
+from kvgate.manifests.pods.volumes import FileText
 from kvgate.manifests.pods.which_engine import is_vllm_image
 from kvgate.shell.environment import Room, SharedRoom, circumstances_of, cpu_variable, takes_any_length
 from kvgate.shell.words import compose_words, split
@@ -45,6 +45,7 @@ _INTERPOLATED = pattern(rf"\$(?:{_PLAIN}|\{{(?P<braced>\w+)(?:(?P<operator>:?[-?
 """`$$` for one `$`, `$NAME`, `${NAME}`, and with a default (`-`), a replacement (`+`) or a complaint (`?`); `:` for empty ones too."""
 _EMPTY_DEFAULT = pattern(r"\$\{(\w+):?-\}")
 _OPTION_BEFORE = pattern(r"(--\w[\w.\-]{0,60})[ =]{0,10}\Z")
+_GPU_DEVICES = ("nvidia", "/dev/kfd", "/dev/dri")
 _MOST_GPUS = 64
 """GPUs of a host that have names here."""
 _MOST_SERVICES = 256
@@ -99,12 +100,16 @@ def _engines_of_service(
     unread = [(path, f"{each} is not read: the variables that it sets are not known here") for path, each in missing]
     is_from_dotenv = service != _with_values(written, Interpolation({}))
     seen = _seen_gpus(given, name, service, variables, waits_for)
+    file_text = _files_of(service, file)
     starts = starts_of(
         *script,
         variables,
         image.text,
         own_program=is_built,
+        file_text=file_text,
         shared=given.shared,
+        has_gpus=_has_gpus(service),
+        place_of=lambda _: "",
         is_whole=not service.get("extends").is_set and not is_built,
         words_of_text=lambda text: compose_words(text) or split(text),
     )
@@ -134,7 +139,7 @@ def _engines_of_service(
             cpu_variable=cpu_variable(variables),
             has_shared_memory=_has_shared_memory(service),
             shared_memory_path=service.path,
-            host=room_of_service(service, variables, no_files),
+            host=room_of_service(service, variables, file_text),
         )
 
 
@@ -157,6 +162,12 @@ def _gpus(service: Written) -> Written:
     if len(counts) < 2:
         return counts[0] if counts else NOTHING
     return Written(value=total([count.count for count in counts]), path=counts[0].path)
+
+
+def _has_gpus(service: Written) -> bool:
+    devices = str(service.get("devices").value).lower()
+    is_shown = service.get("runtime").text == "nvidia" or any(each in devices for each in _GPU_DEVICES)
+    return is_shown or service.get("gpus").is_set or bool(_device_requests(service))
 
 
 def _device_requests(service: Written) -> list[Written]:
@@ -329,17 +340,43 @@ def _env_files(service: Written) -> list[tuple[Written, str]]:
     return [(entry, entry.text or entry.get("path").text) for entry in entries]
 
 
+def _files_of(service: Written, file: str) -> FileText:
+    """Return what reads a file in the folder of the compose file, or below, that a service sees by a bind mount."""
+    mounts = dict[str, str]()
+    for each in service.get("volumes").items():
+        source, _, rest = each.text.partition(":")
+        source, target = each.get("source").text or source, each.get("target").text or rest.partition(":")[0]
+        if source.startswith("."):
+            mounts[target.rstrip("/")] = source
+
+    def text_at(path: str) -> str | None:
+        top = path
+        while top and top not in mounts:
+            top = top.rpartition("/")[0]
+        return _text_beside(file, mounts[top] + path[len(top) :]) if top else None
+
+    return text_at
+
+
 @lru_cache(maxsize=64)
-def _read_variables(file: str, name: str) -> Mapping[str, str] | None:
+def _text_beside(file: str, name: str) -> str | None:
     """Read a file in the folder of the compose file or below; None where it is elsewhere, or cannot be read."""
     if file == STDIN_NAME:
         return None
     try:
         folder = Path(file).parent
-        text = read_text(folder / name, max_bytes=_MAX_BYTES, inside=folder)
-        from dotenv.parser import parse_stream  # few compose files have one beside them
-
-        # A line that is no assignment has no key or no value.
-        return {each.key: each.value for each in parse_stream(StringIO(text)) if each.key and each.value is not None}
+        return read_text(folder / name, max_bytes=_MAX_BYTES, inside=folder)
     except (OSError, ValueError):  # missing, refused, or no text
         return None
+
+
+@lru_cache(maxsize=64)
+def _read_variables(file: str, name: str) -> Mapping[str, str] | None:
+    """Read the variables of such a file."""
+    text = _text_beside(file, name)
+    if text is None:
+        return None
+    from dotenv.parser import parse_stream  # few compose files have one beside them
+
+    # A line that is no assignment has no key or no value.
+    return {each.key: each.value for each in parse_stream(StringIO(text)) if each.key and each.value is not None}

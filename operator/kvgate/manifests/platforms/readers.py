@@ -281,7 +281,7 @@ READERS: tuple[Reader, ...] = (
         what="services of docker-compose",
         reads=(
             "image, entrypoint, command, environment, gpus, deploy.resources.reservations.devices, shm_size, ipc",
-            "`.env` beside the file, and what env_file names in its folder",
+            "`.env` beside the file, and what env_file and bind mounts name in its folder",
         ),
         recognises=compose.is_compose,
         read=compose.read_compose,
