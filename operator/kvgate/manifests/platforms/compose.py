@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from kvgate.documents.bounded_files import read_text
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import NOTHING, Written, total
-from kvgate.manifests.pods.containers import starts_of
+from kvgate.manifests.pods.containers import installed_release, starts_of
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput, SeenGpus
 from kvgate.manifests.pods.gpu_requests import (
     NVIDIA_DEVICES,
@@ -126,6 +126,7 @@ def _engines_of_service(
             path=service.path,
             arguments=start.arguments,
             image=image,
+            version=installed_release(*script),
             num_gpus=_gpus(service),
             visible_gpus=visible_gpus(start, variables, *script),
             seen_gpus=shown_by_cuda(seen_here, shown) if seen_here else None,

@@ -51,6 +51,9 @@ _HUB_OPTIONS = ("--source", "--model-uri", "--repo-id", "--repo_id", "--model-id
 _FOLDER_OPTIONS = ("--output-dir", "--local-dir", "--local_dir", "--target-dir")
 _MAX_CONTAINERS = 20
 """Init containers of one pod; nobody has more."""
+_INSTALLED = pattern(
+    r"""\bpip3? install\b[^;&|\n]{0,200}[\s"']vllm(?:\[[\w,]{0,100}\])?==(\d{1,3}\.\d{1,3}\.\d{1,3}(?:\.?[a-z]{1,5}\d{1,3})?)"""
+)
 _IN_PYTHON = pattern(
     r"""snapshot_download\(\s*(?:repo_id\s*=\s*)?(['"])([\w./\-]{3,200})\1[^)]{0,400}?local_dir\s*=\s*(['"])([^'"]{1,400})\3"""
 )
@@ -288,6 +291,17 @@ def with_config_file(
         first = 0 if arguments[0].text.startswith("-") else 1
         return (*arguments[:first], *added, *arguments[first:index], *arguments[end:])
     return tuple(arguments)
+
+
+def installed_release(*scripts: Written) -> Written:
+    """Return the release of vLLM that scripts install by pip; nothing where they install none, or one of several."""
+    texts = [item for script in scripts for item in (script.items() or [script])]
+    found = {match[1]: each.path for each in texts for match in _INSTALLED.finditer(each.text)}
+    return (
+        next((Written(value=release, path=path) for release, path in found.items()), NOTHING)
+        if len(found) == 1
+        else NOTHING
+    )
 
 
 def downloaded(given: ReaderInput, pod: Written, place: str) -> Written:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import class_hints, node_hints
-from kvgate.manifests.pods.containers import Start, downloaded, other_server, starts_of
+from kvgate.manifests.pods.containers import Start, downloaded, installed_release, other_server, starts_of
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput, SeenGpus, mounted_texts, place_of_text
 from kvgate.manifests.pods.gpu_requests import (
     NVIDIA_DEVICES,
@@ -180,6 +180,7 @@ def engines_of_container(
         engine = replace(
             engine,
             model=source,
+            version=installed_release(*script),
             assumed=(note,) if source.is_set else (),
             seen_gpus=shown_by_cuda(seen, shown) if seen else None,
             stores=tuple(stores_of(pod, container, folder, given.find_claim, templates)),

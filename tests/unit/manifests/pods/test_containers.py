@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvgate.documents.written import Written
-from kvgate.manifests.pods.containers import Start, starts_of, with_config_file
+from kvgate.manifests.pods.containers import Start, installed_release, starts_of, with_config_file
 from kvgate.manifests.pods.volumes import file_sources, files_of
 from kvgate.manifests.pods.which_engine import are_of_vllm, is_vllm_image
 from kvgate.shell.environment import variables_of
@@ -183,6 +183,25 @@ def test_a_variable_names_the_model_of_a_script_that_is_not_seen() -> None:
 )
 def test_other_programs_on_gpus_are_no_start(command: Any, image: str) -> None:
     assert started_on_a_gpu(command, image=image) == ()
+
+
+@pytest.mark.parametrize(
+    ("script", "release"),
+    [
+        ("pip install vllm==0.6.6 --quiet\npython3 -m vllm.entrypoints.openai.api_server", "0.6.6"),
+        ("uv pip install --system 'vllm[audio,flashinfer]==0.11.0' && vllm serve x", "0.11.0"),
+        ("pip3 install transformers==4.57.0 vllm==0.11.1rc2", "0.11.1rc2"),
+        ("pip install transformers==4.57.0", ""),
+        ("pip install 'vllm>=0.11.0'", ""),
+        ("pip install nano-vllm==0.2.0", ""),
+        ("echo vllm==0.6.6", ""),
+        ("if x; then pip install vllm==0.6.6; else pip install vllm==0.11.0; fi", ""),
+    ],
+)
+def test_a_script_states_the_release_that_it_installs(script: str, release: str) -> None:
+    words = Written(value=["sh", "-c", script], path="command")
+    assert (installed_release(words).text, installed_release(Written(value=script)).text) == (release, release)
+    assert not release or installed_release(words).path == "command[2]"
 
 
 def test_help_beside_a_start_is_none_of_it() -> None:
