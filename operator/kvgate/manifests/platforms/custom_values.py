@@ -41,6 +41,7 @@ _MODELS = frozenset({
     "model", "model_name", "model_id", "model_uri", "model_url", "model_path", "model_repo", "model_ref", "model_tag", "hf_model",
     "hf_model_id", "hf_model_name", "hf_repo", "huggingface_id", "hugging_face_id", "huggingface_model", "llm_model_id", "llm_model",
     "llm_model_name", "repo_id", "vllm_model", "model_reference",
+    "storage_uri",
 })  # fmt: skip
 _PARTS_OF_A_MODEL = ("id", "repo", "repository", "name", "hf_id", "model_id", "huggingface_id", "uri", "path")
 _ID = pattern(r"(?:hf://)?[A-Za-z0-9][\w.-]{1,95}/[A-Za-z0-9][\w.-]{1,95}")
@@ -52,7 +53,19 @@ _OF_DEPLOYMENTS = frozenset({
     "image", "resources", "replicas", "replica_count", "node_selector", "affinity", "tolerations", "limits", *_COUNTS, *_PRODUCTS,
 })  # fmt: skip
 _GENERAL = frozenset(
-    {"env", "config", "values", "args", "model", "model_parameters", "vllm_config", "engine_args", "settings", "vllm"}
+    {
+        "env",
+        "config",
+        "configuration",
+        "values",
+        "args",
+        "model",
+        "model_parameters",
+        "vllm_config",
+        "engine_args",
+        "settings",
+        "vllm",
+    }
 )
 """Names of objects that name no engine."""
 _ENDS_OF_COUNTS = ("_gpu_count", "_num_gpus")
@@ -255,7 +268,7 @@ def _add_script(node: Written, facts: Facts) -> None:
 def model_of(field: Written) -> Written:
     if field.text:
         return field if _ID.fullmatch(field.text.strip()) else NOTHING
-    parts = {snake(name): child for name, child in field.fields()}
+    parts = {snake(name): child for name, child in (*field.get("storage").fields(), *field.fields())}
     return next(
         (parts[part] for part in _PARTS_OF_A_MODEL if part in parts and _ID.fullmatch(parts[part].text)), NOTHING
     )

@@ -8,6 +8,7 @@ from kvgate.manifests.platforms import (
     kserve,
     kubeai,
     llm_d_benchmark,
+    llmaz,
     llmkube,
     ome,
     production_stack,
@@ -203,6 +204,18 @@ READERS: tuple[Reader, ...] = (
         kinds=("InferenceService.inference.llmkube.dev",),
         supporting=("Model.inference.llmkube.dev", *_POD_SUPPORT),
         read=llmkube.read_service,
+    ),
+    Reader(
+        platform="llmaz",
+        what="`Playground` (inference.llmaz.io) whose backend is vllm, with the `OpenModel` that it claims in the same input",
+        reads=(
+            "modelClaim, modelClaims", "backendRuntimeConfig: backendName, version, args",
+            "OpenModel: source.modelHub.modelID, source.uri, inferenceConfig.flavors",
+        ),
+        kinds=("Playground.inference.llmaz.io",),
+        words=("llmaz.io", "vllm"),
+        supporting=("OpenModel.llmaz.io",),
+        read=llmaz.read_playground,
     ),
     Reader(
         platform="ray-serve",

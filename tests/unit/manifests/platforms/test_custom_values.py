@@ -111,11 +111,15 @@ def test_a_folder_of_a_volume_beside_settings_of_vllm_is_a_model() -> None:
     [
         "image: {registry: quay.io, repository: corp/vllm, tag: ''}\nconfiguration: {modelReference: Qwen/Qwen3-8B}\n",
         "service: {image: {version: 'vllm/vllm-openai:v0.19.0'}}\nllm: {hfModelName: Qwen/Qwen3-8B}\n",
+        "model: {name: a, storage: {uri: 'hf://Qwen/Qwen3-8B'}}\nruntime: {image: 'vllm/vllm-openai:v0.19.0'}\n",
         "kind: Deployment\nimage: {repository: vllm/vllm-openai}\nconfig: {model: Qwen/Qwen3-8B, max_model_len: '4192'}\n",
     ],
 )
 def test_models_and_images_have_these_names_too(text: str) -> None:
-    assert engine(f"{text}resources: {{limits: {{nvidia.com/gpu: 1}}}}\n").model.text == "Qwen/Qwen3-8B"
+    assert (
+        engine(f"{text}resources: {{limits: {{nvidia.com/gpu: 1}}}}\n").model.text.removeprefix("hf://")
+        == "Qwen/Qwen3-8B"
+    )
     assert not found_engines(text.replace("vllm", "nginx"))
 
 
@@ -264,6 +268,7 @@ def test_every_name_of_a_model_is_one(style: Callable[[str], str]) -> None:
         "model", "model_name", "model_id", "model_uri", "model_url", "model_path", "model_repo", "model_ref", "model_tag",
         "hf_model", "hf_model_id", "hf_model_name", "hf_repo", "huggingface_id", "hugging_face_id", "huggingface_model",
         "llm_model_id", "llm_model", "llm_model_name", "repo_id", "vllm_model", "model_reference",
+        "storage_uri",
     ]  # fmt: skip
     parts = ["id", "repo", "repository", "name", "hfId", "modelId", "huggingfaceId", "uri", "path"]
     texts = [f"{style(name)}: Qwen/Qwen3-8B" for name in names] + [
