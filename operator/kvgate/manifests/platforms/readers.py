@@ -318,6 +318,7 @@ NOT_READ = ("NIMService.apps.nvidia.com", "NIMPipeline.apps.nvidia.com")
 KEYS_OF_ENGINES = (
     "containers", "leaderworkertemplate", "services", "servingenginespec", "modelspec", "modelartifacts", "catalog", "llm_configs",
     "model_loading_config", "args", "arguments", "command", "cmd", "image", "flags", "options", "huggingfaceid", "script", "source", "run",
+    "resources",
 )  # fmt: skip
 """Ends of names in small letters. An engine in JSON without a kind stands below one of them; other JSON is data of a program."""
 _NO_MANIFESTS = (

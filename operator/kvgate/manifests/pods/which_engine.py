@@ -37,7 +37,13 @@ class Engine(Struct, frozen=True, kw_only=True):
 VLLM = "vLLM"
 _NAMED_AFTER = "an engine named after vLLM"
 ENGINES = (
-    Engine(name=VLLM, words=("vllm", "max-model-len", "max_model_len", "gpu-memory-utilization", "gpu_memory_utilization")),
+    Engine(
+        name=VLLM,
+        words=(
+            "vllm", "max-model-len", "max_model_len", "maxmodellen",
+            "gpu-memory-utilization", "gpu_memory_utilization", "gpumemoryutilization",
+        ),
+    ),
     Engine(name="SGLang", anywhere=r"sglang", words=("sglang",)),
     Engine(
         name="TensorRT-LLM", anywhere=r"trt[-_]?llm|tensorrt[-_]?llm", in_fields=r"trt|tensorrt",
