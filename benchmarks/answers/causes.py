@@ -118,7 +118,21 @@ def _skipped(_: Question, __: Row | None, after: Row | None) -> bool:
     return after is not None and after.outcome.partition(" ")[0] == "Skipped"
 
 
+_NOW_READ = ("other-operators/playground-of-llmaz", "other-operators/streamer-of-llmaz", "kthena/ascend-scripts")
+
+
+def _is_read(question: Question, before: Row | None, after: Row | None) -> bool:
+    """No reader found an engine, and one is found now: a document that was not understood is one no more."""
+    was_not_understood = before is not None and before.rules == "info:NotUnderstood" and not (after and after.rules)
+    return question.key.startswith(_NOW_READ) and (before is None or was_not_understood)
+
+
 CAUSES: tuple[Cause, ...] = (
+    Cause(
+        name="engine-is-read",
+        sentence="llmaz's Playgrounds are read, and an image of vLLM with accelerators is an engine though its script is not seen.",
+        explains=_is_read,
+    ),
     Cause(
         name="not-judged",
         sentence="NotJudged is not Unknown: CPU, TPU, Gaudi, SGLang, TensorRT-LLM are not judged, and nothing fails for them.",

@@ -39,6 +39,9 @@ _NO_NAME = re.compile(r"\W+")
 _COMMENT_OF_CODE = pattern(rb"^\s*(?://|/\*)", re.MULTILINE)
 
 
+_FIELDS_OF_OBJECTS = frozenset({"apiVersion", "metadata", "spec"})
+
+
 class Document(Struct, frozen=True, kw_only=True, dict=True):
     """One document of a stream; items of a List are documents too."""
 
@@ -97,7 +100,10 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def kind(self) -> str:
-        return self._scalar("kind")
+        """Return the kind of an object; empty where a field of this name stands beside an image, as among the values of a chart."""
+        pairs = self.node.value if isinstance(self.node, yaml.MappingNode) else ()
+        names = {key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode)}
+        return "" if "image" in names and not names & _FIELDS_OF_OBJECTS else self._scalar("kind")
 
     @cached_property
     def api_version(self) -> str:

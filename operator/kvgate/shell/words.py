@@ -76,16 +76,18 @@ MAX_WORD_CHARACTERS = 128 << 10
 Variables = Mapping[str, Written]
 """Variables by name; the value is None where something outside the input sets it."""
 
+_REPLACEMENT = r"(?:[^}$]|\$(?!\{)|\$\{[^{}]{0,200}\})"
+"""A part of what stands behind the operator of `${NAME:-…}`; it may hold variables itself."""
 _TOKEN = pattern(
-    r"""
+    rf"""
     (?P<blank>(?:[ \t\r]|\\\n)+)
   | (?P<newline>\n)
   | (?P<redirect>\d*(?:>>?|<<?-?)(?!\()(?:&\d|&-)?|&>>?)
   | (?P<operator>&&|\|\||;;|[;&|()])
   | '(?P<single>[^']*)'
   | "(?P<double>(?:[^"\\]|\\.)*)"
-  | (?P<substituted>[$<>]\((?:[^()]|\((?:[^()]|\([^()]{0,200}\)){0,200}\)){0,500}\)|`[^`]{0,500}`)
-  | (?P<variable>\$\{[^}]{0,500}\}|\$\w+|\$[@*\#?])
+  | (?P<substituted>[$<>]\((?:[^()]|\((?:[^()]|\([^()]{{0,200}}\)){{0,200}}\)){{0,500}}\)|`[^`]{{0,500}}`)
+  | (?P<variable>\$\{{{_REPLACEMENT}{{0,500}}\}}|\$\w+|\$[@*\#?])
   | \\(?P<escaped>.)
   | (?P<plain>[^\s'"\\$;&|()<>`]+)
   | (?P<other>.)
@@ -93,7 +95,9 @@ _TOKEN = pattern(
     re.VERBOSE | re.DOTALL,
 )
 _NAMED = pattern(r"\$(?P<name>[A-Za-z_]\w*)")
-_BRACED = pattern(rf"\$\{{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^}}]*))?\}}|{_NAMED.pattern}")
+_BRACED = pattern(
+    rf"\$\{{(?P<braced>[A-Za-z_]\w*)(?:(?P<operator>:?[-=+?])(?P<operand>{_REPLACEMENT}*))?\}}|{_NAMED.pattern}"
+)
 _ASSIGNMENT = pattern(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _WHOLE_ARRAY = pattern(r"\$(?:[@*]|\{[@*]\}|\{(\w+)\[[@*]\]\})")
 """A variable that stands for all words of the parameters, or of an array."""
@@ -257,7 +261,7 @@ def _expand(reader: _CommandReader, written: str) -> None:
         return
     match = _BRACED.fullmatch(written)
     name = _name(match) if match else ""
-    text = _value(match, reader.names.variables) if match else None
+    text = _value(match, reader) if match else None
     if text is None or not reader.room.takes(text):
         reader.append(written)
         return
@@ -269,12 +273,18 @@ def _expand(reader: _CommandReader, written: str) -> None:
         reader.append(word, place)
 
 
-def _value(match: re.Match[str], variables: Variables) -> str | None:
-    """Return the value of a variable, or the default where nothing is set; None where the value is not known."""
-    known = variables.get(_name(match))
-    if known is not None and known.value is not None:
-        return known.text
-    return match.groupdict().get("default") if known is None else None
+def _value(match: re.Match[str], reader: _CommandReader) -> str | None:
+    """Return the value of a variable, or the word behind its operator where that counts; None where the value is not known."""
+    known, found = reader.names.variables.get(_name(match)), match.groupdict(default="")
+    text, operator = None if known is None else known.text, found.get("operator", "")
+    if known is not None and known.value is None:
+        return None
+    is_empty = text == "" and operator.startswith(":")
+    if operator.endswith("+") and text is not None:
+        return "" if is_empty else _with_variables(found["operand"], reader)
+    if operator.endswith(("-", "=")) and (text is None or is_empty):
+        return _with_variables(found["operand"], reader)
+    return text
 
 
 def _name(match: re.Match[str]) -> str:
@@ -283,13 +293,15 @@ def _name(match: re.Match[str]) -> str:
 
 def _quoted(text: str, reader: _CommandReader) -> str:
     """Expand the variables of a text inside double quotes."""
+    text = re.sub(r'\\([$"`\\])', r"\1", text.replace("\\\n", " "))
+    return _with_variables(calculated(text, reader.names.variables), reader)
 
+
+def _with_variables(text: str, reader: _CommandReader) -> str:
     def value_of(match: re.Match[str]) -> str:
-        value = _value(match, reader.names.variables)
+        value = _value(match, reader)
         return match[0] if value is None or not reader.room.takes(value) else value
 
-    text = re.sub(r'\\([$"`\\])', r"\1", text.replace("\\\n", " "))
-    text = calculated(text, reader.names.variables)
     # Behind the last "}" no brace is closed, and each that opens there would be looked for to the end of the text.
     end = text.rfind("}") + 1
     return _BRACED.sub(value_of, text[:end]) + _NAMED.sub(value_of, text[end:])

@@ -308,6 +308,8 @@ def test_values_beyond_the_limit_take_no_memory(tmp_path: Path) -> None:
         ("{apiVersion: v1, kind: Pod}", "Pod"),
         ("{apiVersion: kaito.sh/v1beta1, kind: Workspace}", "Workspace.kaito.sh"),
         ("{kind: Deployment}", "Deployment.apps"),
+        ("{kind: Deployment, spec: {}, image: x}", "Deployment.apps"),
+        ("{kind: Deployment, image: {tag: x}}", ".apps"),
         ("{apiVersion: v1, kind: Deployment.apps}", ""),
     ],
 )

@@ -128,8 +128,12 @@ def _no_model(engine: FoundEngine, line: CommandLine) -> Located:
             return located(MODEL_NOT_NAMED, Place(name="model", path=written.path), message, remedy)
     if is_open(engine.model.text):
         return undecided(GivenOption(name="model", value=None, text=engine.model.text, path=engine.model.path))
-    message, remedy = "no model is named where kvgate looks", "give the model's Hugging Face id"
-    return located(MODEL_NOT_NAMED, Place(name="model", path=engine.path), message, remedy)
+    is_unseen = any(word.text.startswith("`") for word in line.open_words)  # a script that is not in the input
+    config = ["give its config.json: --model-config, or modelConfig in .kvgate.yaml"] if is_unseen else []
+    remedies = any_one("give the model's Hugging Face id", *config)
+    return located(
+        MODEL_NOT_NAMED, Place(name="model", path=engine.path), "no model is named where kvgate looks", remedies
+    )
 
 
 def _values(facts: EngineFacts, line: CommandLine, version: str) -> dict[str, Any] | None:

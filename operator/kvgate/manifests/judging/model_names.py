@@ -88,6 +88,8 @@ def find_model(named: Sequence[Written], locked: Container[str] = ()) -> ModelFo
 def is_filled_in_later(written: str) -> bool:
     """Return whether somebody is to replace the text: a variable, a template's field, `<model>`, `YOUR_MODEL`, `/path/to/model`."""
     text = written.strip()
+    if "://" in text and is_place(text) and not is_open(text):  # whoever names the bucket puts the same model into it
+        text = text.rstrip("/").rpartition("/")[2]
     if is_open(text) or is_placeholder(text, in_part=True) or "path/to/" in text or _CAPITALS.fullmatch(text):
         return True
     return any(is_placeholder(part) for part in text.split("/"))

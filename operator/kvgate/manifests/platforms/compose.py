@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from kvgate.documents.bounded_files import read_text
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import NOTHING, Written, total
-from kvgate.manifests.pods.containers import starts_of
+from kvgate.manifests.pods.containers import installed_release, starts_of
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput, SeenGpus
 from kvgate.manifests.pods.gpu_requests import (
     NVIDIA_DEVICES,
@@ -27,22 +27,31 @@ from kvgate.manifests.pods.gpu_requests import (
     visible_gpus,
 )
 from kvgate.manifests.pods.host_memory import OWN_SHARED_MEMORY, mounts_shared_memory, room_of_service
-from kvgate.manifests.pods.volumes import no_files
+from kvgate.manifests.pods.volumes import FileText
 from kvgate.manifests.pods.which_engine import is_vllm_image
 from kvgate.shell.environment import Room, SharedRoom, circumstances_of, cpu_variable, takes_any_length
 from kvgate.shell.words import compose_words, split
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open
+from kvgate.vllm.options import Option, newest_read
+from kvgate.vllm.parser import find_option
+from kvgate.vllm.values import takes_no_value
 
 _FROM_DOTENV = "variables as .env has them, where the caller's environment does not set them"
 _PLAIN = r"(?P<dollar>\$)|(?P<plain>\w+)"
 _UNBRACED = pattern(rf"\$(?:{_PLAIN})")
-_INTERPOLATED = pattern(rf"\$(?:{_PLAIN}|\{{(?P<braced>\w+)(?:(?P<operator>:?[-?+])(?P<operand>[^}}]*))?\}})")
+_OPERAND = r"(?:[^}$]|\$(?!\{)|\$\{[^{}]{0,200}\})*"
+_INTERPOLATED = pattern(rf"\$(?:{_PLAIN}|\{{(?P<braced>\w+)(?:(?P<operator>:?[-?+])(?P<operand>{_OPERAND}))?\}})")
 """`$$` for one `$`, `$NAME`, `${NAME}`, and with a default (`-`), a replacement (`+`) or a complaint (`?`); `:` for empty ones too."""
+_EMPTY_DEFAULT = pattern(r"\$\{(\w+):?-\}")
+_OPTION_BEFORE = pattern(r"(--\w[\w.\-]{0,60})[ =]{0,10}\Z")
+_GPU_DEVICES = ("nvidia", "/dev/kfd", "/dev/dri")
 _MOST_GPUS = 64
 """GPUs of a host that have names here."""
 _MOST_SERVICES = 256
 """Services of a file whose order of starts is worked out."""
+_MOST_BEFORE = 80
+"""Characters before a variable in which the option stands that it is the value of."""
 _MAX_BYTES = 1 << 16
 
 
@@ -91,12 +100,16 @@ def _engines_of_service(
     unread = [(path, f"{each} is not read: the variables that it sets are not known here") for path, each in missing]
     is_from_dotenv = service != _with_values(written, Interpolation({}))
     seen = _seen_gpus(given, name, service, variables, waits_for)
+    file_text = _files_of(service, file)
     starts = starts_of(
         *script,
         variables,
         image.text,
         own_program=is_built,
+        file_text=file_text,
         shared=given.shared,
+        has_gpus=_has_gpus(service),
+        place_of=lambda _: "",
         is_whole=not service.get("extends").is_set and not is_built,
         words_of_text=lambda text: compose_words(text) or split(text),
     )
@@ -113,6 +126,7 @@ def _engines_of_service(
             path=service.path,
             arguments=start.arguments,
             image=image,
+            version=installed_release(*script),
             num_gpus=_gpus(service),
             visible_gpus=visible_gpus(start, variables, *script),
             seen_gpus=shown_by_cuda(seen_here, shown) if seen_here else None,
@@ -126,7 +140,7 @@ def _engines_of_service(
             cpu_variable=cpu_variable(variables),
             has_shared_memory=_has_shared_memory(service),
             shared_memory_path=service.path,
-            host=room_of_service(service, variables, no_files),
+            host=room_of_service(service, variables, file_text),
         )
 
 
@@ -149,6 +163,12 @@ def _gpus(service: Written) -> Written:
     if len(counts) < 2:
         return counts[0] if counts else NOTHING
     return Written(value=total([count.count for count in counts]), path=counts[0].path)
+
+
+def _has_gpus(service: Written) -> bool:
+    devices = str(service.get("devices").value).lower()
+    is_shown = service.get("runtime").text == "nvidia" or any(each in devices for each in _GPU_DEVICES)
+    return is_shown or service.get("gpus").is_set or bool(_device_requests(service))
 
 
 def _device_requests(service: Written) -> list[Written]:
@@ -250,7 +270,10 @@ class Interpolation(Struct, frozen=True):
             end = value.rfind("}") + 1
             return _INTERPOLATED.sub(self._text_for, value[:end]) + _UNBRACED.sub(self._text_for, value[end:])
         if isinstance(value, list):
-            return [self.filled(item) for item in value]
+            before = ["", *value]
+            return [
+                self.filled(_left_to_caller(item, str(word)) or item) for word, item in zip(before, value, strict=False)
+            ]
         if isinstance(value, Mapping):
             return {name: self.filled(item) for name, item in value.items()}
         return value
@@ -263,10 +286,22 @@ class Interpolation(Struct, frozen=True):
         operator, operand = found.get("operator", ""), found.get("operand", "")
         is_empty = text == "" and operator.startswith(":")
         if operator.endswith("-") and (text is None or is_empty):
-            text = operand
+            before = match.string[max(0, match.start() - _MOST_BEFORE) : match.start()]
+            text = self.filled(operand) if operand else _left_to_caller(match[0], before)
         elif operator.endswith("+") and text is not None:
-            text = "" if is_empty else operand
+            text = "" if is_empty else self.filled(operand)
         return text if text is not None and self.room.takes(text) else match[0]
+
+
+def _left_to_caller(written: Any, before: str) -> str:
+    """Return `${NAME}` of `${NAME:-}` that is the value of an option that needs one: whoever starts it gives another; else nothing."""
+    default = _EMPTY_DEFAULT.fullmatch(written) if isinstance(written, str) else None
+    match, newest = _OPTION_BEFORE.search(before), newest_read()
+    option = find_option(match[1], newest) if match and default else None
+    if not default or not isinstance(option, Option):
+        return ""
+    can_be_bare = any(takes_no_value(kind) or "bare" in kind for kind in option.types_in(newest))
+    return "" if can_be_bare else f"${{{default[1]}}}"
 
 
 def interpolation_of(file: str) -> Interpolation:
@@ -306,17 +341,43 @@ def _env_files(service: Written) -> list[tuple[Written, str]]:
     return [(entry, entry.text or entry.get("path").text) for entry in entries]
 
 
+def _files_of(service: Written, file: str) -> FileText:
+    """Return what reads a file in the folder of the compose file, or below, that a service sees by a bind mount."""
+    mounts = dict[str, str]()
+    for each in service.get("volumes").items():
+        source, _, rest = each.text.partition(":")
+        source, target = each.get("source").text or source, each.get("target").text or rest.partition(":")[0]
+        if source.startswith("."):
+            mounts[target.rstrip("/")] = source
+
+    def text_at(path: str) -> str | None:
+        top = path
+        while top and top not in mounts:
+            top = top.rpartition("/")[0]
+        return _text_beside(file, mounts[top] + path[len(top) :]) if top else None
+
+    return text_at
+
+
 @lru_cache(maxsize=64)
-def _read_variables(file: str, name: str) -> Mapping[str, str] | None:
+def _text_beside(file: str, name: str) -> str | None:
     """Read a file in the folder of the compose file or below; None where it is elsewhere, or cannot be read."""
     if file == STDIN_NAME:
         return None
     try:
         folder = Path(file).parent
-        text = read_text(folder / name, max_bytes=_MAX_BYTES, inside=folder)
-        from dotenv.parser import parse_stream  # few compose files have one beside them
-
-        # A line that is no assignment has no key or no value.
-        return {each.key: each.value for each in parse_stream(StringIO(text)) if each.key and each.value is not None}
+        return read_text(folder / name, max_bytes=_MAX_BYTES, inside=folder)
     except (OSError, ValueError):  # missing, refused, or no text
         return None
+
+
+@lru_cache(maxsize=64)
+def _read_variables(file: str, name: str) -> Mapping[str, str] | None:
+    """Read the variables of such a file."""
+    text = _text_beside(file, name)
+    if text is None:
+        return None
+    from dotenv.parser import parse_stream  # few compose files have one beside them
+
+    # A line that is no assignment has no key or no value.
+    return {each.key: each.value for each in parse_stream(StringIO(text)) if each.key and each.value is not None}

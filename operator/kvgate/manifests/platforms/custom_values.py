@@ -40,7 +40,8 @@ _VALUES = pattern(
 _MODELS = frozenset({
     "model", "model_name", "model_id", "model_uri", "model_url", "model_path", "model_repo", "model_ref", "model_tag", "hf_model",
     "hf_model_id", "hf_model_name", "hf_repo", "huggingface_id", "hugging_face_id", "huggingface_model", "llm_model_id", "llm_model",
-    "llm_model_name", "repo_id", "vllm_model",
+    "llm_model_name", "repo_id", "vllm_model", "model_reference",
+    "storage_uri",
 })  # fmt: skip
 _PARTS_OF_A_MODEL = ("id", "repo", "repository", "name", "hf_id", "model_id", "huggingface_id", "uri", "path")
 _ID = pattern(r"(?:hf://)?[A-Za-z0-9][\w.-]{1,95}/[A-Za-z0-9][\w.-]{1,95}")
@@ -52,7 +53,19 @@ _OF_DEPLOYMENTS = frozenset({
     "image", "resources", "replicas", "replica_count", "node_selector", "affinity", "tolerations", "limits", *_COUNTS, *_PRODUCTS,
 })  # fmt: skip
 _GENERAL = frozenset(
-    {"env", "config", "values", "args", "model", "model_parameters", "vllm_config", "engine_args", "settings", "vllm"}
+    {
+        "env",
+        "config",
+        "configuration",
+        "values",
+        "args",
+        "model",
+        "model_parameters",
+        "vllm_config",
+        "engine_args",
+        "settings",
+        "vllm",
+    }
 )
 """Names of objects that name no engine."""
 _ENDS_OF_COUNTS = ("_gpu_count", "_num_gpus")
@@ -82,6 +95,8 @@ class Facts(Struct, kw_only=True):
     settings: dict[str, Written] = {}
     words: list[Written] = []
     command: Written = NOTHING
+    script: Written = NOTHING
+    """Arguments of a shell that is the command beside them."""
     resources: Written = NOTHING
     num_gpus: Written = NOTHING
     node: Written = NOTHING
@@ -125,7 +140,12 @@ class Facts(Struct, kw_only=True):
 
     @property
     def texts(self) -> list[str]:
-        return [word for field in (*self.words, self.command) for text in _texts(field) for word in text.split()]
+        return [
+            word
+            for field in (*self.words, self.command, self.script)
+            for text in _texts(field)
+            for word in text.split()
+        ]
 
     @property
     def is_named(self) -> bool:
@@ -203,7 +223,14 @@ def _holds_none(name: str) -> bool:
 
 
 def _has_own_model(node: Written) -> bool:
-    return any(snake(name) in _MODELS and model_of(child).is_set for name, child in node.fields())
+    """Return whether an object names a model, or a folder of one beside vLLM's settings."""
+    is_named = any(snake(name) in _MODELS and model_of(child).is_set for name, child in node.fields())
+    return is_named or (bool(node.get("subPath").text) and _has_settings(node))
+
+
+def _has_settings(node: Written) -> bool:
+    """Return whether settings that few servers but vLLM have stand in an object below this one."""
+    return any(sum(snake(name) in SETTINGS_LIKE_VLLM for name, _ in child.fields()) > 1 for _, child in node.fields())
 
 
 def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda _: False, depth: int = 0) -> None:
@@ -213,8 +240,11 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
     is_named, num_own = facts.image.is_set or facts.stated.is_set, facts.num_own
     if not facts.image.is_set:
         facts.image = _vllm_image_of(node)
+    _add_script(node, facts)
     for name, child in node.fields():
         _add(snake(name), child, facts)
+    if not facts.model.is_set and _has_settings(node):
+        facts.model = node.get("subPath")
     if not facts.node.is_set and (node.get("nodeSelector").is_set or node.get("affinity").is_set):
         facts.node = node
     if not facts.resources.is_set and gpus_of(node)[0].is_set:
@@ -228,10 +258,17 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
         facts.stated = engine_stated(node)
 
 
+def _add_script(node: Written, facts: Facts) -> None:
+    """Add a shell and its line where the line starts vLLM: `command: [sh, -c]` with `args: [vllm serve …]`."""
+    command, args = node.get("command"), node.get("args")
+    if command.is_set and not facts.command.is_set and "vllm" in " ".join(_texts(args)).split():
+        facts.command, facts.script = command, args
+
+
 def model_of(field: Written) -> Written:
     if field.text:
         return field if _ID.fullmatch(field.text.strip()) else NOTHING
-    parts = {snake(name): child for name, child in field.fields()}
+    parts = {snake(name): child for name, child in (*field.get("storage").fields(), *field.fields())}
     return next(
         (parts[part] for part in _PARTS_OF_A_MODEL if part in parts and _ID.fullmatch(parts[part].text)), NOTHING
     )
@@ -241,7 +278,9 @@ def image_of(node: Written) -> str:
     if node.text:
         return node.text if "/" in node.text or ":" in node.text else ""
     repository, tag = node.get("repository").text or node.get("name").text, node.get("tag").text
-    registry = node.get("registry").text
+    registry, whole = node.get("registry").text, node.get("version").text
+    if not repository and "/" in whole:
+        return whole
     return f"{f'{registry}/' if registry else ''}{repository}{f':{tag}' if tag else ''}" if "/" in repository else ""
 
 
@@ -300,7 +339,7 @@ def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
         starts = starts_of(NOTHING, field, facts.variables, facts.image.text, own_program=True, shared=given.shared)
         words += starts[0].arguments if starts else ()
     if facts.command.is_set:
-        starts = starts_of(facts.command, NOTHING, facts.variables, facts.image.text, shared=given.shared)
+        starts = starts_of(facts.command, facts.script, facts.variables, facts.image.text, shared=given.shared)
         words = [*(starts[0].arguments if starts else ()), *words]
     gpus, resource = gpus_of(facts.resources)
     named = (

@@ -8,6 +8,7 @@ from kvgate.manifests.platforms import (
     kserve,
     kubeai,
     llm_d_benchmark,
+    llmaz,
     llmkube,
     ome,
     production_stack,
@@ -206,6 +207,18 @@ READERS: tuple[Reader, ...] = (
         read=llmkube.read_service,
     ),
     Reader(
+        platform="llmaz",
+        what="`Playground` (inference.llmaz.io) whose backend is vllm, with the `OpenModel` that it claims in the same input",
+        reads=(
+            "modelClaim, modelClaims", "backendRuntimeConfig: backendName, version, args",
+            "OpenModel: source.modelHub.modelID, source.uri, inferenceConfig.flavors",
+        ),
+        kinds=("Playground.inference.llmaz.io",),
+        words=("llmaz.io", "vllm"),
+        supporting=("OpenModel.llmaz.io",),
+        read=llmaz.read_playground,
+    ),
+    Reader(
         platform="ray-serve",
         what="`RayService` (ray.io) whose serveConfigV2 has LLM configs, or applications that start vLLM themselves",
         reads=(
@@ -292,7 +305,7 @@ READERS: tuple[Reader, ...] = (
         what="services of docker-compose",
         reads=(
             "image, entrypoint, command, environment, gpus, deploy.resources.reservations.devices, shm_size, ipc",
-            "`.env` beside the file, and what env_file names in its folder",
+            "`.env` beside the file, and what env_file and bind mounts name in its folder",
         ),
         recognises=compose.is_compose,
         read=compose.read_compose,
@@ -316,7 +329,7 @@ NOT_READ = ("NIMService.apps.nvidia.com", "NIMPipeline.apps.nvidia.com")
 KEYS_OF_ENGINES = (
     "containers", "leaderworkertemplate", "services", "servingenginespec", "modelspec", "modelartifacts", "catalog", "llm_configs",
     "model_loading_config", "args", "arguments", "command", "cmd", "image", "flags", "options", "huggingfaceid", "script", "source", "run",
-    "maxmodellen", "gpumemoryutilization",
+    "maxmodellen", "gpumemoryutilization", "resources",
 )  # fmt: skip
 """Ends of names in small letters. An engine in JSON without a kind stands below one of them; other JSON is data of a program."""
 _NO_MANIFESTS = (

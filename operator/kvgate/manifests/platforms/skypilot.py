@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
+from kvgate.manifests.pods.containers import installed_release
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.pod_engines import engines_of_container
-from kvgate.text.patterns import pattern
 
 _MAX_ACCELERATORS = 100
 """Alternatives of one task; nobody has more."""
 _DOCKER = "docker:"
-_PIPED = pattern(r"""(?:^|[\s"'])vllm(?:\[[\w,]*\])?==(\d+\.\d+\.\d+[\w.]*)""")
 
 
 def is_task(root: Written) -> bool:
@@ -43,14 +42,14 @@ def read_task(given: ReaderInput) -> Iterator[FoundEngine]:
         "image": image.text.removeprefix(_DOCKER) if image.text.startswith(_DOCKER) else "",
         "command": ["sh", "-c", root.get("run").text],
     }
-    packages = _PIPED.search(root.get("setup").text) or _PIPED.search(root.get("run").text)
+    installed = installed_release(root.get("setup"), root.get("run"))
     place = Written(value=container, path="run")
     for engine in engines_of_container(given, place, pod=NOTHING, platform="skypilot", added=variables):
         yield replace(
             engine.with_words_of("run.command[2]", "run"),
             name=root.get("name").text or given.document.file.rpartition("/")[2].rpartition(".")[0],
             image=replace(image, value=container["image"] or None),
-            version=Written(value=packages[1], path="setup") if packages and not container["image"] else NOTHING,
+            version=NOTHING if container["image"] else installed,
             num_gpus=Written(value=num_gpus, path=at) if num_gpus else NOTHING,
             num_pods=nodes if engine.is_on_ray else 1,
             hints=tuple(Hint(name="skypilot accelerators", value=name, path=path, one_of=at) for name, _, path in gpus),

@@ -18,6 +18,7 @@ from kvgate.manifests.pods.which_engine import (
     other_program,
     server_in,
     starts_vllm,
+    unseen_script,
     vllm_program,
 )
 from kvgate.shell.environment import Room, SharedRoom, expanded, variables_of
@@ -44,10 +45,15 @@ _MAX_PREFIX = 5
 """Words before a shell's name: `exec`, `tini --`, `/usr/bin/env` …"""
 
 
+_MODEL_VARIABLES = pattern(r"(?:VLLM_|HF_|HUGGINGFACE_|LLM_|BASE_)?MODEL(?:_ID|_NAME|_REPO|_REPO_ID|_TAG)?")
+_MOST_SHOWN = 400
 _HUB_OPTIONS = ("--source", "--model-uri", "--repo-id", "--repo_id", "--model-id")
 _FOLDER_OPTIONS = ("--output-dir", "--local-dir", "--local_dir", "--target-dir")
 _MAX_CONTAINERS = 20
 """Init containers of one pod; nobody has more."""
+_INSTALLED = pattern(
+    r"""\bpip3? install\b[^;&|\n]{0,200}[\s"']vllm(?:\[[\w,]{0,100}\])?==(\d{1,3}\.\d{1,3}\.\d{1,3}(?:\.?[a-z]{1,5}\d{1,3})?)"""
+)
 _IN_PYTHON = pattern(
     r"""snapshot_download\(\s*(?:repo_id\s*=\s*)?(['"])([\w./\-]{3,200})\1[^)]{0,400}?local_dir\s*=\s*(['"])([^'"]{1,400})\3"""
 )
@@ -78,11 +84,13 @@ def starts_of(
     file_text: FileText = no_files,
     shared: SharedRoom | None = None,
     is_whole: bool = False,
+    has_gpus: bool = False,
     words_of_text: Callable[[str], Sequence[str]] = split,
     place_of: Callable[[str], str] = str,
 ) -> tuple[Start, ...]:
     """Return every start of vLLM in a container. `own_program`: it starts vLLM whatever its image is called. `is_whole`: nothing
-    outside the input gives the container another command, so that the entrypoint of vLLM's own image gets the words."""
+    outside the input gives the container another command, so that the entrypoint of vLLM's own image gets the words. `has_gpus`: it gets
+    GPUs, so that an image of vLLM starts it, if by a script that is not seen here."""
     words = [*_words(command, variables, words_of_text), *_words(args, variables, words_of_text)]
     is_behind_entrypoint = is_whole and command.value is None and is_own_image(image)
     commands = list(unwrapped(words, variables, file_text, shared=shared))
@@ -117,6 +125,8 @@ def starts_of(
         starts = _of_own_program(
             words, {name: variables[name] for name in unused}, is_behind_entrypoint=is_behind_entrypoint
         )
+    elif has_gpus and is_vllm_image(image):
+        starts = _unseen(commands, variables, image, args.path)
     # With --help vLLM prints its options and ends.
     serving = (start for start in starts if not any(map(_HELP.fullmatch, (word.text for word in start.arguments))))
     return tuple(replace(start, arguments=with_config_file(start.arguments, file_text, place_of)) for start in serving)
@@ -135,6 +145,24 @@ def _of_own_program(words: Sequence[Argument], unused: Variables, *, is_behind_e
     repeated = tuple(words[:1]) if len(rest) < len(words) else ()
     program = Program(kind=Kind.OWN_IMAGE, repeated=repeated) if is_behind_entrypoint else UNKNOWN_PROGRAM
     return [Start(arguments=(*rest, *added), program=program)]
+
+
+def _unseen(commands: Sequence[Sequence[Argument]], variables: Variables, image: str, path: str) -> list[Start]:
+    """Return the start by a script, or by an image's own program, whose options nobody sees: one word stands for all of them.
+
+    The model is known where one variable is called after it.
+    """
+    script = unseen_script(commands) if any(commands) else Argument(text=image, path=path)
+    if script is None:
+        return []
+    named = {
+        each.text: Argument(text=f"--model={each.text}", path=each.path)
+        for name, each in variables.items()
+        if _MODEL_VARIABLES.fullmatch(name) and _ID.fullmatch(each.text)
+    }
+    text = " ".join(script.text.replace("`", "'").split())[:_MOST_SHOWN]
+    unseen = replace(script, text=f"`{text}`")
+    return [Start(arguments=(*(named.values() if len(named) == 1 else ()), unseen), is_wrapped=True)]
 
 
 def other_server(
@@ -263,6 +291,17 @@ def with_config_file(
         first = 0 if arguments[0].text.startswith("-") else 1
         return (*arguments[:first], *added, *arguments[first:index], *arguments[end:])
     return tuple(arguments)
+
+
+def installed_release(*scripts: Written) -> Written:
+    """Return the release of vLLM that scripts install by pip; nothing where they install none, or one of several."""
+    texts = [item for script in scripts for item in (script.items() or [script])]
+    found = {match[1]: each.path for each in texts for match in _INSTALLED.finditer(each.text)}
+    return (
+        next((Written(value=release, path=path) for release, path in found.items()), NOTHING)
+        if len(found) == 1
+        else NOTHING
+    )
 
 
 def downloaded(given: ReaderInput, pod: Written, place: str) -> Written:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.accelerator_hints import class_hints, node_hints
-from kvgate.manifests.pods.containers import Start, downloaded, other_server, starts_of
+from kvgate.manifests.pods.containers import Start, downloaded, installed_release, other_server, starts_of
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput, SeenGpus, mounted_texts, place_of_text
 from kvgate.manifests.pods.gpu_requests import (
     NVIDIA_DEVICES,
@@ -44,6 +44,8 @@ WORKLOADS: Mapping[str, Sequence[str]] = {
 _PODS = {kind.partition(".")[0]: place for kind, place in WORKLOADS.items()}
 _CERTAIN = frozenset(kind.partition(".")[0].lower() for kind in WORKLOADS)
 """Kinds whose pods are as they are written."""
+_ENDING = ("job", "cronjob")
+"""Kinds whose scripts end, so that one that nobody sees serves nobody."""
 _CRIO_SIZE = "io.kubernetes.cri-o.ShmSize"
 """Annotation by which CRI-O gives a pod another /dev/shm."""
 _GROUP = "leaderWorkerTemplate"
@@ -161,6 +163,7 @@ def engines_of_container(
         shared=given.shared,
         place_of=lambda file: place_of_text(*sources(file) or ("", "")),
         is_whole=platform in _CERTAIN and not is_patch(given),
+        has_gpus=platform not in _ENDING and has_gpus(given, pod, container, variables),
     )
     for start in starts:
         engine = engine_of_start(given, container, start, pod=pod, platform=platform)
@@ -177,6 +180,7 @@ def engines_of_container(
         engine = replace(
             engine,
             model=source,
+            version=installed_release(*script),
             assumed=(note,) if source.is_set else (),
             seen_gpus=shown_by_cuda(seen, shown) if seen else None,
             stores=tuple(stores_of(pod, container, folder, given.find_claim, templates)),
@@ -191,6 +195,12 @@ def engines_of_container(
             files=mounted_texts(given, start.arguments),
         )
         yield engine if len(starts) == 1 else replace(engine, num_gpus=NOTHING)
+
+
+def has_gpus(given: ReaderInput, pod: Written, container: Written, variables: Mapping[str, Written]) -> bool:
+    """Return whether a container gets GPUs: by its resources, by a claim, or from the node where the runtime shows them."""
+    gpus = gpus_of(container.get("resources"))[0]
+    return gpus.count != 0 if gpus.is_set else _seen_gpus(given, pod, container, variables) is not None
 
 
 def _seen_gpus(

@@ -5,6 +5,7 @@ Ray Serve (`llm_engine`), KServe, and charts of public repositories.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import dropwhile
 
 from msgspec import Struct
 
@@ -120,6 +121,13 @@ _NO_SERVERS = frozenset({
 """Programs that load or name another one, and do not start it."""
 _BESIDE_SERVERS = pattern(r"bench|router|client|eval|proxy|gateway|\.(?:py|sh)$")
 """Programs of a model server that are not the server, and files that may be anything."""
+_BEFORE_PROGRAMS = frozenset({"exec", "env", "nohup", "time", "tini", "dumb-init", "sudo", "--", "-g", "-s"})
+_INTERPRETERS = pattern(r"python[\d.]*|(?:ba|da|z|a)?sh")
+_FOLDERS_OF_THE_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/opt/nvidia/")
+_NO_SCRIPTS_OF_ENGINES = pattern(
+    r"(?i)bench|eval|test|client|load|convert|quanti[sz]|multi-node-serving|wait|init|install|setup|train|sleep|activate|proxy|router|health"
+)
+"""Names of scripts that serve nobody, or join a cluster of Ray."""
 _KERNELS = pattern(r"(?:^|[^a-z])(?:flash\w*|cutlass)|[-_](?:attn|attention|mla|moe|gemm)(?![a-z])")
 """Values of fields about kernels, some of which are named after an engine: `flashinfer_trtllm`, `TRITON_ATTN`."""
 _FIELDS = frozenset({
@@ -206,6 +214,24 @@ def other_program(lines: Iterable[Sequence[Argument]]) -> Argument | None:
                 break
             if server_in(word.text) and not _BESIDE_SERVERS.search(word.text.lower()):
                 return word
+    return None
+
+
+def unseen_script(lines: Iterable[Sequence[Argument]]) -> Argument | None:
+    """Return the script by which a command may start vLLM: a file that is not read here, or Python code that names vLLM."""
+    commands = [list(dropwhile(lambda word: word.text in _BEFORE_PROGRAMS or "=" in word.text, line)) for line in lines]
+    if any([word.text.rpartition("/")[2] for word in words[:2]] == ["ray", "start"] for words in commands):
+        return None  # a worker, whose leader starts vLLM
+    for words in commands:
+        is_run = bool(words) and _INTERPRETERS.fullmatch(words[0].text.rpartition("/")[2]) is not None
+        rest = [*dropwhile(lambda word: word.text in ("-u", "-O", "-e", "-x", "-l"), words[1:])] if is_run else words
+        code = rest[1] if is_run and len(rest) > 1 and rest[0].text == "-c" else None
+        if code and words[0].text.rpartition("/")[2].startswith("python") and "vllm" in code.text:
+            return code
+        name = rest[0].text if rest and not rest[0].text.startswith("-") else ""
+        is_file = name.startswith(("/", "./")) and not name.startswith(_FOLDERS_OF_THE_SYSTEM)
+        if (is_file or name.endswith((".sh", ".py"))) and not _NO_SCRIPTS_OF_ENGINES.search(name.rpartition("/")[2]):
+            return rest[0]
     return None
 
 

@@ -22,6 +22,7 @@ def test_a_slash_behind_a_name_is_no_part_of_it() -> None:
         ("oci://registry.example.com/cars/modelcar-granite-3-1-8b-instruct:1.5", GRANITE),
         ("oci://registry.example.com/cars/modelcar-catalog:granite-3.1-8b-instruct", GRANITE),
         ("s3://models/granite_3.1_8b_instruct/", GRANITE),
+        ("s3://<YOUR_BUCKET>/granite_3.1_8b_instruct", GRANITE),
         ("/models/Granite-3.1-8B-Instruct", GRANITE),
         ("/models/granite-3.1-8b-instruct-AWQ", GRANITE),
         ("pvc://weights/granite-3-1-8b", "ibm-granite/granite-3.1-8b-instruct"),
@@ -36,8 +37,8 @@ def test_a_place_is_told_by_its_last_name(place: str, model: str | None) -> None
 
 @pytest.mark.parametrize(
     "written",
-    ["<model-path>", "hf://<org>/<model>", "${MODEL}", "{{ .Values.model }}", "YOUR_MODEL", "your-org/your-model", "REPLACE_ME",
-     "MODEL_ID", "/path/to/model", "/models/<name>", "CHANGEME", "xxx"],
+    ["<model-path>", "hf://<org>/<model>", "s3://b/<model>", "${MODEL}", "{{ .Values.model }}", "YOUR_MODEL", "your-org/your-model",
+     "REPLACE_ME", "MODEL_ID", "/path/to/model", "/models/<name>", "CHANGEME", "xxx"],
 )  # fmt: skip
 def test_a_placeholder_is_no_models_name(written: str) -> None:
     assert find_model([Written(value=written, path="model")]) is None

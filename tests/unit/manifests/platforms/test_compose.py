@@ -109,6 +109,8 @@ this is no assignment
         ("a${EMPTY}b", "ab"),
         ("a${EMPTY-c}b", "ab"),
         ("a${EMPTY:-c}b", "acb"),
+        ("${OTHER:-${MODEL}}", "Qwen/Qwen3-8B"),
+        ("${MODEL:+of ${MODEL}}", "of Qwen/Qwen3-8B"),
         ("a${SIZE:+c}b", "acb"),
         ("a${EMPTY:+c}b", "ab"),
         ("a${EMPTY+c}b", "acb"),
@@ -120,6 +122,18 @@ this is no assignment
 def test_variables_are_those_of_the_file_beside_it(tmp_path: Path, written: str, expected: str) -> None:
     (tmp_path / ".env").write_text(ENV, encoding="utf-8")
     assert engine(tmp_path, command=[written]).arguments[0].text == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("--model x --api-key ${KEY:-} --seed 1", ["--model", "x", "--api-key", "${KEY}", "--seed", "1"]),
+        (["--model", "x", "--max-model-len", "${LENGTH:-}"], ["--model", "x", "--max-model-len", "${LENGTH}"]),
+        ("--model x --enforce-eager ${MORE:-}", ["--model", "x", "--enforce-eager"]),
+    ],
+)
+def test_an_empty_default_of_an_options_value_is_not_known_here(tmp_path: Path, command: Any, words: list[str]) -> None:
+    assert [word.text for word in engine(tmp_path, command=command).arguments] == words
 
 
 def test_what_env_files_set_reaches_the_container(tmp_path: Path) -> None:
@@ -190,3 +204,44 @@ def test_an_image_that_is_built_here_is_called_as_its_service(
     (tmp_path / "compose.yaml").write_text(yaml.safe_dump({"services": services}), encoding="utf-8")
     found = find_engines(read_manifests([str(tmp_path)])).engines
     assert [(each.is_partial, bool(each.remarks)) for each in found] == ([(True, True)] if expected else [])
+
+
+@pytest.mark.parametrize(
+    "volume", ["./serve.sh:/usr/local/bin/serve:ro", {"type": "bind", "source": "./", "target": "/usr/local/bin"}]
+)
+def test_a_script_beside_the_file_that_a_service_mounts_is_read(tmp_path: Path, volume: Any) -> None:
+    script = (
+        '#!/bin/sh\nargs=(--model "${VLLM_MODEL:?}" --max-model-len "${LENGTH:-4096}")\nexec vllm serve "${args[@]}"\n'
+    )
+    for name in ("serve", "serve.sh"):
+        (tmp_path / name).write_text(script, encoding="utf-8")
+    found = engine(
+        tmp_path, entrypoint=["/usr/local/bin/serve"], command=[], volumes=[volume], environment=["VLLM_MODEL=a/b"]
+    )
+    assert [word.text for word in found.arguments] == ["--model", "a/b", "--max-model-len", "4096"]
+
+
+def test_a_script_elsewhere_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "serve.sh").write_text("exec vllm serve a/b\n", encoding="utf-8")
+    (tmp_path / "below").mkdir()
+    found = engine(tmp_path / "below", entrypoint=["/serve.sh"], command=[], volumes=["../serve.sh:/serve.sh"], gpus=1)
+    assert [word.text for word in found.arguments] == ["`/serve.sh`"]
+
+
+@pytest.mark.parametrize(
+    "gpus",
+    [
+        {"gpus": "all"},
+        {"runtime": "nvidia"},
+        {"devices": ["nvidia.com/gpu=all"]},
+        {"devices": ["/dev/kfd", "/dev/dri"]},
+        reserved({"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}),
+    ],
+)
+def test_an_image_of_vllm_with_gpus_is_an_engine_whatever_starts_it(tmp_path: Path, gpus: dict[str, Any]) -> None:
+    assert engine(tmp_path, entrypoint=["/start.sh"], command=None, **gpus).name == "a"
+    (tmp_path / "compose.yaml").write_text(
+        yaml.safe_dump({"services": {"a": {"image": "vllm/vllm-openai:v0.32.0", "entrypoint": ["/start.sh"]}}}),
+        encoding="utf-8",
+    )
+    assert not find_engines(read_manifests([str(tmp_path)])).engines

@@ -80,6 +80,49 @@ def test_several_models_share_an_image_and_one_that_is_off_is_none() -> None:
     assert [word.text for word in large.arguments][:2] == ["--max-model-len", "4096"]
 
 
+SHELL = """\
+image: {repository: vllm/vllm-openai, tag: v0.12.0}
+vllm: {command: [/bin/sh, -c], args: ["vllm serve Qwen/Qwen3-8B --max-model-len 4096"], gpu: {number: 1}}
+"""
+
+
+def test_a_line_for_a_shell_in_the_arguments_names_the_engine_and_its_model() -> None:
+    found = engine(f"{SHELL}resources: {{limits: {{nvidia.com/gpu: 1}}}}\n")
+    assert [word.text for word in found.arguments] == ["Qwen/Qwen3-8B", "--max-model-len", "4096"]
+
+
+FOLDERS = """\
+image: {repository: vllm/vllm-openai, tag: v0.19.0}
+models:
+- {name: a, subPath: Qwen3-8B-AWQ, replicas: 1, vllm: {maxModelLen: 4096, gpuMemoryUtilization: 0.6}}
+- {name: b, subPath: Qwen3-4B, replicas: 1, vllm: {maxModelLen: 8192, maxNumSeqs: 1}}
+extraVolumeMounts: [{name: cache, subPath: huggingface, mountPath: /cache}]
+"""
+
+
+def test_a_folder_of_a_volume_beside_settings_of_vllm_is_a_model() -> None:
+    found = [(each.name, each.model.text, each.image.text) for each in found_engines(FOLDERS)]
+    assert found == [("a", "Qwen3-8B-AWQ", "vllm/vllm-openai:v0.19.0"), ("b", "Qwen3-4B", "vllm/vllm-openai:v0.19.0")]
+    assert not found_engines(FOLDERS.replace("maxModelLen", "length").replace("gpuMemoryUtilization", "share"))[1:]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "image: {registry: quay.io, repository: corp/vllm, tag: ''}\nconfiguration: {modelReference: Qwen/Qwen3-8B}\n",
+        "service: {image: {version: 'vllm/vllm-openai:v0.19.0'}}\nllm: {hfModelName: Qwen/Qwen3-8B}\n",
+        "model: {name: a, storage: {uri: 'hf://Qwen/Qwen3-8B'}}\nruntime: {image: 'vllm/vllm-openai:v0.19.0'}\n",
+        "kind: Deployment\nimage: {repository: vllm/vllm-openai}\nconfig: {model: Qwen/Qwen3-8B, max_model_len: '4192'}\n",
+    ],
+)
+def test_models_and_images_have_these_names_too(text: str) -> None:
+    assert (
+        engine(f"{text}resources: {{limits: {{nvidia.com/gpu: 1}}}}\n").model.text.removeprefix("hf://")
+        == "Qwen/Qwen3-8B"
+    )
+    assert not found_engines(text.replace("vllm", "nginx"))
+
+
 def test_a_command_names_the_engine_and_its_model() -> None:
     found = engine(COMMAND)
     assert [word.text for word in found.arguments] == ["Qwen/Qwen3-8B", "--max-model-len", "4096"]
@@ -224,7 +267,8 @@ def test_every_name_of_a_model_is_one(style: Callable[[str], str]) -> None:
     names = [
         "model", "model_name", "model_id", "model_uri", "model_url", "model_path", "model_repo", "model_ref", "model_tag",
         "hf_model", "hf_model_id", "hf_model_name", "hf_repo", "huggingface_id", "hugging_face_id", "huggingface_model",
-        "llm_model_id", "llm_model", "llm_model_name", "repo_id", "vllm_model",
+        "llm_model_id", "llm_model", "llm_model_name", "repo_id", "vllm_model", "model_reference",
+        "storage_uri",
     ]  # fmt: skip
     parts = ["id", "repo", "repository", "name", "hfId", "modelId", "huggingfaceId", "uri", "path"]
     texts = [f"{style(name)}: Qwen/Qwen3-8B" for name in names] + [

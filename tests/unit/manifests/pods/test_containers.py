@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvgate.documents.written import Written
-from kvgate.manifests.pods.containers import Start, starts_of, with_config_file
+from kvgate.manifests.pods.containers import Start, installed_release, starts_of, with_config_file
 from kvgate.manifests.pods.volumes import file_sources, files_of
 from kvgate.manifests.pods.which_engine import are_of_vllm, is_vllm_image
 from kvgate.shell.environment import variables_of
@@ -129,6 +129,79 @@ def test_a_batch_is_run_by_a_command_of_vllm() -> None:
 )
 def test_what_does_not_start_vllm_is_no_start(command: Any, args: Any, image: str) -> None:
     assert started(command, args, image) == ()
+
+
+def started_on_a_gpu(command: Any = None, args: Any = None, image: str = IMAGE, env: Any = ()) -> tuple[Start, ...]:
+    variables = variables_of(Written(value={"env": list(env)}, path="c"), lambda name: None)
+    written = Written(value=command, path="c.command"), Written(value=args, path="c.args")
+    return starts_of(*written, variables, image, has_gpus=True)
+
+
+@pytest.mark.parametrize(
+    ("command", "image", "expected"),
+    [
+        (["/start.sh"], IMAGE, ["`/start.sh`"]),
+        (["/bin/bash", "-x", "/opt/run_server.sh", "a"], IMAGE, ["`/opt/run_server.sh`"]),
+        (["sh", "-c", "cd /app && exec ./serve.sh"], IMAGE, ["`./serve.sh`"]),
+        (["/usr/local/bin/vllm-entrypoint"], IMAGE, ["`/usr/local/bin/vllm-entrypoint`"]),
+        (["python3", "-u", "/app/server.py"], IMAGE, ["`/app/server.py`"]),
+        (["python3", "-c", "from vllm import LLM\nLLM('x')"], IMAGE, ["`from vllm import LLM LLM('x')`"]),
+        (None, "corp/vllm-cuda:1", ["`corp/vllm-cuda:1`"]),
+    ],
+)
+def test_a_script_that_is_not_seen_starts_vllm_where_its_image_gets_gpus(
+    command: Any, image: str, expected: list[str]
+) -> None:
+    (start,) = started_on_a_gpu(command, image=image)
+    assert words(start) == expected
+    assert started(command, image=image) == ()
+
+
+def test_a_variable_names_the_model_of_a_script_that_is_not_seen() -> None:
+    model, other = {"name": "MODEL_ID", "value": "Qwen/Qwen3-8B"}, {"name": "VLLM_MODEL", "value": "Qwen/Qwen3-4B"}
+    (start,) = started_on_a_gpu(["/start.sh"], env=[model, {"name": "LORA_MODEL", "value": "a/b"}])
+    assert words(start) == ["--model=Qwen/Qwen3-8B", "`/start.sh`"]
+    (start,) = started_on_a_gpu(["/start.sh"], env=[model, other])
+    assert words(start) == ["`/start.sh`"]
+
+
+@pytest.mark.parametrize(
+    ("command", "image"),
+    [
+        (["sleep", "infinity"], IMAGE),
+        (["/bin/sleep", "infinity"], IMAGE),
+        (["bash", "-c", "nvidia-smi; tail -f /dev/null"], IMAGE),
+        (["vllm", "bench", "serve", "--model", "x"], IMAGE),
+        (["python3", "/app/benchmarks/benchmark_serving.py"], IMAGE),
+        (["bash", "-c", "/workspace/join.sh; ray start --address=head:6379 --block"], IMAGE),
+        (["bash", "/vllm-workspace/examples/multi-node-serving.sh", "worker"], IMAGE),
+        (["vllm", "serve", "--help"], IMAGE),
+        (["python3", "-c", "import torch; print(torch.cuda.is_available())"], IMAGE),
+        (["/start.sh"], "lmcache/vllm-router:1"),
+        (["/start.sh"], "nginx:1.29"),
+    ],
+)
+def test_other_programs_on_gpus_are_no_start(command: Any, image: str) -> None:
+    assert started_on_a_gpu(command, image=image) == ()
+
+
+@pytest.mark.parametrize(
+    ("script", "release"),
+    [
+        ("pip install vllm==0.6.6 --quiet\npython3 -m vllm.entrypoints.openai.api_server", "0.6.6"),
+        ("uv pip install --system 'vllm[audio,flashinfer]==0.11.0' && vllm serve x", "0.11.0"),
+        ("pip3 install transformers==4.57.0 vllm==0.11.1rc2", "0.11.1rc2"),
+        ("pip install transformers==4.57.0", ""),
+        ("pip install 'vllm>=0.11.0'", ""),
+        ("pip install nano-vllm==0.2.0", ""),
+        ("echo vllm==0.6.6", ""),
+        ("if x; then pip install vllm==0.6.6; else pip install vllm==0.11.0; fi", ""),
+    ],
+)
+def test_a_script_states_the_release_that_it_installs(script: str, release: str) -> None:
+    words = Written(value=["sh", "-c", script], path="command")
+    assert (installed_release(words).text, installed_release(Written(value=script)).text) == (release, release)
+    assert not release or installed_release(words).path == "command[2]"
 
 
 def test_help_beside_a_start_is_none_of_it() -> None:

@@ -1,0 +1,74 @@
+"""llmaz: a Playground whose backend is vLLM, with the OpenModel that it claims.
+
+Fields: github.com/InftyAI/llmaz, `api/inference/v1alpha1/config_types.go`, `api/core/v1alpha1/model_types.go`; what its backend passes to
+vLLM, and 2 GiB of /dev/shm: `chart/templates/backends/vllm.yaml`.
+"""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from kvgate.documents.written import NOTHING, Written
+from kvgate.manifests.fields import words_of
+from kvgate.manifests.pods.accelerator_hints import node_hints
+from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
+from kvgate.manifests.pods.gpu_requests import gpus_of
+from kvgate.vllm.options import Kind, Program
+
+_DEFAULT_BACKEND = "vllm"
+_MAX_FLAVORS = 8
+
+
+def read_playground(given: ReaderInput) -> Iterator[FoundEngine]:
+    """Yield the engine of a playground; several flavors of its model are alternatives, and GPUs count where all have as many."""
+    spec = given.root.get("spec")
+    config, claim = spec.get("backendRuntimeConfig"), _claim_of(spec)
+    if ((config.get("backendName").text or config.get("name").text) or _DEFAULT_BACKEND) != _DEFAULT_BACKEND:
+        return
+    found = given.find("OpenModel", claim.text) or NOTHING
+    source, flavors = found.get("spec", "source"), _flavors_of(spec, found)
+    model = next((each for each in (source.get("modelHub", "modelID"), source.get("uri")) if each.text), NOTHING)
+    counted = [gpus_of(replace(each, value={"limits": {}, **each.value})) for each in flavors]
+    counts = {gpus.count for gpus, _ in counted}
+    num_gpus = Written(value=next(iter(counts)), path=claim.path) if len(counts) == 1 else NOTHING
+    nodes = (
+        replace(hint, term=number if len(flavors) > 1 else None)
+        for number, each in enumerate(flavors)
+        for hint in node_hints(each)
+    )
+    resources: list[Hint] = [hint for _, hint in counted[:1] if hint]
+    message = f"OpenModel {claim.text} is not in the input: what it downloads and its GPUs are not known"
+    args = config.get("args")
+    yield FoundEngine(
+        platform="llmaz",
+        document=given.document,
+        root=given.root,
+        name=given.name,
+        path="spec",
+        arguments=tuple(words_of(args if args.items() else args.get("flags"))),
+        model=replace(model, path=claim.path),
+        model_name=NOTHING if found.is_set else claim,
+        version=config.get("version"),
+        num_gpus=num_gpus,
+        hints=tuple(replace(hint, path=claim.path) for hint in (*resources, *nodes)),
+        program=Program(kind=Kind.API_SERVER),
+        remarks=() if found.is_set or not claim.text else ((claim.path, message),),
+        is_partial=True,
+        assumed=("the BackendRuntime, which may add options, as llmaz's chart has it",),
+        has_shared_memory=True,
+    )
+
+
+def _claim_of(spec: Written) -> Written:
+    """Return the name of the main model that a playground claims."""
+    models = spec.get("modelClaims", "models").items()
+    main = next((each for each in models if each.get("role").text in ("", "main")), NOTHING)
+    return main.get("name") if models else spec.get("modelClaim", "modelName")
+
+
+def _flavors_of(spec: Written, model: Written) -> list[Written]:
+    """Return the flavors of a model that a playground takes, all of them where it names none."""
+    claim = spec.get("modelClaims") if spec.get("modelClaims").is_set else spec.get("modelClaim")
+    names = {each.text for name in ("inferenceFlavors", "inferenceFlavorClaims") for each in claim.get(name).items()}
+    flavors = [each for each in model.get("spec", "inferenceConfig", "flavors").items() if isinstance(each.value, dict)]
+    return [each for each in flavors if not names or each.get("name").text in names][:_MAX_FLAVORS]
