@@ -92,6 +92,12 @@ def group(size: int, worker: dict[str, Any]) -> dict[str, Any]:
     return {**kind, "spec": {"leaderWorkerTemplate": template}}
 
 
+def beside(manifest: dict[str, Any], *, name: str = "vllm", namespace: str = "default", **spec: Any) -> str:
+    """A pod, and a Service with such a name beside it."""
+    kind = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace}}
+    return yaml.safe_dump_all([manifest, {**kind, "spec": {"ports": [{"port": 8000}], **spec}}])
+
+
 def prefer(gpu: str) -> dict[str, Any]:
     term = {"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "In", "values": [gpu]}]}
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}]}}
@@ -421,6 +427,21 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod(*SMALL, "--enable-lora", "--lora-modules", "sql=org/sql"),
         pod(*SMALL, "$(MORE)", "--lora-modules", "sql=org/sql"),
         pod(*SMALL, "--lora-modules"),
+    ],
+    "ServiceLink": [
+        beside(pod(*SMALL, enableServiceLinks=False)),
+        beside(pod(*SMALL), name="vllm-server"),
+        beside(pod(*SMALL), namespace="another"),
+        beside(pod(*SMALL), clusterIP="None"),
+        beside(pod(*SMALL), type="ExternalName", externalName="vllm.example.org"),
+        beside(pod(*SMALL, container=env(VLLM_PORT="8000"))),
+        beside(pod(*SMALL, container={"envFrom": [{"secretRef": {"name": "all-of-its-settings"}}]})),
+        beside(script(f"unset VLLM_PORT; exec vllm serve {' '.join(SMALL)}")),
+        beside(script(f"env -u VLLM_PORT vllm serve {' '.join(SMALL)}")),
+        beside(pod(*SMALL), name="vllm-nixl-side-channel"),
+        beside(pod(*SMALL, image="lmsysorg/sglang:v0.5.0", command=("python3", "-m", "sglang.launch_server"))),
+        beside({**pod(*SMALL), "apiVersion": "serving.knative.dev/v1", "kind": "Service", "spec": {"template": pod(*SMALL)}}),
+        beside(compose(vllm={"command": " ".join(SMALL)})),
     ],
     "ToolCallParserMissing": [
         pod(*SMALL, "--enable-auto-tool-choice", "--tool-call-parser=hermes"),

@@ -23,6 +23,7 @@ from kvgate.manifests.pods.gpu_requests import (
     visible_gpus,
 )
 from kvgate.manifests.pods.host_memory import SHARED_MEMORY, room_of, shared_mount
+from kvgate.manifests.pods.service_links import service_links
 from kvgate.manifests.pods.volumes import file_sources, files_of, folder_of_weights, stated_compile_cache, stores_of
 from kvgate.shell.environment import circumstances_of, cpu_variable, takes_any_length, variables_of
 from kvgate.text.patterns import pattern
@@ -162,6 +163,9 @@ def engines_of_container(
         place_of=lambda file: place_of_text(*sources(file) or ("", "")),
         is_whole=platform in _CERTAIN and not is_patch(given),
     )
+    place = _PODS.get(given.document.kind, ())
+    is_as_written = platform in _CERTAIN and place and not is_patch(given)
+    labels = given.root.get(*place[:-1], "metadata", "labels") if is_as_written else None
     for start in starts:
         engine = engine_of_start(given, container, start, pod=pod, platform=platform)
         folder = folder_of_weights(variables, start.arguments)
@@ -189,6 +193,7 @@ def engines_of_container(
             visible_gpus=visible_gpus(start, variables, *script),
             host=room_of(pod, container, variables, file_text),
             files=mounted_texts(given, start.arguments),
+            findings=tuple(service_links(given, pod, container, variables, labels)),
         )
         yield engine if len(starts) == 1 else replace(engine, num_gpus=NOTHING)
 
