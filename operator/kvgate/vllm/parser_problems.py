@@ -55,13 +55,14 @@ def canonical(name: str) -> str:
 def unknown(word: Argument, name: str, several: Option | tuple[str, ...] | None, release: Patch) -> ArgumentProblem:
     """No option, a beginning of several, or one of another release."""
     known = options().get(canonical(name))
-    if isinstance(several, tuple):
+    is_gone = known is not None and known.removed_in and release >= known.removed_in
+    if isinstance(several, tuple) and not is_gone:
         remedy = remedy_of(f"write it out: {', '.join(several)}")
         return ArgumentProblem(rule=OPTION_AMBIGUOUS, at=word, message=f"{name} begins several options", remedy=remedy)
     if known is not None:
         # the release no longer has the option, or does not have it yet
         version = ".".join(map(str, release))
-        if known.removed_in and release >= known.removed_in:
+        if known.removed_in and is_gone:
             last = ".".join(map(str, known.until or known.since))
             message = f"{known.flag} is gone since {'.'.join(map(str, known.removed_in))} (last in {last}); vLLM {version} does not start"
             return ArgumentProblem(rule=OPTION_REMOVED, at=word, message=message, remedy=_replacement(known))

@@ -109,6 +109,7 @@ def test_the_model_may_be_the_first_word() -> None:
         ("--hf-overrides {a}", (0, 33, 0), "OptionValue", "JSON"),
         ("--collect-detailed-traces model all,model", (0, 33, 0), "OptionValue", "worker"),
         ("--max-num 3", (0, 33, 0), "OptionAmbiguous", "--max-num-seqs"),
+        ("--device=cpu", (0, 33, 0), "OptionRemoved", "leave --device out"),
         ("-tp2", (0, 33, 0), "OptionUnknown", "did you mean -tp 2?"),
     ],
 )

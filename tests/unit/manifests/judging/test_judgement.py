@@ -112,6 +112,27 @@ def test_hardware_that_is_not_judged_gets_one_info(
 
 
 @pytest.mark.parametrize(
+    ("image", "option", "expected", "verdict"),
+    [
+        ("vllm/vllm-openai:v0.11.0", "--device=cpu", [Severity.ERROR], Verdict.DOES_NOT_FIT),
+        ("vllm/vllm-openai:latest", "--device=cpu", [Severity.WARNING], NOT_JUDGED),
+        ("corp/vllm-cpu:v0.11.0-abc", "--device=cpu", [Severity.WARNING], NOT_JUDGED),
+        ("vllm/vllm-openai-xpu:latest", "--device=xpu", [Severity.WARNING], NOT_JUDGED),
+        ("vllm/vllm-openai-xpu:latest", "--task=embed", [Severity.WARNING], NOT_JUDGED),
+        ("vllm/vllm-openai:v0.9.2", "--device=cpu", [], NOT_JUDGED),
+        ("opea/vllm-gaudi:1.22.0", "--use-padding-aware-scheduling", [], NOT_JUDGED),
+    ],
+)
+def test_an_option_that_is_gone_is_told_on_any_hardware(
+    tmp_path: Path, image: str, option: str, expected: list[Severity], verdict: Verdict
+) -> None:
+    found = judged(tmp_path, "facebook/opt-125m", option, gpus=None, image=image, nodeSelector={})
+    about = [each.finding for each in found.findings if each.finding.severity is not Severity.INFO]
+    assert [each.severity for each in about if each.rule.id == "OptionRemoved"] == expected
+    assert (len(about), found.verdict) == (len(expected), verdict)
+
+
+@pytest.mark.parametrize(
     "container",
     [
         {"image": "corp/vllm-input-adapter:v0.9.2"},
