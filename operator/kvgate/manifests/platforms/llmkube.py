@@ -1,6 +1,7 @@
 """LLMKube: an InferenceService whose runtime is vLLM, with its Model.
 
 What the operator passes to vLLM: github.com/defilantech/LLMKube, `internal/controller/runtime_vllm.go` and `runtime_vllm_args.go`.
+Its pods have the volumes of the model and `extraVolumes`, and nothing else at /dev/shm (`deployment_builder.go`, `constructDeployment`).
 """
 
 from collections.abc import Iterator
@@ -52,7 +53,6 @@ def read_service(given: ReaderInput) -> Iterator[FoundEngine]:
             hints=(*((resource,) if resource else ()), *engine.hints),
             remarks=(*engine.remarks, *missing),
             is_partial=bool(missing),
-            has_shared_memory=engine.has_shared_memory or None,
         )
 
 

@@ -24,7 +24,14 @@ from kvgate.manifests.pods.gpu_requests import (
 )
 from kvgate.manifests.pods.host_memory import SHARED_MEMORY, room_of, shared_mount
 from kvgate.manifests.pods.service_links import service_links
-from kvgate.manifests.pods.volumes import file_sources, files_of, folder_of_weights, stated_compile_cache, stores_of
+from kvgate.manifests.pods.volumes import (
+    file_sources,
+    files_of,
+    folder_of_weights,
+    stated_compile_cache,
+    stores_of,
+    volume_fields,
+)
 from kvgate.shell.environment import circumstances_of, cpu_variable, takes_any_length, variables_of
 from kvgate.text.patterns import pattern
 from kvgate.vllm.variables import loading
@@ -193,7 +200,7 @@ def engines_of_container(
             visible_gpus=visible_gpus(start, variables, *script),
             host=room_of(pod, container, variables, file_text),
             files=mounted_texts(given, start.arguments),
-            findings=tuple(service_links(given, pod, container, variables, labels)),
+            findings=(*service_links(given, pod, container, variables, labels), *volume_fields(pod)),
         )
         yield engine if len(starts) == 1 else replace(engine, num_gpus=NOTHING)
 

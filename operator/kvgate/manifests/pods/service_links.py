@@ -14,7 +14,8 @@ from kvgate.rules.manifests import SERVICE_LINK
 from kvgate.vllm.variables import PORTS
 
 _WITHOUT_LINKS = frozenset({"Service", "InferenceService", "ServingRuntime", "ClusterServingRuntime"})
-"""Kinds of Knative, and of KServe on it, which sets `enableServiceLinks: false` where nothing else is said (config-defaults)."""
+"""Kinds of Knative, and of KServe on it, which sets `enableServiceLinks: false` where nothing else is said (config-defaults), and of
+LLMKube, which does so for vLLM (deployment_builder.go, `resolveEnableServiceLinks`)."""
 
 
 def service_links(

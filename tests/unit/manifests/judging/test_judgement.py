@@ -1114,3 +1114,19 @@ def test_an_open_range_of_releases_ends_at_the_newest_that_is_known_and_says_so(
         found = judged(tmp_path, "Qwen/Qwen3-0.6B", "--max-model-len=4096", image=image)
         told = [each.text for each in found.assumed if each.fact == "vllm_version"]
         assert [f"; {ASSUMED} is the newest that kvgate knows" in each for each in told] == ([True] if is_open else [])
+
+
+@pytest.mark.parametrize(
+    ("volume", "expected"),
+    [
+        ({"medium": "Memory", "size": "2Gi"}, ["FieldIgnored"]),
+        ({"medium": "Memory", "sizelimit": "2Gi"}, ["FieldIgnored"]),
+        ({"medium": "Memory", "sizeLimit": "2Gi"}, []),
+        ({}, []),
+    ],
+)
+def test_a_field_that_an_empty_dir_does_not_have_is_told(
+    tmp_path: Path, volume: dict[str, Any], expected: list[str]
+) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-0.6B", volumes=[{"name": "shm", "emptyDir": volume}])
+    assert [rule for rule in rules(engine) if rule == "FieldIgnored"] == expected
