@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import as_option, as_options, words_of
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
-from kvgate.manifests.pods.pod_engines import engines_of_container
+from kvgate.manifests.pods.pod_engines import CRIO_SHM_SIZE, engines_of_container
 from kvgate.vllm.arguments import Argument
 
 _FLAGS = {
@@ -53,6 +53,7 @@ def read_service(given: ReaderInput) -> Iterator[FoundEngine]:
             hints=(*((resource,) if resource else ()), *engine.hints),
             remarks=(*engine.remarks, *missing),
             is_partial=bool(missing),
+            is_shared_memory_certain=is_vllm and CRIO_SHM_SIZE not in str(spec.get("podAnnotations").value),
         )
 
 

@@ -52,7 +52,7 @@ WORKLOADS: Mapping[str, Sequence[str]] = {
 _PODS = {kind.partition(".")[0]: place for kind, place in WORKLOADS.items()}
 _CERTAIN = frozenset(kind.partition(".")[0].lower() for kind in WORKLOADS)
 """Kinds whose pods are as they are written."""
-_CRIO_SIZE = "io.kubernetes.cri-o.ShmSize"
+CRIO_SHM_SIZE = "io.kubernetes.cri-o.ShmSize"
 """Annotation by which CRI-O gives a pod another /dev/shm."""
 _GROUP = "leaderWorkerTemplate"
 """Template of LeaderWorkerSet, and of objects that make several of them."""
@@ -285,7 +285,7 @@ def engine_of_start(
         has_shared_memory=pod.get("hostIPC").value is True or shared_mount(container).is_set,
         shared_memory_path=container.path,
         is_shared_memory_certain=platform in _CERTAIN
-        and not any(each.get(_CRIO_SIZE).is_set for each in (annotations, *of_group))
+        and not any(each.get(CRIO_SHM_SIZE).is_set for each in (annotations, *of_group))
         and SHARED_MEMORY
         not in str([container.get(field).value for field in ("command", "args")]),  # a script may mount it
     )
