@@ -453,6 +453,9 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod(*SMALL, "--gpu-memory-utilization=1.5", "--gpu-memory-utilization=0.9"),
         pod(*SMALL, "--gpu-memory-utilization=.9"),
         pod(*SMALL, "--max-num-seqs=1"),
+        pod(*SMALL, "--max-num-partial-prefills=1", release="0.26.0"),
+        pod(*SMALL, "--max-num-partial-prefills=4", release="0.10.1"),
+        pod(*SMALL, "--max-num-partial-prefills=4", "--max-num-partial-prefills=1", release="0.26.0"),
     ],
     "PodCannotServe": [
         pod(*SMALL, "--headless", "--data-parallel-size=2", "--data-parallel-start-rank=1"),

@@ -14,6 +14,7 @@ from msgspec import Struct
 from kvgate.budget import parse_patch
 from kvgate.findings.finding import Remedy, Rule, Severity, any_one, remedy_of
 from kvgate.rules.command_line import (
+    INVALID_SETTING,
     OPTION_AMBIGUOUS,
     OPTION_DEPRECATED,
     OPTION_NOT_YET,
@@ -220,6 +221,25 @@ def refused_parsers(
         parser = parser_names()[flag].get(str(option.value))
         if option.value and (parser is None or not parser.may_be_in(release)):
             yield _refused, option, flag, parser, release
+
+
+_PARTIAL_PREFILLS = ("max_num_partial_prefills", "max_long_partial_prefills")
+_WITHOUT_V0: Patch = (0, 11, 0)
+"""The first release whose older engine is gone, which older ones fall back to (`EngineArgs._is_v1_supported_oracle`, 0.8 to 0.10)."""
+
+
+def refused_prefills(given: Mapping[str, GivenOption], release: Patch) -> Iterator[tuple[Any, ...]]:
+    """Yield (problem, its arguments) for options of concurrent partial prefills, which vLLM's engine does not have."""
+    for option in (given[name] for name in _PARTIAL_PREFILLS if name in given):
+        if release >= _WITHOUT_V0 and isinstance(option.value, int) and option.value != 1:
+            yield _prefills, option
+
+
+def _prefills(option: GivenOption) -> ArgumentProblem:
+    flag = f"--{option.name.replace('_', '-')}"
+    message = f"{flag} is {shown(option.text)}, and vLLM has no concurrent partial prefills; it does not start"
+    at = Argument(text=option.text, path=option.path, line=option.line)
+    return ArgumentProblem(rule=INVALID_SETTING, at=at, message=message, remedy=remedy_of(f"leave {flag} out"))
 
 
 def _is_on(option: GivenOption | None) -> bool:
