@@ -335,6 +335,10 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod("Qwen/Qwen3-30B-A3B", "--max-model-len=8192", "--model-impl=transformers", gpu=H100, release="0.9.2"),
     ],
     "OptionUnknown": [
+        script(f"docker run --gpus all --shm-size 16g {IMAGE} --model {' '.join(SMALL)}"),
+        script(f"docker run --shm-size=16g {IMAGE} & exec vllm serve {' '.join(SMALL)}"),
+        compose(vllm={"command": " ".join(SMALL), "shm_size": "16g"}),
+        f"image: {IMAGE}\ndockerArgs: [--gpus=all, --shm-size=16g, --ipc=host]\nargs: [--model=Qwen/Qwen3-4B, --max-model-len=4096]\n",
         pod(*TINY, "--tp-size=1", image="openmmlab/lmdeploy:v0.10.0", command=("python3", "/app/api_server.py")),
         pod(*TINY, "--tp-size=1", command=("python3", "/opt/lmdeploy/serve/openai/api_server.py")),
         pod("Qwen/Qwen3-4B", "--max_model_len=8192"),

@@ -43,6 +43,11 @@ class ArgumentProblem(Struct, frozen=True, kw_only=True):
         return self.at.path
 
     @property
+    def is_sure(self) -> bool:
+        """It holds in every release, and whatever program takes the words."""
+        return self.severity is Severity.ERROR
+
+    @property
     def is_slip(self) -> bool:
         """A misspelling: vLLM has a name much like it."""
         return bool(self.meant)
@@ -51,6 +56,10 @@ class ArgumentProblem(Struct, frozen=True, kw_only=True):
 def canonical(name: str) -> str:
     """vLLM's parser takes `_` for `-` in names of options."""
     return name.replace("_", "-") if name.startswith("--") else name
+
+
+_OF_DOCKER = ("--shm-size",)
+"""Options of `docker run` that people write among those of vLLM; no release has them, and no wrapper."""
 
 
 def unknown(word: Argument, name: str, several: Option | tuple[str, ...] | None, release: Patch) -> ArgumentProblem:
@@ -71,6 +80,10 @@ def unknown(word: Argument, name: str, several: Option | tuple[str, ...] | None,
         message = f"{known.flag} came with {since}; vLLM {version} does not start with it"
         remedy = any_one(f"use vLLM {since} or newer", f"leave {known.flag} out")
         return ArgumentProblem(rule=OPTION_NOT_YET, at=word, message=message, remedy=remedy)
+    if canonical(name) in _OF_DOCKER:
+        message = f"{name} is an option of docker, and no program in the container takes it; it does not start"
+        remedy = any_one("mount an emptyDir with medium: Memory at /dev/shm", "give it to docker, before the image")
+        return ArgumentProblem(rule=OPTION_UNKNOWN, at=word, message=message, remedy=remedy, severity=Severity.ERROR)
     message = f"{shown(name)} is no option of vLLM; it does not start"
     option, space, _ = canonical(name).partition(" ")
     if space and option in spellings(release):

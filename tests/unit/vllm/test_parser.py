@@ -109,6 +109,7 @@ def test_the_model_may_be_the_first_word() -> None:
         ("--hf-overrides {a}", (0, 33, 0), "OptionValue", "JSON"),
         ("--collect-detailed-traces model all,model", (0, 33, 0), "OptionValue", "worker"),
         ("--max-num 3", (0, 33, 0), "OptionAmbiguous", "--max-num-seqs"),
+        ("--shm-size=16G", (0, 33, 0), "OptionUnknown", "give it to docker"),
         ("--device=cpu", (0, 33, 0), "OptionRemoved", "leave --device out"),
         ("--max-num-partial-prefills=4", (0, 11, 0), "InvalidSetting", "leave --max-num-partial-prefills out"),
         ("--max-long-partial-prefills=2", (0, 26, 0), "InvalidSetting", "leave --max-long-partial-prefills out"),

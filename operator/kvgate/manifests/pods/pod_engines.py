@@ -170,9 +170,7 @@ def engines_of_container(
         place_of=lambda file: place_of_text(*sources(file) or ("", "")),
         is_whole=platform in _CERTAIN and not is_patch(given),
     )
-    place = _PODS.get(given.document.kind, ())
-    is_as_written = platform in _CERTAIN and place and not is_patch(given)
-    labels = given.root.get(*place[:-1], "metadata", "labels") if is_as_written else None
+    labels = _metadata(given).get("labels") if platform in _CERTAIN and not is_patch(given) else None
     for start in starts:
         engine = engine_of_start(given, container, start, pod=pod, platform=platform)
         folder = folder_of_weights(variables, start.arguments)
@@ -253,6 +251,12 @@ def _seen_gpus(
     return replace(in_pod, names=devices_in(shown.text))
 
 
+def _metadata(given: ReaderInput) -> Written:
+    """Return the metadata of the pod of Kubernetes' own kinds."""
+    place = _PODS.get(given.document.kind, ())
+    return given.root.get(*place[:-1], "metadata") if place else NOTHING
+
+
 def engine_of_start(
     given: ReaderInput, container: Written, start: Start, *, pod: Written, platform: str
 ) -> FoundEngine:
@@ -261,8 +265,7 @@ def engine_of_start(
     claimed, products = claimed_gpus(pod, container, given.find_claim)
     selected = tuple(node_hints(pod))
     probes = (container.get(name) for name in ("startupProbe", "livenessProbe"))
-    place = _PODS.get(given.document.kind, ())  # of the pod, in Kubernetes' own kinds
-    annotations = given.root.get(*place[:-1], "metadata", "annotations") if place else NOTHING
+    annotations = _metadata(given).get("annotations")
     group = given.root.get("spec", _GROUP)
     of_group = (group.get(side, "metadata", "annotations") for side in ("leaderTemplate", "workerTemplate"))
     return FoundEngine(
