@@ -127,6 +127,12 @@ def _is_read(question: Question, before: Row | None, after: Row | None) -> bool:
     return question.key.startswith(_NOW_READ) and (before is None or was_not_understood)
 
 
+def _shared_memory_of_llmkube(question: Question, before: Row | None, after: Row | None) -> bool:
+    if before is None or after is None or "/llmkube/" not in str(question.asked.get("path")):
+        return False
+    return _same(before, after, "rules", "headroom_ratio") and "warning:SharedMemoryTooSmall" in str(after.rules)
+
+
 CAUSES: tuple[Cause, ...] = (
     Cause(
         name="engine-is-read",
@@ -180,5 +186,10 @@ CAUSES: tuple[Cause, ...] = (
         name="contradictory-facts",
         sentence="Contradictory facts make Fits at most MayNotFit, and DoesNotFit stays; neither makes an error.",
         explains=_contradictory,
+    ),
+    Cause(
+        name="shared-memory-of-llmkube",
+        sentence="Pods of LLMKube have nothing at /dev/shm but extraVolumes (deployment_builder.go, constructDeployment).",
+        explains=_shared_memory_of_llmkube,
     ),
 )

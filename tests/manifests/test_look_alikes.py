@@ -92,6 +92,12 @@ def group(size: int, worker: dict[str, Any]) -> dict[str, Any]:
     return {**kind, "spec": {"leaderWorkerTemplate": template}}
 
 
+def beside(manifest: dict[str, Any], *, name: str = "vllm", namespace: str = "default", **spec: Any) -> str:
+    """A pod, and a Service with such a name beside it."""
+    kind = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace}}
+    return yaml.safe_dump_all([manifest, {**kind, "spec": {"ports": [{"port": 8000}], **spec}}])
+
+
 def prefer(gpu: str) -> dict[str, Any]:
     term = {"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "In", "values": [gpu]}]}
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}]}}
@@ -329,6 +335,10 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod("Qwen/Qwen3-30B-A3B", "--max-model-len=8192", "--model-impl=transformers", gpu=H100, release="0.9.2"),
     ],
     "OptionUnknown": [
+        script(f"docker run --gpus all --shm-size 16g {IMAGE} --model {' '.join(SMALL)}"),
+        script(f"docker run --shm-size=16g {IMAGE} & exec vllm serve {' '.join(SMALL)}"),
+        compose(vllm={"command": " ".join(SMALL), "shm_size": "16g"}),
+        f"image: {IMAGE}\ndockerArgs: [--gpus=all, --shm-size=16g, --ipc=host]\nargs: [--model=Qwen/Qwen3-4B, --max-model-len=4096]\n",
         pod(*TINY, "--tp-size=1", image="openmmlab/lmdeploy:v0.10.0", command=("python3", "/app/api_server.py")),
         pod(*TINY, "--tp-size=1", command=("python3", "/opt/lmdeploy/serve/openai/api_server.py")),
         pod("Qwen/Qwen3-4B", "--max_model_len=8192"),
@@ -422,6 +432,21 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod(*SMALL, "$(MORE)", "--lora-modules", "sql=org/sql"),
         pod(*SMALL, "--lora-modules"),
     ],
+    "ServiceLink": [
+        beside(pod(*SMALL, enableServiceLinks=False)),
+        beside(pod(*SMALL), name="vllm-server"),
+        beside(pod(*SMALL), namespace="another"),
+        beside(pod(*SMALL), clusterIP="None"),
+        beside(pod(*SMALL), type="ExternalName", externalName="vllm.example.org"),
+        beside(pod(*SMALL, container=env(VLLM_PORT="8000"))),
+        beside(pod(*SMALL, container={"envFrom": [{"secretRef": {"name": "all-of-its-settings"}}]})),
+        beside(script(f"unset VLLM_PORT; exec vllm serve {' '.join(SMALL)}")),
+        beside(script(f"env -u VLLM_PORT vllm serve {' '.join(SMALL)}")),
+        beside(pod(*SMALL), name="vllm-nixl-side-channel"),
+        beside(pod(*SMALL, image="lmsysorg/sglang:v0.5.0", command=("python3", "-m", "sglang.launch_server"))),
+        beside({**pod(*SMALL), "apiVersion": "serving.knative.dev/v1", "kind": "Service", "spec": {"template": pod(*SMALL)}}),
+        beside(compose(vllm={"command": " ".join(SMALL)})),
+    ],
     "ToolCallParserMissing": [
         pod(*SMALL, "--enable-auto-tool-choice", "--tool-call-parser=hermes"),
         pod(*SMALL, "--enable-auto-tool-choice", "--no-enable-auto-tool-choice"),
@@ -432,6 +457,9 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod(*SMALL, "--gpu-memory-utilization=1.5", "--gpu-memory-utilization=0.9"),
         pod(*SMALL, "--gpu-memory-utilization=.9"),
         pod(*SMALL, "--max-num-seqs=1"),
+        pod(*SMALL, "--max-num-partial-prefills=1", release="0.26.0"),
+        pod(*SMALL, "--max-num-partial-prefills=4", release="0.10.1"),
+        pod(*SMALL, "--max-num-partial-prefills=4", "--max-num-partial-prefills=1", release="0.26.0"),
     ],
     "PodCannotServe": [
         pod(*SMALL, "--headless", "--data-parallel-size=2", "--data-parallel-start-rank=1"),

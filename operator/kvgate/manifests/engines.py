@@ -97,6 +97,11 @@ def _inputs(
     def collected(look: Callable[[Written], Iterable[Written]]) -> tuple[Written, ...]:
         return tuple(value for _, root in readable for value in look(root))
 
+    def service_beside(namespace: str, file: str, name: str) -> tuple[Written, bool] | None:
+        key = (namespace, "Service", name)
+        found: Written | None = objects.find(key, file, only_beside=True)
+        return (found, (key, file) in objects.in_file) if found else None
+
     def input_of(document: Document, root: Written) -> ReaderInput:
         namespace = root.get("metadata", "namespace").text or NO_NAMESPACE
         return ReaderInput(
@@ -110,6 +115,7 @@ def _inputs(
                 objects.find((namespace, kind, name), document.file) or objects.find(("", kind, name), document.file)
             ),
             find_claim=partial(manifests.find_claim, namespace, document.file),
+            find_service=partial(service_beside, namespace, document.file),
             collected=collected,
             shared=shared,
         )

@@ -67,6 +67,15 @@ PATH_LEADS_NOWHERE = _rule(
     title="A path under fields of .kvgate.yaml does not lead to a value of its kind in these values.",
     explanation="It is an info where no field there has a similar name: the defaults of the chart may have the value.",
 )
+SERVICE_LINK = _rule(
+    id="ServiceLink",
+    severities=(Severity.ERROR, Severity.WARNING),
+    title="A Service has such a name that Kubernetes sets one of vLLM's own variables in the pod to an address.",
+    explanation=(
+        "A Service `vllm` sets `VLLM_PORT=tcp://…`, which vLLM reads as a number and refuses. It is a warning where the Service may stand "
+        "in another namespace, or something that is not seen may set the variable, or only some engines read it."
+    ),
+)
 PROBE_TOO_IMPATIENT = _rule(
     id="ProbeTooImpatient",
     severities=(Severity.WARNING,),

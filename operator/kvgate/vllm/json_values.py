@@ -12,7 +12,8 @@ _MODES_BY_NUMBER = {0: "NONE", 1: "PIECEWISE", 2: "FULL"}
 """Members of vLLM's `CUDAGraphMode` that are one number each."""
 _MAX_CONNECTORS = 16
 """Connectors of a MultiConnector; nobody has more than a few."""
-_BUFFERS_OF_VLLM = frozenset({"CPUOffloadingSpec", "TieringOffloadingSpec"})
+_TIERED = "TieringOffloadingSpec"
+_BUFFERS_OF_VLLM = frozenset({"CPUOffloadingSpec", _TIERED})
 """Ways of offloading of vLLM's own, whose buffer `cpu_bytes_to_use` sizes."""
 _NO_MODELS = ("ngram", "[ngram]", "ngram_gpu", "suffix", "extract_hidden_states")
 """Names that vLLM takes in place of a model's."""
@@ -157,6 +158,7 @@ def _connector(config: Any, problems: list[str]) -> KVConnector:
         cpu_bytes_per_rank=read.bytes("cpu_bytes_to_use_per_rank") or local,
         cpu_blocks=read.bytes("num_cpu_blocks"),
         is_plug_in=bool(config.get("kv_connector_module_path")),
+        has_tiers=spec == _TIERED,
         buffer_on_host=config.get("kv_buffer_device") == "cpu",
     )
     problems += read.problems

@@ -26,6 +26,7 @@ from kvgate.vllm.parser_problems import (
     missing,
     model_option,
     refused_parsers,
+    refused_prefills,
     repeated_program,
     surplus,
     unexpected,
@@ -138,6 +139,8 @@ def parse_arguments(
     if file := line.given.get("config"):
         line.open_words.append(Argument(text=f"--config {file.text}", path=file.path, line=file.line))
     _complain_of_words(line, arguments, release)
+    for problem in refused_prefills(line.given, release):
+        line.complain(*problem)
     if not line.open_words:  # they may bring a plug-in along
         for problem in refused_parsers(line.given, line.names, release):
             line.complain(*problem)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from kvgate.budget import parse_patch
 from kvgate.findings.finding import Remedy, Rule, Severity, any_one, remedy_of
 from kvgate.rules.command_line import (
+    INVALID_SETTING,
     OPTION_AMBIGUOUS,
     OPTION_DEPRECATED,
     OPTION_NOT_YET,
@@ -42,6 +43,11 @@ class ArgumentProblem(Struct, frozen=True, kw_only=True):
         return self.at.path
 
     @property
+    def is_sure(self) -> bool:
+        """It holds in every release, and whatever program takes the words."""
+        return self.severity is Severity.ERROR
+
+    @property
     def is_slip(self) -> bool:
         """A misspelling: vLLM has a name much like it."""
         return bool(self.meant)
@@ -52,16 +58,21 @@ def canonical(name: str) -> str:
     return name.replace("_", "-") if name.startswith("--") else name
 
 
+_OF_DOCKER = ("--shm-size",)
+"""Options of `docker run` that people write among those of vLLM; no release has them, and no wrapper."""
+
+
 def unknown(word: Argument, name: str, several: Option | tuple[str, ...] | None, release: Patch) -> ArgumentProblem:
     """No option, a beginning of several, or one of another release."""
     known = options().get(canonical(name))
-    if isinstance(several, tuple):
+    is_gone = known is not None and known.removed_in and release >= known.removed_in
+    if isinstance(several, tuple) and not is_gone:
         remedy = remedy_of(f"write it out: {', '.join(several)}")
         return ArgumentProblem(rule=OPTION_AMBIGUOUS, at=word, message=f"{name} begins several options", remedy=remedy)
     if known is not None:
         # the release no longer has the option, or does not have it yet
         version = ".".join(map(str, release))
-        if known.removed_in and release >= known.removed_in:
+        if known.removed_in and is_gone:
             last = ".".join(map(str, known.until or known.since))
             message = f"{known.flag} is gone since {'.'.join(map(str, known.removed_in))} (last in {last}); vLLM {version} does not start"
             return ArgumentProblem(rule=OPTION_REMOVED, at=word, message=message, remedy=_replacement(known))
@@ -69,6 +80,10 @@ def unknown(word: Argument, name: str, several: Option | tuple[str, ...] | None,
         message = f"{known.flag} came with {since}; vLLM {version} does not start with it"
         remedy = any_one(f"use vLLM {since} or newer", f"leave {known.flag} out")
         return ArgumentProblem(rule=OPTION_NOT_YET, at=word, message=message, remedy=remedy)
+    if canonical(name) in _OF_DOCKER:
+        message = f"{name} is an option of docker, and no program in the container takes it; it does not start"
+        remedy = any_one("mount an emptyDir with medium: Memory at /dev/shm", "give it to docker, before the image")
+        return ArgumentProblem(rule=OPTION_UNKNOWN, at=word, message=message, remedy=remedy, severity=Severity.ERROR)
     message = f"{shown(name)} is no option of vLLM; it does not start"
     option, space, _ = canonical(name).partition(" ")
     if space and option in spellings(release):
@@ -219,6 +234,25 @@ def refused_parsers(
         parser = parser_names()[flag].get(str(option.value))
         if option.value and (parser is None or not parser.may_be_in(release)):
             yield _refused, option, flag, parser, release
+
+
+_PARTIAL_PREFILLS = ("max_num_partial_prefills", "max_long_partial_prefills")
+_WITHOUT_V0: Patch = (0, 11, 0)
+"""The first release whose older engine is gone, which older ones fall back to (`EngineArgs._is_v1_supported_oracle`, 0.8 to 0.10)."""
+
+
+def refused_prefills(given: Mapping[str, GivenOption], release: Patch) -> Iterator[tuple[Any, ...]]:
+    """Yield (problem, its arguments) for options of concurrent partial prefills, which vLLM's engine does not have."""
+    for option in (given[name] for name in _PARTIAL_PREFILLS if name in given):
+        if release >= _WITHOUT_V0 and isinstance(option.value, int) and option.value != 1:
+            yield _prefills, option
+
+
+def _prefills(option: GivenOption) -> ArgumentProblem:
+    flag = f"--{option.name.replace('_', '-')}"
+    message = f"{flag} is {shown(option.text)}, and vLLM has no concurrent partial prefills; it does not start"
+    at = Argument(text=option.text, path=option.path, line=option.line)
+    return ArgumentProblem(rule=INVALID_SETTING, at=at, message=message, remedy=remedy_of(f"leave {flag} out"))
 
 
 def _is_on(option: GivenOption | None) -> bool:

@@ -270,6 +270,16 @@ def circumstances_by(variables: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+PORTS: Mapping[str, str] = {
+    "VLLM_PORT": "",
+    "VLLM_DP_MASTER_PORT": "without data parallel ranks",
+    "VLLM_NIXL_SIDE_CHANNEL_PORT": "with NixlConnector",
+    "VLLM_MOONCAKE_BOOTSTRAP_PORT": "with MooncakeConnector",
+    "VLLM_P2P_SIDE_CHANNEL_PORT": "with P2pConnector",
+    "VLLM_EC_SIDE_CHANNEL_PORT": "with an EC connector",
+}
+"""Variables that vLLM reads as whole numbers, and that Kubernetes sets to `tcp://ADDRESS:PORT` for a Service of such a name → when vLLM
+reads them; empty: at every start (envs.py, 0.6 to 0.33, by `get_open_port`; 0.9.1 only put another message in place of int()'s)."""
 ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 """Variable of vLLM by which it takes any max_model_len."""
 

@@ -158,6 +158,15 @@ def test_the_buffer_lies_in_shared_memory_on_gpus_of_nvidia(
     assert ("kv_offload" in shared(found)) is is_shared
 
 
+@pytest.mark.parametrize("vendor", ["nvidia", "amd", ""])
+def test_tiers_share_their_buffer_on_any_gpu(vendor: str) -> None:
+    """Every process maps one file, also the scheduler's (0.27, `TieringOffloadingSpec.get_manager`)."""
+    tiered = KVConnector(name=OFFLOADING, cpu_bytes=8 * GIB, has_tiers=True)
+    found = ledger((0, 27), question={"vendor": vendor}, settings={"kv_connectors": (tiered,)})
+    assert term(found, "kv_offload") == between(7 * GIB, 8 * GIB, 8 * GIB)
+    assert "kv_offload" in shared(found)
+
+
 @pytest.mark.parametrize(
     ("release", "runs_v0", "expected", "high"),
     [

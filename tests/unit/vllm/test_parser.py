@@ -109,6 +109,11 @@ def test_the_model_may_be_the_first_word() -> None:
         ("--hf-overrides {a}", (0, 33, 0), "OptionValue", "JSON"),
         ("--collect-detailed-traces model all,model", (0, 33, 0), "OptionValue", "worker"),
         ("--max-num 3", (0, 33, 0), "OptionAmbiguous", "--max-num-seqs"),
+        ("--shm-size=16G", (0, 33, 0), "OptionUnknown", "give it to docker"),
+        ("--device=cpu", (0, 33, 0), "OptionRemoved", "leave --device out"),
+        ("--max-num-partial-prefills=4", (0, 11, 0), "InvalidSetting", "leave --max-num-partial-prefills out"),
+        ("--max-long-partial-prefills=2", (0, 26, 0), "InvalidSetting", "leave --max-long-partial-prefills out"),
+        ("--max-num-partial-prefills=4", (0, 27, 1), "OptionRemoved", "leave --max-num-partial-prefills out"),
         ("-tp2", (0, 33, 0), "OptionUnknown", "did you mean -tp 2?"),
     ],
 )
@@ -119,6 +124,17 @@ def test_what_the_parser_refuses_is_a_problem_at_its_word(
     assert problem.rule.id == rule
     assert problem.path == "args[0]"
     assert hint in problem.remedy.worded(option_name)
+
+
+@pytest.mark.parametrize(
+    ("line", "release"),
+    [
+        ("--max-num-partial-prefills=1", (0, 26, 0)),
+        ("--max-num-partial-prefills=4 --max-long-partial-prefills=2", (0, 10, 2)),
+    ],
+)
+def test_partial_prefills_that_the_engine_has(line: str, release: tuple[int, int, int]) -> None:
+    assert parsed(line, release).problems == []
 
 
 @pytest.mark.parametrize(

@@ -298,10 +298,10 @@ def _of_connector(
             whole = found.part_of_all(connector.cpu_blocks * (question.model or ModelOnHost()).block_bytes)
             return Interval(low=0, expected=whole, high=2 * whole), False
         whole = found.part_of_engine(connector.cpu_bytes or 0)
-        if accounting.offloads_cache_to_shared_memory and question.vendor in ("nvidia", ""):
+        if accounting.offloads_cache_to_shared_memory and (question.vendor in ("nvidia", "") or connector.has_tiers):
             # where the GPU is not known, the memory is as certain, and its place is not
             low = found.part_of_engine(max(0, (connector.cpu_bytes or 0) - _LARGEST_CHUNK_BYTES))
-            return Interval(low=low, expected=whole, high=whole), bool(question.vendor)
+            return Interval(low=low, expected=whole, high=whole), bool(question.vendor) or connector.has_tiers
         expected = whole if accounting.sizes_cache_offload else 0
         return Interval(low=0, expected=expected, high=2 * whole), False
     if connector.name == "SimpleCPUOffloadConnector":

@@ -16,6 +16,8 @@ class KVConnector(Struct, frozen=True, kw_only=True):
     """Blocks in host memory (`num_cpu_blocks`, 0.11 to 0.13); a block is one of the KV cache."""
     is_plug_in: bool = False
     """True where its class is somebody else's (`kv_connector_module_path`)."""
+    has_tiers: bool = False
+    """True where more tiers lie behind the one in host memory (`TieringOffloadingSpec`), which all processes share on any GPU."""
     buffer_on_host: bool = False
     """True where KV caches pass through host memory (`kv_buffer_device: cpu`)."""
 

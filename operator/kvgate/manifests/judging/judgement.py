@@ -28,7 +28,7 @@ from kvgate.manifests.judging.model_names import find_model
 from kvgate.manifests.judging.releases import releases_of, taken_elsewhere
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.which_engine import engine_in, sign_of_another
-from kvgate.rules.command_line import TOOL_CALL_PARSER_MISSING
+from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, TOOL_CALL_PARSER_MISSING
 from kvgate.rules.facts import UNKNOWN_ACCELERATOR, UNKNOWN_DRAFT, UNKNOWN_MODEL, UNKNOWN_VERSION
 from kvgate.rules.host_memory import HOST_RULES, OVERSUBSCRIBED
 from kvgate.rules.manifests import OTHER_ENGINE, TOO_FEW_GPUS
@@ -43,6 +43,8 @@ _MISSING_FACTS = (UNKNOWN_MODEL, UNKNOWN_DRAFT, UNKNOWN_ACCELERATOR, UNKNOWN_VER
 """Facts that nobody has to write into a manifest: the verdict is Unknown without them, and nothing is wrong with the manifest."""
 _OF_THE_SERVER = (TOOL_CALL_PARSER_MISSING,)
 """Contradictions that vLLM's API server refuses, not its engine."""
+_OF_RELEASES = (OPTION_REMOVED, OPTION_NOT_YET)
+"""Warnings that builds for other hardware deserve too: their releases have vLLM's options, and often values and options of their own."""
 
 
 class Assumed(Struct, frozen=True, kw_only=True):
@@ -103,8 +105,7 @@ def judged_with(facts: EngineFacts, version: str, gpu: str | None) -> JudgedEngi
     findings += gpu_count_problems(engine, line)
     findings += start_advice(engine, facts.model.name if facts.model else "", _weights_bytes(assessment))
     if facts.chosen.is_unjudged:  # what concerns GPUs does not concern it
-        errors = (each for each in findings if each.finding.severity is Severity.ERROR)
-        findings = [*facts.chosen.findings, *errors]
+        findings = [*facts.chosen.findings, *(each for each in findings if _holds_anywhere(each))]
     assessment = _with_errors(assessment, findings, is_whole=is_whole) if assessment else None
     is_refused = any(each.finding.severity is Severity.ERROR for each in findings)
     unassessed = Verdict.DOES_NOT_FIT if is_refused else Verdict.UNKNOWN
@@ -117,6 +118,11 @@ def judged_with(facts: EngineFacts, version: str, gpu: str | None) -> JudgedEngi
         options_set=line.names if is_whole else None,
         findings=tuple(findings),
     )
+
+
+def _holds_anywhere(found: Located) -> bool:
+    """Return whether a finding holds on hardware that kvgate does not judge: errors, and options that come and go with the releases."""
+    return found.finding.severity is Severity.ERROR or found.finding.rule in _OF_RELEASES
 
 
 def _with_errors(assessment: Assessment, findings: Sequence[Located], *, is_whole: bool) -> Assessment:
@@ -244,9 +250,13 @@ def _names(engine: FoundEngine, line: CommandLine) -> Iterator[Written]:
 
 
 def _not_judged(judged: JudgedEngine) -> JudgedEngine:
-    """Keep what is certain on hardware that kvgate does not judge: options that vLLM refuses."""
-    certain = (each for each in judged.findings if each.finding.severity is not Severity.WARNING)
-    findings = tuple(each for each in certain if each.finding.rule not in {*HOST_RULES, TOO_FEW_GPUS})
+    """Keep what holds on hardware that kvgate does not judge."""
+    findings = tuple(
+        each
+        for each in judged.findings
+        if (each.finding.severity is Severity.INFO or _holds_anywhere(each))
+        and each.finding.rule not in {*HOST_RULES, TOO_FEW_GPUS}
+    )
     is_refused = any(each.finding.severity is Severity.ERROR for each in findings)
     if is_refused:
         return replace(judged, verdict=Verdict.DOES_NOT_FIT, findings=findings)

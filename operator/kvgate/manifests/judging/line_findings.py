@@ -44,7 +44,9 @@ def line_findings(
     words that another release takes, where nobody knows that it is this one.
     """
     may_bring_parsers = engine.is_wrapped or engine.is_partial  # beside vLLM's and those of the options that are seen
-    wrapped = [problem for problem in line.problems if engine.is_wrapped and problem.rule in _PARSER_RULES]
+    lists = {option.path.rpartition("[")[0] for option in line.given.values()}  # of words for vLLM, not for docker
+    sure = [each for each in line.problems if each.is_sure and each.path.rpartition("[")[0] in lists]
+    wrapped = [each for each in line.problems if engine.is_wrapped and each.rule in _PARSER_RULES and each not in sure]
     doubtful = [problem for problem in line.problems if may_bring_parsers and problem.rule == PARSER_UNKNOWN]
     others = [*wrapped, *doubtful, *elsewhere]
     yield from problem_findings(line, is_beyond=is_beyond, is_stated=is_stated, others=others)

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from kvgate.api.quantity import parse_quantity
 from kvgate.documents.written import NOTHING, Written
-from kvgate.manifests.fields import as_options
+from kvgate.findings.finding import Located
+from kvgate.manifests.fields import as_options, ignored_fields
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of
 from kvgate.manifests.pods.pod_engines import engines_of_container
@@ -36,6 +37,7 @@ _PARALLELISM = {
 }
 _CONFIG_KIND = "LLMInferenceServiceConfig"
 _UNKNOWN = "this command is not understood: it is judged as vLLM without options"
+_POD_WRAPPERS = ("podSpec", "podTemplate", "template", "spec")
 _KEYS = ("name", "mountPath", "containerPort")
 """Fields that identify the items of a list, where all of them have one as a text."""
 
@@ -50,7 +52,15 @@ def read_inference_service(given: ReaderInput) -> Iterator[FoundEngine]:
         # what KServe downloads for a user's own container
         storage = variables_of(container, given.config_data, shared=given.shared).get("STORAGE_URI", NOTHING)
         for engine in engines_of_container(given, container, pod=predictor, platform="kserve"):
-            yield replace(engine, model=storage)
+            yield replace(engine, model=storage, findings=(*engine.findings, *_wrapped_pods(predictor)))
+
+
+def _wrapped_pods(predictor: Written) -> Iterator[Located]:
+    """Yield a finding for each object around fields of a pod, which stand in the predictor itself (v1beta1, `PredictorSpec`)."""
+    fields = replace(
+        predictor, value={name: predictor.value[name] for name in _POD_WRAPPERS if name in predictor.value}
+    )
+    yield from ignored_fields(fields, (), _POD_WRAPPERS, "KServe's predictor")
 
 
 def _engines_of_model(given: ReaderInput, predictor: Written, model: Written) -> Iterator[FoundEngine]:
@@ -91,6 +101,7 @@ def _engines_of_model(given: ReaderInput, predictor: Written, model: Written) ->
             remarks=(*engine.remarks, *missing),
             is_partial=bool(missing),
             has_shared_memory=None,
+            findings=(*engine.findings, *_wrapped_pods(predictor)),
         )
 
 

@@ -1,6 +1,7 @@
 """LLMKube: an InferenceService whose runtime is vLLM, with its Model.
 
 What the operator passes to vLLM: github.com/defilantech/LLMKube, `internal/controller/runtime_vllm.go` and `runtime_vllm_args.go`.
+Its pods have the volumes of the model and `extraVolumes`, and nothing else at /dev/shm (`deployment_builder.go`, `constructDeployment`).
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.fields import as_option, as_options, words_of
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
-from kvgate.manifests.pods.pod_engines import engines_of_container
+from kvgate.manifests.pods.pod_engines import CRIO_SHM_SIZE, engines_of_container
 from kvgate.vllm.arguments import Argument
 
 _FLAGS = {
@@ -52,7 +53,7 @@ def read_service(given: ReaderInput) -> Iterator[FoundEngine]:
             hints=(*((resource,) if resource else ()), *engine.hints),
             remarks=(*engine.remarks, *missing),
             is_partial=bool(missing),
-            has_shared_memory=engine.has_shared_memory or None,
+            is_shared_memory_certain=is_vllm and CRIO_SHM_SIZE not in str(spec.get("podAnnotations").value),
         )
 
 

@@ -51,6 +51,8 @@ class ReaderInput(Struct, frozen=True, kw_only=True):
     find: FindObject
     find_claim: FindObject
     """Finds claims of volumes and of devices, and templates of them."""
+    find_service: Callable[[str], tuple[Written, bool] | None]
+    """Name → a Service that pods of this document see, in its file or folder, and whether it stands in the file."""
     collected: Callable[[Callable[[Written], Iterable[Written]]], Sequence[Written]]
     """Everything that a function finds in the documents of the input, each of which it is given once."""
     shared: SharedRoom

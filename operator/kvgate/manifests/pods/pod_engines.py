@@ -23,7 +23,15 @@ from kvgate.manifests.pods.gpu_requests import (
     visible_gpus,
 )
 from kvgate.manifests.pods.host_memory import SHARED_MEMORY, room_of, shared_mount
-from kvgate.manifests.pods.volumes import file_sources, files_of, folder_of_weights, stated_compile_cache, stores_of
+from kvgate.manifests.pods.service_links import service_links
+from kvgate.manifests.pods.volumes import (
+    file_sources,
+    files_of,
+    folder_of_weights,
+    stated_compile_cache,
+    stores_of,
+    volume_fields,
+)
 from kvgate.shell.environment import circumstances_of, cpu_variable, takes_any_length, variables_of
 from kvgate.text.patterns import pattern
 from kvgate.vllm.variables import loading
@@ -46,7 +54,7 @@ _CERTAIN = frozenset(kind.partition(".")[0].lower() for kind in WORKLOADS)
 """Kinds whose pods are as they are written."""
 _ENDING = ("job", "cronjob")
 """Kinds whose scripts end, so that one that nobody sees serves nobody."""
-_CRIO_SIZE = "io.kubernetes.cri-o.ShmSize"
+CRIO_SHM_SIZE = "io.kubernetes.cri-o.ShmSize"
 """Annotation by which CRI-O gives a pod another /dev/shm."""
 _GROUP = "leaderWorkerTemplate"
 """Template of LeaderWorkerSet, and of objects that make several of them."""
@@ -165,6 +173,7 @@ def engines_of_container(
         is_whole=platform in _CERTAIN and not is_patch(given),
         has_gpus=platform not in _ENDING and has_gpus(given, pod, container, variables),
     )
+    labels = _metadata(given).get("labels") if platform in _CERTAIN and not is_patch(given) else None
     for start in starts:
         engine = engine_of_start(given, container, start, pod=pod, platform=platform)
         folder = folder_of_weights(variables, start.arguments)
@@ -193,6 +202,7 @@ def engines_of_container(
             visible_gpus=visible_gpus(start, variables, *script),
             host=room_of(pod, container, variables, file_text),
             files=mounted_texts(given, start.arguments),
+            findings=(*service_links(given, pod, container, variables, labels), *volume_fields(pod)),
         )
         yield engine if len(starts) == 1 else replace(engine, num_gpus=NOTHING)
 
@@ -251,6 +261,12 @@ def _seen_gpus(
     return replace(in_pod, names=devices_in(shown.text))
 
 
+def _metadata(given: ReaderInput) -> Written:
+    """Return the metadata of the pod of Kubernetes' own kinds."""
+    place = _PODS.get(given.document.kind, ())
+    return given.root.get(*place[:-1], "metadata") if place else NOTHING
+
+
 def engine_of_start(
     given: ReaderInput, container: Written, start: Start, *, pod: Written, platform: str
 ) -> FoundEngine:
@@ -259,8 +275,7 @@ def engine_of_start(
     claimed, products = claimed_gpus(pod, container, given.find_claim)
     selected = tuple(node_hints(pod))
     probes = (container.get(name) for name in ("startupProbe", "livenessProbe"))
-    place = _PODS.get(given.document.kind, ())  # of the pod, in Kubernetes' own kinds
-    annotations = given.root.get(*place[:-1], "metadata", "annotations") if place else NOTHING
+    annotations = _metadata(given).get("annotations")
     group = given.root.get("spec", _GROUP)
     of_group = (group.get(side, "metadata", "annotations") for side in ("leaderTemplate", "workerTemplate"))
     return FoundEngine(
@@ -283,7 +298,7 @@ def engine_of_start(
         has_shared_memory=pod.get("hostIPC").value is True or shared_mount(container).is_set,
         shared_memory_path=container.path,
         is_shared_memory_certain=platform in _CERTAIN
-        and not any(each.get(_CRIO_SIZE).is_set for each in (annotations, *of_group))
+        and not any(each.get(CRIO_SHM_SIZE).is_set for each in (annotations, *of_group))
         and SHARED_MEMORY
         not in str([container.get(field).value for field in ("command", "args")]),  # a script may mount it
     )

@@ -5,6 +5,8 @@ from functools import cache
 from itertools import pairwise
 
 from kvgate.documents.written import NOTHING, Written
+from kvgate.findings.finding import Located
+from kvgate.manifests.fields import ignored_fields
 from kvgate.manifests.pods.engine_found import FindObject, Store
 from kvgate.shell.environment import ConfigData
 from kvgate.text.patterns import pattern
@@ -146,3 +148,9 @@ def folder_of_weights(variables: Mapping[str, Written], arguments: Sequence[Argu
         (variables[name].text for name in _CACHE_VARIABLES if name in variables and variables[name].text),
         "/root/.cache/huggingface",
     )
+
+
+def volume_fields(pod: Written) -> Iterator[Located]:
+    """Yield a finding for each field of an emptyDir that Kubernetes does not have: without `sizeLimit` it has no limit of its own."""
+    for volume in pod.get("volumes").items():
+        yield from ignored_fields(volume.get("emptyDir"), ("medium", "sizeLimit"), ("size", "limit"), "Kubernetes")

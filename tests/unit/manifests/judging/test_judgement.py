@@ -112,6 +112,27 @@ def test_hardware_that_is_not_judged_gets_one_info(
 
 
 @pytest.mark.parametrize(
+    ("image", "option", "expected", "verdict"),
+    [
+        ("vllm/vllm-openai:v0.11.0", "--device=cpu", [Severity.ERROR], Verdict.DOES_NOT_FIT),
+        ("vllm/vllm-openai:latest", "--device=cpu", [Severity.WARNING], NOT_JUDGED),
+        ("corp/vllm-cpu:v0.11.0-abc", "--device=cpu", [Severity.WARNING], NOT_JUDGED),
+        ("vllm/vllm-openai-xpu:latest", "--device=xpu", [Severity.WARNING], NOT_JUDGED),
+        ("vllm/vllm-openai-xpu:latest", "--task=embed", [Severity.WARNING], NOT_JUDGED),
+        ("vllm/vllm-openai:v0.9.2", "--device=cpu", [], NOT_JUDGED),
+        ("opea/vllm-gaudi:1.22.0", "--use-padding-aware-scheduling", [], NOT_JUDGED),
+    ],
+)
+def test_an_option_that_is_gone_is_told_on_any_hardware(
+    tmp_path: Path, image: str, option: str, expected: list[Severity], verdict: Verdict
+) -> None:
+    found = judged(tmp_path, "facebook/opt-125m", option, gpus=None, image=image, nodeSelector={})
+    about = [each.finding for each in found.findings if each.finding.severity is not Severity.INFO]
+    assert [each.severity for each in about if each.rule.id == "OptionRemoved"] == expected
+    assert (len(about), found.verdict) == (len(expected), verdict)
+
+
+@pytest.mark.parametrize(
     "container",
     [
         {"image": "corp/vllm-input-adapter:v0.9.2"},
@@ -1093,3 +1114,19 @@ def test_an_open_range_of_releases_ends_at_the_newest_that_is_known_and_says_so(
         found = judged(tmp_path, "Qwen/Qwen3-0.6B", "--max-model-len=4096", image=image)
         told = [each.text for each in found.assumed if each.fact == "vllm_version"]
         assert [f"; {ASSUMED} is the newest that kvgate knows" in each for each in told] == ([True] if is_open else [])
+
+
+@pytest.mark.parametrize(
+    ("volume", "expected"),
+    [
+        ({"medium": "Memory", "size": "2Gi"}, ["FieldIgnored"]),
+        ({"medium": "Memory", "sizelimit": "2Gi"}, ["FieldIgnored"]),
+        ({"medium": "Memory", "sizeLimit": "2Gi"}, []),
+        ({}, []),
+    ],
+)
+def test_a_field_that_an_empty_dir_does_not_have_is_told(
+    tmp_path: Path, volume: dict[str, Any], expected: list[str]
+) -> None:
+    engine = judged(tmp_path, "Qwen/Qwen3-0.6B", volumes=[{"name": "shm", "emptyDir": volume}])
+    assert [rule for rule in rules(engine) if rule == "FieldIgnored"] == expected

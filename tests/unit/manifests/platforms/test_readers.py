@@ -97,3 +97,13 @@ def test_a_document_without_the_word_vllm_is_found_by_its_platforms_own_words(
 
 def test_resources_have_the_names_of_kubectl() -> None:
     assert [resource_of_kind(kind) for kind in ("Pod", "Workspace.kaito.sh")] == ["pods", "workspaces.kaito.sh"]
+
+
+@pytest.mark.parametrize(("field", "expected"), [("podSpec", ["FieldIgnored"]), ("nodeSelector", [])])
+def test_fields_of_a_pod_stand_in_the_predictor_itself(tmp_path: Path, field: str, expected: list[str]) -> None:
+    container = {"name": "vllm", "image": "vllm/vllm-openai:v0.32.0", "args": ["--model=Qwen/Qwen3-4B"]}
+    predictor = {"containers": [container], field: {"runtimeClassName": "nvidia"}}
+    document = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "metadata": {"name": "x"}}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump({**document, "spec": {"predictor": predictor}}))
+    (engine,) = find_engines(read_manifests([str(tmp_path)])).engines
+    assert [each.finding.rule.id for each in engine.findings] == expected
