@@ -118,7 +118,12 @@ def _skipped(_: Question, __: Row | None, after: Row | None) -> bool:
     return after is not None and after.outcome.partition(" ")[0] == "Skipped"
 
 
-_NOW_READ = ("other-operators/playground-of-llmaz", "other-operators/streamer-of-llmaz", "kthena/ascend-scripts")
+_NOW_READ = (
+    "other-operators/playground-of-llmaz",
+    "other-operators/streamer-of-llmaz",
+    "kthena/ascend-scripts",
+    "recipes/seed-oss",
+)
 
 
 def _is_read(question: Question, before: Row | None, after: Row | None) -> bool:
