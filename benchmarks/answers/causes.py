@@ -118,6 +118,22 @@ def _skipped(_: Question, __: Row | None, after: Row | None) -> bool:
     return after is not None and after.outcome.partition(" ")[0] == "Skipped"
 
 
+def _more_gpus(question: Question, before: Row | None, after: Row | None) -> bool:
+    """`size` has more candidates; where no GPU is named, the smallest that suffices is smaller, or more of them decide."""
+    if before is None or after is None:
+        return False
+    if (question.asked.get("arguments") or ("",))[0] == "size":
+        return _same(before, after, "verdict")
+    is_only_decided = set(before.rules.split()) ^ set(after.rules.split()) <= {"info:AcceleratorDecides"}
+    is_smaller = int(after.num_tokens or 0) <= int(before.num_tokens or 0)
+    return (
+        question.kind == "check"
+        and is_only_decided
+        and is_smaller
+        and _same(before, after, "headroom_ratio", "num_tokens", "rules")
+    )
+
+
 CAUSES: tuple[Cause, ...] = (
     Cause(
         name="not-judged",
@@ -166,5 +182,10 @@ CAUSES: tuple[Cause, ...] = (
         name="contradictory-facts",
         sentence="Contradictory facts make Fits at most MayNotFit, and DoesNotFit stays; neither makes an error.",
         explains=_contradictory,
+    ),
+    Cause(
+        name="gpus-added",
+        sentence="The catalogue has 28 GPUs more, smaller ones among them: engines without a named GPU and `size` are judged on them too.",
+        explains=_more_gpus,
     ),
 )

@@ -120,7 +120,7 @@ def test_hints_name_accelerators(pairs: list[tuple[str, str]], expected: list[st
         ("beta.amd.com/gpu.product-name", "AMD_Instinct_MI300X_OAM", "MI300X-192GB"),
         ("accelerator", "l4", "L4-24GB"),
         ("nvidia.com/gpu.memory", "23500", ""),
-        ("nvidia.com/gpu.memory", "15283", ""),
+        ("nvidia.com/gpu.memory", "15279", ""),
         ("nvidia.com/gpu.memory", "15284", "T4-16GB"),
         ("nvidia.com/gpu.memory", "15436", "T4-16GB"),
         ("nvidia.com/gpu.memory", "15437", ""),
@@ -197,7 +197,7 @@ def test_expressions_of_one_term_and_the_node_selector_hold_together() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("nvidia.com/gpu.product", "NVIDIA-A16", "NVIDIA-A16"),
+        ("nvidia.com/gpu.product", "NVIDIA-A17", "NVIDIA-A17"),
         ("resource", "google.com/tpu", "google.com/tpu"),
         ("resource", "nvidia.com/gpu", None),
         ("resource", "nvidia.com/mig-1g.6gb", "nvidia.com/mig-1g.6gb"),
@@ -206,7 +206,7 @@ def test_expressions_of_one_term_and_the_node_selector_hold_together() -> None:
         ("k8s.amazonaws.com/accelerator", "vgpu", None),
         ("accelerator", "nvidia", None),
         ("accelerator", "cuda", None),
-        ("accelerator", "nvidia-a16", "nvidia-a16"),
+        ("accelerator", "nvidia-a17", "nvidia-a17"),
         ("kubernetes.io/hostname", "x", None),
         ("kubernetes.io/hostname", "x1", None),
         ("amd.com/gpu.product-name", "AMD_Instinct_MI8", "AMD_Instinct_MI8"),
