@@ -188,4 +188,14 @@ CAUSES: tuple[Cause, ...] = (
         sentence="The catalogue has 28 GPUs more, smaller ones among them: engines without a named GPU and `size` are judged on them too.",
         explains=_more_gpus,
     ),
+    Cause(
+        name="named-by-a-fine-tuner",
+        sentence="A fine-tune is its base by the end of its name, by a table, or in a format written in another way: no model is Unknown.",
+        explains=lambda _, before, after: (
+            before is not None
+            and after is not None
+            and "UnknownModel" in str(before.rules)
+            and "UnknownModel" not in str(after.rules)
+        ),
+    ),
 )
