@@ -33,6 +33,13 @@ def found(*pairs: tuple[str, str]) -> list[str]:
         ([("node.kubernetes.io/instance-type", "standard_nd96isr_h200_v5")], ["H200-SXM-141GB"]),
         ([("gpu.nvidia.com/class", "H100_NVLINK_80GB")], ["H100-SXM-80GB"]),
         ([("nvidia.com/gpu.memory", "23034")], ["L4-24GB"]),
+        ([("nvidia.com/gpu.product", "NVIDIA-GeForce-RTX-3080")], ["RTX-3080-10GB", "RTX-3080-12GB"]),
+        (
+            [("nvidia.com/gpu.product", "NVIDIA-GeForce-RTX-3080"), ("nvidia.com/gpu.memory", "12288")],
+            ["RTX-3080-12GB"],
+        ),
+        ([("nvidia.com/gpu.product", "AGX-Thor")], ["Jetson-AGX-Thor-128GB"]),
+        ([("nvidia.com/gpu.product", "NVIDIA-RTX-PRO-4500-Blackwell")], ["RTX-PRO-4500-32GB"]),
         ([("nvidia.com/gpu.memory", "15360"), ("nvidia.com/gpu.family", "hopper")], ["T4-16GB"]),
         ([("nvidia.com/gpu.memory", "81559"), ("nvidia.com/gpu.product", "NVIDIA-H100-PCIe")], ["H100-PCIe-80GB"]),
         ([("nvidia.com/gpu.memory", "24576"), ("nvidia.com/gpu.family", "ampere")], ["A30-24GB", "RTX-3090-24GB"]),
