@@ -138,6 +138,22 @@ def _shared_memory_of_llmkube(question: Question, before: Row | None, after: Row
     return _same(before, after, "rules", "headroom_ratio") and "warning:SharedMemoryTooSmall" in str(after.rules)
 
 
+def _more_gpus(question: Question, before: Row | None, after: Row | None) -> bool:
+    """`size` has more candidates; where no GPU is named, the smallest that suffices is smaller, or more of them decide."""
+    if before is None or after is None:
+        return False
+    if (question.asked.get("arguments") or ("",))[0] == "size":
+        return _same(before, after, "verdict")
+    is_only_decided = set(before.rules.split()) ^ set(after.rules.split()) <= {"info:AcceleratorDecides"}
+    is_smaller = int(after.num_tokens or 0) <= int(before.num_tokens or 0)
+    return (
+        question.kind == "check"
+        and is_only_decided
+        and is_smaller
+        and _same(before, after, "headroom_ratio", "num_tokens", "rules")
+    )
+
+
 CAUSES: tuple[Cause, ...] = (
     Cause(
         name="engine-is-read",
@@ -196,5 +212,20 @@ CAUSES: tuple[Cause, ...] = (
         name="shared-memory-of-llmkube",
         sentence="Pods of LLMKube have nothing at /dev/shm but extraVolumes (deployment_builder.go, constructDeployment).",
         explains=_shared_memory_of_llmkube,
+    ),
+    Cause(
+        name="gpus-added",
+        sentence="The catalogue has 28 GPUs more, smaller ones among them: engines without a named GPU and `size` are judged on them too.",
+        explains=_more_gpus,
+    ),
+    Cause(
+        name="named-by-a-fine-tuner",
+        sentence="A fine-tune is its base by the end of its name, by a table, or in a format written in another way: no model is Unknown.",
+        explains=lambda _, before, after: (
+            before is not None
+            and after is not None
+            and "UnknownModel" in str(before.rules)
+            and "UnknownModel" not in str(after.rules)
+        ),
     ),
 )

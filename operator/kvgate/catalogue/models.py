@@ -82,6 +82,14 @@ def names_and_aliases() -> Mapping[str, str]:
     return _lines("models").names
 
 
+@lru_cache(maxsize=1)
+def fine_tunes() -> Mapping[str, str]:
+    """Return the names of fine-tunes that do not say from which model they were made → that model."""
+    lines = (DATA / "fine_tunes.csv").read_text(encoding="utf-8").splitlines()
+    rows = (line.split(",", 2) for line in lines if not line.startswith(("#", "name,")))
+    return {name: model for name, model, _ in rows}
+
+
 @lru_cache(maxsize=512)
 def load_model(name: str, *, folder: str = "models") -> ModelEntry:
     """Return the entry of a name that `model_names` lists, or, of the folder `drafts`, of one that `draft_names` lists."""

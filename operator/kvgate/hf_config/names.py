@@ -50,9 +50,9 @@ _NUMBERS: _Table = (
     ("W8A8", r"w8a8", (*_INT8, *_FP8)),
     ("W8A16", r"w8a16", (*_INT8, *_FP8)),
     ("INT8", r"int-?8(?:mix)?", _INT8),
-    ("INT4", r"int-?4", _ANY4),
+    ("INT4", r"int-?4(?:a16)?", _ANY4),
     ("8 bits", r"8[-_]?bits?", (*_INT8, *_FP8)),
-    ("4 bits", r"4[-_]?bits?", _ANY4),
+    ("4 bits", r"4[-_]?bits?|4b(?=-\d{2,3}g)", _ANY4),
     ("3 bits", r"int-?3|3[-_]?bits?|w3a16", _INT3),
     ("2 bits", r"int-?2|2[-_]?bits?|w2a16", _INT2),
 )

@@ -31,6 +31,13 @@ _OTHER_RUNTIMES = frozenset({"mlx-community"})
 _TRAININGS = frozenset({"instruct", "it", "chat", "base", "pt", "hf"})
 """Words of names about what a model was trained for, which leaves its shape as it is."""
 _DATE, _SIZE = re.compile(r"2[3-9](?:0[1-9]|1[0-2])"), re.compile(r"(?:\d+x)?\d+(?:[.]\d+)?[bm]")
+_FAMILY = re.compile(r"[a-z]+-?[0-9]+(?:-[0-9])?-")
+"""A family with its version, as `llama-3-1-` and `qwen3-`: `Qwen-7B` and `Llama-7B` are not enough at the end of a name."""
+_OTHER_SHAPES = frozenset({
+    "eagle", "eagle2", "eagle3", "medusa", "dflash", "dspark", "draft", "drafter", "mtp", "speculator", "llava", "vl", "vision", "omni",
+    "audio", "ultravox", "moe", "reap", "pruned", "sheared", "tiny", "nano", "mini", "small", "lite",
+})  # fmt: skip
+"""Words before the name of a model that make it a draft of it, a part of it, or more than it."""
 _DIMENSIONS = (
     "hidden_size",
     "num_hidden_layers",
@@ -63,26 +70,45 @@ def sibling_of(name: str) -> Sibling | None:
     """Return the one model of the catalogue that is called like the last part of a name or path, with or without its format.
 
     Only what cannot change the shape is left out: the owner, the format, `Meta-` before Llama, `-hf`; and if that finds nothing, the
-    training (`-Instruct`, `-it`, `-chat`, `-Base`), a date (`-2512`) and the hyphen before a version (`qwen-2.5`). `-abliterated`,
-    `-REAP` or `-speculator` make another name, and a name without a sibling stays unknown.
+    training (`-Instruct`, `-it`, `-chat`, `-Base`), a date (`-2512`) and the hyphen before a version (`qwen-2.5`); then a fine-tuner's own
+    words before the model's name (`Hermes-3-Llama-3.1-8B`). `-abliterated`, `-REAP` or `-speculator` make another name, and a name without
+    a sibling stays unknown.
     """
     if len(name) > MAX_NAME:
         return None
     model = name.strip().rstrip("/").rpartition("/")[2]
     stated = stated_format(model)
     if stated is None:
-        found = _by_name().get(_key(model)) or _kin_of(model)  # not X-BF16: it is published because X is something else
+        found = _called(model)  # not X-BF16: it is published because X is something else
         return Sibling(model=found, stated=None) if found else None
     if not can_be_assumed(stated) or name.partition("/")[0].lower() in _OTHER_RUNTIMES:
         return None
     base = _key(stated.base)
-    found = _by_name().get(_key(model)) or _by_name().get(base) or _by_base().get(base) or _kin_of(stated.base)
+    found = _by_name().get(_key(model)) or _by_name().get(base) or _by_base().get(base) or _called(stated.base)
     return Sibling(model=found, stated=stated) if found else None
 
 
 def _key(model: str) -> str:
     """Return the words of a name, however they are separated: `Llama-3_3` and `llama-3.3` are one, `Qwen2.5-7B` is not `Qwen2-57B`."""
     return re.sub(r"[-_.]+", "-", model).lower().removeprefix("meta-").removesuffix("-hf")
+
+
+def _called(model: str) -> str | None:
+    return _by_name().get(_key(model)) or _kin_of(model) or _tuned_from(model)
+
+
+def _tuned_from(model: str) -> str | None:
+    """Return the model from which a fine-tune was made: as a publisher says, or as the end of its name does."""
+    if listed := _by_fine_tune().get(_key(model)):
+        return listed
+    words = _key(model).split("-")
+    for start in range(1, len(words) - 1):
+        rest = "-".join(words[start:])
+        if not _OTHER_SHAPES.isdisjoint(words[:start]):
+            return None
+        if _FAMILY.match(rest) and (found := _by_name().get(rest) or _kin_of(rest)):
+            return found
+    return None
 
 
 def _kin_of(model: str) -> str | None:
@@ -123,6 +149,11 @@ def _by_kin() -> Mapping[str, Sequence[str]]:
             found[key].append(model)
     own = {key: [model for model in models if not _by_owner(model)[0]] for key, models in found.items()}
     return {key: sorted(own[key] or models, key=_by_owner) for key, models in found.items()}
+
+
+@lru_cache(maxsize=1)
+def _by_fine_tune() -> Mapping[str, str]:
+    return {_key(name): model for name, model in catalogue.fine_tunes().items()}
 
 
 @lru_cache(maxsize=1)

@@ -49,3 +49,9 @@ def test_every_model_is_found_by_its_aliases() -> None:
     named = [(name, entry) for entry in entries for name in (entry.name, *entry.aliases)]
     assert len(named) > len(entries)
     assert [name for name, entry in named if catalogue.find_model(name.upper()) is not entry] == []
+
+
+def test_a_fine_tune_is_made_from_a_model_of_the_catalogue_and_is_none_itself() -> None:
+    listed = catalogue.fine_tunes()
+    assert {model for model in listed.values() if catalogue.find_model(model) is None} == set()
+    assert {name.rpartition("/")[2] for name in catalogue.model_names()}.isdisjoint(listed)

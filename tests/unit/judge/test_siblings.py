@@ -51,6 +51,13 @@ SIBLINGS = {
     "meta-llama/Llama-4-Scout-17B-16E": "meta-llama/Llama-4-Scout-17B-16E-Instruct by its name",
     "someone/gemma-3-12b-pt-awq": "google/gemma-3-12b-it, quantised as awq by its name",
     "gaunernst/gemma-3-27b-it-int4-awq": "google/gemma-3-27b-it, quantised as int4-awq by its name",
+    "ISTA-DASLab/gemma-3-27b-it-GPTQ-4b-128g": "google/gemma-3-27b-it, quantised as GPTQ-4b-128g by its name",
+    "dazipe/Qwen3-Next-80B-A3B-Instruct-GPTQ-Int4A16": (
+        "Qwen/Qwen3-Next-80B-A3B-Instruct, quantised as GPTQ-Int4A16 by its name"
+    ),
+    "NousResearch/Hermes-3-Llama-3.1-8B": "meta-llama/Llama-3.1-8B-Instruct by its name",
+    "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B": "Qwen/Qwen3-8B by its name",
+    "cyankiwi/Hermes-4.3-36B-AWQ-8bit": "ByteDance-Seed/Seed-OSS-36B-Instruct, quantised as AWQ-8bit by its name",
 }
 
 
@@ -67,6 +74,7 @@ def test_a_name_leads_to_the_model_that_has_it_without_owner_and_format(name: st
     "nvidia/Llama-3.1-Minitron-4B-Width-Base", "someone/Llama-4-Scout-17B-4E-Instruct", "mistral-large-2411",
     "RedHatAI/Qwen3-32B-speculator.eagle3", "Tengyunw/qwen3_8b_eagle3", "mlx-community/Qwen3-8B-4bit-mlx", "mlx-community/Qwen3-8B-4bit",
     "mlx-community/Qwen3-8B-mlx-4bit", "unsloth/Qwen3-8B-GGUF", "unsloth/Qwen3.8-27B-GGUF:UD-Q4_K_M", "turboderp/Qwen3-8B-exl3",
+    "yuhuili/EAGLE3-Qwen3-8B", "fixie-ai/ultravox-v0_5-llama-3_1-8b", "someone/Sheared-Llama-3.1-8B", "someone/OpenThinker-Qwen-7B",
     "google/gemma-3x-E4B-it", "mistral-7b-instruct", "mixtral-8x7b",
     "someone/Qwen2-57B", "QuantTrio/Qwen3.6-27B-AWQ-6Bit", "Qwen/Qwen3-8B-1M",
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B", "poolside/Laguna-XS.2",

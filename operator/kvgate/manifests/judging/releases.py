@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import is_newer_than_known, parse_patch
 from kvgate.findings.finding import Rule, Severity
+from kvgate.judge.siblings import sibling_of
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.command_line import OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD
 from kvgate.statement.engine import OLDEST_GUESS, Releases, newest_understood
@@ -132,11 +133,18 @@ def _refused(engine: FoundEngine, release: str) -> list[Rule]:
 
 
 def _has_class(model: str, release: str) -> bool:
-    """True where the release has the model's class; unknown models are in all."""
-    entry = catalogue.find_model(model) if model else None
-    known = catalogue.find_model_class(str((entry.config.get("architectures") or [""])[0])) if entry else None
+    """True where the release has the model's class, or that of its sibling by name; unknown models are in all."""
+    known = catalogue.find_model_class(_architecture(model))
     if known is None:
         return True
     patch = parse_patch(release)
     too_old = bool(known.absent_in) and patch <= parse_patch(known.absent_in)
     return not too_old and not (known.removed_in and patch >= parse_patch(known.removed_in))
+
+
+@lru_cache(maxsize=512)
+def _architecture(model: str) -> str:
+    entry = catalogue.find_model(model)
+    if entry is None and (sibling := sibling_of(model)):
+        entry = catalogue.find_model(sibling.model)
+    return str((entry.config.get("architectures") or [""])[0]) if entry else ""

@@ -15,7 +15,7 @@ from kvgate.text.patterns import pattern
 
 _TABLE = Path(__file__).parent / "data" / "node_labels.csv"
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
-"""Labels whose values the accelerator catalogue lists."""
+"""Labels whose values the accelerator catalogue lists, but for those that boards of different memory share."""
 _MODEL_LABELS = (
     "cloud.google.com/gke-accelerator",
     "karpenter.k8s.aws/instance-gpu-name",
@@ -181,6 +181,9 @@ def gpus_of_instance(hints: Sequence[Hint]) -> int | None:
 
 
 def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
+    listed = tuple(found for row in _matching(hint) if (found := catalogue.find_accelerator(row[2])))
+    if listed:
+        return listed
     if hint.name in (*_PRODUCT_LABELS, _NAME):
         # AMD's labeller writes the product's name without blanks, and its form factor after it.
         names = (hint.value.removesuffix("-SHARED"), hint.value.replace("_", " ").removesuffix(" OAM"))
@@ -200,9 +203,7 @@ def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
         capabilities = ((board, board.compute_capability) for board in boards)
         family = hint.value.lower()
         return tuple(board for board, of in capabilities if of and _FAMILIES.get(of, _FAMILIES.get(of[0])) == family)
-    names_in_table = (row[2] for row in _matching(hint))
-    listed = tuple(found for name in names_in_table if (found := catalogue.find_accelerator(name)))
-    return listed or (gpus_in(hint.value) if hint.name != "resource" and mentions_gpus(hint.name) else ())
+    return gpus_in(hint.value) if hint.name != "resource" and mentions_gpus(hint.name) else ()
 
 
 def mentions_gpus(label: str) -> bool:

@@ -13,7 +13,7 @@ from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.engine_budget import Defaults
 from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine
-from kvgate.manifests.judging.releases import usable_releases
+from kvgate.manifests.judging.releases import releases_of, usable_releases
 from kvgate.statement.engine import Releases, newest_understood
 from kvgate.vllm.images import Strength
 from kvgate.vllm.options import releases_read
@@ -129,3 +129,17 @@ def test_releases_are_those_that_know_most_of_the_options(
     assert set(has) <= set(found)
     assert set(lacks).isdisjoint(found)
     assert list(found) == [each for each in releases_read() if each in found]
+
+
+def test_a_release_without_the_class_of_a_sibling_by_name_is_none_of_them(tmp_path: Path) -> None:
+    """Qwen3.6's class came with 0.17.1; the image says nothing, and a stated release stays what it is."""
+    images = {"guessed": "registry.example/my-server:3", "stated": "vllm/vllm-openai:v0.9.1"}
+    for name, image in images.items():
+        pod = {
+            "containers": [{"name": "a", "image": image, "command": ["vllm", "serve", "someone/Qwen3.6-27B-AWQ-INT4"]}]
+        }
+        document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    engines = find_engines(read_manifests([str(tmp_path)])).engines
+    lowest = {each.name: releases_of(each, "someone/Qwen3.6-27B-AWQ-INT4", None).low for each in engines}
+    assert lowest == {"guessed": "0.17.1", "stated": "0.9.1"}

@@ -53,7 +53,7 @@ def test_a_name_mentions_the_gpus_that_it_may_mean(name: str, gpus: list[str]) -
         ("l40s", "L40S-48GB"), ("l40", "L40-48GB"), ("l20", "L20-48GB"), ("l4", "L4-24GB"), ("t4", "T4-16GB"),
         ("v100", "V100-SXM-16GB V100-SXM-32GB V100-PCIe-16GB V100-PCIe-32GB"), ("mi355x", "MI355X-288GB"), ("mi350x", "MI350X-288GB"),
         ("mi325x", "MI325X-256GB"), ("mi300x", "MI300X-192GB"), ("mi250x", "MI250X-64GB"), ("mi210", "MI210-64GB"),
-        ("rtx-pro-6000", "RTX-PRO-6000-Server-96GB RTX-PRO-6000-Workstation-96GB"), ("rtx-5090", "RTX-5090-32GB"),
+        ("rtx-pro-6000", "RTX-PRO-6000-Server-96GB RTX-PRO-6000-Workstation-96GB RTX-PRO-6000-Max-Q-96GB"), ("rtx-5090", "RTX-5090-32GB"),
         ("rtx-4090", "RTX-4090-24GB"), ("rtx-3090", "RTX-3090-24GB"), ("rtx-6000-ada", "RTX-6000-Ada-48GB"),
         ("rtx-a6000", "RTX-A6000-48GB"), ("rtx-a5000", "RTX-A5000-24GB"),
     ],
