@@ -52,7 +52,7 @@ def all_from(gib: int, *exceptions: AcceleratorVerdict) -> list[AcceleratorVerdi
         ([on("L4-24GB", MAY, "KVCacheTooSmall"), on("T4-16GB", NOT, 2.0)], "may start on L4-24GB; not on T4-16GB (lacks 2.00 GiB)"),
         ([on("RTX-4090-24GB", FITS), on("T4-16GB", NOT, 2.0)], "starts on RTX-4090-24GB; not on T4-16GB (lacks 2.00 GiB)"),
         (all_from(0), "starts on T4-16GB and larger"),
-        (all_from(60), "starts on H100-80GB and larger; not on L40S-48GB (lacks 15.58 GiB) and smaller"),
+        (all_from(60), "starts on H100-80GB and larger; not on Quadro-RTX-8000-48GB (lacks 12.75 GiB) and smaller"),
         (all_from(400), "not on GB300-288GB (lacks 123.50 GiB) and smaller"),
     ],
 )  # fmt: skip
