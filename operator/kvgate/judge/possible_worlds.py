@@ -129,11 +129,11 @@ def _verdicts_on(ends: Sequence[J], gpus: Sequence[Accelerator]) -> tuple[Accele
     budgets = [budget for end in ends if (budget := _budget_of(end))]
     if len(budgets) < len(ends):
         return ()
-    tables = [verdicts_on(_asked(budget), gpus) for budget in budgets]
+    tables = [verdicts_on(asked(budget), gpus) for budget in budgets]
     return tuple(joined(tables[-1], tables[0])) if len(tables) > 1 else tables[0]
 
 
-def _asked(budget: Budget) -> BudgetRequest:
+def asked(budget: Budget) -> BudgetRequest:
     """Return the question of a budget. A length that vLLM chose on one GPU is open on another one."""
     request = budget.request
     return request if budget.auto_from is None else request.with_settings(max_model_len=AUTO_MAX_MODEL_LEN)

@@ -259,6 +259,16 @@ def assumptions(change: EngineChange) -> str:
     return _arrow(*(None if side is None else side or "nothing" for side in (old, new))) if old or new else ""
 
 
+def gpu_change(change: EngineChange) -> Iterator[tuple[str, str]]:
+    """Yield (word, text) about an engine whose GPU a side does not name: where it starts, and where figures are compared."""
+    gpus = change.gpus
+    if gpus and gpus.starts_on:
+        before, after = gpus.starts_on_words
+        yield "starts on", f"was {before}, now {after}" if before != after else f"{after}, and others than before"
+    if gpus and gpus.gpu:
+        yield "figures on", gpus.gpu
+
+
 def source_change(changed: ChangedSource) -> str:
     """Return `model: from the catalogue → from models.lock:14, differs from the catalogue: 1 layer, not 80 layers`."""
     fact, before, after = changed
