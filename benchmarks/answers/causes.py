@@ -118,6 +118,20 @@ def _skipped(_: Question, __: Row | None, after: Row | None) -> bool:
     return after is not None and after.outcome.partition(" ")[0] == "Skipped"
 
 
+def _repacked(question: Question, before: Row | None, after: Row | None) -> bool:
+    if before is None or after is None or (before.verdict, before.rules) != (after.verdict, after.rules):
+        return False
+    return "cpu_offload_gb" in question.asked and bool(
+        after.num_tokens and before.num_tokens and after.num_tokens < before.num_tokens
+    )
+
+
+def _float16_alone(_: Question, before: Row | None, after: Row | None) -> bool:
+    if before is None or after is None or before.verdict != after.verdict:
+        return False
+    return set(after.rules) - set(before.rules) == {"warning:DtypeRefused"}
+
+
 CAUSES: tuple[Cause, ...] = (
     Cause(
         name="not-judged",
@@ -126,6 +140,16 @@ CAUSES: tuple[Cause, ...] = (
             _not_judged(question, before, after)
             or (before is None and after is not None and after.verdict == "NotJudged")
         ),
+    ),
+    Cause(
+        name="repacked-weights-stay",
+        sentence="Up to vLLM 0.16 a weight that Marlin repacks is on the GPU again, whatever --cpu-offload-gb moved.",
+        explains=_repacked,
+    ),
+    Cause(
+        name="float16-kernels",
+        sentence="AWQ up to vLLM 0.23 and GPTQ up to 0.21 by --quantization take float16 alone (`get_supported_act_dtypes`).",
+        explains=_float16_alone,
     ),
     Cause(
         name="no-gpu-named",

@@ -72,7 +72,8 @@ def _read_in_place(run: Run, offload: OffloadSettings) -> Offloaded:
     expected = total
     if (stored := run.shape.quantization) is not None and not run.accounting.offloads_after_loading:
         low = 0  # kernels that repack a matrix put it back on the GPU
-        expected = 0 if stored.format in _REPACKED and run.accelerator.vendor == "nvidia" else total
+        stays = stored.format in _REPACKED and run.accelerator.vendor == "nvidia" and run.accounting.v1_engine
+        expected = 0 if stays else total  # the old engine moved it back (0.6.6, `device_loading_context`)
     return Offloaded(
         gpu_bytes=Interval(low=low, expected=expected, high=high), host_bytes=_pinned(moved, low=low, high=high)
     )
