@@ -129,7 +129,7 @@ def _repacked(question: Question, before: Row | None, after: Row | None) -> bool
 def _float16_alone(_: Question, before: Row | None, after: Row | None) -> bool:
     if before is None or after is None or before.verdict != after.verdict:
         return False
-    return set(after.rules) - set(before.rules) == {"warning:DtypeRefused"}
+    return set(after.rules.split()) - set(before.rules.split()) == {"warning:DtypeRefused"}
 
 
 CAUSES: tuple[Cause, ...] = (
