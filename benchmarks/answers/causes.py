@@ -121,9 +121,7 @@ def _skipped(_: Question, __: Row | None, after: Row | None) -> bool:
 def _repacked(question: Question, before: Row | None, after: Row | None) -> bool:
     if before is None or after is None or (before.verdict, before.rules) != (after.verdict, after.rules):
         return False
-    return "cpu_offload_gb" in question.asked and bool(
-        after.num_tokens and before.num_tokens and after.num_tokens < before.num_tokens
-    )
+    return "cpu_offload_gb" in question.asked and int(after.num_tokens or 0) < int(before.num_tokens or 0)
 
 
 def _float16_alone(_: Question, before: Row | None, after: Row | None) -> bool:
