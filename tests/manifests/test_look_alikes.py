@@ -23,6 +23,10 @@ IMAGE = "vllm/vllm-openai:v0.32.0"
 MODULE, DYNAMO = ("python3", "-m", "vllm.entrypoints.openai.api_server"), ("python3", "-m", "dynamo.vllm", "--model")
 SMALL, SHORT = ("Qwen/Qwen3-4B", "--max-model-len=8192"), ("Qwen/Qwen3-8B", "--max-model-len=4096")
 TINY, BIG = ("Qwen/Qwen3-0.6B", "--max-model-len=4096"), ("Qwen/Qwen3-32B", "--max-model-len=4096")
+AWQ, GPTQ = (
+    ("Qwen/Qwen2.5-7B-Instruct-AWQ", "--max-model-len=4096"),
+    ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "--max-model-len=4096"),
+)
 LONG = ("Qwen/Qwen3-8B", "--max-model-len=40960")
 HOST = {"limits": {"nvidia.com/gpu": 1, "memory": "32Gi"}}
 SPECULATE = "--speculative-config"
@@ -262,6 +266,16 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod("google/gemma-2-9b-it", "--max-model-len=4096", "--dtype=half", gpu=H100, release="0.8.5"),
         pod("google/gemma-3-1b-it", "--max-model-len=4096", "--dtype=half", gpu=H100, release="0.10.2"),
         pod("google/gemma-2-9b-it", "--max-model-len=4096", "--dtype=half", gpu=H100, image="corp/llm:7"),
+        pod(*AWQ, release="0.11.0"),
+        pod(*AWQ, "--quantization=awq", "--dtype=half", release="0.11.0"),
+        pod(*AWQ, "--quantization=awq_marlin", "--dtype=bfloat16", release="0.11.0"),
+        pod(*AWQ, "--dtype=bfloat16", release="0.11.0"),
+        pod(*AWQ, "--quantization=awq", "--dtype=bfloat16", release="0.24.0"),
+        pod(*AWQ, "--quantization=awq", "--quantization=awq_marlin", "--dtype=bfloat16", release="0.11.0"),
+        pod(*GPTQ, "--dtype=bfloat16", release="0.19.1"),
+        pod(*GPTQ, "--quantization=gptq", "--dtype=bfloat16", release="0.22.0"),
+        pod(*GPTQ, "--quantization=gptq", release="0.19.1"),
+        pod(*GPTQ, "--quantization=gptq", gpu=T4, release="0.19.1"),
     ],
     "BlockSizeRefused": [
         ours(blockSize=32, maxModelLen=8192),

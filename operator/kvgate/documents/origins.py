@@ -12,7 +12,8 @@ import yaml
 from msgspec import Struct
 
 from kvgate.documents.bounded_files import read_text
-from kvgate.documents.positions import Position, entry_of, steps_of
+from kvgate.documents.nodes import YamlError, compose
+from kvgate.documents.positions import Position, entry_of, locate, steps_of
 from kvgate.documents.streams import Comment
 from kvgate.text.patterns import pattern
 
@@ -20,6 +21,10 @@ MAX_SOURCE_BYTES = 1 << 20
 """Size of a template, a patch or a kustomization; in a longer one no line is looked for."""
 _SOURCE = pattern(r"(?:---)?[ \t]*\n?# Source: ([^\n\0]{1,1000})")
 _KEY = pattern(r"(?:- *)?[\"']?(--[\w-]+|[\w.-]+:)")
+_VALUE_NAMES = pattern(r"\.Values\.([\w.]+)")
+_SEPARATOR = pattern(r"(?m)^---.*\n")
+_INLINE_VALUES = ("spec.values", "spec.source.helm.valuesObject")
+"""Paths of the values that a HelmRelease of Flux and an Application of Argo CD give inline."""
 _MIN_FOUND = 2
 """Characters of a value that is looked for in the text of a file: a shorter one stands in many lines."""
 
@@ -47,21 +52,82 @@ class Template(Struct, frozen=True, kw_only=True):
         """The files that decide what the document says, the nearest first."""
         return self.file, *self.chart
 
-    def place(self, _: yaml.Node, __: str, at: Position) -> Place:
-        """Return the place of a line."""
-        return self.place_of_line(at)
+    def place(self, rendered: yaml.Node, path: str, at: Position) -> Place:
+        """Return the value that sets a scalar, in the last file of values that has it; else the place of its line."""
+        place = self.place_of_line(at)
+        if path and isinstance(locate(rendered, path)[1], yaml.ScalarNode):
+            text = self._rendered(at.line)
+            written = _line_at(_lines(self.file, self.inside), place.position.line)
+            names = _VALUE_NAMES.findall(written) if _key_of(written) == _key_of(text) else []
+            for file in reversed(self.chart[1:]):
+                if found := _set_in(file, names, text):
+                    return Place(file=file, position=found, rendered_line=at.line)
+        return place
 
     def place_of_line(self, at: Position) -> Place:
-        """Return the template's line with the same text, else the one that sets the same key, else the first."""
-        lines = self.rendered.split("\n")
-        number = at.line - self.first_line
-        text = lines[number].strip() if 0 <= number < len(lines) else ""
-        line = _only_line(_lines(self.file, self.inside), text)
+        """Return the template's line with the same text, else the one that sets the same key, else that of the nearest line above."""
+        lines = _lines(self.file, self.inside)
+        above = (_only_line(lines, self._rendered(number)) for number in range(at.line, self.first_line - 1, -1))
+        line = next((number for number in above if number is not None), 1)
         return Place(file=self.file, position=Position(line=line), rendered_line=at.line)
 
+    def _rendered(self, line: int) -> str:
+        """Return a line of the stream."""
+        return _line_at(self.rendered.split("\n"), line - self.first_line + 1).strip()
 
-def _only_line(lines: Sequence[str], text: str) -> int:
-    """Return the number of the only line with a text or with its key; 1 where there is none, or several."""
+
+def _line_at(lines: Sequence[str], number: int) -> str:
+    return lines[number - 1] if 0 < number <= len(lines) else ""
+
+
+def _key_of(line: str) -> str:
+    """Return the key or the option that a line begins with; empty where it has none."""
+    found = _KEY.match(line.strip())
+    return found[1] if found else ""
+
+
+def _set_in(file: str, names: Sequence[str], text: str) -> Position | None:
+    """Return where a file sets the value of a rendered line: the last of the names whose value the line holds, else the same line."""
+    for values, num_before in _values_in(Path(file).absolute()):
+        for name in reversed(names):
+            key, value = _entry_at(values, name) or (None, None)
+            if key and isinstance(value, yaml.ScalarNode) and value.value and _holds(text, value.value):
+                return Position(line=num_before + key.start_mark.line + 1, column=key.start_mark.column + 1)
+    if names or len(text) <= _MIN_FOUND:
+        return None
+    same = [number for number, line in enumerate(_lines(file, None), 1) if line.strip() == text]
+    return Position(line=same[0]) if len(same) == 1 else None
+
+
+@lru_cache(maxsize=16)
+def _values_in(file: Path) -> Sequence[tuple[yaml.Node, int]]:
+    """Return the values in a file, each with the number of the lines before: those of a plain file, and inline ones of GitOps objects."""
+    found = list[tuple[yaml.Node, int]]()
+    num_before = 0
+    for text in _SEPARATOR.split("\n".join(_lines_of(file, None))):
+        try:
+            node = compose(text)
+        except YamlError:
+            node = None
+        if node is not None:
+            inline = [entry[1] for path in _INLINE_VALUES if (entry := _entry_at(node, path))]
+            found += [(each, num_before) for each in (inline if entry_of(node, "apiVersion") else [node])]
+        num_before += text.count("\n") + 1
+    return found
+
+
+def _entry_at(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node] | None:
+    """Return (key, value) of `a.b.c`; None where it is not written to its end."""
+    entry = None
+    for name in path.split("."):
+        if (entry := entry_of(node, name)) is None:
+            return None
+        node = entry[1]
+    return entry
+
+
+def _only_line(lines: Sequence[str], text: str) -> int | None:
+    """Return the number of the only line with a text or with its key; None where there is none, or several."""
     stripped = [line.strip() for line in lines]
     key = _KEY.match(text)
     same = [number for number, line in enumerate(stripped, 1) if line == text]
@@ -71,7 +137,7 @@ def _only_line(lines: Sequence[str], text: str) -> int:
             for number, line in enumerate(stripped, 1)
             if "{{" in line and (found := _KEY.match(line)) and found[1] == key[1]
         ]
-    return same[0] if len(same) == 1 else 1
+    return same[0] if text and len(same) == 1 else None
 
 
 class Resource(Struct, frozen=True, kw_only=True):
@@ -171,11 +237,15 @@ def _holds(line: str, text: str) -> bool:
     return start >= 0 and not line[start - 1 : start].isalnum() and not line[end : end + 1].isalnum()
 
 
-@lru_cache(maxsize=64)
 def _lines(file: str, inside: Path | None) -> Sequence[str]:
     """Return the lines of a file; none where it cannot be read."""
+    return _lines_of(Path(file).absolute(), inside)
+
+
+@lru_cache(maxsize=64)
+def _lines_of(file: Path, inside: Path | None) -> Sequence[str]:
     try:
-        return read_text(Path(file), max_bytes=MAX_SOURCE_BYTES, inside=inside).split("\n")
+        return read_text(file, max_bytes=MAX_SOURCE_BYTES, inside=inside).split("\n")
     except (OSError, UnicodeDecodeError):
         return ()
 

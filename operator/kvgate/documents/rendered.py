@@ -213,8 +213,9 @@ class Renderings(Struct, kw_only=True):
         self, chart: helm.Chart, at: Path, name: Path, data: bytes, values: Sequence[Path], key: Path | None = None
     ) -> None:
         """Add a rendered chart. `key`: the file in whose place it is read, where that is not `Chart.yaml`."""
+        shown = _shown_like(name)
         path_map = PathMap(
-            folders={chart.name: str(chart.folder)}, chart=tuple(map(str, (at, *values))), root=chart.folder
+            folders={chart.name: shown(chart.folder)}, chart=tuple(map(shown, (at, *values))), root=chart.folder
         )
         self.streams.setdefault(key or at, []).append(Stream(name=name, data=data, path_map=path_map))
         if key is None:

@@ -114,6 +114,15 @@ class Words(Struct, frozen=True, kw_only=True):
         """Return the text, with every setting under its name."""
         return self.template.format_map(_Values(self.values, naming))
 
+    def value_of(self, name: str) -> str:
+        """Return a value by its name, also that of a sentence among the values; empty where there is none."""
+        own = dict(self.values).get(name, "")
+        if isinstance(own, str) and own:
+            return own
+        return next(
+            (found for _, each in self.values if isinstance(each, Words) and (found := each.value_of(name))), ""
+        )
+
     def settings(self) -> frozenset[str]:
         """Return vLLM's names of the settings in the sentence."""
         given = dict(self.values)

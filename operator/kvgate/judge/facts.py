@@ -266,12 +266,13 @@ def look_up_accelerator(name: str) -> tuple[Accelerator | None, tuple[Finding, .
     if accelerator is not None:
         return accelerator, ()
     meant, nearest = catalogue.accelerators_meant(name), catalogue.nearest_accelerators(name)
-    message = f"accelerator {name} is not in the catalogue"
+    message = words("accelerator {name} is not in the catalogue", name=name)
     hint = f"did you mean {' or '.join(nearest)}?" if nearest else "`kvgate gpus` lists those that are"
     if len(meant) > 1:
         rest = len(meant) - _MAX_LISTED
         last = f"{rest} more" if rest > 0 else meant[-1]
-        message = f"accelerator {name} is one of {', '.join(meant[:-1][:_MAX_LISTED])} and {last}"
+        listed = f"{', '.join(meant[:-1][:_MAX_LISTED])} and {last}"
+        message = words("accelerator {name} is one of {listed}", name=name, listed=listed)
         hint = "name the one that it is; `kvgate gpus` lists them with their memory"
     return None, (UNKNOWN_ACCELERATOR.finding("accelerator", message, hint),)
 

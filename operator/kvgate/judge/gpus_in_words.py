@@ -41,27 +41,45 @@ def folded(verdicts: Sequence[AcceleratorVerdict], *, is_whole: bool = True, ver
     board for servers starts; several boards of one name and memory are one.
     """
     if not is_whole:
-        alike = ((words, [each for each in verdicts if each.verdict is verdict]) for verdict, words in _WORDS.items())
-        return "; ".join(f"{words} {names_text(list(_with_reasons(found)))}" for words, found in alike if found)
-    rows = _rows(verdicts)
+        return _listed(verdicts)
+    return "; ".join(filter(None, _parts(_rows(verdicts), verb)))
+
+
+def starting(verdicts: Sequence[AcceleratorVerdict], *, is_whole: bool = True) -> str:
+    """Return the GPUs on which it starts, or may, without the smaller ones: `L4-24GB and larger; may start on A10G-24GB`."""
+    if not is_whole:
+        started = [each for each in verdicts if each.verdict in (Verdict.FITS, Verdict.MAY_NOT_FIT)]
+        words = _listed([replace(each, reason="", lacking_bytes=None) for each in started])
+    else:
+        words = "; ".join(filter(None, _parts(_rows(verdicts), "starts")[:2]))
+    return words.removeprefix("starts on ") or "no GPU"
+
+
+def _parts(rows: Sequence[AcceleratorVerdict], verb: str) -> tuple[str, str, str]:
+    """Return the words about the GPUs that it starts on, those that it may start on, and those that it does not."""
     fits, may = ([each for each in rows if each.verdict is verdict] for verdict in (Verdict.FITS, Verdict.MAY_NOT_FIT))
     starts, exceptions = _starts(rows)
     below = rows[: rows.index(fits[0])] if fits else rows
     told_may = [each for each in may if each in exceptions or each in below]
     refused = [each for each in exceptions if each not in may]
     lower = [each for each in below if each not in may]
-    parts = [
+    return (
         f"{verb} on {starts}" if fits else "",
         f"may {verb.removesuffix('s')} on {names_text([each.name for each in told_may])}" if told_may else "",
         f"not on {_refused(refused, lower)}" if refused or lower else "",
-    ]
-    return "; ".join(filter(None, parts))
+    )
 
 
 def sentence(verdict: AcceleratorVerdict, *, verb: str = "start") -> str:
     """Return the verdict on one GPU in words: `it does not start on T4-16GB (lacks 5.46 GiB)`."""
     reason = _reason(verdict)
     return f"it {_WORDS[verdict.verdict].replace('start', verb)} {verdict.name}" + (f" ({reason})" if reason else "")
+
+
+def _listed(verdicts: Sequence[AcceleratorVerdict]) -> str:
+    """Return the same words for a list of names, each of which is told."""
+    alike = ((words, [each for each in verdicts if each.verdict is verdict]) for verdict, words in _WORDS.items())
+    return "; ".join(f"{words} {names_text(list(_with_reasons(found)))}" for words, found in alike if found)
 
 
 def _rows(verdicts: Sequence[AcceleratorVerdict]) -> list[AcceleratorVerdict]:

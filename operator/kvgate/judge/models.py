@@ -69,7 +69,7 @@ def _unknown(name: str, models: PublishedModels) -> Finding:
     nearest = catalogue.nearest_models(name)
     write = (f"write one of these names, if you mean it: {', '.join(nearest)}",) if nearest else ()
     remedy = any_one(*write, *ways_to_fetch(name, models), do("give its config.json by {model_config}"))
-    return UNKNOWN_MODEL.finding("model", f"model {name} is not in the catalogue", remedy)
+    return UNKNOWN_MODEL.finding("model", words("model {name} is not in the catalogue", name=name), remedy)
 
 
 def look_up_overridden(

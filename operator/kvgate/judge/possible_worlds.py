@@ -12,7 +12,7 @@ from typing import Generic
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.budget import AUTO_MAX_MODEL_LEN, Accelerator, Budget, Verdict
+from kvgate.budget import AUTO_MAX_MODEL_LEN, Accelerator, Budget, BudgetRequest, Verdict
 from kvgate.findings.finding import Located, Place, Severity, any_one, located
 from kvgate.judge.assessment import WORST_FIRST, AcceleratorVerdict, J, OnGpus, joined_worlds, refuse_apart
 from kvgate.judge.assessment import joined as joined_answers
@@ -125,13 +125,14 @@ def _verdicts_on(ends: Sequence[J], gpus: Sequence[Accelerator]) -> tuple[Accele
     budgets = [budget for end in ends if (budget := _budget_of(end))]
     if len(budgets) < len(ends):
         return ()
-    # a length that vLLM chose on one GPU is open on another one
-    asked = (
-        each.request if each.auto_from is None else each.request.with_settings(max_model_len=AUTO_MAX_MODEL_LEN)
-        for each in budgets
-    )
-    tables = [verdicts_on(request, gpus) for request in asked]
+    tables = [verdicts_on(asked(budget), gpus) for budget in budgets]
     return tuple(joined(tables[-1], tables[0])) if len(tables) > 1 else tables[0]
+
+
+def asked(budget: Budget) -> BudgetRequest:
+    """Return the question of a budget. A length that vLLM chose on one GPU is open on another one."""
+    request = budget.request
+    return request if budget.auto_from is None else request.with_settings(max_model_len=AUTO_MAX_MODEL_LEN)
 
 
 def joined_ends(ends: Sequence[J], version_path: str = "") -> J:

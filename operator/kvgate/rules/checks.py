@@ -32,6 +32,7 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     settings.whole_prompts_fit_a_batch,  # without chunked prefill
     settings.media_fit_a_batch,  # an image is never cut
     support.dtype_has_kernels,  # bfloat16 on GPUs before Ampere
+    support.weight_format_takes_bfloat16,  # and with kernels of weight formats
     memory.kv_cache_memory_within_gpu,  # vLLM does not check what it is given
     memory.weights_fit,  # nothing left for the cache
     memory.one_request_fits,  # vLLM's own start condition

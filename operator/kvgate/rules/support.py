@@ -186,10 +186,15 @@ def weight_format_is_kept(budget: Budget) -> Iterable[Finding]:
         )
 
 
+_OWN_CONFIGS = frozenset({"lock file", "fetched", "given"})
+"""Sources of a model that are its own config."""
 DTYPE_REFUSED = _rule(
     id="DtypeRefused",
-    severities=(Severity.ERROR,),
-    title="The dtype is bfloat16, which the GPU does not have, or float16, which vLLM refuses for the model.",
+    severities=(Severity.ERROR, Severity.WARNING),
+    title=(
+        "The dtype is bfloat16, which the GPU or the kernels of the weight format do not have, or float16, which vLLM refuses for the "
+        "model."
+    ),
 )
 
 
@@ -211,6 +216,45 @@ def dtype_has_kernels(budget: Budget) -> Iterable[Finding]:
         "dtype",
         f"bfloat16 needs compute capability 8.0 and {request.accelerator.name} has {capability[0]}.{capability[1]}; vLLM refuses it",
         change(Change.SET, "dtype", "float16"),
+    )
+
+
+def weight_format_takes_bfloat16(budget: Budget) -> Iterable[Finding]:
+    """`torch.bfloat16 is not supported for quantization method awq`: where the option keeps vLLM from Marlin, and GPTQ on AMD always.
+
+    Without the option, vLLM takes Marlin for AWQ and GPTQ on NVIDIA, which takes both types (`override_quantization_method`). A GPU
+    without bfloat16 gets float16, or the refusal above. A type that nobody requests is that of the checkpoint's own config, which
+    often is float16 where the plain model's is bfloat16: where the shape is assumed, that is a warning, and where it is the
+    catalogue's, whose quantised models are derived from plain ones, nothing.
+    """
+    request, shape = budget.request, budget.request.shape
+    capability, stored = request.accelerator.compute_capability, shape.quantization.method if shape.quantization else ""
+    is_on_amd = request.accelerator.vendor == "amd"
+    method = shape.requested_format or ("gptq" if is_on_amd and stored == "gptq" else "")
+    if method not in budget.accounting.float16_kernels or (stored != method and not shape.assumed):
+        return
+    if shape.dtype != "bfloat16" or (capability is not None and capability < _BFLOAT16_CAPABILITY):
+        return
+    is_sure = request.settings.dtype == "bfloat16" or (shape.origin is not None and shape.origin.kind in _OWN_CONFIGS)
+    if not is_sure and not shape.assumed:
+        return
+    message = words(
+        "vLLM {release} takes float16 alone with {quantization} {method}", method=method,
+        release=request.vllm_version, quantization=SettingName("quantization"),
+    )  # fmt: skip
+    whose = (
+        "and the model's type is bfloat16" if is_sure else "and may not start where the model's config states bfloat16"
+    )
+    takes_float16 = shape.architecture not in budget.accounting.float16_refused
+    yield DTYPE_REFUSED.finding(
+        "dtype",
+        words("{message}, {whose}", message=message, whose=whose),
+        any_one(
+            *((change(Change.SET, "dtype", "float16"),) if takes_float16 else ()),
+            *((leave_out("quantization"),) if not is_on_amd else ()),
+            "use vLLM 0.24 or newer",
+        ),
+        severity=Severity.ERROR if is_sure else Severity.WARNING,
     )
 
 

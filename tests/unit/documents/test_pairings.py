@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kvgate.documents import pairings
-from unit.documents.test_rendered import CHART, ENGINE, check, engines  # noqa: F401 - a fixture
+from unit.documents.test_rendered import CHART, ENGINE, check, engines, errors  # noqa: F401 - a fixture
 
 Check = Callable[..., dict[str, Any]]
 SERVING = {f"charts/serving/{name}": text for name, text in CHART.items()}
@@ -31,6 +31,21 @@ def test_a_chart_is_judged_as_an_application_pairs_it_with_values(check: Check) 
         ("prod-llama", "Fits", "apps/prod.yaml")
     ]
     assert report["code"] == 0, "the chart's own values, which would not fit, are deployed by nobody"
+
+
+@pytest.mark.parametrize(
+    ("helm", "place"),
+    [
+        ("valueFiles: [/environments/prod.yaml]", ("environments/prod.yaml", 1)),
+        ("valuesObject:\n        length: 40960", ("apps/prod.yaml", 11)),
+        ('values: "length: 40960"', ("charts/serving/templates/engine.yaml", 15)),
+    ],
+)
+def test_a_finding_stands_in_the_values_that_win(check: Check, helm: str, place: tuple[str, int]) -> None:  # noqa: F811
+    head, _, _ = APPLICATION.partition("      valueFiles")
+    files = {**SERVING, "charts/serving/values.yaml": SHORT, "environments/prod.yaml": LONG}
+    report = check({**files, "apps/prod.yaml": f"{head}      {helm}\n"})
+    assert errors(report) == [(*place, "KVCacheTooSmall")]
 
 
 def test_two_applications_are_two_engines(check: Check) -> None:  # noqa: F811

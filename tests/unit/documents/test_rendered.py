@@ -226,7 +226,7 @@ def test_objects_of_overlays_find_their_own_configmaps(check: Check) -> None:
 def test_a_chart_is_judged_with_its_values_and_found_in_its_template(check: Check) -> None:
     report = check({f"charts/x/{name}": text for name, text in CHART.items()})
     assert engines(report) == [("charts/x/templates/engine.yaml", 11, "kvgate-check", "DoesNotFit")]
-    assert errors(report) == [("charts/x/templates/engine.yaml", 15, "KVCacheTooSmall")]
+    assert errors(report) == [("charts/x/values.yaml", 1, "KVCacheTooSmall")]
     assert report["documents"][0]["rendered_line"] > 11
     assert report["summary"]["skipped"] == {}
 
@@ -242,6 +242,47 @@ def test_values_beside_a_chart_and_given_ones_are_rendered_with_it(check: Check)
     assert [each["verdict"] for each in check(files, "x", "-f", "prod.yaml", "--set", "length=40960")["documents"]] == [
         "DoesNotFit"
     ]
+
+
+WITH_ARGUMENTS = TEMPLATE.replace(
+    "            - --max-model-len={{ .Values.length }}\n", "            {{- toYaml .Values.more | nindent 12 }}\n"
+)
+WITH_RANGE = TEMPLATE.replace(
+    "            - --max-model-len={{ .Values.length }}\n",
+    """\
+            {{- range $name, $value := .Values.options }}
+            - --{{ $name }}={{ $value }}
+            {{- end }}
+""",
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "arguments", "place"),
+    [
+        (TEMPLATE, "# vllm\nlength: 40960\n", (), ("x/values.yaml", 2)),
+        (TEMPLATE, "# vllm\nlength: 4096\n", ("-f", "prod.yaml"), ("prod.yaml", 1)),
+        (TEMPLATE, "# vllm\nlength: 4096\n", ("--set", "length=40959"), ("x/templates/engine.yaml", 15)),
+        (TEMPLATE.replace(".length", ".of.engine"), "of:\n  # vllm\n  engine: 40960\n", (), ("x/values.yaml", 3)),
+        (WITH_ARGUMENTS, "more:  # vllm\n- --max-model-len=40960\n", (), ("x/values.yaml", 2)),
+        (WITH_RANGE, "options: {max-model-len: 40960}  # vllm\n", (), ("x/templates/engine.yaml", 14)),
+    ],
+)  # fmt: skip
+def test_a_finding_stands_where_its_value_is_set_and_else_in_its_template(
+    check: Check, template: str, values: str, arguments: tuple[str, ...], place: tuple[str, int]
+) -> None:
+    files = {**CHART, "templates/engine.yaml": template, "values.yaml": values}
+    report = check(
+        {**{f"x/{name}": text for name, text in files.items()}, "prod.yaml": "length: 40960\n"}, "x", *arguments
+    )
+    assert errors(report) == [(*place, "KVCacheTooSmall")]
+
+
+def test_a_comment_of_the_template_ignores_what_its_values_set(check: Check) -> None:
+    length = "--max-model-len={{ .Values.length }}"
+    template = TEMPLATE.replace(length, f"{length}  # kvgate:ignore KVCacheTooSmall known")
+    report = check({**{f"x/{name}": text for name, text in CHART.items()}, "x/templates/engine.yaml": template})
+    assert (errors(report), report["summary"]["ignored"]) == ([], 1)
 
 
 def test_a_local_dependency_needs_no_fetch(check: Check) -> None:
@@ -335,7 +376,7 @@ def test_without_a_sandbox_nothing_is_rendered_unless_somebody_asks_for_it(
         assert report["unrendered"] == []
         assert errors(report) == [
             ("overlays/prod/length.yaml", 11, "KVCacheTooSmall"),
-            ("x/templates/engine.yaml", 15, "KVCacheTooSmall"),
+            ("x/values.yaml", 1, "KVCacheTooSmall"),
         ]
         return
     (said,) = report["unrendered"]

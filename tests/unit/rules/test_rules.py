@@ -11,7 +11,7 @@ from kvgate.budget.ground.interval import Verdict
 from kvgate.budget.ground.units import GIB, MIB
 from kvgate.budget.host.settings import HostSettings, KVConnector, PodMemory
 from kvgate.budget.model.matrix import WeightFormat
-from kvgate.budget.model.shape import FullAttention, LayerShape, UnmodelledLayer
+from kvgate.budget.model.shape import FullAttention, LayerShape, ModelShape, UnmodelledLayer
 from kvgate.findings.finding import Finding, Severity
 from kvgate.rules import host_memory as host_rules
 from kvgate.rules import memory, weight_formats
@@ -44,6 +44,15 @@ HYBRID_BLOCK = 16 * 3_211_264
 SPARSE, COMPRESSED = kinds.deepseek_v32(), kinds.deepseek_v4_flash()
 GEMMA = catalogue_shape("google/gemma-3-4b-it")
 LMCACHE = HostSettings(kv_connectors=(KVConnector(name="LMCacheConnectorV1"),))
+
+
+def stored_as(method: str, requested: str = "") -> ModelShape:
+    """Return a model of bfloat16 whose weights are stored by a method, and the value of `--quantization`."""
+    stored = WeightFormat(method=method, format="int4-awq")
+    return new_model_shape(quantization=stored, requested_format=requested, dtype="bfloat16")
+
+
+AMD_GPU = new_accelerator(vendor="amd", compute_capability=None)
 OLD_GPU = new_accelerator(compute_capability=(7, 5))
 WORKLOAD = {"guarantee": Guarantee.WORKLOAD, "max_model_len": 2048, "max_num_seqs": 8}
 
@@ -142,6 +151,12 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
     (setting_rules.whole_prompts_fit_a_batch, "BatchBelowMaxModelLen", ERROR, "max_num_batched_tokens",
      {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048, "max_model_len": 2049}),
     (support_rules.dtype_has_kernels, "DtypeRefused", ERROR, "dtype", {"accelerator": OLD_GPU, "dtype": "bfloat16"}),
+    (support_rules.weight_format_takes_bfloat16, "DtypeRefused", ERROR, "dtype",
+     {"shape": stored_as("awq", "awq"), "dtype": "bfloat16", "vllm_version": "0.23.0"}),
+    (support_rules.weight_format_takes_bfloat16, "DtypeRefused", ERROR, "dtype",
+     {"shape": stored_as("gptq", "gptq"), "dtype": "bfloat16", "vllm_version": "0.21.0"}),
+    (support_rules.weight_format_takes_bfloat16, "DtypeRefused", ERROR, "dtype",
+     {"shape": stored_as("gptq"), "dtype": "bfloat16", "vllm_version": "0.19.1", "accelerator": AMD_GPU}),
     (support_rules.dtype_has_kernels, "DtypeRefused", ERROR, "dtype", {"accelerator": OLD_GPU, "vllm_version": "0.8.5"}),
     (setting_rules.media_fit_a_batch, "BatchBelowMediaItem", WARNING, "max_num_batched_tokens",
      {"shape": GEMMA, "max_num_batched_tokens": 128}),
@@ -257,6 +272,15 @@ SILENT: list[tuple[Check, dict[str, Any]]] = [
     (setting_rules.whole_prompts_fit_a_batch, {"max_num_batched_tokens": 2048, "max_model_len": 2049}),
     (support_rules.dtype_has_kernels, {"accelerator": OLD_GPU}),
     (support_rules.dtype_has_kernels, {"dtype": "bfloat16"}),
+    (support_rules.weight_format_takes_bfloat16, {"shape": stored_as("awq", "awq"), "dtype": "bfloat16", "vllm_version": "0.24.0"}),
+    (support_rules.weight_format_takes_bfloat16, {"shape": stored_as("gptq", "gptq"), "dtype": "bfloat16", "vllm_version": "0.22.0"}),
+    (support_rules.weight_format_takes_bfloat16, {"shape": stored_as("awq"), "vllm_version": "0.11.0"}),
+    (support_rules.weight_format_takes_bfloat16, {"shape": stored_as("awq", "awq"), "vllm_version": "0.11.0"}),
+    (support_rules.weight_format_takes_bfloat16, {"shape": stored_as("gptq"), "vllm_version": "0.11.0"}),
+    (support_rules.weight_format_takes_bfloat16,
+     {"shape": stored_as("awq"), "vllm_version": "0.11.0", "accelerator": AMD_GPU}),
+    (support_rules.weight_format_takes_bfloat16,
+     {"shape": stored_as("awq", "awq"), "vllm_version": "0.11.0", "accelerator": OLD_GPU}),
     (setting_rules.media_fit_a_batch, {"shape": GEMMA, "max_num_batched_tokens": 4096}),
     (setting_rules.media_fit_a_batch, {"shape": GEMMA, "max_num_batched_tokens": 128, "language_model_only": True}),
     (memory.weights_fit, {}),

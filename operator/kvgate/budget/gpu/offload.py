@@ -26,6 +26,9 @@ _SEGMENTS = {
     "o_proj": ("o_proj", "self_attn"),
 }  # fmt: skip
 """Segments of vLLM's parameter names by the names of matrices."""
+_REPACKED = frozenset({"int4-awq", "int4-gptq", "int8-gptq", "int4-packed", "int8-packed"})
+"""Formats that Marlin repacks into new tensors (0.11.0, `process_weights_after_loading` and `replace_parameter`). A server whose 15 GiB of
+AWQ experts were to move kept all 16.9 GiB of weights on the GPU (jomcgi/homelab, overlays/prod/vllm, 493f5c5f85 and 8d1685985)."""
 _TOWERS = frozenset({"visual", "vision_tower", "vision_model", "audio_tower"})
 
 
@@ -66,10 +69,13 @@ def _read_in_place(run: Run, offload: OffloadSettings) -> Offloaded:
     if unknown := _unknown_names(offload.cpu_params):
         reachable = offload.cpu_bytes if _TOWERS.intersection(unknown) else sum(_sizes(matrices, run, ()))
         high = max(high, min(offload.cpu_bytes, reachable))
-    if run.shape.quantization is not None and not run.accounting.offloads_after_loading:
+    expected = total
+    if (stored := run.shape.quantization) is not None and not run.accounting.offloads_after_loading:
         low = 0  # kernels that repack a matrix put it back on the GPU
+        stays = stored.format in _REPACKED and run.accelerator.vendor == "nvidia" and run.accounting.v1_engine
+        expected = 0 if stays else total  # the old engine moved it back (0.6.6, `device_loading_context`)
     return Offloaded(
-        gpu_bytes=Interval(low=low, expected=total, high=high), host_bytes=_pinned(moved, low=low, high=high)
+        gpu_bytes=Interval(low=low, expected=expected, high=high), host_bytes=_pinned(moved, low=low, high=high)
     )
 
 

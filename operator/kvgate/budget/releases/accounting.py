@@ -226,6 +226,9 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False):
     shares_prompts: bool | None = False
     """True where prefill-context parallelism runs, and every one of its ranks holds the cache that decode-context parallelism leaves it;
     False where no attention kernel can do it; None: nobody has read the release."""
+    float16_kernels: frozenset[str] = frozenset({"awq", "gptq"})
+    """Methods whose own config, not Marlin's, takes float16 alone (`get_supported_act_dtypes`; read in 0.6.6, 0.8.5, 0.11.0, 0.19.1,
+    0.21.0, 0.22.0, 0.23.0 and 0.24.0: GPTQ up to 0.21, AWQ up to 0.23)."""
     offloads_after_loading: bool = False
     """True where a weight that is kept in host memory goes back there after a kernel has repacked it."""
     pads_experts: bool = False

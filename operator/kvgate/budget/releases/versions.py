@@ -141,6 +141,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "all_reduce_excludes": frozenset(),
     }),
     ((0, 22), {
+        "float16_kernels": frozenset({"awq"}),
         "asks_connectors": True,
         "chunks_pictures": True,
         "all_reduce_multicast": False,
@@ -153,6 +154,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "v2_runner_architectures": frozenset({"Qwen3ForCausalLM", "LlamaForCausalLM", "MistralForCausalLM"}),
     }),
     ((0, 24), {
+        "float16_kernels": frozenset(),
         "loads_gguf": False,
         "all_reduce_excludes": frozenset(),
         "v2_runner_architectures": _DENSE_V2_FIRST,

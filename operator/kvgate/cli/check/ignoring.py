@@ -195,8 +195,8 @@ def _commented(items: list[Item], found: list[Directive], hints: Iterator[int]) 
     used: set[_Place] = set()
 
     def judged(placed: Placed) -> Placed:
-        line = placed.rendered_line or placed.line
-        line = line if placed.file == items[0].document.place_of_line(line).file else 0
+        is_here = placed.file == items[0].document.place_of_line(placed.line).file
+        line = placed.rendered_line or (placed.line if is_here else 0)
         for place in ((placed.rule, None), (placed.rule, line)):
             if place in reasons:
                 used.add(place)

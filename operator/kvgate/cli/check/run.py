@@ -90,6 +90,7 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
         unrendered=tuple(documents.unrendered),
         skipped=tuple(documents.skipped),
         sources=tuple(sources_of_report(options, given)),
+        pools=tuple(gpu for gpus in config.pools.values() for gpu in gpus) if config else (),
     )
     if file and file.config.ignore:
         report = with_findings(report, lambda placed: by_configuration(placed, file))

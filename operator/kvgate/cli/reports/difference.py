@@ -14,6 +14,7 @@ from kvgate.cli.exits import Exit
 from kvgate.cli.provenance import Provenance
 from kvgate.cli.reports.placed import Placed
 from kvgate.cli.reports.report import Item, Report
+from kvgate.cli.reports.same_gpus import SameGpus, on_same_gpus
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.statement.passed_through import read_extra_args
 from kvgate.vllm.options import ChangedDefault, changed_defaults
@@ -143,6 +144,8 @@ class EngineChange(Struct, frozen=True, kw_only=True):
     """Options that neither side sets, and whose default differs between the two releases."""
     effects: tuple[Effect, ...] = ()
     """Settings that differ, and what each alone does to the KV cache before."""
+    gpus: SameGpus | None = None
+    """Both sides on the same GPUs, where the engine is in both."""
     unread: Provenance | None = None
     """The rule, or the folder, by which the file of an engine that is gone is no longer read."""
 
@@ -174,6 +177,7 @@ class EngineChange(Struct, frozen=True, kw_only=True):
             return "new" if self.before is None else "removed"
         same = self.before.verdict == self.after.verdict and self.before.is_refused == self.after.is_refused
         same = same and not self.changed_defaults and self.before.figures == self.after.figures
+        same = same and not (self.gpus and self.gpus.starts_on)
         return "unchanged" if same else "changed"
 
     @property
@@ -217,10 +221,15 @@ def compare(old: Report, new: Report, roots: tuple[str, str], renamed: Mapping[s
     before_of = dict(_pairs(befores, afters))
     changes = []
     for index, (after, file) in enumerate(afters):
-        before = befores[before_of[index]][0] if index in before_of else None
-        defaults = defaults_between(before, after) if before else ()
-        effects = effects_between(before.effective, after.effective) if before else ()
-        changes.append(EngineChange(before=before, after=after, file=file, changed_defaults=defaults, effects=effects))
+        if index not in before_of:
+            changes.append(EngineChange(before=None, after=after, file=file))
+            continue
+        gpus = on_same_gpus(befores[before_of[index]][0], after, new.pools)
+        before, after = gpus.before, gpus.after  # noqa: PLW2901 - the same engine, with the figures of one GPU
+        defaults, effects = defaults_between(before, after), effects_between(before.effective, after.effective)
+        changes.append(
+            EngineChange(before=before, after=after, file=file, changed_defaults=defaults, effects=effects, gpus=gpus)
+        )
     matched = set(before_of.values())
     gone = (each for index, each in enumerate(befores) if index not in matched)
     changes += [

@@ -161,7 +161,7 @@ def render_difference(difference: Difference) -> str:
 
 
 def _change(change: EngineChange) -> records.ChangeRecord:
-    item = change.item
+    item, starts_on = change.item, change.gpus.starts_on if change.gpus else None
     return records.ChangeRecord(
         file=change.file or item.file,
         path=item.path,
@@ -195,6 +195,8 @@ def _change(change: EngineChange) -> records.ChangeRecord:
         ],
         before=_side(change.before) if change.before else None,
         after=_side(change.after) if change.after else None,
+        compared_on=change.gpus.gpu if change.gpus else None,
+        starts_on=records.StartsOnRecord(before=starts_on[0], after=starts_on[1]) if starts_on else None,
     )
 
 

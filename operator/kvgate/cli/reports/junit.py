@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from kvgate.cli.reports.placed import Placed, shown_file
 from kvgate.cli.reports.report import Item, Report
-from kvgate.cli.reports.wording import notes, verdict_line
+from kvgate.cli.reports.wording import notes, summary, verdict_line
 from kvgate.findings.finding import Severity
 from kvgate.text.inert import inert_line
 
@@ -23,13 +23,12 @@ def render(report: Report) -> str:
     by_file: dict[str, list[ET.Element]] = {}
     for case in cases:
         by_file.setdefault(case.get("file", ""), []).append(case)
-    about = "\n".join(inert_line(f"{note.title}: {note.text}") for note in notes(report))
+    about = [inert_line(summary(report)), *(inert_line(f"{note.title}: {note.text}") for note in notes(report))]
     root = ET.Element("testsuites", {"name": "kvgate check", **_counts(cases)})
     for file, own in by_file.items():
         ET.SubElement(root, "testsuite", {"name": file, **_counts(own)}).extend(own)
-    if about:
-        sentence = ET.SubElement(root, "testsuite", {"name": "what the verdicts rest on", **_counts([])})
-        ET.SubElement(sentence, "system-out").text = about
+    sentence = ET.SubElement(root, "testsuite", {"name": "what the verdicts rest on", **_counts([])})
+    ET.SubElement(sentence, "system-out").text = "\n".join(about)
     ET.indent(root)
     return f"{DECLARATION}\n{ET.tostring(root, encoding='unicode')}"
 

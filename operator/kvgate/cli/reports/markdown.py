@@ -18,6 +18,7 @@ from kvgate.cli.reports.wording import (
     default_change,
     difference_summary,
     effect_cells,
+    gpu_change,
     hidden,
     notes,
     release_change,
@@ -99,6 +100,8 @@ def render_difference(difference: Difference) -> str:
 
 def _notes(changes: Sequence[EngineChange]) -> Iterator[str]:
     for change in changes:
+        for name, value in gpu_change(change):
+            yield f"- {cell(change.item.title)}: {name} {cell(value)}"
         if assumed := assumptions(change):
             yield f"- {cell(change.item.title)}: assumed {cell(assumed)}"
         for each in change.changed_sources:

@@ -206,6 +206,13 @@ class ChangedSourceRecord(Struct, frozen=True, kw_only=True):
     after: ProvenanceRecord | None
 
 
+class StartsOnRecord(Struct, frozen=True, kw_only=True):
+    """GPUs of the catalogue, or of the configuration's pools, on which an engine starts or may start."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
 class ChangeRecord(Struct, frozen=True, kw_only=True):
     """One engine of either side."""
 
@@ -225,6 +232,10 @@ class ChangeRecord(Struct, frozen=True, kw_only=True):
     """Sources of facts that changed, for an engine whose verdict or figures changed."""
     before: SideRecord | None
     after: SideRecord | None
+    compared_on: str | None
+    """The GPU whose figures both sides have, where one of them names none; null where each has those of its own."""
+    starts_on: StartsOnRecord | None
+    """Null where a side names its GPU, or where both start on the same GPUs."""
 
 
 class DifferenceSummary(Struct, frozen=True, kw_only=True):

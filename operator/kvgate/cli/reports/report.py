@@ -220,6 +220,8 @@ class Report(Struct, frozen=True, kw_only=True):
     """`warning`, `unknown`, `skipped`: what makes the exit code 1 beside errors."""
     show: Severity = Severity.WARNING
     """Least severity that reports for people show."""
+    pools: tuple[str, ...] = ()
+    """GPUs of the node pools that the configuration states."""
     num_unneeded: int = 0
     """Entries of the baseline that match no finding any more."""
     passed_over: Mapping[Why, int] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from kvgate.cli.reports.wording import (
     default_change,
     difference_summary,
     effect_cells,
+    gpu_change,
     hidden,
     outcome,
     release_change,
@@ -133,8 +134,9 @@ def _change_lines(change: EngineChange) -> Iterator[Line]:
     width = max(map(len, CHANGE_HEAD[1:]))
     for name, value in zip(CHANGE_HEAD[1:], values, strict=True):
         yield f"  {name:<{width}}  {value}"
-    if assumed := assumptions(change):
-        yield f"  {'assumed':<{width}}  {assumed}"
+    assumed = assumptions(change)
+    for name, value in (*gpu_change(change), *([("assumed", assumed)] if assumed else [])):
+        yield f"  {name:<{width}}  {value}"
     for each in change.changed_sources:
         yield f"  {'source':<{width}}  {source_change(each)}"
     if change.effects:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -16,9 +17,20 @@ from kvgate.cli.reports.report import Item, Report, all_results, counting_result
 from kvgate.cli.terminal import COLOUR_OF
 from kvgate.documents.discovery import Why
 from kvgate.documents.origins import Unrendered
-from kvgate.findings.finding import Severity
+from kvgate.findings.finding import Rule, Severity
 from kvgate.judge.assessment import NOT_JUDGED, Decision
 from kvgate.judge.summary import answer_text, judged_text, shortened, verdict_text
+from kvgate.rules.command_line import INVALID_SETTING, RUNS_ON_CPU, VARIABLE_UNKNOWN
+from kvgate.rules.facts import (
+    INVALID_MODEL_CONFIG,
+    UNKNOWN_ACCELERATOR,
+    UNKNOWN_DRAFT,
+    UNKNOWN_MODEL,
+    UNKNOWN_VERSION,
+)
+from kvgate.rules.manifests import MODEL_NOT_NAMED
+from kvgate.rules.support import UNMODELLED_KIND
+from kvgate.text.patterns import pattern
 
 if TYPE_CHECKING:
     from kvgate.cli.reports.difference import ChangedSource, Difference, Effect, EngineChange
@@ -31,6 +43,20 @@ _DECISIONS = {
     Decision.SKIPPED: ("admitted, budget skipped", "yellow"),
     Decision.REFUSE: ("refused", "red"),
 }
+_FACTS: Mapping[Rule, tuple[str, str]] = {
+    UNKNOWN_MODEL: ("model", "name"),
+    INVALID_MODEL_CONFIG: ("model", ""),
+    UNKNOWN_DRAFT: ("draft", "name"),
+    UNKNOWN_ACCELERATOR: ("GPU", "name"),
+    UNKNOWN_VERSION: ("release", ""),
+    VARIABLE_UNKNOWN: ("variable", "text"),
+    MODEL_NOT_NAMED: ("model", ""),
+    INVALID_SETTING: ("setting", ""),
+    UNMODELLED_KIND: ("unmodelled part", "kind"),
+}
+"""Rule about a fact without which nothing is decided → its noun, and the value of its sentence that names it; the first one is told."""
+_VARIABLE = pattern(r"\$[({]{0,2}([\w.]+)[)}]{0,2}")
+
 MAX_SKIPPED = 100
 """Paths that were not read and that reports for people name; the JSON names more."""
 MAX_REASONS, MAX_NAMED, MAX_REASON = 10, 3, 500
@@ -76,9 +102,13 @@ def summary(report: Report) -> str:
     num_not_understood = len(report.items) - len(ours) - len(others)
     parts = []
     for items, noun in ((ours, "InferenceDeployment"), (others, "engine")):
-        counts = Counter(outcome(item)[0] for item in items)
-        shares = (f"{count} {_plural(words) if count > 1 else words}" for words, count in counts.items())
-        parts += [f"{_counted(len(items), noun)}: {', '.join(shares)}"] if items else []
+        left = [item for item in items if item.verdict in (Verdict.UNKNOWN, NOT_JUDGED) and not item.subject]
+        counts = Counter(
+            outcome(item)[0] for item in items if item.subject or item.verdict not in (Verdict.UNKNOWN, NOT_JUDGED)
+        )
+        shares = ", ".join(f"{count} {_plural(words) if count > 1 else words}" for words, count in counts.items())
+        told = "; ".join(filter(None, (shares, ", ".join(undecided(left)))))
+        parts += [f"{_counted(len(items), noun)}: {told}"] if items else []
     parts = parts or [f"no vLLM engine in {', '.join(report.paths)}"]
     clauses = (
         (
@@ -97,6 +127,49 @@ def summary(report: Report) -> str:
     )
     parts += [f"{count} {one if count == 1 else several}" for count, one, several in clauses if count]
     return "; ".join([*parts, *passed_over(report)])
+
+
+def undecided(items: Sequence[Item]) -> Iterator[str]:
+    """Yield `1 not judged (Intel Gaudi)` and `3 Unknown: a model (Org/Name), a variable (TAG), a GPU`."""
+    others = [item for item in items if item.verdict is NOT_JUDGED]
+    unknown = [item for item in items if item.verdict is Verdict.UNKNOWN]
+    if others:
+        kinds = list(dict.fromkeys(filter(None, map(_hardware_or_engine, others))))
+        yield f"{len(others)} not judged" + (f" ({_listed(kinds, len(kinds))})" if kinds else "")
+    subjects: dict[str, list[str]] = {}
+    for item in unknown:
+        noun, name = _missing_fact(item)
+        subjects.setdefault(noun, []).append(name)
+    if unknown:
+        yield f"{len(unknown)} Unknown: {', '.join(starmap(_subject, subjects.items()))}"
+
+
+def _hardware_or_engine(item: Item) -> str:
+    for placed in item.all_findings:
+        words = placed.finding.words
+        if named := words.value_of("hardware") or words.value_of("engine"):
+            return named.removeprefix("a ").removeprefix("an ")
+    return "CPUs" if any(placed.finding.rule == RUNS_ON_CPU for placed in item.all_findings) else ""
+
+
+def _missing_fact(item: Item) -> tuple[str, str]:
+    """Return the noun of the first fact that is missing, and the name of what nobody knows; empty where it has none."""
+    findings = [placed.finding for placed in item.missing_facts or item.all_findings]
+    rules = [each.rule for each in findings]
+    rule = next((rule for rule in _FACTS if rule in rules), rules[0] if rules else None)
+    if rule is None:
+        return "fact", ""
+    noun, value = _FACTS.get(rule, (rule.id, ""))
+    name = findings[rules.index(rule)].words.value_of(value)
+    variable = _VARIABLE.fullmatch(name)
+    return noun, variable[1] if variable else name
+
+
+def _subject(noun: str, names: Sequence[str]) -> str:
+    """Return `a model (Org/Name)`, `3 models (A, B)`, `a GPU`."""
+    named = list(dict.fromkeys(filter(None, names)))
+    counted = f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}" if len(names) == 1 else f"{len(names)} {noun}s"
+    return counted + (f" ({_listed(named, len(named))})" if named else "")
 
 
 def hidden(report: Report) -> Iterator[str]:
@@ -265,6 +338,16 @@ def assumptions(change: EngineChange) -> str:
         "; ".join(each.text for each in item.assumed) if item else None for item in (change.before, change.after)
     )
     return _arrow(*(None if side is None else side or "nothing" for side in (old, new))) if old or new else ""
+
+
+def gpu_change(change: EngineChange) -> Iterator[tuple[str, str]]:
+    """Yield (word, text) about an engine whose GPU a side does not name: where it starts, and where figures are compared."""
+    gpus = change.gpus
+    if gpus and gpus.starts_on:
+        before, after = gpus.starts_on_words
+        yield "starts on", f"was {before}, now {after}" if before != after else f"{after}, and others than before"
+    if gpus and gpus.gpu:
+        yield "figures on", gpus.gpu
 
 
 def source_change(changed: ChangedSource) -> str:

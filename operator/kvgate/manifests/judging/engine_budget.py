@@ -20,7 +20,7 @@ from kvgate.judge.what_if import assess_statement
 from kvgate.manifests.judging.gpus import RANKS_ELSEWHERE, Chosen, Pools
 from kvgate.manifests.judging.line_findings import undecided
 from kvgate.manifests.judging.model_names import ModelFound, is_filled_in_later
-from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine
 from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
 from kvgate.rules.command_line import INVALID_SETTING
 from kvgate.rules.facts import MODEL_ASSUMED, SETTING_NOT_UNDERSTOOD, UNKNOWN_ACCELERATOR
@@ -124,16 +124,17 @@ def _no_model(engine: FoundEngine, line: CommandLine) -> Located:
     for written in (engine.model, *options, *words, engine.model_name):
         if is_filled_in_later(written.text) and ("$" not in written.text and "{{" not in written.text):
             message = f"{shown(written.text)} is a placeholder and names no model"
-            remedy = "put the model's Hugging Face id in its place"
-            return located(MODEL_NOT_NAMED, Place(name="model", path=written.path), message, remedy)
+            fill_in = "put the model's Hugging Face id in its place"
+            return located(MODEL_NOT_NAMED, Place(name="model", path=written.path), message, fill_in)
     if is_open(engine.model.text):
-        return undecided(GivenOption(name="model", value=None, text=engine.model.text, path=engine.model.path))
-    is_unseen = any(word.text.startswith("`") for word in line.open_words)  # a script that is not in the input
-    config = ["give its config.json: --model-config, or modelConfig in .kvgate.yaml"] if is_unseen else []
-    remedies = any_one("give the model's Hugging Face id", *config)
-    return located(
-        MODEL_NOT_NAMED, Place(name="model", path=engine.path), "no model is named where kvgate looks", remedies
-    )
+        return undecided(GivenOption(name="model", value=None, text=engine.model.text, path=engine.model.path), engine)
+    remedies = ["give the model's Hugging Face id"]
+    if any(word.text.startswith("`") for word in line.open_words):  # a script that is not in the input
+        remedies.append("give its config.json: --model-config, or modelConfig in .kvgate.yaml")
+    if not engine.document.kind and engine.platform != COMPOSE:
+        remedies.append("state the path of its name in .kvgate.yaml: `mappings: [{fields: {model: PATH}}]`")
+    place = Place(name="model", path=engine.path)
+    return located(MODEL_NOT_NAMED, place, "no model is named where kvgate looks", any_one(*remedies))
 
 
 def _values(facts: EngineFacts, line: CommandLine, version: str) -> dict[str, Any] | None:

@@ -5,10 +5,10 @@ from math import prod
 from types import MappingProxyType
 
 from kvgate import catalogue
-from kvgate.budget import Accelerator
+from kvgate.budget import Accelerator, Verdict
 from kvgate.budget.answers.sharing import equal_share
 from kvgate.documents.written import NOTHING, Written
-from kvgate.findings.finding import Change, Located, Place, any_one, at_most, change, do, located
+from kvgate.findings.finding import Change, Located, Place, any_one, at_most, change, do, located, words
 from kvgate.judge.assessment import OnGpus
 from kvgate.judge.gpus_in_words import folded, names_text, needed_text
 from kvgate.manifests.pods.accelerator_hints import (
@@ -129,11 +129,13 @@ def _other_hardware(engine: FoundEngine) -> Located | None:
     if not any(hint.name == "resource" for hint in named):
         written += [(image.text, image.path) for image in (engine.version, engine.image)]
     for text, path in written:
-        if words := other_hardware_in(text):
-            message = f"{shown(text)} is for {words}, which is not a GPU that kvgate judges"
+        if kind := other_hardware_in(text):
+            message = words(
+                "{text} is for {hardware}, which is not a GPU that kvgate judges", text=shown(text), hardware=kind
+            )
             return located(OTHER_HARDWARE, Place(name="accelerator", path=path), message)
     if hint := next((hint for hint in named if hint.value.lower() == "cpu"), None):
-        message = f"{hint.value} is for CPUs, whose KV cache is main memory: not judged"
+        message = words("{text} is for CPUs, whose KV cache is main memory: not judged", text=hint.value)
         return located(RUNS_ON_CPU, Place(name="accelerator", path=hint.path), message)
     return None
 
@@ -258,7 +260,8 @@ def vendor_of(engine: FoundEngine) -> tuple[str, bool]:
 
 
 def which_start(engine: FoundEngine, found: OnGpus) -> Iterator[Located]:
-    if len({each.verdict for each in found.verdicts}) < 2:
+    verdicts = {each.verdict for each in found.verdicts}
+    if len(verdicts) < 2 or not verdicts & {Verdict.FITS, Verdict.MAY_NOT_FIT}:
         return
     needs = f"; {needed_text(found.needed)}" if found.needed else ""
     message = f"no GPU is named where kvgate looks: it {folded(found.verdicts)}{needs}"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import Verdict, Workload, parse_patch
 from kvgate.documents.written import Written
-from kvgate.findings.finding import Located, Place, Severity, error_rules, located
+from kvgate.findings.finding import Finding, Located, Place, Rule, Severity, any_one, error_rules, located, words
 from kvgate.judge.assessment import NOT_JUDGED, Assessment, Judged, OnGpus, refusing_nothing
 from kvgate.judge.possible_worlds import Worlds
 from kvgate.manifests.judging.engine_budget import (
@@ -41,6 +41,11 @@ from kvgate.vllm.parser import CommandLine, parse_arguments
 
 _MISSING_FACTS = (UNKNOWN_MODEL, UNKNOWN_DRAFT, UNKNOWN_ACCELERATOR, UNKNOWN_VERSION, UNMODELLED_KIND)
 """Facts that nobody has to write into a manifest: the verdict is Unknown without them, and nothing is wrong with the manifest."""
+_SETTLED_BY: Mapping[Rule, str] = {
+    UNKNOWN_MODEL: "name its config.json in .kvgate.yaml: `modelConfig: FILE`, for some engines in `mappings`",
+    UNKNOWN_ACCELERATOR: "ask for its memory: kvgate explain --model MODEL --gpu-memory-bytes BYTES",
+}
+"""What settles a fact that keeps an engine from being judged, beside what the finding itself proposes."""
 _OF_THE_SERVER = (TOOL_CALL_PARSER_MISSING,)
 """Contradictions that vLLM's API server refuses, not its engine."""
 _OF_RELEASES = (OPTION_REMOVED, OPTION_NOT_YET)
@@ -92,7 +97,7 @@ def judged_with(facts: EngineFacts, version: str, gpu: str | None) -> JudgedEngi
     elsewhere = [] if facts.releases.strength is Strength.STRONG else taken_elsewhere(engine, line)
     told = line_findings(line, engine, is_beyond=is_beyond, is_stated=facts.releases.is_stated, elsewhere=elsewhere)
     findings = [*told, *facts.chosen.findings]
-    undecided = undecided_settings(line, knows_model=facts.model is not None)
+    undecided = undecided_settings(line, engine, knows_model=facts.model is not None)
     assessment, answered = (None, undecided) if undecided else ask_budget(facts, line, version)
     findings += answered if assessment else [*answered, *host_findings(engine, line, version)]
     is_whole = not is_partly_seen(engine, line)
@@ -182,10 +187,11 @@ def _in_its_words(
     names, findings = names_of(facts.engine, line), judged.findings
     # where nothing names the GPU, it is the smallest on which the engine starts, which nobody chose
     quiet = [OVERSUBSCRIBED] if judged.judged_on else []
-    if judged.verdict is Verdict.UNKNOWN:
-        quiet += _MISSING_FACTS
     if judged.verdict is Verdict.FITS:
         findings = tuple(replace(each, finding=each.finding.doubted()) for each in findings)
+    if judged.verdict is Verdict.UNKNOWN:
+        quiet += _MISSING_FACTS
+        findings = tuple(replace(each, finding=_with_row(each.finding)) for each in findings)
     return replace(
         judged,
         model=facts.model.name if facts.model else None,
@@ -202,9 +208,15 @@ def _in_its_words(
     )
 
 
+def _with_row(finding: Finding) -> Finding:
+    """Return a finding about a missing fact with one more way to settle it."""
+    row = _SETTLED_BY.get(finding.rule)
+    return replace(finding, remedy=any_one(finding.remedy, row)) if row else finding
+
+
 def _of_another(engine: FoundEngine, sign: Written) -> JudgedEngine:
     """Say once that an engine is not vLLM; nothing else that kvgate knows holds for it."""
-    message = f"{shown(sign.text)} is {engine_in(sign.text)}, not vLLM: not judged"
+    message = words("{text} is {engine}, not vLLM: not judged", text=shown(sign.text), engine=engine_in(sign.text))
     found = located(OTHER_ENGINE, Place(name="engine", path=sign.path), message)
     return JudgedEngine(
         engine=engine,

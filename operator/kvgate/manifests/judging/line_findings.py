@@ -6,8 +6,8 @@ from fractions import Fraction
 from kvgate import catalogue
 from kvgate.api.quantity import parse_quantity
 from kvgate.budget.ground.units import cdiv, format_gib
-from kvgate.findings.finding import Located, Place, SettingName, Severity, any_one, located, words
-from kvgate.manifests.pods.engine_found import FoundEngine
+from kvgate.findings.finding import Located, Place, Remedy, SettingName, Severity, any_one, located, words
+from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine
 from kvgate.rules.command_line import (
     LOADS_UNJUDGED,
     OPTION_AMBIGUOUS,
@@ -59,8 +59,8 @@ def line_findings(
         yield located(problem.rule, _place(problem.at), message, problem.remedy, severity=Severity.WARNING)
     yield from repetitions(line)
     for word in line.open_words:
-        message = f"{shown(word.text)} is not known here: any options in it are not judged"
-        yield located(VARIABLE_UNKNOWN, _place(word), message)
+        unseen = words("{text} is not known here: any options in it are not judged", text=shown(word.text))
+        yield located(VARIABLE_UNKNOWN, _place(word), unseen, _ways_to_fill_in(word.text, engine))
     for path, remark in engine.remarks:
         yield located(NOT_UNDERSTOOD, Place(name="", path=path), remark)
     yield from engine.findings
@@ -70,22 +70,30 @@ def _place(word: Argument) -> Place:
     return Place(name="arguments", path=word.path, line=word.line)
 
 
-def undecided_settings(line: CommandLine, *, knows_model: bool) -> list[Located]:
+def undecided_settings(line: CommandLine, engine: FoundEngine, *, knows_model: bool) -> list[Located]:
     """Settings that would decide, and whose value nobody knows here; the model may be named elsewhere."""
     names = [name for name in line.unknown if name in DECIDING and not (name == "model" and knows_model)]
-    return [undecided(line.unknown[name]) for name in names]
+    return [undecided(line.unknown[name], engine) for name in names]
 
 
-def undecided(setting: GivenOption) -> Located:
+def undecided(setting: GivenOption, engine: FoundEngine) -> Located:
     """The finding about a setting whose value is a variable that nobody has filled in."""
     name, text = SettingName(setting.name), shown(setting.text)
-    remedy = any_one("give the variable a value in the same input", "check what is rendered")
-    if "{{" in setting.text:
-        remedy = any_one("render this template first: helm template CHART | kvgate check -")
+    remedy = _ways_to_fill_in(setting.text, engine)
     message = "{name} is {text}, which has no value here"
     if is_placeholder(setting.text):
         message, remedy = "{name} is {text}, which is a placeholder", any_one("put a value in its place")
     return located(VARIABLE_UNKNOWN, setting, words(message, name=name, text=text), remedy)
+
+
+def _ways_to_fill_in(text: str, engine: FoundEngine) -> Remedy:
+    """Return the commands that settle what stands for a text that is filled in later."""
+    if "{{" in text or engine.document.is_template:
+        return any_one("render this template first: helm template CHART | kvgate check -")
+    command = "docker compose config" if engine.platform == COMPOSE else "envsubst < FILE"
+    render = f"check what is rendered: {command} | kvgate check -"
+    in_pod = text.startswith("$(")  # Kubernetes expands it, and no program before
+    return any_one("give the variable a value in the same input", *(() if in_pod else (render,)))
 
 
 def _of_wrapper(problems: list[ArgumentProblem]) -> Iterator[Located]:

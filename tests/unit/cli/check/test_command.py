@@ -337,3 +337,50 @@ def test_the_whole_process_answers_and_imports_only_what_it_needs(
 )
 def test_where_nothing_is_fine_an_engine_still_counts(text: str, code: int) -> None:
     assert check("-", "--nothing-is-fine", stdin=text).exit_code == code
+
+
+UNDECIDED = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  nodeSelector: {nvidia.com/gpu.product: GPU}
+  containers:
+  - name: vllm
+    image: vllm/vllm-openai:v0.32.0
+    args: ["--model=MODEL", --max-model-len=8192]
+    resources: {limits: {nvidia.com/gpu: 1}}
+"""
+
+
+def undecided(name: str, *, model: str = "Qwen/Qwen3-8B", gpu: str = "NVIDIA-L4") -> str:
+    return UNDECIDED.replace("NAME", name).replace("MODEL", model).replace("GPU", gpu)
+
+
+def test_the_last_line_says_what_is_missing_for_a_verdict() -> None:
+    other = undecided("f").replace("nvidia.com/gpu: 1", "habana.ai/gaudi: 1")
+    text = stream(
+        undecided("a"), undecided("b", model="Org/Name"), undecided("c", model="${TAG}"), undecided("d", gpu="NVIDIA-X1"),
+        undecided("e", model="Org/Name-2"), other.replace("nvidia.com/gpu.product: NVIDIA-L4", "pool: gaudi"),
+    )  # fmt: skip
+    last = check("-", stdin=text).stdout.splitlines()[-1]
+    unknown = "4 Unknown: 2 models (Org/Name, Org/Name-2), a variable (TAG), a GPU (NVIDIA-X1)"
+    assert last.startswith(f"6 engines: 1 starts; 1 not judged (Intel Gaudi), {unknown}")
+
+
+@pytest.mark.parametrize(
+    ("given", "action"),
+    [
+        ({"model": "Org/Name"}, "give its config.json by --model-config"),
+        ({"model": "Org/Name"}, "name its config.json in .kvgate.yaml: `modelConfig: FILE`"),
+        ({"model": "Org/Name"}, "fetch what its publisher published: add --fetch"),
+        ({"model": "${TAG}"}, "check what is rendered: envsubst < FILE | kvgate check -"),
+        ({"model": "$(TAG)"}, "give the variable a value in the same input"),
+        ({"model": "{{ .Values.model }}"}, "render this template first: helm template CHART | kvgate check -"),
+        ({"gpu": "NVIDIA-X1"}, "ask for its memory: kvgate explain --model MODEL --gpu-memory-bytes BYTES"),
+    ],
+)
+def test_what_is_unknown_is_told_with_what_settles_it(given: dict[str, str], action: str) -> None:
+    result = check("-", stdin=undecided("a", **given))
+    assert ": Unknown: not decided" in result.stdout
+    assert action in result.stdout

@@ -159,7 +159,8 @@ def test_github_commands_stay_on_one_line_whatever_a_manifest_says(folder: Path)
 
 def test_junit_counts_what_it_holds(folder: Path) -> None:
     root = ET.fromstring(answer("junit"))
-    (suite,) = root.iter("testsuite")
+    suite, about = root.iter("testsuite")
+    assert about.findtext("system-out") == answer("text").splitlines()[-1].partition("; 1 info")[0]
     counts = {"tests": "5", "failures": "2", "errors": "1", "skipped": "1"}
     assert {name: suite.get(name) for name in counts} == counts
     assert {name: root.get(name) for name in counts} == counts

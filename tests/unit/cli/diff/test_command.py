@@ -220,3 +220,55 @@ def test_standard_input_can_be_one_side_only() -> None:
     result = run("-", "-")
     assert result.exit_code == 2
     assert "only one of OLD and NEW" in result.stderr
+
+
+ON_ANY = POD.replace("  nodeSelector: {nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}\n", "")
+LONGER = ON_ANY.replace("8192", "40960")
+
+
+def test_two_sides_that_name_no_gpu_are_compared_on_one(tmp_path: Path) -> None:
+    (engine,) = compared(tmp_path, {"x.yaml": ON_ANY}, {"x.yaml": LONGER})["engines"]
+    before, after = engine["before"], engine["after"]
+    assert engine["compared_on"] == before["engine"]["judged_on"] == after["engine"]["judged_on"]
+    assert before["kv_cache"]["tokens"] == after["kv_cache"]["tokens"]
+    assert [each["setting"] for each in engine["effects"]] == ["max_model_len"]
+    was, now = (set(engine["starts_on"][side]) for side in ("before", "after"))
+    assert engine["compared_on"] in now < was
+    assert "L4-24GB" in was - now
+    text = run(str(tmp_path / "old"), str(tmp_path / "new")).stdout
+    assert re.search(r"\n  starts on +was L4-24GB and larger, now \S+ and larger", text)
+    assert f"figures on        {engine['compared_on']}\n" in text
+    markdown = run(str(tmp_path / "old"), str(tmp_path / "new"), "-o", "markdown").stdout
+    assert "- pod llama: starts on was L4-24GB and larger, now " in markdown
+
+
+def test_a_smaller_gpu_that_would_do_is_a_change_and_not_worse(tmp_path: Path) -> None:
+    answer = compared(tmp_path, {"x.yaml": LONGER}, {"x.yaml": ON_ANY})
+    (engine,) = answer["engines"]
+    assert (engine["compared_on"], engine["change"], answer["summary"]["worse"]) == ("L4-24GB", "changed", 0)
+    assert engine["before"]["kv_cache"]["headroom_bytes"] < 0 < engine["after"]["kv_cache"]["headroom_bytes"]
+
+
+@pytest.mark.parametrize(("old", "new", "gpu"), [(ON_ANY, ON_L4, "L4-24GB"), (POD, ON_ANY, "H100-SXM-80GB")])
+def test_the_gpu_that_one_side_names_is_that_of_both(tmp_path: Path, old: str, new: str, gpu: str) -> None:
+    (engine,) = compared(tmp_path, {"x.yaml": old}, {"x.yaml": new})["engines"]
+    assert (engine["compared_on"], engine["starts_on"], engine["change"]) == (gpu, None, "unchanged")
+    assert engine["before"]["kv_cache"] == engine["after"]["kv_cache"]
+
+
+def test_two_gpus_that_are_named_stay(tmp_path: Path) -> None:
+    (engine,) = compared(tmp_path, {"x.yaml": POD}, {"x.yaml": ON_L4})["engines"]
+    assert (engine["compared_on"], engine["starts_on"]) == (None, None)
+
+
+def test_the_pools_of_the_repository_are_the_gpus_that_are_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools = "pools: {small: [L4-24GB], large: [H100-SXM-80GB]}\n"
+    (tmp_path / ".kvgate.yaml").write_text(pools)
+    monkeypatch.chdir(tmp_path)
+    (engine,) = compared(tmp_path, {"x.yaml": ON_ANY}, {"x.yaml": LONGER})["engines"]
+    assert engine["compared_on"] == "H100-SXM-80GB"
+    assert engine["starts_on"] == {"before": ["L4-24GB", "H100-SXM-80GB"], "after": ["H100-SXM-80GB"]}
+    text = run(str(tmp_path / "old"), str(tmp_path / "new")).stdout
+    assert re.search(r"starts on +was L4-24GB, H100-SXM-80GB, now H100-SXM-80GB\n", text)
