@@ -57,7 +57,7 @@ def test_the_break_glass_annotation_is_followed_when_it_comes_and_when_it_goes(
     message = objects.wait_for("urgent", "Accepted", "True", "BudgetSkipped")
     assert message.startswith("load test on Tuesday: ")
     objects.wait_for("urgent", "Ready", "True")
-    assert ("Warning", "BudgetSkipped") in objects.events("urgent")
+    objects.wait_for_event("urgent", ("Warning", "BudgetSkipped"))
     pods = objects.get("deployment", "urgent")["metadata"]["generation"]
     plane.kubectl("annotate", "infd", "urgent", f"{SKIP}-")
     objects.wait_for("urgent", "Accepted", "False", "BudgetExceeded")

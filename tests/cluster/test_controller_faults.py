@@ -59,7 +59,7 @@ def test_the_declared_rights_are_enough(plane: ControlPlane, objects: Objects) -
     with running("controller", LOOPBACK, "--resync-seconds=2", kubeconfig=account(plane, "enough")):
         plane.apply(inference_deployment("allowed"))
         objects.wait_for("allowed", "Ready", "True")
-        assert objects.events("allowed") == [("Normal", "Fits")]
+        wait_until(lambda: objects.events("allowed") == [("Normal", "Fits")], "the event is there alone")
 
         def num_lists() -> int:
             asked = (e for e in plane.audit() if e.user.endswith(":enough"))

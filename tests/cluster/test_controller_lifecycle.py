@@ -37,7 +37,7 @@ def test_what_fits_runs_on_the_gpu_that_was_judged(plane: ControlPlane, objects:
         "Accepted": "True", "Adjusted": "False", "Predicted": "True", "PredictionDrift": "Unknown", "Ready": "True",
         "Reconciling": "False", "Stalled": "False",
     }  # fmt: skip
-    assert objects.events("fits") == [("Normal", "Fits")]
+    wait_until(lambda: objects.events("fits") == [("Normal", "Fits")], "the event is there alone")
 
 
 def test_a_users_text_and_the_build_of_a_release_pass_the_api_server_as_they_are_rendered(
@@ -104,7 +104,7 @@ def test_a_refusal_has_the_numbers_and_renders_nothing(plane: ControlPlane, obje
     objects.settle(1.0)
     assert objects.find("deployment", "refused") is None
     assert objects.find("service", "refused") is None
-    assert objects.events("refused") == [("Warning", "BudgetExceeded")]
+    wait_until(lambda: objects.events("refused") == [("Warning", "BudgetExceeded")], "the event is there alone")
 
 
 def test_an_edit_that_does_not_fit_leaves_the_running_pods_alone(plane: ControlPlane, objects: Objects) -> None:
@@ -139,7 +139,7 @@ def test_the_break_glass_reason_is_recorded(plane: ControlPlane, objects: Object
     plane.apply(inference_deployment("skipped", vllm=TOO_MANY, annotations=skip))
     assert objects.wait_for("skipped", "Accepted", "True", "BudgetSkipped").startswith("load test on Tuesday: ")
     objects.wait_for("skipped", "Ready", "True")
-    assert ("Warning", "BudgetSkipped") in objects.events("skipped")
+    objects.wait_for_event("skipped", ("Warning", "BudgetSkipped"))
     assert "--max-num-seqs=64" in args(objects.get("deployment", "skipped"))
 
 

@@ -98,7 +98,7 @@ def test_a_smaller_cache_than_was_promised_is_a_drift_with_an_event_whatever_the
         message = objects.wait_for(name, "PredictionDrift", "True", "CapacityDiffers")
     assert "-10.0 %" in message
     assert objects.get("infd", name)["status"]["observed"]["predictionErrorPercent"] == "-10.0"
-    assert ("Warning", "CapacityDiffers") in objects.events(name)
+    objects.wait_for_event(name, ("Warning", "CapacityDiffers"))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_crash_loop_is_told_in_vllms_words_with_the_prediction_beside_them(obj
     assert "5.62 GiB KV cache is needed" in message
     assert "kvgate expects " in message
     assert objects.condition("crashes", "Ready")[:2] == ("False", "KVCacheTooSmall")
-    assert ("Warning", "KVCacheTooSmall") in objects.events("crashes")
+    objects.wait_for_event("crashes", ("Warning", "KVCacheTooSmall"))
 
 
 def test_the_container_keeps_the_end_of_its_log_as_its_last_words(objects: Objects) -> None:

@@ -51,7 +51,7 @@ def test_a_log_is_read_once_and_nothing_but_the_refusal_is_seen_of_it_anywhere(
         refused = crash(plane, ready(objects, "refused"), crashed())
         told = objects.wait_for("refused", "Stalled", "True", "KVCacheTooSmall")
         assert told.startswith(f"pod {refused}: vLLM reports: {SENTENCE[:-1]}; kvgate expects ")
-        assert ("Warning", "KVCacheTooSmall") in objects.events("refused")
+        objects.wait_for_event("refused", ("Warning", "KVCacheTooSmall"))
         objects.settle()
         assert [(event.verb, event.code) for event in reads(plane, unread)] == [("get", 400)]
         assert [(event.verb, event.code) for event in reads(plane, refused)] == [("get", 200)]

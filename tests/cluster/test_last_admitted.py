@@ -129,7 +129,7 @@ def test_what_comes_back_after_each_correction_is_reported_and_not_corrected_for
     settled = objects.settle()
     objects.resync(2)
     assert len(objects.writes()) == settled
-    assert ("Warning", "CorrectionUndone") in objects.events("fought")
+    objects.wait_for_event("fought", ("Warning", "CorrectionUndone"))
     plane.kubectl("set", "env", "deployment/fought", "RELOADED-")
     objects.wait_for("fought", "Drifted", "False", "AsRendered")
 

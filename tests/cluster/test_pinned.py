@@ -108,7 +108,7 @@ def test_every_replica_gets_the_size_that_the_status_and_the_metrics_say(objects
         wait_until(lambda: objects.condition("chat", "PredictionDrift")[0] == "True", "one block less is a difference")
     told = f"{found['numBlocks'] - 1:,} blocks of 16 tokens, and {found['numBlocks']:,} are pinned"
     assert told in objects.condition("chat", "PredictionDrift")[2]
-    assert ("Warning", "CapacityDiffers") in objects.events("chat")
+    objects.wait_for_event("chat", ("Warning", "CapacityDiffers"))
     starts = objects.find("configmap", shard_name("starts", shard_of("default")))
     assert starts is None or "default/chat" not in starts["data"]["starts.jsonl"], (
         "nothing is learnt from a pinned start"

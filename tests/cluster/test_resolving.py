@@ -88,7 +88,7 @@ def test_a_model_is_held_back_fetched_once_and_judged_by_its_numbers(objects: Ob
         objects.wait_for("second", "Accepted", "True", "Fits")
         assert listed(hub, "mine/small") == 1
         assert door.count_of('kvgate_model_resolutions_total{reason="Found"}') == 1
-        assert ("Normal", "Resolving") in objects.events("first")
+        objects.wait_for_event("first", ("Normal", "Resolving"))
     with resolving(objects, hub):  # from the ConfigMap
         apply(objects, "third", "mine/small")
         objects.wait_for("third", "Accepted", "True", "Fits")

@@ -136,7 +136,7 @@ def test_a_better_prediction_is_used_at_once_where_the_spec_wants_it(objects: Ob
         assert not set(after["pods"]) & set(before["follows"]["pods"]), "its pods are replaced"
         assert objects.record("follows")["recalibrations"] == 1
         assert stands(objects) == before["adjusted"], "the other one stands"
-        assert ("Normal", "Adjusted") in objects.events("follows")
+        objects.wait_for_event("follows", ("Normal", "Adjusted"))
 
 
 UPGRADE = """

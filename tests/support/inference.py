@@ -147,6 +147,10 @@ class Objects:
         found = self.plane.request("GET", place("event") + about)["items"]
         return [(item["type"], item["reason"]) for item in found if "kvgate" in str(item)]
 
+    def wait_for_event(self, name: str, event: tuple[str, str]) -> None:
+        """Wait until there is such an event: kvgate writes events after the status that they are about."""
+        wait_until(lambda: event in self.events(name), f"event {event} of {name}")
+
     def writes(self, name: str | None = None) -> list[AuditEvent]:
         """What the controller's process wrote, kopf's annotations included; its Lease aside."""
         return [
