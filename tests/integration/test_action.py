@@ -282,9 +282,9 @@ def test_a_repository_with_charts_is_red_for_an_engine_and_not_for_a_template(
     job.put({"charts/x/values.yaml": "length: 40960\n"})
     done = job.check()
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "::error file=charts/x/templates/pod.yaml,line=11,col=1,title=KVCacheTooSmall::" in done.stdout
+    assert "::error file=charts/x/values.yaml,line=1,col=1,title=KVCacheTooSmall::" in done.stdout
     done = job.check(chart="charts/x")
-    assert "::error file=charts/x/templates/pod.yaml,line=11,col=1,title=KVCacheTooSmall::" in done.stdout
+    assert "::error file=charts/x/values.yaml,line=1,col=1,title=KVCacheTooSmall::" in done.stdout
     done = job.check(chart="charts/broken")
     assert done.returncode != 0
     assert "::error file=charts/broken/templates/pod.yaml" in done.stdout

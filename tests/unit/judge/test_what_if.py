@@ -103,7 +103,7 @@ def test_a_setting_that_changes_memory_is_understood(name: str, value: object) -
 @pytest.mark.parametrize(
     ("gpu_memory_bytes", "vendor", "capability"),
     [
-        (15_700_000_000, "nvidia", None),  # T4, and one of A16's four beside it
+        (15_700_000_000, "nvidia", (7, 5)),  # T4 alone
         (15_633_219_584 * 995 // 1000, "", None),
         (15_633_219_584 * 995 // 1000 + 1, "nvidia", (7, 5)),
         (8_579_448_832, "nvidia", (8, 9)),  # two boards of Ada

@@ -80,4 +80,5 @@ def _on(item: Item, gpu: str) -> Item:
         return item
     budget = plan(replace(asked(assessment.budget), accelerator=accelerator))
     on_gpus = replace(assessment.on_gpus, judged_on=accelerator.name)
-    return replace(item, engine=replace(engine, assessment=replace(assessment, budget=budget, on_gpus=on_gpus)))
+    assessment = replace(assessment, budget=budget, on_gpus=on_gpus)
+    return replace(item, assessment=assessment, engine=replace(engine, assessment=assessment))
