@@ -56,16 +56,21 @@ def releases_in(text: str) -> Iterator[Release]:
     """Yield the releases of one file. Raises NotRead."""
     if find_spec("hcl2") is None:
         raise NotRead(f"python-hcl2 is not installed, which reads Terraform: {INSTALL.format(extras='terraform')}")
-    import hcl2
-
-    try:
-        read = hcl2.loads(text)
-    except Exception as error:  # noqa: BLE001 - whatever a parser raises for other people's text
-        raise NotRead(f"it is not HCL: {str(error).splitlines()[0][:200]}") from None
-    for block in read.get("resource", ()):
+    for block in _parsed(text).get("resource", ()):
         for kind, named in block.items():
             if kind.strip('"') == "helm_release":
                 yield from (_release(fields) for fields in named.values() if isinstance(fields, Mapping))
+
+
+def _parsed(text: str) -> Mapping[str, Any]:
+    """Raises NotRead."""
+    import hcl2
+
+    try:
+        read: Mapping[str, Any] = hcl2.loads(text)
+    except Exception as error:  # noqa: BLE001 - whatever a parser raises for other people's text
+        raise NotRead(f"it is not HCL: {''.join(str(error).splitlines()[:1])[:200]}") from None
+    return read
 
 
 def _release(fields: Mapping[str, Any]) -> Release:
@@ -109,9 +114,10 @@ def _value(value: Any) -> Any:
     if file := _FILE.fullmatch(text):
         return File(path=file[1])
     if encoded := _ENCODED.fullmatch(text):
-        import hcl2
-
-        return _plain(hcl2.loads(f"value = {encoded[1]}\n").get("value"))
+        try:
+            return _plain(_parsed(f"value = {encoded[1]}\n").get("value"))
+        except NotRead:
+            return None
     if heredoc := _HEREDOC.fullmatch(text):
         return None if _OPEN in heredoc[3] else textwrap.dedent(heredoc[3])
     return _text(value)

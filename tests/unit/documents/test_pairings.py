@@ -212,6 +212,7 @@ resource "helm_release" "llama" {
         ("yamlencode({ length = 4096 })", 'set {\n name = "length"\n value = "40960"\n }', "DoesNotFit"),
         ("yamlencode({ length = 4096 })", 'set = [{ name = "length", value = 40960 }]', "DoesNotFit"),
         ("yamlencode({ length = var.length })", "", "DoesNotFit"),
+        ("yamlencode(merge(local.common, { length = 4096 }))", "", "DoesNotFit"),
         ('templatefile("prod.tftpl", {})', "", "DoesNotFit"),
     ],
 )
