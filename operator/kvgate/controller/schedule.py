@@ -103,7 +103,7 @@ class WorkQueue(SingleFlight[Key, None]):
         self._broken: set[Key] = set()
         """Keys whose last run met a defect: they keep their pause, unless their owner changes the object."""
         self._waits: dict[Key, tuple[Awaited, float]] = {}
-        """What an object waits for, and since when on the loop's clock."""
+        """Key → the thing that its object waits for, and since when on the loop's clock."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -52,7 +52,7 @@ class Pairing(Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
     """Further arguments of `helm template`, which win over all values."""
     unread: tuple[str, ...] = ()
-    """What the object names and kvgate does not read; it may set more values."""
+    """Sources of values that the object names and kvgate does not read; they may set more."""
 
 
 class Paired(Struct, kw_only=True):
@@ -66,16 +66,15 @@ class Paired(Struct, kw_only=True):
 
 def paired_in(files: Sequence[tuple[Path, Path]]) -> Paired:
     """Read the GitOps objects among the files, each with the folder that bounds it."""
-    found, until = Paired(), monotonic() + MAX_SECONDS
+    found, until, is_late = Paired(), monotonic() + MAX_SECONDS, False
     by_root: dict[Path, list[Path]] = {}
     for path, inside in files:
         by_root.setdefault(inside, []).append(path)
     checkouts = {root: _Checkout(root=root, tree=application_sets.Tree(root, paths)) for root, paths in by_root.items()}
     for path, inside in files:
         checkout = checkouts[inside]
-        if monotonic() > until or len(found.pairings) > MAX_PAIRINGS:
-            reason = f"GitOps objects from here on are not read: {MAX_PAIRINGS} pairings or {MAX_SECONDS} seconds are the limit"
-            found.notes.append(Unrendered(file=str(path), line=1, reason=reason))
+        is_late = monotonic() > until
+        if is_late or len(found.pairings) > MAX_PAIRINGS:
             break
         try:
             for each in _of_file(path, checkout):
@@ -87,7 +86,13 @@ def paired_in(files: Sequence[tuple[Path, Path]]) -> Paired:
                     found.variables.update(each)
         except (OSError, UnicodeDecodeError):
             continue  # the reading of the documents reports it
-    del found.pairings[MAX_PAIRINGS:]
+    if is_late or len(found.pairings) > MAX_PAIRINGS:
+        at = found.pairings[MAX_PAIRINGS].file if len(found.pairings) > MAX_PAIRINGS else path
+        reason = (
+            f"GitOps objects from here on are not read: {MAX_PAIRINGS} pairings or {MAX_SECONDS} seconds are the limit"
+        )
+        found.notes.append(Unrendered(file=str(at), line=1, reason=reason))
+        del found.pairings[MAX_PAIRINGS:]
     return found
 
 

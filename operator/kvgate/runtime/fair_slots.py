@@ -1,4 +1,4 @@
-"""What tenants share fairly: whoever used least is next, so that one tenant's backlog does not hold up another's first object."""
+"""Things that tenants share fairly: whoever used least is next, so that one tenant's backlog does not hold up another's first object."""
 
 import asyncio
 from collections import deque

@@ -276,6 +276,17 @@ def test_ten_thousand_applications_of_one_set_are_bounded(check: Check) -> None:
     assert "the first 500 are read" in str(found)
 
 
+def test_pairings_beyond_the_limit_are_told_also_where_one_file_has_them(
+    check: Check,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pairings, "MAX_PAIRINGS", 1)
+    two = f"{APPLICATION}---\n{APPLICATION.replace('prod', 'staging')}"
+    files = {"environments/prod.yaml": SHORT, "environments/staging.yaml": SHORT}
+    report = check({**SERVING, **files, "apps/two.yaml": two}, "charts", "apps")
+    assert "GitOps objects from here on are not read: 1 pairings" in str(report["unrendered"])
+
+
 def test_an_application_without_a_chart_in_the_checkout_is_read_as_before(check: Check) -> None:  # noqa: F811
     text = APPLICATION.replace("    path: charts/serving\n", "    chart: vllm-stack\n")
     assert check({**SERVING, "apps/prod.yaml": text})["code"] == 1, "the chart's own values do not fit"

@@ -45,7 +45,7 @@ _SETTLED_BY: Mapping[Rule, str] = {
     UNKNOWN_MODEL: "name its config.json in .kvgate.yaml: `modelConfig: FILE`, for some engines in `mappings`",
     UNKNOWN_ACCELERATOR: "ask for its memory: kvgate explain --model MODEL --gpu-memory-bytes BYTES",
 }
-"""What settles a fact that keeps an engine from being judged, beside what the finding itself proposes."""
+"""Actions that settle a fact which keeps an engine from being judged, beside those that the finding itself proposes."""
 _OF_THE_SERVER = (TOOL_CALL_PARSER_MISSING,)
 """Contradictions that vLLM's API server refuses, not its engine."""
 _OF_RELEASES = (OPTION_REMOVED, OPTION_NOT_YET)
