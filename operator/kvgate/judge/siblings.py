@@ -205,7 +205,9 @@ def sibling_shape(name: str, quantization: str | None, dtype: str | None) -> Mod
     is_same = stated is None and quantization is None and dtype in (None, "auto")
     return replace(
         shape,
-        dtype="float16" if dtype in (None, "auto") and stated and _is_written_in_float16(shape, stated) else shape.dtype,
+        dtype="float16"
+        if dtype in (None, "auto") and stated and _is_written_in_float16(shape, stated)
+        else shape.dtype,
         checkpoint_bytes=(entry.safetensors_bytes or 0) if is_same else 0,
         assumed=Assumption(words=sibling.words, weights_low=low, weights_high=high),
         origin=ModelOrigin(kind="assumed", place=sibling.words),

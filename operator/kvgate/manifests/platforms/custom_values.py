@@ -344,7 +344,13 @@ def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
     )
     for field in facts.words:
         starts = starts_of(
-            NOTHING, field, facts.variables, facts.image.text, own_program=True, shared=given.shared, is_whole=is_container
+            NOTHING,
+            field,
+            facts.variables,
+            facts.image.text,
+            own_program=True,
+            shared=given.shared,
+            is_whole=is_container,
         )
         words += (_filled_in(given, word) for word in starts[0].arguments) if starts else ()
         program = starts[0].program if starts and is_container else program
