@@ -147,12 +147,14 @@ def joined_ends(ends: Sequence[J], version_path: str = "") -> J:
         )
         remedy = any_one("name a release in the image's tag", "give --vllm-version")
         decides = located(RELEASE_DECIDES, Place(name="vllm_version", path=version_path), message, remedy)
-        # a finding of one release says already what decides
+        # nothing need be done where no end refuses, and a finding of one release says already what decides
+        is_refused = Verdict.DOES_NOT_FIT in (low.verdict, high.verdict)
         common = set(map(key_of, high.findings)) & set(map(key_of, low.findings))
         is_explained = any(
             key_of(each) not in common and each.finding.severity is not Severity.INFO for each in findings
         )
-        findings.append(replace(decides, finding=decides.finding.noted()) if is_explained else decides)
+        is_quiet = is_explained or not is_refused
+        findings.append(replace(decides, finding=decides.finding.noted()) if is_quiet else decides)
     return replace(joined_worlds(high, (low, high)), findings=tuple(findings))
 
 

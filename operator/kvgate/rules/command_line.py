@@ -133,7 +133,7 @@ RELEASE_DECIDES = _rule(
     id="ReleaseDecides",
     severities=(Severity.WARNING, Severity.INFO),
     title="The image does not state its release, and the verdicts of the oldest and the newest that it may be differ.",
-    explanation="It is an info where another finding names the release that it is about.",
+    explanation="It is an info where neither of them refuses, or another finding names the release that it is about.",
 )
 SHARED_GPU = _rule(
     id="SharedGpu",

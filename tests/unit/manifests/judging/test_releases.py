@@ -59,7 +59,7 @@ def findings(text: str) -> tuple[Located, ...]:
         ("error a", "", (NOT, FITS), MAY, ["warning a: low", "info vllm_version"]),
         ("error a", "", (NOT, UNKNOWN), MAY, ["warning a: low", "info vllm_version"]),
         ("", "error a", (UNKNOWN, NOT), MAY, ["warning a: high", "info vllm_version"]),
-        ("", "", (MAY, FITS), MAY, ["warning vllm_version"]),
+        ("", "", (MAY, FITS), MAY, ["info vllm_version"]),
         ("error a", "error a", (NOT, UNKNOWN), MAY, ["error a: m", "warning vllm_version"]),
     ],
 )  # fmt: skip
