@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import SINGLE_GPU, ModelShape, accounting_of, parse_patch
+from kvgate.budget import SINGLE_GPU, ModelShape, accounting_of
 from kvgate.budget.model.origin import Assumption, ModelOrigin
 from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
@@ -222,8 +222,8 @@ def _stored(name: str, entry: catalogue.ModelEntry, stated: StatedFormat) -> Map
     return catalogue.with_quantization(entry.config, likely_quantization_config(name, stated))
 
 
-_LAST_OF_AUTO_GPTQ = (0, 8, 5)
-"""Model classes that came later are quantised by GPTQModel, which keeps the type of the config; AutoGPTQ was archived in April 2025."""
+_BEFORE_GPTQ_MODEL = frozenset({"0.6.6", "0.8.5"})
+"""First releases of classes whose models AutoGPTQ quantised, too; it was archived in April 2025, and GPTQModel keeps the config's type."""
 
 
 def _is_written_in_float16(shape: ModelShape, stated: StatedFormat) -> bool:
@@ -236,7 +236,7 @@ def _is_written_in_float16(shape: ModelShape, stated: StatedFormat) -> bool:
     if is_refused or usual["quant_method"] not in ("awq", "gptq"):
         return False
     known = catalogue.find_model_class(shape.architecture)
-    return stated.kinds[0] == "AWQ" or known is None or parse_patch(known.since) <= _LAST_OF_AUTO_GPTQ
+    return stated.kinds[0] == "AWQ" or known is None or known.since in _BEFORE_GPTQ_MODEL
 
 
 def _range(shape: ModelShape, stated: StatedFormat | None) -> tuple[Fraction, Fraction]:

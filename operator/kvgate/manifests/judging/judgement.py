@@ -188,7 +188,11 @@ def _in_its_words(
     """Return the judgement with all that is known about the engine, and with findings in the words of its manifest."""
     names, findings = names_of(facts.engine, line), judged.findings
     # where nothing names the GPU, it is the smallest on which the engine starts, which nobody chose
-    quiet = [*_MISSING_FACTS, *([OVERSUBSCRIBED] if judged.judged_on else [])]
+    quiet = [OVERSUBSCRIBED] if judged.judged_on else []
+    if (
+        judged.verdict is Verdict.UNKNOWN or not facts.given.models.missing
+    ):  # whoever asked for a fetch learns that there was none
+        quiet += _MISSING_FACTS
     if judged.verdict is Verdict.FITS:
         findings = tuple(replace(each, finding=each.finding.doubted()) for each in findings)
     if judged.verdict is Verdict.UNKNOWN:
