@@ -99,7 +99,6 @@ def _set_in(file: str, names: Sequence[str], text: str) -> Position | None:
     return Position(line=same[0]) if len(same) == 1 else None
 
 
-@lru_cache(maxsize=16)
 def comments_of_values(file: str) -> Sequence[Comment]:
     """Return kvgate's comments in a file of values, in which findings of a rendered chart may stand."""
     return tuple(comments_in("\n".join(_lines(file, None)), 0))
