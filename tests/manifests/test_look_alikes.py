@@ -31,6 +31,8 @@ LONG = ("Qwen/Qwen3-8B", "--max-model-len=40960")
 HOST = {"limits": {"nvidia.com/gpu": 1, "memory": "32Gi"}}
 SPECULATE = "--speculative-config"
 TRANSFER = '--kv-transfer-config={{"kv_connector":"{}","kv_role":"kv_both"}}'
+CONNECTOR = TRANSFER.format("OffloadingConnector")
+EXPANDABLE = [{"name": "PYTORCH_CUDA_ALLOC_CONF", "value": "expandable_segments:True"}]
 NGRAM = f'{SPECULATE}={{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4}}'
 YARN = '{"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":32768}'
 ERRORS = {rule.id: rule for rule in RULES.values() if Severity.ERROR in rule.severities}
@@ -329,6 +331,16 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod("Qwen/Qwen3-8B", "--max-model-len=8192", "--offload-group-size=4", "--offload-num-in-group=1", gpu=H100),
         pod(*SMALL, "--offload-group-size=4", "--offload-num-in-group=8", "--offload-num-in-group=2", gpu=H100),
         pod("Qwen/Qwen3-8B", "--max-model-len=8192", "--cpu-offload-gb=4", gpu=H100),
+    ],
+    "KVConnectorRefused": [
+        pod(*SMALL, CONNECTOR, release="0.11.0"),
+        pod(*SMALL, CONNECTOR.replace("Offloading", "P2pNccl"), release="0.23.0"),
+        pod(*SMALL, CONNECTOR, release="0.20.0", container={"env": EXPANDABLE}),
+        pod(*SMALL, CONNECTOR, "--enable-sleep-mode", container={"env": EXPANDABLE}),
+        pod(*SMALL, container={"env": EXPANDABLE}),
+        pod(*SMALL, CONNECTOR, container={"env": [{"name": "PYTORCH_CUDA_ALLOC_CONF", "value": "expandable_segments:False"}]}),
+        pod(*SMALL, CONNECTOR.replace("Offloading", "Nixl"), "--enable-sleep-mode", release="0.33.0"),
+        pod(*SMALL, CONNECTOR.replace("Connector", "Connectors").replace("{", '{"kv_connector_module_path":"corp.kv",')),
     ],
     "SlicesCannotBeJoined": [
         ours("H100-80GB-MIG-3g.40gb", "Qwen/Qwen3-4B", tensorParallelSize=1, maxModelLen=8192),

@@ -99,6 +99,10 @@ def _count(requests: Fraction) -> str:
     return f"{floor(requests * 10) / 10:.1f}" if requests < 100 else str(floor(requests))
 
 
+_MOST_PERCENT = 100
+"""Share of the expected cache beyond which an end of the headroom says nothing that the bytes beside it do not say better."""
+
+
 def _headroom_text(budget: Budget) -> str:
     if budget.verdict is Verdict.DOES_NOT_FIT:
         is_exact = budget.usable_blocks is not None and budget.usable_blocks.low == budget.usable_blocks.high
@@ -107,6 +111,8 @@ def _headroom_text(budget: Budget) -> str:
     if percent is None:
         return ""
     shown = (percent.low, percent.high) if budget.verdict is Verdict.MAY_NOT_FIT else (percent.expected,)
+    if any(abs(each) > _MOST_PERCENT for each in shown):  # the interval is wider than the cache that is expected
+        return ""
     return f" (headroom {_range(f'{each} %' for each in shown)})"
 
 

@@ -131,12 +131,13 @@ OUTSIDE_CACHE_VOLUME = _rule(
 )
 RELEASE_DECIDES = _rule(
     id="ReleaseDecides",
-    severities=(Severity.WARNING,),
+    severities=(Severity.WARNING, Severity.INFO),
     title="The image does not state its release, and the verdicts of the oldest and the newest that it may be differ.",
+    explanation="It is an info where neither of them refuses, or another finding names the release that it is about.",
 )
 SHARED_GPU = _rule(
     id="SharedGpu",
-    severities=(Severity.WARNING,),
+    severities=(Severity.INFO,),
     title="The node shares the GPU between containers, in turns or at once.",
     explanation="The memory that the others take is not counted.",
 )

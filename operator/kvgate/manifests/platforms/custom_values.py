@@ -29,6 +29,7 @@ from kvgate.manifests.pods.which_engine import (
 )
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
+from kvgate.vllm.options import UNKNOWN_PROGRAM
 
 _SETTINGS = frozenset(
     {*SETTINGS_LIKE_VLLM, "data_parallel_size", "dtype", "quantization", "enable_expert_parallel", "cpu_offload_gb"}
@@ -82,6 +83,9 @@ _NAMES = (
     "nameOverride",
 )
 _ARGUMENTS = pattern(r"(?:\w*_)?(?:args|arguments|flags|options|cmd_args|params)")
+_OF_A_CONTAINER = pattern(r"(?:.*\.)?workload\.[\w-]+\.podSpec\.containers\.[\w-]+\.args")
+"""Arguments that TrueCharts' library `common` writes into a container as they are."""
+_REFERENCE = pattern(r"\{\{-?\s*\.Values\.([\w.]{1,200}?)\s*-?\}\}")
 _NOT_ENGINES = pattern(
     r"router|gateway|proxy|dashboard|client|webui|open_webui|test|benchmark\w*|eval\w*|schema|properties|crd\w*"
 )
@@ -334,10 +338,22 @@ def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
     options = list(facts.options)
     for name, field in facts.settings.items():
         options += as_option(field, f"--{name.replace('_', '-')}")
-    words: list[Argument] = []
+    words, program = list[Argument](), UNKNOWN_PROGRAM
+    is_container = any(_OF_A_CONTAINER.fullmatch(field.path) for field in facts.words) and not any(
+        given.root.get(*map(str, [*steps_of(field.path)][:-1]), "command").is_set for field in facts.words
+    )
     for field in facts.words:
-        starts = starts_of(NOTHING, field, facts.variables, facts.image.text, own_program=True, shared=given.shared)
-        words += starts[0].arguments if starts else ()
+        starts = starts_of(
+            NOTHING,
+            field,
+            facts.variables,
+            facts.image.text,
+            own_program=True,
+            shared=given.shared,
+            is_whole=is_container,
+        )
+        words += (_filled_in(given, word) for word in starts[0].arguments) if starts else ()
+        program = starts[0].program if starts and is_container else program
     if facts.command.is_set:
         starts = starts_of(facts.command, facts.script, facts.variables, facts.image.text, shared=given.shared)
         words = [*(starts[0].arguments if starts else ()), *words]
@@ -366,10 +382,18 @@ def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
         hints=(*((resource,) if resource else ()), *product, *node_hints(facts.node)),
         is_partial=True,
         is_overridden=not facts.is_surely_vllm,
-        is_wrapped=True,
+        program=program,
+        is_wrapped=not is_container,
         assumed=("the chart, which is not in the input, passes these values to vLLM under its names",),
         option_paths={name: field.path for name, field in facts.settings.items()},
     )
+
+
+def _filled_in(given: ReaderInput, word: Argument) -> Argument:
+    """Return a word with the value of the same values that it refers to: a chart that takes templates in values runs `tpl` over them."""
+    reference = _REFERENCE.fullmatch(word.text)
+    value = given.values.get(*reference[1].split(".")).text if reference else ""
+    return replace(word, text=value) if value else word
 
 
 def _name(given: ReaderInput, node: Written, facts: Facts) -> str:

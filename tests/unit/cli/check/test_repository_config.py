@@ -172,7 +172,7 @@ def test_a_rule_is_ignored_everywhere_or_in_some_files(folder: Path) -> None:
 
 def test_fail_on_of_the_file_is_what_the_command_line_does_not_say(folder: Path) -> None:
     configure(folder, "accelerator: L4-24GB\nfailOn: warning\n")
-    deep = POD.replace("--max-num-seqs=2", "--max-num-seqs=64")
+    deep = POD.replace("--max-num-seqs=2", "--max-num-seqs=2, --max-num-seqs=4")
     assert run("-", stdin=deep).exit_code == 1
     assert run("-", "--fail-on", "error", stdin=deep).exit_code == 0
 
