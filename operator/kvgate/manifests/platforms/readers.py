@@ -128,7 +128,11 @@ READERS: tuple[Reader, ...] = (
     Reader(
         platform="dynamo",
         what="`DynamoGraphDeployment` (nvidia.com), v1alpha1 and v1beta1; workers that run `dynamo.vllm`",
-        reads=("services: resources.limits.gpu, multinode, sharedMemory, extraPodSpec", "components: podTemplate, multinode"),
+        reads=(
+            "services: resources.limits.gpu, multinode, sharedMemory, extraPodSpec, envs",
+            "components: podTemplate, multinode, sharedMemorySize",
+            "envs, env",
+        ),
         kinds=("DynamoGraphDeployment.nvidia.com",),
         words=("dynamo", "vllm"),
         read=roles.read_graph,
@@ -136,7 +140,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         platform="dynamo",
         what="`DynamoComponentDeployment` (nvidia.com)",
-        reads=("resources.limits.gpu, multinode, sharedMemory, extraPodSpec",),
+        reads=("resources.limits.gpu, multinode, sharedMemory, extraPodSpec, envs",),
         kinds=("DynamoComponentDeployment.nvidia.com",),
         words=("dynamo", "vllm"),
         read=roles.read_component,

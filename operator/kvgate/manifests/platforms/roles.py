@@ -100,7 +100,8 @@ def read_graph(given: ReaderInput) -> Iterator[FoundEngine]:
     for name, service in given.root.get("spec", "services").fields():
         yield from _engines_of_service(given, name, service)
     for component in given.root.get("spec", "components").items():
-        for engine in engines_of_pod(given, component.get("podTemplate", "spec"), platform="dynamo"):
+        pod, added = component.get("podTemplate", "spec"), _variables(given.root.get("spec"))
+        for engine in engines_of_pod(given, pod, platform="dynamo", added=added):
             yield _of_service(engine, given, component.get("name").text, component)
 
 
@@ -112,14 +113,22 @@ def _engines_of_service(given: ReaderInput, name: str, service: Written) -> Iter
     pod = service.get("extraPodSpec")
     sides = (service.get("resources", side, "gpu") for side in ("limits", "requests"))
     gpus = next((field for field in sides if field.is_set), None)
-    for engine in engines_of_container(given, pod.get("mainContainer"), pod=pod, platform="dynamo"):
+    added = {**_variables(given.root.get("spec")), **_variables(service)}
+    for engine in engines_of_container(given, pod.get("mainContainer"), pod=pod, platform="dynamo", added=added):
         found = replace(engine, num_gpus=gpus or engine.num_gpus, hints=(*engine.hints, *node_hints(pod)))
         yield _of_service(found, given, name, service)
 
 
+def _variables(field: Written) -> dict[str, Written]:
+    """Return the variables that a graph or a service sets in its containers: `envs` in v1alpha1, `env` in v1beta1."""
+    entries = (entry for name in ("envs", "env") for entry in field.get(name).items())
+    return {entry.get("name").text: entry.get("value") for entry in entries}
+
+
 def _of_service(engine: FoundEngine, given: ReaderInput, name: str, service: Written) -> FoundEngine:
     """Name the engine after its service; Dynamo mounts shared memory unless it is switched off."""
-    size = service.get("sharedMemory", "size")
+    short = service.get("sharedMemorySize")
+    size = short if short.is_set else service.get("sharedMemory", "size")
     return replace(
         _named(engine, given, name),
         path=service.path,
