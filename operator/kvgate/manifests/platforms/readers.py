@@ -2,11 +2,13 @@
 
 from functools import cache
 
+from kvgate.documents.launch_files import Form
 from kvgate.manifests.platforms import (
     compose,
     kaito,
     kserve,
     kubeai,
+    launch_scripts,
     llm_d_benchmark,
     llmaz,
     llmkube,
@@ -309,6 +311,31 @@ READERS: tuple[Reader, ...] = (
         ),
         recognises=compose.is_compose,
         read=compose.read_compose,
+    ),
+    Reader(
+        platform="shell-script",
+        what="shell scripts (`.sh`, `#!`), batch scripts of Slurm and Makefiles with `docker run`, `podman run`, `vllm serve` and the like",
+        reads=(
+            "options of the container: gpus, device, env, env-file, volume, mount, shm-size, ipc, memory, entrypoint, name",
+            "variables, arrays and branches of the script; `#SBATCH`: gres, gpus",
+        ),
+        recognises=lambda given: launch_scripts.is_of(given, Form.SCRIPT, Form.MAKEFILE),
+        supports=lambda given: given.document.form is not None,
+        read=launch_scripts.read_script,
+    ),
+    Reader(
+        platform="systemd",
+        what="units of systemd (`.service`)",
+        reads=("ExecStart, as in a script", "Environment, EnvironmentFile (beside the unit)"),
+        recognises=lambda given: launch_scripts.is_of(given, Form.UNIT),
+        read=launch_scripts.read_unit,
+    ),
+    Reader(
+        platform="quadlet",
+        what="quadlets of Podman (`.container`)",
+        reads=("Image, Entrypoint, Exec, PodmanArgs, AddDevice", "Environment, EnvironmentFile, Volume, Mount, Tmpfs, ShmSize, Memory"),
+        recognises=lambda given: launch_scripts.is_of(given, Form.QUADLET),
+        read=launch_scripts.read_quadlet,
     ),
     *PASSED_ON,
     Reader(

@@ -231,7 +231,7 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
 
     @property
     def is_in_a_pod(self) -> bool:
-        return self.platform != COMPOSE
+        return self.platform != COMPOSE and self.document.form is None
 
     @property
     def namespace(self) -> str:
