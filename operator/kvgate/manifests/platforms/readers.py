@@ -91,6 +91,14 @@ READERS: tuple[Reader, ...] = (
         read=kserve.read_inference_service,
     ),
     Reader(
+        platform="kserve",
+        what="`ServingRuntime` and `ClusterServingRuntime` (serving.kserve.io) with vLLM and a model, of no service of the input",
+        reads=("containers",),
+        kinds=("ServingRuntime.serving.kserve.io", "ClusterServingRuntime.serving.kserve.io"),
+        words=("kserve", "vllm"),
+        read=kserve.read_runtime,
+    ),
+    Reader(
         platform="kubeai",
         what="`Model` (kubeai.org) with engine VLLM; profiles of KubeAI's values or its ConfigMap in the same input",
         reads=("url", "args", "image", "resourceProfile"),
@@ -130,7 +138,10 @@ READERS: tuple[Reader, ...] = (
     Reader(
         platform="dynamo",
         what="`DynamoGraphDeployment` (nvidia.com), v1alpha1 and v1beta1; workers that run `dynamo.vllm`",
-        reads=("services: resources.limits.gpu, multinode, sharedMemory, extraPodSpec", "components: podTemplate, multinode"),
+        reads=(
+            "services: resources.limits.gpu, multinode, sharedMemory, extraPodSpec, envs", "components: podTemplate, multinode",
+            "env, envs of the graph",
+        ),
         kinds=("DynamoGraphDeployment.nvidia.com",),
         words=("dynamo", "vllm"),
         read=roles.read_graph,
@@ -138,7 +149,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         platform="dynamo",
         what="`DynamoComponentDeployment` (nvidia.com)",
-        reads=("resources.limits.gpu, multinode, sharedMemory, extraPodSpec",),
+        reads=("resources.limits.gpu, multinode, sharedMemory, extraPodSpec, envs",),
         kinds=("DynamoComponentDeployment.nvidia.com",),
         words=("dynamo", "vllm"),
         read=roles.read_component,
@@ -195,7 +206,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         platform="ome",
-        what="`ServingRuntime` and `ClusterServingRuntime` (ome.io) with vLLM that no service of the input names",
+        what="`ServingRuntime` and `ClusterServingRuntime` (ome.io) with vLLM and a model, of no service of the input",
         reads=("engineConfig, decoderConfig: runner, leader, worker.size", "acceleratorRequirements", "metadata.name, for the model"),
         kinds=("ServingRuntime.ome.io", "ClusterServingRuntime.ome.io"),
         read=ome.read_runtime,
