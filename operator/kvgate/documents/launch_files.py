@@ -12,6 +12,9 @@ import yaml
 MAX_LAUNCH_BYTES = 256 << 10
 """Size of such a file that is read; a longer one is an archive that unpacks itself, or data."""
 _BLOCK_BYTES = 1 << 20
+_WORDS = (b"vllm", b"max-model-len", b"max_model_len", b"gpu-memory-utilization", b"gpu_memory_utilization")
+"""Words in small letters, of which a text that starts vLLM has one."""
+_LONGEST_WORD = max(map(len, _WORDS))
 
 
 class Form(StrEnum):
@@ -47,18 +50,22 @@ def is_script(name: str, beginning: bytes) -> bool:
     return beginning.startswith(b"#!") and not Path(name).suffix
 
 
-def text_of_launch(file: BinaryIO, word: bytes) -> str | None:
-    """Return the text of a file that holds the word in small letters; None where it does not. Raises ValueError where it is too long."""
+def text_of_launch(file: BinaryIO) -> str | None:
+    """Return the text of a file that may start vLLM; None where it does not. Raises ValueError where it is too long."""
     data = file.read(MAX_LAUNCH_BYTES + 1)
     if len(data) > MAX_LAUNCH_BYTES:
         tail = b""
         while data:
-            if word in (tail + data).lower():
+            if _is_of_interest(tail + data):
                 raise ValueError(f"it has more than {MAX_LAUNCH_BYTES >> 10} KiB")
-            tail, data = data[-len(word) :], file.read(_BLOCK_BYTES)
+            tail, data = data[-_LONGEST_WORD:], file.read(_BLOCK_BYTES)
         return None
-    is_of_interest = word in data.lower() and b"\0" not in data
-    return data.decode(errors="replace").replace("\r\n", "\n") if is_of_interest else None
+    return data.decode(errors="replace").replace("\r\n", "\n") if _is_of_interest(data) and b"\0" not in data else None
+
+
+def _is_of_interest(data: bytes) -> bool:
+    small = data.lower()
+    return any(word in small for word in _WORDS)
 
 
 def node_of_text(text: str) -> yaml.Node:

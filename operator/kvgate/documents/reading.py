@@ -184,7 +184,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     def _of_launch_file(self, path: Path, form: Form, file: BinaryIO) -> Iterator[Item]:
         """Read a file that starts programs; one that does not name vLLM is none of the input's documents."""
         try:
-            text = text_of_launch(file, b"vllm")
+            text = text_of_launch(file)
         except ValueError:
             yield PassedOver(why=Why.LARGE_SCRIPT, path=path)
             return

@@ -127,8 +127,9 @@ def _no_model(engine: FoundEngine, line: CommandLine) -> Located:
             message = f"{shown(written.text)} is a placeholder and names no model"
             fill_in = "put the model's Hugging Face id in its place"
             return located(MODEL_NOT_NAMED, Place(name="model", path=written.path), message, fill_in)
-    if is_open(engine.model.text):
-        return undecided(GivenOption(name="model", value=None, text=engine.model.text, path=engine.model.path), engine)
+    for written in (engine.model, *options, *words):
+        if is_open(written.text):
+            return undecided(GivenOption(name="model", value=None, text=written.text, path=written.path), engine)
     remedies = ["give the model's Hugging Face id"]
     if any(word.text.startswith("`") for word in line.open_words):  # a script that is not in the input
         remedies.append("give its config.json: --model-config, or modelConfig in .kvgate.yaml")

@@ -14,7 +14,7 @@ from kvgate.findings.finding import Located
 from kvgate.manifests.pods.host_memory import NO_ROOM, HostRoom
 from kvgate.shell.environment import ConfigData, SharedRoom
 from kvgate.statement.engine import GpuPart
-from kvgate.vllm.arguments import Argument
+from kvgate.vllm.arguments import Argument, is_variable, with_values
 from kvgate.vllm.options import UNKNOWN_PROGRAM, Program
 
 COMPOSE = "docker-compose"
@@ -218,6 +218,23 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
         """Return the engine with the words of one place under the path at which the platform has them, for messages."""
         words = (replace(word, path=written) if word.path == place else word for word in self.arguments)
         return replace(self, arguments=tuple(words))
+
+    def with_variables(self, values: Mapping[str, str]) -> "FoundEngine":
+        """Return the engine with values in the place of variables; one that is a whole word may hold several words."""
+        arguments = list[Argument]()
+        for word in self.arguments:
+            text = with_values(word.text, values)
+            parts = text.split() if is_variable(word.text) else [text]
+            arguments += (replace(word, text=each) for each in parts)
+        fields = {name: getattr(self, name) for name in ("model", "model_name", "image", "version", "num_gpus")}
+        texts = {
+            name: with_values(field.text, values) for name, field in fields.items() if isinstance(field.value, str)
+        }
+        return replace(
+            self,
+            arguments=tuple(arguments),
+            **{name: replace(fields[name], value=text) for name, text in texts.items()},
+        )
 
     @property
     def replicas(self) -> int:
