@@ -116,6 +116,13 @@ class _Checkout(Struct, frozen=True, kw_only=True):
         resolved = folder.resolve()
         return folder if resolved.is_relative_to(self.root.resolve()) and (resolved / CHART_FILE).is_file() else None
 
+    def why_not(self, path: str) -> str:
+        """Return why a path that an object names is no folder here; empty where it may be one of another repository."""
+        if "{{" in path:
+            return f"its path {path} is a template that is not evaluated"
+        folder, top = (self.root / path.lstrip("/")).resolve(), self.root.resolve()
+        return "" if folder.is_relative_to(top) else f"its path {path} leads out of the checkout, and is not read"
+
 
 _Said = Iterator[Pairing | Unrendered | Mapping[Path, Mapping[str, str]]]
 
@@ -201,6 +208,8 @@ def _of_application(at: _Object, checkout: _Checkout) -> _Said:
         folder = checkout.root / source.get("path").text.lstrip("/")
         chart = checkout.chart(folder) if source.get("path").text else None
         if chart is None:
+            if reason := checkout.why_not(source.get("path").text):
+                yield at.note(reason)
             continue
         helm, values = source.get("helm"), _Values()
         may_be_missing = helm.get("ignoreMissingValueFiles").value is True
@@ -233,6 +242,8 @@ def _of_helm_release(at: _Object, checkout: _Checkout) -> _Said:
     is_here = asked.get("sourceRef", "kind").text == "GitRepository"
     chart = checkout.chart(checkout.root / asked.get("chart").text.lstrip("/")) if is_here else None
     if chart is None or not asked.get("chart").text:
+        if reason := checkout.why_not(asked.get("chart").text) if is_here else "":
+            yield at.note(reason)
         return
     values = _Values()
     for each in (*asked.get("valuesFiles").items(), asked.get("valuesFile")):

@@ -25,6 +25,7 @@ _ASSIGNED = pattern(r"([\w.-]+)[ \t]*(?:::?|\?|!)?=[ \t]*(.*)")
 _MAKE_VARIABLE = pattern(r"\$[({]([A-Za-z_][\w.-]*)[)}]")
 _NO_NAME = pattern(r"\W")
 _NAME_OF_SCRIPT = pattern(r"(?<![\w.$}-])[\w.-]{1,100}\.(?:sh|bash)\b")
+_SHOWN = pattern(r"[ \t]*cat[ \t]*<<-?[ \t]*['\"]?(\w+)['\"]?[ \t]*(?:>&2)?[ \t]*")
 _MAX_STARTS = 256
 """Starts of one file that are read; nobody writes more."""
 _GPUS_OF_SLURM = pattern(
@@ -45,7 +46,7 @@ def is_of(given: ReaderInput, *forms: Form) -> bool:
 def read_script(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engines that the commands of a script or a Makefile start; one without parameters is called with none that are known."""
     text, name = given.root.text, Path(given.document.file).stem
-    text = _recipes(text) if is_of(given, Form.MAKEFILE) else text
+    text = _recipes(text) if is_of(given, Form.MAKEFILE) else _without_texts(text)
     given.shared.take(text)
     names = Names(path=_PLACE, variables={}, arrays={})
     gpus = list(_GPUS_OF_SLURM.finditer(text))
@@ -76,6 +77,16 @@ def _starts(text: str, name: str, names: Names) -> Iterator[Launched]:
             if each and len(found) < _MAX_STARTS:
                 found.setdefault(tuple(word.text for word in command), each)
     yield from found.values()
+
+
+def _without_texts(text: str) -> str:
+    """Return a script with empty lines in the place of those that `cat <<END` only shows."""
+    lines, end = list[str](), ""
+    for line in text.split("\n"):
+        shown = None if end else _SHOWN.fullmatch(line)
+        lines.append("" if end or shown else line)
+        end = shown[1] if shown else "" if line.strip() == end else end
+    return "\n".join(lines)
 
 
 def _recipes(text: str) -> str:
@@ -114,7 +125,7 @@ class _Entry(Struct, frozen=True, kw_only=True):
 def _entries(text: str) -> Iterator[_Entry]:
     """Yield the entries of a unit; a backslash at the end of a line goes on in the next one, and comments between are left out."""
     section, lines, first = "", list[str](), 0
-    for number, line in enumerate(text.split("\n")):
+    for number, line in enumerate([*text.split("\n"), ""]):  # a line that goes on may be the last one
         is_comment = line.lstrip().startswith(("#", ";"))
         if not lines:
             first = number

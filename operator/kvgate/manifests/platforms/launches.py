@@ -24,6 +24,8 @@ _RUN = frozenset({"run", "create"})
 _OTHER_COMMANDS = frozenset({"compose", "buildx", "model", "exec", "build", "service", "machine", "pod"})
 _MAX_PREFIX = 12
 """Words before the program: `sudo`, `nohup`, variables, `srun` with its options."""
+_MAX_WORDS = 2000
+"""Words of one command that are read: each is looked up in the options of every release."""
 _SWITCHES = frozenset({
     "detach", "interactive", "tty", "rm", "privileged", "init", "read-only", "no-healthcheck", "oom-kill-disable", "publish-all",
     "sig-proxy", "disable-content-trust", "quiet", "use-api-socket", "replace", "no-hosts", "rmi", "rootfs", "env-host", "http-proxy",
@@ -61,6 +63,8 @@ class Launched(Struct, frozen=True, kw_only=True):
 def launched(words: Sequence[Argument], name: str, variables: Mapping[str, Written]) -> Launched | None:
     """Return a command that starts a container, or vLLM itself; None for any other."""
     words = list(dropwhile(lambda word: word.text in RESERVED, words))
+    if len(words) > _MAX_WORDS:
+        words[_MAX_WORDS:] = [replace(words[_MAX_WORDS], text=f"`the words after the first {_MAX_WORDS}`")]
     at = next((i for i, word in enumerate(words[:_MAX_PREFIX]) if word.text.rpartition("/")[2] in _PROGRAMS), None)
     before = [word.text for word in words[at : at + 4]] if at is not None else []
     run = next((i for i, text in enumerate(before) if text in _RUN), None)

@@ -1,5 +1,6 @@
 """Commands outside of a cluster: options of `docker run`, scripts, Makefiles, units and quadlets."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from kvgate.documents.launch_files import MAX_LAUNCH_BYTES
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.inputs import read_manifests
+from kvgate.manifests.platforms import launches
 from kvgate.manifests.pods.engine_found import FoundEngine
 from support.tables import table
 
@@ -65,6 +67,7 @@ def test_the_image_stands_behind_the_options(tmp_path: Path, options: str) -> No
 
         "echo vllm serve a/b", f"echo 'docker run {IMAGE} --model a/b'", "docker exec vllm nvidia-smi", f"docker run -it {IMAGE} --help",
         "curl localhost:8000 # vllm serve a/b",
+        "cat <<'EOF'\nDon't run\n  vllm serve a/b\nEOF",
     ],
 )  # fmt: skip
 def test_what_starts_no_engine(tmp_path: Path, line: str) -> None:
@@ -130,3 +133,26 @@ def test_a_long_script_is_passed_over(tmp_path: Path) -> None:
     found = read_manifests([str(tmp_path)])
     assert [each.file.rpartition("/")[2] for each in found.others] == ["c.sh"]
     assert [(why.name, count) for why, count in found.passed_over.items()] == [("LARGE_SCRIPT", 1)]
+
+
+def test_a_command_of_very_many_words_is_cut_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launches, "_MAX_WORDS", 5)
+    (engine,) = engines(
+        tmp_path, v__service="[Service]\nExecStart=vllm serve a/b \\\n" + "--seed 1 \\\n" * 9 + "--x \\"
+    )
+    assert words(engine) == ["a/b", "--seed", "1", "`the words after the first 5`"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vllm serve " + "$((" * 9999,
+        "vllm serve ${A:-" * 999,
+        'A+=("${A[@]}" x)\n' * 99 + "vllm serve a/b",
+        "vllm serve 'a\n" * 99,
+    ],
+)
+def test_odd_scripts_end_soon(tmp_path: Path, text: str) -> None:
+    started = time.monotonic()
+    assert len(engines(tmp_path, run__sh=text)) <= 2
+    assert time.monotonic() - started < 5
