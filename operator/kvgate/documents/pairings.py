@@ -30,6 +30,7 @@ MAX_PAIRINGS, MAX_SECONDS = 500, 5
 _MARKS = (b"argoproj.io/", b"fluxcd.io/")
 _HELMFILE, _SKAFFOLD = pattern(r"helmfile.*\.ya?ml(?:\.gotmpl)?"), pattern(r"skaffold.*\.ya?ml")
 _ENVIRONMENT = pattern(r"\{\{-?\s*\.Environment\.Name\s*-?\}\}")
+_TEMPLATE = ".gotmpl"
 _RELEASE_NAME = pattern(r"[a-z0-9](?:[a-z0-9-]{0,51}[a-z0-9])?")
 _VARIABLE = pattern(r"\$\{([A-Za-z_]\w*)(?::?[-=]([^{}\n]*))?\}")
 _URL = pattern(r"[a-z0-9+]+://.*")
@@ -323,8 +324,14 @@ def _of_helmfile_release(at: _Object, environment: str, checkout: _Checkout) -> 
         return
     values, name = _Values(), release.get("name").text
     for each in release.get("values").items():
-        if isinstance(each.value, str):
-            values.file(each.text, Path(os.path.normpath(folder / each.text)))
+        path = Path(os.path.normpath(folder / each.text)) if isinstance(each.value, str) else None
+        if path and path.suffix == _TEMPLATE and path.is_file():
+            data = read_file(path, max_bytes=MAX_FILE_BYTES, inside=checkout.root)
+            text = _ENVIRONMENT.sub(environment, data.decode())
+            values.text("" if "{{" in text else text)
+            values.unread += [f"{each.text} (a template that is not evaluated)"] if "{{" in text else []
+        elif path:
+            values.file(each.text, path)
         else:
             values.text(each.value)
     for each in release.get("set").items():

@@ -194,6 +194,21 @@ releases:
     assert [each["verdict"] for each in check({**SERVING, **files})["documents"]] == ["Fits", "DoesNotFit"]
 
 
+@pytest.mark.parametrize(
+    ("values", "verdict", "is_told"),
+    [
+        (SHORT, "Fits", False),
+        ("length: 4096 # {{ .Environment.Name }}\n", "Fits", False),
+        ("length: {{ .Values.length }}\n", "DoesNotFit", True),
+    ],
+)
+def test_values_of_a_helmfile_that_may_be_templates(check: Check, values: str, verdict: str, *, is_told: bool) -> None:  # noqa: F811
+    helmfile = "releases: [{name: llama, chart: ./charts/serving, values: [prod.yaml.gotmpl]}]\n"
+    report = check({**SERVING, "prod.yaml.gotmpl": values, "helmfile.yaml": helmfile})
+    assert [each["verdict"] for each in report["documents"]] == [verdict]
+    assert ("prod.yaml.gotmpl (a template that is not evaluated)" in str(report)) == is_told
+
+
 TERRAFORM = """\
 resource "helm_release" "llama" {
   name  = "llama"

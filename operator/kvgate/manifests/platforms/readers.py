@@ -5,6 +5,7 @@ from functools import cache
 from kvgate.documents.launch_files import Form
 from kvgate.manifests.platforms import (
     compose,
+    dstack,
     kaito,
     kserve,
     kubeai,
@@ -302,6 +303,13 @@ READERS: tuple[Reader, ...] = (
         ),
         recognises=lambda given: not given.document.kind and skypilot.is_task(given.root),
         read=skypilot.read_task,
+    ),
+    Reader(
+        platform="dstack",
+        what="services and tasks of dstack (type, commands)",
+        reads=("image, commands, env, nodes", "resources.gpu: names, memory, number"),
+        recognises=lambda given: not given.document.kind and dstack.is_configuration(given.root),
+        read=dstack.read_configuration,
     ),
     Reader(
         platform="vllm-recipes",
