@@ -222,14 +222,15 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         platform="llmaz",
-        what="`Playground` (inference.llmaz.io) whose backend is vllm, with the `OpenModel` that it claims in the same input",
+        what="`Playground` (inference.llmaz.io) whose backend is vLLM, with its `BackendRuntime` and `OpenModel` in the same input",
         reads=(
             "modelClaim, modelClaims", "backendRuntimeConfig: backendName, version, args",
             "OpenModel: source.modelHub.modelID, source.uri, inferenceConfig.flavors",
+            "BackendRuntime: command, image, version, recommendedConfigs.args",
         ),
         kinds=("Playground.inference.llmaz.io",),
         words=("llmaz.io", "vllm"),
-        supporting=("OpenModel.llmaz.io",),
+        supporting=("OpenModel.llmaz.io", "BackendRuntime.inference.llmaz.io"),
         read=llmaz.read_playground,
     ),
     Reader(
