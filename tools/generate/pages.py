@@ -148,6 +148,17 @@ A path begins at the object of the engine, else at the top of the values; those 
 too. Values with such a mapping are read even if nothing in them names vLLM. Facts that the mapping does not state are still looked for
 by name. A path that leads nowhere is a finding, `PathLeadsNowhere`: a warning where a field with a similar name stands there.
 
+## Variables
+
+`variables` of a mapping gives values to variables and fields of templates that nothing in the input fills in, in the words of the command line,
+the model, the image and the number of GPUs. A finding about such a variable shows the row:
+
+```yaml
+mappings:
+- paths: ["**/start.sh"]
+  variables: {MODEL: Qwen/Qwen3-8B, "1": "8192", Values.image.tag: v0.24.0}
+```
+
 ## Ignoring findings
 
 A comment ignores the findings of a rule on its own line or, where it stands alone, on the line below; a comment before a document

@@ -133,7 +133,9 @@ def _beside_others(judged: Sequence[JudgedEngine]) -> list[JudgedEngine]:
 def engines_in(paths: Sequence[str], options: CheckOptions, given: GivenFacts) -> Engines:
     with progress_of_reading() as seen:
         documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped, options.other)
-    return Engines(documents=documents, found=find_engines(documents, given.mapped_fields))
+    found = find_engines(documents, given.mapped_fields)
+    found.engines = list(map(given.filled, found.engines)) if given.file else found.engines
+    return Engines(documents=documents, found=found)
 
 
 def _in_order(items: Sequence[Item]) -> tuple[Item, ...]:

@@ -2,10 +2,13 @@
 
 from collections.abc import Collection, Iterator
 from fractions import Fraction
+from json import dumps
+from pathlib import PurePath
 
 from kvgate import catalogue
 from kvgate.api.quantity import parse_quantity
 from kvgate.budget.ground.units import cdiv, format_gib
+from kvgate.documents.reading import STDIN_NAME
 from kvgate.findings.finding import Located, Place, Remedy, SettingName, Severity, any_one, located, words
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine
 from kvgate.rules.command_line import (
@@ -17,7 +20,7 @@ from kvgate.rules.command_line import (
     VARIABLE_UNKNOWN,
 )
 from kvgate.rules.manifests import NOT_UNDERSTOOD, PROBE_TOO_IMPATIENT, VOLUME_TOO_SMALL, WRAPPER_OPTIONS
-from kvgate.vllm.arguments import Argument, GivenOption, is_placeholder, shown
+from kvgate.vllm.arguments import Argument, GivenOption, is_placeholder, shown, variable_in
 from kvgate.vllm.option_findings import problem_findings, repetitions
 from kvgate.vllm.parser import CommandLine
 from kvgate.vllm.parser_problems import ArgumentProblem
@@ -91,12 +94,22 @@ def undecided(setting: GivenOption, engine: FoundEngine) -> Located:
 
 def _ways_to_fill_in(text: str, engine: FoundEngine) -> Remedy:
     """Return the commands that settle what stands for a text that is filled in later."""
+    remedies = ["give the variable a value in the same input"]
     if "{{" in text or engine.document.is_template:
-        return any_one("render this template first: helm template CHART | kvgate check -")
-    command = "docker compose config" if engine.platform == COMPOSE else "envsubst < FILE"
-    render = f"check what is rendered: {command} | kvgate check -"
-    in_pod = text.startswith("$(")  # Kubernetes expands it, and no program before
-    return any_one("give the variable a value in the same input", *(() if in_pod else (render,)))
+        remedies = ["render this template first: helm template CHART | kvgate check -"]
+    elif text.startswith("`"):
+        remedies = ["write the options that it gives to vLLM into the manifest"]
+    elif text.startswith("--"):
+        remedies = ["check it together with the ConfigMap, or the mounted file, that it names"]
+    elif engine.document.form is None and not text.startswith("$("):  # Kubernetes expands it, and no program before
+        command = "docker compose config" if engine.platform == COMPOSE else "envsubst < FILE"
+        remedies.append(f"check what is rendered: {command} | kvgate check -")
+    if name := variable_in(text):
+        file = engine.document.file
+        which = f'selector: {{name: "{engine.name}"}}' if file == STDIN_NAME else f'paths: ["**/{PurePath(file).name}"]'
+        row = f"mappings: [{{{which}, variables: {{{dumps(name)}: VALUE}}}}]"
+        remedies.append(f"state it in .kvgate.yaml: `{row}`")
+    return any_one(*remedies)
 
 
 def _of_wrapper(problems: list[ArgumentProblem]) -> Iterator[Located]:
