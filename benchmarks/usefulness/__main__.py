@@ -32,7 +32,7 @@ text does not tell, or that it is another engine's, saying so is right.
 
 
 def main() -> None:
-    """Print the grades; write the page if everything was asked, or the first grades."""
+    """Print the grades, and write the page; without words every question is asked."""
     keeps_first = "--first" in sys.argv[1:]
     commands = {word for word in sys.argv[1:] if not word.startswith("-")}
     questions, causes = read_questions(), read_causes()
@@ -44,8 +44,7 @@ def main() -> None:
     print(", ".join(f"{count} {name}" for name, count in _counts(now.values())))
     if keeps_first:
         _write_first(now | _read_first())
-    elif not commands:
-        _PAGE.write_text(_page(questions, _read_first(), now), encoding="utf-8")
+    _PAGE.write_text(_page(questions, _read_first(), now), encoding="utf-8")
 
 
 def _write_first(grades: Mapping[str, str]) -> None:
@@ -67,12 +66,13 @@ def _counts(grades: Iterable[str]) -> list[tuple[str, int]]:
 
 def _page(questions: Sequence[Question], first: Mapping[str, str], now: Mapping[str, str]) -> str:
     totals = [("at first contact", *_row(first.values()))]
-    totals.append(("today", *_row(now[each.id] for each in questions)))
-    forms = sorted({each.form for each in questions})
-    of_forms = [(form, *_row(now[each.id] for each in questions if each.form == form)) for form in forms]
+    totals.append(("today", *_row(now.values())))
+    asked = [each for each in questions if each.id in now]
+    forms = sorted({each.form for each in asked})
+    of_forms = [(form, *_row(now[each.id] for each in asked if each.form == form)) for form in forms]
     head = ("", "questions", *GRADES, "right, %")
     each_row = [
-        (f"[{each.id}]({each.url})", each.date, each.expected.cause, first.get(each.id, "–"), now[each.id])
+        (f"[{each.id}]({each.url})", each.date, each.expected.cause, first.get(each.id, "–"), now.get(each.id, "–"))
         for each in questions
     ]
     by_thread, written = (

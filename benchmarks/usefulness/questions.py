@@ -114,7 +114,7 @@ def read_causes() -> dict[str, Cause]:
 
 
 def ask(question: Question, folder: Path) -> Said:
-    """Run the one command in a process of its own, on a file with what the person held."""
+    """Run the one command in a process of its own, on a file with what the person held. Raises ValueError where it prints no JSON."""
     file = folder / f"{question.id}.{'yaml' if question.form == 'manifest' else 'txt'}"
     file.write_text(question.given, encoding="utf-8")
     words = [str(file) if word == "FILE" else word for word in shlex.split(question.command)[1:]]
@@ -122,15 +122,10 @@ def ask(question: Question, folder: Path) -> Said:
         [sys.executable, "-m", "kvgate", *words, "-o", "json"],
         capture_output=True, text=True, timeout=_SECONDS, check=False, cwd=folder,
     )  # fmt: skip
-    document = _parsed(done.stdout)
+    document = json.loads(done.stdout or "null")
+    if document is None:
+        raise ValueError(f"{question.id}: no JSON from {shlex.join(words)}: {done.stderr}")
     return Said(exit_code=done.returncode, document=document, text="\n".join(_own_words(document)))
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return {}
 
 
 def _records(value: Any) -> Iterator[dict[str, Any]]:
