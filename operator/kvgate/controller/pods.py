@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.cluster.client import NODES, PODS, REPLICA_SETS, Cluster
 from kvgate.cluster.errors import ApiError
@@ -155,21 +156,37 @@ class KnownPods:
             self.forget(uid)
 
     async def by_deployment(self, cluster: Cluster) -> dict[str, list[Pod]]:
-        """Return pods by the uid of their Deployment; each ReplicaSet is requested once."""
-        owned: dict[str, list[Pod]] = {}
-        for pod in sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name)):
-            if pod.replica_set is None:
-                continue
-            name, uid = pod.replica_set
-            if uid not in self._deployments:
-                body = await cluster.find(REPLICA_SETS, pod.namespace, name)
-                owner = controller_of(body, "Deployment") if body and body["metadata"]["uid"] == uid else None
-                self._deployments[uid] = owner[1] if owner else None
-            if (deployment := self._deployments[uid]) is not None:
-                owned.setdefault(deployment, []).append(pod)
-        alive = {pod.replica_set[1] for pod in self._pods.values() if pod.replica_set}
+        """Return pods by the uid of their Deployment; ReplicaSets are requested once, those of a namespace with several at a time."""
+        pods = sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name))
+        alive = {pod.replica_set[1]: (pod.namespace, pod.replica_set[0]) for pod in pods if pod.replica_set}
         self._deployments = {uid: owner for uid, owner in self._deployments.items() if uid in alive}
+        unknown: dict[str, dict[str, str]] = {}
+        for uid in alive.keys() - self._deployments.keys():
+            namespace, name = alive[uid]
+            unknown.setdefault(namespace, {})[uid] = name
+        for namespace, names in unknown.items():
+            found = await _replica_sets(cluster, namespace, names)
+            owners = {uid: controller_of(found[uid], "Deployment") if uid in found else None for uid in names}
+            self._deployments |= {uid: owner[1] if owner else None for uid, owner in owners.items()}
+        owned: dict[str, list[Pod]] = {}
+        for pod in pods:
+            if pod.replica_set and (deployment := self._deployments[pod.replica_set[1]]) is not None:
+                owned.setdefault(deployment, []).append(pod)
         return owned
+
+
+_MOST_SINGLE = 3
+"""ReplicaSets of a namespace that are requested one by one; of more, all that have our label are listed."""
+
+
+async def _replica_sets(cluster: Cluster, namespace: str, names: Mapping[str, str]) -> dict[str, Document]:
+    """Return what there is of these ReplicaSets by their uids; `names` are their names by uid."""
+    if len(names) <= _MOST_SINGLE:
+        found = [await cluster.find(REPLICA_SETS, namespace, name) for name in names.values()]
+    else:
+        listed = cluster.list_metadata(REPLICA_SETS, namespace, label_selector=OWNER_LABEL)
+        found = [body async for body in listed]
+    return {body["metadata"]["uid"]: body for body in found if body}
 
 
 UNKNOWN_RESTARTS = 2
