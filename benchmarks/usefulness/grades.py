@@ -29,8 +29,11 @@ def grade(question: Question, said: Said, causes: Mapping[str, Cause]) -> str:
 
 
 def _says_nothing(said: Said, causes: Mapping[str, Cause]) -> bool:
-    known = {name for cause in causes.values() for name in cause.said_as}
-    return not said.ids & known and said.verdict in _OPEN
+    return not _names_any_cause(said, causes) and said.verdict in _OPEN
+
+
+def _names_any_cause(said: Said, causes: Mapping[str, Cause]) -> bool:
+    return bool(said.ids & {name for cause in causes.values() for name in cause.said_as})
 
 
 def _names_cause(expected: Expected, said: Said, causes: Mapping[str, Cause]) -> bool:
@@ -40,7 +43,8 @@ def _names_cause(expected: Expected, said: Said, causes: Mapping[str, Cause]) ->
     names = causes[expected.cause].said_as
     if names:
         return bool(said.ids & {*names})
-    return bool(expected.verdict) and any(_states(number, said) for number in expected.numbers)
+    is_open = bool(expected.verdict) or not _names_any_cause(said, causes)
+    return is_open and any(_states(number, said) for number in expected.numbers)
 
 
 def _states(number: Number, said: Said) -> bool:

@@ -17,8 +17,13 @@ _GIB, _GB = 2**30, 10**9
 _SECONDS = 120
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?")
 _IDS = frozenset({"rule", "cause", "id", "code"})
-_QUOTES = frozenset({"quote", "quoted", "evidence", "line", "text", "given", "input", "file", "path", "source"})
-"""Keys whose values repeat what the person wrote: a fix that is named only there is not kvgate's."""
+_QUOTES = frozenset(
+    {"quote", "quoted", "evidence", "line", "text", "given", "input", "file", "path", "source", "title", "sentence"}
+    | {"statement", "command", "patch", "not_known"}
+)
+"""Keys whose values repeat what the person wrote, or ask for more of it: a fix that is named only there is not kvgate's."""
+_RULE = re.compile(r"([A-Z]\w+): ")
+"""Head of a sentence of `kvgate why` that repeats an error."""
 
 
 class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"means": "is"}):
@@ -81,18 +86,25 @@ class Said(Struct, frozen=True, kw_only=True):
     @property
     def ids(self) -> frozenset[str]:
         """Ids of causes and of rules that are more than a note."""
-        return frozenset(
-            str(value)
-            for record in _records(self.document)
-            if str(record.get("severity", "error")) in {"error", "warning"}
-            for key, value in record.items()
-            if key in _IDS and isinstance(value, str)
-        )
+        records = [
+            each for each in _records(self.document) if str(each.get("severity", "error")) in {"error", "warning"}
+        ]
+        named = {
+            str(value) for record in records for key, value in record.items() if key in _IDS and isinstance(value, str)
+        }
+        told = (_RULE.match(str(sentence)) for record in records for sentence in record.get("why") or ())
+        return frozenset(named | {found[1] for found in told if found})
 
     @property
     def verdict(self) -> str:
+        """The first verdict; `kvgate why` may leave the cause open although it computed one."""
+        outcome = next((str(record["outcome"]) for record in _records(self.document) if "outcome" in record), "")
+        if outcome in {"CauseUnknown", "Unknown"}:
+            return "Unknown"
+        if outcome == "NotJudged":
+            return outcome
         found = (record["verdict"] for record in _records(self.document) if isinstance(record.get("verdict"), str))
-        return next(found, "")
+        return next(found, "Fits" if outcome == "NothingWrong" else "")
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -123,6 +135,8 @@ def ask(question: Question, folder: Path) -> Said:
         capture_output=True, text=True, timeout=_SECONDS, check=False, cwd=folder,
     )  # fmt: skip
     document = json.loads(done.stdout or "null")
+    if document is None and words[0] == "why" and done.returncode == 2:
+        return Said(exit_code=2, document={}, text=done.stderr)  # nothing in it is a log, a command or a manifest
     if document is None:
         raise ValueError(f"{question.id}: no JSON from {shlex.join(words)}: {done.stderr}")
     return Said(exit_code=done.returncode, document=document, text="\n".join(_own_words(document)))
@@ -138,7 +152,9 @@ def _records(value: Any) -> Iterator[dict[str, Any]]:
 def _own_words(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, child in value.items():
-            if key not in _QUOTES:
+            if key == "changes":
+                yield from (f"{name} {new}" for name, new in child.items())
+            elif key not in _QUOTES:
                 yield from _own_words(child)
     elif isinstance(value, list):
         for child in value:
