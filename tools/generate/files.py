@@ -69,6 +69,7 @@ GENERATED: tuple[Generated, ...] = (
     (deployment_files.SCHEMA_FILE, deployment_files.chart_schema),
     (deployment_files.RELABELING_TEMPLATE, deployment_files.relabeling_template),
     ("docs/incidents.md", incident_page.incident_page),
+    ("docs/reference/advisories.md", pages.advisories_reference),
     ("docs/reference/alerts.md", reference.alerts_reference),
     ("docs/reference/api.md", reference.api_reference),
     ("docs/reference/check.schema.json", schemas.check_schema),

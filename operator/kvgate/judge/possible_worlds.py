@@ -173,9 +173,9 @@ def _joined_findings(low: J, high: J) -> Iterator[Located]:
             yield _only_with(low.vllm_version, each, both_refuse=both_refuse)
 
 
-def key_of(each: Located) -> tuple[str, str, str, int]:
+def key_of(each: Located) -> tuple[str, str, str, str, int]:
     """Return what two findings about the same thing have in common."""
-    return each.finding.rule.id, each.finding.field, each.path, each.line
+    return each.finding.rule.id, each.finding.field, each.finding.topic, each.path, each.line
 
 
 def _only_with(release: str, each: Located, *, both_refuse: bool) -> Located:
