@@ -132,7 +132,8 @@ def answer_text(assessment: Assessment) -> str:
     from kvgate.judge.gpus_in_words import folded
 
     demand, figures = demanded(budget), figures_text(budget)
-    where = f"{demand} {folded(found.verdicts, verb='fits')}" if demand else folded(found.verdicts)
+    where = f"{demand} " if demand else ""
+    where += folded(found.verdicts, is_whole=found.is_whole, verb="fits" if demand else "starts")
     return where + (f"; on {found.judged_on} {figures}" if figures else "")
 
 

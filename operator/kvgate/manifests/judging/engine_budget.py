@@ -55,7 +55,8 @@ class Defaults(Struct, frozen=True, kw_only=True):
     """Facts that a manifest does not state, from the command line or `.kvgate.yaml`."""
 
     accelerator: str | None = None
-    """A name of the catalogue, or several with commas between them: the engine must start on each."""
+    """A name of the catalogue, or several with commas between them: the engine must start on each, unless it `may_be_any`."""
+    may_be_any: bool = False
     pools: Pools = field(default_factory=dict)
     vllm_version: str | None = None
     model_config: str | None = None

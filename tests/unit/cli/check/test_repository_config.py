@@ -326,10 +326,12 @@ def test_every_unknown_name_of_a_gpu_is_reported_with_its_field(folder: Path) ->
     ):  # fmt: skip
         assert words in told
     configure(folder, "{}\n")
+    result = run("clusters", "--gpu", "L4-24GB,FOO,P40")
+    assert result.exit_code == 2
+    assert "--gpu P40: vLLM needs compute capability 7.0" in result.stderr
     result = run("clusters", "--accelerator", "L4-24GB,FOO,A100")
     assert result.exit_code == 2
-    assert "--accelerator L4-24GB,FOO,A100: accelerator FOO is not in the catalogue" in result.stderr
-    assert "accelerator A100 is one of" in result.stderr
+    assert "--gpu L4-24GB,FOO,A100: accelerator FOO is not in the catalogue" in result.stderr
 
 
 def test_the_schema_for_editors_takes_what_kvgate_takes_and_the_example_of_the_page(folder: Path) -> None:
