@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from kvgate.budget.ground.units import gib
-from kvgate.sources.start_failure import StartFailure, recognise
+from kvgate.sources.start_failure import FailureKind, StartFailure, recognise
 
 MAX_LOG_CHARACTERS = 32 * 2**20
 MAX_LINE_CHARACTERS = 64 * 1024
@@ -206,13 +206,15 @@ def _starts(text: str) -> list[str]:
 def _read(text: str, starts: int) -> StartupLog:
     arguments, unread = _printed_arguments(text)
     version, model = _VERSION.search(text), _MODEL.search(text)
-    refusal = None if _READY.search(text) else recognise(text)
     counts: dict[str, Any] = {}  # the least of all engines; blocks set by hand replace those that were found
     for name, pattern in _COUNTS:
         if found := [match[1].replace(",", "") for match in pattern.finditer(text)]:
             counts[name] = min(map(float if name == "max_concurrency" else int, found))
     # where a server that is not ready raised an error after all its figures, that was the end; an error before them was not
     last = max((match.end() for _, pattern in (*_MEMORY, *_COUNTS) for match in pattern.finditer(text)), default=0)
+    refusal = None if _READY.search(text) else recognise(text)
+    if refusal and refusal.kind is FailureKind.ENVIRONMENT:  # a download that was tried again is no end
+        refusal = recognise(text[last:])
     ends_in_traceback = _READY.search(text) is None and _TRACEBACK.search(text, last) is not None
     named = arguments.get("model") or arguments.get("model_tag") or (model[1] if model else None)
     return StartupLog(

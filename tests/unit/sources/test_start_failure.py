@@ -21,7 +21,7 @@ CASES = [
     pytest.param(
         f"{ENGINE}ValueError: {V1_TOO_SMALL}{ADVICE}",
         StartFailure(
-            kind=FailureKind.KV_CACHE_TOO_SMALL, sentence=V1_TOO_SMALL, max_model_len=8192, max_model_len_that_fits=2448,
+            id="KVCacheTooSmall", sentence=V1_TOO_SMALL, max_model_len=8192, max_model_len_that_fits=2448,
             needed_bytes=gib(2.5), available_bytes=gib(0.75),
         ),
         id="V1 0.17",
@@ -30,7 +30,7 @@ CASES = [
         "ValueError: To serve one request with the model's max seq len (8192), 2.0 GiB KV cache is needed, which is larger than "
         "the available KV cache memory (0.5 GiB).",
         StartFailure(
-            kind=FailureKind.KV_CACHE_TOO_SMALL, max_model_len=8192, needed_bytes=2 * GIB, available_bytes=GIB // 2,
+            id="KVCacheTooSmall", max_model_len=8192, needed_bytes=2 * GIB, available_bytes=GIB // 2,
             sentence="To serve one request with the model's max seq len (8192), 2.0 GiB KV cache is needed, which is larger than "
             "the available KV cache memory (0.5 GiB).",
         ),
@@ -40,7 +40,7 @@ CASES = [
         "ValueError: The model's max seq len (29000) is larger than the maximum number of tokens that can be stored in KV cache "
         "(23648). Try increasing it.",
         StartFailure(
-            kind=FailureKind.KV_CACHE_TOO_SMALL, max_model_len=29000, max_model_len_that_fits=23648,
+            id="KVCacheTooSmall", max_model_len=29000, max_model_len_that_fits=23648,
             sentence="The model's max seq len (29000) is larger than the maximum number of tokens that can be stored in KV cache "
             "(23648).",
         ),
@@ -48,20 +48,20 @@ CASES = [
     ),
     pytest.param(
         f"{ENGINE}ValueError: No available memory for the cache blocks.{ADVICE}",
-        StartFailure(kind=FailureKind.NO_MEMORY_FOR_KV_CACHE, sentence="No available memory for the cache blocks."),
+        StartFailure(id="NoMemoryForKVCache", sentence="No available memory for the cache blocks."),
         id="no memory, every release",
     ),
     pytest.param(
         "INFO [gpu_worker.py:1] Available KV cache memory: -1.25 GiB",
         StartFailure(
-            kind=FailureKind.NO_MEMORY_FOR_KV_CACHE, available_bytes=gib(-1.25), sentence="Available KV cache memory: -1.25 GiB"
+            id="NoMemoryForKVCache", available_bytes=gib(-1.25), sentence="Available KV cache memory: -1.25 GiB"
         ),
         id="V1, the log ends before the refusal",
     ),
     pytest.param(
         "model weights take 5.20GiB; the rest of the memory reserved for KV Cache is -1.50GiB.",
         StartFailure(
-            kind=FailureKind.NO_MEMORY_FOR_KV_CACHE, available_bytes=gib(-1.5),
+            id="NoMemoryForKVCache", available_bytes=gib(-1.5),
             sentence="model weights take 5.20GiB; the rest of the memory reserved for KV Cache is -1.50GiB.",
         ),
         id="V0 0.6, overdrawn",
@@ -69,7 +69,7 @@ CASES = [
     pytest.param(
         "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (856). Please lower it.",
         StartFailure(
-            kind=FailureKind.MAMBA_BLOCKS, max_num_seqs=1024, max_num_seqs_that_fits=856,
+            id="MambaBlocks", max_num_seqs=1024, max_num_seqs_that_fits=856,
             sentence="max_num_seqs (1024) exceeds available Mamba cache blocks (856).",
         ),
         id="hybrids 0.28",
@@ -78,7 +78,7 @@ CASES = [
         "ValueError: Free memory on device cuda:0 (2.5/80.0 GiB) on startup is less than desired GPU memory utilization "
         "(0.9, 72.0 GiB). Decrease it.",
         StartFailure(
-            kind=FailureKind.GPU_MEMORY_TAKEN, available_bytes=gib(2.5), total_bytes=80 * GIB, needed_bytes=72 * GIB,
+            id="GpuMemoryTaken", available_bytes=gib(2.5), total_bytes=80 * GIB, needed_bytes=72 * GIB,
             sentence="Free memory on device cuda:0 (2.5/80.0 GiB) on startup is less than desired GPU memory utilization "
             "(0.9, 72.0 GiB).",
         ),
@@ -89,7 +89,7 @@ CASES = [
         "which 500.00 MiB is free.\n"
         f"RuntimeError: {WARM_UP} Please try lowering it.",
         StartFailure(
-            kind=FailureKind.OUT_OF_MEMORY, sentence=WARM_UP, needed_bytes=594 * MIB, available_bytes=500 * MIB,
+            id="OutOfMemorySampler", sentence=WARM_UP, needed_bytes=594 * MIB, available_bytes=500 * MIB,
             total_bytes=gib(79.25),
         ),
         id="warm-up 0.11 after torch's own error: one cause, the figures of both",
@@ -98,7 +98,7 @@ CASES = [
         f"pydantic_core.ValidationError: 1 validation error for ModelConfig\n  Value error, {TOO_LONG} To allow overriding this "
         "maximum, set something. [type=value_error]",
         StartFailure(
-            kind=FailureKind.INVALID_SETTING, max_model_len=9000,
+            id="MaxModelLenAboveModel", max_model_len=9000,
             sentence=f"{TOO_LONG} To allow overriding this maximum, set something.",
         ),
         id="longer than the model 0.32",
