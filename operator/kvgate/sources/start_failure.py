@@ -141,8 +141,8 @@ _PLACEHOLDER = re.compile(r"<([\w*#-]+)>")
 
 class _Phrase(NamedTuple):
     row: FailureRow
-    literal: str
-    """The longest of its words without a placeholder: most texts lack it, which is found out fast."""
+    shape: bytes
+    """The longest of its words without a placeholder, and without digits: most texts lack it, which is found out fast."""
     pattern: re.Pattern[str]
 
 
@@ -159,16 +159,19 @@ def _phrases() -> Sequence[_Phrase]:
     return [_phrase(row, text) for row in failure_rows().values() for text in row.phrases]
 
 
-def literals() -> frozenset[str]:
+def words_of_failures() -> frozenset[bytes]:
     """Return words of which every line with a phrase of the table has one, for those who must read a long log fast."""
-    return frozenset(each.literal for each in _phrases()) | {word for row in failure_rows().values() for word in row.near}
+    near = (word for row in failure_rows().values() for word in row.near)
+    return frozenset(max(_PLACEHOLDER.split(text)[::2], key=len).encode() for row in failure_rows().values() for text in row.phrases) | {
+        word.encode() for word in near
+    }
 
 
 def _phrase(row: FailureRow, text: str) -> _Phrase:
     """Compile a phrase; every repetition is bounded, because a log may hold anything."""
     pieces = _PLACEHOLDER.split(text)
     written = "".join(re.escape(piece) if index % 2 == 0 else _group(piece) for index, piece in enumerate(pieces))
-    return _Phrase(row, max(pieces[::2], key=len), re.compile(written))
+    return _Phrase(row, _without_digits(max(pieces[::2], key=len)), re.compile(written))
 
 
 def _group(name: str) -> str:
@@ -185,8 +188,9 @@ def messages(text: str) -> list[Message]:
     """Return the last message of every row that the text has, for each phrase of the row; rows that share words exclude each other."""
     found: list[Message] = []
     taken = set[tuple[int, int]]()
+    shapes = _shapes(text)
     for phrase in _phrases():
-        if phrase.literal not in text:
+        if phrase.shape not in shapes:
             continue
         last: re.Match[str] | None = None
         for match in phrase.pattern.finditer(text):
@@ -197,6 +201,15 @@ def messages(text: str) -> list[Message]:
         if last is not None:
             found.append(Message(phrase.row, last))
     return found
+
+
+def _shapes(text: str) -> bytes:
+    """Return every different line once, without digits: a log repeats few lines with other numbers, and is searched for hundreds of words."""
+    return b"\n".join(set(_without_digits(text).split(b"\n")))
+
+
+def _without_digits(text: str) -> bytes:
+    return text.encode(errors="replace").translate(None, b"0123456789")
 
 
 def _is_near(words: Sequence[str], text: str, match: re.Match[str]) -> bool:
