@@ -124,9 +124,12 @@ class Engines(Struct, frozen=True, kw_only=True):
         return [*subjects, *map(_engine_item, together), *broken]
 
 
-def engines_in(paths: Sequence[str], options: CheckOptions, given: GivenFacts) -> Engines:
+def engines_in(
+    paths: Sequence[str], options: CheckOptions, given: GivenFacts, texts: Sequence[tuple[str, bytes]] = ()
+) -> Engines:
+    """Find the engines of files and folders, and of texts with their names."""
     with progress_of_reading() as seen:
-        documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped, options.other)
+        documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped, options.other, texts)
     return Engines(documents=documents, found=find_engines(documents, given.mapped_fields))
 
 
