@@ -6,13 +6,13 @@ Sizes are those that vLLM prints, GiB with one to four decimals, also where V0 w
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from kvgate.budget.ground.units import gib
-from kvgate.sources.start_failure import FailureKind, StartFailure, recognise
+from kvgate.sources.start_failure import FailureKind, Message, StartFailure, failure_of, messages, root_of
 
 MAX_LOG_CHARACTERS = 32 * 2**20
 MAX_LINE_CHARACTERS = 64 * 1024
@@ -206,29 +206,34 @@ def split_starts(text: str) -> list[str]:
 
 
 _TELLING = (
-    "Model loading", "weight", "total_gpu_memory", "Free memory on device", "total capac", "activation", "non_torch", "non-torch",
-    "consumed", "CUDA graph", "Graph capturing", "CUDAGraph", "KV cache", "KV Cache", "kv cache", "kv_cache", "blocks: ", "num_gpu_blocks",
-    "Maximum concurrency", "sampling", "Compiling a graph", "Directly load", "LLM engine (v", "API server version", " version ",
-    "args: ", "startup complete", "Available routes", "Traceback (most",
+    "GiB", "GB", "blocks: ", "num_gpu_blocks", "KV cache size", "Maximum concurrency", "kv_cache_memory_bytes config", "sampling",
+    "Compiling a graph", "Directly load", "LLM engine (v", "API server version", " version ", "args: ", "startup complete",
+    "Available routes", "Traceback (most",
 )  # fmt: skip
 """Words of which every line that a pattern of this module finds has one; all other lines are passed over."""
 
 
-def read_start(text: str, *, starts: int = 1) -> StartupLog:
-    """Return one start, as far as its lines tell it. `starts`: the number of those in the log that it is the last of."""
+def read_start(text: str, *, starts: int = 1, found: Sequence[Message] | None = None) -> StartupLog:
+    """Return one start, as far as its lines tell it.
+
+    `starts`: the number of those in the log that it is the last of. `found`: the messages of failures in the text, where they are known.
+    """
     whole, text = text, "\n".join(line for line in text.split("\n") if any(word in line for word in _TELLING))
     arguments, unread = _printed_arguments(text)
     version, model = _VERSION.search(text), _MODEL.search(text)
     counts: dict[str, Any] = {}  # the least of all engines; blocks set by hand replace those that were found
     for name, pattern in _COUNTS:
-        if found := [match[1].replace(",", "") for match in pattern.finditer(text)]:
-            counts[name] = min(map(float if name == "max_concurrency" else int, found))
+        if counted := [match[1].replace(",", "") for match in pattern.finditer(text)]:
+            counts[name] = min(map(float if name == "max_concurrency" else int, counted))
     # where a server that is not ready raised an error after all its figures, that was the end; an error before them was not
     last = max((match.end() for _, pattern in (*_MEMORY, *_COUNTS) for match in pattern.finditer(text)), default=0)
-    refusal = None if _READY.search(text) else recognise(whole)
-    if refusal and refusal.kind is FailureKind.ENVIRONMENT and last:  # a download that was tried again is no end
-        line = text[text.rfind("\n", 0, last) + 1 : last]
-        refusal = recognise(whole[whole.rfind(line) :])
+    found = () if _READY.search(text) else messages(whole) if found is None else found
+    root = root_of(found)
+    if root and root.row.kind is FailureKind.ENVIRONMENT and last:  # a download that was tried again is no end
+        at = whole.rfind(text[text.rfind("\n", 0, last) + 1 : last])
+        found = [each for each in found if each.match.start() > at]
+        root = root_of(found)
+    refusal = failure_of(whole, root, found) if root else None
     ends_in_traceback = _READY.search(text) is None and _TRACEBACK.search(text, last) is not None
     named = arguments.get("model") or arguments.get("model_tag") or (model[1] if model else None)
     return StartupLog(

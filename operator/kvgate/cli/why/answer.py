@@ -70,7 +70,7 @@ def answer_of(case: Case, judging: Judging) -> Answer:
         happened=_happened(case),
         why=tuple(_why(case)),
         fixes=tuple(fixes_of(case, judging)) if has_fixes else (),
-        not_known=tuple(_not_known(case)),
+        not_known=tuple(_not_known(case, judging)),
         case=case,
     )
 
@@ -87,7 +87,8 @@ def _outcome(case: Case) -> Outcome:
         return Outcome.NOTHING_WRONG
     if _is_refused(case):
         return Outcome.CAUSE_FOUND
-    if case.verdict in (Verdict.FITS, Verdict.MAY_NOT_FIT):
+    is_admitted = case.item is not None and case.item.decision is not None
+    if is_admitted or case.verdict in (Verdict.FITS, Verdict.MAY_NOT_FIT):
         return Outcome.NOTHING_WRONG
     return Outcome.UNKNOWN
 
@@ -186,7 +187,7 @@ def _reported(log: StartupLog) -> Iterator[str]:
 # ── what is not known ──
 
 
-def _not_known(case: Case) -> Iterator[str]:
+def _not_known(case: Case, judging: Judging) -> Iterator[str]:
     start, item, failure = case.start, case.item, case.start.failure if case.start else None
     if start and start.engine:
         return
@@ -203,7 +204,8 @@ def _not_known(case: Case) -> Iterator[str]:
     if start and not start.log.vllm_version and not (item and item.vllm_version):
         yield "the release of vLLM: no line of the log states it; give --vllm-version"
     if item and item.assumed:
-        yield from (f"assumed: {each.text}" for each in item.assumed)
+        told = {"accelerator": judging.given.accelerator, "vllm_version": judging.given.vllm_version}
+        yield from (f"assumed: {each.text}" for each in item.assumed if not told.get(each.fact))
     if case.values is not None and "gpu" not in case.values:
         where = "its name" if "gpu_memory_bytes" in case.values else "nothing names it"
         yield f"the GPU: {where if where.startswith('n') else 'the log states its memory, and not its name'}; give --accelerator"

@@ -67,6 +67,8 @@ class Case(Struct, frozen=True, kw_only=True):
     values: Mapping[str, Any] | None = None
     """Options and facts of the start by vLLM's names; None where no log has arguments."""
     assessment: Assessment | None = None
+    plain: Assessment | None = None
+    """The judgement without what the log reports, which is what `kvgate check` says about a change."""
     problem: str = ""
     """Reason why nothing could be judged."""
     is_observed: bool = False
@@ -100,7 +102,8 @@ class Judging(Struct, kw_only=True):
     """The engines of manifests and commands, judged by the road of `kvgate check`; a fix is judged by the same."""
 
     options: CheckOptions
-    paths: tuple[str, ...]
+    texts: Mapping[str, str]
+    """Manifests that stand in no file, by their names."""
     given: GivenFacts
 
     def items(self, texts: Sequence[tuple[str, bytes]], paths: Sequence[str] = ()) -> list[Item | Broken]:
@@ -125,7 +128,7 @@ def cases_of(found: Gathered, options: CheckOptions) -> tuple[list[Case], Judgin
     versions = {_release(start.log.vllm_version) for start in starts} - {""}
     if len(versions) == 1 and not given.vllm_version:
         given = replace(given, vllm_version=versions.pop())
-    judging = Judging(options=options, paths=tuple(found.paths), given=given)
+    judging = Judging(options=options, texts=dict(found.texts), given=given)
     commands = {f"{name}#{index}": each for index, (name, each) in enumerate(found.pasted) if each.manifest["kind"] != "Node"}
     texts = [*((name, text.encode()) for name, text in found.texts), *((name, manifest_of(each)) for name, each in commands.items())]
     cases = list[Case]()
@@ -134,7 +137,7 @@ def cases_of(found: Gathered, options: CheckOptions) -> tuple[list[Case], Judgin
             notes.append(f"{item.file}:{item.position.line}: {item.finding.message}; {item.finding.remediation}")
         elif item.verdict is not None:
             pasted = commands.get(item.document.file)
-            cases.append(Case(item=item, pasted=pasted, assessment=item.assessment))
+            cases.append(Case(item=item, pasted=pasted, assessment=item.assessment, plain=item.assessment))
     return _paired(cases, starts, judging, gpu), judging, notes
 
 
@@ -170,8 +173,8 @@ def starts_of(log: Log) -> Iterator[Start]:
 
 
 def _start(log: Log, piece: str, position: int, *, is_mixed: bool, starts: int) -> Start | None:
-    read = read_start(piece, starts=starts)
     found = messages(piece)
+    read = read_start(piece, starts=starts, found=found)
     if read.is_ready:
         ready = max(piece.rfind("Application startup complete"), piece.rfind("Available routes are:"))
         found = [each for each in found if each.match.start() > ready]
@@ -240,7 +243,7 @@ def _with_start(case: Case, start: Start, judging: Judging, gpu: str) -> Case:
         return replace(case, problem=str(error)) if case.assessment is None else case
     observed = _observed(plain.budget, start)
     corrected = assess_request(values, calibration=observed, **ask) if observed is not NOTHING_OBSERVED else plain
-    return replace(case, values=values, assessment=corrected, is_observed=corrected is not plain)
+    return replace(case, values=values, assessment=corrected, plain=plain, is_observed=corrected is not plain)
 
 
 def _values(case: Case, start: Start, given: GivenFacts, gpu: str) -> dict[str, Any]:

@@ -69,10 +69,15 @@ def _candidates(case: Case) -> Iterator[Changes]:
     if budget is None or judged is None or not is_about_bytes(judged):
         return
     limit = failure.max_model_len_that_fits if failure else None
+    plain = case.plain.budget if case.plain and case.plain is not judged else None
+    smaller = {each.field: each.value for each in alternatives(plain.request, catalogue.accelerators())} if plain else {}
+    now = _utilization(case)
+    is_measured = not budget.request.settings.gives_cache_memory
+    yield from ({"gpu_memory_utilization": text} for text in ("0.9", "0.95") if is_measured and now < float(text))
     for each in alternatives(budget.request, catalogue.accelerators()):
-        value = each.value
-        if each.field == "max_model_len" and limit and isinstance(value, int):
-            value = min(value, limit)
+        value, other = each.value, smaller.get(each.field)
+        if each.field in ("max_model_len", "max_num_seqs") and isinstance(value, int):
+            value = min(size for size in (value, other, limit if each.field == "max_model_len" else None) if isinstance(size, int))
         yield {"gpu" if each.field == "accelerator" else each.field: value}
 
 
@@ -172,7 +177,8 @@ _BY_ROW: Mapping[str, Callable[[StartFailure, Case], Iterator[Changes]]] = {
 
 def _fix(case: Case, judging: Judging, changes: Changes) -> Fix | None:
     """Return a change with its texts, if the engine starts with it; what nobody can judge is offered as it is."""
-    words = " and ".join(_words(name, value) for name, value in changes.items())
+    name_of = field_path if case.item and case.item.spec else option_name
+    words = " and ".join(_words(name_of(name), value) for name, value in changes.items())
     if "gpu" in changes:
         verdict = _verdict_with(case, changes)
         return Fix(changes=changes, words=f"use {changes['gpu']}", is_checked=True) if verdict in (Verdict.FITS, None) else None
@@ -197,8 +203,8 @@ def _is_of_bytes(case: Case) -> bool:
 
 def _words(name: str, value: int | str | None) -> str:
     if value is _REMOVED:
-        return f"leave {option_name(name)} out"
-    return f"add {option_name(name)}" if value == "" else f"set {option_name(name)} to {value}"
+        return f"leave {name} out"
+    return f"add {name}" if value == "" else f"set {name} to {value}"
 
 
 def _verdict_with(case: Case, changes: Changes) -> Verdict | None:
@@ -206,6 +212,8 @@ def _verdict_with(case: Case, changes: Changes) -> Verdict | None:
     if case.values is None:
         if case.budget is None:
             return None
+        if case.item and case.item.spec:
+            return _verdict_of_solver(case, changes)
         values = {"model": case.budget.request.shape.name, "gpu": changes.get("gpu"), "vllm_version": case.budget.request.vllm_version}
         values |= case.item.engine.settings if case.item and case.item.engine else {}
     else:
@@ -218,6 +226,13 @@ def _verdict_with(case: Case, changes: Changes) -> Verdict | None:
         return assess_request({key: value for key, value in values.items() if value != ""}).verdict
     except BadRequest:
         return None
+
+
+def _verdict_of_solver(case: Case, changes: Changes) -> Verdict | None:
+    """Return Fits for a change that the solver found for the promise of an InferenceDeployment; others are not offered."""
+    found = {each.field: each.value for each in alternatives(case.budget.request, catalogue.accelerators())} if case.budget else {}
+    meant = {"accelerator" if name == "gpu" else name: value for name, value in changes.items()}
+    return Verdict.FITS if all(found.get(name) == value for name, value in meant.items()) else Verdict.DOES_NOT_FIT
 
 
 def _verdict_of(case: Case, judged: Verdict | None, changes: Changes) -> Verdict | None:
@@ -292,17 +307,19 @@ def _command_of(case: Case, changes: Changes) -> str:
 
 def _patched(case: Case, item: Item, judging: Judging, changes: Changes) -> tuple[str, Verdict | None]:
     """Return the change as a patch of the engine's file, with the verdict on the result; no patch where it cannot be written."""
-    path = Path(item.document.file)
-    if item.document.origin is not None or not path.is_file() or path.stat().st_size > 1 << 20:
+    path, before = item.document.file, judging.texts.get(item.document.file, "")
+    if not before and Path(path).is_file() and Path(path).stat().st_size <= 1 << 20:
+        before = Path(path).read_text(encoding="utf-8", errors="replace")
+    if item.document.origin is not None or not before:
         return "", _verdict_with(case, changes)
-    before = path.read_text(encoding="utf-8", errors="replace")
     after = before
     for name, value in changes.items():
         after = _with_value(after, item, name, value) if after else ""
     if not after or after == before:
         return "", _verdict_with(case, changes)
-    verdict = _verdict_of(case, _verdict(judging.items([(str(path), after.encode())]), item.name), changes)
-    lines = unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}", n=1)
+    verdict = _verdict_of(case, _verdict(judging.items([(path, after.encode())]), item.name), changes)
+    name = path.lstrip("/")
+    lines = unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}", n=1)
     return "".join(lines), verdict
 
 

@@ -22,6 +22,8 @@ _PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd
 _MANIFEST = re.compile(r"\s*[\"']?(?:apiVersion|kind|services|items)[\"']?\s*:|---\s*$")
 _YAML_LINE = re.compile(r"\s|#|-|$|[\w./\"'-]+:(?:\s|$)|[}\]]")
 _NO_YAML_LINE = re.compile(r"Name: {2,}\S|[\w.]*(?:Error|Exception): |(?:INFO|WARNING|ERROR|DEBUG)[ :]")
+_DESCRIBED = re.compile(r"Name: {2,}\S")
+_LOGGED = re.compile(r"\(?\w{1,40} pid=|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d|Traceback|[\w.]{0,80}(?:Error|Exception): ")
 _IS_YAML = re.compile(r"^\s{0,40}[\"']?(?:apiVersion|kind|services|image|containers|spec)[\"']?\s*:", re.MULTILINE)
 _FENCE = re.compile(r"\s{0,12}(?:```|~~~)\w{0,20}\s*$")
 _LOOKS_LIKE_PATH = re.compile(r"[\w./~-]{1,300}\.(?:ya?ml|json|log|txt|out)|[./~][\w./-]{0,300}")
@@ -201,13 +203,13 @@ def _parts(text: str) -> Iterator[tuple[str, list[tuple[int, str]]]]:
 def _kind_after(kind: str, line: str) -> str:
     if _FENCE.fullmatch(line):
         return "text"
-    if re.match(r"Name: {2,}\S", line):
+    if _DESCRIBED.match(line):
         return "description"
     if kind != "manifest" and _MANIFEST.match(line) and not line.startswith((" ", "\t")):
         return "manifest"
     if kind == "manifest" and (not _YAML_LINE.match(line) or _NO_YAML_LINE.match(line)):
         return "text"
-    if kind == "description" and re.match(r"\(?\w+ pid=|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d|Traceback|[\w.]*(?:Error|Exception): ", line):
+    if kind == "description" and _LOGGED.match(line):
         return "text"
     return kind
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from kvgate.cli.terminal import Line, Styled, folded, text_of, width_of_terminal
 from kvgate.cli.why.answer import Answer, Outcome
 from kvgate.cli.why.bundle import redacted
+from kvgate.judge.summary import judged_text
 
 MAX_ANSWERS = 20
 """Engines whose answers are shown; those that fail come first."""
@@ -42,7 +43,7 @@ def render(answers: Sequence[Answer], notes: Sequence[str]) -> str:
 
 def _lines(answer: Answer) -> Iterator[Line]:
     happened = answer.happened
-    head = happened.cause if happened else _HEADS[answer.outcome]
+    head = happened.cause if happened else _head(answer)
     yield f"{answer.title}: ", Styled(text=answer.outcome.value, colour=_COLOURS[answer.outcome], is_bold=True), f": {head}"
     if happened:
         yield f"  what happened ({happened.id}, {happened.stage}), {happened.file}:{happened.line}"
@@ -54,6 +55,13 @@ def _lines(answer: Answer) -> Iterator[Line]:
     if answer.not_known:
         yield "  not known"
         yield from (f"    - {redacted(each)}" for each in answer.not_known)
+
+
+def _head(answer: Answer) -> str:
+    judged = answer.case.assessment
+    if answer.outcome is Outcome.CAUSE_FOUND and judged is not None and judged.budget is not None:
+        return judged_text(judged.verdict, judged.budget)
+    return _HEADS[answer.outcome]
 
 
 def _fixes(answer: Answer) -> Iterator[str]:
