@@ -6,6 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from kvgate.budget import Budget, Verdict
+from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import format_gib
 from kvgate.cli.reports.placed import Placed
 from kvgate.cli.why.bundle import redacted
@@ -37,7 +38,7 @@ class Happened(Struct, frozen=True, kw_only=True):
     """The cause in the words of whatever printed it."""
 
     id: str
-    """Row of docs/reference/failures.md."""
+    """Row of docs/reference/failures.md; empty for an error that has none."""
     stage: str
     cause: str
     do: str
@@ -101,8 +102,13 @@ def _is_refused(case: Case) -> bool:
 
 def _happened(case: Case) -> Happened | None:
     start = case.start
-    if start is None or start.failure is None:
+    if start is None or start.engine or not start.words:
         return None
+    if start.failure is None:
+        return Happened(
+            id="", stage="", cause="It failed with an error that kvgate does not know.", do="", sentence=redacted(start.words[-400:]),
+            file=start.file, line=start.line, text=redacted(start.words), releases="", source="",
+        )  # fmt: skip
     row = start.failure.row
     return Happened(
         id=row.id,
@@ -129,14 +135,15 @@ def _why(case: Case) -> Iterator[str]:
         return
     failure = start.failure if start else None
     is_of_bytes = failure is None or bool(failure.row.ledger and failure.kind is not FailureKind.INVALID_SETTING)
+    is_of_host = failure is not None and failure.row.ledger == "host"
     if judged is not None and budget is not None and is_of_bytes:
         yield f"{judged.verdict.value}: {answer_text(judged)}"
-        yield from ledger_sentences(budget)
-    if start and is_of_bytes:
+        yield from host_sentences(budget) if is_of_host else ledger_sentences(budget)
+    if start and is_of_bytes and not is_of_host:
         yield from _reported(start.log)
     errors = _errors(case)
     yield from (f"{each.rule}: {each.message}" for each in errors if not (is_of_bytes and budget is not None and judged is not None and is_about_bytes(judged)))
-    if failure is not None and not errors and failure.row.ledger and judged is not None and judged.verdict is Verdict.FITS:
+    if failure is not None and not errors and is_of_bytes and not is_of_host and judged is not None and judged.verdict is Verdict.FITS:
         yield "kvgate computes that this starts with the settings that are known here: something that is not in them decided"
 
 
@@ -169,6 +176,15 @@ def ledger_sentences(budget: Budget) -> Iterator[str]:
         over = needs - stage.available.expected
         compared = f", {format_gib(over)} more than there is" if over > 0 else ""
         yield f"one request of {budget.resolved.max_model_len} tokens needs {format_gib(needs)}{compared}"
+
+
+def host_sentences(budget: Budget) -> Iterator[str]:
+    """Yield what a pod needs of the host's memory, and of /dev/shm."""
+    ledger = pod_ledger(budget)
+    needs, shared = ledger.needs, ledger.shared_needs
+    yield f"a pod of it needs {format_gib(needs.expected)} of host memory ({format_gib(needs.low)} to {format_gib(needs.high)}), beside pages of files"
+    if shared.high:
+        yield f"{format_gib(shared.expected)} of that ({format_gib(shared.low)} to {format_gib(shared.high)}) is in /dev/shm"
 
 
 def _reported(log: StartupLog) -> Iterator[str]:
@@ -212,7 +228,9 @@ def _not_known(case: Case, judging: Judging) -> Iterator[str]:
     if case.problem:
         yield f"the verdict: {case.problem}"
     judged = case.assessment
-    if judged is not None and judged.verdict is Verdict.UNKNOWN:
+    if item and item.verdict is Verdict.UNKNOWN and not start:
+        yield from (f"{each.finding.message}; {each.finding.remediation}" for each in item.missing_facts)
+    elif judged is not None and judged.verdict is Verdict.UNKNOWN:
         yield from (f"{each.message}; {each.remediation}" for each in judged.findings if each.severity is not Severity.INFO)
-    if case.is_observed:
+    if case.is_observed and failure:
         yield "the figures follow the KV cache that the log reports; kvgate's own prediction alone may differ"

@@ -30,6 +30,16 @@ from kvgate.statement.what_if import BadRequest
 _RELEASE = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}(?:\.post\d{1,3})?")
 _HEAD_CHARACTERS = 200_000
 _PIDS = re.compile(r"\(APIServer pid=(\d{1,9})\)")
+_OTHER_LOGS = {
+    "Ollama": ("source=server.go", "source=routes.go", "msg=\"llama runner", "ollama"),
+    "llama.cpp": ("llama_model_loader:", "llama_init_from_model", "ggml_cuda_init", "llm_load_tensors"),
+    "SGLang": ("server_args=ServerArgs(", "/sglang/", "sglang.", "mem-fraction-static"),
+    "TensorRT-LLM": ("[TRT-LLM]", "[TensorRT-LLM]", "tensorrt_llm"),
+    "Text Generation Inference": ("text_generation_launcher", "text-generation-inference", "text_generation_server"),
+    "LMDeploy": ("lmdeploy", "[TM][",),
+}  # fmt: skip
+"""Words that the logs of other servers have, and vLLM's have not."""
+_ERROR = re.compile(r"^(?:.{0,200}[\s\])])?(?P<kind>[\w.]{0,80}(?:Error|Exception|Interrupt|Exit))(?::.*|$)", re.MULTILINE)
 _OF_THE_SERVER = ("host", "port", "api_key", "hf_token", "uvicorn_log_level", "model_tag", "config", "subparser", "dispatch_function")
 """Arguments of the API server, which move no memory."""
 
@@ -91,10 +101,10 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        if self.item and not self.pasted:
-            return f"{self.item.file}:{self.item.line}: {self.item.title}"
-        if self.pasted:
-            return f"{self.pasted.text.split(' ')[0] or 'pod'} in line {self.pasted.line}" if not self.pasted.text else "the command"
+        if self.pasted and self.pasted.text:
+            return f"the command in line {self.pasted.line}"
+        if self.item:
+            return self.item.title if self.pasted else f"{self.item.file}:{self.item.line}: {self.item.title}"
         return f"{self.start.file}{f' {self.start.source}' if self.start.source else ''}" if self.start else ""
 
 
@@ -105,6 +115,10 @@ class Judging(Struct, kw_only=True):
     texts: Mapping[str, str]
     """Manifests that stand in no file, by their names."""
     given: GivenFacts
+
+    def on(self, gpu: int | str | None) -> "Judging":
+        """Return the same with another GPU where manifests name none."""
+        return Judging(options=self.options, texts=self.texts, given=replace(self.given, accelerator=str(gpu))) if gpu else self
 
     def items(self, texts: Sequence[tuple[str, bytes]], paths: Sequence[str] = ()) -> list[Item | Broken]:
         engines = engines_in(paths, self.options, self.given, texts)
@@ -180,34 +194,39 @@ def _start(log: Log, piece: str, position: int, *, is_mixed: bool, starts: int) 
         found = [each for each in found if each.match.start() > ready]
     root: Message | None = root_of(found)
     failure = failure_of(piece, root, found) if root else None
-    at = position + root.match.start() if root else 0
-    is_vllm = bool(read.vllm_version or read.arguments or read.ranks or root or "vllm" in piece[:_HEAD_CHARACTERS].lower())
-    engine = "" if read.vllm_version or read.arguments else server_in(piece[:_HEAD_CHARACTERS])
-    if not is_vllm and not engine:
+    error = None if root or (read.is_ready and not found) else _last_error(piece, is_crash=read.is_crash)
+    at = root.match.start() if root else error
+    head = piece[:_HEAD_CHARACTERS]
+    is_vllm = bool(read.vllm_version or read.arguments or read.ranks)
+    engine = "" if is_vllm else next((name for name, words in _OTHER_LOGS.items() if any(word in head for word in words)), server_in(head))
+    if not (is_vllm or root or engine or "vllm" in head.lower()):
         return None
     return Start(
         file=log.file,
         source=log.stream.source,
         log=read,
         failure=failure,
-        line=log.stream.number_at(at) if root else 0,
-        words=_line_of(piece, root.match.start()) if root else "",
+        line=log.stream.number_at(position + at) if at is not None else 0,
+        words=_line_of(piece, at) if at is not None else "",
         others=tuple(dict.fromkeys(each.row.id for each in found if root and each.row.id != root.row.id)),
-        ends_in_error=failure is None and _ends_in_error(piece),
+        ends_in_error=error is not None,
         engine=engine,
         is_mixed=is_mixed,
         starts=starts,
     )
 
 
+def _last_error(text: str, *, is_crash: bool) -> int | None:
+    """Return the place of the exception that ended a log; None where something else was printed after it."""
+    begin = max(0, len(text) - (200_000 if is_crash else 4_000))
+    found = [match.start("kind") for match in _ERROR.finditer(text, begin) if "404 Client Error" not in match[0]]
+    return found[-1] if found else None
+
+
 def _line_of(text: str, position: int) -> str:
     begin = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
     return text[begin : end if end >= 0 else len(text)].strip()
-
-
-def _ends_in_error(text: str) -> bool:
-    return re.search(r"^(?:.{0,200}[\s\]])?[\w.]{1,80}(?:Error|Exception)(?::|$)", text[-20_000:], re.MULTILINE) is not None
 
 
 def _paired(cases: list[Case], starts: list[Start], judging: Judging, gpu: str) -> list[Case]:

@@ -16,7 +16,7 @@ from kvgate.budget import AUTO_MAX_MODEL_LEN, Verdict, alternatives
 from kvgate.cli.reports.report import Item
 from kvgate.cli.why.cases import Case, Judging
 from kvgate.documents.positions import Broken
-from kvgate.judge.assess import is_about_bytes
+from kvgate.judge.assessment import Confidence
 from kvgate.judge.what_if import assess_request
 from kvgate.manifests.pasted import commands_in
 from kvgate.cli.why.gathered import manifest_of
@@ -62,23 +62,27 @@ Changes = dict[str, int | str | None]
 
 
 def _candidates(case: Case) -> Iterator[Changes]:
+    """Yield what the message names, then each change that gives memory; where a setting is refused, both together."""
     failure = case.start.failure if case.start else None
-    if failure and (own := _BY_ROW.get(failure.id)):
-        yield from own(failure, case)
-    budget, judged = case.budget, case.assessment
-    if budget is None or judged is None or not is_about_bytes(judged):
+    own = list(_BY_ROW[failure.id](failure, case)) if failure and failure.id in _BY_ROW else []
+    yield from own
+    is_refused = failure is not None and failure.kind is FailureKind.INVALID_SETTING
+    base = own[0] if own and is_refused else {}
+    judged, budget = case.assessment, case.budget
+    if budget is None or judged is None or judged.confidence is not Confidence.KNOWN or budget.verdict is Verdict.FITS:
         return
     limit = failure.max_model_len_that_fits if failure else None
     plain = case.plain.budget if case.plain and case.plain is not judged else None
     smaller = {each.field: each.value for each in alternatives(plain.request, catalogue.accelerators())} if plain else {}
-    now = _utilization(case)
     is_measured = not budget.request.settings.gives_cache_memory
-    yield from ({"gpu_memory_utilization": text} for text in ("0.9", "0.95") if is_measured and now < float(text))
+    now = _utilization(case)
+    yield from ({**base, "gpu_memory_utilization": text} for text in ("0.9", "0.95") if is_measured and now < float(text))
     for each in alternatives(budget.request, catalogue.accelerators()):
         value, other = each.value, smaller.get(each.field)
         if each.field in ("max_model_len", "max_num_seqs") and isinstance(value, int):
-            value = min(size for size in (value, other, limit if each.field == "max_model_len" else None) if isinstance(size, int))
-        yield {"gpu" if each.field == "accelerator" else each.field: value}
+            limits = (value, other, limit if each.field == "max_model_len" else None)
+            value = min(size for size in limits if isinstance(size, int))
+        yield {**base, "gpu" if each.field == "accelerator" else each.field: value}
 
 
 def _utilization(case: Case) -> float:
@@ -178,20 +182,21 @@ _BY_ROW: Mapping[str, Callable[[StartFailure, Case], Iterator[Changes]]] = {
 def _fix(case: Case, judging: Judging, changes: Changes) -> Fix | None:
     """Return a change with its texts, if the engine starts with it; what nobody can judge is offered as it is."""
     name_of = field_path if case.item and case.item.spec else option_name
-    words = " and ".join(_words(name_of(name), value) for name, value in changes.items())
-    if "gpu" in changes:
+    words = " and ".join(_words(name, value, name_of) for name, value in changes.items())
+    written = {name: value for name, value in changes.items() if name != "gpu"}
+    command = patch = ""
+    if not written:
         verdict = _verdict_with(case, changes)
-        return Fix(changes=changes, words=f"use {changes['gpu']}", is_checked=True) if verdict in (Verdict.FITS, None) else None
-    if case.pasted and case.pasted.text:
-        command = with_changes(case.pasted.text, changes)
-        verdict = _verdict_of(case, _judged_command(command, case, judging), changes)
-        patch = ""
+    elif case.pasted and case.pasted.text:
+        command = with_changes(case.pasted.text, written)
+        verdict = _worse(_judged_command(command, judging.on(changes.get("gpu"))), case, changes)
     elif case.item:
-        command, (patch, verdict) = "", _patched(case, case.item, judging, changes)
+        patch, judged = _patched(case, case.item, judging.on(changes.get("gpu")), written)
+        verdict = _worse(judged, case, changes) if patch else _verdict_with(case, changes)
     else:
-        command, patch = _command_of(case, changes), ""
-        verdict = _verdict_with(case, changes)
-    if verdict in (Verdict.DOES_NOT_FIT,) or (verdict is Verdict.MAY_NOT_FIT and case.verdict is not Verdict.MAY_NOT_FIT and _is_of_bytes(case)):
+        command, verdict = _command_of(case, written), _verdict_with(case, changes)
+    was_open = case.verdict is Verdict.MAY_NOT_FIT or not _is_of_bytes(case)
+    if verdict is Verdict.DOES_NOT_FIT or (verdict is Verdict.MAY_NOT_FIT and not was_open):
         return None
     return Fix(changes=changes, words=words, command=command, patch=patch, is_checked=verdict is Verdict.FITS)
 
@@ -201,10 +206,12 @@ def _is_of_bytes(case: Case) -> bool:
     return failure is None or failure.kind not in (FailureKind.INVALID_SETTING, FailureKind.ENVIRONMENT)
 
 
-def _words(name: str, value: int | str | None) -> str:
+def _words(name: str, value: int | str | None, name_of: Callable[[str], str]) -> str:
+    if name == "gpu":
+        return f"use {value}"
     if value is _REMOVED:
-        return f"leave {name} out"
-    return f"add {name}" if value == "" else f"set {name} to {value}"
+        return f"leave {name_of(name)} out"
+    return f"add {name_of(name)}" if value == "" else f"set {name_of(name)} to {value}"
 
 
 def _verdict_with(case: Case, changes: Changes) -> Verdict | None:
@@ -235,17 +242,15 @@ def _verdict_of_solver(case: Case, changes: Changes) -> Verdict | None:
     return Verdict.FITS if all(found.get(name) == value for name, value in meant.items()) else Verdict.DOES_NOT_FIT
 
 
-def _verdict_of(case: Case, judged: Verdict | None, changes: Changes) -> Verdict | None:
+def _worse(judged: Verdict | None, case: Case, changes: Changes) -> Verdict | None:
     """Return the worse of two verdicts: of the changed text, and of the start that was logged with the change."""
     logged = _verdict_with(case, changes) if case.values is not None else judged
     return Verdict.DOES_NOT_FIT if Verdict.DOES_NOT_FIT in (judged, logged) else judged
 
 
-def _judged_command(command: str, case: Case, judging: Judging) -> Verdict | None:
+def _judged_command(command: str, judging: Judging) -> Verdict | None:
     pasted = next(commands_in(list(enumerate(command.split("\n"), 1))), None)
-    if pasted is None:
-        return None
-    return _verdict(judging.items([("fix", manifest_of(pasted))]), "")
+    return _verdict(judging.items([("fix", manifest_of(pasted))]), "") if pasted else None
 
 
 def _verdict(items: list[Item | Broken], name: str) -> Verdict | None:
@@ -317,7 +322,7 @@ def _patched(case: Case, item: Item, judging: Judging, changes: Changes) -> tupl
         after = _with_value(after, item, name, value) if after else ""
     if not after or after == before:
         return "", _verdict_with(case, changes)
-    verdict = _verdict_of(case, _verdict(judging.items([(path, after.encode())]), item.name), changes)
+    verdict = _verdict(judging.items([(path, after.encode())]), item.name)
     name = path.lstrip("/")
     lines = unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}", n=1)
     return "".join(lines), verdict

@@ -46,7 +46,8 @@ def _lines(answer: Answer) -> Iterator[Line]:
     head = happened.cause if happened else _head(answer)
     yield f"{answer.title}: ", Styled(text=answer.outcome.value, colour=_COLOURS[answer.outcome], is_bold=True), f": {head}"
     if happened:
-        yield f"  what happened ({happened.id}, {happened.stage}), {happened.file}:{happened.line}"
+        row = f" ({happened.id}, {happened.stage})" if happened.id else ""
+        yield f"  what happened{row}, {happened.file}:{happened.line}"
         yield f"    {happened.sentence}"
     if answer.why:
         yield "  why"
@@ -66,7 +67,7 @@ def _head(answer: Answer) -> str:
 
 def _fixes(answer: Answer) -> Iterator[str]:
     happened, fixes = answer.happened, answer.fixes
-    if not fixes and not happened:
+    if not fixes and not (happened and happened.do):
         return
     yield "  what would fix it" + (", any one of" if len(fixes) > 1 else "")
     for fix in fixes:
@@ -75,5 +76,5 @@ def _fixes(answer: Answer) -> Iterator[str]:
         if fix.command:
             yield f"        {redacted(fix.command)}"
         yield from (f"        {redacted(line)}" for line in fix.patch.splitlines())
-    if happened and not any(fix.is_checked for fix in fixes):
+    if happened and happened.do and not any(fix.is_checked for fix in fixes):
         yield f"    - {happened.do}"
