@@ -92,20 +92,7 @@ def _of_script(script: str) -> dict[str, Any]:
 def _of_container(command: str) -> dict[str, Any] | None:
     """Return the pod of `docker run`; None where no image stands in it."""
     words = split(command)
-    words = words[words.index("run") + 1 :]
-    options: dict[str, list[str]] = {}
-    while words and words[0].startswith("-"):
-        word = words.pop(0)
-        if word == "--":
-            break
-        name, equals, value = word.partition("=")
-        if name in _SWITCHES or (not name.startswith("--") and set(name[1:]) <= _SHORT_SWITCHES):
-            continue
-        if not name.startswith("--") and len(name) > 2:
-            name, equals, value = name[:2], "=", word[2:].removeprefix("=")
-        if not equals:
-            value = words.pop(0) if words else ""
-        options.setdefault(_LONG.get(name, name), []).append(value)
+    options, words = _options_of_run(words[words.index("run") + 1 :])
     if not words:
         return None
     container: dict[str, Any] = {"name": "container", "image": words[0]}
@@ -115,15 +102,33 @@ def _of_container(command: str) -> dict[str, Any] | None:
         container["args"] = words[1:]
     pairs = [text.partition("=") for text in options.get("--env", ())]
     container["env"] = [{"name": name, "value": value} for name, equals, value in pairs if equals]
-    limits = {"memory": size for text in options.get("--memory", ())[-1:] if (size := _quantity(text))}
-    if gpus := _num_gpus(options.get("--gpus", ())):
-        limits[_GPU] = str(gpus)
-    container["resources"] = {"limits": limits}
+    gpus, memory = _num_gpus(options.get("--gpus", ())), _quantity(options.get("--memory", [""])[-1])
+    container["resources"] = {
+        "limits": {**({"memory": memory} if memory else {}), **({_GPU: str(gpus)} if gpus else {})}
+    }
     if options.get("--ipc", [""])[-1] == "host":
         return _pod(container, hostIPC=True)
-    size = next((size for text in options.get("--shm-size", ())[-1:] if (size := _quantity(text))), str(RUNTIME_BYTES))
+    size = _quantity(options.get("--shm-size", [""])[-1]) or str(RUNTIME_BYTES)
     container["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108 - the path in the container
     return _pod(container, volumes=[{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}])
+
+
+def _options_of_run(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the options before the image by their long names, and the rest: the image and its arguments."""
+    options, rest = dict[str, list[str]](), list(words)
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        if word == "--":
+            break
+        name, equals, value = word.partition("=")
+        if name in _SWITCHES or (not name.startswith("--") and set(name[1:]) <= _SHORT_SWITCHES):
+            continue
+        if not name.startswith("--") and len(name) > 2:
+            name, equals, value = name[:2], "=", word[2:].removeprefix("=")
+        if not equals:
+            value = rest.pop(0) if rest else ""
+        options.setdefault(_LONG.get(name, name), []).append(value)
+    return options, rest
 
 
 _LONG = {"-e": "--env", "-m": "--memory"}
@@ -133,7 +138,11 @@ _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?) ?([bkmgt]?)(?:i?b)?", re.IGNORECAS
 def _quantity(text: str) -> str:
     """Return a size of Docker's as Kubernetes writes it: `10g` → `10Gi`; empty for what is none."""
     match = _SIZE.fullmatch(text.strip())
-    return f"{match[1]}{match[2].upper().replace('B', '').replace('K', 'K')}{'i' if match[2].lower() not in ('', 'b') else ''}" if match else ""
+    return (
+        f"{match[1]}{match[2].upper().replace('B', '').replace('K', 'K')}{'i' if match[2].lower() not in ('', 'b') else ''}"
+        if match
+        else ""
+    )
 
 
 def _num_gpus(given: Sequence[str]) -> int | None:
@@ -233,7 +242,9 @@ def _containers(lines: Sequence[str]) -> Iterator[dict[str, Any]]:
             {"name": each, "value": value} for each, value in variables if not value.startswith("<set to")
         ]
         mounts = (line.split(" from ") for line in fields.get("Mounts", ("", []))[1] if " from " in line)
-        container["volumeMounts"] = [{"name": rest[0].split(" ")[0], "mountPath": path.strip()} for path, *rest in mounts]
+        container["volumeMounts"] = [
+            {"name": rest[0].split(" ")[0], "mountPath": path.strip()} for path, *rest in mounts
+        ]
         yield container
 
 

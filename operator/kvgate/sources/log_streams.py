@@ -92,8 +92,8 @@ class LogReader:
         numbered: Iterable[tuple[int, bytes]] = enumerate(lines, begin + 1)
         if self._num_bytes > WHOLE_BYTES:
             numbered = self._telling(numbered)
-        for number, line in numbered:
-            line = line[:MAX_LINE_CHARACTERS]
+        for number, whole in numbered:
+            line = whole[:MAX_LINE_CHARACTERS]
             if self._num_bytes <= HEAD_BYTES:
                 self._head.append((number, line))
                 continue
@@ -182,6 +182,17 @@ def _of_json(line: str) -> tuple[str, str]:
     text = next((value[key] for key in _OF_JSON if isinstance(value.get(key), str)), None)
     if text is None:
         return "", line
-    places = (value, value.get("kubernetes"), value.get("labels"), (value.get("resource") or {}).get("labels") if isinstance(value.get("resource"), dict) else None)
-    named = (place[key] for place in places if isinstance(place, dict) for key in _SOURCES_OF_JSON if isinstance(place.get(key), str))
+    places = (
+        value,
+        value.get("kubernetes"),
+        value.get("labels"),
+        (value.get("resource") or {}).get("labels") if isinstance(value.get("resource"), dict) else None,
+    )
+    named = (
+        place[key]
+        for place in places
+        if isinstance(place, dict)
+        for key in _SOURCES_OF_JSON
+        if isinstance(place.get(key), str)
+    )
     return next(named, ""), _COLOUR.sub("", text)

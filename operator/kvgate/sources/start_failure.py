@@ -162,9 +162,9 @@ def _phrases() -> Sequence[_Phrase]:
 def words_of_failures() -> frozenset[bytes]:
     """Return words of which every line with a phrase of the table has one, for those who must read a long log fast."""
     near = (word for row in failure_rows().values() for word in row.near)
-    return frozenset(max(_PLACEHOLDER.split(text)[::2], key=len).encode() for row in failure_rows().values() for text in row.phrases) | {
-        word.encode() for word in near
-    }
+    return frozenset(
+        max(_PLACEHOLDER.split(text)[::2], key=len).encode() for row in failure_rows().values() for text in row.phrases
+    ) | {word.encode() for word in near}
 
 
 def _phrase(row: FailureRow, text: str) -> _Phrase:
@@ -204,7 +204,7 @@ def messages(text: str) -> list[Message]:
 
 
 def _shapes(text: str) -> bytes:
-    """Return every different line once, without digits: a log repeats few lines with other numbers, and is searched for hundreds of words."""
+    """Return every different line once, without digits: a log repeats few lines, and is searched for hundreds of words."""
     return b"\n".join(set(_without_digits(text).split(b"\n")))
 
 

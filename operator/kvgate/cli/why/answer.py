@@ -10,7 +10,7 @@ from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import format_gib
 from kvgate.cli.reports.placed import Placed
 from kvgate.cli.why.bundle import redacted
-from kvgate.cli.why.cases import Case, Judging
+from kvgate.cli.why.cases import Case, Judging, Start
 from kvgate.cli.why.fixes import Fix, fixes_of
 from kvgate.findings.finding import Finding, Severity
 from kvgate.judge.assess import is_about_bytes
@@ -81,7 +81,11 @@ def _outcome(case: Case) -> Outcome:
     if case.is_other_engine:
         return Outcome.NOT_JUDGED
     if start and start.failure:
-        return Outcome.CAUSE_UNKNOWN if start.failure.row.rank is Rank.WRAPPER and not _is_refused(case) else Outcome.CAUSE_FOUND
+        return (
+            Outcome.CAUSE_UNKNOWN
+            if start.failure.row.rank is Rank.WRAPPER and not _is_refused(case)
+            else Outcome.CAUSE_FOUND
+        )
     if start and start.ends_in_error:
         return Outcome.CAUSE_FOUND if _is_refused(case) else Outcome.CAUSE_UNKNOWN
     if start and start.log.is_ready:
@@ -142,8 +146,19 @@ def _why(case: Case) -> Iterator[str]:
     if start and is_of_bytes and not is_of_host:
         yield from _reported(start.log)
     errors = _errors(case)
-    yield from (f"{each.rule}: {each.message}" for each in errors if not (is_of_bytes and budget is not None and judged is not None and is_about_bytes(judged)))
-    if failure is not None and not errors and is_of_bytes and not is_of_host and judged is not None and judged.verdict is Verdict.FITS:
+    yield from (
+        f"{each.rule}: {each.message}"
+        for each in errors
+        if not (is_of_bytes and budget is not None and judged is not None and is_about_bytes(judged))
+    )
+    if (
+        failure is not None
+        and not errors
+        and is_of_bytes
+        and not is_of_host
+        and judged is not None
+        and judged.verdict is Verdict.FITS
+    ):
         yield "kvgate computes that this starts with the settings that are known here: something that is not in them decided"
 
 
@@ -182,7 +197,8 @@ def host_sentences(budget: Budget) -> Iterator[str]:
     """Yield what a pod needs of the host's memory, and of /dev/shm."""
     ledger = pod_ledger(budget)
     needs, shared = ledger.needs, ledger.shared_needs
-    yield f"a pod of it needs {format_gib(needs.expected)} of host memory ({format_gib(needs.low)} to {format_gib(needs.high)}), beside pages of files"
+    needed = f"{format_gib(needs.expected)} of host memory ({format_gib(needs.low)} to {format_gib(needs.high)})"
+    yield f"a pod of it needs {needed}, beside pages of files"
     if shared.high:
         yield f"{format_gib(shared.expected)} of that ({format_gib(shared.low)} to {format_gib(shared.high)}) is in /dev/shm"
 
@@ -195,7 +211,9 @@ def _reported(log: StartupLog) -> Iterator[str]:
         "total_bytes": "GPU", "free_bytes": "free at the start", "weights_bytes": "weights", "peak_activation_bytes": "peak activation",
         "non_torch_bytes": "non-torch", "cuda_graph_bytes": "CUDA graphs", "available_kv_cache_bytes": "KV cache",
     }  # fmt: skip
-    shown = [f"{words} {format_gib(size)}" for name, words in names.items() if (size := getattr(rank, name)) is not None]
+    shown = [
+        f"{words} {format_gib(size)}" for name, words in names.items() if (size := getattr(rank, name)) is not None
+    ]
     if shown:
         yield f"the log reports: {', '.join(shown)}"
 
@@ -204,33 +222,41 @@ def _reported(log: StartupLog) -> Iterator[str]:
 
 
 def _not_known(case: Case, judging: Judging) -> Iterator[str]:
-    start, item, failure = case.start, case.item, case.start.failure if case.start else None
+    start, item, judged = case.start, case.item, case.assessment
     if start and start.engine:
         return
-    if start and start.is_mixed:
-        yield "lines of two servers stand between each other in this log: the cause may be of either; give one log at a time"
-    if start and start.starts > 1:
-        yield f"the log has {start.starts} starts: the last one of each model counts"
-    if failure is not None and failure.row.rank is not Rank.ROOT:
-        yield "the root cause: this message follows from another one that is not in what was given; give the log from its first line"
-    elif start and failure is None and start.ends_in_error:
-        yield "the cause: kvgate's table of messages does not have this error; `--bundle FILE` writes what a report of it needs"
-    if start and not start.log.arguments and not item:
-        yield "the options: the log has no line `non-default args`; give the command or the manifest too"
-    if start and not start.log.vllm_version and not (item and item.vllm_version):
-        yield "the release of vLLM: no line of the log states it; give --vllm-version"
+    if start:
+        yield from _not_known_of_log(start)
+        if not start.log.arguments and not item:
+            yield "the options: the log has no line `non-default args`; give the command or the manifest too"
+        if not start.log.vllm_version and not (item and item.vllm_version):
+            yield "the release of vLLM: no line of the log states it; give --vllm-version"
     if item and item.assumed:
         told = {"accelerator": judging.given.accelerator, "vllm_version": judging.given.vllm_version}
         yield from (f"assumed: {each.text}" for each in item.assumed if not told.get(each.fact))
     if case.values is not None and "gpu" not in case.values:
-        where = "its name" if "gpu_memory_bytes" in case.values else "nothing names it"
-        yield f"the GPU: {where if where.startswith('n') else 'the log states its memory, and not its name'}; give --accelerator"
+        known = (
+            "the log states its memory, and not its name" if "gpu_memory_bytes" in case.values else "nothing names it"
+        )
+        yield f"the GPU: {known}; give --accelerator"
     if case.problem:
         yield f"the verdict: {case.problem}"
-    judged = case.assessment
     if item and item.verdict is Verdict.UNKNOWN and not start:
         yield from (f"{each.finding.message}; {each.finding.remediation}" for each in item.missing_facts)
     elif judged is not None and judged.verdict is Verdict.UNKNOWN:
-        yield from (f"{each.message}; {each.remediation}" for each in judged.findings if each.severity is not Severity.INFO)
-    if case.is_observed and failure:
+        yield from (
+            f"{each.message}; {each.remediation}" for each in judged.findings if each.severity is not Severity.INFO
+        )
+    if case.is_observed and start and start.failure:
         yield "the figures follow the KV cache that the log reports; kvgate's own prediction alone may differ"
+
+
+def _not_known_of_log(start: Start) -> Iterator[str]:
+    if start.is_mixed:
+        yield "lines of two servers stand between each other in this log: the cause may be of either; give one log at a time"
+    if start.starts > 1:
+        yield f"the log has {start.starts} starts: the last one of each model counts"
+    if start.failure is not None and start.failure.row.rank is not Rank.ROOT:
+        yield "the root cause: this message follows from another one that is not in what was given; give the log from its first line"
+    elif start.failure is None and start.ends_in_error:
+        yield "the cause: kvgate's table of messages does not have this error; `--bundle FILE` writes what a report of it needs"

@@ -20,10 +20,15 @@ _NAMED = re.compile(
     r"(?P<sign>\s{0,3}[:=]\s{0,3}|\s+)(?P<quote>\[?[\"']?)(?P<value>[^\s\"',\]}]{6,})",
     re.IGNORECASE,
 )
-_AUTHORIZATION = re.compile(r"((?:Authorization|Proxy-Authorization|Cookie|X-Api-Key)[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?:(?:Bearer|Basic|Token)\s+)?[^\s\"']{4,}", re.IGNORECASE)
+_AUTHORIZATION = re.compile(
+    r"((?:Authorization|Proxy-Authorization|Cookie|X-Api-Key)[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?:(?:Bearer|Basic|Token)\s+)?[^\s\"']{4,}",
+    re.IGNORECASE,
+)
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}")
 _IN_URL = re.compile(r"(\b\w{2,12}://)[^\s/:@]{1,100}:[^\s/@]{1,200}@")
-_NAME_LINE = re.compile(r"(?P<name>[\"']?name[\"']?\s{0,3}:\s{0,3}[\"']?(?P<variable>\w{1,80})[\"']?,?\s{0,80}[\"']?value[\"']?\s{0,3}:\s{0,3})(?P<value>[\"']?[^\s\"',}]+[\"']?)")
+_NAME_LINE = re.compile(
+    r"(?P<name>[\"']?name[\"']?\s{0,3}:\s{0,3}[\"']?(?P<variable>\w{1,80})[\"']?,?\s{0,80}[\"']?value[\"']?\s{0,3}:\s{0,3})(?P<value>[\"']?[^\s\"',}]+[\"']?)"
+)
 _NO_SECRETS = ("max", "num", "none", "null", "true", "false", "<set")
 
 
@@ -69,6 +74,12 @@ def _value(match: re.Match[str]) -> str:
     value, name = match["value"], match["name"].strip("\"'").lstrip("-").lower()
     is_word = match["sign"].strip() == "" and not match["name"].startswith("--")
     is_number = value.replace(".", "").replace("_", "").isdigit()
-    if is_word or is_number or value.lower().startswith(_NO_SECRETS) or name.startswith(("max", "num", "skip")) or value.startswith(("$", "-")):
+    if (
+        is_word
+        or is_number
+        or value.lower().startswith(_NO_SECRETS)
+        or name.startswith(("max", "num", "skip"))
+        or value.startswith(("$", "-"))
+    ):
         return match[0]
     return f"{match['name']}{match['sign']}{match['quote']}{_REDACTED}"

@@ -1,7 +1,7 @@
 """Pieces that were pasted → one case per engine: what was said about it, what it printed, and the judgement of both together."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -23,7 +23,7 @@ from kvgate.judge.what_if import assess_request
 from kvgate.manifests.pasted import Pasted
 from kvgate.manifests.pods.accelerator_hints import accelerators_of, gpus_in, node_hints
 from kvgate.manifests.pods.which_engine import server_in
-from kvgate.sources.start_failure import Message, StartFailure, failure_of, messages, root_of
+from kvgate.sources.start_failure import Message, Rank, StartFailure, failure_of, messages, root_of
 from kvgate.sources.startup_log import StartupLog, read_start, split_starts
 from kvgate.statement.what_if import BadRequest
 
@@ -31,7 +31,7 @@ _RELEASE = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}(?:\.post\d{1,3})?")
 _HEAD_CHARACTERS = 200_000
 _PIDS = re.compile(r"\(APIServer pid=(\d{1,9})\)")
 _OTHER_LOGS = {
-    "Ollama": ("source=server.go", "source=routes.go", "msg=\"llama runner", "ollama"),
+    "Ollama": ("source=server.go", "source=routes.go", 'msg="llama runner', "ollama"),
     "llama.cpp": ("llama_model_loader:", "llama_init_from_model", "ggml_cuda_init", "llm_load_tensors"),
     "SGLang": ("server_args=ServerArgs(", "/sglang/", "sglang.", "mem-fraction-static"),
     "TensorRT-LLM": ("[TRT-LLM]", "[TensorRT-LLM]", "tensorrt_llm"),
@@ -39,8 +39,20 @@ _OTHER_LOGS = {
     "LMDeploy": ("lmdeploy", "[TM][",),
 }  # fmt: skip
 """Words that the logs of other servers have, and vLLM's have not."""
-_ERROR = re.compile(r"^(?:.{0,200}[\s\])])?(?P<kind>[\w.]{0,80}(?:Error|Exception|Interrupt|Exit))(?::.*|$)", re.MULTILINE)
-_OF_THE_SERVER = ("host", "port", "api_key", "hf_token", "uvicorn_log_level", "model_tag", "config", "subparser", "dispatch_function")
+_ERROR = re.compile(
+    r"^(?:.{0,200}[\s\])])?(?P<kind>[\w.]{0,80}(?:Error|Exception|Interrupt|Exit))(?::.*|$)", re.MULTILINE
+)
+_OF_THE_SERVER = (
+    "host",
+    "port",
+    "api_key",
+    "hf_token",
+    "uvicorn_log_level",
+    "model_tag",
+    "config",
+    "subparser",
+    "dispatch_function",
+)
 """Arguments of the API server, which move no memory."""
 
 
@@ -118,7 +130,11 @@ class Judging(Struct, kw_only=True):
 
     def on(self, gpu: int | str | None) -> "Judging":
         """Return the same with another GPU where manifests name none."""
-        return Judging(options=self.options, texts=self.texts, given=replace(self.given, accelerator=str(gpu))) if gpu else self
+        return (
+            Judging(options=self.options, texts=self.texts, given=replace(self.given, accelerator=str(gpu)))
+            if gpu
+            else self
+        )
 
     def items(self, texts: Sequence[tuple[str, bytes]], paths: Sequence[str] = ()) -> list[Item | Broken]:
         engines = engines_in(paths, self.options, self.given, texts)
@@ -133,7 +149,7 @@ class Judging(Struct, kw_only=True):
 
 def cases_of(found: Gathered, options: CheckOptions) -> tuple[list[Case], Judging, list[str]]:
     """Return the engines, the means to judge changes of them, and sentences about what could not be read."""
-    starts = [start for log in found.logs for start in starts_of(log)]
+    starts = _of_each_source(start for log in found.logs for start in starts_of(log))
     notes = list[str]()
     given = given_facts(tuple(found.paths) or (STDIN,), options)
     gpu = _gpu_of(found)
@@ -143,8 +159,19 @@ def cases_of(found: Gathered, options: CheckOptions) -> tuple[list[Case], Judgin
     if len(versions) == 1 and not given.vllm_version:
         given = replace(given, vllm_version=versions.pop())
     judging = Judging(options=options, texts=dict(found.texts), given=given)
-    commands = {f"{name}#{index}": each for index, (name, each) in enumerate(found.pasted) if each.manifest["kind"] != "Node"}
-    texts = [*((name, text.encode()) for name, text in found.texts), *((name, manifest_of(each)) for name, each in commands.items())]
+    commands = {
+        f"{name}#{index}": each for index, (name, each) in enumerate(found.pasted) if each.manifest["kind"] != "Node"
+    }
+    whole = "".join(text for _, text in found.texts) + "".join(found.paths)
+    commands = {
+        name: each
+        for name, each in commands.items()
+        if each.text or str(each.manifest["metadata"]["name"]) not in whole
+    }
+    texts = [
+        *((name, text.encode()) for name, text in found.texts),
+        *((name, manifest_of(each)) for name, each in commands.items()),
+    ]
     cases = list[Case]()
     for item in judging.items(texts, found.paths) if texts or found.paths else ():
         if isinstance(item, Broken):
@@ -173,7 +200,9 @@ def starts_of(log: Log) -> Iterator[Start]:
     """Yield the last start of each model in a log."""
     text = log.stream.text
     pids = list(dict.fromkeys(_PIDS.findall(text[:_HEAD_CHARACTERS])))
-    is_mixed = len(pids) > 1 and any(text.find(f"pid={pid})") < text.rfind(f"(APIServer pid={pids[0]})") for pid in pids[1:])
+    is_mixed = len(pids) > 1 and any(
+        text.find(f"pid={pid})") < text.rfind(f"(APIServer pid={pids[0]})") for pid in pids[1:]
+    )
     pieces, position = split_starts(text), 0
     last: dict[str, Start] = {}
     for piece in pieces:
@@ -198,7 +227,11 @@ def _start(log: Log, piece: str, position: int, *, is_mixed: bool, starts: int) 
     at = root.match.start() if root else error
     head = piece[:_HEAD_CHARACTERS]
     is_vllm = bool(read.vllm_version or read.arguments or read.ranks)
-    engine = "" if is_vllm else next((name for name, words in _OTHER_LOGS.items() if any(word in head for word in words)), server_in(head))
+    engine = (
+        ""
+        if is_vllm
+        else next((name for name, words in _OTHER_LOGS.items() if any(word in head for word in words)), server_in(head))
+    )
     if not (is_vllm or root or engine or "vllm" in head.lower()):
         return None
     return Start(
@@ -229,15 +262,52 @@ def _line_of(text: str, position: int) -> str:
     return text[begin : end if end >= 0 else len(text)].strip()
 
 
+def _of_each_source(starts: Iterable[Start]) -> list[Start]:
+    """Return one start for each model of each source: a later one, unless only the earlier one failed."""
+    found: dict[tuple[str, str, str], Start] = {}
+    for start in starts:
+        key = (start.file, start.source, start.log.model or "")
+        earlier = found.get(key)
+        found[key] = start if earlier is None or start.failure or not earlier.failure else earlier
+    return list(found.values())
+
+
 def _paired(cases: list[Case], starts: list[Start], judging: Judging, gpu: str) -> list[Case]:
     """Give every log to its engine: the one of its model, or the only one; the others are engines of their own."""
-    left, paired = list(starts), list[Case]()
+    loose = [each for each in starts if not each.log.model and not each.engine]
+    named = [each for each in starts if each not in loose]
+    if len(named) == 1 and len(cases) <= 1:
+        named = [_with_causes(named[0], loose)]
+    elif not named and len(cases) == 1 and loose:
+        named = [_with_causes(loose[0], loose[1:])]
+    else:
+        named += loose
+    left, paired = list(named), list[Case]()
     for case in cases:
-        own = next((each for each in left if _is_of(each, case, alone=len(cases) == len(starts) == 1)), None)
+        own = next((each for each in left if _is_of(each, case, alone=len(cases) == len(named) == 1)), None)
         if own is not None:
             left.remove(own)
         paired.append(_with_start(case, own, judging, gpu) if own else case)
     return [*paired, *(_with_start(Case(), each, judging, gpu) for each in left)]
+
+
+def _with_causes(start: Start, others: Sequence[Start]) -> Start:
+    """Return a start with the cause that events, a status or another piece of the log states, where its own is no root."""
+    ranks = list(Rank)
+    for other in others:
+        is_better = other.failure and (
+            start.failure is None or ranks.index(other.failure.row.rank) < ranks.index(start.failure.row.rank)
+        )
+        if is_better or (start.failure is None and other.ends_in_error and not start.ends_in_error):
+            start = replace(
+                start,
+                failure=other.failure,
+                file=other.file,
+                line=other.line,
+                words=other.words,
+                ends_in_error=other.ends_in_error,
+            )
+    return start
 
 
 def _is_of(start: Start, case: Case, *, alone: bool) -> bool:
@@ -255,13 +325,15 @@ def _with_start(case: Case, start: Start, judging: Judging, gpu: str) -> Case:
     if start.engine or not (start.log.arguments or start.log.model):
         return case
     values = _values(case, start, judging.given, gpu)
-    ask = {"models": judging.given.models}
+    models = judging.given.models
     try:
-        plain = assess_request(values, calibration=judging.given.calibration, **ask)
+        plain = assess_request(values, calibration=judging.given.calibration, models=models)
     except BadRequest as error:
         return replace(case, problem=str(error)) if case.assessment is None else case
     observed = _observed(plain.budget, start)
-    corrected = assess_request(values, calibration=observed, **ask) if observed is not NOTHING_OBSERVED else plain
+    corrected = (
+        assess_request(values, calibration=observed, models=models) if observed is not NOTHING_OBSERVED else plain
+    )
     return replace(case, values=values, assessment=corrected, plain=plain, is_observed=corrected is not plain)
 
 
@@ -271,9 +343,11 @@ def _values(case: Case, start: Start, given: GivenFacts, gpu: str) -> dict[str, 
     named = given.accelerator or gpu or (case.item.accelerator if case.item else None)
     values = {**settings, **log.arguments, **log.circumstances, "usage_context": "server"}
     values = {key: value for key, value in values.items() if key not in _OF_THE_SERVER}
-    facts = {
+    facts: dict[str, Any] = {
         "model": log.model or (case.item.engine.model if case.item and case.item.engine else None),
-        "vllm_version": given.vllm_version or _release(log.vllm_version) or (case.item.vllm_version if case.item else None),
+        "vllm_version": given.vllm_version
+        or _release(log.vllm_version)
+        or (case.item.vllm_version if case.item else None),
         "gpu": named if named and "," not in named else None,
         "gpu_memory_bytes": rank.total_bytes if rank and not named else None,
     }
@@ -293,5 +367,7 @@ def _observed(budget: Budget | None, start: Start) -> Calibration:
     if budget is None or available is None or budget.request.accelerator.vendor == "unknown":
         return NOTHING_OBSERVED
     cache = start.log.circumstances.get("compile_cache", "")
-    made = start_of_bytes(budget, available, source=start.file, compile_cache=cache, is_refused=bool(failure and failure.is_of_kv_cache))
+    made = start_of_bytes(
+        budget, available, source=start.file, compile_cache=cache, is_refused=bool(failure and failure.is_of_kv_cache)
+    )
     return Calibration(starts=(made,)) if made else NOTHING_OBSERVED

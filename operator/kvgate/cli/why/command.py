@@ -20,13 +20,22 @@ _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
 
 @click.command(cls=Command)
 @click.argument("what", nargs=-1, metavar="[WHAT]...", shell_complete=a_file)
-@click.option("--accelerator", metavar="NAME", shell_complete=gpus, help="The GPU, where nothing that is given names it.")
+@click.option(
+    "--accelerator", metavar="NAME", shell_complete=gpus, help="The GPU, where nothing that is given names it."
+)
 @click.option("--vllm-version", metavar="VERSION", help="The release of vLLM, where nothing that is given states it.")
-@click.option("--model-config", metavar="FILE", type=GIVEN_FILE, help="The config.json of a model that is not in the catalogue.")
+@click.option(
+    "--model-config", metavar="FILE", type=GIVEN_FILE, help="The config.json of a model that is not in the catalogue."
+)
 @CALIBRATION_OPTION
 @with_model_options
 @click.option("--config", metavar="FILE", type=GIVEN_FILE, help="Read this file instead of the nearest .kvgate.yaml.")
-@click.option("--bundle", metavar="FILE", type=_FILE, help="Also write FILE, what a report of a wrong answer needs: without secrets.")
+@click.option(
+    "--bundle",
+    metavar="FILE",
+    type=_FILE,
+    help="Also write FILE, what a report of a wrong answer needs: without secrets.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def why(what: tuple[str, ...], output: str, bundle: Path | None, **options: Any) -> None:
     """Say why vLLM does not start, and what would change that.

@@ -15,11 +15,11 @@ from kvgate.api import field_path
 from kvgate.budget import AUTO_MAX_MODEL_LEN, Verdict, alternatives
 from kvgate.cli.reports.report import Item
 from kvgate.cli.why.cases import Case, Judging
+from kvgate.cli.why.gathered import manifest_of
 from kvgate.documents.positions import Broken
 from kvgate.judge.assessment import Confidence
 from kvgate.judge.what_if import assess_request
 from kvgate.manifests.pasted import commands_in
-from kvgate.cli.why.gathered import manifest_of
 from kvgate.sources.start_failure import FailureKind, StartFailure
 from kvgate.statement.what_if import BadRequest
 from kvgate.vllm.arguments import option_name
@@ -73,10 +73,14 @@ def _candidates(case: Case) -> Iterator[Changes]:
         return
     limit = failure.max_model_len_that_fits if failure else None
     plain = case.plain.budget if case.plain and case.plain is not judged else None
-    smaller = {each.field: each.value for each in alternatives(plain.request, catalogue.accelerators())} if plain else {}
+    smaller = (
+        {each.field: each.value for each in alternatives(plain.request, catalogue.accelerators())} if plain else {}
+    )
     is_measured = not budget.request.settings.gives_cache_memory
     now = _utilization(case)
-    yield from ({**base, "gpu_memory_utilization": text} for text in ("0.9", "0.95") if is_measured and now < float(text))
+    yield from (
+        {**base, "gpu_memory_utilization": text} for text in ("0.9", "0.95") if is_measured and now < float(text)
+    )
     for each in alternatives(budget.request, catalogue.accelerators()):
         value, other = each.value, smaller.get(each.field)
         if each.field in ("max_model_len", "max_num_seqs") and isinstance(value, int):
@@ -102,6 +106,16 @@ def _less_memory(failure: StartFailure, case: Case) -> Iterator[Changes]:
         yield {"gpu_memory_utilization": f"{max(0.1, _utilization(case) - 0.05):.2f}"}
 
 
+def _own_length(failure: StartFailure, _: Case) -> Iterator[Changes]:
+    if failure.max_model_len_that_fits:
+        yield {"max_model_len": failure.max_model_len_that_fits}
+
+
+def _own_sequences(failure: StartFailure, _: Case) -> Iterator[Changes]:
+    if failure.max_num_seqs_that_fits:
+        yield {"max_num_seqs": failure.max_num_seqs_that_fits}
+
+
 def _free_share(failure: StartFailure, _: Case) -> Iterator[Changes]:
     if failure.available_bytes and failure.total_bytes:
         share = int(failure.available_bytes * 100 / failure.total_bytes) / 100 - 0.01
@@ -120,7 +134,9 @@ def _derived(failure: StartFailure, case: Case) -> Iterator[Changes]:
 def _heads(failure: StartFailure, _: Case) -> Iterator[Changes]:
     numbers = [int(text) for text in re.findall(r"\((\d{1,6})\)", failure.sentence)]
     if len(numbers) == 2:
-        yield from ({"tensor_parallel_size": size} for size in (8, 4, 2, 1) if size < numbers[1] and numbers[0] % size == 0)
+        for size in (8, 4, 2, 1):
+            if size < numbers[1] and numbers[0] % size == 0:
+                yield {"tensor_parallel_size": size}
 
 
 def _fewer_ranks(failure: StartFailure, _: Case) -> Iterator[Changes]:
@@ -136,7 +152,11 @@ def _without_option(failure: StartFailure, _: Case) -> Iterator[Changes]:
 
 def _adapter_rank(failure: StartFailure, _: Case) -> Iterator[Changes]:
     if match := re.search(r"LoRA rank (\d{1,4}) is", failure.sentence):
-        yield {"max_lora_rank": next((size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= int(match[1])), int(match[1]))}
+        yield {
+            "max_lora_rank": next(
+                (size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= int(match[1])), int(match[1])
+            )
+        }
 
 
 def _whole_prompts(failure: StartFailure, _: Case) -> Iterator[Changes]:
@@ -150,8 +170,8 @@ def _items_of_media(failure: StartFailure, _: Case) -> Iterator[Changes]:
 
 
 _BY_ROW: Mapping[str, Callable[[StartFailure, Case], Iterator[Changes]]] = {
-    "KVCacheTooSmall": lambda failure, _: iter([{"max_model_len": failure.max_model_len_that_fits}] if failure.max_model_len_that_fits else []),
-    "MambaBlocks": lambda failure, _: iter([{"max_num_seqs": failure.max_num_seqs_that_fits}] if failure.max_num_seqs_that_fits else []),
+    "KVCacheTooSmall": _own_length,
+    "MambaBlocks": _own_sequences,
     "GpuMemoryTaken": _free_share,
     **dict.fromkeys(
         ("OutOfMemorySampler", "OutOfMemoryPooler", "OutOfMemoryProfiling", "OutOfMemoryCapture", "OutOfMemoryServing", "CublasAlloc"),
@@ -211,7 +231,8 @@ def _words(name: str, value: int | str | None, name_of: Callable[[str], str]) ->
         return f"use {value}"
     if value is _REMOVED:
         return f"leave {name_of(name)} out"
-    return f"add {name_of(name)}" if value == "" else f"set {name_of(name)} to {value}"
+    gpus = f", with {value} GPUs" if name == "tensor_parallel_size" and value != 1 else ""
+    return f"add {name_of(name)}" if value == "" else f"set {name_of(name)} to {value}{gpus}"
 
 
 def _verdict_with(case: Case, changes: Changes) -> Verdict | None:
@@ -221,12 +242,20 @@ def _verdict_with(case: Case, changes: Changes) -> Verdict | None:
             return None
         if case.item and case.item.spec:
             return _verdict_of_solver(case, changes)
-        values = {"model": case.budget.request.shape.name, "gpu": changes.get("gpu"), "vllm_version": case.budget.request.vllm_version}
+        values = {
+            "model": case.budget.request.shape.name,
+            "gpu": changes.get("gpu"),
+            "vllm_version": case.budget.request.vllm_version,
+        }
         values |= case.item.engine.settings if case.item and case.item.engine else {}
     else:
         values = dict(case.values)
     for name, value in changes.items():
-        values = {**values, name: value} if value is not _REMOVED else {key: each for key, each in values.items() if key != name}
+        values = (
+            {**values, name: value}
+            if value is not _REMOVED
+            else {key: each for key, each in values.items() if key != name}
+        )
         if name == "gpu":
             values.pop("gpu_memory_bytes", None)
     try:
@@ -237,7 +266,11 @@ def _verdict_with(case: Case, changes: Changes) -> Verdict | None:
 
 def _verdict_of_solver(case: Case, changes: Changes) -> Verdict | None:
     """Return Fits for a change that the solver found for the promise of an InferenceDeployment; others are not offered."""
-    found = {each.field: each.value for each in alternatives(case.budget.request, catalogue.accelerators())} if case.budget else {}
+    found = (
+        {each.field: each.value for each in alternatives(case.budget.request, catalogue.accelerators())}
+        if case.budget
+        else {}
+    )
     meant = {"accelerator" if name == "gpu" else name: value for name, value in changes.items()}
     return Verdict.FITS if all(found.get(name) == value for name, value in meant.items()) else Verdict.DOES_NOT_FIT
 
@@ -269,10 +302,17 @@ def with_changes(command: str, changes: Changes) -> str:
     for name, value in changes.items():
         flag = re.escape(option_name(name)).replace("\\-", "-")[2:]
         spelled = "--" + flag.replace("-", "[-_]")
-        written = re.compile(rf"(?P<flag>(?<!\S){spelled})(?P<sign>=|\s+)(?P<value>'[^']*'|\"[^\"]*\"|[^\s-]\S*)|(?<!\S){spelled}(?!\S)")
+        written = re.compile(
+            rf"(?P<flag>(?<!\S){spelled})(?P<sign>=|\s+)(?P<value>'[^']*'|\"[^\"]*\"|[^\s-]\S*)|(?<!\S){spelled}(?!\S)"
+        )
         if written.search(command):
             new = "" if value is _REMOVED else None
-            command = written.sub(lambda match, new=new, value=value: new if new is not None else f"{match['flag'] or match[0]}{match['sign'] or ' '}{_shell(value)}", command)
+            command = written.sub(
+                lambda match, new=new, value=value: (
+                    new if new is not None else f"{match['flag'] or match[0]}{match['sign'] or ' '}{_shell(value)}"
+                ),
+                command,
+            )
             command = re.sub(r"  +", " ", command).rstrip()
         elif value is not _REMOVED:
             end = _END_OF_COMMAND.search(command)
@@ -285,14 +325,25 @@ def _shell(value: int | str | None) -> str:
     return shlex.quote(str(value))
 
 
-_LEFT_OUT = ("model", "gpu", "gpu_memory_bytes", "vllm_version", "usage_context", "sampler", "compile_cache", "model_config")
+_LEFT_OUT = (
+    "model",
+    "gpu",
+    "gpu_memory_bytes",
+    "vllm_version",
+    "usage_context",
+    "sampler",
+    "compile_cache",
+    "model_config",
+)
 
 
 def _command_of(case: Case, changes: Changes) -> str:
     """Return `vllm serve …` of the options that a log printed, with the changes; empty where it printed none."""
     if case.start is None or not case.start.log.arguments or case.values is None:
         return ""
-    options = {key: value for key, value in case.values.items() if key not in _LEFT_OUT and key in case.start.log.arguments}
+    options = {
+        key: value for key, value in case.values.items() if key not in _LEFT_OUT and key in case.start.log.arguments
+    }
     if len(options) > 40:  # until 0.8 vLLM printed all options with their defaults
         from kvgate.vllm.settings import SETTINGS
 
@@ -324,7 +375,9 @@ def _patched(case: Case, item: Item, judging: Judging, changes: Changes) -> tupl
         return "", _verdict_with(case, changes)
     verdict = _verdict(judging.items([(path, after.encode())]), item.name)
     name = path.lstrip("/")
-    lines = unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}", n=1)
+    lines = unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}", n=1
+    )
     return "".join(lines), verdict
 
 

@@ -6,8 +6,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import yaml
 from msgspec import Struct, field
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from kvgate.cli.why.bundle import Bundle, bundle_in
 from kvgate.manifests.pasted import Pasted, commands_in, described_in, is_description
@@ -23,7 +25,9 @@ _MANIFEST = re.compile(r"\s*[\"']?(?:apiVersion|kind|services|items)[\"']?\s*:|-
 _YAML_LINE = re.compile(r"\s|#|-|$|[\w./\"'-]+:(?:\s|$)|[}\]]")
 _NO_YAML_LINE = re.compile(r"Name: {2,}\S|[\w.]*(?:Error|Exception): |(?:INFO|WARNING|ERROR|DEBUG)[ :]")
 _DESCRIBED = re.compile(r"Name: {2,}\S")
-_LOGGED = re.compile(r"\(?\w{1,40} pid=|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d|Traceback|[\w.]{0,80}(?:Error|Exception): ")
+_LOGGED = re.compile(
+    r"\(?\w{1,40} pid=|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d|Traceback|[\w.]{0,80}(?:Error|Exception): "
+)
 _IS_YAML = re.compile(r"^\s{0,40}[\"']?(?:apiVersion|kind|services|image|containers|spec)[\"']?\s*:", re.MULTILINE)
 _FENCE = re.compile(r"\s{0,12}(?:```|~~~)\w{0,20}\s*$")
 _LOOKS_LIKE_PATH = re.compile(r"[\w./~-]{1,300}\.(?:ya?ml|json|log|txt|out)|[./~][\w./-]{0,300}")
@@ -31,7 +35,8 @@ _MANIFEST_ENDS = (".yaml", ".yml", ".json", ".tf", ".tpl")
 _LOG_ENDS = (".log", ".txt", ".out", ".err")
 _GPU_LINE = re.compile(
     r"\bGPU \d{1,2}: (?P<listed>[^\n(]{3,60})|device_name=(?P<config>[\w.-]{3,60}?)(?:,|\.json)|"
-    r"Your (?P<words>[^\n]{3,60}?) GPU has compute capability|\|\s{1,4}\d{1,2}\s{2}(?P<table>(?:NVIDIA|Tesla|Quadro|AMD)[^|\n]{2,40}?)\s{2,}"
+    r"Your (?P<words>[^\n]{3,60}?) GPU has compute capability|"
+    r"\|\s{1,4}\d{1,2}\s{2}(?P<table>(?:NVIDIA|Tesla|Quadro|AMD)[^|\n]{2,40}?)\s{2,}"
 )
 
 
@@ -89,7 +94,9 @@ def _add_folder(found: Gathered, folder: Path) -> None:
     files = (path for path in folder.rglob("*") if path.suffix in (*_MANIFEST_ENDS, *_LOG_ENDS) and path.is_file())
     listed = list(islice(files, MAX_FILES + 1))
     if len(listed) > MAX_FILES:
-        found.notes.append(f"{folder} has more than {MAX_FILES} files: {MAX_FILES} of them were looked at; name the one that you mean")
+        found.notes.append(
+            f"{folder} has more than {MAX_FILES} files: {MAX_FILES} of them were looked at; name the one that you mean"
+        )
         found.paths += (str(path) for path in sorted(listed[:MAX_FILES]) if path.suffix in _MANIFEST_ENDS)
     else:
         found.paths.append(str(folder))
@@ -103,6 +110,8 @@ def _add_file(found: Gathered, path: Path) -> None:
         file.seek(0)
         if path.suffix in _MANIFEST_ENDS and b"kvgateBundle" not in head[:200] and _is_manifest(head):
             found.paths.append(str(path))
+            if path.stat().st_size <= MAX_MANIFEST_BYTES:
+                _add_states(found, str(path), file.read().decode(errors="replace"))
         else:
             _add_stream(found, str(path), file)
 
@@ -155,12 +164,14 @@ def add_text(found: Gathered, name: str, text: str) -> None:
     found.read.append((name, text))
     if text.lstrip().startswith("{") and '"apiVersion"' in text[:_HEAD_BYTES]:
         found.texts.append((name, text))
+        _add_states(found, name, text)
         return
     rest: list[tuple[int, str]] = []
     for kind, lines in _parts(text):
         if kind == "manifest":
             # lines before it keep the numbers of its own
             found.texts.append((name, "\n" * (lines[0][0] - 1) + "\n".join(line for _, line in lines) + "\n"))
+            _add_states(found, name, found.texts[-1][1])
         elif kind == "description":
             found.pasted += ((name, each) for each in described_in(lines))
             rest += lines  # its events and its last state say why
@@ -175,6 +186,59 @@ def add_text(found: Gathered, name: str, text: str) -> None:
         found.logs += (Log(file=name, stream=each) for each in streams(left))
 
 
+_HAS_STATE = re.compile(
+    r"[\"']?(?:containerStatuses|conditions)[\"']?\s*:|^[\"']?kind[\"']?\s*:\s*[\"']?Node\b", re.MULTILINE
+)
+
+
+def _add_states(found: Gathered, name: str, text: str) -> None:
+    """Add what the status of a pod says about its end, as lines of a log, and the labels of a node."""
+    if len(text) > MAX_MANIFEST_BYTES or not (_HAS_STATE.search(text) or '"kind": "Node"' in text):
+        return
+    try:
+        values = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return
+    objects = [
+        each
+        for value in values
+        if isinstance(value, dict)
+        for each in (value.get("items") or [value])
+        if isinstance(each, dict)
+    ]
+    for value in objects[:1000]:
+        written = value.get("metadata")
+        metadata = written if isinstance(written, dict) else {}
+        if value.get("kind") == "Node":
+            made = {"kind": "Node", "metadata": {"labels": metadata.get("labels") or {}}}
+            found.pasted.append((name, Pasted(manifest=made, text="", line=1, numbers=frozenset())))
+        elif value.get("kind") == "Pod" and isinstance(value.get("status"), dict):
+            lines = list(_lines_of_status(value["status"]))
+            if lines:
+                (stream,) = streams([(1, line) for line in lines])
+                found.logs.append(Log(file=name, stream=replace(stream, source=str(metadata.get("name") or ""))))
+
+
+def _lines_of_status(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the ends and the obstacles in a pod's status as `kubectl describe` words them."""
+    for condition in status.get("conditions") or ():
+        if isinstance(condition, dict) and condition.get("status") == "False" and condition.get("message"):
+            yield f"{condition.get('reason')}: {condition['message']}"
+    if status.get("message"):
+        yield f"{status.get('reason')}: {status['message']}"
+    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        for when in ("lastState", "state") if isinstance(each, dict) else ():
+            for state in (each.get(when) or {}).values():
+                if (
+                    isinstance(state, dict)
+                    and (state.get("reason") or state.get("exitCode"))
+                    and state.get("exitCode") != 0
+                ):
+                    yield f"Reason:       {state.get('reason')}"
+                    yield f"Exit Code:    {state.get('exitCode')}"
+                    yield from str(state.get("message") or "").split("\n")
+
+
 def _add_gpus(found: Gathered, lines: Iterator[str]) -> None:
     for line in lines:
         if "GPU" in line or "device_name=" in line or "NVIDIA" in line:
@@ -187,8 +251,7 @@ def _add_gpus(found: Gathered, lines: Iterator[str]) -> None:
 def _parts(text: str) -> Iterator[tuple[str, list[tuple[int, str]]]]:
     """Yield (`manifest`, `description` or `text`, lines) of the pieces of a text; a fence of Markdown stands between pieces."""
     kind, lines = "text", list[tuple[int, str]]()
-    for number, line in enumerate(text.split("\n"), 1):
-        line = line.rstrip("\r")
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         following = _kind_after(kind, line)
         if following != kind and lines:
             yield _checked(kind, lines)

@@ -7,11 +7,11 @@ from msgspec import Struct
 
 from kvgate import __version__
 from kvgate.budget import Verdict
+from kvgate.budget.answers.figures import figures_of
 from kvgate.cli import assessment_json
 from kvgate.cli.reports.engine_records import SCHEMA_VERSION, LedgerRecord
 from kvgate.cli.why.answer import Answer, Happened, Outcome
 from kvgate.cli.why.bundle import redacted
-from kvgate.budget.answers.figures import figures_of
 
 
 class FixRecord(Struct, frozen=True, kw_only=True):
@@ -59,7 +59,10 @@ class WhyReport(Struct, frozen=True, kw_only=True):
 
 def report_record(answers: Sequence[Answer], notes: Sequence[str]) -> WhyReport:
     return WhyReport(
-        schemaVersion=SCHEMA_VERSION, kvgate=__version__, answers=[_record(each) for each in answers], notes=[redacted(each) for each in notes]
+        schemaVersion=SCHEMA_VERSION,
+        kvgate=__version__,
+        answers=[_record(each) for each in answers],
+        notes=[redacted(each) for each in notes],
     )
 
 
@@ -68,7 +71,12 @@ def _record(answer: Answer) -> WhyRecord:
     values = case.values
     if values is None and case.item and case.item.engine:
         engine = case.item.engine
-        values = {**engine.settings, "model": engine.model, "gpu": engine.accelerator, "vllm_version": engine.vllm_version}
+        values = {
+            **engine.settings,
+            "model": engine.model,
+            "gpu": engine.accelerator,
+            "vllm_version": engine.vllm_version,
+        }
     return WhyRecord(
         title=answer.title,
         outcome=answer.outcome,

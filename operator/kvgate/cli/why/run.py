@@ -16,7 +16,7 @@ from kvgate.cli.why.gathered import Gathered, add_text, gather
 from kvgate.cli.why.record import report_record
 from kvgate.cli.why.text import in_order, render
 from kvgate.documents.bounded_files import write_text
-from kvgate.text.inert import inert_json
+from kvgate.text.inert import inert_json, json_text
 
 _OF_BUNDLE = ("accelerator", "vllm_version")
 """Options that a bundle repeats."""
@@ -39,7 +39,9 @@ class Report(Struct, frozen=True, kw_only=True):
         outcomes = {each.outcome for each in self.answers}
         if Outcome.CAUSE_UNKNOWN in outcomes:
             return Exit.FINDINGS
-        return Exit.FITS if outcomes & {Outcome.CAUSE_FOUND, Outcome.NOTHING_WRONG, Outcome.NOT_JUDGED} else Exit.UNDECIDED
+        return (
+            Exit.FITS if outcomes & {Outcome.CAUSE_FOUND, Outcome.NOTHING_WRONG, Outcome.NOT_JUDGED} else Exit.UNDECIDED
+        )
 
 
 def run(given: Sequence[str], stdin: BinaryIO, options: Mapping[str, Any], *, bundle: Path | None) -> Report:
@@ -49,7 +51,8 @@ def run(given: Sequence[str], stdin: BinaryIO, options: Mapping[str, Any], *, bu
     for each in found.bundles:
         stated |= {key: value for key, value in each.options.items() if stated.get(key) is None}
         for name, text in each.given:
-            add_text(found, name, text)
+            if text.strip():
+                add_text(found, name, text)
     if found.is_empty:
         raise BadInput("; ".join(found.notes) or "nothing in it is a log, a command or a manifest")
     cases, judging, notes = cases_of(found, CheckOptions(**stated))
@@ -72,7 +75,7 @@ def bundle_text(found: Gathered, report: Report, options: Mapping[str, Any]) -> 
         options={key: str(options[key]) for key in _OF_BUNDLE if options.get(key)},
         answer=to_builtins(report_record(in_order(report.answers), report.notes)),
     )
-    return inert_json(to_builtins(made), indent=2)
+    return json_text(to_builtins(made), indent=2)
 
 
 def _files(found: Gathered, report: Report) -> list[str]:

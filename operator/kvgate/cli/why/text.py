@@ -44,7 +44,11 @@ def render(answers: Sequence[Answer], notes: Sequence[str]) -> str:
 def _lines(answer: Answer) -> Iterator[Line]:
     happened = answer.happened
     head = happened.cause if happened else _head(answer)
-    yield f"{answer.title}: ", Styled(text=answer.outcome.value, colour=_COLOURS[answer.outcome], is_bold=True), f": {head}"
+    yield (
+        f"{answer.title}: ",
+        Styled(text=answer.outcome.value, colour=_COLOURS[answer.outcome], is_bold=True),
+        f": {head}",
+    )
     if happened:
         row = f" ({happened.id}, {happened.stage})" if happened.id else ""
         yield f"  what happened{row}, {happened.file}:{happened.line}"
