@@ -77,7 +77,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     ),
     "models lock": (("Fail where the committed file is not complete.", "kvgate models lock deploy/ --check"),),
     "why": (
-        ("Say why a pod does not start.", "kubectl logs vllm-0 --previous | kvgate why"),
+        ("Say what the log of a pod shows.", "kvgate why start.log"),
         ("Say it for a command.", "kvgate why 'vllm serve Qwen/Qwen3-32B --max-model-len 32k' --accelerator L4"),
         ("Say it for a manifest and the log of its pod.", "kvgate why deploy/fits.yaml start.log"),
     ),

@@ -3,7 +3,16 @@
 import pytest
 
 from kvgate.budget.ground.units import GIB, MIB, gib
-from kvgate.sources.start_failure import MAX_SENTENCE_CHARACTERS, FailureKind, StartFailure, recognise
+from kvgate.sources.start_failure import (
+    MAX_SENTENCE_CHARACTERS,
+    FailureKind,
+    Rank,
+    StartFailure,
+    failure_rows,
+    messages,
+    recognise,
+    words_of_failures,
+)
 
 ENGINE = "(EngineCore_DP0 pid=77) ERROR 01-02 03:04:05 [core.py:9] "
 V1_TOO_SMALL = (
@@ -189,3 +198,103 @@ def test_a_sentence_is_short_whatever_the_line_is() -> None:
 @pytest.mark.parametrize("piece", ["1", "1.", "max seq len (", f"{TOO_LONG} ", "Model architectures [", "[x] "])
 def test_a_megabyte_of_nearly_matching_text_is_read(piece: str) -> None:
     assert recognise(piece * (1_000_000 // len(piece))) is None
+
+
+ROWS = failure_rows()
+HEALTHY = """\
+WARNING 10-10 10:22:58 _custom_ops.py:18] Failed to import from vllm._C with ImportError('libcuda.so.1: cannot open shared object file')
+WARNING 11-02 03:04:05 [interface.py:1] Unknown vLLM environment variable detected: VLLM_MY_OWN
+(APIServer pid=1) INFO 11-02 03:04:05 [api_server.py:1] vLLM API server version 0.11.0
+(APIServer pid=1) WARNING 11-02 03:04:05 [__init__.py:1] argument '--disable-log-requests' is deprecated
+HTTP Request: HEAD https://huggingface.co/m/resolve/main/adapter_config.json "HTTP/1.1 404 Not Found"
+404 Client Error. Entry Not Found for url: https://huggingface.co/m/resolve/main/adapter_config.json.
+`torch_dtype` is deprecated! Use `dtype` instead!
+(EngineCore_DP0 pid=9) INFO 11-02 03:04:06 [utils.py:1] Address already in use. Retrying with a new port.
+(EngineCore_DP0 pid=9) INFO 11-02 03:04:06 [shm_broadcast.py:1] No available shared memory broadcast block found in 60 seconds. This \
+typically happens when some processes are hanging or doing some time-consuming work (e.g. compilation).
+(EngineCore_DP0 pid=9) WARNING 11-02 03:04:06 [topk_topp_sampler.py:69] FlashInfer is not available. Falling back to the PyTorch-native \
+implementation of top-p & top-k sampling.
+(EngineCore_DP0 pid=9) WARNING 11-02 03:04:06 [fused_moe.py:1] Using default MoE config. Performance might be sub-optimal! Config file not \
+found at ['/x/E=8,N=14336,device_name=NVIDIA_H100_80GB_HBM3.json']
+(EngineCore_DP0 pid=9) WARNING 11-02 03:04:06 [cuda.py:1] CUDA graphs are disabled; possible reason: out-of-memory during capture
+(EngineCore_DP0 pid=9) INFO 11-02 03:04:06 [weight_utils.py:1] No model.safetensors.index.json found in remote.
+(EngineCore_DP0 pid=9) INFO 11-02 03:04:08 [gpu_worker.py:1] Available KV cache memory: 23.42 GiB
+[W1224 08:50:36.247935068 ProcessGroupNCCL.cpp:1524] Warning: destroy_process_group() was not called before program exit
+If out-of-memory error occurs during cudagraph capture, consider decreasing `gpu_memory_utilization` or switching to eager mode.
+Startup probe failed: Get "http://10.0.0.7:8000/health": dial tcp 10.0.0.7:8000: connect: connection refused
+  Type     Reason     Age   From     Message
+  Normal   Pulled     2m    kubelet  Container image already present on machine
+  Normal   Started    2m    kubelet  Started container vllm
+"""
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_recorded_text_of_a_row_is_recognised_as_that_row(name: str) -> None:
+    failure = recognise(ROWS[name].text)
+    assert failure is not None
+    assert failure.id == name
+    assert failure.sentence
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_no_other_root_stands_in_the_recorded_text_of_a_row(name: str) -> None:
+    also = {each.row.id for each in messages(ROWS[name].text)} - {name}
+    assert also <= {"OutOfMemory"}  # which vLLM's own words about an allocation contain
+
+
+@pytest.mark.parametrize("line", HEALTHY.splitlines())
+def test_a_line_that_a_healthy_start_prints_is_no_failure(line: str) -> None:
+    assert recognise(line) is None
+
+
+def test_a_whole_healthy_start_is_no_failure() -> None:
+    assert recognise(HEALTHY * 50) is None
+
+
+def test_every_row_says_all_that_people_and_programs_need() -> None:
+    for row in ROWS.values():
+        assert row.cause.endswith(".")
+        assert row.do.endswith(".")
+        assert row.source
+        assert row.ledger in ("", "kv-cache", "weights", "gpu", "states", "host", "settings")
+        assert row.releases == "any" or row.releases[0].isdigit()
+
+
+def test_every_phrase_has_words_by_which_a_long_log_is_searched() -> None:
+    words = words_of_failures()
+    assert min(map(len, words)) >= 5
+    assert all(any(word in row.text.encode() for word in words) for row in ROWS.values())
+
+
+def test_what_follows_from_a_cause_never_hides_it_in_either_order() -> None:
+    causes = [row for row in ROWS.values() if row.rank is Rank.ROOT and not row.near]
+    others = [row for row in ROWS.values() if row.rank is not Rank.ROOT]
+    for cause in causes:
+        for other in others:
+            for log in (f"{cause.text}\n{other.text}", f"{other.text}\n{cause.text}"):
+                failure = recognise(log)
+                assert failure is not None
+                assert failure.id == cause.id, (cause.id, other.id)
+
+
+@pytest.mark.parametrize(
+    ("frames", "name"),
+    [
+        (("in load_model", "in create_weights"), "OutOfMemoryLoading"),
+        (("in determine_available_memory", "in profile_run", "in _dummy_run"), "OutOfMemoryProfiling"),
+        (("in compile_or_warm_up_model", "in capture_model"), "OutOfMemoryCapture"),
+        (("in run_busy_loop", "in execute_model"), "OutOfMemoryServing"),
+        (("in somewhere",), "OutOfMemory"),
+    ],
+)
+def test_the_traceback_tells_at_which_stage_memory_ran_out(frames: tuple[str, ...], name: str) -> None:
+    traceback = "".join(f'{ENGINE}  File "/vllm/x.py", line 1, {frame}\n' for frame in frames)
+    failure = recognise(f"{traceback}{ENGINE}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB.\n")
+    assert failure is not None
+    assert failure.id == name
+
+
+def test_the_words_below_a_refused_configuration_are_the_sentence() -> None:
+    failure = recognise("1 validation error for VllmConfig\n  Value error, the draft is wrong. [type=value_error]")
+    assert failure is not None
+    assert failure.sentence.startswith("the draft is wrong.")

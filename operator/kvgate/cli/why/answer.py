@@ -222,7 +222,7 @@ def _reported(log: StartupLog) -> Iterator[str]:
 
 
 def _not_known(case: Case, judging: Judging) -> Iterator[str]:
-    start, item, judged = case.start, case.item, case.assessment
+    start, item = case.start, case.item
     if start and start.engine:
         return
     if start:
@@ -239,16 +239,22 @@ def _not_known(case: Case, judging: Judging) -> Iterator[str]:
             "the log states its memory, and not its name" if "gpu_memory_bytes" in case.values else "nothing names it"
         )
         yield f"the GPU: {known}; give --accelerator"
+    yield from _not_judged(case)
+    if case.is_observed and start and start.failure:
+        yield "the figures follow the KV cache that the log reports; kvgate's own prediction alone may differ"
+
+
+def _not_judged(case: Case) -> Iterator[str]:
+    """Yield the facts without which there is no verdict."""
+    item, judged = case.item, case.assessment
     if case.problem:
         yield f"the verdict: {case.problem}"
-    if item and item.verdict is Verdict.UNKNOWN and not start:
+    if item and item.verdict is Verdict.UNKNOWN and not case.start:
         yield from (f"{each.finding.message}; {each.finding.remediation}" for each in item.missing_facts)
     elif judged is not None and judged.verdict is Verdict.UNKNOWN:
         yield from (
             f"{each.message}; {each.remediation}" for each in judged.findings if each.severity is not Severity.INFO
         )
-    if case.is_observed and start and start.failure:
-        yield "the figures follow the KV cache that the log reports; kvgate's own prediction alone may differ"
 
 
 def _not_known_of_log(start: Start) -> Iterator[str]:

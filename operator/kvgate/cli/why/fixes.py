@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from difflib import unified_diff
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -306,19 +307,16 @@ def with_changes(command: str, changes: Changes) -> str:
             rf"(?P<flag>(?<!\S){spelled})(?P<sign>=|\s+)(?P<value>'[^']*'|\"[^\"]*\"|[^\s-]\S*)|(?<!\S){spelled}(?!\S)"
         )
         if written.search(command):
-            new = "" if value is _REMOVED else None
-            command = written.sub(
-                lambda match, new=new, value=value: (
-                    new if new is not None else f"{match['flag'] or match[0]}{match['sign'] or ' '}{_shell(value)}"
-                ),
-                command,
-            )
-            command = re.sub(r"  +", " ", command).rstrip()
+            command = re.sub(r"  +", " ", written.sub(partial(_replaced, value), command)).rstrip()
         elif value is not _REMOVED:
             end = _END_OF_COMMAND.search(command)
             at = end.start() if end and not re.search(r"['\"]", command[end.start() :]) else len(command)
             command = f"{command[:at]} {option_name(name)}{f' {_shell(value)}' if value != '' else ''}{command[at:]}"
     return command
+
+
+def _replaced(value: int | str | None, match: re.Match[str]) -> str:
+    return "" if value is _REMOVED else f"{match['flag'] or match[0]}{match['sign'] or ' '}{_shell(value)}"
 
 
 def _shell(value: int | str | None) -> str:
@@ -347,7 +345,8 @@ def _command_of(case: Case, changes: Changes) -> str:
     if len(options) > 40:  # until 0.8 vLLM printed all options with their defaults
         from kvgate.vllm.settings import SETTINGS
 
-        options = {key: value for key, value in options.items() if key in SETTINGS and value not in ("auto", False, 1)}
+        known = {setting.name for setting in SETTINGS}
+        options = {key: value for key, value in options.items() if key in known and value not in ("auto", False, 1)}
     options = {**options, **changes}
     words = ["vllm", "serve", str(case.values.get("model", "MODEL"))]
     for name, value in options.items():
