@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from generate import deployment_files, incident_page, pages, reference, schemas
+from generate import deployment_files, failure_page, incident_page, pages, reference, schemas
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.api.status import RECORD_PLURAL
@@ -74,6 +74,7 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/api.md", reference.api_reference),
     ("docs/reference/check.schema.json", schemas.check_schema),
     ("docs/reference/reports.schema.json", schemas.reports_schema),
+    ("docs/reference/failures.md", failure_page.failures_reference),
     ("docs/reference/figures.md", reference.figures_reference),
     ("docs/reference/cli.md", reference.cli_reference),
     ("docs/reference/diff.schema.json", schemas.diff_schema),

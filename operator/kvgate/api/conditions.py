@@ -207,7 +207,7 @@ class Reason(StrEnum):
     ENGINE_REFUSED_TO_START = "EngineRefusedToStart"
     """vLLM stops while it starts: it refuses a setting, whatever memory there is."""
     ENGINE_CRASHED = "EngineCrashed"
-    """vLLM stops again and again, for a reason that kvgate does not know."""
+    """vLLM stops again and again, because of something around it (files, network, driver, host), or nobody knows why."""
     CAPACITY_REPORTED = "CapacityReported"
     """Ready pods reported the size of their KV cache."""
     NO_READY_PODS = "NoReadyPods"

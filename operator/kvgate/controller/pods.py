@@ -211,6 +211,7 @@ _REASONS = {
     FailureKind.GPU_MEMORY_TAKEN: Reason.OUT_OF_MEMORY,
     FailureKind.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
     FailureKind.INVALID_SETTING: Reason.ENGINE_REFUSED_TO_START,
+    FailureKind.ENVIRONMENT: Reason.ENGINE_CRASHED,
 }
 
 
@@ -234,12 +235,13 @@ def crash_of(pod: Pod, logged: StartFailure | None = None) -> Crash | None:
     ):  # that is a hindrance, which Kubernetes states at once
         return None
     failure = cause_in(ended.message) or logged
-    if failure:
+    is_passing = failure is not None and failure.kind is FailureKind.ENVIRONMENT  # a hub or a network may be well again
+    if failure and not (is_passing and (pod.restarts < UNKNOWN_RESTARTS or ended.reason == "OOMKilled")):
         return Crash(
             pod=pod.name,
             template_hash=pod.template_hash,
             reason=_REASONS[failure.kind],
-            message=f"vLLM reports: {failure.sentence.rstrip('.')}",
+            message=f"vLLM reports: {failure.sentence.rstrip('.')}" + (f"; {failure.row.do}" if is_passing else ""),
             available_kv_cache_bytes=failure.available_kv_cache_bytes,
             declared_image=pod.declared_image,
             image=pod.image,

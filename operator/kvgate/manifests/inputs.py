@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from io import BytesIO
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,7 @@ from kvgate.documents.interest import WordsOfInterest
 from kvgate.documents.origins import ChartOptions, Unrendered
 from kvgate.documents.paths import AS_WRITTEN, read_relevant
 from kvgate.documents.positions import Broken, defect
-from kvgate.documents.reading import Document
+from kvgate.documents.reading import Document, Reading
 from kvgate.documents.templates import objects_of
 from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Finding, words
@@ -178,14 +180,17 @@ def read_manifests(
     seen: Callable[[int], None] | None = None,
     is_mapped: Callable[[str], bool] | None = None,
     other: OtherRevision | None = None,
+    texts: Iterable[tuple[str, bytes]] = (),
 ) -> InputDocuments:
     """Read all documents of the paths before any is judged: a ConfigMap may stand after the object that refers to it.
 
     `root`: a path that is written below this folder must not lead out of it. `seen` is called with the bytes of each document.
     `is_mapped`: True for a file whose values the user says to be those of engines. `other`: the revision whose `.kvgateignore` counts.
+    `texts`: (name, content) of documents that stand in no file.
     """
-    found = InputDocuments()
-    for item in read_relevant(paths, of_interest(is_mapped), root, charts, seen, other):
+    found, words = InputDocuments(), of_interest(is_mapped)
+    of_texts = (item for name, text in texts for item in Reading(words=words).of_stream(name, BytesIO(text)))
+    for item in chain(read_relevant(paths, words, root, charts, seen, other), of_texts):
         if item is None:
             found.num_others += 1
         elif isinstance(item, PassedOver):
