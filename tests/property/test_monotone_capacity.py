@@ -194,7 +194,9 @@ def test_one_step_of_every_lever_takes_nothing_away_from_any_model(release: str)
     for index, name in enumerate(catalogue.model_names()):
         case = new_case(name, release, index + 7 * offset, tensor=(1, 8)[(index // 3 + offset) % 2])
         budget = plan(case)
-        found += [line for lever in STEPS for line in violations(case, budget, lever, FIRST_STEP.get(lever, slice(None)))]
+        found += [
+            line for lever in STEPS for line in violations(case, budget, lever, FIRST_STEP.get(lever, slice(None)))
+        ]
     assert not found, f"{len(found)}: {found[:20]}"
 
 

@@ -183,7 +183,12 @@ def promtool(assets: Path, *arguments: str | Path, text: str = "", limit_seconds
     """Run promtool with this text on standard input and return its output. Raises PrometheusError for a failure."""
     command = [str(assets / "promtool"), *map(str, arguments)]
     run = subprocess.run(
-        command, input=text, text=True, capture_output=True, check=False, timeout=limit_seconds,
+        command,
+        input=text,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=limit_seconds,
         env={**os.environ, "GOGC": "400"},
     )  # fmt: skip - it lives for seconds: half a GiB of garbage costs less than collecting it
     said = run.stdout + run.stderr
