@@ -221,10 +221,20 @@ def _range(shape: ModelShape, stated: StatedFormat | None) -> tuple[Fraction, Fr
     bounds = smallest_and_largest(shape, stated, converts) if stated is not None else None
     if bounds is None:
         return Fraction(1), Fraction(1)
-    likely, (smallest, largest) = _plain_bytes(shape), map(_plain_bytes, bounds)
+    likely, (smallest, largest) = plain_bytes(shape), map(plain_bytes, bounds)
     return min(Fraction(1), Fraction(smallest, likely)), max(Fraction(1), Fraction(largest, likely))
 
 
-def _plain_bytes(shape: ModelShape) -> int:
+def in_other_formats(name: str) -> tuple[str, ...]:
+    """Return the models of the catalogue whose names are that of a model and another weight format: of `Qwen3-32B`, `Qwen3-32B-AWQ`."""
+    own = stated_format(name)
+    base = _key((own.base if own else name).rpartition("/")[2])
+    keys = ((other, _key(other.rpartition("/")[2])) for other in catalogue.model_names() if other != name)
+    alike = ((other, stated_format(other)) for other, key in keys if key.startswith(base))
+    return tuple(other for other, form in alike if form and form.formats and _key(form.base.rpartition("/")[2]) == base)
+
+
+def plain_bytes(shape: ModelShape) -> int:
+    """Return the bytes of all parameters on one GPU."""
     weights = rank_weights(shape, SINGLE_GPU, (0, len(shape.layers)), unsplit_large_blocks=False)
     return max(1, weights.parameter_bytes)

@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from kvgate import catalogue
-from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Interval, KVCache, Ledger, alternatives
+from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Interval, KVCache, Ledger
 from kvgate.budget.answers.figures import host_label, label_of
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import GIB, format_gib
@@ -19,6 +18,7 @@ from kvgate.judge.assess import is_about_bytes
 from kvgate.judge.assessment import Assessment
 from kvgate.judge.summary import alternatives_text, answer_text, correction_text
 from kvgate.text.inert import inert_json
+from kvgate.vllm.arguments import option_name
 
 _FORMULAS = {
     "weights": (
@@ -72,7 +72,11 @@ def answer(
 def _alternatives(assessment: Assessment) -> Sequence[Alternative]:
     """Return the single changes that would fit, where it is bytes that lack."""
     budget = assessment.budget
-    return alternatives(budget.request, catalogue.accelerators()) if budget and is_about_bytes(assessment) else ()
+    if budget is None or not is_about_bytes(assessment):
+        return ()
+    from kvgate.judge.advisor import advice  # for answers that do not fit
+
+    return advice(budget.request)
 
 
 def added_views(budget: Budget | None, *, why: str | None, lengths: tuple[int, ...] | None) -> dict[str, object]:
@@ -111,7 +115,7 @@ def _report(assessment: Assessment) -> Iterator[Line]:
         yield f"  {finding.severity.value} {finding.rule}: {finding.message}"
         yield from (f"      {line}" for line in finding.remedy_lines)
     if found := _alternatives(assessment):
-        yield f"  would fit: {alternatives_text(found)}"
+        yield f"  would fit: {alternatives_text(found, naming=option_name)}"
 
 
 def ledger_lines(budget: Budget) -> Iterator[Line]:

@@ -227,13 +227,32 @@ class AssumedRecord(Struct, frozen=True, kw_only=True):
     why: str
 
 
-class AlternativeRecord(Struct, frozen=True, kw_only=True):
-    """One change that would fit."""
+class SettingChangeRecord(Struct, frozen=True, kw_only=True):
+    """One setting that changes."""
 
     field: str
+    """vLLM's name of the setting."""
     path: str
-    """The field of the InferenceDeployment."""
+    """The field of the InferenceDeployment, or the option that extraArgs takes."""
+    before: Any
     value: Any
+    loss: str
+    """The thing that it takes from the user: nothing, speed, quality, context, users at once, images and sounds, or money."""
+
+
+class AlternativeRecord(Struct, frozen=True, kw_only=True):
+    """One change that would fit, or several that fit only together."""
+
+    field: str
+    """vLLM's name of the setting; `together` for several changes."""
+    path: str
+    """The field of the InferenceDeployment, or the option that extraArgs takes; empty for several changes."""
+    value: Any
+    """For several changes, all of them in words."""
+    changes: list[SettingChangeRecord]
+    """The changes; one alone, or all that are needed."""
+    points: float
+    """Cost to the user; less is better."""
 
 
 class RequestAnswer(AnswersRecord, frozen=True, kw_only=True):

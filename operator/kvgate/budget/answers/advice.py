@@ -1,0 +1,246 @@
+"""Changes that fit: one search over settings, GPUs and checkpoints, for the combination that costs its user least.
+
+A combination is verified by `plan` at the low end of the ledger, and minimal: it does not fit where one of its changes is left out, or
+goes one step back. More memory never hurts; so a combination whose other settings all stand at their furthest step bounds all that begin
+like it, and the bound is an answer of `plan` too.
+"""
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import count
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.answers.changes import (
+    ALIKE,
+    COSTS,
+    SETTINGS,
+    TOGETHER,
+    Alternative,
+    Loss,
+    Scope,
+    Value,
+    checkpoints,
+    hardware,
+    points_of,
+    value_before,
+    with_change,
+)
+from kvgate.budget.answers.sharing import equal_part, within_part
+from kvgate.budget.answers.solver import KnobChange, fits_low, largest_length, largest_max_num_seqs
+from kvgate.budget.engine.request import BudgetRequest, Guarantee
+from kvgate.budget.ground.interval import Verdict
+from kvgate.budget.kv_cache.capacity import largest
+
+_LENGTH, _SHARE = "max_model_len", "gpu_memory_utilization"
+_GPUS = frozenset(name for name, cost in COSTS.items() if cost.loss is Loss.MONEY)
+_MOST_POINTS = 45.0
+"""Points beyond which nobody would make all these changes."""
+_MOST = 16
+"""Alternatives that are reported, as many as a status holds."""
+_CHOICES = (checkpoints, hardware)
+"""Choices that come before the settings, because the steps of the settings depend on them."""
+
+Values = tuple[tuple[str, Value], ...]
+"""(setting, value) of each change."""
+Steps = tuple[tuple[str, tuple[Value, ...]], ...]
+
+
+def alternatives(request: BudgetRequest, scope: Scope) -> tuple[Alternative, ...]:
+    """Return the changes that would fit, the cheapest first.
+
+    Where the share is too large for the others on a shared GPU, the equal part is one of the changes, because nothing else makes room
+    for them.
+    """
+    if (lowered := within_part(request)) != request:
+        part = f"{float(plan(lowered).resolved.gpu_memory_utilization):g}"
+        changes = (KnobChange(field=_SHARE, before=value_before(plan(request), _SHARE), after=part),)
+        if fits_low(lowered):
+            return (_alternative(changes, 0.0),)
+        found = alternatives(lowered, replace(scope, keep=scope.keep | {_SHARE, *_GPUS}))
+        return tuple(_alternative((*changes, *each.changes), each.points) for each in found)
+    if request.shared_by > 1 and not request.settings.gives_cache_memory and equal_part(plan(request)) is None:
+        return ()
+    return Advisor(request, scope).alternatives()
+
+
+def _alternative(changes: tuple[KnobChange, ...], points: float) -> Alternative:
+    only = changes[0] if len(changes) == 1 else None
+    name, value = (only.field, only.after) if only else (TOGETHER, len(changes))
+    return Alternative(field=name, value=value, changes=changes, points=round(points, 3))
+
+
+class _Node(Struct, frozen=True, kw_only=True):
+    """Changes that are decided."""
+
+    changes: Values = ()
+    points: float = 0.0
+    level: int = 0
+    """Choices that are made: the checkpoint, the GPUs, then one setting each."""
+    steps: Steps = ()
+    """The steps of each setting on these GPUs."""
+    longest: int | None = None
+    """The longest context of all that begins with these changes; None where it has not been asked for."""
+
+
+class Advisor:
+    """The search for one question, which plans each combination once."""
+
+    def __init__(self, request: BudgetRequest, scope: Scope) -> None:
+        self.start, self.scope = plan(request), scope
+        self.length = self.start.resolved.max_model_len
+        self._budgets: dict[frozenset[tuple[str, Value]], Budget] = {}
+        self._longest: dict[frozenset[tuple[str, Value]], int] = {}
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Return the single changes that fit, and the cheapest combination, also without each thing that it costs; the cheapest first."""
+        found = list(self.singles())
+        if best := self.cheapest(self.scope.keep):
+            found.append(best)
+            for loss in self.scope.wishes:
+                kept = {name for name, cost in COSTS.items() if cost.loss is loss}
+                if loss in best.losses and (other := self.cheapest(self.scope.keep | kept)):
+                    found.append(other)
+        return tuple(sorted(dict.fromkeys(found), key=lambda each: (each.points, each.field)))[:_MOST]
+
+    def singles(self) -> Iterator[Alternative]:
+        """Yield the least change of each kind that fits alone."""
+        keep, start = self.scope.keep, self.start
+        for name, steps in self._steps(start, keep):
+            if steps and self._fits(last := ((name, steps[-1]),)):
+                yield from self._verified(last)
+        if _LENGTH not in keep and (length := self._longest_with(())):
+            yield from self._verified(((_LENGTH, length),))
+        done = set(keep)
+        for name, value in (each for choices in _CHOICES for each in choices(start, self.scope)):
+            if name not in done and self._fits(((name, value),)) and (found := [*self._verified(((name, value),))]):
+                yield from found
+                done.add(name)
+
+    def cheapest(self, keep: frozenset[str] = frozenset()) -> Alternative | None:
+        """Return the combination with the fewest points that keeps these settings; None where all have too many.
+
+        Where the scope allows no more plans, it is the best that is known.
+        """
+        order, heap = count(), [(0.0, 0, _Node())]
+        while heap and heap[0][0] < _MOST_POINTS:
+            bound, _, node = heappop(heap)
+            if node.level < len(_CHOICES):
+                nodes = [(each.points, each) for each in self._chosen(node, keep)]
+            elif node.longest is None:
+                nodes = [*self._bounded(node, keep)]
+            elif node.level == len(_CHOICES) + len(node.steps) or self._is_exhausted:
+                shorter = ((_LENGTH, node.longest),) if node.longest < self.length else ()
+                if found := next(self._verified((*_furthest(node), *shorter)), None):
+                    return found
+                nodes = []
+            else:
+                nodes = [(max(bound, each.points), each) for each in self._stepped(node)]
+            for entry in nodes:
+                heappush(heap, (entry[0], next(order), entry[1]))
+        return None
+
+    @property
+    def _is_exhausted(self) -> bool:
+        return len(self._budgets) >= self.scope.most_plans
+
+    def _chosen(self, node: _Node, keep: frozenset[str]) -> Iterator[_Node]:
+        """Yield the node as it is, and with each other checkpoint or choice of GPUs."""
+        yield replace(node, level=node.level + 1)
+        for name, value in _CHOICES[node.level](self._budget(node.changes), self.scope):
+            if name not in keep:
+                yield self._changed(node, name, value)
+
+    def _bounded(self, node: _Node, keep: frozenset[str]) -> Iterator[tuple[float, _Node]]:
+        """Yield the node with its longest context, and the points of that; nothing where nothing that begins like it fits."""
+        if self._is_exhausted:
+            return
+        if node.level == len(_CHOICES) and not node.steps:
+            budget = self._budget(node.changes)
+            if node.changes and self.scope.refuses(budget):
+                return
+            node = replace(node, steps=self._steps(budget, keep))
+        changes = _furthest(node)
+        longest = self.length if self._fits(changes) else 0 if _LENGTH in keep else self._longest_with(changes)
+        if longest:
+            shorter = self._points(_LENGTH, longest) if longest < self.length else 0.0
+            yield node.points + shorter, replace(node, longest=longest)
+
+    def _stepped(self, node: _Node) -> Iterator[_Node]:
+        """Yield the node with each step of its next setting; the furthest one has the bound of the node itself."""
+        name, steps = node.steps[node.level - len(_CHOICES)]
+        yield replace(node, level=node.level + 1, longest=None)
+        for value in steps[-1:] if name in ALIKE else steps:
+            yield replace(self._changed(node, name, value), longest=node.longest if value is steps[-1] else None)
+
+    def _changed(self, node: _Node, name: str, value: Value) -> _Node:
+        points = node.points + self._points(name, value)
+        return replace(node, changes=(*node.changes, (name, value)), points=points, level=node.level + 1)
+
+    def _steps(self, budget: Budget, keep: frozenset[str]) -> Steps:
+        steps = ((name, tuple(of(budget, self.scope))) for name, of in SETTINGS.items() if name not in keep)
+        return tuple((name, values) for name, values in steps if values)
+
+    def _points(self, name: str, value: Value) -> float:
+        return points_of(self.start, name, value, self.scope)
+
+    def _with(self, changes: Values) -> BudgetRequest:
+        request = self.start.request
+        for name, value in changes:
+            request = with_change(request, name, value, self.scope)
+        return request
+
+    def _budget(self, changes: Values) -> Budget:
+        key = frozenset(changes)
+        if key not in self._budgets:
+            self._budgets[key] = plan(self._with(changes))
+        return self._budgets[key]
+
+    def _fits(self, changes: Values) -> bool:
+        return self._budget(changes).verdict is Verdict.FITS
+
+    def _longest_with(self, changes: Values) -> int:
+        """Return the longest context that fits with the changes, within the user's floor; 0 if none does."""
+        key = frozenset(changes)
+        if key not in self._longest:
+            budget = self._budget(changes)
+            workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
+            floor = min(self.length, max(self.scope.min_max_model_len, workload.request_tokens if workload else 1))
+            self._longest[key] = largest_length(budget.request, self.length, floor, budget)
+        return self._longest[key]
+
+    def _verified(self, changes: Values) -> Iterator[Alternative]:
+        """Yield the changes, each no further than needed, if vLLM starts and holds its guarantee with them."""
+        least = self._given_back(dict(changes))
+        budget = self._budget(least)
+        if budget.verdict is Verdict.FITS and budget.starts is Verdict.FITS and not self.scope.refuses(budget):
+            made = (KnobChange(field=name, before=value_before(self.start, name), after=value) for name, value in least)
+            yield _alternative(tuple(made), sum(self._points(*each) for each in least))
+
+    def _given_back(self, changes: dict[str, Value]) -> Values:
+        """Leave out changes that nothing needs, and take the others back as far as fits, the dearest first."""
+        for name in sorted(changes, key=lambda each: -self._points(each, changes[each])):
+            others = tuple((other, value) for other, value in changes.items() if other != name)
+            if self._fits(others):
+                del changes[name]
+            else:
+                changes[name] = self._least(name, changes[name], others)
+        return tuple(changes.items())
+
+    def _least(self, name: str, value: Value, others: Values) -> Value:
+        """Return the nearest value with which the setting fits beside the other changes."""
+        if name == "max_num_seqs":
+            return largest_max_num_seqs(self._with(others), self.start.resolved.max_num_seqs, int(value))
+        if name == "cpu_offload_gb":
+            most = int(value)
+            return most - largest(most - 1, lambda less: self._fits((*others, (name, most - less))))
+        steps = dict(self._steps(self.start, frozenset())).get(name, ())
+        nearer = steps[: steps.index(value)] if value in steps else ()
+        return next((each for each in nearer if self._fits((*others, (name, each)))), value)
+
+
+def _furthest(node: _Node) -> Values:
+    """Return the changes of a node, and the furthest step of each setting that is open."""
+    return (*node.changes, *((name, values[-1]) for name, values in node.steps[node.level - len(_CHOICES) :]))
