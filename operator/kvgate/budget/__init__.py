@@ -10,7 +10,7 @@ arithmetic.
 TYPE_CHECKING = False  # type checkers take it for typing's, which takes longer to import than all of this
 
 if TYPE_CHECKING:
-    from kvgate.budget.answers.advice import alternatives
+    from kvgate.budget.answers.advice import Most, alternatives, most_context, most_users
     from kvgate.budget.answers.answer import Budget, CacheFigures, Stage, plan
     from kvgate.budget.answers.changes import COSTS, TOGETHER, Alternative, Cost, Loss, Scope
     from kvgate.budget.answers.solver import (
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     )
 
 _NAMES = {
-    "answers.advice": "alternatives",
+    "answers.advice": "Most alternatives most_context most_users",
     "answers.answer": "Budget CacheFigures Stage plan",
     "answers.changes": "Alternative COSTS Cost Loss Scope TOGETHER",
     "answers.solver": "AdjustLimits Adjustment Knob KnobChange adjust largest_max_model_len largest_max_num_seqs",

@@ -16,7 +16,9 @@ from kvgate.budget import (
     Budget,
     BudgetRequest,
     Guarantee,
+    KnobChange,
     ModelShape,
+    Most,
     Verdict,
 )
 from kvgate.budget.answers.figure_values import FiguresOfBudget
@@ -295,15 +297,22 @@ def alternative_record(each: Alternative) -> records.AlternativeRecord:
         field=each.field,
         path="" if is_set else field_name(each.field),
         value=together_text(each) if is_set else each.value,
-        changes=[
-            records.SettingChangeRecord(
-                field=change.field, path=field_name(change.field), before=change.before, value=change.after,
-                loss=COSTS[change.field].loss,
-            )
-            for change in each.changes
-        ],
+        changes=list(map(_change_record, each.changes)),
         points=each.points,
-    )  # fmt: skip
+    )
+
+
+def maximum_record(what: str, most: Most) -> records.MaximumRecord:
+    return records.MaximumRecord(
+        what=what, value=most.value, as_it_is=most.as_it_is, changes=list(map(_change_record, most.changes))
+    )
+
+
+def _change_record(change: KnobChange) -> records.SettingChangeRecord:
+    name = change.field
+    return records.SettingChangeRecord(
+        field=name, path=field_name(name), before=change.before, value=change.after, loss=COSTS[name].loss
+    )
 
 
 def assumed_records(request: BudgetRequest | None, findings: Iterable[Finding]) -> list[records.AssumedRecord]:

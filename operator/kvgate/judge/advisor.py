@@ -12,8 +12,11 @@ from kvgate.budget import (
     Guarantee,
     Loss,
     ModelShape,
+    Most,
     Scope,
     alternatives,
+    most_context,
+    most_users,
     parse_patch,
     plan,
 )
@@ -31,21 +34,29 @@ _CLEARLY_SMALLER = 0.95
 def advice(request: BudgetRequest, scope: Scope = EVERYTHING, *, checkpoints: bool = True) -> tuple[Alternative, ...]:
     """Return the changes that would fit even at the low end, the cheapest first. Nothing in them is refused, or warned of where the
     question as it is written is not."""
-    from kvgate.vllm.options import options
-
     wishes = scope.wishes
     if wishes and (request.guarantee is Guarantee.FULL_CONTEXT or request.settings.max_num_seqs is not None):
         wishes = (*wishes, Loss.USERS)
+    others = smaller_checkpoints(request) if checkpoints else ()
+    return alternatives(request, replace(_known(request, scope), wishes=wishes, checkpoints=others))
+
+
+def most(request: BudgetRequest, what: str, scope: Scope = EVERYTHING) -> Most:
+    """Return the most `context` for the users that are stated, or the most `users` at the length that is."""
+    return (most_context if what == "context" else most_users)(request, _known(request, scope))
+
+
+def _known(request: BudgetRequest, scope: Scope) -> Scope:
+    """Return the scope with what the catalogue and the release have, and with what the rules refuse."""
+    from kvgate.vllm.options import options
+
     has_switch = options()["--language-model-only"].is_in(parse_patch(request.vllm_version))
-    found = replace(
+    return replace(
         scope,
-        wishes=wishes,
         accelerators=tuple(catalogue.accelerators()),
-        checkpoints=smaller_checkpoints(request) if checkpoints else (),
         leaves_out_media="language_model_only" if has_switch else "limit_mm_per_prompt",
         refuses=_refusing(request),
     )
-    return alternatives(request, found)
 
 
 def _refusing(request: BudgetRequest) -> Callable[[Budget], bool]:

@@ -31,7 +31,6 @@ from kvgate.budget.answers.pod_ledger import pod_ledger_without_model
 from kvgate.budget.host.memory import HostLedger
 from kvgate.budget.host.settings import UNKNOWN_POD
 from kvgate.findings.finding import Finding, Naming, error_rules, named, words
-from kvgate.judge.advisor import ADMISSION, advice
 from kvgate.judge.assessment import WORST_FIRST, Assessment, Confidence, Decision, joined, refuse_apart
 from kvgate.judge.facts import Facts, look_up_accelerator, question
 from kvgate.judge.skipping import Skip
@@ -120,6 +119,8 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | Non
     if spec.vllm.max_model_len == "auto":  # vLLM lowers the length itself
         knobs = tuple(knob for knob in knobs if knob is not Knob.MAX_MODEL_LEN)
     adjustment = _adjustment(request, spec.admission.adjust, knobs) if knobs else None
+    from kvgate.judge.advisor import ADMISSION, advice  # for what does not fit
+
     floors = spec.admission.adjust
     scope = replace(ADMISSION, min_max_model_len=floors.min_max_model_len, min_max_num_seqs=floors.min_max_num_seqs)
     others = advice(request, scope, checkpoints=False)

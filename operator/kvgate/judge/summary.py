@@ -7,6 +7,7 @@ from math import floor
 from kvgate.api import field_path
 from kvgate.api.conditions import Reason
 from kvgate.budget import TOGETHER, Alternative, Budget, Correction, Verdict, verdict_of
+from kvgate.budget.answers.changes import safe_utilization
 from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.findings.finding import Finding, Naming, Severity, error_rules
 from kvgate.judge.assess import field_name
@@ -215,6 +216,15 @@ def change_text(setting: str, value: int | str, naming: Naming) -> str:
     """Return `maxModelLen 19376`, or `--enforce-eager`; `replicas` is a word of every door."""
     name = setting if setting == "replicas" else naming(setting)
     return name if value is True and name.startswith("--") else f"{name} {value_text(value)}"
+
+
+def share_text(budget: Budget) -> str:
+    """Name the largest gpu_memory_utilization that is ever proposed, and why."""
+    limit, outside_bytes = safe_utilization(budget)
+    return (
+        f"--gpu-memory-utilization is safe up to {float(limit):g}, where nothing else uses the GPU: {format_gib(outside_bytes)} are for "
+        "the CUDA context, which takes its part before vLLM checks the free memory, and for buffers that come later"
+    )
 
 
 def value_text(value: int | str) -> str:

@@ -5,7 +5,7 @@ goes one step back. More memory never hurts; so a combination whose other settin
 like it, and the bound is an answer of `plan` too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from itertools import count
 
@@ -17,20 +17,24 @@ from kvgate.budget.answers.changes import (
     ALIKE,
     COSTS,
     SETTINGS,
+    SPARE_SEQUENCES,
     TOGETHER,
     Alternative,
     Loss,
     Scope,
     Value,
     checkpoints,
+    counts_sequences,
     hardware,
     points_of,
     value_before,
     with_change,
+    without_media,
 )
 from kvgate.budget.answers.sharing import equal_part, within_part
 from kvgate.budget.answers.solver import KnobChange, fits_low, largest_length, largest_max_num_seqs
 from kvgate.budget.engine.request import BudgetRequest, Guarantee
+from kvgate.budget.engine.settings import longest_context
 from kvgate.budget.ground.interval import Verdict
 from kvgate.budget.kv_cache.capacity import largest
 
@@ -40,7 +44,7 @@ _MOST_POINTS = 45.0
 """Points beyond which nobody would make all these changes."""
 _MOST = 16
 """Alternatives that are reported, as many as a status holds."""
-_CHOICES = (checkpoints, hardware)
+_CHOICES = (checkpoints, hardware, without_media)
 """Choices that come before the settings, because the steps of the settings depend on them."""
 
 Values = tuple[tuple[str, Value], ...]
@@ -66,6 +70,55 @@ def alternatives(request: BudgetRequest, scope: Scope) -> tuple[Alternative, ...
     return Advisor(request, scope).alternatives()
 
 
+class Most(Struct, frozen=True, kw_only=True):
+    """The most of one thing that settings alone make room for, whatever they cost but money and media."""
+
+    value: int
+    """Tokens of a request, or requests at the same time."""
+    as_it_is: int
+    """The same without any change."""
+    changes: tuple[KnobChange, ...]
+
+
+def most_context(request: BudgetRequest, scope: Scope) -> Most:
+    """Return the longest max_model_len, up to the model's own, with which the guarantee holds; where max_num_seqs is stated, for so many
+    requests of that length at the same time. Where nobody states it, it comes down to SPARE_SEQUENCES."""
+    counted = request
+    if request.guarantee is Guarantee.STARTUP and request.settings.max_num_seqs is not None:
+        counted = replace(request, guarantee=Guarantee.FULL_CONTEXT)
+    budget = plan(counted)
+    at_most = longest_context(request.shape, budget.accounting) or budget.resolved.max_model_len
+    if counts_sequences(budget):
+        scope = replace(scope, keep=scope.keep | {"max_num_seqs"})
+    at_least = max(scope.min_max_num_seqs, SPARE_SEQUENCES)
+    return _most(
+        lambda length: counted.with_settings(max_model_len=length), at_most, replace(scope, min_max_num_seqs=at_least)
+    )
+
+
+def most_users(request: BudgetRequest, scope: Scope) -> Most:
+    """Return the most requests of the workload that run at the same time, else of max_model_len."""
+    workload, at_most = request.workload, plan(request).resolved.max_num_batched_tokens
+
+    def at(users: int) -> BudgetRequest:
+        asked = request.with_settings(max_num_seqs=users)
+        if workload is not None and request.guarantee is Guarantee.WORKLOAD:
+            return replace(asked, workload=replace(workload, peak_concurrency=users))
+        return replace(asked, guarantee=Guarantee.FULL_CONTEXT)
+
+    return _most(at, at_most, replace(scope, keep=scope.keep | {"max_num_batched_tokens", "max_num_seqs"}))
+
+
+def _most(at: Callable[[int], BudgetRequest], at_most: int, scope: Scope) -> Most:
+    """Return the largest value that fits with all settings at their furthest steps, and the cheapest ones with which it does."""
+    fixed = (Loss.MONEY, Loss.MEDIA, Loss.CONTEXT)
+    keep = scope.keep | {"model", "cpu_offload_gb"} | {name for name, cost in COSTS.items() if cost.loss in fixed}
+    value = largest(at_most, lambda tried: Advisor(at(tried), scope).fits_at_most(keep), guess=at_most)
+    found = Advisor(at(value), scope).cheapest(keep) if value else None
+    as_it_is = largest(at_most, lambda tried: fits_low(at(tried)), guess=value)
+    return Most(value=value if found else as_it_is, as_it_is=as_it_is, changes=found.changes if found else ())
+
+
 def _alternative(changes: tuple[KnobChange, ...], points: float) -> Alternative:
     only = changes[0] if len(changes) == 1 else None
     name, value = (only.field, only.after) if only else (TOGETHER, len(changes))
@@ -78,7 +131,7 @@ class _Node(Struct, frozen=True, kw_only=True):
     changes: Values = ()
     points: float = 0.0
     level: int = 0
-    """Choices that are made: the checkpoint, the GPUs, then one setting each."""
+    """Choices that are made: the checkpoint, the GPUs, the media, then one setting each."""
     steps: Steps = ()
     """The steps of each setting on these GPUs."""
     longest: int | None = None
@@ -120,11 +173,15 @@ class Advisor:
                 done.add(name)
 
     def cheapest(self, keep: frozenset[str] = frozenset()) -> Alternative | None:
-        """Return the combination with the fewest points that keeps these settings; None where all have too many.
+        """Return the combination with the fewest points that keeps these settings; None where all have too many."""
+        return next((found for _, changes in self.combinations(keep) for found in self._verified(changes)), None)
+
+    def combinations(self, keep: frozenset[str] = frozenset()) -> Iterator[tuple[float, Values]]:
+        """Yield (points, changes) of whole steps that fit at the low end, the fewest points first.
 
         Where the scope allows no more plans, it is the best that is known.
         """
-        order, heap = count(), [(0.0, 0, _Node())]
+        order, heap = count(1), [(0.0, 0, _Node())]
         while heap and heap[0][0] < _MOST_POINTS:
             bound, _, node = heappop(heap)
             if node.level < len(_CHOICES):
@@ -133,21 +190,23 @@ class Advisor:
                 nodes = [*self._bounded(node, keep)]
             elif node.level == len(_CHOICES) + len(node.steps) or self._is_exhausted:
                 shorter = ((_LENGTH, node.longest),) if node.longest < self.length else ()
-                if found := next(self._verified((*_furthest(node), *shorter)), None):
-                    return found
+                yield bound, (*_furthest(node), *shorter)
                 nodes = []
             else:
-                nodes = [(max(bound, each.points), each) for each in self._stepped(node)]
-            for entry in nodes:
-                heappush(heap, (entry[0], next(order), entry[1]))
-        return None
+                nodes = [(max(bound, self._bound(each)), each) for each in self._stepped(node)]
+            for points, child in nodes:
+                heappush(heap, (points, next(order), child))
+
+    def fits_at_most(self, keep: frozenset[str]) -> bool:
+        """Return whether it fits with all other settings at their furthest steps."""
+        return self._fits(_furthest(_Node(level=len(_CHOICES), steps=self._steps(self.start, keep))))
 
     @property
     def _is_exhausted(self) -> bool:
         return len(self._budgets) >= self.scope.most_plans
 
     def _chosen(self, node: _Node, keep: frozenset[str]) -> Iterator[_Node]:
-        """Yield the node as it is, and with each other checkpoint or choice of GPUs."""
+        """Yield the node as it is, and with each other value of its next choice."""
         yield replace(node, level=node.level + 1)
         for name, value in _CHOICES[node.level](self._budget(node.changes), self.scope):
             if name not in keep:
@@ -165,8 +224,13 @@ class Advisor:
         changes = _furthest(node)
         longest = self.length if self._fits(changes) else 0 if _LENGTH in keep else self._longest_with(changes)
         if longest:
-            shorter = self._points(_LENGTH, longest) if longest < self.length else 0.0
-            yield node.points + shorter, replace(node, longest=longest)
+            found = replace(node, longest=longest)
+            yield self._bound(found), found
+
+    def _bound(self, node: _Node) -> float:
+        """Return the fewest points of anything that begins with the changes of a node, as far as it is known."""
+        is_shorter = node.longest is not None and node.longest < self.length
+        return node.points + (self._points(_LENGTH, node.longest) if is_shorter and node.longest else 0.0)
 
     def _stepped(self, node: _Node) -> Iterator[_Node]:
         """Yield the node with each step of its next setting; the furthest one has the bound of the node itself."""

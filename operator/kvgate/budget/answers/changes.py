@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget.answers.answer import Budget
-from kvgate.budget.answers.sharing import sharer_of
+from kvgate.budget.answers.sharing import hundredths, sharer_of
 from kvgate.budget.answers.solver import KnobChange, can_use_fp8
 from kvgate.budget.answers.support import kv_cache_dtype_refusal, parallelism_refusals
 from kvgate.budget.engine.request import NO_OFFLOAD, BudgetRequest, Capacity, Guarantee
@@ -28,7 +28,7 @@ class Loss(StrEnum):
     QUALITY = "quality"
     CONTEXT = "context"
     USERS = "users at once"
-    IMAGES = "images and sounds"
+    MEDIA = "images and sounds"
     MONEY = "money"
 
 
@@ -51,8 +51,8 @@ COSTS: Mapping[str, Cost] = {
     "kv_cache_dtype": Cost(loss=Loss.QUALITY, points=3, words="keys and values are rounded to 8 bits"),
     "max_num_seqs": Cost(loss=Loss.USERS, points=4, per="halving", words="fewer requests run at the same time"),
     "max_model_len": Cost(loss=Loss.CONTEXT, points=5, per="halving", words="requests are shorter"),
-    "language_model_only": Cost(loss=Loss.IMAGES, points=8, words="images and sounds are refused"),
-    "limit_mm_per_prompt": Cost(loss=Loss.IMAGES, points=8, words="images and sounds are refused"),
+    "language_model_only": Cost(loss=Loss.MEDIA, points=8, words="images and sounds are refused"),
+    "limit_mm_per_prompt": Cost(loss=Loss.MEDIA, points=8, words="images and sounds are refused"),
     "model": Cost(loss=Loss.QUALITY, points=10, words="weights are rounded further"),
     "tensor_parallel_size": Cost(loss=Loss.MONEY, points=12, per="doubling", words="twice as many GPUs"),
     "accelerator": Cost(loss=Loss.MONEY, points=12, per="doubling", words="a GPU with more memory, counted by its memory"),
@@ -61,7 +61,7 @@ COSTS: Mapping[str, Cost] = {
     "cpu_offload_gb": Cost(loss=Loss.SPEED, base=10, points=3, per="GiB", words="these weights cross the bus for each token"),
 }  # fmt: skip
 """What a change costs. Points are added up; of two combinations, the one with fewer points comes first."""
-_SPARE_SEQUENCES = 16
+SPARE_SEQUENCES = 16
 """Sequences above which fewer cost nobody much where max_num_seqs is vLLM's default, and no guarantee counts it."""
 _SPARED_POINTS = 0.25
 _LEAST_BATCH = 512
@@ -109,12 +109,13 @@ class Scope(Struct, frozen=True, kw_only=True):
     """True where vLLM refuses a setting of the budget, whatever memory there is."""
     most_plans: int = 4000
     """Times that the engine may be asked for combinations."""
-    wishes: tuple[Loss, ...] = (Loss.CONTEXT, Loss.QUALITY, Loss.SPEED, Loss.MONEY, Loss.USERS)
+    wishes: tuple[Loss, ...] = (Loss.CONTEXT, Loss.QUALITY, Loss.SPEED, Loss.MONEY)
     """Losses of the cheapest combination, for each of which the cheapest without it is sought too."""
 
 
-def safe_utilization(budget: Budget) -> Fraction:
-    """Return the largest gpu_memory_utilization with which an engine that has the GPU for itself surely starts and runs.
+def safe_utilization(budget: Budget) -> tuple[Fraction, int]:
+    """Return the largest gpu_memory_utilization with which an engine that has the GPU for itself surely starts and runs, and the bytes
+    that it leaves at least.
 
     vLLM refuses to start where less than total × gpu_memory_utilization is free, and the CUDA context is gone by then; attention
     workspaces and the sampler's warm-up are allocated outside the share later.
@@ -123,7 +124,7 @@ def safe_utilization(budget: Budget) -> Fraction:
     rows_bytes = budget.resolved.max_num_seqs * request.shape.vocab_size * 4
     outside_bytes = max(sharer.beyond_request.high, sharer.before.high + rows_bytes)
     total_bytes = request.accelerator.memory_low_bytes
-    return Fraction(max(0, total_bytes - outside_bytes) * 100 // total_bytes, 100)
+    return hundredths(total_bytes - outside_bytes, total_bytes), outside_bytes
 
 
 Value = int | str
@@ -137,24 +138,6 @@ def _fp8(budget: Budget, _scope: Scope) -> Iterator[Value]:
 def _eager(budget: Budget, _scope: Scope) -> Iterator[Value]:
     if not budget.request.settings.enforce_eager:
         yield True
-
-
-def _no_media(budget: Budget, scope: Scope) -> Iterator[Value]:
-    if scope.leaves_out_media == "language_model_only" and any(
-        map(budget.request.settings.takes, _modalities(budget.request))
-    ):
-        yield True
-
-
-def _no_items(budget: Budget, scope: Scope) -> Iterator[Value]:
-    """Name every modality: a release without the switch leaves each of them out by its own limit."""
-    modalities = _modalities(budget.request)
-    if scope.leaves_out_media == "limit_mm_per_prompt" and any(map(budget.request.settings.takes, modalities)):
-        yield json.dumps(dict.fromkeys(modalities, 0))
-
-
-def _modalities(request: BudgetRequest) -> list[str]:
-    return sorted({item.modality for encoder in request.shape.encoders for item in encoder.items})
 
 
 def _fewer_sequences(budget: Budget, scope: Scope) -> Iterator[Value]:
@@ -182,7 +165,7 @@ def _larger_share(budget: Budget, _scope: Scope) -> Iterator[Value]:
     request, now = budget.request, budget.resolved.gpu_memory_utilization
     if request.shared_by > 1 or request.settings.gives_cache_memory or request.accelerator.unified_memory:
         return
-    for hundredth in range(int(now * 100) + 1, int(safe_utilization(budget) * 100) + 1):
+    for hundredth in range(int(now * 100) + 1, int(safe_utilization(budget)[0] * 100) + 1):
         yield f"{hundredth / 100:g}"
 
 
@@ -195,8 +178,6 @@ SETTINGS: Mapping[str, Callable[[Budget, Scope], Iterator[Value]]] = {
     "capacity": _measured,
     "kv_cache_dtype": _fp8,
     "enforce_eager": _eager,
-    "language_model_only": _no_media,
-    "limit_mm_per_prompt": _no_items,
     "max_num_seqs": _fewer_sequences,
     "max_num_batched_tokens": _smaller_batches,
     "gpu_memory_utilization": _larger_share,
@@ -257,6 +238,16 @@ def checkpoints(_budget: Budget, scope: Scope) -> Iterator[tuple[str, Value]]:
     yield from (("model", shape.name) for shape in scope.checkpoints)
 
 
+def without_media(budget: Budget, scope: Scope) -> Iterator[tuple[str, Value]]:
+    """Yield the setting with which the release takes text alone. Without encoders another program may be compiled, which is not sure to
+    need less in each part; so it is a choice like another checkpoint, and not a step."""
+    request = budget.request
+    modalities = sorted({item.modality for encoder in request.shape.encoders for item in encoder.items})
+    if any(map(request.settings.takes, modalities)):
+        each_left_out = json.dumps(dict.fromkeys(modalities, 0))
+        yield scope.leaves_out_media, True if scope.leaves_out_media == "language_model_only" else each_left_out
+
+
 def with_change(request: BudgetRequest, name: str, value: int | str, scope: Scope) -> BudgetRequest:
     """Return the question with one change, as its steps make it."""
     if name in _SIZES:
@@ -270,7 +261,7 @@ def with_change(request: BudgetRequest, name: str, value: int | str, scope: Scop
     if name == "cpu_offload_gb":
         return request.with_settings(offload=replace(NO_OFFLOAD, cpu_bytes=int(value) * GIB))
     if name == "capacity":
-        return replace(request, capacity=Capacity(value))
+        return replace(request, capacity=Capacity(str(value)))
     if name == "limit_mm_per_prompt":
         return request.with_settings(limit_mm_per_prompt=tuple(json.loads(str(value)).items()))
     return request.with_settings(**{name: Fraction(value) if name == "gpu_memory_utilization" else value})
@@ -310,6 +301,6 @@ def points_of(start: Budget, name: str, after: Value, scope: Scope) -> float:
     if cost.per == "doubling":
         return cost.points * max(1.0, log2(after / max(1, before)))
     if name == "max_num_seqs" and not counts_sequences(start):
-        spared = max(0.0, log2(before / max(after, _SPARE_SEQUENCES)))
-        return _SPARED_POINTS * spared + cost.points * max(0.0, log2(min(before, _SPARE_SEQUENCES) / after))
+        spared = max(0.0, log2(before / max(after, SPARE_SEQUENCES)))
+        return _SPARED_POINTS * spared + cost.points * max(0.0, log2(min(before, SPARE_SEQUENCES) / after))
     return cost.points * max(0.0, log2(before / after))

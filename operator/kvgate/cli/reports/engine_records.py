@@ -255,6 +255,17 @@ class AlternativeRecord(Struct, frozen=True, kw_only=True):
     """Cost to the user; less is better."""
 
 
+class MaximumRecord(Struct, frozen=True, kw_only=True):
+    """The most that settings make room for on the same GPUs."""
+
+    what: str
+    """`context` in tokens for the users that are stated, or `users`: requests at the same time, at the length that is."""
+    value: int
+    as_it_is: int
+    """The same without any change."""
+    changes: list[SettingChangeRecord]
+
+
 class RequestAnswer(AnswersRecord, frozen=True, kw_only=True):
     """The answer to one line of `kvgate explain --requests`."""
 
