@@ -24,7 +24,7 @@ from kvgate.findings.finding import Severity, error_rules
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 
 EVERYTHING = Scope()
-ADMISSION = Scope(most_plans=40, wishes=(), keep=frozenset({"cpu_offload_gb"}))
+ADMISSION = Scope(most_plans=34, wishes=(), keep=frozenset({"cpu_offload_gb"}))
 """Scope where somebody waits for an admission: single changes without a pod of another size, and one combination."""
 
 _CLEARLY_SMALLER = 0.95
@@ -76,18 +76,11 @@ def smaller_checkpoints(request: BudgetRequest) -> tuple[ModelShape, ...]:
     from kvgate.judge.models import look_up_model
     from kvgate.judge.siblings import in_other_formats, plain_bytes
 
-    shape, settings, owner = request.shape, request.settings, request.shape.name.partition("/")[0]
+    shape, settings = request.shape, request.settings
     is_catalogued = shape.origin is None or shape.origin.kind == "catalogue"
     if not is_catalogued or request.weights_bytes is not None or shape.requested_format or request.draft is not None:
         return ()
     dtype = None if settings.dtype == "auto" else settings.dtype
-    shapes = (look_up_model(name, dtype=dtype)[0] for name in in_other_formats(shape.name))
-    sized = [(plain_bytes(each), each) for each in shapes if each is not None and len(each.layers) == len(shape.layers)]
-    found, least_bytes = list[ModelShape](), plain_bytes(shape)
-    for size_bytes, each in sorted(
-        sized, key=lambda pair: (-pair[0], pair[1].name.partition("/")[0] != owner, pair[1].name)
-    ):
-        if size_bytes < least_bytes * _CLEARLY_SMALLER:
-            found.append(each)
-            least_bytes = size_bytes
-    return tuple(found)
+    shapes = [look_up_model(name, dtype=dtype)[0] for name in in_other_formats(shape.name)]
+    sized = {plain_bytes(each): each for each in shapes if each is not None and len(each.layers) == len(shape.layers)}
+    return tuple(sized[size] for size in sorted(sized, reverse=True) if size < plain_bytes(shape) * _CLEARLY_SMALLER)

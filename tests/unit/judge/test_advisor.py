@@ -1,5 +1,6 @@
 """Advice: changes that would fit, alone and together, that vLLM takes and that the user allows."""
 
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
@@ -77,16 +78,22 @@ def test_each_proposal_fits_starts_is_minimal_and_is_neither_refused_nor_warned_
                 assert plan(changed(request_, subset)).verdict is not Verdict.FITS, (each.changes, subset)
 
 
-def test_within_a_set_no_number_could_be_nearer_to_the_one_before() -> None:
-    best = next(each for each in advice(AWQ_32B) if each.field == TOGETHER)
-    nearer = {"max_model_len": 16, "max_num_seqs": 1}
-    for change in best.changes:
-        if change.field in nearer:
-            others = changed(AWQ_32B, [each for each in best.changes if each is not change])
-            assert (
-                plan(others.with_settings(**{change.field: int(change.after) + nearer[change.field]})).verdict
-                is not Verdict.FITS
-            )
+@pytest.mark.parametrize(
+    ("request_", "sequences"),
+    [(AWQ_32B, lambda most: 4 * most), (QUESTIONS[2], lambda most: most + 1)],
+    ids=["default, in quarters", "stated, one by one"],
+)
+def test_within_a_set_no_number_could_be_nearer_to_the_one_before(
+    request_: BudgetRequest, sequences: Callable[[int], int]
+) -> None:
+    best = next(each for each in advice(request_) if each.field == TOGETHER)
+    nearer: dict[str, Callable[[int], int]] = {"max_model_len": lambda most: most + 16, "max_num_seqs": sequences}
+    numbers = [change for change in best.changes if change.field in nearer]
+    assert len(numbers) == 2
+    for change in numbers:
+        others = changed(request_, [each for each in best.changes if each is not change])
+        further = others.with_settings(**{change.field: nearer[change.field](int(change.after))})
+        assert plan(further).verdict is not Verdict.FITS
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ goes one step back. More memory never hurts; so a combination whose other settin
 like it, and the bound is an answer of `plan` too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
@@ -44,6 +44,8 @@ _MOST_POINTS = 45.0
 """Points beyond which nobody would make all these changes."""
 _MOST = 16
 """Alternatives that are reported, as many as a status holds."""
+_PLANS_OF_LENGTH, _PLANS_OF_SEQUENCES = 4, 10
+"""Times that the engine is asked for the longest context, and for the most sequences, as a rule."""
 _CHOICES = (checkpoints, hardware, without_media)
 """Choices that come before the settings, because the steps of the settings depend on them."""
 
@@ -143,18 +145,20 @@ class Advisor:
 
     def __init__(self, request: BudgetRequest, scope: Scope) -> None:
         self.start, self.scope = plan(request), scope
-        self.length = self.start.resolved.max_model_len
+        self.length, self.spent = self.start.resolved.max_model_len, 0
         self._budgets: dict[frozenset[tuple[str, Value]], Budget] = {}
-        self._longest: dict[frozenset[tuple[str, Value]], int] = {}
+        self._longest: dict[frozenset[tuple[str, Value]], tuple[int, int]] = {}
+        """The longest context that fits with some changes, 0 if none does, and the shortest that was asked for."""
 
     def alternatives(self) -> tuple[Alternative, ...]:
         """Return the single changes that fit, and the cheapest combination, also without each thing that it costs; the cheapest first."""
-        found = list(self.singles())
-        if best := self.cheapest(self.scope.keep):
+        singles = list(self.singles())
+        found, best = [*singles], self.cheapest(self.scope.keep, singles)
+        if best:
             found.append(best)
             for loss in self.scope.wishes:
                 kept = {name for name, cost in COSTS.items() if cost.loss is loss}
-                if loss in best.losses and (other := self.cheapest(self.scope.keep | kept)):
+                if loss in best.losses and (other := self.cheapest(self.scope.keep | kept, singles)):
                     found.append(other)
         return tuple(sorted(dict.fromkeys(found), key=lambda each: (each.points, each.field)))[:_MOST]
 
@@ -172,22 +176,27 @@ class Advisor:
                 yield from found
                 done.add(name)
 
-    def cheapest(self, keep: frozenset[str] = frozenset()) -> Alternative | None:
-        """Return the combination with the fewest points that keeps these settings; None where all have too many."""
-        return next((found for _, changes in self.combinations(keep) for found in self._verified(changes)), None)
+    def cheapest(self, keep: frozenset[str], known: Sequence[Alternative] = ()) -> Alternative | None:
+        """Return the cheapest combination that keeps these settings, or the cheapest of those that are known; None where all have too
+        many points."""
+        allowed = (each for each in known if keep.isdisjoint(change.field for change in each.changes))
+        least = min(allowed, key=lambda each: each.points, default=None)
+        limit = min(_MOST_POINTS, least.points if least else _MOST_POINTS)
+        verified = (found for _, changes in self.combinations(keep, limit) for found in self._verified(changes))
+        return next(verified, least)
 
-    def combinations(self, keep: frozenset[str] = frozenset()) -> Iterator[tuple[float, Values]]:
-        """Yield (points, changes) of whole steps that fit at the low end, the fewest points first.
+    def combinations(self, keep: frozenset[str], limit: float = _MOST_POINTS) -> Iterator[tuple[float, Values]]:
+        """Yield (points, changes) of whole steps that fit at the low end, the fewest points first, up to a limit.
 
         Where the scope allows no more plans, it is the best that is known.
         """
         order, heap = count(1), [(0.0, 0, _Node())]
-        while heap and heap[0][0] < _MOST_POINTS:
+        while heap and heap[0][0] < limit:
             bound, _, node = heappop(heap)
             if node.level < len(_CHOICES):
                 nodes = [(each.points, each) for each in self._chosen(node, keep)]
             elif node.longest is None:
-                nodes = [*self._bounded(node, keep)]
+                nodes = [*self._bounded(node, keep, limit)]
             elif node.level == len(_CHOICES) + len(node.steps) or self._is_exhausted:
                 shorter = ((_LENGTH, node.longest),) if node.longest < self.length else ()
                 yield bound, (*_furthest(node), *shorter)
@@ -203,7 +212,7 @@ class Advisor:
 
     @property
     def _is_exhausted(self) -> bool:
-        return len(self._budgets) >= self.scope.most_plans
+        return self.spent >= self.scope.most_plans
 
     def _chosen(self, node: _Node, keep: frozenset[str]) -> Iterator[_Node]:
         """Yield the node as it is, and with each other value of its next choice."""
@@ -212,7 +221,7 @@ class Advisor:
             if name not in keep:
                 yield self._changed(node, name, value)
 
-    def _bounded(self, node: _Node, keep: frozenset[str]) -> Iterator[tuple[float, _Node]]:
+    def _bounded(self, node: _Node, keep: frozenset[str], limit: float) -> Iterator[tuple[float, _Node]]:
         """Yield the node with its longest context, and the points of that; nothing where nothing that begins like it fits."""
         if self._is_exhausted:
             return
@@ -222,7 +231,10 @@ class Advisor:
                 return
             node = replace(node, steps=self._steps(budget, keep))
         changes = _furthest(node)
-        longest = self.length if self._fits(changes) else 0 if _LENGTH in keep else self._longest_with(changes)
+        longest = self.length if self._fits(changes) else 0
+        if not longest and _LENGTH not in keep:
+            halvings = (limit - node.points) / COSTS[_LENGTH].points  # a shorter context would cost too much
+            longest = self._longest_with(changes, int(self.length / 2**halvings))
         if longest:
             found = replace(node, longest=longest)
             yield self._bound(found), found
@@ -259,21 +271,25 @@ class Advisor:
     def _budget(self, changes: Values) -> Budget:
         key = frozenset(changes)
         if key not in self._budgets:
+            self.spent += 1
             self._budgets[key] = plan(self._with(changes))
         return self._budgets[key]
 
     def _fits(self, changes: Values) -> bool:
         return self._budget(changes).verdict is Verdict.FITS
 
-    def _longest_with(self, changes: Values) -> int:
-        """Return the longest context that fits with the changes, within the user's floor; 0 if none does."""
-        key = frozenset(changes)
-        if key not in self._longest:
-            budget = self._budget(changes)
-            workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
-            floor = min(self.length, max(self.scope.min_max_model_len, workload.request_tokens if workload else 1))
-            self._longest[key] = largest_length(budget.request, self.length, floor, budget)
-        return self._longest[key]
+    def _longest_with(self, changes: Values, at_least: int = 1) -> int:
+        """Return the longest context that fits with the changes, within the user's floor; 0 if none does that has `at_least` tokens."""
+        key, budget = frozenset(changes), self._budget(changes)
+        workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
+        floor = max(self.scope.min_max_model_len, workload.request_tokens if workload else 1, at_least)
+        floor = min(self.length, floor)
+        longest, asked = self._longest.get(key, (0, self.length + 1))
+        if longest < floor < asked:
+            self.spent += _PLANS_OF_LENGTH
+            longest = largest_length(budget.request, self.length, floor, budget)
+            self._longest[key] = longest, floor
+        return longest if longest >= floor else 0
 
     def _verified(self, changes: Values) -> Iterator[Alternative]:
         """Yield the changes, each no further than needed, if vLLM starts and holds its guarantee with them."""
@@ -295,7 +311,8 @@ class Advisor:
 
     def _least(self, name: str, value: Value, others: Values) -> Value:
         """Return the nearest value with which the setting fits beside the other changes."""
-        if name == "max_num_seqs":
+        if name == "max_num_seqs" and (counts_sequences(self.start) or not others):
+            self.spent += _PLANS_OF_SEQUENCES
             return largest_max_num_seqs(self._with(others), self.start.resolved.max_num_seqs, int(value))
         if name == "cpu_offload_gb":
             most = int(value)

@@ -107,7 +107,7 @@ class Scope(Struct, frozen=True, kw_only=True):
     """The setting with which the release leaves out images and sounds."""
     refuses: Callable[[Budget], bool] = lambda _budget: False
     """True where vLLM refuses a setting of the budget, whatever memory there is."""
-    most_plans: int = 4000
+    most_plans: int = 450
     """Times that the engine may be asked for combinations."""
     wishes: tuple[Loss, ...] = (Loss.CONTEXT, Loss.QUALITY, Loss.SPEED, Loss.MONEY)
     """Losses of the cheapest combination, for each of which the cheapest without it is sought too."""

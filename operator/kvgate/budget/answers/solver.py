@@ -10,7 +10,6 @@ from kvgate.budget.answers.sharing import within_part
 from kvgate.budget.answers.support import kv_cache_dtype_refusal
 from kvgate.budget.engine.request import BudgetRequest, Guarantee
 from kvgate.budget.ground.interval import Verdict
-from kvgate.budget.ground.units import cdiv
 from kvgate.budget.kv_cache.capacity import largest
 from kvgate.budget.kv_cache.dtype import takes_cache_dtype
 
@@ -125,15 +124,21 @@ def largest_max_model_len(request: BudgetRequest) -> int:
 
 def largest_length(request: BudgetRequest, at_most: int, at_least: int = 1, budget: Budget | None = None) -> int:
     """Return the longest context within these limits that fits at the low end; 0 if none does. `budget` is the request's, if known."""
-    budget, guess = budget or plan(request), at_most
-    if budget.usable_blocks and budget.demand:
-        # the low end of the pool, divided over the requests that must fit, at today's tokens per block
-        requests = budget.resolved.max_num_seqs if request.guarantee is Guarantee.FULL_CONTEXT else 1
-        blocks = budget.usable_blocks.low // requests
-        guess = blocks * cdiv(budget.resolved.max_model_len, max(1, budget.demand.startup_blocks))
+    guess = _promising_length(budget or plan(request), at_most)
+    if at_least < guess < at_most:  # what a profile run takes depends on the length too
+        guess = _promising_length(plan(request.with_settings(max_model_len=guess)), at_most)
     return largest(
         at_most, lambda value: fits_low(request.with_settings(max_model_len=value)), at_least=at_least, guess=guess
     )
+
+
+def _promising_length(budget: Budget, at_most: int) -> int:
+    """Return the context for which the low end of a budget's pool has the blocks, for each request that must fit."""
+    if not budget.usable_blocks or not budget.kv_cache:
+        return at_most
+    requests = budget.resolved.max_num_seqs if budget.request.guarantee is Guarantee.FULL_CONTEXT else 1
+    blocks = budget.usable_blocks.low // requests + budget.kv_cache.null_blocks
+    return budget.kv_cache.max_model_len_that_fits(blocks, at_most=at_most)
 
 
 def fits_low(request: BudgetRequest) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -153,8 +154,8 @@ def explain(
             for gpu in ([{"gpu": name.strip()} for name in gpus] if len(gpus) > 1 else [{}])
         ]
         facts = {"starts": str(calibration or ""), "adapters": _adapters(settings), "models": models}
-        shown = {"why": why, "lengths": lengths, "facts": facts, "keep": keep, "maximize": maximize}
-        texts = [answer(each, output or "text", **shown) for each in assessments]
+        write = partial(answer, why=why, lengths=lengths, facts=facts, keep=keep, maximize=maximize)
+        texts = [write(each, output or "text") for each in assessments]
     between = "\n" if output == "jsonl" else "\n\n"
     show(f"[{','.join(texts)}]" if output == "json" and len(texts) > 1 else between.join(texts))
     worst = min((each.verdict for each in assessments), key=WORST_FIRST.index)
