@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import (
+    COSTS,
     Alternative,
     Budget,
     BudgetRequest,
@@ -24,8 +25,11 @@ from kvgate.findings.finding import Severity, error_rules
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 
 EVERYTHING = Scope()
-ADMISSION = Scope(most_plans=34, wishes=(), keep=frozenset({"cpu_offload_gb"}))
-"""Scope where somebody waits for an admission: single changes without a pod of another size, and one combination."""
+_OTHER_GPUS = frozenset(name for name, cost in COSTS.items() if cost.loss is Loss.MONEY) | {
+    "decode_context_parallel_size"
+}
+ADMISSION = Scope(most_plans=40, wishes=(), keep=frozenset({"cpu_offload_gb"}), kept_in_sets=_OTHER_GPUS)
+"""Scope where somebody waits for an admission: single changes without a pod of another size, and one set on the same GPUs."""
 
 _CLEARLY_SMALLER = 0.95
 """Share of the weights below which another checkpoint of the model is worth a name."""

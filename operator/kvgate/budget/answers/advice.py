@@ -46,6 +46,7 @@ _MOST = 16
 """Alternatives that are reported, as many as a status holds."""
 _PLANS_OF_LENGTH, _PLANS_OF_SEQUENCES = 4, 10
 """Times that the engine is asked for the longest context, and for the most sequences, as a rule."""
+_PRICE_OF_ENCODERS = 2
 _CHOICES = (checkpoints, hardware, without_media)
 """Choices that come before the settings, because the steps of the settings depend on them."""
 
@@ -146,6 +147,9 @@ class Advisor:
     def __init__(self, request: BudgetRequest, scope: Scope) -> None:
         self.start, self.scope = plan(request), scope
         self.length, self.spent = self.start.resolved.max_model_len, 0
+        shape = request.shape
+        self.price = len(shape.distinct_layers) + (_PRICE_OF_ENCODERS if shape.encoders else 0)
+        """Plans of a simple model that take as long as one of this model, roughly."""
         self._budgets: dict[frozenset[tuple[str, Value]], Budget] = {}
         self._longest: dict[frozenset[tuple[str, Value]], tuple[int, int]] = {}
         """The longest context that fits with some changes, 0 if none does, and the shortest that was asked for."""
@@ -153,12 +157,14 @@ class Advisor:
     def alternatives(self) -> tuple[Alternative, ...]:
         """Return the single changes that fit, and the cheapest combination, also without each thing that it costs; the cheapest first."""
         singles = list(self.singles())
-        found, best = [*singles], self.cheapest(self.scope.keep, singles)
+        self.spent = 0
+        keep = self.scope.keep | self.scope.kept_in_sets
+        found, best = [*singles], self.cheapest(keep, singles)
         if best:
             found.append(best)
             for loss in self.scope.wishes:
                 kept = {name for name, cost in COSTS.items() if cost.loss is loss}
-                if loss in best.losses and (other := self.cheapest(self.scope.keep | kept, singles)):
+                if loss in best.losses and (other := self.cheapest(keep | kept, singles)):
                     found.append(other)
         return tuple(sorted(dict.fromkeys(found), key=lambda each: (each.points, each.field)))[:_MOST]
 
@@ -172,9 +178,19 @@ class Advisor:
             yield from self._verified(((_LENGTH, length),))
         done = set(keep)
         for name, value in (each for choices in _CHOICES for each in choices(start, self.scope)):
+            if name == "accelerator" and not self._could_hold(value):
+                continue
             if name not in done and self._fits(((name, value),)) and (found := [*self._verified(((name, value),))]):
                 yield from found
                 done.add(name)
+
+    def _could_hold(self, accelerator: Value) -> bool:
+        """Return whether a GPU has the bytes of weights and demand, whatever the size of its blocks."""
+        demand, stage = self.start.demand, self.start.tightest
+        if demand is None or stage is None or stage.ledger is None:
+            return True
+        least_bytes = stage.ledger.weights.low + max(0, demand.blocks - demand.requests) * stage.bytes_per_block
+        return self._with((("accelerator", accelerator),)).accelerator.memory_bytes >= least_bytes
 
     def cheapest(self, keep: frozenset[str], known: Sequence[Alternative] = ()) -> Alternative | None:
         """Return the cheapest combination that keeps these settings, or the cheapest of those that are known; None where all have too
@@ -183,7 +199,8 @@ class Advisor:
         least = min(allowed, key=lambda each: each.points, default=None)
         limit = min(_MOST_POINTS, least.points if least else _MOST_POINTS)
         verified = (found for _, changes in self.combinations(keep, limit) for found in self._verified(changes))
-        return next(verified, least)
+        found = next(verified, least)
+        return least if least and found and least.points < found.points else found
 
     def combinations(self, keep: frozenset[str], limit: float = _MOST_POINTS) -> Iterator[tuple[float, Values]]:
         """Yield (points, changes) of whole steps that fit at the low end, the fewest points first, up to a limit.
@@ -200,6 +217,8 @@ class Advisor:
             elif node.level == len(_CHOICES) + len(node.steps) or self._is_exhausted:
                 shorter = ((_LENGTH, node.longest),) if node.longest < self.length else ()
                 yield bound, (*_furthest(node), *shorter)
+                if self._is_exhausted:
+                    return
                 nodes = []
             else:
                 nodes = [(max(bound, self._bound(each)), each) for each in self._stepped(node)]
@@ -271,7 +290,7 @@ class Advisor:
     def _budget(self, changes: Values) -> Budget:
         key = frozenset(changes)
         if key not in self._budgets:
-            self.spent += 1
+            self.spent += self.price
             self._budgets[key] = plan(self._with(changes))
         return self._budgets[key]
 
@@ -286,8 +305,8 @@ class Advisor:
         floor = min(self.length, floor)
         longest, asked = self._longest.get(key, (0, self.length + 1))
         if longest < floor < asked:
-            self.spent += _PLANS_OF_LENGTH
             longest = largest_length(budget.request, self.length, floor, budget)
+            self.spent += (_PLANS_OF_LENGTH if longest else 1) * self.price
             self._longest[key] = longest, floor
         return longest if longest >= floor else 0
 
@@ -312,7 +331,7 @@ class Advisor:
     def _least(self, name: str, value: Value, others: Values) -> Value:
         """Return the nearest value with which the setting fits beside the other changes."""
         if name == "max_num_seqs" and (counts_sequences(self.start) or not others):
-            self.spent += _PLANS_OF_SEQUENCES
+            self.spent += _PLANS_OF_SEQUENCES * self.price
             return largest_max_num_seqs(self._with(others), self.start.resolved.max_num_seqs, int(value))
         if name == "cpu_offload_gb":
             most = int(value)

@@ -97,6 +97,8 @@ class Scope(Struct, frozen=True, kw_only=True):
 
     keep: frozenset[str] = frozenset()
     """vLLM's names of the settings that stay as they are."""
+    kept_in_sets: frozenset[str] = frozenset()
+    """Settings that change alone or not at all."""
     min_max_model_len: int = 1
     min_max_num_seqs: int = 1
     accelerators: Sequence[Accelerator] = ()
@@ -107,8 +109,8 @@ class Scope(Struct, frozen=True, kw_only=True):
     """The setting with which the release leaves out images and sounds."""
     refuses: Callable[[Budget], bool] = lambda _budget: False
     """True where vLLM refuses a setting of the budget, whatever memory there is."""
-    most_plans: int = 450
-    """Times that the engine may be asked for combinations."""
+    most_plans: int = 300
+    """Plans of a simple model that a search may make; then the best that is known is the answer."""
     wishes: tuple[Loss, ...] = (Loss.CONTEXT, Loss.QUALITY, Loss.SPEED, Loss.MONEY)
     """Losses of the cheapest combination, for each of which the cheapest without it is sought too."""
 
