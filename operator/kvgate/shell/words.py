@@ -187,6 +187,7 @@ def commands_in(text: str, names: Names, *, first_line: int = 0) -> Iterator[lis
 
 def _ended(reader: _CommandReader, mark: str = "\n") -> Iterator[list[Argument]]:
     command = reader.end_command()
+    reader.names.skip_loop(command)
     if command and not _remembered(reader.names, command):
         yield command
     if mark in ("&&", "||"):
@@ -272,7 +273,7 @@ def _expand(reader: _CommandReader, written: str) -> None:
         return
     known = _known(name, reader.names)
     place = known.path if known and reader.word is None else reader.path
-    for index, word in enumerate(text.split()):
+    for index, word in enumerate([text] if _EXPRESSION.fullmatch(text) else text.split()):
         if index:
             reader.end_word()
         reader.append(word, place)
