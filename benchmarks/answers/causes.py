@@ -83,6 +83,18 @@ def _assumed(question: Question, before: Row | None, after: Row | None) -> bool:
     return is_assumed and _turns(before, after, ("MayNotFit", "DoesNotFit"), ("Unknown", "DoesNotFit"))
 
 
+_QUIETER = frozenset(
+    {"Oversubscribed", "KVCacheTooSmall", "MambaCacheBlocksExceeded", "ReleaseDecides", "SharedGpu", "UnknownModel"}
+)
+
+
+def _is_quieter(before: str, after: str) -> bool:
+    """Return whether rules differ in nothing but warnings of some that are infos now, or are not said of one end of a range any more."""
+    gone, come = set(before.split()) - set(after.split()), set(after.split()) - set(before.split())
+    are_of_them = {each.partition(":")[2] for each in gone | come} <= _QUIETER
+    return are_of_them and all(each.startswith("info:") for each in come) and bool(gone)
+
+
 def _contradictory(_: Question, before: Row | None, after: Row | None) -> bool:
     rules = after.rules if after else ""
     is_contradictory = ":NameStatesAnotherFormat" in rules or ":SourcesContradict" in rules
@@ -248,6 +260,28 @@ CAUSES: tuple[Cause, ...] = (
             and after is not None
             and "UnknownModel" in str(before.rules)
             and "UnknownModel" not in str(after.rules)
+        ),
+    ),
+    Cause(
+        name="nobody-can-act",
+        sentence="A warning is one on which the owner can act: a cache that is expected to hold what it must, a limit of the scheduler, a "
+        "shared GPU, a fact that kvgate lacks, and a release that another finding names are infos.",
+        explains=lambda _, before, after: (
+            before is not None
+            and after is not None
+            and _is_unclamped(before, after)
+            and _same(before, after, "rules", "headroom_ratio")
+            and _is_quieter(before.rules, after.rules)
+        ),
+    ),
+    Cause(
+        name="images-are-made-later",
+        sentence="A range of releases of an image begins with the first that has the options which the manifest is written for.",
+        explains=lambda _, before, after: (
+            before is not None
+            and after is not None
+            and _same(before, after, "rules")
+            and {"warning:OptionNotYet"} == set(before.rules.split()) ^ set(after.rules.split())
         ),
     ),
 )
