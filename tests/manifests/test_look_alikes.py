@@ -448,6 +448,8 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod("--served-model-name", "a", "--model", "Qwen/Qwen3-4B"),
         pod("--enable-chunked-prefill", "false", "Qwen/Qwen3-4B", release="0.7.3"),
         compose(vllm={"command": "Qwen/Qwen3-4B --max-model-len 8192 | tee /log"}),
+        pod("vllm serve Qwen/Qwen3-4B \\\n  --max-model-len 8192 \\\n  --enforce-eager", command=("sh", "-c")),
+        pod(*SMALL, "--chat-template", " --no-file"),
         compose(vllm={"entrypoint": [], "command": "vllm serve Qwen/Qwen3-4B"}),
         compose(vllm={"entrypoint": "vllm", "command": "serve Qwen/Qwen3-4B"}),
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "patch"}, "spec": {"template": {"spec": {"containers": [

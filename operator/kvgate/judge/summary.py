@@ -15,6 +15,7 @@ from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.facts import (
     ASSESSMENT_STOPPED,
     INVALID_MODEL_CONFIG,
+    KNOWN_DEFECT,
     MODEL_ASSUMED,
     SEARCH_STOPPED,
     UNKNOWN_ACCELERATOR,
@@ -131,7 +132,8 @@ def answer_text(assessment: Assessment) -> str:
     from kvgate.judge.gpus_in_words import folded
 
     demand, figures = demanded(budget), figures_text(budget)
-    where = f"{demand} {folded(found.verdicts, verb='fits')}" if demand else folded(found.verdicts)
+    where = f"{demand} " if demand else ""
+    where += folded(found.verdicts, is_whole=found.is_whole, verb="fits" if demand else "starts")
     return where + (f"; on {found.judged_on} {figures}" if figures else "")
 
 
@@ -215,9 +217,10 @@ def correction_text(correction: Correction) -> str:
 
 
 def warnings(assessment: Assessment) -> list[str]:
-    """Return the warnings for an admitted object's owner, one line each."""
+    """Return the warnings for an admitted object's owner, one line each; notes about known defects of the release come last."""
     lines = []
     shown = [finding for finding in assessment.findings if finding.severity is not Severity.INFO]
+    shown += [each for each in assessment.findings if each.severity is Severity.INFO and each.rule == KNOWN_DEFECT]
     if assessment.decision is Decision.ADMIT_ADJUSTED:
         lines.append(f"adjusted: {changes_text(assessment)}")
         shown = [finding for finding in shown if finding.rule not in BUDGET_RULES]

@@ -67,7 +67,9 @@ class Gpus(Struct, frozen=True, kw_only=True):
     may_be_unnamed: bool = False
     """True where it may run on a node whose GPU nothing names, too."""
     is_open: bool = False
-    """True where it may run on any GPU of the catalogue."""
+    """True where it may run on any GPU of the catalogue, or of `among`."""
+    among: tuple[str, ...] = ()
+    """The GPUs that a name such as H100 means, where it is open; empty: all of the catalogue."""
     vendor: str = "nvidia"
     """Vendor of a GPU that nothing names."""
     is_vendor_stated: bool = False
@@ -85,8 +87,16 @@ class Gpus(Struct, frozen=True, kw_only=True):
         return self._seen(each for each in known if each)
 
     def possible(self, vendor: str) -> tuple[Accelerator, ...]:
-        """Return the whole boards of a vendor, each with the memory that CUDA shows the container."""
-        return self._seen(_boards(vendor))
+        """Return the whole boards of a vendor, or those that a name means, each with the memory that CUDA shows the container."""
+        meant = map(catalogue.find_accelerator, self.among)
+        return self._seen(tuple(each for each in meant if each) or _boards(vendor))
+
+    @property
+    def largest(self) -> str:
+        """Name of the possible one with the most memory; of the whole catalogue that of the largest board for servers."""
+        if not self.among:
+            return largest_board(self.vendor)
+        return max(self.possible(self.vendor), key=lambda each: each.memory_bytes).name
 
     def _seen(self, gpus: Iterable[Accelerator]) -> tuple[Accelerator, ...]:
         part = self.part

@@ -130,10 +130,15 @@ def _beside_others(judged: Sequence[JudgedEngine]) -> list[JudgedEngine]:
     return judge_together(judge_roles(judged))
 
 
-def engines_in(paths: Sequence[str], options: CheckOptions, given: GivenFacts) -> Engines:
+def engines_in(
+    paths: Sequence[str], options: CheckOptions, given: GivenFacts, texts: Sequence[tuple[str, bytes]] = ()
+) -> Engines:
+    """Find the engines of files and folders, and of texts with their names."""
     with progress_of_reading() as seen:
-        documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped, options.other)
-    return Engines(documents=documents, found=find_engines(documents, given.mapped_fields))
+        documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped, options.other, texts)
+    found = find_engines(documents, given.mapped_fields)
+    found.engines = list(map(given.filled, found.engines)) if given.file else found.engines
+    return Engines(documents=documents, found=found)
 
 
 def _in_order(items: Sequence[Item]) -> tuple[Item, ...]:

@@ -10,6 +10,7 @@ from kvgate import catalogue
 from kvgate.budget import NOTHING_OBSERVED, Calibration, Guarantee, Verdict, Workload
 from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.documents.launch_files import Form
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Finding, Located, Place, Severity, Words, any_one, located
 from kvgate.hf_config import ModelConfigError
@@ -20,7 +21,7 @@ from kvgate.judge.what_if import assess_statement
 from kvgate.manifests.judging.gpus import RANKS_ELSEWHERE, Chosen, Pools
 from kvgate.manifests.judging.line_findings import undecided
 from kvgate.manifests.judging.model_names import ModelFound, is_filled_in_later
-from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine
+from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
 from kvgate.rules.command_line import INVALID_SETTING
 from kvgate.rules.facts import MODEL_ASSUMED, SETTING_NOT_UNDERSTOOD, UNKNOWN_ACCELERATOR
@@ -54,7 +55,8 @@ class Defaults(Struct, frozen=True, kw_only=True):
     """Facts that a manifest does not state, from the command line or `.kvgate.yaml`."""
 
     accelerator: str | None = None
-    """A name of the catalogue, or several with commas between them: the engine must start on each."""
+    """A name of the catalogue, or several with commas between them: the engine must start on each, unless it `may_be_any`."""
+    may_be_any: bool = False
     pools: Pools = field(default_factory=dict)
     vllm_version: str | None = None
     model_config: str | None = None
@@ -149,12 +151,13 @@ def _no_model(engine: FoundEngine, line: CommandLine) -> Located:
             message = f"{shown(written.text)} is a placeholder and names no model"
             fill_in = "put the model's Hugging Face id in its place"
             return located(MODEL_NOT_NAMED, Place(name="model", path=written.path), message, fill_in)
-    if is_open(engine.model.text):
-        return undecided(GivenOption(name="model", value=None, text=engine.model.text, path=engine.model.path), engine)
+    for written in (engine.model, *options, *words):
+        if is_open(written.text):
+            return undecided(GivenOption(name="model", value=None, text=written.text, path=written.path), engine)
     remedies = ["give the model's Hugging Face id"]
     if any(word.text.startswith("`") for word in line.open_words):  # a script that is not in the input
         remedies.append("give its config.json: --model-config, or modelConfig in .kvgate.yaml")
-    if not engine.document.kind and engine.platform != COMPOSE:
+    if not engine.document.kind and engine.is_in_a_pod:
         remedies.append("state the path of its name in .kvgate.yaml: `mappings: [{fields: {model: PATH}}]`")
     place = Place(name="model", path=engine.path)
     return located(MODEL_NOT_NAMED, place, "no model is named where kvgate looks", any_one(*remedies))
@@ -218,6 +221,14 @@ def _host_paths(engine: FoundEngine) -> dict[str, str]:
     return {"host_memory_limit_bytes": engine.host.limit.path, "shm_bytes": shared}
 
 
+_SHARED_MEMORY_OF = {
+    Form.QUADLET: "ShmSize",
+    Form.SCRIPT: "--shm-size",
+    Form.MAKEFILE: "--shm-size",
+    Form.UNIT: "--shm-size",
+}
+
+
 class EngineNames(Struct, frozen=True, kw_only=True):
     """The naming of an engine's manifest: the path of a platform's own field, else the option."""
 
@@ -230,7 +241,9 @@ class EngineNames(Struct, frozen=True, kw_only=True):
 def names_of(engine: FoundEngine, line: CommandLine) -> EngineNames:
     """Return the naming of settings, and of the memory of the host, for this engine's manifest."""
     room = engine.host
-    otherwise = "the sizeLimit of an emptyDir with medium: Memory at /dev/shm" if engine.is_in_a_pod else "shm_size"
+    form = engine.document.form
+    of_containers = _SHARED_MEMORY_OF[form] if form else "shm_size"
+    otherwise = "the sizeLimit of an emptyDir with medium: Memory at /dev/shm" if engine.is_in_a_pod else of_containers
     host = {"host_memory_limit_bytes": room.limit.path, "shm_bytes": room.shm.path if room.shm.is_set else otherwise}
     given = [*line.unknown.values(), *line.given.values()]
     written = {option.name: option.path if option.is_field else "" for option in given}

@@ -160,7 +160,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     if model is None or catalogue.find_model(model.name) is None:
         model = find_model(named, models.locked)
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
-    chosen = choose(engine, defaults.accelerator, defaults.pools)
+    chosen = choose(engine, defaults.accelerator, defaults.pools, may_be_any=defaults.may_be_any)
     vendor, is_stated = vendor_of(engine)
     chosen = replace(chosen, vendor=vendor, is_vendor_stated=is_stated, part=engine.gpu_part)
     given = replace(
