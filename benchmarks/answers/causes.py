@@ -181,12 +181,6 @@ def _repacked(question: Question, before: Row | None, after: Row | None) -> bool
     return "cpu_offload_gb" in question.asked and int(after.num_tokens or 0) < int(before.num_tokens or 0)
 
 
-def _float16_alone(_: Question, before: Row | None, after: Row | None) -> bool:
-    if before is None or after is None or before.verdict != after.verdict:
-        return False
-    return set(after.rules.split()) - set(before.rules.split()) == {"warning:DtypeRefused"}
-
-
 def _known_defect(question: Question, before: Row | None, after: Row | None) -> bool:
     """Known defects are told; anything else that differs has its own cause."""
     if before is None or after is None or ":KnownDefect" not in after.rules:
@@ -216,11 +210,6 @@ CAUSES: tuple[Cause, ...] = (
         name="repacked-weights-stay",
         sentence="Up to vLLM 0.16 a weight that Marlin repacks is on the GPU again, whatever --cpu-offload-gb moved.",
         explains=_repacked,
-    ),
-    Cause(
-        name="float16-kernels",
-        sentence="AWQ up to vLLM 0.23 and GPTQ up to 0.21 by --quantization take float16 alone (`get_supported_act_dtypes`).",
-        explains=_float16_alone,
     ),
     Cause(
         name="no-gpu-named",
