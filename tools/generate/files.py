@@ -83,6 +83,7 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/config.schema.json", schemas.config_schema),
     ("docs/reference/metrics.md", reference.metrics_reference),
     ("docs/reference/pods.md", pages.pods_reference),
+    ("docs/reference/changes.md", pages.changes_reference),
     ("docs/reference/unknown.md", pages.unknown_reference),
     ("docs/reference/rules.md", reference.rules_reference),
     *((f"charts/kvgate/dashboards/{uid}.json", partial(dashboard, uid)) for uid in DASHBOARDS),

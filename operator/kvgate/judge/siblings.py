@@ -249,10 +249,34 @@ def _range(shape: ModelShape, stated: StatedFormat | None) -> tuple[Fraction, Fr
     bounds = smallest_and_largest(shape, stated, converts) if stated is not None else None
     if bounds is None:
         return Fraction(1), Fraction(1)
-    likely, (smallest, largest) = _plain_bytes(shape), map(_plain_bytes, bounds)
+    likely, (smallest, largest) = plain_bytes(shape), map(plain_bytes, bounds)
     return min(Fraction(1), Fraction(smallest, likely)), max(Fraction(1), Fraction(largest, likely))
 
 
-def _plain_bytes(shape: ModelShape) -> int:
+def in_other_formats(name: str) -> tuple[str, ...]:
+    """Return the catalogue's checkpoints of a model whose names state fewer bits, one of 8 and one of 4 where there are any.
+
+    Of `Qwen3-32B` these are `Qwen3-32B-FP8` and `Qwen3-32B-AWQ`; the owner of the model goes before others.
+    """
+    own = stated_format(name)
+    base = _key((own.base if own else name).rpartition("/")[2])
+    keys = ((other, _key(other.rpartition("/")[2])) for other in catalogue.model_names() if other != name)
+    alike = ((other, stated_format(other)) for other, key in keys if key.startswith(base))
+    found: dict[bool, list[str]] = {False: [], True: []}
+    for other, form in alike:
+        if form and form.formats and _key(form.base.rpartition("/")[2]) == base:
+            found[any(each.startswith(_FOUR_BITS) for each in form.formats)].append(other)
+    owner = name.partition("/")[0]
+    return tuple(
+        min(names, key=lambda each: (each.partition("/")[0] != owner, each)) for names in found.values() if names
+    )
+
+
+_FOUR_BITS = ("int4", "nvfp4", "mxfp4", "nf4")
+"""First letters of formats of 4 bits a weight."""
+
+
+def plain_bytes(shape: ModelShape) -> int:
+    """Return the bytes of all parameters on one GPU."""
     weights = rank_weights(shape, SINGLE_GPU, (0, len(shape.layers)), unsplit_large_blocks=False)
     return max(1, weights.parameter_bytes)

@@ -12,12 +12,12 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason, set_condition
 from kvgate.api.status import Condition, Effective, InferenceDeploymentStatus, WorkloadShare
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget import Budget, Guarantee, Verdict, plan
+from kvgate.budget import TOGETHER, Budget, Guarantee, Verdict, plan
 from kvgate.budget.ground.units import format_gib
 from kvgate.findings.finding import Finding
-from kvgate.judge.assess import chosen_settings, effective_values, host_ledger_of
+from kvgate.judge.assess import chosen_settings, effective_values, field_name, host_ledger_of
 from kvgate.judge.assessment import Assessment, Decision
-from kvgate.judge.summary import accepted, changes_text, finding_text
+from kvgate.judge.summary import accepted, changes_text, finding_text, together_text, value_text
 from kvgate.rendering.admission import Admitted, admission_status, budget_status, prediction_of
 from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import selector
@@ -189,7 +189,12 @@ def _verdict_of_now(
         (ConditionType.PREDICTED, *((True, *_LEDGER) if budget is not None else (False, *admission[1:]))),
         (ConditionType.ADJUSTED, *adjusted),
     ]
-    alternatives = [{"field": field_path(a.field), "value": str(a.value)} for a in assessment.alternatives]
+    alternatives = [
+        {"field": TOGETHER, "value": together_text(each)}
+        if each.field == TOGETHER
+        else {"field": field_name(each.field), "value": value_text(each.value)}
+        for each in assessment.alternatives
+    ]
     return statements, {
         "budget": budget,
         "calibrationRevision": calibration_revision or None,

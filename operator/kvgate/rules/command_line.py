@@ -54,8 +54,8 @@ UNEXPECTED_WORD = _rule(
     severities=(Severity.ERROR, Severity.WARNING),
     title="A word belongs to no option, and vLLM takes only one such word, its model.",
     explanation="It is a warning where the word may be the value of an option that only a newer release has, and where the program "
-    "ignores it: `python -m vllm.entrypoints.openai.api_server` takes one such word from 0.10 on, and does nothing with it. A space before an "
-    "option makes it a word: behind a backslash, in a text that YAML folds (`>`).",
+    "ignores it: `python -m vllm.entrypoints.openai.api_server` takes one such word from 0.10 on, and does nothing with it. A space before "
+    "an option makes it a word: behind a backslash, in a text that YAML folds (`>`).",
 )
 VARIABLE_UNKNOWN = _rule(
     id="VariableUnknown",

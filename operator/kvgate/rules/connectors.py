@@ -5,7 +5,19 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from kvgate.budget import Budget, parse_release
-from kvgate.findings.finding import Finding, Remedy, Rule, Scope, SettingName, Severity, any_one, do, leave_out, words
+from kvgate.findings.finding import (
+    Action,
+    Finding,
+    Remedy,
+    Rule,
+    Scope,
+    SettingName,
+    Severity,
+    any_one,
+    do,
+    leave_out,
+    words,
+)
 
 _Minor = tuple[int, int]
 _RELEASES: dict[str, tuple[_Minor | None, _Minor | None]] = {
@@ -65,8 +77,9 @@ def connectors_are_taken(budget: Budget) -> Iterable[Finding]:
             )
         elif name not in _RELEASES and (near := _nearest(name)):
             message = words("{kv_transfer_config}: {name} is no connector of vLLM", name=name)
-            remedy = f"did you mean {near}?"
-            yield KV_CONNECTOR_REFUSED.finding("kv_transfer_config", message, remedy, severity=Severity.WARNING)
+            yield KV_CONNECTOR_REFUSED.finding(
+                "kv_transfer_config", message, f"did you mean {near}?", severity=Severity.WARNING
+            )
     setting = "kv_offloading_size" if host.kv_offloading_bytes else "kv_transfer_config"
     is_used = bool(host.kv_connectors or host.kv_offloading_bytes)
     is_expandable = request.circumstances.expandable_segments and not host.sleep_mode
@@ -86,7 +99,7 @@ def connectors_are_taken(budget: Budget) -> Iterable[Finding]:
         yield KV_CONNECTOR_REFUSED.finding(setting, message, remedy, severity=Severity.WARNING)
 
 
-def _refused(setting: str, reason: str, remedy: Remedy) -> Finding:
+def _refused(setting: str, reason: str, remedy: Action | Remedy) -> Finding:
     message = words("{setting}: {reason}; vLLM does not start", setting=SettingName(setting), reason=reason)
     return KV_CONNECTOR_REFUSED.finding(setting, message, remedy)
 
