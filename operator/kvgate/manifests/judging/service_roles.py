@@ -21,8 +21,8 @@ from kvgate.vllm.values import UnusableValue
 _ENDS = {" (prefill)": "prefill", " (decode)": "decode"}
 _DEFAULT_OF_PLATFORM = {"dynamo": "NixlConnector", "kaito": "NixlConnector"}
 """Connector that a platform adds where none is stated: Dynamo (`components/src/dynamo/vllm/args.py`), KAITO's MultiRoleInference."""
-_FROM_A_TEMPLATE = ("kserve",)
-"""Platforms that may take one from a template of the cluster."""
+_FROM_A_TEMPLATE = ("kserve", "llm-d-benchmark")
+"""Platforms that may take one from a template which is not in the input."""
 
 
 def judge_roles(judged: Sequence[JudgedEngine]) -> list[JudgedEngine]:
