@@ -1,5 +1,6 @@
 """Engines of one service: whether prefill can pass its KV cache to decode, and whether equal ones hold as much."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -14,11 +15,13 @@ from kvgate.manifests.judging.engine_budget import names_of
 from kvgate.manifests.judging.judgement import JudgedEngine
 from kvgate.rules.connectors import ROLES_DO_NOT_MATCH, Role, mismatches_of_roles
 from kvgate.rules.manifests import REPLICAS_DIFFER
+from kvgate.text.patterns import pattern
 from kvgate.vllm.json_values import kv_connectors
 from kvgate.vllm.parser import CommandLine, parse_arguments
 from kvgate.vllm.values import UnusableValue
 
-_ENDS = {" (prefill)": "prefill", " (decode)": "decode"}
+_NAME = pattern(r"(.{1,300}) \([^()]{0,100}?(prefill|decode)[^()]{0,100}\)", re.IGNORECASE)
+"""Name of an engine that plays a role of a service: `chat (prefill)`, `chat (VllmDecodeWorker)`."""
 _DEFAULT_OF_PLATFORM = {"dynamo": "NixlConnector", "kaito": "NixlConnector"}
 """Connector that a platform adds where none is stated: Dynamo (`components/src/dynamo/vllm/args.py`), KAITO's MultiRoleInference."""
 _FROM_A_TEMPLATE = ("kserve", "llm-d-benchmark")
@@ -38,11 +41,10 @@ def _pairs(judged: Sequence[JudgedEngine]) -> Iterator[tuple[int, int]]:
     """Yield (prefill, decode) of each service: engines of one document whose names say so; a decode may have the service's own name."""
     found: dict[tuple[str, int, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for index, each in enumerate(judged):
-        end = next((end for end in _ENDS if each.engine.name.endswith(end)), "")
-        position = each.engine.document.position
-        service = (each.engine.document.file, position.line, each.engine.name.removesuffix(end))
+        named, document = _NAME.fullmatch(each.engine.name), each.engine.document
+        name, role = (named[1], named[2].lower()) if named else (each.engine.name, "decode")
         if each.vllm_version:
-            found[service][_ENDS.get(end, "decode")].append(index)
+            found[document.file, document.position.line, name][role].append(index)
     for roles in found.values():
         if len(roles["prefill"]) == len(roles["decode"]) == 1:
             yield roles["prefill"][0], roles["decode"][0]
@@ -133,13 +135,13 @@ def _role(judged: JudgedEngine, line: CommandLine) -> Role | None:
         return None
     default = _DEFAULT_OF_PLATFORM.get(platform)
     names = frozenset(each.name for each in connectors) or frozenset({default} if default else ())
-    size = given.get("tensor_parallel_size")
-    blocks, dtype = (given[name].value if name in given else None for name in ("block_size", "kv_cache_dtype"))
+    names_of_sizes = ("block_size", "kv_cache_dtype", "tensor_parallel_size")
+    blocks, dtype, ranks = (given[name].value if name in given else None for name in names_of_sizes)
     return Role(
         connectors=names,
         kv_roles=frozenset(each.role for each in connectors if each.role),
         model=judged.model or "",
         kv_cache_dtype=str(dtype or "auto"),
         block_size=blocks if isinstance(blocks, int) else None,
-        tensor_parallel_size=None if "tensor_parallel_size" in line.unknown else int(size.value) if size else 1,
+        tensor_parallel_size=(None if "tensor_parallel_size" in line.unknown else 1) if ranks is None else ranks,
     )
