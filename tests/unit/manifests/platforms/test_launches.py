@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kvgate.cli.check.given_facts import CheckOptions
+from kvgate.cli.check.run import run
 from kvgate.documents.launch_files import MAX_LAUNCH_BYTES
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.inputs import read_manifests
@@ -67,6 +69,7 @@ def test_the_image_stands_behind_the_options(tmp_path: Path, options: str) -> No
 
         "echo vllm serve a/b", f"echo 'docker run {IMAGE} --model a/b'", "docker exec vllm nvidia-smi", f"docker run -it {IMAGE} --help",
         "curl localhost:8000 # vllm serve a/b",
+        f'CMD=(docker run {IMAGE} --model a/b)\\necho "$(join "${{CMD[@]}}")"',
         "cat <<'EOF'\nDon't run\n  vllm serve a/b\nEOF",
     ],
 )  # fmt: skip
@@ -83,7 +86,7 @@ def test_a_script_has_variables_arrays_and_parameters(tmp_path: Path) -> None:
     container, program = engines(tmp_path, serve=script, serve__sh=script)
     assert words(container) == ["--model", "a/b", "--max-model-len", "4096", "--seed", "$SEED"]
     assert (container.takes_any_length, container.name, container.is_in_a_pod) == (True, "serve", False)
-    assert (words(program), program.visible_gpus.value, program.has_shared_memory) == (["a/b", "$@"], 2, True)
+    assert (words(program), program.visible_gpus.value, program.has_shared_memory) == (["a/b", "${@}"], 2, True)
     assert (
         container.document.position_of(container.arguments[2].path).line == 3 or container.document.position.line == 5
     )
@@ -156,3 +159,18 @@ def test_odd_scripts_end_soon(tmp_path: Path, text: str) -> None:
     started = time.monotonic()
     assert len(engines(tmp_path, run__sh=text)) <= 2
     assert time.monotonic() - started < 5
+
+
+def test_a_host_may_have_a_fork_with_options_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text("vllm serve Qwen/Qwen3-8B --max-model-length 4096\n", encoding="utf-8")
+    (tmp_path / "b.sh").write_text(
+        f"docker run {IMAGE} --model Qwen/Qwen3-8B --max-model-length 4096\n", encoding="utf-8"
+    )
+    items = run((str(tmp_path),), CheckOptions()).items
+    found = [
+        (str(each.finding.severity.value), each.rule)
+        for item in items
+        for each in item.findings
+        if "OptionUnknown" in each.rule
+    ]
+    assert found == [("warning", "OptionUnknown"), ("error", "OptionUnknown")]
