@@ -106,6 +106,12 @@ def test_recipes_of_a_makefile(tmp_path: Path) -> None:
     assert (words(engine), engine.num_gpus.count) == (["--model", "a/b", "--seed", "$SEED"], 2)
 
 
+def test_a_variable_of_a_makefile_may_have_several_lines(tmp_path: Path) -> None:
+    text = "ARGS = --seed 1 \\\n  --max-model-len 4096\nrun:\n\tvllm serve a/b $(ARGS)\n"
+    (engine,) = engines(tmp_path, Makefile=text)
+    assert words(engine) == ["a/b", "--seed", "1", "--max-model-len", "4096"]
+
+
 def test_a_unit_runs_a_script_beside_it_with_its_variables(tmp_path: Path) -> None:
     unit = "[Service]\nEnvironment=MODEL=a/b LENGTH=1\nEnvironmentFile=-/etc/vllm/vllm.env\nExecStart=/srv/serve.sh\n"
     script = '#!/bin/sh\nexec vllm serve "$MODEL" --max-model-len "${LENGTH:-4096}"\n'
