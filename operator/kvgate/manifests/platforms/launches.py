@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from kvgate.documents.written import Written
 from kvgate.manifests.platforms.compose import engines_of_service, variables_of_service
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
-from kvgate.manifests.pods.which_engine import vllm_program
+from kvgate.manifests.pods.which_engine import is_vllm_image, vllm_program
 from kvgate.shell.branches import RESERVED
 from kvgate.text.patterns import pattern
-from kvgate.vllm.arguments import Argument
+from kvgate.vllm.arguments import Argument, is_variable, variable_in
 
 _PROGRAMS = frozenset({"docker", "podman", "nerdctl", "nvidia-docker"})
 _RUN = frozenset({"run", "create"})
@@ -86,8 +86,10 @@ def container_of(words: Sequence[Argument]) -> dict[str, Any] | None:
     """Return the container that the words behind `docker run` ask for; None where they name no image."""
     fields: dict[str, Any] = {}
     waiting = list(words)
-    while waiting and waiting[0].text.startswith("-") and waiting[0].text != "--":
+    while waiting and (waiting[0].text.startswith("-") or _holds_options(waiting)) and waiting[0].text != "--":
         word = waiting.pop(0)
+        if not word.text.startswith("-"):
+            continue
         flag, equals, value = word.text.lstrip("-").partition("=")
         if not word.text.startswith("--"):
             letters = word.text[1:].lstrip("".join(_SHORT_SWITCHES))
@@ -98,6 +100,13 @@ def container_of(words: Sequence[Argument]) -> dict[str, Any] | None:
             _set(fields, _FIELDS.get(flag, ""), given)
     waiting = waiting[1:] if waiting and waiting[0].text == "--" else waiting
     return {**fields, "image": waiting[0], "command": waiting[1:]} if waiting else None
+
+
+def _holds_options(words: Sequence[Argument]) -> bool:
+    """Return whether the first word is a variable before the image: one that is not called an image, with an image of vLLM after it."""
+    name = variable_in(words[0].text).lower() if is_variable(words[0].text) else "image"
+    images = (each.text for each in words[1:] if ":" in each.text or "vllm-openai" in each.text)
+    return not any(each in name for each in ("image", "img", "container", "tag")) and any(map(is_vllm_image, images))
 
 
 def _set(fields: dict[str, Any], name: str, given: Argument | None) -> None:

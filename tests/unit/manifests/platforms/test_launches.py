@@ -53,6 +53,7 @@ def test_gpus_of_a_container(tmp_path: Path, options: str, gpus: str | None) -> 
     [
         "-it --rm -d", "-itd", "-dp 8000:8000", "-p8000:8000 -v /x:/y", "--name=chat --ulimit memlock=-1", "--rm --",
         "-e A=1 -eB=2 --env C", "--mount type=bind,source=/m,target=/m --restart unless-stopped", "--init --privileged=true -u 0",
+        "$GPU_ARGS ${DOCKER_ARGS[@]} --rm", "-v $HOME/x:/y $EXTRA",
         "--security-opt seccomp=unconfined --cap-add=SYS_PTRACE --group-add video --device /dev/kfd",
     ],
 )  # fmt: skip
