@@ -17,7 +17,7 @@ from kvgate.cli.reports.report import Item, Report, all_results, counting_result
 from kvgate.cli.terminal import COLOUR_OF
 from kvgate.documents.discovery import Why
 from kvgate.documents.origins import Unrendered
-from kvgate.findings.finding import Rule, Severity
+from kvgate.findings.finding import Finding, Rule, Severity
 from kvgate.judge.assessment import NOT_JUDGED, Decision
 from kvgate.judge.summary import answer_text, judged_text, shortened, verdict_text
 from kvgate.rules.command_line import INVALID_SETTING, RUNS_ON_CPU, VARIABLE_UNKNOWN
@@ -355,6 +355,12 @@ def source_change(changed: ChangedSource) -> str:
     fact, before, after = changed
     old, new = (each.text.removeprefix(f"{fact} ") if each else "nothing" for each in (before, after))
     return f"{fact}: " + (_arrow(old, new) if old != new else f"{new}, whose content changed")
+
+
+def defect_change(defect: tuple[bool, Finding]) -> str:
+    """Say whether the change brings a known defect of vLLM, or ends it."""
+    is_new, finding = defect
+    return f"{'into' if is_new else 'out of'} a known defect: {finding.message}"
 
 
 def release_change(change: EngineChange) -> str:

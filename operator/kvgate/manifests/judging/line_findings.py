@@ -47,7 +47,10 @@ def line_findings(
     words that another release takes, where nobody knows that it is this one.
     """
     may_bring_parsers = engine.is_wrapped or engine.is_partial  # beside vLLM's and those of the options that are seen
-    lists = {option.path.rpartition("[")[0] for option in line.given.values()}  # of words for vLLM, not for docker
+    named = {f"--{name.replace('_', '-')}" for name in line.given}
+    at = [word.path for word in engine.arguments if word.text.strip().partition("=")[0] in named]
+    at += [option.path for option in line.given.values()]
+    lists = {path.rpartition("[")[0] for path in at}  # of words for vLLM, not for docker
     sure = [each for each in line.problems if each.is_sure and each.path.rpartition("[")[0] in lists]
     wrapped = [each for each in line.problems if engine.is_wrapped and each.rule in _PARSER_RULES and each not in sure]
     doubtful = [problem for problem in line.problems if may_bring_parsers and problem.rule == PARSER_UNKNOWN]

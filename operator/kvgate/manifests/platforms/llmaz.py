@@ -1,7 +1,7 @@
 """llmaz: a Playground whose backend is vLLM, with the OpenModel that it claims and its BackendRuntime.
 
-Fields: github.com/InftyAI/llmaz, `api/inference/v1alpha1`, `api/core/v1alpha1/model_types.go`; what its own backend passes, and 2 GiB
-of /dev/shm: `chart/templates/backends/vllm.yaml`.
+Fields: github.com/InftyAI/llmaz, `api/inference/v1alpha1`, `api/core/v1alpha1/model_types.go`; what its own backend passes to vLLM, and
+2 GiB of /dev/shm: `chart/templates/backends/vllm.yaml`.
 """
 
 from collections.abc import Iterator

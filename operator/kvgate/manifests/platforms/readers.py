@@ -140,7 +140,8 @@ READERS: tuple[Reader, ...] = (
         platform="dynamo",
         what="`DynamoGraphDeployment` (nvidia.com), v1alpha1 and v1beta1; workers that run `dynamo.vllm`",
         reads=(
-            "services: resources.limits.gpu, multinode, sharedMemory, extraPodSpec, envs", "components: podTemplate, multinode",
+            "services: resources.limits.gpu, multinode, sharedMemory, extraPodSpec, envs",
+            "components: podTemplate, multinode, sharedMemorySize",
             "env, envs of the graph",
         ),
         kinds=("DynamoGraphDeployment.nvidia.com",),

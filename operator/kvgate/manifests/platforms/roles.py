@@ -137,7 +137,8 @@ def _variables_around(given: ReaderInput, service: Written) -> dict[str, Written
 
 def _of_service(engine: FoundEngine, given: ReaderInput, name: str, service: Written) -> FoundEngine:
     """Name the engine after its service; Dynamo mounts shared memory unless it is switched off."""
-    size = service.get("sharedMemory", "size")
+    short = service.get("sharedMemorySize")
+    size = short if short.is_set else service.get("sharedMemory", "size")
     return replace(
         _named(engine, given, name),
         path=service.path,

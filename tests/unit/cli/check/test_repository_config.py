@@ -172,7 +172,7 @@ def test_a_rule_is_ignored_everywhere_or_in_some_files(folder: Path) -> None:
 
 def test_fail_on_of_the_file_is_what_the_command_line_does_not_say(folder: Path) -> None:
     configure(folder, "accelerator: L4-24GB\nfailOn: warning\n")
-    deep = POD.replace("--max-num-seqs=2", "--max-num-seqs=64")
+    deep = POD.replace("--max-num-seqs=2", "--max-num-seqs=2, --max-num-seqs=4")
     assert run("-", stdin=deep).exit_code == 1
     assert run("-", "--fail-on", "error", stdin=deep).exit_code == 0
 
@@ -326,10 +326,12 @@ def test_every_unknown_name_of_a_gpu_is_reported_with_its_field(folder: Path) ->
     ):  # fmt: skip
         assert words in told
     configure(folder, "{}\n")
+    result = run("clusters", "--gpu", "L4-24GB,FOO,P40")
+    assert result.exit_code == 2
+    assert "--gpu P40: vLLM needs compute capability 7.0" in result.stderr
     result = run("clusters", "--accelerator", "L4-24GB,FOO,A100")
     assert result.exit_code == 2
-    assert "--accelerator L4-24GB,FOO,A100: accelerator FOO is not in the catalogue" in result.stderr
-    assert "accelerator A100 is one of" in result.stderr
+    assert "--gpu L4-24GB,FOO,A100: accelerator FOO is not in the catalogue" in result.stderr
 
 
 def test_the_schema_for_editors_takes_what_kvgate_takes_and_the_example_of_the_page(folder: Path) -> None:
