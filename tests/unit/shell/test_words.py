@@ -50,6 +50,8 @@ def texts(script: str) -> list[list[str]]:
         ('declare -a L=(b); a "${L[@]}" "${M[@]}" "x ${L[@]}"', [["a", "b", "${M[@]}", "x ${L[@]}"]]),
         ("set -- b 'c d'\nset -- \"$@\" e; a \"$@\"", [["a", "b", "c d", "e"]]),
         ('a "$@" b', [["a", "b"]]),
+        ("a ${NONE:-\"1\"} ${NONE:-'2 3'} ${EMPTY:-\"\"}", [["a", "1", "2", "3"]]),
+        ("N=$((A * B)); M=$(nproc --all); a --b $N $M", [["a", "--b", "$((A * B))", "$(nproc --all)"]]),
         ("set -- b c\na $2 ${1:-d} ${3:-e} $3", [["a", "c", "b", "e", "$3"]]),
         ("f() { a; }; f", [["f"], ["{", "a"], ["}"], ["f"]]),
         ("L=(never closed\na", [["never", "closed", "a"]]),
