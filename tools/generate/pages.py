@@ -15,9 +15,10 @@ from kvgate.budget.ground.fitted import SLACK_CONTEXT
 from kvgate.budget.ground.units import GIB
 from kvgate.catalogue.models import newest_model_classes
 from kvgate.cli.check.repository_config import Config
-from kvgate.findings.finding import Severity
+from kvgate.findings.finding import Severity, do
 from kvgate.hf_config.architectures import is_read
 from kvgate.manifests.platforms.readers import READERS
+from kvgate.vllm.advisories import Advisory, Effect, advisories
 from kvgate.vllm.pod_options import OWNED_FLAGS, POD_OPTIONS, SECRET_FLAGS
 from kvgate.vllm.settings import MENTIONED, SETTINGS, Owner
 from kvgate.vllm.variables import FOLDERS, MOVING, RESERVED
@@ -152,6 +153,17 @@ mappings:
 A path begins at the object of the engine, else at the top of the values; those in a `HelmRelease`, an `Application` or a `HelmChart` count
 too. Values with such a mapping are read even if nothing in them names vLLM. Facts that the mapping does not state are still looked for
 by name. A path that leads nowhere is a finding, `PathLeadsNowhere`: a warning where a field with a similar name stands there.
+
+## Variables
+
+`variables` of a mapping gives values to variables and fields of templates that nothing in the input fills in, in the words of the command
+line, the model, the image and the number of GPUs. A finding about such a variable shows the row:
+
+```yaml
+mappings:
+- paths: ["**/start.sh"]
+  variables: {MODEL: Qwen/Qwen3-8B, "1": "8192", Values.image.tag: v0.24.0}
+```
 
 ## Ignoring findings
 
@@ -410,3 +422,58 @@ def unknown_reference() -> str:
     ]
     yields += [_UNREAD.format(count=len(unread)), fill(", ".join(f"`{name}`" for name in unread), width=140) + "."]
     return "\n".join([*yields, ""])
+
+
+# ── docs/reference/advisories.md ──────────────────────────────────────────────────────────────────────────────────
+
+_ADVISORIES = """\
+# Known defects of vLLM
+
+Defects of vLLM's releases that change what an engine takes, what it holds, or whether it starts. Where the release, the model, the GPU and
+the settings meet one, the answer has a note (rule `KnownDefect`), and `kvgate diff` says whether a change leads into it or out of it. No
+figure is changed for a note: what a formula knows is in the ledger already.
+
+The releases are the first and the last that are known to have the defect, in vLLM's issue or in its sources. A newer release that is not
+listed may have it too.
+"""
+
+
+def advisories_reference() -> str:
+    rows = sorted(advisories(), key=lambda each: (tuple(map(int, each.since.split("."))), each.id))
+    lines = [f"{HEAD}\n{_ADVISORIES}"]
+    for effect in Effect:
+        lines += [
+            f"## {_EFFECTS[effect]}\n",
+            "| vLLM | where | what happens | what to do | source |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [_advisory_row(each) for each in rows if each.effect is effect]
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+_EFFECTS = {
+    Effect.STARTS: "It may not start",
+    Effect.MEMORY: "It takes other memory than it says",
+    Effect.CAPACITY: "It holds another number of tokens",
+    Effect.SERVING: "It ends, or grows, under load",
+}
+_SIGNS = {"": "", "=": " {}", "~": " with {}", ">": " above {}"}
+
+
+def _advisory_row(advisory: Advisory) -> str:
+    settings = (
+        f"{'without ' if each.is_not else ''}`--{each.name.replace('_', '-')}`{_SIGNS[each.sign].format(each.operand)}"
+        for each in advisory.conditions
+    )
+    kinds = (f"no {kind[1:]}" if kind.startswith("!") else kind for kind in advisory.kinds.split())
+    capability = [f"compute capability {' or '.join(advisory.capability.split())}"] if advisory.capability else []
+    where = [*advisory.classes.split(), *kinds, *([advisory.vendor] if advisory.vendor else []), *capability, *settings]
+    fixed = f"; not in {advisory.fixed}" if advisory.fixed else ""
+    says, remedy = (do(text).worded(_option) for text in (advisory.says, advisory.remedy))
+    source = f"[{advisory.reference}]({advisory.source}), {advisory.day}"
+    return f"| {advisory.releases}{fixed} | {', '.join(where) or 'every engine'} | {says} | {remedy} | {source} |"
+
+
+def _option(setting: str) -> str:
+    return f"`--{setting.replace('_', '-')}`"

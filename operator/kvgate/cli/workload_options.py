@@ -44,6 +44,8 @@ def all_of(options: Sequence[Decorator]) -> Decorator:
 def with_workload(*, default: str) -> Decorator:
     options = (
         guarantee_option(default),
+        click.option("--users", metavar="N",
+                     help="Requests at the same time: --peak-concurrency of a workload; without one --max-num-seqs."),
         click.option("--peak-concurrency", metavar="N", help="Workload: requests at the same time."),
         click.option("--prompt-tokens", metavar="N", help="Workload: tokens of a prompt, such as 6000, 6k or 6K."),
         click.option("--output-tokens", metavar="N", help="Workload: tokens that are generated for a request."),
@@ -52,6 +54,16 @@ def with_workload(*, default: str) -> Decorator:
     )  # fmt: skip
 
     return all_of(options)
+
+
+def with_users(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a command in which --users stands for one of the two options that it means."""
+    left = dict(values)
+    if (users := left.pop("users", None)) is None:
+        return left
+    has_workload = any(left.get(name) is not None for name in ("prompt_tokens", "output_tokens"))
+    name = "peak_concurrency" if has_workload else "max_num_seqs"
+    return {**left, name: users if left.get(name) is None else left[name]}
 
 
 def _read_kept(_: click.Context, __: click.Parameter, text: str | None) -> frozenset[str]:

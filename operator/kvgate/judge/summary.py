@@ -16,6 +16,7 @@ from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.facts import (
     ASSESSMENT_STOPPED,
     INVALID_MODEL_CONFIG,
+    KNOWN_DEFECT,
     MODEL_ASSUMED,
     SEARCH_STOPPED,
     UNKNOWN_ACCELERATOR,
@@ -101,6 +102,10 @@ def _count(requests: Fraction) -> str:
     return f"{floor(requests * 10) / 10:.1f}" if requests < 100 else str(floor(requests))
 
 
+_MOST_PERCENT = 100
+"""Share of the expected cache beyond which an end of the headroom says nothing that the bytes beside it do not say better."""
+
+
 def _headroom_text(budget: Budget) -> str:
     if budget.verdict is Verdict.DOES_NOT_FIT:
         is_exact = budget.usable_blocks is not None and budget.usable_blocks.low == budget.usable_blocks.high
@@ -109,6 +114,8 @@ def _headroom_text(budget: Budget) -> str:
     if percent is None:
         return ""
     shown = (percent.low, percent.high) if budget.verdict is Verdict.MAY_NOT_FIT else (percent.expected,)
+    if any(abs(each) > _MOST_PERCENT for each in shown):  # the interval is wider than the cache that is expected
+        return ""
     return f" (headroom {_range(f'{each} %' for each in shown)})"
 
 
@@ -127,7 +134,8 @@ def answer_text(assessment: Assessment) -> str:
     from kvgate.judge.gpus_in_words import folded
 
     demand, figures = demanded(budget), figures_text(budget)
-    where = f"{demand} {folded(found.verdicts, verb='fits')}" if demand else folded(found.verdicts)
+    where = f"{demand} " if demand else ""
+    where += folded(found.verdicts, is_whole=found.is_whole, verb="fits" if demand else "starts")
     return where + (f"; on {found.judged_on} {figures}" if figures else "")
 
 
@@ -247,9 +255,10 @@ def correction_text(correction: Correction) -> str:
 
 
 def warnings(assessment: Assessment) -> list[str]:
-    """Return the warnings for an admitted object's owner, one line each."""
+    """Return the warnings for an admitted object's owner, one line each; notes about known defects of the release come last."""
     lines = []
     shown = [finding for finding in assessment.findings if finding.severity is not Severity.INFO]
+    shown += [each for each in assessment.findings if each.severity is Severity.INFO and each.rule == KNOWN_DEFECT]
     if assessment.decision is Decision.ADMIT_ADJUSTED:
         lines.append(f"adjusted: {changes_text(assessment)}")
         shown = [finding for finding in shown if finding.rule not in BUDGET_RULES]

@@ -15,10 +15,11 @@ from msgspec.structs import asdict
 from kvgate.cli.completion import a_file
 from kvgate.cli.exits import BadInput, exit_of
 from kvgate.cli.help import Command
-from kvgate.cli.known_models import ModelOptions, locked_models, models_of, with_model_options
+from kvgate.cli.known_models import ModelOptions, locked_models, with_model_options
+from kvgate.cli.model_names import resolved
 from kvgate.cli.shared_options import CALIBRATION_OPTION, GIVEN_FILE, given_settings, read_calibration, with_settings
 from kvgate.cli.terminal import show, show_answers
-from kvgate.cli.workload_options import BY_LOAD, promise_of, taken_workload, with_wishes, with_workload
+from kvgate.cli.workload_options import BY_LOAD, promise_of, taken_workload, with_users, with_wishes, with_workload
 from kvgate.vllm.values import UnusableValue, read_tokens
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ _OF_ENGINES = ("gpu", "vllm_version", "model_config")
     metavar="[LENGTHS]",
     help="Compare static with paged allocation and block sizes, for requests of these lengths: 2048,8k.",
 )
-@click.option("--accelerator", metavar="NAME", help="The same as --gpu.")
 @click.option(
     "--config",
     metavar="FILE",
@@ -81,7 +81,6 @@ def explain(
     output: str | None,
     why: str | None,
     lengths: tuple[int, ...] | None,
-    accelerator: str | None,
     config: Path | None,
     guarantee: str | None,
     calibration: Path | None,
@@ -110,9 +109,7 @@ def explain(
     model are assumed or contradict each other, DoesNotFit is no 1 but 0. With --requests: 0 after every line is answered.
     """
     options = ModelOptions.taken_from(values)
-    given = {key: value for key, value in values.items() if value is not None}
-    if accelerator is not None:
-        given.setdefault("gpu", accelerator)
+    given = with_users({key: value for key, value in values.items() if value is not None})
     if engines is not None and requests is None:
         from kvgate.cli.explain.engines import explain_engines
 
@@ -140,6 +137,7 @@ def explain(
         return
 
     from kvgate.cli.explain.report import answer
+    from kvgate.cli.gpu_names import on_gpus
     from kvgate.judge.assessment import WORST_FIRST
     from kvgate.judge.what_if import assess_request
 
@@ -147,12 +145,10 @@ def explain(
         workload = taken_workload(given)
         settings = {"usage_context": "server", **given_settings(given)}  # its options are those of `vllm serve`
         promise = promise_of(guarantee, workload, settings)
-        models = models_of(settings, options)
-        gpus = str(settings.get("gpu") or "").split(",")  # several names with commas between them: a ledger for each
-        assessments = [
-            assess_request({**settings, **gpu}, guarantee=promise, workload=workload, calibration=starts, models=models)
-            for gpu in ([{"gpu": name.strip()} for name in gpus] if len(gpus) > 1 else [{}])
-        ]
+        settings, models = resolved(settings, options)
+        asked: dict[str, Any] = {"guarantee": promise, "workload": workload, "calibration": starts, "models": models}
+        # several names with commas between them: a ledger for each
+        assessments = [assess_request(each, among=meant, **asked) for each, meant in on_gpus(settings)]
         facts = {"starts": str(calibration or ""), "adapters": _adapters(settings), "models": models}
         write = partial(answer, why=why, lengths=lengths, facts=facts, keep=keep, maximize=maximize)
         texts = [write(each, output or "text") for each in assessments]

@@ -2,20 +2,22 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from math import floor
 from types import MappingProxyType
 from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from kvgate import catalogue
 from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Interval, KVCache, Ledger, Most
 from kvgate.budget.answers.figures import host_label, label_of
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.budget.host.memory import HostLedger
-from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, text_of, width_of_terminal
+from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of, width_of_terminal
 from kvgate.explained.textbook import textbook_of
-from kvgate.judge.assess import is_about_bytes
+from kvgate.judge.assess import is_about_bytes, judge
 from kvgate.judge.assessment import Assessment
 from kvgate.judge.summary import alternatives_text, answer_text, correction_text, most_text, share_text
 from kvgate.text.inert import inert_json
@@ -122,6 +124,7 @@ def _report(assessment: Assessment, keep: frozenset[str], maximize: str | None) 
     shown = Styled(text=assessment.verdict.value, colour=COLOUR_OF[assessment.verdict], is_bold=True)
     yield shown, f": {answer_text(assessment)}"
     if budget is not None:
+        yield from _on_each(assessment, budget)
         yield from ledger_lines(budget)
     for finding in assessment.findings:
         yield f"  {finding.severity.value} {finding.rule}: {finding.message}"
@@ -132,6 +135,27 @@ def _report(assessment: Assessment, keep: frozenset[str], maximize: str | None) 
             yield f"    {share_text(budget)}"
     if maximize and budget is not None:
         yield f"  {most_text(_most(budget, maximize, keep), maximize)}"
+
+
+def _on_each(assessment: Assessment, budget: Budget) -> Iterator[str]:
+    """Return a table of the GPUs that a name means; nothing where one is named, or none."""
+    found = assessment.on_gpus
+    if found is None or found.is_whole:
+        return
+    rows = [("GPU", "MEMORY", "VERDICT", "KV CACHE", "REQUESTS AT ONCE")]
+    for name in (each.name for each in found.verdicts):
+        accelerator = catalogue.find_accelerator(name)
+        judged = judge(replace(budget.request, accelerator=accelerator)) if accelerator else None
+        if accelerator is None or judged is None or judged.budget is None:
+            continue
+        cache, stage, pool = judged.budget.kv_cache, judged.budget.tightest, judged.budget.num_blocks
+        available = format_gib(stage.available.expected) if stage else "-"
+        held = floor(cache.max_concurrency(pool.expected) * 10) / 10 if cache and pool and cache.groups else None
+        requests = "-" if held is None else f"{held:.1f}"
+        rows.append((name, format_gib(accelerator.memory_bytes), judged.verdict.value, available, requests))
+    yield ""
+    yield from (f"  {line}" for line in table(rows))
+    yield ""
 
 
 def ledger_lines(budget: Budget) -> Iterator[Line]:
