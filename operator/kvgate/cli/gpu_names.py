@@ -10,6 +10,7 @@ from kvgate import catalogue
 from kvgate.budget import Accelerator
 from kvgate.budget.ground.units import MIB
 from kvgate.catalogue.gpu_names import gpus_meant, why_not_run
+from kvgate.catalogue.lookup import seen_mib
 from kvgate.cli.terminal import show_error
 from kvgate.text.patterns import pattern
 from kvgate.vllm.values import UnusableValue
@@ -162,7 +163,7 @@ def _this_machine() -> Iterator[GpuChoice]:
         names = _names(alike or meant) or (device.product,)
         # what no row of the catalogue explains: another board under a known name, memory that checks itself, a new board
         is_other = bool(reported) and not alike
-        seen = reported - round(reported * 0.0019) - 410 * MIB if is_other else None
+        seen = seen_mib(reported // MIB) * MIB if is_other else None
         yield GpuChoice(
             text=f"auto, {device.product}",
             names=names[:1] if is_other else names,
