@@ -14,6 +14,7 @@ the predicate as narrow as the sentence: a change that none explains fails the c
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from answers.records import Question, Row
 
@@ -174,6 +175,17 @@ def _float16_alone(_: Question, before: Row | None, after: Row | None) -> bool:
     return set(after.rules.split()) - set(before.rules.split()) == {"warning:DtypeRefused"}
 
 
+def _known_defect(question: Question, before: Row | None, after: Row | None) -> bool:
+    """Known defects are told; anything else that differs has its own cause."""
+    if before is None or after is None or ":KnownDefect" not in after.rules:
+        return False
+    rules = [rule for rule in after.rules.split() if not rule.endswith(":KnownDefect")]
+    without = replace(after, rules=" ".join(rules))
+    return _same(before, without) or any(
+        cause.explains(question, before, without) for cause in CAUSES if cause.explains is not _known_defect
+    )
+
+
 CAUSES: tuple[Cause, ...] = (
     Cause(
         name="engine-is-read",
@@ -262,5 +274,10 @@ CAUSES: tuple[Cause, ...] = (
             and "UnknownModel" in str(before.rules)
             and "UnknownModel" not in str(after.rules)
         ),
+    ),
+    Cause(
+        name="known-defect",
+        sentence="Known defects of the release are told as notes; no figure changes.",
+        explains=_known_defect,
     ),
 )

@@ -66,6 +66,31 @@ def with_users(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**left, name: users if left.get(name) is None else left[name]}
 
 
+def _read_kept(_: click.Context, __: click.Parameter, text: str | None) -> frozenset[str]:
+    if not text:
+        return frozenset()
+    from kvgate.budget import COSTS
+
+    names = frozenset(each.strip().lstrip("-").replace("-", "_") for each in text.split(","))
+    names = frozenset("accelerator" if each == "gpu" else each for each in names)
+    if unknown := sorted(names - set(COSTS)):
+        raise click.UsageError(
+            f"--keep names {', '.join(unknown)}; the settings that are ever changed are {', '.join(sorted(COSTS))}"
+        )
+    return names
+
+
+def with_wishes(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options about the changes that are proposed."""
+    options = (
+        click.option("--keep", callback=_read_kept, metavar="SETTINGS",
+                     help="Settings that no proposal changes: max_model_len,kv_cache_dtype."),
+        click.option("--maximize", type=click.Choice(["context", "users"]),
+                     help="Find the settings for the longest context for the stated users, or for most users at the stated length."),
+    )  # fmt: skip
+    return all_of(options)(command)
+
+
 def taken_workload(values: dict[str, Any]) -> Workload | None:
     """Remove the options of the workload from the values of a command, and read them. Raises UnusableValue with all that is wrong."""
     return read_workload({name: text for name in _READERS if (text := values.pop(name, None)) is not None})

@@ -156,7 +156,15 @@ def joined_ends(ends: Sequence[J], version_path: str = "") -> J:
             f"with vLLM {low.vllm_version} it is {low.verdict.value}, with {high.vllm_version} {high.verdict.value}"
         )
         remedy = any_one("name a release in the image's tag", "give --vllm-version")
-        findings.append(located(RELEASE_DECIDES, Place(name="vllm_version", path=version_path), message, remedy))
+        decides = located(RELEASE_DECIDES, Place(name="vllm_version", path=version_path), message, remedy)
+        # nothing need be done where no end refuses, and a finding of one release says already what decides
+        is_refused = Verdict.DOES_NOT_FIT in (low.verdict, high.verdict)
+        common = set(map(key_of, high.findings)) & set(map(key_of, low.findings))
+        is_explained = any(
+            key_of(each) not in common and each.finding.severity is not Severity.INFO for each in findings
+        )
+        is_quiet = is_explained or not is_refused
+        findings.append(replace(decides, finding=decides.finding.noted()) if is_quiet else decides)
     return replace(joined_worlds(high, (low, high)), findings=tuple(findings))
 
 
@@ -175,9 +183,9 @@ def _joined_findings(low: J, high: J) -> Iterator[Located]:
             yield _only_with(low.vllm_version, each, both_refuse=both_refuse)
 
 
-def key_of(each: Located) -> tuple[str, str, str, int]:
+def key_of(each: Located) -> tuple[str, str, str, str, int]:
     """Return what two findings about the same thing have in common."""
-    return each.finding.rule.id, each.finding.field, each.path, each.line
+    return each.finding.rule.id, each.finding.field, each.finding.topic, each.path, each.line
 
 
 def _only_with(release: str, each: Located, *, both_refuse: bool) -> Located:

@@ -146,16 +146,23 @@ class Releases(Struct, frozen=True, kw_only=True):
     """The engine is built after the newest release that is known."""
     strength: Strength = Strength.STRONG
     """How surely it is one of these."""
+    is_inferred: bool = False
+    """True where no image says anything, and the range follows from the model's class and the options."""
 
     @property
     def is_one(self) -> bool:
         return self.low == self.high
 
     def may_be(self, release: str) -> bool:
-        """Return whether it may be a release beside the oldest and the newest: where the evidence is weak, any that people use."""
+        """Return whether it may be a release beside the oldest and the newest: where the evidence is weak, any that people use.
+
+        An engine is no older than what it is written for, and an option that is gone may stand in a manifest of today.
+        """
         if release in (self.low, self.high):
             return False
-        low, high = (OLDEST_GUESS, newest_understood()) if self.strength is Strength.WEAK else (self.low, self.high)
+        is_weak = self.strength is Strength.WEAK
+        low = OLDEST_GUESS if is_weak and not self.is_inferred else self.low
+        high = newest_understood() if is_weak else self.high
         return parse_patch(low) <= parse_patch(release) <= parse_patch(high)
 
 

@@ -118,6 +118,8 @@ SETTINGS: tuple[Setting, ...] = (
             help="VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE (0.10.2 and later)."),
     Setting(name="estimates_graphs", read=truth, budget="circumstances.estimates_graphs", is_switch=True,
             help="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS."),
+    Setting(name="expandable_segments", read=truth, budget="circumstances.expandable_segments", is_switch=True,
+            help="expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF."),
     # Lengths, batches and the KV cache.
     Setting(name="max_model_len", read=values.tokens_or_auto, budget="max_model_len", owner=_SPEC,
             help="Longest request, prompt and output together: 32768, 32k, 32K, or auto for the longest that fits."),

@@ -26,7 +26,7 @@ from kvgate.documents.written import Written
 from kvgate.findings.finding import Severity
 from kvgate.judge.facts import unknown_accelerators
 from kvgate.manifests.judging.engine_budget import Defaults
-from kvgate.manifests.pods.engine_found import MappedFields
+from kvgate.manifests.pods.engine_found import FoundEngine, MappedFields
 
 if TYPE_CHECKING:
     from kvgate.cli.check.repository_config import Config, ConfigFile, Mapping
@@ -39,6 +39,7 @@ FACTS = {
     "workload": ("workload", "workload"),
     "config_json": ("modelConfig", "choice of config.json"),
     "fields_at": ("fields", "places of facts"),
+    "variables": ("variables", "values of variables"),
 }
 """Fact about one engine → its name in the file, and its name for people."""
 _Source = tuple[str, "Mapping | Config"]
@@ -113,6 +114,15 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
                 options = {name.lstrip("-").replace("-", "_"): path for name, path in named.items()}
                 return MappedFields(origin=f"mappings[{index}].fields", facts=stated, options=options)
         return None
+
+    def filled(self, engine: FoundEngine) -> FoundEngine:
+        """Return an engine with the values of variables that are stated for it."""
+        stated = [
+            getattr(source, "variables", None) or {}
+            for _, source in self._sources(engine.document.files, engine.name, engine.root)
+        ]
+        values = {name: value for each in reversed(stated) for name, value in each.items()}
+        return engine.with_variables(values) if values else engine
 
     def defaults(self, files: Sequence[str], name: str, root: Written) -> Defaults:
         """Return the facts for one engine: `root` is the object that holds it, `name` its own name, `files` what it was rendered from."""

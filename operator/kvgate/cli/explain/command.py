@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -17,7 +18,7 @@ from kvgate.cli.help import Command
 from kvgate.cli.known_models import ModelOptions, locked_models, resolved, with_model_options
 from kvgate.cli.shared_options import CALIBRATION_OPTION, GIVEN_FILE, given_settings, read_calibration, with_settings
 from kvgate.cli.terminal import show, show_answers
-from kvgate.cli.workload_options import BY_LOAD, promise_of, taken_workload, with_users, with_workload
+from kvgate.cli.workload_options import BY_LOAD, promise_of, taken_workload, with_users, with_wishes, with_workload
 from kvgate.vllm.values import UnusableValue, read_tokens
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ _OF_ENGINES = ("gpu", "vllm_version", "model_config")
     help="With FILE[#NAME]: read this file instead of the nearest .kvgate.yaml.",
 )
 @with_workload(default=f"{BY_LOAD}; with FILE[#NAME] that of an InferenceDeployment, and Startup for others")
+@with_wishes
 @CALIBRATION_OPTION
 @with_model_options
 @click.option(
@@ -81,6 +83,8 @@ def explain(
     config: Path | None,
     guarantee: str | None,
     calibration: Path | None,
+    keep: frozenset[str],
+    maximize: str | None,
     **values: Any,
 ) -> None:
     """Show what one GPU's memory is spent on, what the KV cache gets, and whether the guarantee fits.
@@ -97,6 +101,9 @@ def explain(
     a workload, or by --max-model-len and --max-num-seqs together. Where none is typed, the start alone decides, and so it does for
     --max-model-len auto, unless a workload is given. In a line of --requests only the keys guarantee and workload state a load.
 
+    What does not fit is followed by the changes with which it would, alone or together, the ones that cost you least first; --keep says
+    what must stay.
+
     Exit code of the answer that decides: 0 fits or may not fit, 1 does not fit, 2 could not be decided (Unknown). If the facts about the
     model are assumed or contradict each other, DoesNotFit is no 1 but 0. With --requests: 0 after every line is answered.
     """
@@ -105,7 +112,10 @@ def explain(
     if engines is not None and requests is None:
         from kvgate.cli.explain.engines import explain_engines
 
-        about = _check_options(given, options, calibration=calibration, config=config, guarantee=guarantee)
+        wishes = {name: value for name, value in (("keep", keep), ("maximize", maximize)) if value}
+        about = _check_options(
+            {**given, **wishes}, options, calibration=calibration, config=config, guarantee=guarantee
+        )
         with _usage_errors():
             text, code = explain_engines(engines, about, output or "text", why=why, lengths=lengths)
         show(text)
@@ -117,7 +127,7 @@ def explain(
     if requests is not None:
         from kvgate.cli.explain.requests import answers
 
-        is_one_answer = why is not None or lengths is not None or output in ("text", "json")
+        is_one_answer = why is not None or lengths is not None or keep or maximize or output in ("text", "json")
         if given or engines or guarantee or is_one_answer or options.fetch:
             raise click.UsageError(
                 "--requests takes every setting from its lines and answers in jsonl; leave out the other options"
@@ -139,7 +149,8 @@ def explain(
         # several names with commas between them: a ledger for each
         assessments = [assess_request(each, among=meant, **asked) for each, meant in on_gpus(settings)]
         facts = {"starts": str(calibration or ""), "adapters": _adapters(settings), "models": models}
-        texts = [answer(each, output or "text", why=why, lengths=lengths, facts=facts) for each in assessments]
+        write = partial(answer, why=why, lengths=lengths, facts=facts, keep=keep, maximize=maximize)
+        texts = [write(each, output or "text") for each in assessments]
     between = "\n" if output == "jsonl" else "\n\n"
     show(f"[{','.join(texts)}]" if output == "json" and len(texts) > 1 else between.join(texts))
     worst = min((each.verdict for each in assessments), key=WORST_FIRST.index)

@@ -265,7 +265,7 @@ def class_hints(hints: Iterable[Hint], find: FindObject) -> Iterator[Hint]:
     """Yield the labels of the nodes that the selected classes and pools have; each stands at the selector that names the class."""
     for hint in hints:
         kind = _CLASS_KINDS.get(hint.name)
-        found = find(kind, hint.value) if kind and hint.value else None
+        found = find(kind, hint.value) if kind and hint.value else find(NODE_POOL, f"{hint.name}={hint.value}")
         if found:
             for name, value in _of_compute_class(found) if kind == COMPUTE_CLASS else _of_node_pool(found):
                 yield Hint(name=name, value=value, path=hint.path, term=hint.term, one_of=f"{hint.path} {name}")
@@ -287,6 +287,12 @@ def _of_node_pool(found: Written) -> Iterator[tuple[str, str]]:
         if requirement.get("operator").text == "In":
             yield from ((requirement.get("key").text, value.text) for value in requirement.get("values").items())
     yield from ((name, value.text) for name, value in found.get("spec", "template", "metadata", "labels").fields())
+
+
+def node_labels(pool: Written) -> Iterator[str]:
+    """Yield the labels that a pool gives its nodes, as `key=value`."""
+    for name, value in pool.get("spec", "template", "metadata", "labels").fields():
+        yield f"{name}={value.text}"
 
 
 def gpus_in(name: str) -> tuple[Accelerator, ...]:
