@@ -1,6 +1,7 @@
 """Names that people use for GPUs, machines and numbers of them, and what `--gpu` makes of them."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -373,3 +374,35 @@ def test_a_sweep_needs_one_gpu() -> None:
     assert on_one_gpu({"gpu": "l4"}) == {"gpu": "L4-24GB"}
     with pytest.raises(UnusableValue, match="L4-24GB, T4-16GB"):
         on_one_gpu({"gpu": "L4,T4"})
+
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  containers:
+  - name: vllm
+    image: vllm/vllm-openai:v0.33.0
+    args: ["--model", "Qwen/Qwen3-32B", "--max-model-len", "8192"]
+    resources: {limits: {nvidia.com/gpu: 1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("gpu", "verdict", "code"),
+    [
+        ("h100", "Fits", 0),
+        ("A100", "MayNotFit", 0),
+        ("4090", "DoesNotFit", 1),
+        ("g5.12xlarge", "DoesNotFit", 1),
+        ("V100", "DoesNotFit", 1),
+    ],
+)
+def test_a_manifest_is_judged_on_what_a_name_means_and_refused_only_where_none_holds_it(
+    tmp_path: Path, gpu: str, verdict: str, code: int
+) -> None:
+    (tmp_path / "pod.yaml").write_text(POD)
+    result = CliRunner().invoke(main, ["check", str(tmp_path / "pod.yaml"), "--gpu", gpu, "-o", "json"])
+    (document,) = json.loads(result.stdout)["documents"]
+    assert (document["verdict"], result.exit_code) == (verdict, code)
