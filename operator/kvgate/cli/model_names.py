@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from re import IGNORECASE
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from kvgate.vllm.values import UnusableValue
 _ADDRESS = pattern(
     r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/(?!datasets/|spaces/)([^/?#]+/[^/?#]+)"
     r"(?:/(?:tree|blob|resolve|commit)/([^/?#]+)(?:/([^?#]*))?)?/?(?:[?#].*)?|hf://([^/?#@]+/[^/?#@]+)/?",
-    2,
+    IGNORECASE,
 )
 """A page of the hub: a repository, a revision and a file of it."""
 _MOST_NAMED = 6
