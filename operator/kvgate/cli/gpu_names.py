@@ -72,7 +72,7 @@ def on_gpus(given: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], tuple[st
     if not (text := settings.pop("gpu", None)):
         yield settings, ()
         return
-    for choice in read_gpus(str(text)):
+    for choice in read_gpus(str(text)) or (_unknown(str(text)),):
         understood, told = choice.settings(settings)
         if told:
             show_error(told)

@@ -354,6 +354,7 @@ def test_an_unknown_gpu_is_answered_with_the_nearest_and_with_its_memory() -> No
     assert told.startswith("--gpu H1000 is no GPU of the catalogue; write H100-SXM-80GB or ")
     assert told.endswith("or give its memory: --gpu-memory-bytes 12Gi\n")
     assert code == 2
+    assert run("explain", "--gpu", ",")[2] == 2
     assert "give its memory: --gpu-memory-bytes 22Gi" in run("explain", "--gpu", "22GB")[1]
     shown, told, _ = run("explain", "--gpu", "H1000", "--gpu-memory-bytes", "100Gi")
     assert "  GPU memory              100.00 GiB" in shown
