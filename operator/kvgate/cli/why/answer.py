@@ -238,7 +238,7 @@ def _not_known(case: Case, judging: Judging) -> Iterator[str]:
         known = (
             "the log states its memory, and not its name" if "gpu_memory_bytes" in case.values else "nothing names it"
         )
-        yield f"the GPU: {known}; give --accelerator"
+        yield f"the GPU: {known}; give --gpu"
     yield from _not_judged(case)
     if case.is_observed and start and start.failure:
         yield "the figures follow the KV cache that the log reports; kvgate's own prediction alone may differ"
