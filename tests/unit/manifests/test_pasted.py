@@ -17,8 +17,7 @@ def only(text: str) -> dict[str, Any]:
     "text",
     [
         "docker run --gpus all vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-8B --max-model-len 8192",
-        "$ sudo docker run --rm -it --gpus=all -p 8000:8000 -v ~/.cache:/root/.cache \\\n  vllm/vllm-openai:v0.11.0 \\\n  "
-        "--model Qwen/Qwen3-8B --max-model-len 8192",
+        "$ sudo docker run --rm -it --gpus=all -p 8:8 -v ~/.c:/c \\\n  vllm/vllm-openai:v0.11.0 \\\n  --model Qwen/Qwen3-8B --max-model-len 8192",
         "podman run -d --name vllm --device nvidia.com/gpu=all vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-8B --max-model-len 8192",
         "root@host:~# docker run -dit --restart unless-stopped -e A=b vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-8B --max-model-len 8192",
     ],
@@ -30,7 +29,7 @@ def test_the_arguments_behind_the_image_are_those_of_the_container(text: str) ->
 
 
 def test_memory_gpus_and_shared_memory_of_a_container_are_read() -> None:
-    text = "docker run --gpus '\"device=0,1\"' -m 32g --shm-size 2g -e VLLM_X=1 --entrypoint python3 img -m vllm.entrypoints.openai.api_server"
+    text = "docker run --gpus '\"device=0,1\"' -m 32g --shm-size 2g -e VLLM_X=1 --entrypoint python3 img -m vllm.entrypoints.api_server"
     (found,) = commands_in([(1, text)])
     spec = found.manifest["spec"]
     container = spec["containers"][0]
@@ -137,7 +136,7 @@ def test_a_described_pod_is_the_pod() -> None:
                     "command": ["sh", "-c", "vllm serve Qwen/Qwen3-8B \\\n--max-model-len 8192"],
                     "resources": {"limits": {"memory": "16Gi", "nvidia.com/gpu": "2"}},
                     "env": [{"name": "VLLM_X", "value": "1"}],
-                    "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}],  # noqa: S108 - the path in the container
+                    "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}],
                 }
             ],
             "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}],

@@ -18,9 +18,11 @@ from kvgate.cli.reports.report import Item
 from kvgate.cli.why.cases import Case, Judging
 from kvgate.cli.why.gathered import manifest_of
 from kvgate.documents.positions import Broken
+from kvgate.findings.finding import Severity
 from kvgate.judge.assessment import Confidence
 from kvgate.judge.what_if import assess_request
 from kvgate.manifests.pasted import commands_in
+from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_UNKNOWN
 from kvgate.sources.start_failure import FailureKind, StartFailure
 from kvgate.statement.what_if import BadRequest
 from kvgate.vllm.arguments import option_name
@@ -68,7 +70,9 @@ def _candidates(case: Case) -> Iterator[Changes]:
     own = list(_BY_ROW[failure.id](failure, case)) if failure and failure.id in _BY_ROW else []
     yield from own
     is_refused = failure is not None and failure.kind is FailureKind.INVALID_SETTING
-    base = own[0] if own and is_refused else {}
+    base = {**_refused_options(case), **(own[0] if own and is_refused else {})}
+    if base and not own:
+        yield base
     judged, budget = case.assessment, case.budget
     if budget is None or judged is None or judged.confidence is not Confidence.KNOWN or budget.verdict is Verdict.FITS:
         return
@@ -88,6 +92,22 @@ def _candidates(case: Case) -> Iterator[Changes]:
             limits = (value, other, limit if each.field == "max_model_len" else None)
             value = min(size for size in limits if isinstance(size, int))
         yield {**base, "gpu" if each.field == "accelerator" else each.field: value}
+
+
+_OF_OPTIONS = (OPTION_UNKNOWN, OPTION_REMOVED, OPTION_NOT_YET)
+_NAME_OF_OPTION = re.compile(r"--([\w-]{2,60})")
+
+
+def _refused_options(case: Case) -> Changes:
+    """Return the options that the release does not have, each left out."""
+    found = case.item.findings if case.item else ()
+    errors = (
+        each.finding.message
+        for each in found
+        if each.finding.rule in _OF_OPTIONS and each.finding.severity is Severity.ERROR
+    )
+    names = (match[1] for message in errors if (match := _NAME_OF_OPTION.search(message)))
+    return {name.replace("-", "_"): _REMOVED for name in names}
 
 
 def _utilization(case: Case) -> float:
@@ -368,7 +388,8 @@ def _patched(case: Case, item: Item, judging: Judging, changes: Changes) -> tupl
     if item.document.origin is not None or not before:
         return "", _verdict_with(case, changes)
     after = before
-    for name, value in changes.items():
+    # lines are removed last, because the places of the others are those of the file as it is
+    for name, value in sorted(changes.items(), key=lambda change: change[1] is _REMOVED):
         after = _with_value(after, item, name, value) if after else ""
     if not after or after == before:
         return "", _verdict_with(case, changes)
@@ -388,10 +409,12 @@ def _with_value(text: str, item: Item, name: str, value: int | str | None) -> st
     else:
         flag = "--" + name.replace("_", "[-_]")
         found = list(re.finditer(rf"{flag}(?:=|[ \t]+|[\"']?,?\s*\n?\s*-?[ \t]*)[\"']?(?P<value>[\w./:-]+)", text))
-    if len(found) == 1 and value is not _REMOVED:
+    if value is _REMOVED:
+        return _without_line(text, name) if item.spec is None else ""
+    if len(found) == 1:
         begin, end = found[0].span("value")
         return f"{text[:begin]}{value}{text[end:]}"
-    if found or value is _REMOVED or item.spec is not None or item.engine is None:
+    if found or item.spec is not None or item.engine is None:
         return ""
     words = [word for word in item.engine.engine.arguments if word.path.endswith("]")]
     if not words:
@@ -403,3 +426,9 @@ def _with_value(text: str, item: Item, name: str, value: int | str | None) -> st
         return ""
     added = f"{indent[1]}{option_name(name)}={value}" if value != "" else f"{indent[1]}{option_name(name)}"
     return "\n".join([*lines[:line], added, *lines[line:]])
+
+
+def _without_line(text: str, name: str) -> str:
+    """Return the text without the element of a list that is one option with its value; empty where it is written in another way."""
+    written = re.compile(rf"^[ \t]*- [\"']?--{name.replace('_', '[-_]')}(?:=[^\n]*)?[\"']?[ \t]*\n", re.MULTILINE)
+    return written.sub("", text) if len(written.findall(text)) == 1 else ""

@@ -88,7 +88,7 @@ def test_the_patch_of_a_manifest_is_one_that_check_accepts(tmp_path: Path) -> No
     answer, _ = asked(str(file))
     (fix,) = [fix for fix in answer["fixes"] if fix["patch"]]
     removed, added = (
-        next(line[1:] for line in fix["patch"].splitlines() if line.startswith(sign) and not line.startswith(sign * 3))
+        next(line[1:] for line in fix["patch"] if line.startswith(sign) and not line.startswith(sign * 3))
         for sign in "-+"
     )
     assert removed in POD
@@ -160,14 +160,13 @@ def test_a_removed_option_is_left_out_and_the_rest_made_to_fit() -> None:
     [
         ("ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (856).", {"max_num_seqs": 856}),
         (
-            "ValueError: Free memory on device cuda:0 (40.00/79.25 GiB) on startup is less than desired GPU memory utilization (0.9, 71.3 GiB).",
+            "Free memory on device cuda:0 (40.00/79.25 GiB) on startup is less than desired GPU memory utilization (0.9, 71.3 GiB).",
             {"gpu_memory_utilization": "0.49"},
         ),
         ("ValueError: LoRA rank 48 is greater than max_lora_rank 16.", {"max_lora_rank": 64}),
         ("Total number of attention heads (14) must be divisible by tensor parallel size (4).", {"tensor_parallel_size": 2}),
         (
-            "User-specified max_model_len (262144) is greater than the derived max_model_len (max_position_embeddings=40960). To allow "
-            "overriding this maximum, set it.",
+            "User-specified max_model_len (99999) is greater than the derived max_model_len (x=40960). To allow overriding this maximum, …",
             {"max_model_len": 40960},
         ),
         ("RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests.", {"gpu_memory_utilization": "0.85"}),
@@ -305,9 +304,11 @@ def test_text_names_the_four_parts_in_order() -> None:
     assert places == sorted(places)
 
 
-def test_a_setting_that_vllm_refuses_is_named_with_its_rule() -> None:
+def test_a_setting_that_vllm_refuses_is_named_with_its_rule_and_left_out_in_every_change() -> None:
     answer, _ = asked("-", stdin=MISTAKEN_POD)
     assert any("no-such-option" in line for line in answer["why"])
+    assert answer["fixes"]
+    assert all(fix["changes"]["no_such_option"] is None for fix in answer["fixes"])
 
 
 def test_a_log_of_two_megabytes_takes_half_a_second_of_work(tmp_path: Path) -> None:
