@@ -14,6 +14,7 @@ the predicate as narrow as the sentence: a change that none explains fails the c
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from answers.records import Question, Row
 
@@ -45,6 +46,14 @@ def _on_any_gpu(question: Question, before: Row | None, after: Row | None) -> bo
     given = question.asked.get("arguments")
     names_none = "--gpu" not in given and "--gpu-memory-bytes" not in given if given else not question.asked.get("gpu")
     return names_none and "UnknownAccelerator" not in str(after.rules)
+
+
+def _on_all_that_a_name_means(question: Question, before: Row | None, after: Row | None) -> bool:
+    """H100 is several GPUs, so it was Unknown, and is judged on all of them."""
+    given = question.asked.get("arguments") or ("",)
+    is_name_of_several = given[0] == "explain" and "--gpu" in given and given[given.index("--gpu") + 1] == "H100"
+    was_unknown = before is not None and before.verdict == "Unknown" and "UnknownAccelerator" in str(before.rules)
+    return is_name_of_several and was_unknown and after is not None and "UnknownAccelerator" not in str(after.rules)
 
 
 def _is_unclamped(before: Row, after: Row) -> bool:
@@ -166,6 +175,17 @@ def _float16_alone(_: Question, before: Row | None, after: Row | None) -> bool:
     return set(after.rules.split()) - set(before.rules.split()) == {"warning:DtypeRefused"}
 
 
+def _known_defect(question: Question, before: Row | None, after: Row | None) -> bool:
+    """Known defects are told; anything else that differs has its own cause."""
+    if before is None or after is None or ":KnownDefect" not in after.rules:
+        return False
+    rules = [rule for rule in after.rules.split() if not rule.endswith(":KnownDefect")]
+    without = replace(after, rules=" ".join(rules))
+    return _same(before, without) or any(
+        cause.explains(question, before, without) for cause in CAUSES if cause.explains is not _known_defect
+    )
+
+
 CAUSES: tuple[Cause, ...] = (
     Cause(
         name="engine-is-read",
@@ -194,6 +214,11 @@ CAUSES: tuple[Cause, ...] = (
         name="no-gpu-named",
         sentence="GPUs that nobody named are a set, not worlds: Fits where any catalogued one starts, with the set, and no warning.",
         explains=_on_any_gpu,
+    ),
+    Cause(
+        name="several-gpus-of-a-name",
+        sentence="A name of several GPUs, such as H100, is answered for all of them: they are a set, not worlds.",
+        explains=_on_all_that_a_name_means,
     ),
     Cause(
         name="share-of-a-rank",
@@ -249,5 +274,10 @@ CAUSES: tuple[Cause, ...] = (
             and "UnknownModel" in str(before.rules)
             and "UnknownModel" not in str(after.rules)
         ),
+    ),
+    Cause(
+        name="known-defect",
+        sentence="Known defects of the release are told as notes; no figure changes.",
+        explains=_known_defect,
     ),
 )

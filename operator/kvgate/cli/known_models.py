@@ -197,8 +197,12 @@ def judged_with_fetched(
     return judge(models)
 
 
-def models_of(settings: Mapping[str, Any], options: ModelOptions) -> PublishedModels:
-    """Return the models for one question. Raises click.UsageError for a lock file that cannot be used."""
+def resolved(given: Mapping[str, Any], options: ModelOptions) -> tuple[dict[str, Any], PublishedModels]:
+    """Return the settings of one question with the model under a name that is looked up, and the models for it.
+
+    Raises click.UsageError for a file that cannot be used.
+    """
+    from kvgate.cli.model_names import with_named_model
     from kvgate.judge.what_if import read_request
     from kvgate.vllm.values import UnusableValue
 
@@ -211,7 +215,12 @@ def models_of(settings: Mapping[str, Any], options: ModelOptions) -> PublishedMo
         models = locked_models(options.lock, facts=options.facts)
     except BadInput as error:
         raise click.UsageError(f"--lock {error}") from None
-    return judged_with_fetched(look_up, models, fetches=bool(options.fetch), max_seconds=options.fetch_seconds)
+    try:
+        settings, models = with_named_model(given, models)
+    except (BadInput, UnusableValue) as error:
+        raise click.UsageError(str(error)) from None
+    fetches, seconds = bool(options.fetch), options.fetch_seconds
+    return settings, judged_with_fetched(look_up, models, fetches=fetches, max_seconds=seconds)
 
 
 def fetched_models(

@@ -19,7 +19,7 @@ from kvgate.documents.paths import AS_WRITTEN, read_relevant
 from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import Document, Reading
 from kvgate.documents.templates import objects_of
-from kvgate.documents.written import Written
+from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Finding, words
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.platforms.reader import name_of_kind
@@ -31,7 +31,7 @@ from kvgate.manifests.platforms.readers import (
     engine_words,
     supporting_kinds,
 )
-from kvgate.manifests.pods.accelerator_hints import COMPUTE_CLASS, NODE_POOL
+from kvgate.manifests.pods.accelerator_hints import COMPUTE_CLASS, NODE_POOL, node_labels
 from kvgate.rules.repository import UNKNOWN_KIND
 
 if TYPE_CHECKING:
@@ -225,7 +225,12 @@ def _add(found: InputDocuments, document: Document) -> None:
                 data = value.get("data") if isinstance(value.get("data"), Mapping) else {}
                 found.config_maps.add((namespace, name), document.file, (data, document), says=data)
             else:
-                found.claims.add((namespace, document.kind, name), document.file, Written(value=value))
+                written = Written(value=value)
+                found.claims.add((namespace, document.kind, name), document.file, written)
+                for label in node_labels(written) if document.kind == NODE_POOL else ():
+                    key = (namespace, document.kind, label)
+                    is_second = (key, document.file) in found.claims.in_file  # nobody knows which of both it will be
+                    found.claims.add(key, document.file, NOTHING if is_second else written)
         elif document.kind == "ConfigMap":  # an unreadable claim changes no verdict
             found.broken.append(value)
     elif document.mentions_engine or document.kind in supporting_kinds() or document.group_kind in NOT_READ:

@@ -11,14 +11,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from kvgate import catalogue
 from kvgate.api import field_path
-from kvgate.budget import AUTO_MAX_MODEL_LEN, Verdict, alternatives
+from kvgate.budget import AUTO_MAX_MODEL_LEN, Verdict
 from kvgate.cli.reports.report import Item
 from kvgate.cli.why.cases import Case, Judging
 from kvgate.cli.why.gathered import manifest_of
 from kvgate.documents.positions import Broken
 from kvgate.findings.finding import Severity
+from kvgate.judge.advisor import advice
 from kvgate.judge.assessment import Confidence
 from kvgate.judge.what_if import assess_request
 from kvgate.manifests.pasted import commands_in
@@ -78,20 +78,18 @@ def _candidates(case: Case) -> Iterator[Changes]:
         return
     limit = failure.max_model_len_that_fits if failure else None
     plain = case.plain.budget if case.plain and case.plain is not judged else None
-    smaller = (
-        {each.field: each.value for each in alternatives(plain.request, catalogue.accelerators())} if plain else {}
-    )
+    smaller = {each.field: each.value for each in advice(plain.request)} if plain else {}
     is_measured = not budget.request.settings.gives_cache_memory
     now = _utilization(case)
     yield from (
         {**base, "gpu_memory_utilization": text} for text in ("0.9", "0.95") if is_measured and now < float(text)
     )
-    for each in alternatives(budget.request, catalogue.accelerators()):
-        value, other = each.value, smaller.get(each.field)
-        if each.field in ("max_model_len", "max_num_seqs") and isinstance(value, int):
-            limits = (value, other, limit if each.field == "max_model_len" else None)
-            value = min(size for size in limits if isinstance(size, int))
-        yield {**base, "gpu" if each.field == "accelerator" else each.field: value}
+    for each in advice(budget.request):
+        changes = {change.field: change.after for change in each.changes}
+        if len(changes) == 1 and each.field in ("max_model_len", "max_num_seqs") and isinstance(each.value, int):
+            limits = (each.value, smaller.get(each.field), limit if each.field == "max_model_len" else None)
+            changes[each.field] = min(size for size in limits if isinstance(size, int))
+        yield {**base, **{"gpu" if name == "accelerator" else name: value for name, value in changes.items()}}
 
 
 _OF_OPTIONS = (OPTION_UNKNOWN, OPTION_REMOVED, OPTION_NOT_YET)
@@ -287,13 +285,10 @@ def _verdict_with(case: Case, changes: Changes) -> Verdict | None:
 
 def _verdict_of_solver(case: Case, changes: Changes) -> Verdict | None:
     """Return Fits for a change that the solver found for the promise of an InferenceDeployment; others are not offered."""
-    found = (
-        {each.field: each.value for each in alternatives(case.budget.request, catalogue.accelerators())}
-        if case.budget
-        else {}
-    )
     meant = {"accelerator" if name == "gpu" else name: value for name, value in changes.items()}
-    return Verdict.FITS if all(found.get(name) == value for name, value in meant.items()) else Verdict.DOES_NOT_FIT
+    found = advice(case.budget.request) if case.budget else ()
+    is_found = any({change.field: change.after for change in each.changes} == meant for each in found)
+    return Verdict.FITS if is_found else Verdict.DOES_NOT_FIT
 
 
 def _worse(judged: Verdict | None, case: Case, changes: Changes) -> Verdict | None:
