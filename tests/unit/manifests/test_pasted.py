@@ -17,7 +17,7 @@ def only(text: str) -> dict[str, Any]:
     "text",
     [
         "docker run --gpus all vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-8B --max-model-len 8192",
-        "$ sudo docker run --rm -it --gpus=all -p 8:8 -v ~/.c:/c \\\n  vllm/vllm-openai:v0.11.0 \\\n  --model Qwen/Qwen3-8B --max-model-len 8192",
+        "$ sudo docker run --rm -it --gpus=all -p 8:8 \\\n  vllm/vllm-openai:v0.11.0 \\\n  --model Qwen/Qwen3-8B --max-model-len 8192",
         "podman run -d --name vllm --device nvidia.com/gpu=all vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-8B --max-model-len 8192",
         "root@host:~# docker run -dit --restart unless-stopped -e A=b vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-8B --max-model-len 8192",
     ],

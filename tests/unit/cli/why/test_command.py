@@ -76,32 +76,40 @@ def test_the_fixed_command_fits_where_it_is_pasted_again() -> None:
 
 def test_the_fix_of_a_log_is_a_command_that_explain_calls_fitting() -> None:
     answer, _ = asked("-", "--accelerator", "L4", stdin=LOG)
-    (length,) = [fix["changes"]["max_model_len"] for fix in answer["fixes"] if "max_model_len" in fix["changes"]]
+    lengths = [fix["changes"]["max_model_len"] for fix in answer["fixes"] if set(fix["changes"]) == {"max_model_len"}]
+    assert lengths
     settings = ("--model", LLAMA, "--gpu", "L4", "--vllm-version", "0.11.0")
-    done = invoked("explain", *settings, "--max-model-len", str(length))
-    assert done.stdout.startswith("Fits")
+    for length in lengths:
+        assert invoked("explain", *settings, "--max-model-len", str(length)).stdout.startswith("Fits")
+
+
+def patched(text: str, patch: list[str]) -> str:
+    """Apply a patch of one place, as `patch` does."""
+    lines = patch[3:]
+    before = "\n".join(line[1:] for line in lines if not line.startswith("+"))
+    assert text.count(before) == 1
+    return text.replace(before, "\n".join(line[1:] for line in lines if not line.startswith("-")))
 
 
 def test_the_patch_of_a_manifest_is_one_that_check_accepts(tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     file.write_text(POD)
     answer, _ = asked(str(file))
-    (fix,) = [fix for fix in answer["fixes"] if fix["patch"]]
-    removed, added = (
-        next(line[1:] for line in fix["patch"] if line.startswith(sign) and not line.startswith(sign * 3))
-        for sign in "-+"
-    )
-    assert removed in POD
-    file.write_text(POD.replace(removed, added))
-    assert invoked("check", str(file)).exit_code == 0
+    patches = [fix["patch"] for fix in answer["fixes"] if fix["patch"]]
+    assert patches
+    for patch in patches:
+        file.write_text(patched(POD, patch))
+        assert invoked("check", str(file)).exit_code == 0
+        assert " starts" in invoked("check", str(file)).stdout
 
 
 def test_an_option_that_is_not_written_is_added_below_the_last_one(tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     file.write_text(POD.replace("    - --max-model-len=131072\n", ""))
     answer, _ = asked(str(file))
-    (fix,) = [fix for fix in answer["fixes"] if fix["patch"]]
-    assert f"+    - --max-model-len={fix['changes']['max_model_len']}" in fix["patch"]
+    patches = [fix for fix in answer["fixes"] if fix["patch"]]
+    assert patches
+    assert all(f"+    - --max-model-len={fix['changes']['max_model_len']}" in fix["patch"] for fix in patches)
 
 
 def test_a_manifest_and_the_log_of_its_pod_are_one_engine(tmp_path: Path) -> None:
