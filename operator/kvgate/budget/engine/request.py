@@ -50,6 +50,8 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Engines that share the load."""
     whole_concurrency: int | None = None
     """Requests of all engines together; None: there is one engine, or nobody knows how many there are."""
+    is_output_assumed: bool = False
+    """True where nobody said how many tokens are generated."""
 
     @property
     def request_tokens(self) -> int:
@@ -65,7 +67,8 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """`8 requests of 2500 tokens`, or `32 of 64 requests of 6500 tokens on each of 2 engines`."""
-        text = f"{self.requests_text} of {self.request_tokens} tokens"
+        assumed = f", {self.output_tokens} of them assumed" if self.is_output_assumed else ""
+        text = f"{self.requests_text} of {self.request_tokens} tokens{assumed}"
         return text if self.whole_concurrency is None else f"{text} on each of {self.engines} engines"
 
     @property

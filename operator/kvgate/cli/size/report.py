@@ -183,7 +183,10 @@ def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[
     guarantee = f"{candidate.assessment.decides} decides (guarantee {request.guarantee.value}):"
     if request.guarantee is Guarantee.WORKLOAD and workload:
         shared = f" ({workload.shared_prefix_tokens} of them shared)" if workload.shared_prefix_tokens else ""
-        tokens = f"requests of {workload.prompt_tokens} + {workload.output_tokens} tokens{shared} at the same time"
+        assumed = " (the output is assumed: --output-tokens)" if workload.is_output_assumed else ""
+        tokens = (
+            f"requests of {workload.prompt_tokens} + {workload.output_tokens} tokens{shared}{assumed} at the same time"
+        )
         yield (
             f"{guarantee} as many {tokens} as the GPUs hold"
             if question.fills
