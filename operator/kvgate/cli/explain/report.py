@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Interval, KVCache, Ledger, Most
+from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Guarantee, Interval, KVCache, Ledger, Most
 from kvgate.budget.answers.figures import host_label, label_of
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import GIB, format_gib
@@ -126,6 +126,7 @@ def _report(assessment: Assessment, keep: frozenset[str], maximize: str | None) 
     if budget is not None:
         yield from _on_each(assessment, budget)
         yield from ledger_lines(budget)
+        yield from _notes(budget)
     for finding in assessment.findings:
         yield f"  {finding.severity.value} {finding.rule}: {finding.message}"
         yield from (f"      {line}" for line in finding.remedy_lines)
@@ -135,6 +136,14 @@ def _report(assessment: Assessment, keep: frozenset[str], maximize: str | None) 
             yield f"    {share_text(budget)}"
     if maximize and budget is not None:
         yield f"  {most_text(_most(budget, maximize, keep), maximize)}"
+
+
+def _notes(budget: Budget) -> Iterator[str]:
+    workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
+    if workload and (workload.lengths or workload.average_concurrency is not None):
+        from kvgate.planning.request_lengths import notes
+
+        yield from (f"  {note}" for note in notes(workload))
 
 
 def _on_each(assessment: Assessment, budget: Budget) -> Iterator[str]:

@@ -20,7 +20,7 @@ from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of,
 from kvgate.findings.finding import Severity
 from kvgate.judge.summary import verdict_text
 from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
-from kvgate.planning.request_lengths import mixed_text
+from kvgate.planning.request_lengths import notes
 from kvgate.planning.size import HOST_MEMORY, Question, cheaper_perhaps, decode_bounds, hints, requests_held, usual
 from kvgate.text.inert import inert_json, inert_values
 from kvgate.vllm.values import UnusableValue
@@ -192,8 +192,7 @@ def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[
             if question.fills
             else f"{guarantee} {question.concurrency} {tokens}"
         )
-        if workload.lengths:
-            yield mixed_text(workload)
+        yield from notes(workload)
     elif request.guarantee is Guarantee.FULL_CONTEXT:
         yield f"{guarantee} {question.concurrency} requests of max_model_len at the same time"
     else:
