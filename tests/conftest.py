@@ -11,7 +11,7 @@ from kvgate.cli.explain import report as explain_report
 from kvgate.cli.reports import json_report
 from kvgate.cli.size import report as size_report
 from kvgate.cli.sweep import report as sweep_report
-from support.collecting import pytest_collection  # noqa: F401 - hook
+from support.collecting import pytest_collection, pytest_collection_modifyitems  # noqa: F401 - hooks
 from support.json_schemas import checked_report
 from support.no_skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 - hooks
 from support.prometheus import require_prometheus

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from controlplane import build
 
-PYTEST = ("-q", "--durations=10", "--dist", "loadfile")
+PYTEST = ("-q", "--durations=10", "--dist", "loadfile", "--no-loadscope-reorder")
+CLUSTER_FOLDERS = ("tests/cluster", "tests/chart")
+"""Where tests with a control plane lie: each worker collects only these."""
 AFTER_OTHERS = ("nice", "-n", "5")
 PLANE_BYTES = 2**30
 """Memory of a control plane, its controllers and the process that tests them."""
@@ -30,11 +32,18 @@ def main() -> None:
     environment = {**os.environ, "KUBEBUILDER_ASSETS": str(build.find_assets() or ""), "KVGATE_LOGS": str(logs)}
     pytest, chosen = [sys.executable, "-m", "pytest", *PYTEST], sys.argv[1:]
     alone = ["-n", "auto", "-m", "not cluster", f"--junitxml={logs / 'tests.xml'}"]
-    cluster = ["-n", str(num_planes(Path("/"))), "-m", "cluster", f"--junitxml={logs / 'cluster.xml'}"]
+    cluster = [
+        "-n",
+        str(num_planes(Path("/"))),
+        "-m",
+        "cluster",
+        f"--junitxml={logs / 'cluster.xml'}",
+        *CLUSTER_FOLDERS,
+    ]
     steps = {
         "tests": [*AFTER_OTHERS, *pytest, *alone, *chosen],
         "checks": [*AFTER_OTHERS, sys.executable, "tools/run_checks.py", "--no-tests"],
-        "tests with a control plane": [*pytest, "--no-loadscope-reorder", *cluster, *chosen],
+        "tests with a control plane": [*pytest, *cluster, *chosen],
     }
     with ThreadPoolExecutor(len(steps)) as threads:
         done = dict(zip(steps, threads.map(partial(run, environment), steps, steps.values()), strict=True))

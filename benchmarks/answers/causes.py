@@ -48,6 +48,14 @@ def _on_any_gpu(question: Question, before: Row | None, after: Row | None) -> bo
     return names_none and "UnknownAccelerator" not in str(after.rules)
 
 
+def _on_all_that_a_name_means(question: Question, before: Row | None, after: Row | None) -> bool:
+    """H100 is several GPUs, so it was Unknown, and is judged on all of them."""
+    given = question.asked.get("arguments") or ("",)
+    is_name_of_several = given[0] == "explain" and "--gpu" in given and given[given.index("--gpu") + 1] == "H100"
+    was_unknown = before is not None and before.verdict == "Unknown" and "UnknownAccelerator" in str(before.rules)
+    return is_name_of_several and was_unknown and after is not None and "UnknownAccelerator" not in str(after.rules)
+
+
 def _is_unclamped(before: Row, after: Row) -> bool:
     """Headroom may be lower than -1, and absent where no capacity is expected."""
     same = before.headroom_ratio == after.headroom_ratio
@@ -206,6 +214,11 @@ CAUSES: tuple[Cause, ...] = (
         name="no-gpu-named",
         sentence="GPUs that nobody named are a set, not worlds: Fits where any catalogued one starts, with the set, and no warning.",
         explains=_on_any_gpu,
+    ),
+    Cause(
+        name="several-gpus-of-a-name",
+        sentence="A name of several GPUs, such as H100, is answered for all of them: they are a set, not worlds.",
+        explains=_on_all_that_a_name_means,
     ),
     Cause(
         name="share-of-a-rank",

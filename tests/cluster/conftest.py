@@ -14,18 +14,11 @@ from support.shared_plane import SharedPlane
 
 TEST_SECONDS = 1200
 """For a test alone: the start of a control plane that its file shares is limited by progress, and each wait has its own limit."""
-LONGEST = (
-    "test_every_door", "test_standing_verdicts", "test_calibration", "test_two_controllers", "test_resolving", "test_last_admitted",
-    "test_observe",
-    "test_controller_faults", "test_chart", "test_controller_observes", "test_demo", "test_controlplane",
-)  # fmt: skip
-"""Files that take more than half a minute each."""
 CONTROLLER_OPTIONS = ("--metrics-host=127.0.0.1", "--resync-seconds=1", "--observe-seconds=1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Limit their time, and begin with the files that take longest: a worker that takes one of them last works alone."""
-    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+    """Limit their time."""
     for item in items:
         if item.get_closest_marker("cluster"):
             item.add_marker(pytest.mark.timeout(TEST_SECONDS, func_only=True))

@@ -1,4 +1,7 @@
-"""Hostile kustomizations and charts under the real kubectl and Helm: each of the two walls alone holds every one of them."""
+"""Hostile kustomizations and charts under the real kubectl and Helm: each of the two walls alone holds every one of them.
+
+A spelling is for the allow-list to know; the kernel never sees it, and holds each thing that a case wants in one spelling.
+"""
 
 import shutil
 import subprocess
@@ -106,11 +109,12 @@ def test_each_wall_alone_holds(bench: Bench, only: Callable[[str], Run], case: C
     bench.checkout(case)
     assert bench.noticed(run_unconfined, is_listed=False), "without any wall it does nothing, so it proves nothing"
     assert not bench.noticed(run_unconfined, is_listed=True), "the allow-list alone"
-    for wall in WALLS:
+    for wall in () if case.is_respelt else WALLS:
         assert not bench.noticed(only(wall), is_listed=False), f"{wall} alone"
     assert not bench.noticed(programs.run_program, is_listed=True), "everything"
 
 
 def test_there_are_enough_cases() -> None:
     names = [case.name for case in CASES]
-    assert len(set(names)) == len(names) >= 100
+    assert len(set(names)) == len(names) >= 250
+    assert sum(not case.is_respelt for case in CASES) >= 150

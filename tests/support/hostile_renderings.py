@@ -98,6 +98,8 @@ class Case:
     name: str
     files: Callable[[Watch], Files]
     links: Mapping[str, str] = field(default_factory=dict)
+    is_respelt: bool = False
+    """True for what another case wants too, in other letters: kustomize and Helm ask the kernel for the same."""
 
 
 def write(files: Files, folder: Path) -> None:
@@ -194,21 +196,23 @@ def _of_plugin(kind: str, field_name: str, place: Callable[[Watch], str], how: s
         text = _plugin(kind, _PLUGINS[how](place(watch)))
         return _kustomization({field_name: [text if inline else "plugin.yaml"]}, watch, **{"plugin.yaml": text})
 
-    return Case(name=f"{field_name}: {how}, {place.__name__[1:]}{', inline' if inline else ''}", files=files)
+    is_respelt = inline or field_name not in ("generators", "transformers")
+    name = f"{field_name}: {how}, {place.__name__[1:]}{', inline' if inline else ''}"
+    return Case(name=name, files=files, is_respelt=is_respelt)
 
 
 def _of_field(name: str, written: str, how: str, place: Callable[[Watch], str]) -> Case:
     def files(watch: Watch) -> Files:
         return _kustomization({written: _FIELDS[how](place(watch))}, watch)
 
-    return Case(name=f"{how} as {written}, {place.__name__[1:]}", files=files)
+    return Case(name=f"{how} as {written}, {place.__name__[1:]}", files=files, is_respelt=written != name)
 
 
 def _of_nested_field(how: str, old: str, new: str) -> Case:
     def files(watch: Watch) -> Files:
         return _kustomization({how.partition(".")[0]: _respelt(_FIELDS[how](str(watch.canary)), old, new)}, watch)
 
-    return Case(name=f"{how} with {new}", files=files)
+    return Case(name=f"{how} with {new}", files=files, is_respelt=True)
 
 
 def _of_git(name: str, repository: str, *, is_folder: bool = False, field_name: str = "resources") -> Case:
@@ -386,7 +390,7 @@ def _schema_case(how: str, form: str) -> Case:
                 return _chart({"charts/sub-1.0.0.tgz": _packed({"charts/y-1.tgz": _packed({name: schema}, "y")})})
         return _chart({name: schema})
 
-    return Case(name=f"schema {how}, {form}", files=files)
+    return Case(name=f"schema {how}, {form}", files=files, is_respelt=form == "escaped")
 
 
 def charts() -> Iterator[Case]:

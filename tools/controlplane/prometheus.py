@@ -9,6 +9,7 @@ Nothing outlives the block or this Python process (see guard.py); its storage go
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import subprocess
 import tempfile
@@ -181,7 +182,15 @@ def _command_line(folder: Path, port: int) -> list[str]:
 def promtool(assets: Path, *arguments: str | Path, text: str = "", limit_seconds: float = 60) -> str:
     """Run promtool with this text on standard input and return its output. Raises PrometheusError for a failure."""
     command = [str(assets / "promtool"), *map(str, arguments)]
-    run = subprocess.run(command, input=text, text=True, capture_output=True, check=False, timeout=limit_seconds)
+    run = subprocess.run(
+        command,
+        input=text,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=limit_seconds,
+        env={**os.environ, "GOGC": "400"},
+    )  # fmt: skip - it lives for seconds: half a GiB of garbage costs less than collecting it
     said = run.stdout + run.stderr
     if run.returncode:
         raise PrometheusError(f"promtool {' '.join(command[1:])} ended with {run.returncode}:\n{said}")

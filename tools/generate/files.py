@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from generate import deployment_files, incident_page, pages, reference, schemas
+from generate import deployment_files, failure_page, incident_page, pages, reference, schemas
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.api.status import RECORD_PLURAL
@@ -74,6 +74,7 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/api.md", reference.api_reference),
     ("docs/reference/check.schema.json", schemas.check_schema),
     ("docs/reference/reports.schema.json", schemas.reports_schema),
+    ("docs/reference/failures.md", failure_page.failures_reference),
     ("docs/reference/figures.md", reference.figures_reference),
     ("docs/reference/cli.md", reference.cli_reference),
     ("docs/reference/diff.schema.json", schemas.diff_schema),
@@ -82,6 +83,7 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/config.schema.json", schemas.config_schema),
     ("docs/reference/metrics.md", reference.metrics_reference),
     ("docs/reference/pods.md", pages.pods_reference),
+    ("docs/reference/changes.md", pages.changes_reference),
     ("docs/reference/unknown.md", pages.unknown_reference),
     ("docs/reference/rules.md", reference.rules_reference),
     *((f"charts/kvgate/dashboards/{uid}.json", partial(dashboard, uid)) for uid in DASHBOARDS),

@@ -8,6 +8,11 @@ from textwrap import fill
 from generate.reference import HEAD, object_tables
 from kvgate.api import GROUP, KIND, field_path
 from kvgate.api.crd import structural_schema
+from kvgate.budget import COSTS
+from kvgate.budget.answers.changes import SPARE_SEQUENCES
+from kvgate.budget.answers.sharing import WORKSPACES
+from kvgate.budget.ground.fitted import SLACK_CONTEXT
+from kvgate.budget.ground.units import GIB
 from kvgate.catalogue.models import newest_model_classes
 from kvgate.cli.check.repository_config import Config
 from kvgate.findings.finding import Severity, do
@@ -149,6 +154,17 @@ A path begins at the object of the engine, else at the top of the values; those 
 too. Values with such a mapping are read even if nothing in them names vLLM. Facts that the mapping does not state are still looked for
 by name. A path that leads nowhere is a finding, `PathLeadsNowhere`: a warning where a field with a similar name stands there.
 
+## Variables
+
+`variables` of a mapping gives values to variables and fields of templates that nothing in the input fills in, in the words of the command
+line, the model, the image and the number of GPUs. A finding about such a variable shows the row:
+
+```yaml
+mappings:
+- paths: ["**/start.sh"]
+  variables: {MODEL: Qwen/Qwen3-8B, "1": "8192", Values.image.tag: v0.24.0}
+```
+
 ## Ignoring findings
 
 A comment ignores the findings of a rule on its own line or, where it stands alone, on the line below; a comment before a document
@@ -287,6 +303,51 @@ def _options() -> Iterator[str]:
     for flag, instead in SECRET_FLAGS.items():
         yield f"| `{flag}` | {instead}: arguments are no place for a secret |"
     yield ""
+
+
+# ── docs/reference/changes.md ─────────────────────────────────────────────────────────────────────────────────────
+
+_CHANGES = """\
+# Changes that would fit
+
+Where bytes are what lacks, kvgate searches changes with which the engine would fit: in `kvgate explain` of flags, `kvgate check`, the
+webhook's refusal and `status.alternatives`. Each proposal fits at the low end of the prediction, starts, and breaks no rule that the
+engine as it is written keeps. Several changes `together` are minimal: without one of them, or with one that goes less far, it does not
+fit. The steps of max_num_seqs are halvings where it is stated or the guarantee counts it, else quarters; those of
+max_num_batched_tokens are halvings down to 512.
+
+Proposals are ordered by what they cost you. Points are added up, and 5 points are half of the context. After the cheapest one, kvgate
+also looks for the cheapest without each loss that it has. A long search ends with the best that is known, and an admission has less time
+than a command line: it leaves out smaller checkpoints and host memory, and its sets stay on the same GPUs.
+
+Wishes: `--keep` names settings that stay; the floors `minMaxModelLen` and `minMaxNumSeqs` of `spec.admission.adjust` hold for proposals
+too.
+
+| setting | loss | points | why |
+|---|---|---|---|
+ROWS
+
+A max_num_seqs that nobody states is vLLM's default, far above what runs: down to {spare} it costs 0.25 points per halving. Another GPU
+counts by its memory, one doubling at least.
+
+## The safe share of a GPU
+
+gpu_memory_utilization is raised only where no other engine shares the GPU and CPU and GPU have memories of their own, and only up to a
+limit. vLLM refuses to start where less than total × gpu_memory_utilization is free, and by then the CUDA context is gone, up to
+{before:.2f} GiB. Later come attention workspaces of up to {later:.2f} GiB, the sampler's warm-up, and in some releases CUDA graphs. The
+limit leaves room for all of them, in hundredths; `kvgate explain` names it. A monitor or another process on the card needs more.
+"""
+
+
+def changes_reference() -> str:
+    """Write the cost of every change that may be proposed, the cheapest first."""
+    rows = (
+        f"| `{name}` | {cost.loss} | {cost.base + cost.points if cost.base else cost.points:g}"
+        f"{'' if cost.per == 'change' else f', {cost.points:g} per further GiB' if cost.base else f' per {cost.per}'} | {cost.words} |"
+        for name, cost in sorted(COSTS.items(), key=lambda each: each[1].base + each[1].points)
+    )
+    known = {"spare": SPARE_SEQUENCES, "before": SLACK_CONTEXT.interval.high / GIB, "later": WORKSPACES.high / GIB}
+    return HEAD + "\n" + _CHANGES.format(**known).replace("ROWS", "\n".join(rows))
 
 
 # ── docs/reference/unknown.md ─────────────────────────────────────────────────────────────────────────────────────

@@ -23,7 +23,8 @@ from incidents.world import notation
 
 SECONDS_PER_MINUTE = 60
 LIMIT_SECONDS = 800
-LENGTHS_MINUTES = (150, 450, 1440)
+LENGTHS_MINUTES = (90, 115, 150, 240, 450, 1440)
+"""Scenes that are played at once: each lasts as long as the longest of them."""
 LINGERS_MINUTES = 45
 """Time after the end of an incident in which its alerts must be over; what counts events of half an hour needs it."""
 Labels = tuple[tuple[str, str], ...]

@@ -121,6 +121,7 @@ async def _operate(process: Process) -> None:
         tasks = [
             beat,
             asyncio.create_task(observer.run_forever(options.observe_seconds)),
+            asyncio.create_task(observer.run_hindrances_forever()),
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
         ]
         try:

@@ -168,7 +168,7 @@ class Reconciler:
         state = self._before(key, situation.document)
         status = pure.status_after(
             intent, name=key[1], deployment=situation.own_deployment, before=state,
-            observation=self._memory.observation(key),
+            observation=self._memory.observation(key), hindrances=self._memory.hindrances(key, intent.template_hash),
         )  # fmt: skip
         unlearnt = self._memory.new_starts(key, intent.template_hash)
         is_recorded = self._memory.records.is_stored(key, intent.admitted)
@@ -195,8 +195,10 @@ class Reconciler:
         intent, deployment, error = await self._apply(key, situation, intent)
         await self._learn(key, intent)
         state = self._before(key, situation.document)
-        observation = self._memory.observation(key)
-        status = pure.status_after(intent, name=key[1], deployment=deployment, before=state, observation=observation)
+        status = pure.status_after(
+            intent, name=key[1], deployment=deployment, before=state, observation=self._memory.observation(key),
+            hindrances=self._memory.hindrances(key, intent.template_hash),
+        )  # fmt: skip
         self._memory.show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
         written = await self._write_status(situation.document, state, status)
         if error is not None:

@@ -129,6 +129,13 @@ def unexpected(word: Argument, severity: Severity | None = None) -> ArgumentProb
     return ArgumentProblem(rule=UNEXPECTED_WORD, at=word, message=message, remedy=remedy, severity=severity)
 
 
+def space_before(word: Argument) -> ArgumentProblem:
+    """A backslash at the end of a line joins lines in a shell; in a text that YAML folds a space follows it, and begins the next word."""
+    message = f"{shown(word.text)!r} begins with a space, so that it is a word and no option; vLLM does not start"
+    remedy = any_one("leave the backslash before it out: YAML's `>` joins the lines already", "write `|` for `>`")
+    return ArgumentProblem(rule=UNEXPECTED_WORD, at=word, message=message, remedy=remedy, severity=Severity.ERROR)
+
+
 def ignored(word: Argument, model: GivenOption | None) -> ArgumentProblem:
     """The API server's module takes one word and never reads it. Without `--model` it serves its default model."""
     what = shown(word.text) or "an empty word"

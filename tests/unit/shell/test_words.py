@@ -50,6 +50,7 @@ def texts(script: str) -> list[list[str]]:
         ('declare -a L=(b); a "${L[@]}" "${M[@]}" "x ${L[@]}"', [["a", "b", "${M[@]}", "x ${L[@]}"]]),
         ("set -- b 'c d'\nset -- \"$@\" e; a \"$@\"", [["a", "b", "c d", "e"]]),
         ('a "$@" b', [["a", "b"]]),
+        ("set -- b c\na $2 ${1:-d} ${3:-e} $3", [["a", "c", "b", "e", "$3"]]),
         ("f() { a; }; f", [["f"], ["{", "a"], ["}"], ["f"]]),
         ("L=(never closed\na", [["never", "closed", "a"]]),
     ],

@@ -30,7 +30,7 @@ from kvgate.rules.facts import (
 )
 from kvgate.rules.manifests import MODEL_NOT_NAMED
 from kvgate.rules.support import UNMODELLED_KIND
-from kvgate.text.patterns import pattern
+from kvgate.vllm.arguments import variable_in
 
 if TYPE_CHECKING:
     from kvgate.cli.reports.difference import ChangedSource, Difference, Effect, EngineChange
@@ -55,7 +55,6 @@ _FACTS: Mapping[Rule, tuple[str, str]] = {
     UNMODELLED_KIND: ("unmodelled part", "kind"),
 }
 """Rule about a fact without which nothing is decided → its noun, and the value of its sentence that names it; the first one is told."""
-_VARIABLE = pattern(r"\$[({]{0,2}([\w.]+)[)}]{0,2}")
 
 MAX_SKIPPED = 100
 """Paths that were not read and that reports for people name; the JSON names more."""
@@ -161,8 +160,9 @@ def _missing_fact(item: Item) -> tuple[str, str]:
         return "fact", ""
     noun, value = _FACTS.get(rule, (rule.id, ""))
     name = findings[rules.index(rule)].words.value_of(value)
-    variable = _VARIABLE.fullmatch(name)
-    return noun, variable[1] if variable else name
+    if rule == VARIABLE_UNKNOWN:
+        return "unseen program" if name.startswith("`") else noun, variable_in(name) or name
+    return noun, name
 
 
 def _subject(noun: str, names: Sequence[str]) -> str:

@@ -9,10 +9,11 @@ from kvgate.budget import Verdict
 from kvgate.cli.completion import gpus
 from kvgate.cli.exits import Exit, exit_of
 from kvgate.cli.help import Command
-from kvgate.cli.known_models import ModelOptions, models_of, with_model_options
-from kvgate.cli.shared_options import given_settings, with_settings
+from kvgate.cli.known_models import ModelOptions, with_model_options
+from kvgate.cli.model_names import resolved
+from kvgate.cli.shared_options import GPU_NAMES, given_settings, with_settings
 from kvgate.cli.terminal import progress_of, show, show_error
-from kvgate.cli.workload_options import BY_LOAD, with_workload
+from kvgate.cli.workload_options import BY_LOAD, with_users, with_workload
 from kvgate.vllm.values import UnusableValue
 
 SEARCHED = frozenset(
@@ -37,7 +38,8 @@ SEARCHED = frozenset(
     help="Formats of the KV cache to try.",
 )
 @click.option(
-    "--gpus",
+    *GPU_NAMES,
+    "gpus",
     metavar="LIST",
     shell_complete=gpus,
     help="Try only these accelerators: names, parts of names, or vendors, such as H100,L40S,amd; 8xH100 says how many there are.",
@@ -97,8 +99,8 @@ def size(
         raise click.UsageError(f"--choose is for text and yaml, and {output} has every row; leave out one of the two")
     options = ModelOptions.taken_from(values)
     try:
-        settings = given_settings(values)
-        question, costs = question_of({**settings, "every": every}, prices, models_of(settings, options))
+        settings, models = resolved(given_settings(with_users(values)), options)
+        question, costs = question_of({**settings, "every": every}, prices, models)
         candidates = find_candidates(question, every=every, progress=progress_of("accelerators"))
         found = found_of(question, candidates, every=every, is_named="gpus" in settings)
         if form or output == "yaml":

@@ -2,10 +2,13 @@
 
 from collections.abc import Collection, Iterator
 from fractions import Fraction
+from json import dumps
+from pathlib import PurePath
 
 from kvgate import catalogue
 from kvgate.api.quantity import parse_quantity
 from kvgate.budget.ground.units import cdiv, format_gib
+from kvgate.documents.reading import STDIN_NAME
 from kvgate.findings.finding import Located, Place, Remedy, SettingName, Severity, any_one, located, words
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine
 from kvgate.rules.command_line import (
@@ -17,7 +20,7 @@ from kvgate.rules.command_line import (
     VARIABLE_UNKNOWN,
 )
 from kvgate.rules.manifests import NOT_UNDERSTOOD, PROBE_TOO_IMPATIENT, VOLUME_TOO_SMALL, WRAPPER_OPTIONS
-from kvgate.vllm.arguments import Argument, GivenOption, is_placeholder, shown
+from kvgate.vllm.arguments import Argument, GivenOption, is_placeholder, shown, variable_in
 from kvgate.vllm.option_findings import problem_findings, repetitions
 from kvgate.vllm.parser import CommandLine
 from kvgate.vllm.parser_problems import ArgumentProblem
@@ -44,7 +47,10 @@ def line_findings(
     words that another release takes, where nobody knows that it is this one.
     """
     may_bring_parsers = engine.is_wrapped or engine.is_partial  # beside vLLM's and those of the options that are seen
-    lists = {option.path.rpartition("[")[0] for option in line.given.values()}  # of words for vLLM, not for docker
+    named = {f"--{name.replace('_', '-')}" for name in line.given}
+    at = [word.path for word in engine.arguments if word.text.strip().partition("=")[0] in named]
+    at += [option.path for option in line.given.values()]
+    lists = {path.rpartition("[")[0] for path in at}  # of words for vLLM, not for docker
     sure = [each for each in line.problems if each.is_sure and each.path.rpartition("[")[0] in lists]
     wrapped = [each for each in line.problems if engine.is_wrapped and each.rule in _PARSER_RULES and each not in sure]
     doubtful = [problem for problem in line.problems if may_bring_parsers and problem.rule == PARSER_UNKNOWN]
@@ -88,12 +94,22 @@ def undecided(setting: GivenOption, engine: FoundEngine) -> Located:
 
 def _ways_to_fill_in(text: str, engine: FoundEngine) -> Remedy:
     """Return the commands that settle what stands for a text that is filled in later."""
+    remedies = ["give the variable a value in the same input"]
     if "{{" in text or engine.document.is_template:
-        return any_one("render this template first: helm template CHART | kvgate check -")
-    command = "docker compose config" if engine.platform == COMPOSE else "envsubst < FILE"
-    render = f"check what is rendered: {command} | kvgate check -"
-    in_pod = text.startswith("$(")  # Kubernetes expands it, and no program before
-    return any_one("give the variable a value in the same input", *(() if in_pod else (render,)))
+        remedies = ["render this template first: helm template CHART | kvgate check -"]
+    elif text.startswith("`"):
+        remedies = ["write the options that it gives to vLLM into the manifest"]
+    elif text.startswith("--"):
+        remedies = ["check it together with the ConfigMap, or the mounted file, that it names"]
+    elif engine.document.form is None and not text.startswith("$("):  # Kubernetes expands it, and no program before
+        command = "docker compose config" if engine.platform == COMPOSE else "envsubst < FILE"
+        remedies.append(f"check what is rendered: {command} | kvgate check -")
+    if name := variable_in(text):
+        file = engine.document.file
+        which = f'selector: {{name: "{engine.name}"}}' if file == STDIN_NAME else f'paths: ["**/{PurePath(file).name}"]'
+        row = f"mappings: [{{{which}, variables: {{{dumps(name)}: VALUE}}}}]"
+        remedies.append(f"state it in .kvgate.yaml: `{row}`")
+    return any_one(*remedies)
 
 
 def _of_wrapper(problems: list[ArgumentProblem]) -> Iterator[Located]:

@@ -61,7 +61,7 @@ def test_the_exit_code_follows_the_verdict(arguments: tuple[str, ...], code: int
 
 def test_a_refusal_says_what_would_fit() -> None:
     output = run("explain", "--model", "Qwen/Qwen3-8B", "--gpu", "L4", "--vllm-version", "0.32.0").output
-    assert "would fit: any one of maxModelLen" in output
+    assert "would fit: any one of: --max-model-len" in " ".join(output.split())
     assert "RTX-5090-32GB" in output
 
 

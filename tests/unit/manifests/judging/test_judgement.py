@@ -215,7 +215,7 @@ def test_other_containers_on_the_gpu_are_told(
     container = {"resources": {"limits": {resource: 1}}}
     found = judged(tmp_path, "Qwen/Qwen3-0.6B", container=container, nodeSelector=labels)
     assert found.accelerator == "L4-24GB"
-    assert ("SharedGpu" in rules(found, Severity.WARNING)) is is_shared
+    assert ("SharedGpu" in rules(found, Severity.INFO)) is is_shared
 
 
 @pytest.mark.parametrize("tag", ["latest", "nightly"])

@@ -55,11 +55,11 @@ def findings(text: str) -> tuple[Located, ...]:
         ("warning a", "warning a; warning b", (MAY, MAY), MAY, ["warning a: m", "warning b: high"]),
         ("info a; info b", "info a; info c", (FITS, FITS), FITS, ["info a: m", "info c: m"]),
         ("info a", "warning a", (FITS, FITS), FITS, ["warning a: high"]),
-        ("", "error a", (FITS, NOT), MAY, ["warning a: high", "warning vllm_version"]),
-        ("error a", "", (NOT, FITS), MAY, ["warning a: low", "warning vllm_version"]),
-        ("error a", "", (NOT, UNKNOWN), MAY, ["warning a: low", "warning vllm_version"]),
-        ("", "error a", (UNKNOWN, NOT), MAY, ["warning a: high", "warning vllm_version"]),
-        ("", "", (MAY, FITS), MAY, ["warning vllm_version"]),
+        ("", "error a", (FITS, NOT), MAY, ["warning a: high", "info vllm_version"]),
+        ("error a", "", (NOT, FITS), MAY, ["warning a: low", "info vllm_version"]),
+        ("error a", "", (NOT, UNKNOWN), MAY, ["warning a: low", "info vllm_version"]),
+        ("", "error a", (UNKNOWN, NOT), MAY, ["warning a: high", "info vllm_version"]),
+        ("", "", (MAY, FITS), MAY, ["info vllm_version"]),
         ("error a", "error a", (NOT, UNKNOWN), MAY, ["error a: m", "warning vllm_version"]),
     ],
 )  # fmt: skip
@@ -110,6 +110,11 @@ def test_weak_evidence_leaves_every_release_that_people_use(
     assert Releases(low="0.10.0", high="0.11.0", strength=strength).may_be(release) is expected
 
 
+def test_an_engine_is_no_older_than_the_class_and_the_options_that_it_is_written_for() -> None:
+    inferred = Releases(low="0.10.0", high="0.11.0", strength=Strength.WEAK, is_inferred=True)
+    assert [inferred.may_be(release) for release in ("0.9.2", "0.10.2", "0.20.0")] == [False, True, True]
+
+
 @pytest.mark.parametrize(
     ("flags", "has", "lacks"),
     [
@@ -125,7 +130,7 @@ def test_weak_evidence_leaves_every_release_that_people_use(
 def test_releases_are_those_that_know_most_of_the_options(
     flags: tuple[str, ...], has: tuple[str, ...], lacks: tuple[str, ...]
 ) -> None:
-    found = usable_releases(frozenset(flags))
+    found = usable_releases(frozenset(flags), releases_read())
     assert set(has) <= set(found)
     assert set(lacks).isdisjoint(found)
     assert list(found) == [each for each in releases_read() if each in found]
