@@ -153,7 +153,7 @@ def _records(value: Any) -> Iterator[dict[str, Any]]:
 def _own_words(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, child in value.items():
-            if key == "changes":
+            if key == "changes" and isinstance(child, dict):
                 yield from (f"{name} {new}" for name, new in child.items())
             elif key not in _QUOTES:
                 yield from _own_words(child)
