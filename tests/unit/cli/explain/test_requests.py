@@ -345,7 +345,7 @@ def test_a_line_may_have_as_many_bytes_as_the_limit(end: bytes) -> None:
 
 def test_the_memory_of_the_host_is_told_where_the_request_is_about_it() -> None:
     answer = ask_one(host_memory_limit_bytes="16Gi", kv_offloading_size=200)
-    assert (answer["verdict"], rules(answer)) == ("DoesNotFit", ["HostMemoryTooSmall"])
+    assert (answer["verdict"], rules(answer)) == ("DoesNotFit", ["KnownDefect", "HostMemoryTooSmall"])
     host = answer["host_memory"]
     assert set(host) == {"needs_bytes", "shared_memory_bytes", "terms", "page_cache_bytes"}
     assert host["needs_bytes"]["low"] == sum(term["low"] for term in host["terms"].values())
@@ -373,7 +373,7 @@ def test_sizes_of_the_host_that_are_none_are_errors(values: dict[str, Any], word
 
 @pytest.mark.parametrize("limit", [17179869184, "17179869184", "16Gi", "16G"])
 def test_a_limit_may_be_written_in_three_ways(limit: Any) -> None:
-    assert rules(ask_one(host_memory_limit_bytes=limit, kv_offloading_size=16)) == ["HostMemoryTooSmall"]
+    assert rules(ask_one(host_memory_limit_bytes=limit, kv_offloading_size=16)) == ["KnownDefect", "HostMemoryTooSmall"]
 
 
 def test_a_buffer_of_nothing_is_refused() -> None:
