@@ -60,6 +60,8 @@ def line_findings(
     sure = [each for each in line.problems if each.is_sure and each.path.rpartition("[")[0] in lists]
     wrapped = [each for each in line.problems if engine.is_wrapped and each.rule in _PARSER_RULES and each not in sure]
     doubtful = [problem for problem in line.problems if may_bring_parsers and problem.rule == PARSER_UNKNOWN]
+    if engine.document.form and not engine.image.is_set:  # the host may have a fork with options of its own
+        doubtful += [each for each in line.problems if each.rule == OPTION_UNKNOWN and each not in wrapped]
     others = [*wrapped, *doubtful, *elsewhere]
     yield from problem_findings(line, is_beyond=is_beyond, is_stated=is_stated, others=others)
     yield from _of_wrapper(wrapped)
