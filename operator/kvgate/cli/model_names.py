@@ -1,16 +1,27 @@
 """`--model`: the ways in which people name a model → a name that is looked up, or what files of this machine say, for all commands."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from re import IGNORECASE
 from typing import Any
 
+import click
 from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import Published, PublishedModels, name_key
+from kvgate.cli.exits import BadInput
+from kvgate.cli.known_models import (
+    ModelOptions,
+    judged_with_fetched,
+    locked_models,
+    read_lock_file,
+    read_model_config,
+)
 from kvgate.cli.terminal import show_error
+from kvgate.hf_config.fields import parse_config_text
 from kvgate.text.patterns import pattern
 from kvgate.vllm.values import UnusableValue
 
@@ -31,6 +42,30 @@ def hub_name(text: str) -> tuple[str, str]:
     from kvgate.fetching.checkpoint_names import name_and_revision
 
     return name_and_revision(text) if "@" in text else (text.strip(), "")
+
+
+def resolved(given: Mapping[str, Any], options: ModelOptions) -> tuple[dict[str, Any], PublishedModels]:
+    """Return the settings of one question with the model under a name that is looked up, and the models for it.
+
+    Raises click.UsageError for a file that cannot be used.
+    """
+    from kvgate.judge.what_if import read_request
+
+    def look_up(models: PublishedModels) -> PublishedModels:
+        with suppress(UnusableValue):  # the question itself reports what is wrong with it
+            read_request(settings, models=models)
+        return models
+
+    try:
+        models = locked_models(options.lock, facts=options.facts)
+    except BadInput as error:
+        raise click.UsageError(f"--lock {error}") from None
+    try:
+        settings, models = with_named_model(given, models)
+    except (BadInput, UnusableValue) as error:
+        raise click.UsageError(str(error)) from None
+    fetches, seconds = bool(options.fetch), options.fetch_seconds
+    return settings, judged_with_fetched(look_up, models, fetches=fetches, max_seconds=seconds)
 
 
 def with_named_model(given: Mapping[str, Any], models: PublishedModels) -> tuple[dict[str, Any], PublishedModels]:
@@ -72,9 +107,6 @@ def _of_files(
             read_folder(path, name=text) if path.is_dir() else read_folder(path.parent, name=text, gguf_file=path.name)
         )
         return {**settings, "model": text}, _with_entry(models, text, found)
-    from kvgate.cli.known_models import read_lock_file, read_model_config
-    from kvgate.hf_config.fields import parse_config_text
-
     config = parse_config_text(read_model_config(path, inside=None).text)
     if "models" not in config or "architectures" in config:
         return {**settings, "model_config": config}, models

@@ -9,7 +9,8 @@ from kvgate.budget import Verdict
 from kvgate.cli.completion import gpus
 from kvgate.cli.exits import Exit, exit_of
 from kvgate.cli.help import Command
-from kvgate.cli.known_models import ModelOptions, resolved, with_model_options
+from kvgate.cli.known_models import ModelOptions, with_model_options
+from kvgate.cli.model_names import resolved
 from kvgate.cli.shared_options import GPU_NAMES, given_settings, with_settings
 from kvgate.cli.terminal import progress_of, show, show_error
 from kvgate.cli.workload_options import BY_LOAD, with_users, with_workload
