@@ -13,15 +13,8 @@ from kvgate import catalogue
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import Published, PublishedModels, name_key
 from kvgate.cli.exits import BadInput
-from kvgate.cli.known_models import (
-    ModelOptions,
-    judged_with_fetched,
-    locked_models,
-    read_lock_file,
-    read_model_config,
-)
+from kvgate.cli.known_models import ModelOptions, judged_with_fetched, locked_models, read_lock_file, read_model_config
 from kvgate.cli.terminal import show_error
-from kvgate.hf_config.fields import parse_config_text
 from kvgate.text.patterns import pattern
 from kvgate.vllm.values import UnusableValue
 
@@ -107,6 +100,8 @@ def _of_files(
             read_folder(path, name=text) if path.is_dir() else read_folder(path.parent, name=text, gguf_file=path.name)
         )
         return {**settings, "model": text}, _with_entry(models, text, found)
+    from kvgate.hf_config.fields import parse_config_text
+
     config = parse_config_text(read_model_config(path, inside=None).text)
     if "models" not in config or "architectures" in config:
         return {**settings, "model_config": config}, models
