@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from re import IGNORECASE
 from typing import Any
 
 import click
@@ -20,7 +21,7 @@ from kvgate.vllm.values import UnusableValue
 _ADDRESS = pattern(
     r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/(?!datasets/|spaces/)([^/?#]+/[^/?#]+)"
     r"(?:/(?:tree|blob|resolve|commit)/([^/?#]+)(?:/([^?#]*))?)?/?(?:[?#].*)?|hf://([^/?#@]+/[^/?#@]+)/?",
-    2,
+    IGNORECASE,
 )
 """A page of the hub: a repository, a revision and a file of it."""
 _MOST_NAMED = 6
@@ -134,10 +135,10 @@ def _of_short_name(name: str, models: PublishedModels) -> str:
     meant = list(dict.fromkeys(known[each] for each in known if _letters(each.rpartition("/")[2]) == wanted))
     if len(meant) > 1:
         raise UnusableValue(f"--model {name} may be {_listed(meant)}; write the one that it is")
-    if not meant and (
-        begun := sorted({known[each] for each in known if _letters(each.rpartition("/")[2]).startswith(wanted)})
-    ):
-        show_error(f"--model {name} is no whole name; names that begin so: {_listed(begun)}")
+    begun = {known[each] for each in known if _letters(each.rpartition("/")[2]).startswith(wanted)}
+    if not meant and begun:
+        shortest_first = sorted(begun, key=lambda each: (len(each), each))
+        show_error(f"--model {name} is no whole name; names that begin so: {_listed(shortest_first)}")
     elif not meant:
         show_error(f"--model {name} is a name without its owner; write OWNER/{name}, and add --fetch to ask the hub")
     return meant[0] if meant else name

@@ -187,6 +187,14 @@ def invalid(word: Argument, option: Option, text: str, reason: str) -> ArgumentP
     return ArgumentProblem(rule=OPTION_VALUE, at=word, message=message, remedy=remedy_of(reason))
 
 
+def maybe_invalid(word: Argument, option: Option, text: str, without: Patch, release: Patch) -> ArgumentProblem:
+    """A value that only one of the releases has which were read on both sides of this one."""
+    one, other = (".".join(map(str, each)) for each in (without, release))
+    message = f"{option.flag} is {shown(text)!r}, which vLLM {one} does not take, and {other} may not; it may not start"
+    remedy = remedy_of(f"check that {other} takes it, or use a {'newer' if without < release else 'older'} release")
+    return ArgumentProblem(rule=OPTION_VALUE, at=word, message=message, remedy=remedy, severity=Severity.WARNING)
+
+
 _TABLE = Path(__file__).parent / "data" / "tool_parsers.csv"
 _PLUGINS = ("tool_parser_plugin", "reasoning_parser_plugin")
 """Options that name a file with further parsers, of either kind."""
@@ -200,7 +208,10 @@ class ParserName(Struct, frozen=True, kw_only=True):
     """The first release that was read after the parser went; empty where the newest one has it."""
 
     def may_be_in(self, release: Patch) -> bool:
-        """Return whether a release may have the parser. Between two releases that were read, it may if either of them has it."""
+        """Return whether a release may have the parser. Between two releases that were read, it may if either of them has it, and an older
+        one may have what the oldest has."""
+        if self.since == releases_read()[0] and release < parse_patch(self.since):
+            return True
         return any(parse_patch(self.since) <= read and not self.is_gone_in(read) for read in read_around(release))
 
     def is_gone_in(self, release: Patch) -> bool:

@@ -43,7 +43,7 @@ SEARCHED = frozenset(
     "gpus",
     metavar="LIST",
     shell_complete=gpus,
-    help="Try only these accelerators: names, parts of names, or vendors, such as H100,L40S,amd; 8xH100 says how many there are.",
+    help="Try only these accelerators: names, machines or vendors, such as H100,g5.12xlarge,amd, or auto; 8xH100 says how many there are.",
 )
 @click.option(
     "--max-gpus",

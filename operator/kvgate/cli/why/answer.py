@@ -13,8 +13,8 @@ from kvgate.cli.why.bundle import redacted
 from kvgate.cli.why.cases import Case, Judging, Start
 from kvgate.cli.why.fixes import Fix, fixes_of
 from kvgate.findings.finding import Finding, Severity
-from kvgate.judge.assess import is_about_bytes
 from kvgate.judge.summary import answer_text
+from kvgate.rules.checks import BUDGET_RULES
 from kvgate.sources.start_failure import FailureKind, Rank
 from kvgate.sources.startup_log import StartupLog
 
@@ -145,20 +145,9 @@ def _why(case: Case) -> Iterator[str]:
         yield from host_sentences(budget) if is_of_host else ledger_sentences(budget)
     if start and is_of_bytes and not is_of_host:
         yield from _reported(start.log)
-    errors = _errors(case)
-    yield from (
-        f"{each.rule}: {each.message}"
-        for each in errors
-        if not (is_of_bytes and budget is not None and judged is not None and is_about_bytes(judged))
-    )
-    if (
-        failure is not None
-        and not errors
-        and is_of_bytes
-        and not is_of_host
-        and judged is not None
-        and judged.verdict is Verdict.FITS
-    ):
+    errors, has_ledger = _errors(case), is_of_bytes and budget is not None
+    yield from (f"{each.rule}: {each.message}" for each in errors if not (has_ledger and each.rule in BUDGET_RULES))
+    if failure and has_ledger and not (errors or is_of_host) and judged and judged.verdict is Verdict.FITS:
         yield "kvgate computes that this starts with the settings that are known here: something that is not in them decided"
 
 
@@ -238,7 +227,7 @@ def _not_known(case: Case, judging: Judging) -> Iterator[str]:
         known = (
             "the log states its memory, and not its name" if "gpu_memory_bytes" in case.values else "nothing names it"
         )
-        yield f"the GPU: {known}; give --accelerator"
+        yield f"the GPU: {known}; give --gpu"
     yield from _not_judged(case)
     if case.is_observed and start and start.failure:
         yield "the figures follow the KV cache that the log reports; kvgate's own prediction alone may differ"

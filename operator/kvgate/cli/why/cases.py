@@ -179,6 +179,19 @@ def cases_of(found: Gathered, options: CheckOptions) -> tuple[list[Case], Judgin
         elif item.verdict is not None:
             pasted = commands.get(item.document.file)
             cases.append(Case(item=item, pasted=pasted, assessment=item.assessment, plain=item.assessment))
+    judged = {case.pasted.line for case in cases if case.pasted}
+    for name, each in commands.items():
+        if each.line not in judged and (engine := server_in(each.text)):
+            other = Start(
+                file=name.partition("#")[0],
+                source="",
+                log=StartupLog(arguments={}),
+                failure=None,
+                line=0,
+                words="",
+                engine=engine,
+            )
+            cases.append(Case(pasted=each, start=other))
     return _paired(cases, starts, judging, gpu), judging, notes
 
 
@@ -284,6 +297,9 @@ def _paired(cases: list[Case], starts: list[Start], judging: Judging, gpu: str) 
         named += loose
     left, paired = list(named), list[Case]()
     for case in cases:
+        if case.start is not None:
+            paired.append(case)
+            continue
         own = next((each for each in left if _is_of(each, case, alone=len(cases) == len(named) == 1)), None)
         if own is not None:
             left.remove(own)

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 from functools import partial
 from pathlib import Path
@@ -12,18 +12,22 @@ from typing import Any
 from msgspec import Struct
 
 from kvgate.api import field_path
-from kvgate.budget import AUTO_MAX_MODEL_LEN, Verdict
+from kvgate.budget import AUTO_MAX_MODEL_LEN, Alternative, Budget, Verdict, parse_patch, plan
 from kvgate.cli.reports.report import Item
 from kvgate.cli.why.cases import Case, Judging
 from kvgate.cli.why.gathered import manifest_of
 from kvgate.documents.positions import Broken
+from kvgate.findings.finding import Severity
 from kvgate.judge.advisor import advice
 from kvgate.judge.assessment import Confidence
 from kvgate.judge.what_if import assess_request
 from kvgate.manifests.pasted import commands_in
+from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_UNKNOWN
+from kvgate.rules.settings import MAX_MODEL_LEN_ABOVE_MODEL
 from kvgate.sources.start_failure import FailureKind, StartFailure
 from kvgate.statement.what_if import BadRequest
 from kvgate.vllm.arguments import option_name
+from kvgate.vllm.parser import parse_arguments
 
 MAX_FIXES = 6
 _REMOVED = None
@@ -68,24 +72,48 @@ def _candidates(case: Case) -> Iterator[Changes]:
     own = list(_BY_ROW[failure.id](failure, case)) if failure and failure.id in _BY_ROW else []
     yield from own
     is_refused = failure is not None and failure.kind is FailureKind.INVALID_SETTING
-    base = own[0] if own and is_refused else {}
+    base = {**_refused_settings(case), **(own[0] if own and is_refused else {})}
+    if base and not own:
+        yield base
     judged, budget = case.assessment, case.budget
-    if budget is None or judged is None or judged.confidence is not Confidence.KNOWN or budget.verdict is Verdict.FITS:
+    if budget is None or judged is None or judged.confidence is not Confidence.KNOWN:
         return
     limit = failure.max_model_len_that_fits if failure else None
     plain = case.plain.budget if case.plain and case.plain is not judged else None
     smaller = {each.field: each.value for each in advice(plain.request)} if plain else {}
-    is_measured = not budget.request.settings.gives_cache_memory
-    now = _utilization(case)
-    yield from (
-        {**base, "gpu_memory_utilization": text} for text in ("0.9", "0.95") if is_measured and now < float(text)
-    )
-    for each in advice(budget.request):
-        changes = {change.field: change.after for change in each.changes}
+    for each in _advice(budget, base):
+        changes: Changes = {change.field: change.after for change in each.changes}
         if len(changes) == 1 and each.field in ("max_model_len", "max_num_seqs") and isinstance(each.value, int):
             limits = (each.value, smaller.get(each.field), limit if each.field == "max_model_len" else None)
             changes[each.field] = min(size for size in limits if isinstance(size, int))
         yield {**base, **{"gpu" if name == "accelerator" else name: value for name, value in changes.items()}}
+
+
+def _advice(budget: Budget, base: Changes) -> Sequence[Alternative]:
+    """Return the advisor's changes for an engine whose refused settings are corrected already."""
+    corrected = {name: value for name, value in base.items() if name in _LENGTHS and isinstance(value, int)}
+    request = budget.request.with_settings(**corrected) if corrected else budget.request
+    return () if plan(request).verdict is Verdict.FITS else advice(request)
+
+
+_OF_OPTIONS = (OPTION_UNKNOWN, OPTION_REMOVED, OPTION_NOT_YET)
+_LENGTHS = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size")
+"""Settings of the budget whose values are whole numbers."""
+
+
+def _refused_settings(case: Case) -> Changes:
+    """Return corrections of what vLLM refuses whatever memory there is: unknown options are left out, a length is the model's own."""
+    changes: Changes = {}
+    if case.item and case.item.engine and case.item.vllm_version:
+        engine = case.item.engine.engine
+        line = parse_arguments(engine.arguments, parse_patch(case.item.vllm_version), program=engine.program)
+        options = (each.at.text.partition("=")[0] for each in line.problems if each.rule in _OF_OPTIONS)
+        changes |= {name.lstrip("-").replace("-", "_"): _REMOVED for name in options}
+    for each in case.assessment.findings if case.assessment else ():
+        limit = each.words.value_of("limit") if each.rule == MAX_MODEL_LEN_ABOVE_MODEL else ""
+        if limit.isdigit() and each.severity is Severity.ERROR:
+            changes["max_model_len"] = int(limit)
+    return changes
 
 
 def _utilization(case: Case) -> float:
@@ -207,7 +235,7 @@ def _fix(case: Case, judging: Judging, changes: Changes) -> Fix | None:
     if not written:
         verdict = _verdict_with(case, changes)
     elif case.pasted and case.pasted.text:
-        command = with_changes(case.pasted.text, written)
+        command = with_changes(case.pasted.text, written, _model_of(case))
         verdict = _worse(_judged_command(command, judging.on(changes.get("gpu"))), case, changes)
     elif case.item:
         patch, judged = _patched(case, case.item, judging.on(changes.get("gpu")), written)
@@ -218,6 +246,13 @@ def _fix(case: Case, judging: Judging, changes: Changes) -> Fix | None:
     if verdict is Verdict.DOES_NOT_FIT or (verdict is Verdict.MAY_NOT_FIT and not was_open):
         return None
     return Fix(changes=changes, words=words, command=command, patch=patch, is_checked=verdict is Verdict.FITS)
+
+
+def _model_of(case: Case) -> str:
+    """Return the model by the name that was given."""
+    if case.item and case.item.spec:
+        return case.item.spec.model.name
+    return (case.item.engine.model or "") if case.item and case.item.engine else ""
 
 
 def _is_of_bytes(case: Case) -> bool:
@@ -231,7 +266,7 @@ def _words(name: str, value: int | str | None, name_of: Callable[[str], str]) ->
     if value is _REMOVED:
         return f"leave {name_of(name)} out"
     gpus = f", with {value} GPUs" if name == "tensor_parallel_size" and value != 1 else ""
-    return f"add {name_of(name)}" if value == "" else f"set {name_of(name)} to {value}{gpus}"
+    return f"add {name_of(name)}" if value in ("", True) else f"set {name_of(name)} to {value}{gpus}"
 
 
 def _verdict_with(case: Case, changes: Changes) -> Verdict | None:
@@ -293,25 +328,39 @@ def _verdict(items: list[Item | Broken], name: str) -> Verdict | None:
 _END_OF_COMMAND = re.compile(r"\s*(?:&&|\|\||[|;&>]|2>).*$", re.DOTALL)
 
 
-def with_changes(command: str, changes: Changes) -> str:
-    """Return a command with other values of options: at their place where they are written, else at its end."""
+def with_changes(command: str, changes: Changes, model: str = "") -> str:
+    """Return a command with other values of options: at their place where they are written, else at its end.
+
+    `model`: the name that a change of the model replaces, wherever it stands.
+    """
     for name, value in changes.items():
-        flag = re.escape(option_name(name)).replace("\\-", "-")[2:]
-        spelled = "--" + flag.replace("-", "[-_]")
+        flag = option_name(name)
+        spelled = "--" + flag[2:].replace("-", "[-_]")
         written = re.compile(
             rf"(?P<flag>(?<!\S){spelled})(?P<sign>=|\s+)(?P<value>'[^']*'|\"[^\"]*\"|[^\s-]\S*)|(?<!\S){spelled}(?!\S)"
         )
-        if written.search(command):
+        if name == "model" and model in command:
+            command = command.replace(model, str(value), 1)
+        elif written.search(command):
             command = re.sub(r"  +", " ", written.sub(partial(_replaced, value), command)).rstrip()
         elif value is not _REMOVED:
             end = _END_OF_COMMAND.search(command)
             at = end.start() if end and not re.search(r"['\"]", command[end.start() :]) else len(command)
-            command = f"{command[:at]} {option_name(name)}{f' {_shell(value)}' if value != '' else ''}{command[at:]}"
+            command = f"{command[:at]} {flag}{_after_option(value)}{command[at:]}"
     return command
 
 
+def _after_option(value: int | str | None) -> str:
+    """Return a value behind its option; nothing for a switch."""
+    return "" if value == "" or value is True else f" {_shell(value)}"
+
+
 def _replaced(value: int | str | None, match: re.Match[str]) -> str:
-    return "" if value is _REMOVED else f"{match['flag'] or match[0]}{match['sign'] or ' '}{_shell(value)}"
+    if value is _REMOVED:
+        return ""
+    return (
+        f"{match['flag'] or match[0]}{(match['sign'] or '') + _shell(value) if match['sign'] else _after_option(value)}"
+    )
 
 
 def _shell(value: int | str | None) -> str:
@@ -343,7 +392,7 @@ def _command_of(case: Case, changes: Changes) -> str:
         known = {setting.name for setting in SETTINGS}
         options = {key: value for key, value in options.items() if key in known and value not in ("auto", False, 1)}
     options = {**options, **changes}
-    words = ["vllm", "serve", str(case.values.get("model", "MODEL"))]
+    words = ["vllm", "serve", str(options.pop("model", None) or case.values.get("model", "MODEL"))]
     for name, value in options.items():
         if value is _REMOVED or value is False:
             continue
@@ -363,7 +412,8 @@ def _patched(case: Case, item: Item, judging: Judging, changes: Changes) -> tupl
     if item.document.origin is not None or not before:
         return "", _verdict_with(case, changes)
     after = before
-    for name, value in changes.items():
+    # lines are removed last, because the places of the others are those of the file as it is
+    for name, value in sorted(changes.items(), key=lambda change: change[1] is _REMOVED):
         after = _with_value(after, item, name, value) if after else ""
     if not after or after == before:
         return "", _verdict_with(case, changes)
@@ -377,16 +427,21 @@ def _patched(case: Case, item: Item, judging: Judging, changes: Changes) -> tupl
 
 def _with_value(text: str, item: Item, name: str, value: int | str | None) -> str:
     """Return the file with another value of a setting; empty where its place is not certain."""
+    if name == "model":
+        old = _model_of(Case(item=item))
+        return text.replace(old, str(value), 1) if old and text.count(old) == 1 else ""
     if item.spec is not None:
         field = re.escape(field_path(name).rpartition(".")[2])
         found = list(re.finditer(rf"(?<![\w-]){field}:[ \t]*(?P<value>[^\s,}}#]+)", text))
     else:
         flag = "--" + name.replace("_", "[-_]")
         found = list(re.finditer(rf"{flag}(?:=|[ \t]+|[\"']?,?\s*\n?\s*-?[ \t]*)[\"']?(?P<value>[\w./:-]+)", text))
-    if len(found) == 1 and value is not _REMOVED:
+    if value is _REMOVED:
+        return _without_line(text, name) if item.spec is None else ""
+    if len(found) == 1:
         begin, end = found[0].span("value")
         return f"{text[:begin]}{value}{text[end:]}"
-    if found or value is _REMOVED or item.spec is not None or item.engine is None:
+    if found or item.spec is not None or item.engine is None:
         return ""
     words = [word for word in item.engine.engine.arguments if word.path.endswith("]")]
     if not words:
@@ -396,5 +451,11 @@ def _with_value(text: str, item: Item, name: str, value: int | str | None) -> st
     indent = re.match(r"(\s*- )", lines[line - 1]) if line <= len(lines) else None
     if indent is None or "|" in lines[line - 1]:
         return ""
-    added = f"{indent[1]}{option_name(name)}={value}" if value != "" else f"{indent[1]}{option_name(name)}"
+    added = f"{indent[1]}{option_name(name)}" + ("" if value == "" or value is True else f"={value}")
     return "\n".join([*lines[:line], added, *lines[line:]])
+
+
+def _without_line(text: str, name: str) -> str:
+    """Return the text without the element of a list that is one option with its value; empty where it is written in another way."""
+    written = re.compile(rf"^[ \t]*- [\"']?--{name.replace('_', '[-_]')}(?:=[^\n]*)?[\"']?[ \t]*\n", re.MULTILINE)
+    return written.sub("", text) if len(written.findall(text)) == 1 else ""

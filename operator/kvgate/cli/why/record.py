@@ -22,8 +22,8 @@ class FixRecord(Struct, frozen=True, kw_only=True):
     words: str
     command: str | None
     """The whole command with the change; null where no command was given."""
-    patch: str | None
-    """The change as a patch of the file; null where there is none."""
+    patch: list[str] | None
+    """The lines of the change as a patch of the file; null where there is none."""
     is_checked: bool
     """True where `kvgate check` says that the engine then starts."""
 
@@ -84,7 +84,8 @@ def _record(answer: Answer) -> WhyRecord:
         why=[redacted(each) for each in answer.why],
         fixes=[
             FixRecord(
-                changes=dict(fix.changes), words=fix.words, command=redacted(fix.command) or None, patch=redacted(fix.patch) or None,
+                changes=dict(fix.changes), words=fix.words, command=redacted(fix.command) or None,
+                patch=redacted(fix.patch).splitlines() or None,
                 is_checked=fix.is_checked,
             )
             for fix in answer.fixes
