@@ -229,8 +229,8 @@ def _not_known(case: Case, judging: Judging) -> Iterator[str]:
         )
         yield f"the GPU: {known}; give --accelerator"
     yield from _not_judged(case)
-    if case.is_observed and start and start.failure:
-        yield "the figures follow the KV cache that the log reports; kvgate's own prediction alone may differ"
+    if case.is_observed and case.plain and case.plain.verdict is not case.verdict:
+        yield f"the figures follow the KV cache that the log reports; without it, kvgate's verdict is {case.plain.verdict.value}"
 
 
 def _not_judged(case: Case) -> Iterator[str]:

@@ -29,7 +29,7 @@ from kvgate.statement.what_if import BadRequest
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.parser import parse_arguments
 
-MAX_FIXES = 6
+MAX_FIXES = 4
 _REMOVED = None
 """Value of an option that is left out."""
 
@@ -50,17 +50,17 @@ class Fix(Struct, frozen=True, kw_only=True):
 
 
 def fixes_of(case: Case, judging: Judging) -> list[Fix]:
-    """Return the changes that start, those from vLLM's own figures first."""
-    made: list[Fix] = []
-    seen = set[tuple[tuple[str, Any], ...]]()
+    """Return the changes that start, those from vLLM's own figures first; of the same settings only the first."""
+    made: dict[frozenset[str], Fix] = {}
+    tried = set[tuple[tuple[str, Any], ...]]()
     for changes in _candidates(case):
-        key = tuple(sorted(changes.items(), key=str))
-        if key in seen or len(made) == MAX_FIXES:
+        key, settings = tuple(sorted(changes.items(), key=str)), frozenset(changes)
+        if key in tried or settings in made or len(made) == MAX_FIXES:
             continue
-        seen.add(key)
+        tried.add(key)
         if fix := _fix(case, judging, changes):
-            made.append(fix)
-    return made
+            made[settings] = fix
+    return list(made.values())
 
 
 Changes = dict[str, int | str | None]
