@@ -92,6 +92,18 @@ def _assumed(question: Question, before: Row | None, after: Row | None) -> bool:
     return is_assumed and _turns(before, after, ("MayNotFit", "DoesNotFit"), ("Unknown", "DoesNotFit"))
 
 
+_QUIETER = frozenset(
+    {"Oversubscribed", "KVCacheTooSmall", "MambaCacheBlocksExceeded", "ReleaseDecides", "SharedGpu", "UnknownModel"}
+)
+
+
+def _is_quieter(before: str, after: str) -> bool:
+    """Return whether rules differ in nothing but warnings of some that are infos now, or are not said of one end of a range any more."""
+    gone, come = set(before.split()) - set(after.split()), set(after.split()) - set(before.split())
+    are_of_them = {each.partition(":")[2] for each in gone | come} <= _QUIETER
+    return are_of_them and all(each.startswith("info:") for each in come) and bool(gone)
+
+
 def _contradictory(_: Question, before: Row | None, after: Row | None) -> bool:
     rules = after.rules if after else ""
     is_contradictory = ":NameStatesAnotherFormat" in rules or ":SourcesContradict" in rules
@@ -169,12 +181,6 @@ def _repacked(question: Question, before: Row | None, after: Row | None) -> bool
     return "cpu_offload_gb" in question.asked and int(after.num_tokens or 0) < int(before.num_tokens or 0)
 
 
-def _float16_alone(_: Question, before: Row | None, after: Row | None) -> bool:
-    if before is None or after is None or before.verdict != after.verdict:
-        return False
-    return set(after.rules.split()) - set(before.rules.split()) == {"warning:DtypeRefused"}
-
-
 def _known_defect(question: Question, before: Row | None, after: Row | None) -> bool:
     """Known defects are told; anything else that differs has its own cause."""
     if before is None or after is None or ":KnownDefect" not in after.rules:
@@ -204,11 +210,6 @@ CAUSES: tuple[Cause, ...] = (
         name="repacked-weights-stay",
         sentence="Up to vLLM 0.16 a weight that Marlin repacks is on the GPU again, whatever --cpu-offload-gb moved.",
         explains=_repacked,
-    ),
-    Cause(
-        name="float16-kernels",
-        sentence="AWQ up to vLLM 0.23 and GPTQ up to 0.21 by --quantization take float16 alone (`get_supported_act_dtypes`).",
-        explains=_float16_alone,
     ),
     Cause(
         name="no-gpu-named",
@@ -273,6 +274,28 @@ CAUSES: tuple[Cause, ...] = (
             and after is not None
             and "UnknownModel" in str(before.rules)
             and "UnknownModel" not in str(after.rules)
+        ),
+    ),
+    Cause(
+        name="nobody-can-act",
+        sentence="A warning is one on which the owner can act: a cache that is expected to hold what it must, a limit of the scheduler, a "
+        "shared GPU, a fact that kvgate lacks, and a release that another finding names are infos.",
+        explains=lambda _, before, after: (
+            before is not None
+            and after is not None
+            and _is_unclamped(before, after)
+            and _same(before, after, "rules", "headroom_ratio")
+            and _is_quieter(before.rules, after.rules)
+        ),
+    ),
+    Cause(
+        name="images-are-made-later",
+        sentence="A range of releases of an image begins with the first that has the options which the manifest is written for.",
+        explains=lambda _, before, after: (
+            before is not None
+            and after is not None
+            and _same(before, after, "rules")
+            and {"warning:OptionNotYet"} == set(before.rules.split()) ^ set(after.rules.split())
         ),
     ),
     Cause(

@@ -210,6 +210,9 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         ),
     ],
     "MaxModelLenAboveModel": [
+        pod("/models/own.gguf", "--hf-config-path=Qwen/Qwen3-4B", "--max-model-len=8192", release="0.20.0"),
+        pod("/models/own.gguf", "--hf-config-path=/models/own", "--max-model-len=300000", release="0.20.0"),
+        pod("/models/own", "--hf-config-path=Qwen/Qwen3-4B", f'--hf-overrides={{"rope_parameters":{YARN}}}', "--max-model-len=131072"),
         pod("Qwen/Qwen3-8B", "--max-model-len=65536", gpu=H100, container=env(VLLM_ALLOW_LONG_MAX_MODEL_LEN="1")),
         pod("Qwen/Qwen3-8B", "--max-model-len=40960", gpu=H100),
         pod("Qwen/Qwen3-8B", "--max-model-len=40k", gpu=H100),

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kvgate.catalogue.lookup import seen_mib
+
 READ_ON = dt.date(2026, 11, 28)
 """Day on which the figures of both tables were read."""
-_FIXED_MIB, _SHARE_UNSEEN = 410, 0.0019
-"""MiB, and share of the memory, that nvidia-smi counts and a process does not see: by the 14 boards whose two figures are both logged."""
 _DOUBT_MIB = 205
-"""Difference of those boards from the rule, at most."""
+"""Difference of boards from the rule of `seen_mib`, at most."""
 _LEAST_OF_SHARE, _SHARE = 0.90, 0.96
 """Memory of a slice by its share of the board's: at least, and usually (from 0.91 to 1.0 for the slices whose listings are known)."""
 Entry = Mapping[str, Any]
@@ -33,7 +33,7 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
 
 def _board(row: Mapping[str, str]) -> dict[str, Any]:
     is_amd, driver = row["capability"].startswith("gfx"), int(row["driver_mib"] or 0)
-    seen = driver - _FIXED_MIB - round(driver * _SHARE_UNSEEN)
+    seen = seen_mib(driver)
     # a process on Windows, or under WSL, sees all that nvidia-smi counts
     derived = {"memory_mib": seen, "low_mib": seen - _DOUBT_MIB, "high_mib": driver}
     memory, low, high = (int(row[key] or derived[key]) for key in ("memory_mib", "low_mib", "high_mib"))

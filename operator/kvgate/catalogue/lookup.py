@@ -89,6 +89,15 @@ def driver_memory_mib() -> Mapping[str, int]:
     }
 
 
+_FIXED_MIB, _SHARE_UNSEEN = 410, 0.0019
+"""MiB, and share of the memory, that nvidia-smi counts and a process does not see: by the 14 boards whose two figures are both logged."""
+
+
+def seen_mib(driver_mib: int) -> int:
+    """Return the memory that a process sees of so much by nvidia-smi, where no log says it."""
+    return driver_mib - _FIXED_MIB - round(driver_mib * _SHARE_UNSEEN)
+
+
 @lru_cache(maxsize=1)
 def _accelerator_names() -> dict[str, Accelerator]:
     """Return the accelerators by the letters and digits of each of their names: short, product, label, alias."""

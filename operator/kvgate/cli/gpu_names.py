@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
+from re import IGNORECASE
 from typing import Any
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from kvgate import catalogue
 from kvgate.budget import Accelerator
 from kvgate.budget.ground.units import MIB
 from kvgate.catalogue.gpu_names import gpus_meant, why_not_run
+from kvgate.catalogue.lookup import seen_mib
 from kvgate.cli.terminal import show_error
 from kvgate.text.patterns import pattern
 from kvgate.vllm.values import UnusableValue
@@ -17,10 +19,10 @@ from kvgate.vllm.values import UnusableValue
 AUTO = "auto"
 _COUNTED = pattern(
     r"(?P<before>\d{1,6})\s*[x×*](?!tx?\b)\s*(?P<name>.+)|(?P<other>.+?)(?:\s*[x×*]\s*|:|\s+\()(?P<after>\d{1,3})x?\)?",
-    2,
+    IGNORECASE,
 )
 """`8xH100`, `8 × H100`, `H100 x8`, `H100:8`: so many GPUs."""
-_MEMORY = pattern(r"(\d{1,4})\s*g(?:i?b|i)?", 2)
+_MEMORY = pattern(r"(\d{1,4})\s*g(?:i?b|i)?", IGNORECASE)
 """`24GB`: all boards of this size."""
 _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "prefill_context_parallel_size")
 _MOST_NAMED = 6
@@ -70,7 +72,7 @@ def on_gpus(given: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], tuple[st
     if not (text := settings.pop("gpu", None)):
         yield settings, ()
         return
-    for choice in read_gpus(str(text)):
+    for choice in read_gpus(str(text)) or (_unknown(str(text)),):
         understood, told = choice.settings(settings)
         if told:
             show_error(told)
@@ -79,13 +81,13 @@ def on_gpus(given: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], tuple[st
 
 def on_one_gpu(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings with the one GPU that is named. Raises UnusableValue where there are several."""
-    settings, *others = on_gpus(given)
-    names = settings[1] or [each.names[0] for each in read_gpus(str(given["gpu"]))] if others or settings[1] else ()
-    if names:
+    questions = list(on_gpus(given))
+    names = [name for settings, meant in questions for name in meant or (settings.get("gpu"),)]
+    if len(names) > 1:
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        listed = ", ".join(names[:_MOST_NAMED])
+        listed = ", ".join(map(str, names[:_MOST_NAMED]))
         raise UnusableValue(f"--gpu {given['gpu']} may be {listed}{more}; name the one that it is")
-    return settings[0]
+    return questions[0][0]
 
 
 def read_gpus(text: str) -> tuple[GpuChoice, ...]:
@@ -162,7 +164,7 @@ def _this_machine() -> Iterator[GpuChoice]:
         names = _names(alike or meant) or (device.product,)
         # what no row of the catalogue explains: another board under a known name, memory that checks itself, a new board
         is_other = bool(reported) and not alike
-        seen = reported - round(reported * 0.0019) - 410 * MIB if is_other else None
+        seen = seen_mib(reported // MIB) * MIB if is_other else None
         yield GpuChoice(
             text=f"auto, {device.product}",
             names=names[:1] if is_other else names,

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -195,32 +194,6 @@ def judged_with_fetched(
         found, missing = fetched_models(unknown, max_seconds=max(end - monotonic(), 0))
         models = replace(models, fetched={**models.fetched, **found}, missing={**models.missing, **missing})
     return judge(models)
-
-
-def resolved(given: Mapping[str, Any], options: ModelOptions) -> tuple[dict[str, Any], PublishedModels]:
-    """Return the settings of one question with the model under a name that is looked up, and the models for it.
-
-    Raises click.UsageError for a file that cannot be used.
-    """
-    from kvgate.cli.model_names import with_named_model
-    from kvgate.judge.what_if import read_request
-    from kvgate.vllm.values import UnusableValue
-
-    def look_up(models: PublishedModels) -> PublishedModels:
-        with suppress(UnusableValue):  # the question itself reports what is wrong with it
-            read_request(settings, models=models)
-        return models
-
-    try:
-        models = locked_models(options.lock, facts=options.facts)
-    except BadInput as error:
-        raise click.UsageError(f"--lock {error}") from None
-    try:
-        settings, models = with_named_model(given, models)
-    except (BadInput, UnusableValue) as error:
-        raise click.UsageError(str(error)) from None
-    fetches, seconds = bool(options.fetch), options.fetch_seconds
-    return settings, judged_with_fetched(look_up, models, fetches=fetches, max_seconds=seconds)
 
 
 def fetched_models(

@@ -1,14 +1,19 @@
 """`--model`: the ways in which people name a model → a name that is looked up, or what files of this machine say, for all commands."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from re import IGNORECASE
 from typing import Any
 
+import click
 from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import Published, PublishedModels, name_key
+from kvgate.cli.exits import BadInput
+from kvgate.cli.known_models import ModelOptions, judged_with_fetched, locked_models, read_lock_file, read_model_config
 from kvgate.cli.terminal import show_error
 from kvgate.text.patterns import pattern
 from kvgate.vllm.values import UnusableValue
@@ -16,7 +21,7 @@ from kvgate.vllm.values import UnusableValue
 _ADDRESS = pattern(
     r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/(?!datasets/|spaces/)([^/?#]+/[^/?#]+)"
     r"(?:/(?:tree|blob|resolve|commit)/([^/?#]+)(?:/([^?#]*))?)?/?(?:[?#].*)?|hf://([^/?#@]+/[^/?#@]+)/?",
-    2,
+    IGNORECASE,
 )
 """A page of the hub: a repository, a revision and a file of it."""
 _MOST_NAMED = 6
@@ -30,6 +35,30 @@ def hub_name(text: str) -> tuple[str, str]:
     from kvgate.fetching.checkpoint_names import name_and_revision
 
     return name_and_revision(text) if "@" in text else (text.strip(), "")
+
+
+def resolved(given: Mapping[str, Any], options: ModelOptions) -> tuple[dict[str, Any], PublishedModels]:
+    """Return the settings of one question with the model under a name that is looked up, and the models for it.
+
+    Raises click.UsageError for a file that cannot be used.
+    """
+    from kvgate.judge.what_if import read_request
+
+    def look_up(models: PublishedModels) -> PublishedModels:
+        with suppress(UnusableValue):  # the question itself reports what is wrong with it
+            read_request(settings, models=models)
+        return models
+
+    try:
+        models = locked_models(options.lock, facts=options.facts)
+    except BadInput as error:
+        raise click.UsageError(f"--lock {error}") from None
+    try:
+        settings, models = with_named_model(given, models)
+    except (BadInput, UnusableValue) as error:
+        raise click.UsageError(str(error)) from None
+    fetches, seconds = bool(options.fetch), options.fetch_seconds
+    return settings, judged_with_fetched(look_up, models, fetches=fetches, max_seconds=seconds)
 
 
 def with_named_model(given: Mapping[str, Any], models: PublishedModels) -> tuple[dict[str, Any], PublishedModels]:
@@ -71,7 +100,6 @@ def _of_files(
             read_folder(path, name=text) if path.is_dir() else read_folder(path.parent, name=text, gguf_file=path.name)
         )
         return {**settings, "model": text}, _with_entry(models, text, found)
-    from kvgate.cli.known_models import read_lock_file, read_model_config
     from kvgate.hf_config.fields import parse_config_text
 
     config = parse_config_text(read_model_config(path, inside=None).text)
@@ -107,10 +135,10 @@ def _of_short_name(name: str, models: PublishedModels) -> str:
     meant = list(dict.fromkeys(known[each] for each in known if _letters(each.rpartition("/")[2]) == wanted))
     if len(meant) > 1:
         raise UnusableValue(f"--model {name} may be {_listed(meant)}; write the one that it is")
-    if not meant and (
-        begun := sorted({known[each] for each in known if _letters(each.rpartition("/")[2]).startswith(wanted)})
-    ):
-        show_error(f"--model {name} is no whole name; names that begin so: {_listed(begun)}")
+    begun = {known[each] for each in known if _letters(each.rpartition("/")[2]).startswith(wanted)}
+    if not meant and begun:
+        shortest_first = sorted(begun, key=lambda each: (len(each), each))
+        show_error(f"--model {name} is no whole name; names that begin so: {_listed(shortest_first)}")
     elif not meant:
         show_error(f"--model {name} is a name without its owner; write OWNER/{name}, and add --fetch to ask the hub")
     return meant[0] if meant else name

@@ -105,7 +105,7 @@ def with_engine_facts(*, found_from: str) -> Decorator:
                      help="The config.json of models that are not in the catalogue and have no configFrom."),
         click.option(*GPU_NAMES, "accelerator", metavar="NAME,…", shell_complete=gpus,
                      help="The GPU of manifests that do not state it, or several on each of which they must start, or a pool of "
-                          ".kvgate.yaml; `kvgate gpus` lists the names."),
+                          ".kvgate.yaml, or auto for that of this machine; `kvgate gpus` lists the names."),
         click.option("--vllm-version", metavar="VERSION", callback=_release,
                      help="The release of vLLM, for manifests whose image does not state it."),
         CALIBRATION_OPTION,

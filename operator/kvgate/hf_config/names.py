@@ -161,12 +161,12 @@ _LLM_COMPRESSOR: dict[str, dict[str, Any]] = {
     ),
 }
 """Preset schemes of llm-compressor by the names that Red Hat gives them (compressed-tensors 0.12, `PRESET_SCHEMES`)."""
-_LLM_COMPRESSOR_AWQ = {
-    f"{form}{width}": compressed(numbers("int", bits, "group", group_size=32), None, "pack-quantized")
-    for form in ("awq", "awq-gs32")
-    for width, bits in (("", 4), ("-4bit", 4), ("-int4", 4), ("-8bit", 8), ("-int8", 8))
+_BY_LLM_COMPRESSOR = {
+    f"{tool}{number}": compressed(numbers("int", bits, "group", group_size=size), None, "pack-quantized")
+    for tool, size in (("awq", 32), ("gptq", 128))
+    for number, bits in (("", 4), ("-4bit", 4), ("-int4", 4), ("-8bit", 8), ("-int8", 8))
 }
-"""AWQ by llm-compressor, whose checkpoints state compressed-tensors: the model cards of cpatonn, who is now cyankiwi, say so."""
+"""AWQ and GPTQ by llm-compressor, whose checkpoints state compressed-tensors: 12 logged starts of cpatonn (now cyankiwi) say so."""
 _SOME_STAY_PLAIN = frozenset({"cpatonn", "cyankiwi"})
 """Publishers with a tool of their own choice who leave out other modules in each model."""
 _USUAL: dict[str, dict[str, dict[str, Any]]] = {
@@ -180,8 +180,8 @@ _USUAL: dict[str, dict[str, dict[str, Any]]] = {
     },
     "hugging-quants": {"awq-int4": _AWQ, "gptq-int4": {**_GPTQ, "bits": 4}},
     "casperhansen": {"awq": _AWQ},
-    "cpatonn": _LLM_COMPRESSOR_AWQ,
-    "cyankiwi": _LLM_COMPRESSOR_AWQ,
+    "cpatonn": _BY_LLM_COMPRESSOR,
+    "cyankiwi": _BY_LLM_COMPRESSOR,
     "thebloke": {"awq": _AWQ},
     "intel": {"int4-autoround": _AUTO_ROUND, "int4-inc": _AUTO_ROUND},
     "nvidia": {"fp8": {"quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ["lm_head"]}},

@@ -25,10 +25,10 @@ from kvgate.findings.finding import Severity, error_rules
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 
 EVERYTHING = Scope()
-_OTHER_GPUS = frozenset(name for name, cost in COSTS.items() if cost.loss is Loss.MONEY) | {
+OTHER_GPUS = frozenset(name for name, cost in COSTS.items() if cost.loss is Loss.MONEY) | {
     "decode_context_parallel_size"
 }
-ADMISSION = Scope(most_plans=40, wishes=(), keep=frozenset({"cpu_offload_gb"}), kept_in_sets=_OTHER_GPUS)
+ADMISSION = Scope(most_plans=40, wishes=(), keep=frozenset({"cpu_offload_gb"}), kept_in_sets=OTHER_GPUS)
 """Scope where somebody waits for an admission: single changes without a pod of another size, and one set on the same GPUs."""
 
 _CLEARLY_SMALLER = 0.95

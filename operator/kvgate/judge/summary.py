@@ -6,7 +6,7 @@ from math import floor
 
 from kvgate.api import field_path
 from kvgate.api.conditions import Reason
-from kvgate.budget import TOGETHER, Alternative, Budget, Correction, Verdict, verdict_of
+from kvgate.budget import TOGETHER, Alternative, Budget, Correction, Most, Verdict, verdict_of
 from kvgate.budget.answers.changes import safe_utilization
 from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.findings.finding import Finding, Naming, Severity, error_rules
@@ -28,6 +28,7 @@ from kvgate.rules.memory import demanded
 from kvgate.rules.pinned import BUDGET_NOT_SKIPPED, BUDGET_SKIPPED, instead_of_pinned
 from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.text.inert import inert, inert_line
+from kvgate.vllm.arguments import option_name
 
 MAX_REFUSAL = 500
 """Characters of a refusal: kubectl prints it as one line."""
@@ -224,6 +225,13 @@ def change_text(setting: str, value: int | str, naming: Naming) -> str:
     """Return `maxModelLen 19376`, or `--enforce-eager`; `replicas` is a word of every door."""
     name = setting if setting == "replicas" else naming(setting)
     return name if value is True and name.startswith("--") else f"{name} {value_text(value)}"
+
+
+def most_text(most: Most, what: str) -> str:
+    """Return `most context: 28032 tokens with --kv-cache-dtype fp8, …; 2048 without a change`."""
+    unit = "tokens" if what == "context" else "requests"
+    changes = ", ".join(change_text(each.field, each.after, option_name) for each in most.changes)
+    return f"most {what}: {most.value} {unit}{' with ' if changes else ''}{changes}; {most.as_it_is} without a change"
 
 
 def share_text(budget: Budget) -> str:

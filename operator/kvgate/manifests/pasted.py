@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.json import encode
 
 from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
 from kvgate.shell.words import split
@@ -15,6 +16,8 @@ from kvgate.shell.words import split
 Lines = Sequence[tuple[int, str]]
 """Lines of a text with their numbers."""
 MAX_COMMAND_LINES = 200
+MAX_TEXT_BYTES = 1 << 20
+"""Size of a text that is pasted as commands."""
 _RUN = r"(?:docker|podman|nerdctl)\s+(?:container\s+)?run\b"
 _SERVERS = (
     r"(?:\S*/)?vllm\s+(?:serve|run-batch)\b|(?:\S*/)?python[\d.]*\s+(?:-u\s+)?-m\s+(?:vllm|sglang|tensorrt_llm|lmdeploy)\b"
@@ -43,6 +46,11 @@ class Pasted(Struct, frozen=True, kw_only=True):
     """Its first line."""
     numbers: frozenset[int]
     """All of its lines."""
+
+
+def manifest_of(pasted: Pasted) -> bytes:
+    """Return the manifest of a pasted command as a text that the readers take."""
+    return encode(pasted.manifest)
 
 
 def commands_in(lines: Lines) -> Iterator[Pasted]:

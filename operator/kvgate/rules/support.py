@@ -21,6 +21,7 @@ from kvgate.findings.finding import (
     leave_out,
     words,
 )
+from kvgate.hf_config.names import usual_quantization_config
 
 _rule = partial(Rule, scope=Scope.SETTINGS)
 
@@ -231,7 +232,8 @@ def weight_format_takes_bfloat16(budget: Budget) -> Iterable[Finding]:
     capability, stored = request.accelerator.compute_capability, shape.quantization.method if shape.quantization else ""
     is_on_amd = request.accelerator.vendor == "amd"
     method = shape.requested_format or ("gptq" if is_on_amd and stored == "gptq" else "")
-    if method not in budget.accounting.float16_kernels or (stored != method and not shape.assumed):
+    is_guess = shape.assumed is not None and usual_quantization_config(shape.name) is None
+    if method not in budget.accounting.float16_kernels or (stored != method and not is_guess):
         return
     if shape.dtype != "bfloat16" or (capability is not None and capability < _BFLOAT16_CAPABILITY):
         return

@@ -94,6 +94,8 @@ _TOKEN = pattern(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_SUBSTITUTED = pattern(r"(?s)\$\([^)]{0,500}\){1,2}|`[^`]{0,500}`")
+"""A value that only a command or a calculation tells, which is one word."""
 _NAMED = pattern(r"\$(?P<name>[A-Za-z_]\w*|[1-9])")
 _BRACED = pattern(
     rf"\$\{{(?P<braced>[A-Za-z_]\w*|[1-9])(?:(?P<operator>:?[-=+?])(?P<operand>{_REPLACEMENT}*))?\}}|{_NAMED.pattern}"
@@ -187,6 +189,7 @@ def commands_in(text: str, names: Names, *, first_line: int = 0) -> Iterator[lis
 
 def _ended(reader: _CommandReader, mark: str = "\n") -> Iterator[list[Argument]]:
     command = reader.end_command()
+    reader.names.skip_loop(command)
     if command and not _remembered(reader.names, command):
         yield command
     if mark in ("&&", "||"):
@@ -264,6 +267,8 @@ def _expand(reader: _CommandReader, written: str) -> None:
         reader.end_word()
         reader.command += words_of_array
         return
+    if whole and not whole[1] and words_of_array is None:
+        written = "${@}"  # nobody knows the parameters
     match = _BRACED.fullmatch(written)
     name = _name(match) if match else ""
     text = _value(match, reader) if match else None
@@ -272,7 +277,8 @@ def _expand(reader: _CommandReader, written: str) -> None:
         return
     known = _known(name, reader.names)
     place = known.path if known and reader.word is None else reader.path
-    for index, word in enumerate(text.split()):
+    is_whole = _EXPRESSION.fullmatch(text) or _SUBSTITUTED.fullmatch(text)
+    for index, word in enumerate([text] if is_whole else text.split()):
         if index:
             reader.end_word()
         reader.append(word, place)
@@ -285,10 +291,15 @@ def _value(match: re.Match[str], reader: _CommandReader) -> str | None:
     if known is not None and known.value is None:
         return None
     is_empty = text == "" and operator.startswith(":")
+    operand = found.get("operand", "")
+    if (
+        operand[:1] in ("'", '"') and operand[:1] == operand[-1:] and operand.count(operand[:1]) == 2
+    ):  # the shell removes them
+        operand = operand[1:-1]
     if operator.endswith("+") and text is not None:
-        return "" if is_empty else _with_variables(found["operand"], reader)
+        return "" if is_empty else _with_variables(operand, reader)
     if operator.endswith(("-", "=")) and (text is None or is_empty):
-        return _with_variables(found["operand"], reader)
+        return _with_variables(operand, reader)
     return text
 
 

@@ -18,7 +18,7 @@ OPEN = pattern(
 
 _VARIABLE = pattern(
     r"\$\((?P<called>[A-Za-z_]\w*)\)"
-    r"|\$\{(?P<braced>[A-Za-z_][\w.]*|\d)(?:(?P<operator>:?[?=+-])(?P<operand>(?:[^{}]|\$\{[^{}]{0,200}\}){0,200}))?\}"
+    r"|\$\{(?P<braced>[A-Za-z_][\w.]*|\d|@)(?:\[[@*]\])?(?:(?P<operator>:?[?=+-])(?P<operand>(?:[^{}]|\$\{[^{}]{0,200}\}){0,200}))?\}"
     r"|\$(?P<plain>\w+|@)|\{\{-?\s*\.?(?P<field>[A-Za-z_][\w.]*)\s*-?\}\}|`(?P<unseen>[^`]{1,200})`"
 )
 """Those of them that have a name, as the unseen program whose options stand for themselves: `/run.sh`; commands in `$()` have none."""

@@ -200,7 +200,10 @@ class ParserName(Struct, frozen=True, kw_only=True):
     """The first release that was read after the parser went; empty where the newest one has it."""
 
     def may_be_in(self, release: Patch) -> bool:
-        """Return whether a release may have the parser. Between two releases that were read, it may if either of them has it."""
+        """Return whether a release may have the parser. Between two releases that were read, it may if either of them has it, and an older
+        one may have what the oldest has."""
+        if self.since == releases_read()[0] and release < parse_patch(self.since):
+            return True
         return any(parse_patch(self.since) <= read and not self.is_gone_in(read) for read in read_around(release))
 
     def is_gone_in(self, release: Patch) -> bool:

@@ -85,13 +85,14 @@ _LOAD_FORMATS = ("auto", "hf", "pt", "safetensors", "npcache", "dummy", "mistral
 
 SETTINGS: tuple[Setting, ...] = (
     # The model, the GPU and the release.
-    Setting(name="model", read=text, owner=_SPEC, help="Hugging Face id; `kvgate models` lists the known ones."),
+    Setting(name="model", read=text, owner=_SPEC,
+            help="Hugging Face id, short name, address on the hub, folder, GGUF file or config.json; NAME@REVISION."),
     Setting(name="revision", owner=_SPEC),
     Setting(name="model_config", read=values.mapping, is_swept=False, help="The model's config.json; it wins over the catalogue."),
     Setting(name="draft_config", read=values.mapping, is_swept=False,
             help="The config.json of the model that drafts; it wins over the catalogue."),
     Setting(name="gpu", read=text,
-            help="Accelerator, such as H100-SXM-80GB; a name of several, such as H100, is answered with all of them."),
+            help="L40S, 4090, 4xA100-80GB, 24GB, a machine such as g5.12xlarge, or auto for this one; H100 means all of that name."),
     Setting(name="gpu_memory_bytes", read=values.memory,
             help="Memory of one GPU as vLLM sees it, such as 12Gi; it wins over the catalogue."),
     Setting(name="shared_by", read=whole(64),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate.budget.answers.answer import Budget, plan
 from kvgate.budget.engine.circumstances import Circumstances
@@ -165,6 +166,8 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
      {"shape": stored_as("gptq", "gptq"), "dtype": "bfloat16", "vllm_version": "0.21.0"}),
     (support_rules.weight_format_takes_bfloat16, "DtypeRefused", ERROR, "dtype",
      {"shape": stored_as("gptq"), "dtype": "bfloat16", "vllm_version": "0.19.1", "accelerator": AMD_GPU}),
+    (support_rules.weight_format_takes_bfloat16, "DtypeRefused", ERROR, "dtype",
+     {"shape": replace(stored_as("awq", "awq"), architecture="Gemma3ForConditionalGeneration"), "vllm_version": "0.11.0"}),
     (support_rules.dtype_has_kernels, "DtypeRefused", ERROR, "dtype", {"accelerator": OLD_GPU, "vllm_version": "0.8.5"}),
     (setting_rules.media_fit_a_batch, "BatchBelowMediaItem", WARNING, "max_num_batched_tokens",
      {"shape": GEMMA, "max_num_batched_tokens": 128}),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from kvgate import catalogue
 from kvgate.budget import NOTHING_OBSERVED, Calibration, Guarantee, Workload
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.exits import BadInput
@@ -246,7 +247,10 @@ def given_facts(paths: Sequence[str], options: CheckOptions) -> GivenFacts:
 
 
 def _named_gpus(text: str | None, pools: Collection[str]) -> tuple[str | None, bool]:
-    """Return the GPUs of --gpu with commas between them, and whether a name means several of them. Raises BadInput."""
+    """Return the GPUs of --gpu with commas between them, and whether a name means several of them. Raises BadInput.
+
+    Of several, those that are seldom met do not count: an engine of a repository is hardly meant for them.
+    """
     if not text or text in pools:
         return text, False
     from kvgate.cli.gpu_names import read_gpus
@@ -256,11 +260,13 @@ def _named_gpus(text: str | None, pools: Collection[str]) -> tuple[str | None, b
         choices = read_gpus(text)
     except UnusableValue as error:
         raise BadInput(str(error)) from None
-    names = ",".join(name for choice in choices for name in choice.names)
+    usual = {accelerator.name for accelerator in catalogue.accelerators()}
+    meant = [tuple(name for name in each.names if name in usual) or each.names for each in choices]
+    names = ",".join(name for each in meant for name in each)
     if unknown := list(unknown_accelerators(names, pools)):
         reasons = "; ".join(f"{each.message} ({each.remediation})" for each in unknown)
         raise BadInput(f"--gpu {text}: {reasons}")
-    return names, any(len(choice.names) > 1 for choice in choices)
+    return names, any(len(each) > 1 for each in meant)
 
 
 def find_config(paths: Sequence[str], root: Path | None = None, other: OtherRevision | None = None) -> Path | None:

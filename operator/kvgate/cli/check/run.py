@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,7 +33,7 @@ from kvgate.cli.reports.placed import NO_FILES, Placed, placed_broken, placed_in
 from kvgate.cli.reports.report import UNREAD_PLATFORM, Item, Report
 from kvgate.cli.terminal import progress_of_reading
 from kvgate.documents.positions import Broken, defect
-from kvgate.documents.reading import STDIN_NAME
+from kvgate.documents.reading import STDIN, STDIN_NAME
 from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Located, Severity, any_one
 from kvgate.judge import assess, facts
@@ -40,7 +43,7 @@ from kvgate.judge.skipping import skip_of
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
 from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine
-from kvgate.manifests.judging.service_roles import judge_roles
+from kvgate.manifests.judging.service_roles import judge_replicas, judge_roles
 from kvgate.manifests.judging.sharing import judge_together
 from kvgate.manifests.pods.engine_found import FoundEngine, MountedText
 from kvgate.rules.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
@@ -101,6 +104,22 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
     return report
 
 
+_COMMAND_WORDS = re.compile(
+    rb"\s*[^\n{:]{0,200}?\b(?:vllm serve|vllm\.entrypoints|(?:docker|podman|nerdctl) (?:container )?run)\b"
+)
+
+
+def _pasted_commands() -> list[tuple[str, bytes]]:
+    """Return the manifests of commands on standard input; nothing, and nothing is read, where it begins in another way."""
+    peek = getattr(sys.stdin.buffer, "peek", None)
+    if peek is None or not _COMMAND_WORDS.match(peek(4096)):
+        return []
+    from kvgate.manifests.pasted import MAX_TEXT_BYTES, commands_in, manifest_of
+
+    text = sys.stdin.buffer.read(MAX_TEXT_BYTES).decode(errors="replace")
+    return [(STDIN_NAME, manifest_of(each)) for each in commands_in(list(enumerate(text.split("\n"), 1)))]
+
+
 class Engines(Struct, frozen=True, kw_only=True):
     """The engines of an input, which may be judged with several states of knowledge."""
 
@@ -119,21 +138,24 @@ class Engines(Struct, frozen=True, kw_only=True):
         ]
         alone = [each for each in found if isinstance(each, JudgedEngine)]
         broken = [each for each in found if isinstance(each, Broken)]
-        together = _guarded(engines[0].document, _beside_others, alone) if alone else []
+        beside_others = partial(_beside_others, documents=self.documents.others)
+        together = _guarded(engines[0].document, beside_others, alone) if alone else []
         if isinstance(together, Broken):  # each is still judged alone
             broken, together = [*broken, together], alone
         return [*subjects, *map(_engine_item, together), *broken]
 
 
-def _beside_others(judged: Sequence[JudgedEngine]) -> list[JudgedEngine]:
-    """Return the judgements, with what follows from the other engines of the input."""
-    return judge_together(judge_roles(judged))
+def _beside_others(judged: Sequence[JudgedEngine], documents: Iterable[Document]) -> list[JudgedEngine]:
+    """Return the judgements, with what follows from the other engines and the Services of the input."""
+    return judge_replicas(judge_together(judge_roles(judged)), documents)
 
 
 def engines_in(
     paths: Sequence[str], options: CheckOptions, given: GivenFacts, texts: Sequence[tuple[str, bytes]] = ()
 ) -> Engines:
-    """Find the engines of files and folders, and of texts with their names."""
+    """Find the engines of files and folders, and of texts with their names; a command on standard input is what it would start."""
+    if STDIN in paths and (commands := _pasted_commands()):
+        paths, texts = [each for each in paths if each != STDIN], (*texts, *commands)
     with progress_of_reading() as seen:
         documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped, options.other, texts)
     found = find_engines(documents, given.mapped_fields)

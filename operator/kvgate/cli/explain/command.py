@@ -15,7 +15,8 @@ from msgspec.structs import asdict
 from kvgate.cli.completion import a_file
 from kvgate.cli.exits import BadInput, exit_of
 from kvgate.cli.help import Command
-from kvgate.cli.known_models import ModelOptions, locked_models, resolved, with_model_options
+from kvgate.cli.known_models import ModelOptions, locked_models, with_model_options
+from kvgate.cli.model_names import resolved
 from kvgate.cli.shared_options import CALIBRATION_OPTION, GIVEN_FILE, given_settings, read_calibration, with_settings
 from kvgate.cli.terminal import show, show_answers
 from kvgate.cli.workload_options import BY_LOAD, promise_of, taken_workload, with_users, with_wishes, with_workload

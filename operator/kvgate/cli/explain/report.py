@@ -19,7 +19,7 @@ from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of,
 from kvgate.explained.textbook import textbook_of
 from kvgate.judge.assess import is_about_bytes, judge
 from kvgate.judge.assessment import Assessment
-from kvgate.judge.summary import alternatives_text, answer_text, change_text, correction_text, share_text
+from kvgate.judge.summary import alternatives_text, answer_text, correction_text, most_text, share_text
 from kvgate.text.inert import inert_json
 from kvgate.vllm.arguments import option_name
 
@@ -134,11 +134,7 @@ def _report(assessment: Assessment, keep: frozenset[str], maximize: str | None) 
         if budget and any(each.field == "gpu_memory_utilization" for one in found for each in one.changes):
             yield f"    {share_text(budget)}"
     if maximize and budget is not None:
-        most = _most(budget, maximize, keep)
-        unit = "tokens" if maximize == "context" else "requests"
-        changes = ", ".join(change_text(each.field, each.after, option_name) for each in most.changes)
-        settings = f" with {changes}" if changes else ""
-        yield f"  most {maximize}: {most.value} {unit}{settings}; {most.as_it_is} without a change"
+        yield f"  {most_text(_most(budget, maximize, keep), maximize)}"
 
 
 def _on_each(assessment: Assessment, budget: Budget) -> Iterator[str]:

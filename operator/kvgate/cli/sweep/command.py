@@ -9,7 +9,8 @@ import click
 
 from kvgate.cli.exits import Exit, exit_of
 from kvgate.cli.help import Command
-from kvgate.cli.known_models import ModelOptions, resolved, with_model_options
+from kvgate.cli.known_models import ModelOptions, with_model_options
+from kvgate.cli.model_names import resolved
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import is_terminal, progress_of, show, show_bytes, show_error
 from kvgate.cli.workload_options import BY_LOAD, with_users, with_workload

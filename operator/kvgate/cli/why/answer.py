@@ -227,7 +227,7 @@ def _not_known(case: Case, judging: Judging) -> Iterator[str]:
         known = (
             "the log states its memory, and not its name" if "gpu_memory_bytes" in case.values else "nothing names it"
         )
-        yield f"the GPU: {known}; give --accelerator"
+        yield f"the GPU: {known}; give --gpu"
     yield from _not_judged(case)
     if case.is_observed and case.plain and case.plain.verdict is not case.verdict:
         yield f"the figures follow the KV cache that the log reports; without it, kvgate's verdict is {case.plain.verdict.value}"

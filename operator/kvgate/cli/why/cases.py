@@ -14,13 +14,13 @@ from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
 from kvgate.cli.check.run import engines_in
 from kvgate.cli.known_models import judged_with_fetched
 from kvgate.cli.reports.report import Item
-from kvgate.cli.why.gathered import Gathered, Log, labels_of_nodes, manifest_of
+from kvgate.cli.why.gathered import Gathered, Log, labels_of_nodes
 from kvgate.documents.positions import Broken
 from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
 from kvgate.judge.assessment import NOT_JUDGED, Assessment
 from kvgate.judge.what_if import assess_request
-from kvgate.manifests.pasted import Pasted
+from kvgate.manifests.pasted import Pasted, manifest_of
 from kvgate.manifests.pods.accelerator_hints import accelerators_of, gpus_in, node_hints
 from kvgate.manifests.pods.which_engine import server_in
 from kvgate.sources.start_failure import Message, Rank, StartFailure, failure_of, messages, root_of

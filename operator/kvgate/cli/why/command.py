@@ -12,7 +12,7 @@ from kvgate.cli.completion import a_file, gpus
 from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.help import Command
 from kvgate.cli.known_models import with_model_options
-from kvgate.cli.shared_options import CALIBRATION_OPTION, GIVEN_FILE
+from kvgate.cli.shared_options import CALIBRATION_OPTION, GIVEN_FILE, GPU_NAMES
 from kvgate.cli.terminal import show
 
 _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
@@ -21,7 +21,11 @@ _FILE = click.Path(dir_okay=False, allow_dash=False, path_type=Path)
 @click.command(cls=Command)
 @click.argument("what", nargs=-1, metavar="[WHAT]...", shell_complete=a_file)
 @click.option(
-    "--accelerator", metavar="NAME", shell_complete=gpus, help="The GPU, where nothing that is given names it."
+    *GPU_NAMES,
+    "accelerator",
+    metavar="NAME",
+    shell_complete=gpus,
+    help="The GPU, where nothing that is given names it.",
 )
 @click.option("--vllm-version", metavar="VERSION", help="The release of vLLM, where nothing that is given states it.")
 @click.option(

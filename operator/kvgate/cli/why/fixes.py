@@ -15,13 +15,12 @@ from kvgate.api import field_path
 from kvgate.budget import AUTO_MAX_MODEL_LEN, Alternative, Budget, Verdict, parse_patch, plan
 from kvgate.cli.reports.report import Item
 from kvgate.cli.why.cases import Case, Judging
-from kvgate.cli.why.gathered import manifest_of
 from kvgate.documents.positions import Broken
 from kvgate.findings.finding import Severity
 from kvgate.judge.advisor import advice
 from kvgate.judge.assessment import Confidence
 from kvgate.judge.what_if import assess_request
-from kvgate.manifests.pasted import commands_in
+from kvgate.manifests.pasted import commands_in, manifest_of
 from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_UNKNOWN
 from kvgate.rules.settings import MAX_MODEL_LEN_ABOVE_MODEL
 from kvgate.sources.start_failure import FailureKind, StartFailure

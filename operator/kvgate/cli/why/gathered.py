@@ -8,7 +8,6 @@ from typing import Any, BinaryIO
 
 import yaml
 from msgspec import Struct, field
-from msgspec.json import encode
 from msgspec.structs import replace
 
 from kvgate.cli.why.bundle import Bundle, bundle_in
@@ -280,11 +279,6 @@ def _kind_after(kind: str, line: str) -> str:
 def _checked(kind: str, lines: list[tuple[int, str]]) -> tuple[str, list[tuple[int, str]]]:
     is_real = kind != "manifest" or _IS_YAML.search("\n".join(line for _, line in lines)) is not None
     return (kind if is_real else "text"), lines
-
-
-def manifest_of(pasted: Pasted) -> bytes:
-    """Return the manifest of a pasted command as a text that the readers take."""
-    return encode(pasted.manifest)
 
 
 def labels_of_nodes(found: Gathered) -> Iterator[Mapping[str, Any]]:

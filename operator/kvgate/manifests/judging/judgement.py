@@ -23,7 +23,12 @@ from kvgate.manifests.judging.engine_budget import (
     version_path,
 )
 from kvgate.manifests.judging.gpus import choose, gpu_count_problems, vendor_of, which_of_several, which_start
-from kvgate.manifests.judging.line_findings import line_findings, start_advice, undecided_settings
+from kvgate.manifests.judging.line_findings import (
+    length_by_config_path,
+    line_findings,
+    start_advice,
+    undecided_settings,
+)
 from kvgate.manifests.judging.model_names import find_model
 from kvgate.manifests.judging.releases import releases_of, taken_elsewhere
 from kvgate.manifests.pods.engine_found import FoundEngine
@@ -109,6 +114,8 @@ def judged_with(facts: EngineFacts, version: str, gpu: str | None) -> JudgedEngi
         is_unsure = not is_whole or (engine.is_wrapped and each.finding.rule in _OF_THE_SERVER)
         if each.finding.rule not in known_rules:
             findings.append(each.softened() if is_unsure else each)
+    if assessment is None or assessment.budget is None:
+        findings += length_by_config_path(line, engine, version)
     findings += gpu_count_problems(engine, line)
     findings += start_advice(engine, model, _weights_bytes(assessment))
     if facts.chosen.is_unjudged:  # what concerns GPUs does not concern it

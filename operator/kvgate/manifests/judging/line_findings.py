@@ -7,9 +7,12 @@ from pathlib import PurePath
 
 from kvgate import catalogue
 from kvgate.api.quantity import parse_quantity
+from kvgate.budget import accounting_of
+from kvgate.budget.engine.settings import longest_context
 from kvgate.budget.ground.units import cdiv, format_gib
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.findings.finding import Located, Place, Remedy, SettingName, Severity, any_one, located, words
+from kvgate.hf_config import read_config
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine
 from kvgate.rules.command_line import (
     LOADS_UNJUDGED,
@@ -20,6 +23,8 @@ from kvgate.rules.command_line import (
     VARIABLE_UNKNOWN,
 )
 from kvgate.rules.manifests import NOT_UNDERSTOOD, PROBE_TOO_IMPATIENT, VOLUME_TOO_SMALL, WRAPPER_OPTIONS
+from kvgate.rules.settings import length_above
+from kvgate.statement.engine import is_known_release
 from kvgate.vllm.arguments import Argument, GivenOption, is_placeholder, shown, variable_in
 from kvgate.vllm.option_findings import problem_findings, repetitions
 from kvgate.vllm.parser import CommandLine
@@ -27,6 +32,7 @@ from kvgate.vllm.parser_problems import ArgumentProblem
 from kvgate.vllm.settings import DECIDING
 from kvgate.vllm.variables import loading
 
+_STRETCHING = frozenset({"hf_overrides", "rope_scaling", "rope_theta"})
 _PARSER_RULES = (OPTION_UNKNOWN, OPTION_AMBIGUOUS, UNEXPECTED_WORD)
 """Problems that are none where another program takes the options first."""
 FASTEST_LOAD_BYTES_PER_SECOND = 2_000_000_000
@@ -54,6 +60,8 @@ def line_findings(
     sure = [each for each in line.problems if each.is_sure and each.path.rpartition("[")[0] in lists]
     wrapped = [each for each in line.problems if engine.is_wrapped and each.rule in _PARSER_RULES and each not in sure]
     doubtful = [problem for problem in line.problems if may_bring_parsers and problem.rule == PARSER_UNKNOWN]
+    if engine.document.form and not engine.image.is_set:  # the host may have a fork with options of its own
+        doubtful += [each for each in line.problems if each.rule == OPTION_UNKNOWN and each not in wrapped]
     others = [*wrapped, *doubtful, *elsewhere]
     yield from problem_findings(line, is_beyond=is_beyond, is_stated=is_stated, others=others)
     yield from _of_wrapper(wrapped)
@@ -160,6 +168,24 @@ def _small_stores(engine: FoundEngine, stored_bytes: int | None) -> Iterator[Loc
                 f"{store.name} has {room}, and the weights that are downloaded to it take {weights}",
                 f"give it more than {weights}",
             )
+
+
+def length_by_config_path(line: CommandLine, engine: FoundEngine, version: str) -> Iterator[Located]:
+    """Yield a length above that of `--hf-config-path`, whose config vLLM takes in place of the model's (0.8.5 to 0.33, `get_config`)."""
+    given, length = line.given.get("hf_config_path"), line.given.get("max_model_len")
+    entry = catalogue.find_model(str(given.value)) if given else None
+    is_stretched = engine.takes_any_length or not _STRETCHING.isdisjoint(line.names)
+    if (
+        entry is None
+        or length is None
+        or not isinstance(length.value, int)
+        or is_stretched
+        or not is_known_release(version)
+    ):
+        return
+    limit = longest_context(read_config(entry.config, name=entry.name), accounting_of(version))
+    if limit and length.value > limit:
+        yield Located(finding=length_above(length.value, limit, entry.name), path=length.path, line=length.line)
 
 
 def start_advice(engine: FoundEngine, model: str, weights_bytes: int | None) -> Iterator[Located]:

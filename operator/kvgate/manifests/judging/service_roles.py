@@ -1,24 +1,31 @@
-"""Prefill and decode of one service: whether the KV cache can pass from one to the other, by what both state."""
+"""Engines of one service: whether prefill can pass its KV cache to decode, and whether equal ones hold as much."""
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.budget import parse_patch
+from kvgate.budget import Verdict, parse_patch
+from kvgate.documents.reading import Document
+from kvgate.documents.written import Written
 from kvgate.findings.finding import Located, Place, located, words
 from kvgate.manifests.judging.engine_budget import names_of
 from kvgate.manifests.judging.judgement import JudgedEngine
 from kvgate.rules.connectors import ROLES_DO_NOT_MATCH, Role, mismatches_of_roles
+from kvgate.rules.manifests import REPLICAS_DIFFER
+from kvgate.text.patterns import pattern
 from kvgate.vllm.json_values import kv_connectors
 from kvgate.vllm.parser import CommandLine, parse_arguments
 from kvgate.vllm.values import UnusableValue
 
-_ENDS = {" (prefill)": "prefill", " (decode)": "decode"}
+_NAME = pattern(r"(.{1,300}) \([^()]{0,100}?(prefill|decode)[^()]{0,100}\)", re.IGNORECASE)
+"""Name of an engine that plays a role of a service: `chat (prefill)`, `chat (VllmDecodeWorker)`."""
 _DEFAULT_OF_PLATFORM = {"dynamo": "NixlConnector", "kaito": "NixlConnector"}
 """Connector that a platform adds where none is stated: Dynamo (`components/src/dynamo/vllm/args.py`), KAITO's MultiRoleInference."""
-_FROM_A_TEMPLATE = ("kserve",)
-"""Platforms that may take one from a template of the cluster."""
+_FROM_A_TEMPLATE = ("kserve", "llm-d-benchmark")
+"""Platforms that may take one from a template which is not in the input."""
 
 
 def judge_roles(judged: Sequence[JudgedEngine]) -> list[JudgedEngine]:
@@ -34,14 +41,69 @@ def _pairs(judged: Sequence[JudgedEngine]) -> Iterator[tuple[int, int]]:
     """Yield (prefill, decode) of each service: engines of one document whose names say so; a decode may have the service's own name."""
     found: dict[tuple[str, int, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for index, each in enumerate(judged):
-        end = next((end for end in _ENDS if each.engine.name.endswith(end)), "")
-        position = each.engine.document.position
-        service = (each.engine.document.file, position.line, each.engine.name.removesuffix(end))
+        named, document = _NAME.fullmatch(each.engine.name), each.engine.document
+        name, role = (named[1], named[2].lower()) if named else (each.engine.name, "decode")
         if each.vllm_version:
-            found[service][_ENDS.get(end, "decode")].append(index)
+            found[document.file, document.position.line, name][role].append(index)
     for roles in found.values():
         if len(roles["prefill"]) == len(roles["decode"]) == 1:
             yield roles["prefill"][0], roles["decode"][0]
+
+
+class _Served(Struct, frozen=True, kw_only=True):
+    """An engine that starts, as a Service sees it."""
+
+    index: int
+    tokens: int
+    name: str
+    model: str
+    namespace: str
+    labels: Mapping[str, str]
+
+
+def judge_replicas(judged: Sequence[JudgedEngine], documents: Iterable[Document]) -> list[JudgedEngine]:
+    """Return the judgements, with a note at the smallest of the engines that a Service takes for equal ones.
+
+    Services that do not mention vLLM are not read: most of those of an input have nothing to do with it.
+    """
+    answers, served = list(judged), [each for index, one in enumerate(judged) if (each := _served(index, one))]
+    for document in documents if len(served) > 1 else ():
+        if document.group_kind != "Service" or not isinstance(value := document.load(), dict):
+            continue
+        root = Written(value=value)
+        selector = {name: field.text for name, field in root.get("spec", "selector").fields()}
+        namespace = root.get("metadata", "namespace").text or "default"
+        seen = [each for each in served if each.namespace == namespace and selector.items() <= each.labels.items()]
+        least, most = (pick(seen, key=lambda each: each.tokens, default=None) for pick in (min, max))
+        if (
+            selector
+            and least
+            and most
+            and 4 * most.tokens > 5 * least.tokens
+            and len({each.model for each in seen}) == 1
+        ):
+            at = Place(name="service", path=judged[least.index].engine.path)
+            message = (
+                f"Service {root.get('metadata', 'name').text} takes {least.name} ({least.tokens} tokens of KV cache) and {most.name} "
+                f"({most.tokens} tokens) in turns"
+            )
+            found = located(
+                REPLICAS_DIFFER, at, message, "give them the same GPU and settings, or Services of their own"
+            )
+            answers[least.index] = replace(answers[least.index], findings=(*answers[least.index].findings, found))
+    return answers
+
+
+def _served(index: int, judged: JudgedEngine) -> _Served | None:
+    """Return an engine that surely starts on the GPU that it names; None for any other."""
+    tokens = judged.assessment.figures.num_tokens if judged.assessment else None
+    root = judged.engine.root
+    pod = root if judged.engine.document.kind == "Pod" else root.get("spec", "template")
+    labels = {name: field.text for name, field in pod.get("metadata", "labels").fields()}
+    if not tokens or not labels or judged.verdict is not Verdict.FITS or judged.accelerator is None:
+        return None
+    name, namespace = judged.engine.name, judged.engine.namespace
+    return _Served(index=index, tokens=tokens, name=name, model=judged.model or "", namespace=namespace, labels=labels)
 
 
 def _findings(prefill: JudgedEngine, decode: JudgedEngine) -> Iterator[Located]:
@@ -73,13 +135,13 @@ def _role(judged: JudgedEngine, line: CommandLine) -> Role | None:
         return None
     default = _DEFAULT_OF_PLATFORM.get(platform)
     names = frozenset(each.name for each in connectors) or frozenset({default} if default else ())
-    size = given.get("tensor_parallel_size")
-    blocks, dtype = (given[name].value if name in given else None for name in ("block_size", "kv_cache_dtype"))
+    names_of_sizes = ("block_size", "kv_cache_dtype", "tensor_parallel_size")
+    blocks, dtype, ranks = (given[name].value if name in given else None for name in names_of_sizes)
     return Role(
         connectors=names,
         kv_roles=frozenset(each.role for each in connectors if each.role),
         model=judged.model or "",
         kv_cache_dtype=str(dtype or "auto"),
         block_size=blocks if isinstance(blocks, int) else None,
-        tensor_parallel_size=None if "tensor_parallel_size" in line.unknown else int(size.value) if size else 1,
+        tensor_parallel_size=(None if "tensor_parallel_size" in line.unknown else 1) if ranks is None else ranks,
     )

@@ -282,6 +282,7 @@ def _offloading(spec: Written, side: Written) -> Iterator[Argument]:
     if amount:
         connector = {
             "kv_connector": "OffloadingConnector",
+            "kv_role": "kv_both",
             "kv_connector_extra_config": {"cpu_bytes_to_use": int(amount)},
         }
         yield Argument(text=f"--kv-transfer-config={json.dumps(connector)}", path=size.path, is_field=True)

@@ -91,22 +91,18 @@ def _without_texts(text: str) -> str:
 
 def _recipes(text: str) -> str:
     """Return the recipes and variables of a Makefile as the lines of a script; every other line is empty."""
-    lines, is_recipe = list[str](), False
+    lines, kind, goes_on = list[str](), "", False
     for line in text.split("\n"):
-        goes_on = bool(lines) and lines[-1].endswith("\\")
-        assigned = None if goes_on or line.startswith("\t") else _ASSIGNED.fullmatch(line.strip())
-        is_recipe = (is_recipe if goes_on else line.startswith("\t")) or (goes_on and is_recipe)
-        name = _NO_NAME.sub("_", assigned[1]) if assigned else ""
-        kept = (
-            f'{name}="{assigned[2]}"'
-            if assigned
-            else line.lstrip("\t@-+ ")
-            if is_recipe and not goes_on
-            else line
-            if is_recipe
-            else ""
-        )
-        lines.append(_MAKE_VARIABLE.sub(lambda found: f"${{{_NO_NAME.sub('_', found[1])}}}", kept).replace("$$", "$"))
+        kept, ends = line, not line.endswith("\\")
+        if not goes_on:
+            assigned = None if line.startswith("\t") else _ASSIGNED.fullmatch(line.strip())
+            kind = "value" if assigned else "recipe" if line.startswith("\t") else ""
+            kept = f'{_NO_NAME.sub("_", assigned[1])}="{assigned[2]}' if assigned else line.lstrip("\t@-+ ")
+        if kind == "value" and ends:
+            kept += '"'
+        kept = _MAKE_VARIABLE.sub(lambda found: f"${{{_NO_NAME.sub('_', found[1])}}}", kept if kind else "")
+        lines.append(kept.replace("$$", "$"))
+        goes_on = not ends
     return "\n".join(lines)
 
 

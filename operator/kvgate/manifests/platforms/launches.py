@@ -4,7 +4,7 @@ Options: docs.docker.com, "docker container run"; docs.podman.io, "podman-run"; 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import dropwhile
+from itertools import dropwhile, takewhile
 from typing import Any
 
 import yaml
@@ -14,18 +14,20 @@ from msgspec.structs import replace
 from kvgate.documents.written import Written
 from kvgate.manifests.platforms.compose import engines_of_service, variables_of_service
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
-from kvgate.manifests.pods.which_engine import vllm_program
+from kvgate.manifests.pods.which_engine import is_vllm_image, vllm_program
 from kvgate.shell.branches import RESERVED
 from kvgate.text.patterns import pattern
-from kvgate.vllm.arguments import Argument
+from kvgate.vllm.arguments import Argument, is_variable, variable_in
 
 _PROGRAMS = frozenset({"docker", "podman", "nerdctl", "nvidia-docker"})
 _RUN = frozenset({"run", "create"})
 _OTHER_COMMANDS = frozenset({"compose", "buildx", "model", "exec", "build", "service", "machine", "pod"})
 _MAX_PREFIX = 12
-"""Words before the program: `sudo`, `nohup`, variables, `srun` with its options."""
+_MAX_LINE = 1 << 30
 _MAX_WORDS = 2000
 """Words of one command that are read: each is looked up in the options of every release."""
+_BEFORE = pattern(r"sudo|exec|nohup|time|env|command|nice|timeout|\d+[smh]?|-\w+|[A-Za-z_]\w*=[^(]*")
+"""Words before the program: other programs that run it, their options, and variables."""
 _SWITCHES = frozenset({
     "detach", "interactive", "tty", "rm", "privileged", "init", "read-only", "no-healthcheck", "oom-kill-disable", "publish-all",
     "sig-proxy", "disable-content-trust", "quiet", "use-api-socket", "replace", "no-hosts", "rmi", "rootfs", "env-host", "http-proxy",
@@ -65,7 +67,8 @@ def launched(words: Sequence[Argument], name: str, variables: Mapping[str, Writt
     words = list(dropwhile(lambda word: word.text in RESERVED, words))
     if len(words) > _MAX_WORDS:
         words[_MAX_WORDS:] = [replace(words[_MAX_WORDS], text=f"`the words after the first {_MAX_WORDS}`")]
-    at = next((i for i, word in enumerate(words[:_MAX_PREFIX]) if word.text.rpartition("/")[2] in _PROGRAMS), None)
+    prefix = [*takewhile(lambda word: _BEFORE.fullmatch(word.text), words[:_MAX_PREFIX])]
+    at = len(prefix) if words[len(prefix) :] and words[len(prefix)].text.rpartition("/")[2] in _PROGRAMS else None
     before = [word.text for word in words[at : at + 4]] if at is not None else []
     run = next((i for i, text in enumerate(before) if text in _RUN), None)
     if at is not None and run and not _OTHER_COMMANDS.intersection(before[:run]):
@@ -83,8 +86,10 @@ def container_of(words: Sequence[Argument]) -> dict[str, Any] | None:
     """Return the container that the words behind `docker run` ask for; None where they name no image."""
     fields: dict[str, Any] = {}
     waiting = list(words)
-    while waiting and waiting[0].text.startswith("-") and waiting[0].text != "--":
+    while waiting and (waiting[0].text.startswith("-") or _holds_options(waiting)) and waiting[0].text != "--":
         word = waiting.pop(0)
+        if not word.text.startswith("-"):
+            continue
         flag, equals, value = word.text.lstrip("-").partition("=")
         if not word.text.startswith("--"):
             letters = word.text[1:].lstrip("".join(_SHORT_SWITCHES))
@@ -95,6 +100,13 @@ def container_of(words: Sequence[Argument]) -> dict[str, Any] | None:
             _set(fields, _FIELDS.get(flag, ""), given)
     waiting = waiting[1:] if waiting and waiting[0].text == "--" else waiting
     return {**fields, "image": waiting[0], "command": waiting[1:]} if waiting else None
+
+
+def _holds_options(words: Sequence[Argument]) -> bool:
+    """Return whether the first word is a variable before the image: one that is not called an image, with an image of vLLM after it."""
+    name = variable_in(words[0].text).lower() if is_variable(words[0].text) else "image"
+    images = (each.text for each in words[1:] if ":" in each.text or "vllm-openai" in each.text)
+    return not any(each in name for each in ("image", "img", "container", "tag")) and any(map(is_vllm_image, images))
 
 
 def _set(fields: dict[str, Any], name: str, given: Argument | None) -> None:
@@ -133,7 +145,7 @@ def _gpus(text: str, given: Argument, *, by_name: bool) -> Any:
 
 def engines_of(given: ReaderInput, starts: Sequence[Launched], platform: str) -> Iterator[FoundEngine]:
     """Yield the engines of commands, in a document whose nodes stand at the lines of their words."""
-    node = _node({"commands": [each.service for each in starts]}, given.document.node.start_mark)
+    node = _node({"commands": [each.service for each in starts]})
     document = replace(given.document, node=node)
     root = Written(value=document.load())
     inside = replace(given, document=document, root=root, values=root)
@@ -148,16 +160,19 @@ def engines_of(given: ReaderInput, starts: Sequence[Launched], platform: str) ->
             yield replace(engine, has_shared_memory=True) if is_host else engine
 
 
-def _node(value: Any, above: yaml.Mark) -> yaml.Node:
-    """Make nodes of a value; one of several parts stands where its first part does."""
+def _node(value: Any) -> yaml.Node:
+    """Make nodes of a value; one of several parts stands where its first part does. Parts of variables have no line of their own."""
     if isinstance(value, Argument):
         at = yaml.Mark("", 0, value.line, 0, None, 0)
         return yaml.ScalarNode("tag:yaml.org,2002:str", value.text, at, at)
-    if isinstance(value, Mapping):
-        pairs = [(name, _node(each, above)) for name, each in value.items()]
-        at = min((node.start_mark for _, node in pairs), key=lambda mark: mark.line, default=above)
-        keys = [(yaml.ScalarNode("tag:yaml.org,2002:str", name, node.start_mark, at), node) for name, node in pairs]
-        return yaml.MappingNode("tag:yaml.org,2002:map", keys, at, at)
-    nodes = [_node(each, above) for each in value]
-    at = min((node.start_mark for node in nodes), key=lambda mark: mark.line, default=above)
-    return yaml.SequenceNode("tag:yaml.org,2002:seq", nodes, at, at)
+    named = [(name, _node(each)) for name, each in value.items()] if isinstance(value, Mapping) else []
+    nodes = [node for _, node in named] or [_node(each) for each in value]
+    at = min(
+        (node.start_mark for node in nodes),
+        key=lambda mark: mark.line or _MAX_LINE,
+        default=yaml.Mark("", 0, 0, 0, None, 0),
+    )
+    if not isinstance(value, Mapping):
+        return yaml.SequenceNode("tag:yaml.org,2002:seq", nodes, at, at)
+    keys = [(yaml.ScalarNode("tag:yaml.org,2002:str", name, node.start_mark, at), node) for name, node in named]
+    return yaml.MappingNode("tag:yaml.org,2002:map", keys, at, at)

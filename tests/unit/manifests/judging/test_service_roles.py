@@ -74,3 +74,52 @@ def test_roles_match_where_the_cache_passes(
 def test_blocks_that_divide_one_another_pass_from_0_14_on(tmp_path: Path, release: str, expected: int) -> None:
     found = said(tmp_path, [NIXL, "--block-size=16"], [NIXL, "--block-size=64"], release)
     assert len(found) == expected
+
+
+def replicas(
+    tmp_path: Path, *, selector: dict[str, str], gpus: tuple[str, ...], model: str = "Qwen/Qwen3-4B"
+) -> list[str]:
+    """Return the engines at which ReplicasDiffer is said, of pods with these GPUs behind one Service."""
+    documents: list[dict[str, object]] = [
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "vllm-chat"}, "spec": {"selector": selector}}
+    ]
+    for number, gpu in enumerate(gpus):
+        container = {
+            "name": "vllm",
+            "image": "vllm/vllm-openai:v0.32.0",
+            "args": [f"--model={model if number else 'Qwen/Qwen3-4B'}", "--max-model-len=8192"],
+            "resources": {"limits": {"nvidia.com/gpu": 1}},
+        }
+        documents.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": f"pod-{number}", "labels": {"app": "chat", "number": str(number)}},
+                "spec": {"nodeSelector": {"nvidia.com/gpu.product": gpu}, "containers": [container]},
+            }
+        )
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+    report = run((str(tmp_path / "all.yaml"),), CheckOptions())
+    found = [(item.name, each) for item in report.items for each in item.findings if each.rule == "ReplicasDiffer"]
+    assert all(each.finding.severity is Severity.INFO for _, each in found)
+    return [str(name) for name, _ in found]
+
+
+L40S, L4, A10G = "NVIDIA-L40S", "NVIDIA-L4", "NVIDIA-A10G"
+
+
+@table(
+    ("selector", "gpus", "model", "expected"),
+    [
+        ({"app": "chat"}, (L40S, L4), "Qwen/Qwen3-4B", ["pod-1"]),
+        ({"app": "chat"}, (L4, L40S), "Qwen/Qwen3-4B", ["pod-0"]),
+        ({"app": "chat"}, (L4, A10G), "Qwen/Qwen3-4B", []),
+        ({"app": "chat"}, (L40S, L4), "Qwen/Qwen3-8B", []),
+        ({"app": "chat", "number": "1"}, (L40S, L4), "Qwen/Qwen3-4B", []),
+        ({}, (L40S, L4), "Qwen/Qwen3-4B", []),
+    ],
+)
+def test_engines_that_a_service_takes_in_turns_hold_about_as_much(
+    tmp_path: Path, selector: dict[str, str], gpus: tuple[str, ...], model: str, expected: list[str]
+) -> None:
+    assert replicas(tmp_path, selector=selector, gpus=gpus, model=model) == expected

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kvgate.cli.check.given_facts import CheckOptions
+from kvgate.cli.check.run import run
 from kvgate.documents.launch_files import MAX_LAUNCH_BYTES
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.inputs import read_manifests
@@ -51,6 +53,7 @@ def test_gpus_of_a_container(tmp_path: Path, options: str, gpus: str | None) -> 
     [
         "-it --rm -d", "-itd", "-dp 8000:8000", "-p8000:8000 -v /x:/y", "--name=chat --ulimit memlock=-1", "--rm --",
         "-e A=1 -eB=2 --env C", "--mount type=bind,source=/m,target=/m --restart unless-stopped", "--init --privileged=true -u 0",
+        "$GPU_ARGS ${DOCKER_ARGS[@]} --rm", "-v $HOME/x:/y $EXTRA",
         "--security-opt seccomp=unconfined --cap-add=SYS_PTRACE --group-add video --device /dev/kfd",
     ],
 )  # fmt: skip
@@ -67,6 +70,7 @@ def test_the_image_stands_behind_the_options(tmp_path: Path, options: str) -> No
 
         "echo vllm serve a/b", f"echo 'docker run {IMAGE} --model a/b'", "docker exec vllm nvidia-smi", f"docker run -it {IMAGE} --help",
         "curl localhost:8000 # vllm serve a/b",
+        f'CMD=(docker run {IMAGE} --model a/b)\\necho "$(join "${{CMD[@]}}")"',
         "cat <<'EOF'\nDon't run\n  vllm serve a/b\nEOF",
     ],
 )  # fmt: skip
@@ -83,7 +87,7 @@ def test_a_script_has_variables_arrays_and_parameters(tmp_path: Path) -> None:
     container, program = engines(tmp_path, serve=script, serve__sh=script)
     assert words(container) == ["--model", "a/b", "--max-model-len", "4096", "--seed", "$SEED"]
     assert (container.takes_any_length, container.name, container.is_in_a_pod) == (True, "serve", False)
-    assert (words(program), program.visible_gpus.value, program.has_shared_memory) == (["a/b", "$@"], 2, True)
+    assert (words(program), program.visible_gpus.value, program.has_shared_memory) == (["a/b", "${@}"], 2, True)
     assert (
         container.document.position_of(container.arguments[2].path).line == 3 or container.document.position.line == 5
     )
@@ -101,6 +105,12 @@ def test_recipes_of_a_makefile(tmp_path: Path) -> None:
     text = f"MODEL ?= a/b\nTP := 2\n.PHONY: run\nrun: pull\n\t@docker run --gpus $(TP) {IMAGE} \\\n\t  --model $(MODEL) --seed $$SEED\n"
     (engine,) = engines(tmp_path, Makefile=text)
     assert (words(engine), engine.num_gpus.count) == (["--model", "a/b", "--seed", "$SEED"], 2)
+
+
+def test_a_variable_of_a_makefile_may_have_several_lines(tmp_path: Path) -> None:
+    text = "ARGS = --seed 1 \\\n  --max-model-len 4096\nrun:\n\tvllm serve a/b $(ARGS)\n"
+    (engine,) = engines(tmp_path, Makefile=text)
+    assert words(engine) == ["a/b", "--seed", "1", "--max-model-len", "4096"]
 
 
 def test_a_unit_runs_a_script_beside_it_with_its_variables(tmp_path: Path) -> None:
@@ -156,3 +166,18 @@ def test_odd_scripts_end_soon(tmp_path: Path, text: str) -> None:
     started = time.monotonic()
     assert len(engines(tmp_path, run__sh=text)) <= 2
     assert time.monotonic() - started < 5
+
+
+def test_a_host_may_have_a_fork_with_options_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text("vllm serve Qwen/Qwen3-8B --max-model-length 4096\n", encoding="utf-8")
+    (tmp_path / "b.sh").write_text(
+        f"docker run {IMAGE} --model Qwen/Qwen3-8B --max-model-length 4096\n", encoding="utf-8"
+    )
+    items = run((str(tmp_path),), CheckOptions()).items
+    found = [
+        (str(each.finding.severity.value), each.rule)
+        for item in items
+        for each in item.findings
+        if "OptionUnknown" in each.rule
+    ]
+    assert found == [("warning", "OptionUnknown"), ("error", "OptionUnknown")]
