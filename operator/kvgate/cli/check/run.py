@@ -33,6 +33,7 @@ from kvgate.cli.reports.placed import NO_FILES, Placed, placed_broken, placed_in
 from kvgate.cli.reports.report import UNREAD_PLATFORM, Item, Report
 from kvgate.cli.terminal import progress_of_reading
 from kvgate.documents.positions import Broken, defect
+from kvgate.documents.launch_files import MAX_LAUNCH_BYTES
 from kvgate.documents.reading import STDIN, STDIN_NAME
 from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Located, Severity, any_one
@@ -105,19 +106,16 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
 
 
 _COMMAND_WORDS = re.compile(
-    rb"\s*[^\n{:]{0,200}?\b(?:vllm serve|vllm\.entrypoints|(?:docker|podman|nerdctl) (?:container )?run)\b"
+    rb"\s*[^\n{:]{0,200}?\b(?:vllm serve|vllm\.entrypoints|(?:docker|podman|nerdctl) (?:container )?run)\b|#!"
 )
 
 
 def _pasted_commands() -> list[tuple[str, bytes]]:
-    """Return the manifests of commands on standard input; nothing, and nothing is read, where it begins in another way."""
+    """Return a script on standard input; nothing, and nothing is read, where it begins in another way."""
     peek = getattr(sys.stdin.buffer, "peek", None)
     if peek is None or not _COMMAND_WORDS.match(peek(4096)):
         return []
-    from kvgate.manifests.pasted import MAX_TEXT_BYTES, commands_in, manifest_of
-
-    text = sys.stdin.buffer.read(MAX_TEXT_BYTES).decode(errors="replace")
-    return [(STDIN_NAME, manifest_of(each)) for each in commands_in(list(enumerate(text.split("\n"), 1)))]
+    return [(f"{STDIN_NAME}.sh", sys.stdin.buffer.read(MAX_LAUNCH_BYTES + 1))]
 
 
 class Engines(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
 from kvgate.judge.assessment import NOT_JUDGED, Assessment
 from kvgate.judge.what_if import assess_request
-from kvgate.manifests.pasted import Pasted, manifest_of
+from kvgate.manifests.pasted import SCRIPT_ENDING, Pasted
 from kvgate.manifests.pods.accelerator_hints import accelerators_of, gpus_in, node_hints
 from kvgate.manifests.pods.which_engine import server_in
 from kvgate.sources.start_failure import Message, Rank, StartFailure, failure_of, messages, root_of
@@ -159,18 +159,15 @@ def cases_of(found: Gathered, options: CheckOptions) -> tuple[list[Case], Judgin
     if len(versions) == 1 and not given.vllm_version:
         given = replace(given, vllm_version=versions.pop())
     judging = Judging(options=options, texts=dict(found.texts), given=given)
-    commands = {
-        f"{name}#{index}": each for index, (name, each) in enumerate(found.pasted) if each.manifest["kind"] != "Node"
-    }
     whole = "".join(text for _, text in found.texts) + "".join(found.paths)
     commands = {
-        name: each
-        for name, each in commands.items()
-        if each.text or str(each.manifest["metadata"]["name"]) not in whole
+        f"{name}#{index}{SCRIPT_ENDING if each.text else ''}": each
+        for index, (name, each) in enumerate(found.pasted)
+        if each.text or (each.kind != "Node" and each.name not in whole)
     }
     texts = [
         *((name, text.encode()) for name, text in found.texts),
-        *((name, manifest_of(each)) for name, each in commands.items()),
+        *((name, each.document) for name, each in commands.items()),
     ]
     cases = list[Case]()
     for item in judging.items(texts, found.paths) if texts or found.paths else ():

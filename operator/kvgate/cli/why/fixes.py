@@ -20,7 +20,7 @@ from kvgate.findings.finding import Severity
 from kvgate.judge.advisor import advice
 from kvgate.judge.assessment import Confidence
 from kvgate.judge.what_if import assess_request
-from kvgate.manifests.pasted import commands_in, manifest_of
+from kvgate.manifests.pasted import SCRIPT_ENDING
 from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_UNKNOWN
 from kvgate.rules.settings import MAX_MODEL_LEN_ABOVE_MODEL
 from kvgate.sources.start_failure import FailureKind, StartFailure
@@ -312,8 +312,7 @@ def _worse(judged: Verdict | None, case: Case, changes: Changes) -> Verdict | No
 
 
 def _judged_command(command: str, judging: Judging) -> Verdict | None:
-    pasted = next(commands_in(list(enumerate(command.split("\n"), 1))), None)
-    return _verdict(judging.items([("fix", manifest_of(pasted))]), "") if pasted else None
+    return _verdict(judging.items([(f"fix{SCRIPT_ENDING}", command.encode())]), "")
 
 
 def _verdict(items: list[Item | Broken], name: str) -> Verdict | None:

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate.cli.why.bundle import Bundle, bundle_in
-from kvgate.manifests.pasted import Pasted, commands_in, described_in, is_description
+from kvgate.manifests.pasted import Pasted, commands_in, described_in, is_description, pasted_object
 from kvgate.sources.log_streams import WHOLE_BYTES, LogReader, Stream, streams
 
 CHUNK_BYTES = 1 << 20
@@ -209,8 +209,7 @@ def _add_states(found: Gathered, name: str, text: str) -> None:
         written = value.get("metadata")
         metadata = written if isinstance(written, dict) else {}
         if value.get("kind") == "Node":
-            made = {"kind": "Node", "metadata": {"labels": metadata.get("labels") or {}}}
-            found.pasted.append((name, Pasted(manifest=made, text="", line=1, numbers=frozenset())))
+            found.pasted.append((name, pasted_object({"kind": "Node", "metadata": metadata})))
         elif value.get("kind") == "Pod" and isinstance(value.get("status"), dict):
             lines = list(_lines_of_status(value["status"]))
             if lines:
@@ -281,8 +280,6 @@ def _checked(kind: str, lines: list[tuple[int, str]]) -> tuple[str, list[tuple[i
     return (kind if is_real else "text"), lines
 
 
-def labels_of_nodes(found: Gathered) -> Iterator[Mapping[str, Any]]:
+def labels_of_nodes(found: Gathered) -> Iterator[Mapping[str, str]]:
     """Yield the labels of the nodes that were described."""
-    for _, each in found.pasted:
-        if each.manifest["kind"] == "Node":
-            yield each.manifest["metadata"]["labels"]
+    yield from (each.labels for _, each in found.pasted if each.kind == "Node")
