@@ -10,7 +10,6 @@ from typing import Any
 from msgspec import Struct
 from msgspec.json import encode
 
-
 Lines = Sequence[tuple[int, str]]
 """Lines of a text with their numbers."""
 SCRIPT_ENDING = ".sh"
@@ -26,6 +25,8 @@ _COMMAND = re.compile(
     rf"(?P<command>(?:[A-Za-z_]\w{{0,60}}=\S{{0,400}}\s+){{0,20}}(?:(?:sudo|nohup|exec|time|command|env)\s+(?:-\w\s+)?){{0,4}}(?:{_RUN}|{_SERVERS})[^`\n]*)"
 )
 _ASSIGNMENT = re.compile(r"\s*(?:[\w@:~./-]{0,60}[$#]\s+)?(?:export\s+)?[A-Za-z_]\w*=\S*\s*;?\s*$")
+
+
 class Pasted(Struct, frozen=True, kw_only=True):
     """One command as a script, or one description as the manifest that says the same."""
 
@@ -60,7 +61,7 @@ def commands_in(lines: Lines) -> Iterator[Pasted]:
         while before > 0 and _ASSIGNMENT.fullmatch(lines[before - 1][1]):
             before -= 1
         numbers = frozenset(number for number, _ in lines[before:index])
-        command = re.sub(r"\\[ \t]*\r?\n[ \t]*", " ", "\n".join(parts)).strip().rstrip("\\").rstrip()
+        command = re.sub(r"[ \t]*\\[ \t]*\r?\n[ \t]*", " ", "\n".join(parts)).strip().rstrip("\\").rstrip()
         script = "\n".join([*(line.strip() for _, line in lines[before:first]), command])
         yield Pasted(document=script.encode(), kind="script", text=command, line=lines[first][0], numbers=numbers)
 
@@ -99,7 +100,9 @@ def pasted_object(manifest: Mapping[str, Any], *, line: int = 1, numbers: frozen
     """Return an object as a document."""
     metadata = manifest["metadata"]
     name, labels = str(metadata.get("name") or ""), metadata.get("labels") or {}
-    return Pasted(document=encode(manifest), kind=manifest["kind"], name=name, labels=labels, line=line, numbers=numbers)
+    return Pasted(
+        document=encode(manifest), kind=manifest["kind"], name=name, labels=labels, line=line, numbers=numbers
+    )
 
 
 def _described(lines: Sequence[str]) -> dict[str, Any] | None:

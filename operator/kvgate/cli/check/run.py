@@ -32,8 +32,8 @@ from kvgate.cli.known_models import ModelConfig, judged_with_fetched
 from kvgate.cli.reports.placed import NO_FILES, Placed, placed_broken, placed_in
 from kvgate.cli.reports.report import UNREAD_PLATFORM, Item, Report
 from kvgate.cli.terminal import progress_of_reading
-from kvgate.documents.positions import Broken, defect
 from kvgate.documents.launch_files import MAX_LAUNCH_BYTES
+from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import STDIN, STDIN_NAME
 from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Located, Severity, any_one

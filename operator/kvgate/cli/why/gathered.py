@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kvgate.cli.why.bundle import Bundle, bundle_in
+from kvgate.documents.launch_files import form_of
 from kvgate.manifests.pasted import Pasted, commands_in, described_in, is_description, pasted_object
 from kvgate.sources.log_streams import WHOLE_BYTES, LogReader, Stream, streams
 
@@ -107,7 +108,9 @@ def _add_file(found: Gathered, path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
         file.seek(0)
-        if path.suffix in _MANIFEST_ENDS and b"kvgateBundle" not in head[:200] and _is_manifest(head):
+        if form_of(path.name):
+            found.paths.append(str(path))
+        elif path.suffix in _MANIFEST_ENDS and b"kvgateBundle" not in head[:200] and _is_manifest(head):
             found.paths.append(str(path))
             if path.stat().st_size <= MAX_MANIFEST_BYTES:
                 _add_states(found, str(path), file.read().decode(errors="replace"))
