@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from kvgate import catalogue
 from kvgate.budget import Budget, Verdict
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import format_gib
@@ -17,6 +18,9 @@ from kvgate.judge.summary import answer_text
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.sources.start_failure import FailureKind, Rank
 from kvgate.sources.startup_log import StartupLog
+
+_MAX_GPUS = 4
+"""Boards that a sentence names."""
 
 
 class Outcome(StrEnum):
@@ -224,13 +228,23 @@ def _not_known(case: Case, judging: Judging) -> Iterator[str]:
         told = {"accelerator": judging.given.accelerator, "vllm_version": judging.given.vllm_version}
         yield from (f"assumed: {each.text}" for each in item.assumed if not told.get(each.fact))
     if case.values is not None and "gpu" not in case.values:
-        known = (
-            "the log states its memory, and not its name" if "gpu_memory_bytes" in case.values else "nothing names it"
-        )
-        yield f"the GPU: {known}; give --gpu"
+        yield f"the GPU: {_of_gpu(case.values.get('gpu_memory_bytes'))}; give --gpu"
     yield from _not_judged(case)
     if case.is_observed and case.plain and case.plain.verdict is not case.verdict:
         yield f"the figures follow the KV cache that the log reports; without it, kvgate's verdict is {case.plain.verdict.value}"
+
+
+def _of_gpu(memory_bytes: int | None) -> str:
+    """Say what is known about a GPU without a name: its memory, and the boards that have so much."""
+    if memory_bytes is None:
+        return "nothing names it"
+    alike = [
+        each.name
+        for each in catalogue.accelerators()
+        if not each.is_slice and each.memory_low_bytes * 199 <= memory_bytes * 200 <= each.memory_high_bytes * 201
+    ]
+    shown = f", as {' or '.join(alike[:_MAX_GPUS])} have" if alike else ""
+    return f"the log states its memory, {format_gib(memory_bytes)}{shown}, and not its name"
 
 
 def _not_judged(case: Case) -> Iterator[str]:

@@ -242,7 +242,7 @@ def _start(log: Log, piece: str, position: int, *, is_mixed: bool, starts: int) 
         if is_vllm
         else next((name for name, words in _OTHER_LOGS.items() if any(word in head for word in words)), server_in(head))
     )
-    if not (is_vllm or root or engine or "vllm" in head.lower()):
+    if not (is_vllm or root or engine or error is not None):
         return None
     return Start(
         file=log.file,

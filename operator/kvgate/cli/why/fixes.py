@@ -392,7 +392,7 @@ def _command_of(case: Case, changes: Changes) -> str:
     options = {**options, **changes}
     words = ["vllm", "serve", str(options.pop("model", None) or case.values.get("model", "MODEL"))]
     for name, value in options.items():
-        if value is _REMOVED or value is False:
+        if value is _REMOVED or value is False or (value == "auto" and name not in changes):
             continue
         words.append(option_name(name))
         if isinstance(value, dict | list):
