@@ -16,7 +16,7 @@ from kvgate.cli.why.fixes import Fix, fixes_of
 from kvgate.findings.finding import Finding, Severity
 from kvgate.judge.summary import answer_text
 from kvgate.rules.checks import BUDGET_RULES
-from kvgate.sources.start_failure import FailureKind, Rank
+from kvgate.sources.start_failure import FailureKind, Rank, StartFailure
 from kvgate.sources.startup_log import StartupLog
 
 _MAX_GPUS = 4
@@ -142,13 +142,15 @@ def _why(case: Case) -> Iterator[str]:
         yield f"this is {name}: kvgate judges vLLM on GPUs of NVIDIA and AMD"
         return
     failure = start.failure if start else None
-    is_of_bytes = failure is None or bool(failure.row.ledger and failure.kind is not FailureKind.INVALID_SETTING)
+    is_open = failure is None or failure.row.rank is Rank.WRAPPER
+    is_of_bytes = is_open or bool(failure and failure.row.ledger and failure.kind is not FailureKind.INVALID_SETTING)
     is_of_host = failure is not None and failure.row.ledger == "host"
     if judged is not None and budget is not None and is_of_bytes:
         yield f"{judged.verdict.value}: {answer_text(judged)}"
         yield from host_sentences(budget) if is_of_host else ledger_sentences(budget)
     if start and is_of_bytes and not is_of_host:
         yield from _reported(start.log)
+        yield from _stated(failure) if failure and budget is None else ()
     errors, has_ledger = _errors(case), is_of_bytes and budget is not None
     yield from (f"{each.rule}: {each.message}" for each in errors if not (has_ledger and each.rule in BUDGET_RULES))
     if failure and has_ledger and not (errors or is_of_host) and judged and judged.verdict is Verdict.FITS:
@@ -209,6 +211,14 @@ def _reported(log: StartupLog) -> Iterator[str]:
     ]
     if shown:
         yield f"the log reports: {', '.join(shown)}"
+
+
+def _stated(failure: StartFailure) -> Iterator[str]:
+    """Yield the figures of the message itself, where nothing else is known."""
+    needed, available = failure.needed_bytes, failure.available_bytes
+    if needed is not None and available is not None:
+        over = f": {format_gib(needed - available)} too much" if needed > available else ""
+        yield f"vLLM states that {format_gib(needed)} is needed and {format_gib(available)} is there{over}"
 
 
 # ── what is not known ──

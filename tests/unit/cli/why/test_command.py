@@ -1,6 +1,8 @@
 """`kvgate why`: dialogues from what is pasted to the answer, and changes that `kvgate check` accepts."""
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -333,3 +335,33 @@ def test_json_holds_the_statement_without_secrets() -> None:
     done = invoked("why", "-", "-o", "json", stdin=LOG)
     assert "sk-0123456789abc" not in done.stdout
     assert json.loads(done.stdout)["answers"][0]["statement"]["max_model_len"] == 131072
+
+
+def test_a_cut_log_is_answered_with_the_figures_of_its_message() -> None:
+    answer, code = asked("-", stdin=TOO_SMALL.splitlines()[1])
+    assert (answer["happened"]["id"], code) == ("KVCacheTooSmall", 0)
+    assert any("16.00 GiB is needed and 3.42 GiB is there: 12.58 GiB too much" in line for line in answer["why"])
+    assert {"max_model_len": 28016} in [fix["changes"] for fix in answer["fixes"]]
+
+
+def test_a_crash_loop_without_a_log_is_explained_by_arithmetic_where_that_refuses() -> None:
+    status = "status:\n  containerStatuses:\n  - state: {waiting: {reason: CrashLoopBackOff, message: back-off 40s}}\n"
+    answer, code = asked("-", stdin=POD + status)
+    assert (answer["outcome"], answer["verdict"], code) == ("CauseFound", "DoesNotFit", 0)
+    assert any("for the KV cache" in line for line in answer["why"])
+
+
+def test_pod_description_node_and_log_in_one_stream_are_one_engine() -> None:
+    described = "Name:             vllm-0\nNamespace:        serving\nContainers:\n  vllm:\n    Image:  vllm/vllm-openai:v0.11.0\n"
+    described += "Events:\n  Warning  BackOff  2m  kubelet  Back-off restarting failed container vllm\n"
+    node = "Name:     gpu-1\nLabels:   nvidia.com/gpu.product=NVIDIA-L4\nCapacity:\n  cpu:  8\n"
+    pod = POD.replace("  nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}\n", "")
+    answer, _ = asked("-", stdin=pod + described + node + LOG)
+    assert (answer["happened"]["id"], answer["statement"]["gpu"]) == ("KVCacheTooSmall", "L4-24GB")
+
+
+def test_check_and_explain_take_a_pasted_command_too() -> None:
+    for command in ("check", "explain"):
+        given = [sys.executable, "-m", "kvgate", command, "-", "--accelerator", "L4"]
+        done = subprocess.run(given, input=COMMAND, capture_output=True, text=True, check=False)
+        assert (done.returncode, "DoesNotFit" in done.stdout) == (1, True), done.stderr
