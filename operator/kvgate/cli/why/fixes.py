@@ -149,40 +149,38 @@ def _free_share(failure: StartFailure, _: Case) -> Iterator[Changes]:
             yield {"gpu_memory_utilization": f"{share:.2f}"}
 
 
-def _derived(failure: StartFailure, case: Case) -> Iterator[Changes]:
-    lengths = [int(text) for text in re.findall(r"=(\d{2,9})(?:\.0)?\b", failure.sentence.partition("derived")[2])]
-    if lengths:
-        yield {"max_model_len": min(lengths)}
-    elif case.budget:
-        yield {"max_model_len": AUTO_MAX_MODEL_LEN}
+def _derived(failure: StartFailure, _: Case) -> Iterator[Changes]:
+    yield {"max_model_len": failure.found.get("derived_max_model_len", AUTO_MAX_MODEL_LEN)}
 
 
 def _heads(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    numbers = [int(text) for text in re.findall(r"\((\d{1,6})\)", failure.sentence)]
-    if len(numbers) == 2:
-        for size in (8, 4, 2, 1):
-            if size < numbers[1] and numbers[0] % size == 0:
-                yield {"tensor_parallel_size": size}
+    heads, now = failure.found.get("heads"), failure.found.get("tensor_parallel_size")
+    for size in (8, 4, 2, 1):
+        if isinstance(heads, int) and isinstance(now, int) and size < now and heads % size == 0:
+            yield {"tensor_parallel_size": size}
 
 
 def _fewer_ranks(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    if match := re.search(r"available GPUs \((\d{1,3})\)", failure.sentence):
-        yield {"tensor_parallel_size": max(1, int(match[1]))}
+    gpus = failure.found.get("gpus")
+    if isinstance(gpus, int):
+        yield {"tensor_parallel_size": max(1, gpus)}
 
 
 def _without_option(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    names = re.findall(r"--([\w-]{2,60})", failure.sentence.partition("arguments:")[2])
+    words = str(failure.found.get("arguments_text", "")).split()
+    names = [word.partition("=")[0] for word in words if word.startswith("--")]
     if names:
-        yield {name.replace("-", "_"): _REMOVED for name in names}
+        yield {name.lstrip("-").replace("-", "_"): _REMOVED for name in names}
+
+
+_RANKS_OF_LORA = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Values of max_lora_rank that vLLM takes (0.33.0, `LoRAConfig`)."""
 
 
 def _adapter_rank(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    if match := re.search(r"LoRA rank (\d{1,4}) is", failure.sentence):
-        yield {
-            "max_lora_rank": next(
-                (size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= int(match[1])), int(match[1])
-            )
-        }
+    rank = failure.found.get("lora_rank")
+    if isinstance(rank, int):
+        yield {"max_lora_rank": next((size for size in _RANKS_OF_LORA if size >= rank), rank)}
 
 
 def _whole_prompts(failure: StartFailure, _: Case) -> Iterator[Changes]:
@@ -191,8 +189,9 @@ def _whole_prompts(failure: StartFailure, _: Case) -> Iterator[Changes]:
 
 
 def _items_of_media(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    if match := re.search(r"max_tokens_per_mm_item \((\d{1,9})\)", failure.sentence):
-        yield {"max_num_batched_tokens": int(match[1])}
+    tokens = failure.found.get("item_tokens")
+    if isinstance(tokens, int):
+        yield {"max_num_batched_tokens": tokens}
 
 
 _BY_ROW: Mapping[str, Callable[[StartFailure, Case], Iterator[Changes]]] = {
