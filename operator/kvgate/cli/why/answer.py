@@ -144,16 +144,28 @@ def _why(case: Case) -> Iterator[str]:
     failure = start.failure if start else None
     is_open = failure is None or failure.row.rank is Rank.WRAPPER
     is_of_bytes = is_open or bool(failure and failure.row.ledger and failure.kind is not FailureKind.INVALID_SETTING)
+    is_guessed = bool(
+        judged and judged.on_gpus and judged.on_gpus.judged_on
+    )  # the figures are those of a GPU that nobody named
     is_of_host = failure is not None and failure.row.ledger == "host"
     if judged is not None and budget is not None and is_of_bytes:
         yield f"{judged.verdict.value}: {answer_text(judged)}"
-        yield from host_sentences(budget) if is_of_host else ledger_sentences(budget)
+        if is_of_host:
+            yield from host_sentences(budget)
+        elif not is_guessed:
+            yield from ledger_sentences(budget)
     if start and is_of_bytes and not is_of_host:
         yield from _reported(start.log)
-        yield from _stated(failure) if failure and budget is None else ()
+        yield from _stated(failure) if failure and (budget is None or is_guessed) else ()
     errors, has_ledger = _errors(case), is_of_bytes and budget is not None
     yield from (f"{each.rule}: {each.message}" for each in errors if not (has_ledger and each.rule in BUDGET_RULES))
-    if failure and has_ledger and not (errors or is_of_host) and judged and judged.verdict is Verdict.FITS:
+    if (
+        failure
+        and has_ledger
+        and not (errors or is_of_host or is_guessed)
+        and judged
+        and judged.verdict is Verdict.FITS
+    ):
         yield "kvgate computes that this starts with the settings that are known here: something that is not in them decided"
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import NOTHING_OBSERVED, Budget, Calibration, Verdict
-from kvgate.calibration.observed import start_of_bytes
+from kvgate.calibration.observed import start_of_blocks, start_of_bytes
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
 from kvgate.cli.check.run import engines_in
 from kvgate.cli.known_models import judged_with_fetched
@@ -28,6 +28,9 @@ from kvgate.sources.startup_log import StartupLog, read_start, split_starts
 from kvgate.statement.what_if import BadRequest
 
 _RELEASE = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}(?:\.post\d{1,3})?")
+_RELEASE_IN_PROSE = re.compile(
+    r"\bvllm(?:\s+version)?[\s:=(]{1,3}v?(\d{1,3}\.\d{1,3}\.\d{1,3}(?:\.post\d{1,3})?)\b", re.IGNORECASE
+)
 _HEAD_CHARACTERS = 200_000
 _PIDS = re.compile(r"\(APIServer pid=(\d{1,9})\)")
 _OTHER_LOGS = {
@@ -42,6 +45,8 @@ _OTHER_LOGS = {
 _ERROR = re.compile(
     r"^(?:.{0,200}[\s\])])?(?P<kind>[\w.]{0,80}(?:Error|Exception|Interrupt|Exit))(?::.*|$)", re.MULTILINE
 )
+_BLOCK_OF_V0 = 16
+"""Tokens of a block where nobody states it (vLLM 0.6 to 0.10, V0)."""
 _OF_THE_SERVER = (
     "host",
     "port",
@@ -156,6 +161,8 @@ def cases_of(found: Gathered, options: CheckOptions) -> tuple[list[Case], Judgin
     if gpu and not given.accelerator:
         given = replace(given, accelerator=gpu)
     versions = {_release(start.log.vllm_version) for start in starts} - {""}
+    if not versions:
+        versions = {match[1] for line in found.prose for match in _RELEASE_IN_PROSE.finditer(line)}
     if len(versions) == 1 and not given.vllm_version:
         given = replace(given, vllm_version=versions.pop())
     judging = Judging(options=options, texts=dict(found.texts), given=given)
@@ -198,7 +205,9 @@ def _gpu_of(found: Gathered) -> str:
     for labels in labels_of_nodes(found):
         hints = list(node_hints(Written(value={"nodeSelector": labels})))
         names |= {tuple(each.accelerator.name for each in accelerators_of(hints))} - {()}
-    return ",".join(names.pop()[:1]) if len(names) == 1 else ""
+    if not names:
+        names = {tuple(each.name for each in gpus_in(line)) for line in found.prose} - {()}
+    return names.pop()[0] if len(names) == 1 else ""
 
 
 def _release(version: str | None) -> str:
@@ -335,7 +344,9 @@ def _is_of(start: Start, case: Case, *, alone: bool) -> bool:
 def _with_start(case: Case, start: Start, judging: Judging, gpu: str) -> Case:
     """Judge a case by what the start printed: its options, its release, the memory of its GPU."""
     case = replace(case, start=start)
-    if start.engine or not (start.log.arguments or start.log.model):
+    has_item = case.item is not None and case.item.engine is not None and case.item.engine.model is not None
+    is_measured = has_item and start.failure is not None and start.failure.is_of_kv_cache
+    if start.engine or not (start.log.arguments or start.log.model or is_measured):
         return case
     values = _values(case, start, judging.given, gpu)
     models = judging.given.models
@@ -377,10 +388,13 @@ def _observed(budget: Budget | None, start: Start) -> Calibration:
     available = rank.available_kv_cache_bytes if rank else None
     if available is None and failure:
         available = failure.available_kv_cache_bytes
-    if budget is None or available is None or budget.request.accelerator.vendor == "unknown":
+    if budget is None or budget.request.accelerator.vendor == "unknown":
         return NOTHING_OBSERVED
-    cache = start.log.circumstances.get("compile_cache", "")
-    made = start_of_bytes(
-        budget, available, source=start.file, compile_cache=cache, is_refused=bool(failure and failure.is_of_kv_cache)
-    )
+    made, cache = None, start.log.circumstances.get("compile_cache", "")
+    is_refused = failure is not None and failure.is_of_kv_cache
+    if available is not None:
+        made = start_of_bytes(budget, available, source=start.file, compile_cache=cache, is_refused=is_refused)
+    elif is_refused and failure and failure.max_model_len_that_fits:  # before V1: the tokens that the cache holds
+        size = budget.request.settings.block_size or _BLOCK_OF_V0
+        made = start_of_blocks(budget, failure.max_model_len_that_fits // size, block_size=size, source=start.file)
     return Calibration(starts=(made,)) if made else NOTHING_OBSERVED

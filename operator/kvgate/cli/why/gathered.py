@@ -28,6 +28,12 @@ _DESCRIBED = re.compile(r"Name: {2,}\S")
 _LOGGED = re.compile(
     r"\(?\w{1,40} pid=|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d|Traceback|[\w.]{0,80}(?:Error|Exception): "
 )
+_PROSE_CHARACTERS = 60_000
+"""Length of a text that somebody wrote around what programs printed."""
+_IN_BACKTICKS = re.compile(r"`[^`]*`")
+_PRINTED = re.compile(
+    r"pid=|^\s*File \"|\b(?:INFO|WARNING|ERROR|DEBUG)\b|(?:Error|Exception):|\d\d:\d\d:\d\d|^\s*[\w.-]{1,60}\s*[:=]\s"
+)
 _IS_YAML = re.compile(r"^\s{0,40}[\"']?(?:apiVersion|kind|services|image|containers|spec)[\"']?\s*:", re.MULTILINE)
 _FENCE = re.compile(r"\s{0,12}(?:```|~~~)\w{0,20}\s*$")
 _LOOKS_LIKE_PATH = re.compile(r"[\w./~-]{1,300}\.(?:ya?ml|json|log|txt|out)|[./~][\w./-]{0,300}")
@@ -59,6 +65,8 @@ class Gathered(Struct, kw_only=True):
     """(name, text) of everything that is no file of manifests, for a bundle."""
     gpus: list[str] = field(default_factory=list)
     """Names of GPUs, as programs print them."""
+    prose: list[str] = field(default_factory=list)
+    """Short lines that no program printed; they may name the GPU."""
     notes: list[str] = field(default_factory=list)
     """Sentences about what was left out, or could not be read."""
 
@@ -184,6 +192,9 @@ def add_text(found: Gathered, name: str, text: str) -> None:
     taken = {number for each in commands for number in each.numbers}
     left = [each for each in rest if each[0] not in taken]
     _add_gpus(found, (line for _, line in left))
+    if len(text) <= _PROSE_CHARACTERS:
+        spoken = ((number, _IN_BACKTICKS.sub(" ", line)) for number, line in rest if number not in taken or "`" in line)
+        found.prose += (line for _, line in spoken if len(line) <= 400 and not _PRINTED.search(line))
     if any(line.strip() for _, line in left):
         found.logs += (Log(file=name, stream=each) for each in streams(left))
 

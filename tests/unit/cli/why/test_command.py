@@ -365,3 +365,17 @@ def test_check_and_explain_take_a_pasted_command_too() -> None:
         given = [sys.executable, "-m", "kvgate", command, "-", "--accelerator", "L4"]
         done = subprocess.run(given, input=COMMAND, capture_output=True, text=True, check=False)
         assert (done.returncode, "DoesNotFit" in done.stdout) == (1, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", ["I have one L4 with 24 GB.", "It runs on a single NVIDIA L4 GPU", "GPU 0: NVIDIA L4 (UUID: GPU-1)"]
+)
+def test_a_gpu_that_the_text_names_counts(words: str) -> None:
+    answer, _ = asked("-", stdin=f"{words}\nWhy?\n{LOG}")
+    assert answer["statement"]["gpu"] == "L4-24GB"
+
+
+def test_two_gpus_that_the_text_names_are_none() -> None:
+    answer, _ = asked("-", stdin=f"It worked on an H200.\nNow I have an L4.\n{LOG}")
+    assert "gpu" not in answer["statement"]
+    assert any(line.startswith("the GPU: nothing names it") for line in answer["not_known"])
