@@ -44,22 +44,28 @@ class Fix(Struct, frozen=True, kw_only=True):
     """The whole command with the change; empty where none was given."""
     patch: str = ""
     """The change as a patch of the file; empty where kvgate cannot write it."""
-    is_checked: bool = False
-    """True where the result was judged and starts."""
+    verdict: Verdict | None = None
+    """The verdict of `kvgate check` on the result; None where nobody can judge it."""
+
+    @property
+    def is_checked(self) -> bool:
+        """True where the result was judged and starts."""
+        return self.verdict is Verdict.FITS
 
 
 def fixes_of(case: Case, judging: Judging) -> list[Fix]:
     """Return the changes that start, those from vLLM's own figures first; of the same settings only the first."""
     made: dict[frozenset[str], Fix] = {}
-    tried = set[tuple[tuple[str, Any], ...]]()
+    tried, stated = set[tuple[tuple[str, Any], ...]](), list[Fix]()
     for changes in _candidates(case):
         key, settings = tuple(sorted(changes.items(), key=str)), frozenset(changes)
-        if key in tried or settings in made or len(made) == MAX_FIXES:
+        if key in tried or (settings in made and made[settings].is_checked) or len(made) + len(stated) == MAX_FIXES:
             continue
         tried.add(key)
         if fix := _fix(case, judging, changes):
+            stated += [made[settings]] if settings in made else []  # vLLM's own figure, of which kvgate is less sure
             made[settings] = fix
-    return list(made.values())
+    return [*stated, *made.values()]
 
 
 Changes = dict[str, int | str | None]
@@ -240,10 +246,14 @@ def _fix(case: Case, judging: Judging, changes: Changes) -> Fix | None:
         verdict = _worse(judged, case, changes) if patch else _verdict_with(case, changes)
     else:
         command, verdict = _command_of(case, written), _verdict_with(case, changes)
+    failure = case.start.failure if case.start else None
+    is_stated = failure is not None and changes == {"max_model_len": failure.max_model_len_that_fits}
+    words += ", the length that vLLM states" if is_stated else ""
     was_open = case.verdict is Verdict.MAY_NOT_FIT or not _is_of_bytes(case)
-    if verdict is Verdict.DOES_NOT_FIT or (verdict is Verdict.MAY_NOT_FIT and not was_open):
+    is_refused = verdict is Verdict.DOES_NOT_FIT or (verdict is Verdict.MAY_NOT_FIT and not was_open)
+    if is_refused and not is_stated:  # vLLM measured what kvgate predicts
         return None
-    return Fix(changes=changes, words=words, command=command, patch=patch, is_checked=verdict is Verdict.FITS)
+    return Fix(changes=changes, words=words, command=command, patch=patch, verdict=verdict)
 
 
 def _model_of(case: Case) -> str:

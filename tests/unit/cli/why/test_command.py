@@ -62,8 +62,11 @@ def test_a_log_says_what_happened_why_and_what_fits() -> None:
     assert answer["happened"]["sentence"].startswith("To serve at least one request")
     assert any("= 3.42 GiB for the KV cache" in line for line in answer["why"])
     assert any("one request of 131072 tokens needs 16.00 GiB" in line for line in answer["why"])
-    assert answer["fixes"]
-    assert all(fix["is_checked"] for fix in answer["fixes"])
+    stated, *others = answer["fixes"]
+    assert (stated["changes"], stated["is_checked"]) == ({"max_model_len": 28016}, False)
+    assert stated["words"].endswith("the length that vLLM states")
+    assert others
+    assert all(fix["is_checked"] for fix in others)
 
 
 def test_the_fixed_command_fits_where_it_is_pasted_again() -> None:
@@ -78,7 +81,11 @@ def test_the_fixed_command_fits_where_it_is_pasted_again() -> None:
 
 def test_the_fix_of_a_log_is_a_command_that_explain_calls_fitting() -> None:
     answer, _ = asked("-", "--accelerator", "L4", stdin=LOG)
-    lengths = [fix["changes"]["max_model_len"] for fix in answer["fixes"] if set(fix["changes"]) == {"max_model_len"}]
+    lengths = [
+        fix["changes"]["max_model_len"]
+        for fix in answer["fixes"]
+        if set(fix["changes"]) == {"max_model_len"} and fix["is_checked"]
+    ]
     assert lengths
     settings = ("--model", LLAMA, "--gpu", "L4", "--vllm-version", "0.11.0")
     for length in lengths:
