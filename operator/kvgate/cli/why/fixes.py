@@ -15,13 +15,12 @@ from kvgate.api import field_path
 from kvgate.budget import AUTO_MAX_MODEL_LEN, Alternative, Budget, Verdict, parse_patch, plan
 from kvgate.cli.reports.report import Item
 from kvgate.cli.why.cases import Case, Judging
-from kvgate.cli.why.gathered import manifest_of
 from kvgate.documents.positions import Broken
 from kvgate.findings.finding import Severity
 from kvgate.judge.advisor import advice
 from kvgate.judge.assessment import Confidence
 from kvgate.judge.what_if import assess_request
-from kvgate.manifests.pasted import commands_in
+from kvgate.manifests.pasted import SCRIPT_ENDING
 from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_UNKNOWN
 from kvgate.rules.settings import MAX_MODEL_LEN_ABOVE_MODEL
 from kvgate.sources.start_failure import FailureKind, StartFailure
@@ -29,7 +28,7 @@ from kvgate.statement.what_if import BadRequest
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.parser import parse_arguments
 
-MAX_FIXES = 6
+MAX_FIXES = 4
 _REMOVED = None
 """Value of an option that is left out."""
 
@@ -45,22 +44,28 @@ class Fix(Struct, frozen=True, kw_only=True):
     """The whole command with the change; empty where none was given."""
     patch: str = ""
     """The change as a patch of the file; empty where kvgate cannot write it."""
-    is_checked: bool = False
-    """True where the result was judged and starts."""
+    verdict: Verdict | None = None
+    """The verdict of `kvgate check` on the result; None where nobody can judge it."""
+
+    @property
+    def is_checked(self) -> bool:
+        """True where the result was judged and starts."""
+        return self.verdict is Verdict.FITS
 
 
 def fixes_of(case: Case, judging: Judging) -> list[Fix]:
-    """Return the changes that start, those from vLLM's own figures first."""
-    made: list[Fix] = []
-    seen = set[tuple[tuple[str, Any], ...]]()
+    """Return the changes that start, those from vLLM's own figures first; of the same settings only the first."""
+    made: dict[frozenset[str], Fix] = {}
+    tried, stated = set[tuple[tuple[str, Any], ...]](), list[Fix]()
     for changes in _candidates(case):
-        key = tuple(sorted(changes.items(), key=str))
-        if key in seen or len(made) == MAX_FIXES:
+        key, settings = tuple(sorted(changes.items(), key=str)), frozenset(changes)
+        if key in tried or (settings in made and made[settings].is_checked) or len(made) + len(stated) == MAX_FIXES:
             continue
-        seen.add(key)
+        tried.add(key)
         if fix := _fix(case, judging, changes):
-            made.append(fix)
-    return made
+            stated += [made[settings]] if settings in made else []  # vLLM's own figure, of which kvgate is less sure
+            made[settings] = fix
+    return [*stated, *made.values()]
 
 
 Changes = dict[str, int | str | None]
@@ -150,40 +155,38 @@ def _free_share(failure: StartFailure, _: Case) -> Iterator[Changes]:
             yield {"gpu_memory_utilization": f"{share:.2f}"}
 
 
-def _derived(failure: StartFailure, case: Case) -> Iterator[Changes]:
-    lengths = [int(text) for text in re.findall(r"=(\d{2,9})(?:\.0)?\b", failure.sentence.partition("derived")[2])]
-    if lengths:
-        yield {"max_model_len": min(lengths)}
-    elif case.budget:
-        yield {"max_model_len": AUTO_MAX_MODEL_LEN}
+def _derived(failure: StartFailure, _: Case) -> Iterator[Changes]:
+    yield {"max_model_len": failure.found.get("derived_max_model_len", AUTO_MAX_MODEL_LEN)}
 
 
 def _heads(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    numbers = [int(text) for text in re.findall(r"\((\d{1,6})\)", failure.sentence)]
-    if len(numbers) == 2:
-        for size in (8, 4, 2, 1):
-            if size < numbers[1] and numbers[0] % size == 0:
-                yield {"tensor_parallel_size": size}
+    heads, now = failure.found.get("heads"), failure.found.get("tensor_parallel_size")
+    for size in (8, 4, 2, 1):
+        if isinstance(heads, int) and isinstance(now, int) and size < now and heads % size == 0:
+            yield {"tensor_parallel_size": size}
 
 
 def _fewer_ranks(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    if match := re.search(r"available GPUs \((\d{1,3})\)", failure.sentence):
-        yield {"tensor_parallel_size": max(1, int(match[1]))}
+    gpus = failure.found.get("gpus")
+    if isinstance(gpus, int):
+        yield {"tensor_parallel_size": max(1, gpus)}
 
 
 def _without_option(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    names = re.findall(r"--([\w-]{2,60})", failure.sentence.partition("arguments:")[2])
+    words = str(failure.found.get("arguments_text", "")).split()
+    names = [word.partition("=")[0] for word in words if word.startswith("--")]
     if names:
-        yield {name.replace("-", "_"): _REMOVED for name in names}
+        yield {name.lstrip("-").replace("-", "_"): _REMOVED for name in names}
+
+
+_RANKS_OF_LORA = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Values of max_lora_rank that vLLM takes (0.33.0, `LoRAConfig`)."""
 
 
 def _adapter_rank(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    if match := re.search(r"LoRA rank (\d{1,4}) is", failure.sentence):
-        yield {
-            "max_lora_rank": next(
-                (size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= int(match[1])), int(match[1])
-            )
-        }
+    rank = failure.found.get("lora_rank")
+    if isinstance(rank, int):
+        yield {"max_lora_rank": next((size for size in _RANKS_OF_LORA if size >= rank), rank)}
 
 
 def _whole_prompts(failure: StartFailure, _: Case) -> Iterator[Changes]:
@@ -192,8 +195,9 @@ def _whole_prompts(failure: StartFailure, _: Case) -> Iterator[Changes]:
 
 
 def _items_of_media(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    if match := re.search(r"max_tokens_per_mm_item \((\d{1,9})\)", failure.sentence):
-        yield {"max_num_batched_tokens": int(match[1])}
+    tokens = failure.found.get("item_tokens")
+    if isinstance(tokens, int):
+        yield {"max_num_batched_tokens": tokens}
 
 
 _BY_ROW: Mapping[str, Callable[[StartFailure, Case], Iterator[Changes]]] = {
@@ -242,10 +246,14 @@ def _fix(case: Case, judging: Judging, changes: Changes) -> Fix | None:
         verdict = _worse(judged, case, changes) if patch else _verdict_with(case, changes)
     else:
         command, verdict = _command_of(case, written), _verdict_with(case, changes)
+    failure = case.start.failure if case.start else None
+    is_stated = failure is not None and changes == {"max_model_len": failure.max_model_len_that_fits}
+    words += ", the length that vLLM states" if is_stated else ""
     was_open = case.verdict is Verdict.MAY_NOT_FIT or not _is_of_bytes(case)
-    if verdict is Verdict.DOES_NOT_FIT or (verdict is Verdict.MAY_NOT_FIT and not was_open):
+    is_refused = verdict is Verdict.DOES_NOT_FIT or (verdict is Verdict.MAY_NOT_FIT and not was_open)
+    if is_refused and not is_stated:  # vLLM measured what kvgate predicts
         return None
-    return Fix(changes=changes, words=words, command=command, patch=patch, is_checked=verdict is Verdict.FITS)
+    return Fix(changes=changes, words=words, command=command, patch=patch, verdict=verdict)
 
 
 def _model_of(case: Case) -> str:
@@ -313,8 +321,7 @@ def _worse(judged: Verdict | None, case: Case, changes: Changes) -> Verdict | No
 
 
 def _judged_command(command: str, judging: Judging) -> Verdict | None:
-    pasted = next(commands_in(list(enumerate(command.split("\n"), 1))), None)
-    return _verdict(judging.items([("fix", manifest_of(pasted))]), "") if pasted else None
+    return _verdict(judging.items([(f"fix{SCRIPT_ENDING}", command.encode())]), "")
 
 
 def _verdict(items: list[Item | Broken], name: str) -> Verdict | None:
@@ -394,7 +401,7 @@ def _command_of(case: Case, changes: Changes) -> str:
     options = {**options, **changes}
     words = ["vllm", "serve", str(options.pop("model", None) or case.values.get("model", "MODEL"))]
     for name, value in options.items():
-        if value is _REMOVED or value is False:
+        if value is _REMOVED or value is False or (value == "auto" and name not in changes):
             continue
         words.append(option_name(name))
         if isinstance(value, dict | list):
