@@ -1,7 +1,5 @@
 """Blocks, bytes, lengths and verdicts for a given KV memory, all equal to what vLLM 0.32.0's own code computed on a CPU."""
 
-import pytest
-
 from parity.comparison import differences
 from parity.tables import KINDS, Row, arithmetic_of, setting_of
 from support.tables import table
@@ -19,7 +17,7 @@ def test_the_cache_of_a_model_is_cut_as_vllm_cuts_it(kind: str, model: str) -> N
     assert not wrong, "\n".join([f"{len(wrong)} rows differ (ours, vLLM's):", *wrong[:5]])
 
 
-@pytest.mark.parametrize(
+@table(
     ("column", "values"),
     [
         ("gpu", {"NVIDIA H100 80GB HBM3", "NVIDIA B200", "NVIDIA L40S", "NVIDIA A100-SXM4-80GB"}),

@@ -85,7 +85,7 @@ def test_no_text_installs_kvgate_by_a_name_that_is_not_ours() -> None:
     assert {path: each for path, each in found.items() if each} == {}
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "is_by_name"),
     [
         ("pip install kvgate", True),

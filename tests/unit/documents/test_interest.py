@@ -20,6 +20,7 @@ from kvgate.manifests.engines import find_engines
 from kvgate.manifests.inputs import of_interest
 from kvgate.manifests.platforms.readers import supporting_kinds
 from kvgate.manifests.pods.which_engine import VLLM, engine_in
+from support.tables import table
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 WORDS = of_interest()
@@ -90,7 +91,7 @@ def test_no_document_with_an_engine_is_dropped_whatever_its_form() -> None:
     assert checked > 2000
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "is_read"),
     [
         (POD, True),
