@@ -1,5 +1,7 @@
 """Blocks, bytes, lengths and verdicts for a given KV memory, all equal to what vLLM 0.32.0's own code computed on a CPU."""
 
+import pytest
+
 from parity.comparison import differences
 from parity.tables import KINDS, Row, arithmetic_of, setting_of
 from support.tables import table
@@ -11,6 +13,7 @@ def wrong_rows(rows: list[Row]) -> list[str]:
     return [f"{setting_of(row)}: {found}" for row in rows if (found := differences(row))]
 
 
+@pytest.mark.slow
 @table(("kind", "model"), ROWS_OF_MODEL)
 def test_the_cache_of_a_model_is_cut_as_vllm_cuts_it(kind: str, model: str) -> None:
     wrong = wrong_rows(ROWS_OF_MODEL[kind, model])

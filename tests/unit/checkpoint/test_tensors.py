@@ -30,6 +30,7 @@ def names_of(groups: tuple[TensorGroup, ...]) -> list[str]:
     return sorted(names)
 
 
+@pytest.mark.slow
 def test_deepseek_v3_takes_six_kilobytes_and_keeps_every_byte() -> None:
     tensors = deepseek_v3()
     groups = summarize(tensors)

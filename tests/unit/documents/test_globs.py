@@ -39,6 +39,7 @@ def test_a_star_stands_for_any_text(name: str, glob: str, *, matches: bool) -> N
     assert name_matches(name, glob) is matches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "glob"),
     [

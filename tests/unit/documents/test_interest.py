@@ -118,6 +118,7 @@ def test_a_document_is_read_where_its_words_and_its_kind_allow_an_engine(text: s
     assert interest_of(text.encode(), WORDS).is_read is is_read
 
 
+@pytest.mark.slow
 def test_values_that_no_release_could_hold_are_skipped_and_counted(tmp_path: Path) -> None:
     values = "servingEngineSpec:\n  x:\n" + "  - vllm\n" * (MAX_VALUES_BYTES // 9)
     (tmp_path / "a.yaml").write_text(values)
@@ -127,6 +128,7 @@ def test_values_that_no_release_could_hold_are_skipped_and_counted(tmp_path: Pat
     assert [why.name for why in read.passed_over] == ["LARGE_DATA"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("word", "outcome"), [("vllm", NotText), ("other", type(None))])
 def test_a_document_that_is_too_long_hides_no_other_and_is_reported_only_if_it_may_hold_an_engine(
     word: str, outcome: type

@@ -343,6 +343,7 @@ def test_a_program_of_the_checkout_is_never_run(check: Check, monkeypatch: pytes
     assert not Path("sung").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "message"),
     [
@@ -384,6 +385,7 @@ def test_without_a_sandbox_nothing_is_rendered_unless_somebody_asks_for_it(
     assert [(each["file"], each["rendered_by"]) for each in report["documents"]] == [("base/deployment.yaml", None)]
 
 
+@pytest.mark.slow
 def test_what_a_program_sees_behind_each_wall(pytestconfig: pytest.Config, tmp_path: Path) -> None:
     """A dynamically linked shell: it reads its folder and system libraries, and it starts no other program."""
     require_walls(pytestconfig, confined.NAMESPACES, confined.LANDLOCK)
@@ -536,6 +538,7 @@ def test_a_file_of_replacements_is_read_once_however_often_it_is_named(check: Ch
     assert time.process_time() - start < 10
 
 
+@pytest.mark.slow
 def test_an_overlay_of_many_objects_takes_no_time_for_each_pair(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = "".join(f"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c{n}}}\n" for n in range(1000))
     files = {**BASE, "base/kustomization.yaml": "resources: [deployment.yaml, many.yaml]\n", "base/many.yaml": objects}

@@ -108,6 +108,7 @@ FORMATS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @table("form", FORMATS)
 @table("base", ["Qwen3-32B", "Qwen3.5-35B-A3B", "DeepSeek-V4-Flash", "DeepSeek-V3.1", "gpt-oss-20b", "gemma-3-27b-it"])
 def test_an_assumed_model_is_stored_as_its_name_says(base: str, form: str) -> None:
@@ -141,6 +142,7 @@ def quantised_with_a_base() -> list[str]:
     return names
 
 
+@pytest.mark.slow
 @table("name", quantised_with_a_base())
 def test_the_range_that_a_name_allows_holds_what_the_publisher_published(
     name: str, monkeypatch: pytest.MonkeyPatch

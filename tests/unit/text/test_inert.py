@@ -40,6 +40,7 @@ def test_a_line_is_no_command(line: str, shown: str) -> None:
     assert inert_line(line) == shown
 
 
+@pytest.mark.slow
 def test_every_character_becomes_printable() -> None:
     """All of Unicode, so that no category is forgotten."""
     for start in range(0, 0x110000, 0x1000):
