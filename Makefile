@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := PYTHONPATH=tools $(BIN)/python -m
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy constants corpus answers bench mutants run vllm-release
+.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy constants corpus usefulness answers bench mutants run vllm-release
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ constants: .venv/ready  ## fitted constants as the logged starts give them; writ
 
 corpus: .venv/ready  ## other people's manifests beside a careful reader's answers: false errors, engines missed, Unknown, warnings
 	PYTHONPATH=benchmarks $(BIN)/python -m corpus
+
+usefulness: .venv/ready  ## docs/usefulness.md: public questions, one command each, beside the answers of their threads
+	PYTHONPATH=benchmarks $(BIN)/python -m usefulness
 
 answers: .venv/ready  ## today's answers beside the frozen ones, every difference by its cause; fails on one without a cause
 	PYTHONPATH=benchmarks:tests $(BIN)/python -m answers

@@ -85,7 +85,7 @@ def _what_if(question: Question) -> Iterator[Row]:
 def _command(question: Question) -> Iterator[Row]:
     result = invoked(*question.asked["arguments"], "-o", "json")
     try:
-        answer = json.loads(result.output)
+        answer = json.loads(result.stdout)
     except ValueError:  # an error of the command line
         answer = {"output": result.output}
     rules = [f"{finding['severity']}:{finding['rule']}" for finding in answer.get("findings", ())]

@@ -14,6 +14,7 @@ the predicate as narrow as the sentence: a change that none explains fails the c
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from answers.records import Question, Row
 
@@ -45,6 +46,14 @@ def _on_any_gpu(question: Question, before: Row | None, after: Row | None) -> bo
     given = question.asked.get("arguments")
     names_none = "--gpu" not in given and "--gpu-memory-bytes" not in given if given else not question.asked.get("gpu")
     return names_none and "UnknownAccelerator" not in str(after.rules)
+
+
+def _on_all_that_a_name_means(question: Question, before: Row | None, after: Row | None) -> bool:
+    """H100 is several GPUs, so it was Unknown, and is judged on all of them."""
+    given = question.asked.get("arguments") or ("",)
+    is_name_of_several = given[0] == "explain" and "--gpu" in given and given[given.index("--gpu") + 1] == "H100"
+    was_unknown = before is not None and before.verdict == "Unknown" and "UnknownAccelerator" in str(before.rules)
+    return is_name_of_several and was_unknown and after is not None and "UnknownAccelerator" not in str(after.rules)
 
 
 def _is_unclamped(before: Row, after: Row) -> bool:
@@ -81,6 +90,18 @@ def _assumed(question: Question, before: Row | None, after: Row | None) -> bool:
         return any(name in words for name in _ASSUMED) and before is not None and "MayNotFit" in before.verdict
     is_assumed = after is not None and ":ModelAssumed" in after.rules and "error:" not in after.rules
     return is_assumed and _turns(before, after, ("MayNotFit", "DoesNotFit"), ("Unknown", "DoesNotFit"))
+
+
+_QUIETER = frozenset(
+    {"Oversubscribed", "KVCacheTooSmall", "MambaCacheBlocksExceeded", "ReleaseDecides", "SharedGpu", "UnknownModel"}
+)
+
+
+def _is_quieter(before: str, after: str) -> bool:
+    """Return whether rules differ in nothing but warnings of some that are infos now, or are not said of one end of a range any more."""
+    gone, come = set(before.split()) - set(after.split()), set(after.split()) - set(before.split())
+    are_of_them = {each.partition(":")[2] for each in gone | come} <= _QUIETER
+    return are_of_them and all(each.startswith("info:") for each in come) and bool(gone)
 
 
 def _contradictory(_: Question, before: Row | None, after: Row | None) -> bool:
@@ -160,10 +181,15 @@ def _repacked(question: Question, before: Row | None, after: Row | None) -> bool
     return "cpu_offload_gb" in question.asked and int(after.num_tokens or 0) < int(before.num_tokens or 0)
 
 
-def _float16_alone(_: Question, before: Row | None, after: Row | None) -> bool:
-    if before is None or after is None or before.verdict != after.verdict:
+def _known_defect(question: Question, before: Row | None, after: Row | None) -> bool:
+    """Known defects are told; anything else that differs has its own cause."""
+    if before is None or after is None or ":KnownDefect" not in after.rules:
         return False
-    return set(after.rules.split()) - set(before.rules.split()) == {"warning:DtypeRefused"}
+    rules = [rule for rule in after.rules.split() if not rule.endswith(":KnownDefect")]
+    without = replace(after, rules=" ".join(rules))
+    return _same(before, without) or any(
+        cause.explains(question, before, without) for cause in CAUSES if cause.explains is not _known_defect
+    )
 
 
 CAUSES: tuple[Cause, ...] = (
@@ -186,14 +212,14 @@ CAUSES: tuple[Cause, ...] = (
         explains=_repacked,
     ),
     Cause(
-        name="float16-kernels",
-        sentence="AWQ up to vLLM 0.23 and GPTQ up to 0.21 by --quantization take float16 alone (`get_supported_act_dtypes`).",
-        explains=_float16_alone,
-    ),
-    Cause(
         name="no-gpu-named",
         sentence="GPUs that nobody named are a set, not worlds: Fits where any catalogued one starts, with the set, and no warning.",
         explains=_on_any_gpu,
+    ),
+    Cause(
+        name="several-gpus-of-a-name",
+        sentence="A name of several GPUs, such as H100, is answered for all of them: they are a set, not worlds.",
+        explains=_on_all_that_a_name_means,
     ),
     Cause(
         name="share-of-a-rank",
@@ -249,5 +275,32 @@ CAUSES: tuple[Cause, ...] = (
             and "UnknownModel" in str(before.rules)
             and "UnknownModel" not in str(after.rules)
         ),
+    ),
+    Cause(
+        name="nobody-can-act",
+        sentence="A warning is one on which the owner can act: a cache that is expected to hold what it must, a limit of the scheduler, a "
+        "shared GPU, a fact that kvgate lacks, and a release that another finding names are infos.",
+        explains=lambda _, before, after: (
+            before is not None
+            and after is not None
+            and _is_unclamped(before, after)
+            and _same(before, after, "rules", "headroom_ratio")
+            and _is_quieter(before.rules, after.rules)
+        ),
+    ),
+    Cause(
+        name="images-are-made-later",
+        sentence="A range of releases of an image begins with the first that has the options which the manifest is written for.",
+        explains=lambda _, before, after: (
+            before is not None
+            and after is not None
+            and _same(before, after, "rules")
+            and {"warning:OptionNotYet"} == set(before.rules.split()) ^ set(after.rules.split())
+        ),
+    ),
+    Cause(
+        name="known-defect",
+        sentence="Known defects of the release are told as notes; no figure changes.",
+        explains=_known_defect,
     ),
 )

@@ -9,7 +9,17 @@ from pathlib import Path
 from msgspec import Struct
 
 from corpus.answers import cases
-from corpus.comparison import Compared, Pair, compare, errors, false_errors, is_right_model, is_wrong_verdict, warnings
+from corpus.comparison import (
+    Compared,
+    Pair,
+    compare,
+    errors,
+    false_errors,
+    idle_warnings,
+    is_right_model,
+    is_wrong_verdict,
+    warnings,
+)
 
 _HISTORIES = Path(__file__).with_name("histories.csv")
 
@@ -78,6 +88,7 @@ def figures(compared: Sequence[Compared]) -> tuple[Figure, ...]:
     )
     unknown = sum(pair.item is not None and pair.item.verdict == "Unknown" for pair in judged)
     wrong, warned = sum(map(is_wrong_verdict, judged)), sum(len(warnings(pair)) for pair in pairs)
+    idle = sum(len(idle_warnings(pair)) for pair in pairs)
     items = sum(pair.item is not None for pair in pairs)
     return (
         Figure(title="precision of errors", value=_share(told - false, told), counted=f"{told - false} of {told}", at_least=1),
@@ -85,6 +96,7 @@ def figures(compared: Sequence[Compared]) -> tuple[Figure, ...]:
         Figure(title="Unknown", value=_share(unknown, len(judged)), counted=f"{unknown} of {len(judged)}", at_most=0.15),
         Figure(title="wrong verdicts", value=_share(wrong, len(judged)), counted=f"{wrong} of {len(judged)}", at_most=0),
         Figure(title="warnings per engine", value=_share(warned, items), counted=f"{warned} of {items}", at_most=0.3),
+        Figure(title="nobody can act on", value=_share(idle, items), counted=f"{idle} of {items}", at_most=0.1),
     )  # fmt: skip
 
 
@@ -102,7 +114,7 @@ def _report(compared: Sequence[Compared]) -> Iterator[str]:
     yield f"warnings: {', '.join(f'{count} {rule}' for rule, count in rules.most_common()) or 'none'}"
     for each in compared:
         told = [
-            f"{pair.item.name}: {placed.rule}: {placed.finding.message}"
+            f"{'' if placed not in idle_warnings(pair) else '(nobody can act) '}{pair.item.name}: {placed.rule}: {placed.finding.message}"
             for pair in each.pairs
             if pair.item
             for placed in warnings(pair)

@@ -41,6 +41,8 @@ class EngineAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Rules that would be wrong, or noise."""
     may: list[str] = []
     """Rules that are true and not needed. An error that neither `must` nor `may` names is false."""
+    acts_on: list[str] = []
+    """Rules of warnings that are true and on which the owner can act. Any other warning counts as one on which nobody can."""
 
 
 class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -91,6 +91,12 @@ def warnings(pair: Pair) -> tuple[Placed, ...]:
     return _of_severity(pair, Severity.WARNING)
 
 
+def idle_warnings(pair: Pair) -> tuple[Placed, ...]:
+    """Return the warnings on which nobody can act, as the reader of the case says."""
+    acts_on = pair.wanted.acts_on if pair.wanted else []
+    return tuple(placed for placed in warnings(pair) if placed.rule not in acts_on)
+
+
 def _of_severity(pair: Pair, severity: Severity) -> tuple[Placed, ...]:
     findings = pair.item.findings if pair.item else ()
     return tuple(placed for placed in findings if placed.finding.severity is severity)

@@ -39,10 +39,17 @@ class FakeCluster:
         self.asked.append(name)
         if self.refusal:
             raise self.refusal("get", kind.resource, "as the test says")
-        if name not in self.owners:
-            return None
+        return self._replica_set(name) if name in self.owners else None
+
+    def _replica_set(self, name: str) -> dict[str, Any]:
         owner = {"kind": "Deployment", "name": "qwen", "uid": self.owners[name], "controller": True}
         return {"metadata": {"name": name, "uid": f"uid-{name}", "ownerReferences": [owner]}}
+
+    async def list_metadata(self, kind: Kind, namespace: str, *, label_selector: str) -> AsyncIterator[dict[str, Any]]:
+        assert label_selector == "kvgate.io/inferencedeployment"
+        self.asked.append(f"all in {namespace}")
+        for name in self.owners:
+            yield self._replica_set(name)
 
     async def log(self, namespace: str, pod: str, container: str, *, of_previous: bool) -> str:
         self.asked.append(f"log of {pod}, {container}, {of_previous}")
@@ -189,6 +196,36 @@ async def test_only_ready_pods_of_our_deployment_are_asked_whatever_labels_say()
     seen = world.memory.observation(KEY)
     assert seen is not None
     assert [engine.pod for engine in seen.engines] == ["ours"]
+
+
+async def test_of_many_new_pods_the_replica_sets_are_listed() -> None:
+    world = World()
+    for number in range(5):
+        world.cluster.owners[f"set-{number}"] = "uid-deployment"
+        world.pods.put(a_pod(f"pod-{number}", ip=str(number), replica_set=f"set-{number}"))
+        world.answers[str(number)] = read()
+    for _ in range(2):
+        await world.round()
+    assert world.cluster.asked == ["all in serving"]
+    assert len(world.scraped) == 5
+
+
+async def test_a_change_of_what_hinders_a_pod_enqueues_its_object_and_no_other() -> None:
+    world = World()
+    gone = {"state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
+    hindered = a_pod("ours", ready=False)
+    hindered["status"]["containerStatuses"] = [{"name": "vllm", **gone}]
+    world.pods.put(hindered)
+    copied = a_pod("copied-label", ready=False, replica_set=None)
+    copied["status"]["containerStatuses"] = [{"name": "vllm", **gone}]
+    world.pods.put(copied)
+    assert world.pods.hindered.is_set()
+    await world.observer.look_at_hindrances()
+    assert world.enqueued == [KEY]
+    await world.observer.look_at_hindrances()
+    assert world.enqueued == [KEY], "nothing changed"
+    (found,) = world.memory._hindrances[KEY]
+    assert found.pod == "ours"
 
 
 async def test_a_replica_set_is_asked_for_once() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from typing import Any, Self
 from unittest.mock import AsyncMock
 
@@ -49,7 +50,8 @@ class FakeCluster:
     async def find(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
         if kind.plural == "configmaps":
             raise Forbidden("get", "configmaps", "no")
-        return copy.deepcopy(self.objects.get((kind.plural, name)))
+        found = self.objects.get((kind.plural, name))
+        return found and _versioned(found)
 
     async def list_metadata(self, kind: Kind, namespace: str | None = None) -> AsyncIterator[dict[str, Any]]:
         async for item in self.list(kind, namespace):
@@ -60,20 +62,26 @@ class FakeCluster:
     ) -> AsyncIterator[dict[str, Any]]:
         for (plural, _), document in list(self.objects.items()):
             if plural == kind.plural:
-                yield copy.deepcopy(document)
+                yield _versioned(document)
 
-    async def apply(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+    async def apply(self, kind: Kind, body: dict[str, Any], *, is_first: bool = False) -> dict[str, Any]:
         self.objects[kind.plural, body["metadata"]["name"]] = copy.deepcopy(body)
-        return body
+        return _versioned(body)
 
     async def patch_status(self, kind: Kind, metadata: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
         document = self.objects[kind.plural, metadata["name"]]
         document["status"] = merged(document.get("status", {}), status)
-        return document
+        return _versioned(document)
 
     async def create(self, kind: Kind, body: dict[str, Any]) -> None:
         if kind is ADMISSION_RECORDS:
             self.objects[kind.plural, body["metadata"]["name"]] = json.loads(json.dumps(body))
+
+
+def _versioned(document: dict[str, Any]) -> dict[str, Any]:
+    """A copy with a resourceVersion that is another one for other content."""
+    version = "v" + sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    return {**copy.deepcopy(document), "metadata": {**document["metadata"], "resourceVersion": version}}
 
 
 class FakeQueue:

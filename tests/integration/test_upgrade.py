@@ -36,7 +36,11 @@ def live(path: Path, name: str) -> tuple[FakeCluster, tuple[str, str]]:
 
 
 def conditions(status: Json) -> dict[str, tuple[str, str, str]]:
-    return {each["type"]: (each["status"], each["reason"], each["message"]) for each in status["conditions"]}
+    """Status, reason and message of each condition; the proposals in the message of a refusal are those of today."""
+    return {
+        each["type"]: (each["status"], each["reason"], each["message"].partition(". Would fit: ")[0])
+        for each in status["conditions"]
+    }
 
 
 @pytest.mark.parametrize(("path", "name"), list(product(FILES, NAMES)), ids=lambda each: getattr(each, "stem", each))

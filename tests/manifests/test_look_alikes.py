@@ -31,6 +31,8 @@ LONG = ("Qwen/Qwen3-8B", "--max-model-len=40960")
 HOST = {"limits": {"nvidia.com/gpu": 1, "memory": "32Gi"}}
 SPECULATE = "--speculative-config"
 TRANSFER = '--kv-transfer-config={{"kv_connector":"{}","kv_role":"kv_both"}}'
+CONNECTOR = TRANSFER.format("OffloadingConnector")
+EXPANDABLE = [{"name": "PYTORCH_CUDA_ALLOC_CONF", "value": "expandable_segments:True"}]
 NGRAM = f'{SPECULATE}={{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4}}'
 YARN = '{"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":32768}'
 ERRORS = {rule.id: rule for rule in RULES.values() if Severity.ERROR in rule.severities}
@@ -208,6 +210,9 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         ),
     ],
     "MaxModelLenAboveModel": [
+        pod("/models/own.gguf", "--hf-config-path=Qwen/Qwen3-4B", "--max-model-len=8192", release="0.20.0"),
+        pod("/models/own.gguf", "--hf-config-path=/models/own", "--max-model-len=300000", release="0.20.0"),
+        pod("/models/own", "--hf-config-path=Qwen/Qwen3-4B", f'--hf-overrides={{"rope_parameters":{YARN}}}', "--max-model-len=131072"),
         pod("Qwen/Qwen3-8B", "--max-model-len=65536", gpu=H100, container=env(VLLM_ALLOW_LONG_MAX_MODEL_LEN="1")),
         pod("Qwen/Qwen3-8B", "--max-model-len=40960", gpu=H100),
         pod("Qwen/Qwen3-8B", "--max-model-len=40k", gpu=H100),
@@ -330,6 +335,16 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod(*SMALL, "--offload-group-size=4", "--offload-num-in-group=8", "--offload-num-in-group=2", gpu=H100),
         pod("Qwen/Qwen3-8B", "--max-model-len=8192", "--cpu-offload-gb=4", gpu=H100),
     ],
+    "KVConnectorRefused": [
+        pod(*SMALL, CONNECTOR, release="0.11.0"),
+        pod(*SMALL, CONNECTOR.replace("Offloading", "P2pNccl"), release="0.23.0"),
+        pod(*SMALL, CONNECTOR, release="0.20.0", container={"env": EXPANDABLE}),
+        pod(*SMALL, CONNECTOR, "--enable-sleep-mode", container={"env": EXPANDABLE}),
+        pod(*SMALL, container={"env": EXPANDABLE}),
+        pod(*SMALL, CONNECTOR, container={"env": [{"name": "PYTORCH_CUDA_ALLOC_CONF", "value": "expandable_segments:False"}]}),
+        pod(*SMALL, CONNECTOR.replace("Offloading", "Nixl"), "--enable-sleep-mode", release="0.33.0"),
+        pod(*SMALL, CONNECTOR.replace("Connector", "Connectors").replace("{", '{"kv_connector_module_path":"corp.kv",')),
+    ],
     "SlicesCannotBeJoined": [
         ours("H100-80GB-MIG-3g.40gb", "Qwen/Qwen3-4B", tensorParallelSize=1, maxModelLen=8192),
         pod(*SMALL, "--data-parallel-size=2", gpus=None, gpu=H100, container={"resources": {"limits": {"nvidia.com/mig-3g.40gb": 2}}}),
@@ -436,6 +451,8 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod("--served-model-name", "a", "--model", "Qwen/Qwen3-4B"),
         pod("--enable-chunked-prefill", "false", "Qwen/Qwen3-4B", release="0.7.3"),
         compose(vllm={"command": "Qwen/Qwen3-4B --max-model-len 8192 | tee /log"}),
+        pod("vllm serve Qwen/Qwen3-4B \\\n  --max-model-len 8192 \\\n  --enforce-eager", command=("sh", "-c")),
+        pod(*SMALL, "--chat-template", " --no-file"),
         compose(vllm={"entrypoint": [], "command": "vllm serve Qwen/Qwen3-4B"}),
         compose(vllm={"entrypoint": "vllm", "command": "serve Qwen/Qwen3-4B"}),
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "patch"}, "spec": {"template": {"spec": {"containers": [

@@ -28,7 +28,7 @@ def _record_of(report: dict[str, Any]) -> str:
     """Return the name of the record that a report is, by a key that no other one has."""
     of_key = {
         "documents": "CheckRecord", "engines": "DifferenceRecord", "candidates": "SizeRecord", "cells": "SweepRecord",
-        "platform": "ExplainRecord", "decides": "RequestAnswer",
+        "platform": "ExplainRecord", "decides": "RequestAnswer", "answers": "WhyReport",
     }  # fmt: skip
     return next((record for key, record in of_key.items() if key in report), "FailedAnswer")
 

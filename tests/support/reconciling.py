@@ -8,9 +8,11 @@ from unittest.mock import AsyncMock
 
 from prometheus_client import CollectorRegistry
 
-from kvgate.cluster.client import ADMISSION_RECORDS, INFERENCE_DEPLOYMENTS, Kind
+from kvgate.cluster.client import ADMISSION_RECORDS, INFERENCE_DEPLOYMENTS, Cluster, Kind
 from kvgate.cluster.errors import ApiError, Conflict
 from kvgate.cluster.events import EventRecorder
+from kvgate.controller.decision import Key
+from kvgate.controller.live import LiveObjects
 from kvgate.controller.memory import Memory
 from kvgate.controller.reconcile import ReconcileInstruments, Reconciler
 from kvgate.controller.starts import ObservedStarts
@@ -61,7 +63,7 @@ class FakeCluster:
         found = self.objects.get(kind.plural)
         return found if found is None or found.get("metadata", {}).get("name", name) == name else None
 
-    async def apply(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+    async def apply(self, kind: Kind, body: dict[str, Any], *, is_first: bool = False) -> dict[str, Any]:
         self._check("apply", kind.plural)
         self.writes.append(("apply", kind.plural))
         entry = {"manager": "kvgate", "operation": "Apply", "fieldsV1": _fields({"spec": body.get("spec", {})})}
@@ -121,6 +123,13 @@ class FakeCluster:
             yield copy.deepcopy(each)
 
 
+class _Unwatched(LiveObjects):
+    """No watch reports what a test changes in the fake cluster, so each run reads it there."""
+
+    async def find(self, cluster: Cluster, kind: Kind, key: Key) -> dict[str, Any] | None:
+        return await cluster.find(kind, *key)
+
+
 def new(
     cluster: FakeCluster, memory: Memory | None = None, **options: Any
 ) -> tuple[Reconciler, Callable[[str], float]]:
@@ -132,6 +141,7 @@ def new(
     memory = memory or Memory(DeploymentSnapshot(), ObservedStarts(None))
     options = {"on_start": AsyncMock(return_value=""), **options}
     reconciler = Reconciler(cluster, recorder, memory, instruments, **options)  # type: ignore[arg-type]
+    reconciler.live = _Unwatched()
     return reconciler, lambda result: results.labels(result)._value.get()
 
 

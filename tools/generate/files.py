@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from generate import deployment_files, incident_page, pages, reference, schemas
+from generate import deployment_files, failure_page, incident_page, pages, reference, schemas
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.api.status import RECORD_PLURAL
@@ -69,10 +69,12 @@ GENERATED: tuple[Generated, ...] = (
     (deployment_files.SCHEMA_FILE, deployment_files.chart_schema),
     (deployment_files.RELABELING_TEMPLATE, deployment_files.relabeling_template),
     ("docs/incidents.md", incident_page.incident_page),
+    ("docs/reference/advisories.md", pages.advisories_reference),
     ("docs/reference/alerts.md", reference.alerts_reference),
     ("docs/reference/api.md", reference.api_reference),
     ("docs/reference/check.schema.json", schemas.check_schema),
     ("docs/reference/reports.schema.json", schemas.reports_schema),
+    ("docs/reference/failures.md", failure_page.failures_reference),
     ("docs/reference/figures.md", reference.figures_reference),
     ("docs/reference/cli.md", reference.cli_reference),
     ("docs/reference/diff.schema.json", schemas.diff_schema),
@@ -81,6 +83,7 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/config.schema.json", schemas.config_schema),
     ("docs/reference/metrics.md", reference.metrics_reference),
     ("docs/reference/pods.md", pages.pods_reference),
+    ("docs/reference/changes.md", pages.changes_reference),
     ("docs/reference/unknown.md", pages.unknown_reference),
     ("docs/reference/rules.md", reference.rules_reference),
     *((f"charts/kvgate/dashboards/{uid}.json", partial(dashboard, uid)) for uid in DASHBOARDS),

@@ -8,11 +8,17 @@ from textwrap import fill
 from generate.reference import HEAD, object_tables
 from kvgate.api import GROUP, KIND, field_path
 from kvgate.api.crd import structural_schema
+from kvgate.budget import COSTS
+from kvgate.budget.answers.changes import SPARE_SEQUENCES
+from kvgate.budget.answers.sharing import WORKSPACES
+from kvgate.budget.ground.fitted import SLACK_CONTEXT
+from kvgate.budget.ground.units import GIB
 from kvgate.catalogue.models import newest_model_classes
 from kvgate.cli.check.repository_config import Config
-from kvgate.findings.finding import Severity
+from kvgate.findings.finding import Severity, do
 from kvgate.hf_config.architectures import is_read
 from kvgate.manifests.platforms.readers import READERS
+from kvgate.vllm.advisories import Advisory, Effect, advisories
 from kvgate.vllm.pod_options import OWNED_FLAGS, POD_OPTIONS, SECRET_FLAGS
 from kvgate.vllm.settings import MENTIONED, SETTINGS, Owner
 from kvgate.vllm.variables import FOLDERS, MOVING, RESERVED
@@ -147,6 +153,17 @@ mappings:
 A path begins at the object of the engine, else at the top of the values; those in a `HelmRelease`, an `Application` or a `HelmChart` count
 too. Values with such a mapping are read even if nothing in them names vLLM. Facts that the mapping does not state are still looked for
 by name. A path that leads nowhere is a finding, `PathLeadsNowhere`: a warning where a field with a similar name stands there.
+
+## Variables
+
+`variables` of a mapping gives values to variables and fields of templates that nothing in the input fills in, in the words of the command
+line, the model, the image and the number of GPUs. A finding about such a variable shows the row:
+
+```yaml
+mappings:
+- paths: ["**/start.sh"]
+  variables: {MODEL: Qwen/Qwen3-8B, "1": "8192", Values.image.tag: v0.24.0}
+```
 
 ## Ignoring findings
 
@@ -288,6 +305,51 @@ def _options() -> Iterator[str]:
     yield ""
 
 
+# ── docs/reference/changes.md ─────────────────────────────────────────────────────────────────────────────────────
+
+_CHANGES = """\
+# Changes that would fit
+
+Where bytes are what lacks, kvgate searches changes with which the engine would fit: in `kvgate explain` of flags, `kvgate check`, the
+webhook's refusal and `status.alternatives`. Each proposal fits at the low end of the prediction, starts, and breaks no rule that the
+engine as it is written keeps. Several changes `together` are minimal: without one of them, or with one that goes less far, it does not
+fit. The steps of max_num_seqs are halvings where it is stated or the guarantee counts it, else quarters; those of
+max_num_batched_tokens are halvings down to 512.
+
+Proposals are ordered by what they cost you. Points are added up, and 5 points are half of the context. After the cheapest one, kvgate
+also looks for the cheapest without each loss that it has. A long search ends with the best that is known, and an admission has less time
+than a command line: it leaves out smaller checkpoints and host memory, and its sets stay on the same GPUs.
+
+Wishes: `--keep` names settings that stay; the floors `minMaxModelLen` and `minMaxNumSeqs` of `spec.admission.adjust` hold for proposals
+too.
+
+| setting | loss | points | why |
+|---|---|---|---|
+ROWS
+
+A max_num_seqs that nobody states is vLLM's default, far above what runs: down to {spare} it costs 0.25 points per halving. Another GPU
+counts by its memory, one doubling at least.
+
+## The safe share of a GPU
+
+gpu_memory_utilization is raised only where no other engine shares the GPU and CPU and GPU have memories of their own, and only up to a
+limit. vLLM refuses to start where less than total × gpu_memory_utilization is free, and by then the CUDA context is gone, up to
+{before:.2f} GiB. Later come attention workspaces of up to {later:.2f} GiB, the sampler's warm-up, and in some releases CUDA graphs. The
+limit leaves room for all of them, in hundredths; `kvgate explain` names it. A monitor or another process on the card needs more.
+"""
+
+
+def changes_reference() -> str:
+    """Write the cost of every change that may be proposed, the cheapest first."""
+    rows = (
+        f"| `{name}` | {cost.loss} | {cost.base + cost.points if cost.base else cost.points:g}"
+        f"{'' if cost.per == 'change' else f', {cost.points:g} per further GiB' if cost.base else f' per {cost.per}'} | {cost.words} |"
+        for name, cost in sorted(COSTS.items(), key=lambda each: each[1].base + each[1].points)
+    )
+    known = {"spare": SPARE_SEQUENCES, "before": SLACK_CONTEXT.interval.high / GIB, "later": WORKSPACES.high / GIB}
+    return HEAD + "\n" + _CHANGES.format(**known).replace("ROWS", "\n".join(rows))
+
+
 # ── docs/reference/unknown.md ─────────────────────────────────────────────────────────────────────────────────────
 
 _UNKNOWN = """\
@@ -360,3 +422,58 @@ def unknown_reference() -> str:
     ]
     yields += [_UNREAD.format(count=len(unread)), fill(", ".join(f"`{name}`" for name in unread), width=140) + "."]
     return "\n".join([*yields, ""])
+
+
+# ── docs/reference/advisories.md ──────────────────────────────────────────────────────────────────────────────────
+
+_ADVISORIES = """\
+# Known defects of vLLM
+
+Defects of vLLM's releases that change what an engine takes, what it holds, or whether it starts. Where the release, the model, the GPU and
+the settings meet one, the answer has a note (rule `KnownDefect`), and `kvgate diff` says whether a change leads into it or out of it. No
+figure is changed for a note: what a formula knows is in the ledger already.
+
+The releases are the first and the last that are known to have the defect, in vLLM's issue or in its sources. A newer release that is not
+listed may have it too.
+"""
+
+
+def advisories_reference() -> str:
+    rows = sorted(advisories(), key=lambda each: (tuple(map(int, each.since.split("."))), each.id))
+    lines = [f"{HEAD}\n{_ADVISORIES}"]
+    for effect in Effect:
+        lines += [
+            f"## {_EFFECTS[effect]}\n",
+            "| vLLM | where | what happens | what to do | source |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [_advisory_row(each) for each in rows if each.effect is effect]
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+_EFFECTS = {
+    Effect.STARTS: "It may not start",
+    Effect.MEMORY: "It takes other memory than it says",
+    Effect.CAPACITY: "It holds another number of tokens",
+    Effect.SERVING: "It ends, or grows, under load",
+}
+_SIGNS = {"": "", "=": " {}", "~": " with {}", ">": " above {}"}
+
+
+def _advisory_row(advisory: Advisory) -> str:
+    settings = (
+        f"{'without ' if each.is_not else ''}`--{each.name.replace('_', '-')}`{_SIGNS[each.sign].format(each.operand)}"
+        for each in advisory.conditions
+    )
+    kinds = (f"no {kind[1:]}" if kind.startswith("!") else kind for kind in advisory.kinds.split())
+    capability = [f"compute capability {' or '.join(advisory.capability.split())}"] if advisory.capability else []
+    where = [*advisory.classes.split(), *kinds, *([advisory.vendor] if advisory.vendor else []), *capability, *settings]
+    fixed = f"; not in {advisory.fixed}" if advisory.fixed else ""
+    says, remedy = (do(text).worded(_option) for text in (advisory.says, advisory.remedy))
+    source = f"[{advisory.reference}]({advisory.source}), {advisory.day}"
+    return f"| {advisory.releases}{fixed} | {', '.join(where) or 'every engine'} | {says} | {remedy} | {source} |"
+
+
+def _option(setting: str) -> str:
+    return f"`--{setting.replace('_', '-')}`"

@@ -9,6 +9,8 @@ import msgspec
 
 from kvgate.cli.check.repository_config import Config
 from kvgate.cli.reports import answer_records, engine_records, records
+from kvgate.cli.why import answer as why_answer
+from kvgate.cli.why import record as why_record
 from kvgate.judge import assessment
 from kvgate.text.inert import json_text
 
@@ -23,6 +25,7 @@ REPORTS: tuple[tuple[str, type[msgspec.Struct]], ...] = (
     ("explain --requests, a line that is no request", engine_records.FailedAnswer),
     ("size", answer_records.SizeRecord),
     ("sweep", answer_records.SweepRecord),
+    ("why", why_record.WhyReport),
 )
 """(command, the record that it writes with -o json); `explain` writes a list of them for several engines."""
 
@@ -58,7 +61,7 @@ def _described(schema: dict[str, Any]) -> dict[str, Any]:
 def _field_descriptions() -> dict[str, str]:
     """Return the docstring below each field of the records, by `Record.field`; a record has those of its base too."""
     found: dict[str, str] = {}
-    modules = (assessment, engine_records, records, answer_records)
+    modules = (assessment, engine_records, records, answer_records, why_answer, why_record)
     for node in [each for module in modules for each in ast.parse(inspect.getsource(module)).body]:
         if not isinstance(node, ast.ClassDef):
             continue

@@ -31,7 +31,7 @@
 # the owner of a pod: labels can be copied, but owner references lead from the pod over its ReplicaSet to the Deployment
 - apiGroups: [apps]
   resources: [replicasets]
-  verbs: [get]
+  verbs: [get, list]
 # config.json of models, by spec.model.configFrom
 - apiGroups: ['']
   resources: [configmaps]

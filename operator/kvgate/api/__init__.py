@@ -21,6 +21,7 @@ _ELSEWHERE = {
     "accelerator": "spec.accelerator.type",
     "shared_by": "spec.accelerator.sharedBy",
     "vllm_version": "spec.vllm.version",
+    "replicas": "spec.replicas",
     "workload": "spec.workload",
     "capacity": "spec.admission.capacity",
     "extra_args": "spec.vllm.extraArgs",

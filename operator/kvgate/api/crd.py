@@ -94,10 +94,8 @@ def _column(name: str, kind: str, path: str, *, wide: bool = False) -> dict[str,
     return {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if wide else {})}
 
 
-def _condition(name: str, *, wide: bool = False, part: str = "status") -> dict[str, Any]:
-    return _column(
-        name if part == "status" else "Reason", "string", f'.status.conditions[?(@.type=="{name}")].{part}', wide=wide
-    )
+def _condition(name: str, *, wide: bool = False, part: str = "status", title: str = "") -> dict[str, Any]:
+    return _column(title or name, "string", f'.status.conditions[?(@.type=="{name}")].{part}', wide=wide)
 
 
 _COLUMNS = [
@@ -109,12 +107,13 @@ _COLUMNS = [
     _column("Headroom%", "integer", ".status.budget.headroomPercent"),
     _condition("Accepted"),
     _condition("Ready"),
+    _condition("Ready", part="reason", title="Why"),
     _column("Age", "date", ".metadata.creationTimestamp"),
     _column("PP", "integer", ".spec.vllm.pipelineParallelSize", wide=True),
     _column("KV", "string", ".status.effective.kvCacheDtype", wide=True),
     _column("Policy", "string", ".spec.admission.policy", wide=True),
     _column("Capacity", "string", ".spec.admission.capacity", wide=True),
-    _condition("Accepted", wide=True, part="reason"),
+    _condition("Accepted", wide=True, part="reason", title="Reason"),
     _column("Tokens", "integer", ".status.budget.capacityTokens", wide=True),
     _column("TokensToday", "integer", ".status.recalibrated.capacityTokens", wide=True),
     _column("VerdictToday", "string", ".status.recalibrated.verdict", wide=True),

@@ -136,12 +136,12 @@ class BudgetStatus(Recorded):
 
 
 class AlternativeStatus(ApiModel):
-    """One single change with which the deployment would fit."""
+    """One change with which the deployment would fit, or several that fit only together."""
 
     field: str
-    """Path of the setting in the spec."""
+    """Path of the setting in the spec, or the option that extraArgs takes; `together` for several changes."""
     value: str
-    """Largest or next value of the setting that fits."""
+    """Value of the setting that fits, near the one in the spec; for `together`, all changes: `kvCacheDtype fp8, maxNumSeqs 32`."""
 
 
 class ObservedStatus(ApiModel):
@@ -237,7 +237,7 @@ class InferenceDeploymentStatus(Recorded):
     calibration_revision: int | None = None
     """Number of the newest observed start that was known when this generation was judged; absent where there was none."""
     alternatives: Annotated[tuple[AlternativeStatus, ...], Field(max_length=16)] | None = None
-    """Single changes with which the deployment would fit, where it does not fit."""
+    """Changes with which the deployment would fit, where it does not fit, the one that costs least first."""
     recalibrated: RecalibratedStatus | None = None
     """Prediction of today, where it differs from status.budget by more than 1 % and a block, or has another verdict. The next edit of the
     spec is judged by it, and with admission.recalibrate it is used at once."""

@@ -10,15 +10,15 @@ arithmetic.
 TYPE_CHECKING = False  # type checkers take it for typing's, which takes longer to import than all of this
 
 if TYPE_CHECKING:
+    from kvgate.budget.answers.advice import Most, alternatives, most_context, most_users
     from kvgate.budget.answers.answer import Budget, CacheFigures, Stage, plan
+    from kvgate.budget.answers.changes import COSTS, TOGETHER, Alternative, Cost, Loss, Scope
     from kvgate.budget.answers.solver import (
         AdjustLimits,
         Adjustment,
-        Alternative,
         Knob,
         KnobChange,
         adjust,
-        alternatives,
         largest_max_model_len,
         largest_max_num_seqs,
     )
@@ -79,8 +79,10 @@ if TYPE_CHECKING:
     )
 
 _NAMES = {
+    "answers.advice": "Most alternatives most_context most_users",
     "answers.answer": "Budget CacheFigures Stage plan",
-    "answers.solver": "AdjustLimits Adjustment Alternative Knob KnobChange adjust alternatives largest_max_model_len largest_max_num_seqs",
+    "answers.changes": "Alternative COSTS Cost Loss Scope TOGETHER",
+    "answers.solver": "AdjustLimits Adjustment Knob KnobChange adjust largest_max_model_len largest_max_num_seqs",
     "engine.circumstances": "Circumstances NO_CIRCUMSTANCES",
     "engine.request": "AUTO_MAX_MODEL_LEN BudgetRequest Capacity EngineSettings GRAPH_MODES GraphSettings Guarantee "
     "LoraSettings OffloadSettings Speculation Workload",

@@ -4,6 +4,7 @@ from kvgate.catalogue.lookup import (
     accelerators,
     accelerators_meant,
     driver_memory_mib,
+    every_accelerator,
     find_accelerator,
     nearest_accelerators,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "accelerators_meant",
     "draft_names",
     "driver_memory_mib",
+    "every_accelerator",
     "find_accelerator",
     "find_draft",
     "find_model",

@@ -27,8 +27,11 @@ def read_yaml(path: Path) -> Any:
 
 
 def accelerators_json() -> str:
-    """Return the entries of accelerators.yaml as JSON, one a line: every start reads it, which takes a fiftieth of the time."""
-    entries = read_yaml(DATA / "accelerators.yaml")["accelerators"]
+    """Return the entries of all tables as JSON, one a line: every start reads it, which takes a fiftieth of the time."""
+    from kvgate.catalogue.boards import seldom_entries
+
+    listed = read_yaml(DATA / "accelerators.yaml")["accelerators"]
+    entries = [*listed, *seldom_entries(DATA, listed)]
     lines = ",\n".join(json.dumps(entry, default=str, ensure_ascii=False) for entry in entries)
     return f"[\n{lines}\n]\n"
 
@@ -39,9 +42,16 @@ def _accelerator_entries() -> tuple[Mapping[str, Any], ...]:
 
 
 @lru_cache(maxsize=1)
-def accelerators() -> tuple[Accelerator, ...]:
-    """Return all accelerators, in the order of the data file."""
+def every_accelerator() -> tuple[Accelerator, ...]:
+    """Return all accelerators that a user may name, in the order of the data file."""
     return tuple(_accelerator(entry) for entry in _accelerator_entries())
+
+
+@lru_cache(maxsize=1)
+def accelerators() -> tuple[Accelerator, ...]:
+    """Return those on which people usually serve: only they are proposed, or guessed where a GPU is not named."""
+    pairs = zip(_accelerator_entries(), every_accelerator(), strict=True)
+    return tuple(accelerator for entry, accelerator in pairs if "is_seldom" not in entry)
 
 
 def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
@@ -68,19 +78,36 @@ def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
 
 @lru_cache(maxsize=1)
 def driver_memory_mib() -> Mapping[str, int]:
-    """Return short name → MiB that `nvidia-smi` and the node label `nvidia.com/gpu.memory` report, more than a process sees."""
-    return {e["name"]: e["nvml_memory_mib"] for e in _accelerator_entries() if "nvml_memory_mib" in e}
+    """Return short name → MiB that `nvidia-smi` and the node label `nvidia.com/gpu.memory` report, more than a process sees.
+
+    Boards that are seldom met are left out: a memory alone does not mean them.
+    """
+    return {
+        e["name"]: e["nvml_memory_mib"]
+        for e in _accelerator_entries()
+        if "nvml_memory_mib" in e and "is_seldom" not in e
+    }
+
+
+_FIXED_MIB, _SHARE_UNSEEN = 410, 0.0019
+"""MiB, and share of the memory, that nvidia-smi counts and a process does not see: by the 14 boards whose two figures are both logged."""
+
+
+def seen_mib(driver_mib: int) -> int:
+    """Return the memory that a process sees of so much by nvidia-smi, where no log says it."""
+    return driver_mib - _FIXED_MIB - round(driver_mib * _SHARE_UNSEEN)
 
 
 @lru_cache(maxsize=1)
 def _accelerator_names() -> dict[str, Accelerator]:
     """Return the accelerators by the letters and digits of each of their names: short, product, label, alias."""
-    return {_letters(name): accelerator for accelerator, names in _named_accelerators() for name in names}
+    return {_letters(name): accelerator for accelerator, names in named_accelerators() for name in names}
 
 
 @lru_cache(maxsize=1)
-def _named_accelerators() -> tuple[tuple[Accelerator, tuple[str, ...]], ...]:
-    pairs = zip(_accelerator_entries(), accelerators(), strict=True)
+def named_accelerators() -> tuple[tuple[Accelerator, tuple[str, ...]], ...]:
+    """Return every accelerator with its names: short, product, labels, aliases."""
+    pairs = zip(_accelerator_entries(), every_accelerator(), strict=True)
     return tuple((a, (a.name, a.product, *a.gpu_labels, *entry.get("aliases", ()))) for entry, a in pairs)
 
 
@@ -103,18 +130,25 @@ _PROFILE = pattern(r"\d+g(?:\.\d+gb)?")
 
 
 @lru_cache(maxsize=256)
-def accelerators_meant(name: str) -> tuple[str, ...]:
-    """Return the short names of all accelerators that a name such as A100 may mean; slices only for a name of a slice."""
-    words = _words(name)
+def accelerators_meant(name: str, *, every: bool = False) -> tuple[str, ...]:
+    """Return the short names of all accelerators that a name such as A100 may mean; slices only for a name of a slice.
+
+    Those that are seldom met are among them for `every`.
+    """
+    words, usual = words_of(name), accelerators()
     wants_slice = any(word == "mig" or _PROFILE.fullmatch(word) for word in words)
     return tuple(
         accelerator.name
         for accelerator, runs in _runs_of_names()
-        if words and (wants_slice or not accelerator.is_slice) and ("".join(words) in runs or runs.issuperset(words))
+        if words
+        and (every or accelerator in usual)
+        and (wants_slice or not accelerator.is_slice)
+        and ("".join(words) in runs or runs.issuperset(words))
     )
 
 
-def _words(name: str) -> tuple[str, ...]:
+def words_of(name: str) -> tuple[str, ...]:
+    """Return the words of a name in small letters, without those that a name may have or lack."""
     return tuple(word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word and word not in _MAKERS)
 
 
@@ -125,17 +159,20 @@ def _runs_of_names() -> tuple[tuple[Accelerator, frozenset[str]], ...]:
         (
             a,
             frozenset(
-                "".join(words[i:j]) for words in map(_words, names) for i, j in combinations(range(len(words) + 1), 2)
+                "".join(words[i:j]) for words in map(words_of, names) for i, j in combinations(range(len(words) + 1), 2)
             ),
         )
-        for a, names in _named_accelerators()
+        for a, names in named_accelerators()
     )
 
 
 @lru_cache(maxsize=256)
 def nearest_accelerators(name: str) -> tuple[str, ...]:
-    """Return the short names of up to three accelerators that the user may have meant: named, beginning alike, or looking alike."""
-    written = "".join(_words(name))
+    """Return the short names of up to three accelerators that the user may have meant: named, beginning alike, or looking alike.
+
+    One that is seldom met is among them only where no other is.
+    """
+    written = "".join(words_of(name))
     begun = [
         accelerator.name
         for accelerator, runs in _runs_of_names()
@@ -146,7 +183,8 @@ def nearest_accelerators(name: str) -> tuple[str, ...]:
         close = close_matches(_letters(name), _accelerator_names(), n=6, cutoff=0.5)
         close.sort(key=lambda match: -_shared_beginning(match, _letters(name)))
         found = [_accelerator_names()[match].name for match in close]
-    return tuple(dict.fromkeys(found))[:3]
+    usual = {accelerator.name for accelerator in accelerators()}
+    return tuple(dict.fromkeys(each for each in found if each in usual) or dict.fromkeys(found))[:3]
 
 
 def _shared_beginning(one: str, other: str) -> int:

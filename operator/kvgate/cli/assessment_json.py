@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import UNSET, convert, to_builtins
 from msgspec.structs import asdict
 
-from kvgate.api import field_path
-from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, BudgetRequest, Guarantee, ModelShape, Verdict
+from kvgate.budget import (
+    COSTS,
+    PINNED_SAFETY_BYTES,
+    TOGETHER,
+    Alternative,
+    Budget,
+    BudgetRequest,
+    Guarantee,
+    KnobChange,
+    ModelShape,
+    Most,
+    Verdict,
+)
 from kvgate.budget.answers.figure_values import FiguresOfBudget
 from kvgate.budget.answers.figures import FIGURES, figures_of
 from kvgate.budget.host.settings import NO_HOST_SETTINGS, UNKNOWN_POD
@@ -17,9 +28,10 @@ from kvgate.cli.provenance import Provenance, sources_of_facts
 from kvgate.cli.reports import engine_records as records
 from kvgate.cli.reports.records import ExplainRecord
 from kvgate.findings.finding import Finding
-from kvgate.judge.assess import pinned_option
+from kvgate.judge.assess import field_name, pinned_option
 from kvgate.judge.assessment import NOT_JUDGED, Assessment, Confidence, Decision, Unjudged
 from kvgate.judge.gpus_in_words import sentence
+from kvgate.judge.summary import together_text
 from kvgate.rules.facts import VERSION_ASSUMED
 
 if TYPE_CHECKING:
@@ -280,7 +292,27 @@ def provenance_records(budget: Budget, findings: Iterable[Finding]) -> list[reco
 
 
 def alternative_record(each: Alternative) -> records.AlternativeRecord:
-    return records.AlternativeRecord(field=each.field, path=field_path(each.field), value=each.value)
+    is_set = each.field == TOGETHER
+    return records.AlternativeRecord(
+        field=each.field,
+        path="" if is_set else field_name(each.field),
+        value=together_text(each) if is_set else each.value,
+        changes=list(map(_change_record, each.changes)),
+        points=each.points,
+    )
+
+
+def maximum_record(what: str, most: Most) -> records.MaximumRecord:
+    return records.MaximumRecord(
+        what=what, value=most.value, as_it_is=most.as_it_is, changes=list(map(_change_record, most.changes))
+    )
+
+
+def _change_record(change: KnobChange) -> records.SettingChangeRecord:
+    name = change.field
+    return records.SettingChangeRecord(
+        field=name, path=field_name(name), before=change.before, value=change.after, loss=COSTS[name].loss
+    )
 
 
 def assumed_records(request: BudgetRequest | None, findings: Iterable[Finding]) -> list[records.AssumedRecord]:

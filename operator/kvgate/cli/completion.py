@@ -38,7 +38,7 @@ def gpus(_: click.Context, __: click.Parameter, incomplete: str) -> list[Complet
         return []
     count, times, name = last.partition("x")
     name, number = (name, f"{count}x") if times and count.isdecimal() else (last, "")
-    offered = (a for a in catalogue.accelerators() if not a.is_slice or "mig" in name.lower())
+    offered = (a for a in catalogue.every_accelerator() if not a.is_slice or "mig" in name.lower())
     return named(((f"{head}{comma}{number}{a.name}", format_gib(a.memory_bytes)) for a in offered), incomplete)
 
 

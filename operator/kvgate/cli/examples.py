@@ -76,6 +76,11 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("Read a checkpoint in a folder into a lock file.", "kvgate models fetch ./my-model --into kvgate-models.json"),
     ),
     "models lock": (("Fail where the committed file is not complete.", "kvgate models lock deploy/ --check"),),
+    "why": (
+        ("Say what the log of a pod shows.", "kvgate why start.log"),
+        ("Say it for a command.", "kvgate why 'vllm serve Qwen/Qwen3-32B --max-model-len 32k' --accelerator L4"),
+        ("Say it for a manifest and the log of its pod.", "kvgate why deploy/fits.yaml start.log"),
+    ),
     "rules": (
         ("List the rules about a subject.", "kvgate rules memory"),
         ("List all of them for a program.", "kvgate rules -o json"),

@@ -32,8 +32,10 @@ class Exit(IntEnum):
 
 
 _MEANINGS = {
-    Exit.FITS: "what could be judged starts, or is admitted; warnings do not change this unless --fail-on says so",
-    Exit.FINDINGS: "at least one object would be refused, one engine does not start, or a file that may hold one cannot be read",
+    Exit.FITS: "what could be judged starts, or is admitted; warnings do not change this unless --fail-on says so. "
+    "`why`: a cause was found, or nothing is wrong",
+    Exit.FINDINGS: "at least one object would be refused, one engine does not start, or a file that may hold one cannot be read. "
+    "`why`: it failed, and the cause is not in what was given",
     Exit.UNDECIDED: "there are engines to judge and none could be (unknown model …), there is no engine, or the command was misused",
 }
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -195,23 +194,6 @@ def judged_with_fetched(
         found, missing = fetched_models(unknown, max_seconds=max(end - monotonic(), 0))
         models = replace(models, fetched={**models.fetched, **found}, missing={**models.missing, **missing})
     return judge(models)
-
-
-def models_of(settings: Mapping[str, Any], options: ModelOptions) -> PublishedModels:
-    """Return the models for one question. Raises click.UsageError for a lock file that cannot be used."""
-    from kvgate.judge.what_if import read_request
-    from kvgate.vllm.values import UnusableValue
-
-    def look_up(models: PublishedModels) -> PublishedModels:
-        with suppress(UnusableValue):  # the question itself reports what is wrong with it
-            read_request(settings, models=models)
-        return models
-
-    try:
-        models = locked_models(options.lock, facts=options.facts)
-    except BadInput as error:
-        raise click.UsageError(f"--lock {error}") from None
-    return judged_with_fetched(look_up, models, fetches=bool(options.fetch), max_seconds=options.fetch_seconds)
 
 
 def fetched_models(

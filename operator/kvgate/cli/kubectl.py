@@ -1,4 +1,4 @@
-"""`kubectl kvgate [flags of kubectl get] [-- flags of kvgate check]`: check what is in the current context.
+"""`kubectl kvgate [flags of kubectl get] [-- flags of kvgate check]`: check what is in the current context; `kubectl kvgate why pod/NAME`.
 
 kubectl reads the cluster, with its own configuration and rights; nothing is written.
 """
@@ -20,7 +20,9 @@ Json = dict[str, Any]
 _RESOURCES = Path(__file__).parent / "data" / "kubectl_resources.txt"
 """Resources that may run vLLM, that such objects refer to, or that stand between an object and its pods. `make generate` writes the
 file from the readers of platforms. Resources that the cluster does not have are not requested."""
-USAGE = "usage: kubectl kvgate [flags of kubectl get] [-- flags of kvgate check]"
+USAGE = "usage: kubectl kvgate [flags of kubectl get] [-- flags of kvgate check], or kubectl kvgate why pod/NAME|infd/NAME [flags]"
+KIND, OWNER_LABEL = "InferenceDeployment", "kvgate.io/inferencedeployment"
+"""Names of the API and of its pods' label, written again because their modules take longer to import than the rest of the start."""
 _TIMEOUT_SECONDS = 120
 _CONNECTION = frozenset(
     {
@@ -39,12 +41,75 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if {"-h", "--help"} & set(flags):
         show_lines(USAGE)
         sys.exit(0)
+    if flags[:1] == ["why"]:
+        sys.exit(_why(flags[1:], check_flags))
     known = frozenset(kubectl("api-resources", "--output=name", *_connection(flags)).decode().split())
     resources = ",".join(name for name in _RESOURCES.read_text(encoding="utf-8").split() if name in known)
     listed = kubectl("get", resources, "--output=json", "--ignore-not-found", *flags)
     # -I: modules come neither from the current folder nor from PYTHONPATH
     command = [sys.executable, "-I", "-m", "kvgate", "check", "-", *check_flags]
     sys.exit(subprocess.run(command, input=_without_owned(listed), check=False).returncode)  # noqa: S603 - ourselves
+
+
+_MAX_PODS = 4
+_MAX_LOG_BYTES = 32 << 20
+
+
+def _why(arguments: list[str], flags: list[str]) -> int:
+    """Gather what the cluster says about the pods of an object, and let `kvgate why` answer; the user's kubectl only reads."""
+    target, *where = arguments or [""]
+    kind, _, name = target.partition("/")
+    if not name or not kind:
+        return _failed(f"kubectl kvgate why: name a pod or another object that has pods, such as pod/vllm-0\n{USAGE}")
+    given = [(target, text) for pod in _pods_of(kind, name, where) for text in _texts_of(pod, where)]
+    if not given:
+        return _failed(f"kubectl kvgate why: {target} has no pod")
+    bundle = {"kvgateBundle": 1, "kvgate": "", "given": given, "options": {}, "answer": {}}
+    command = [sys.executable, "-I", "-m", "kvgate", "why", "-", *flags]
+    return subprocess.run(command, input=json.dumps(bundle).encode(), check=False).returncode  # noqa: S603 - ourselves
+
+
+def _pods_of(kind: str, name: str, where: list[str]) -> list[Json]:
+    """Return the pods of an object, those that are not ready first."""
+    if kind in ("pod", "pods", "po"):
+        return [json.loads(kubectl("get", "pod", name, "--output=json", *where))]
+    found = json.loads(kubectl("get", kind, name, "--output=json", *where))
+    selector = ((found.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
+    if found.get("kind") == KIND:
+        selector = {OWNER_LABEL: name}
+    wanted = ",".join(f"{key}={value}" for key, value in selector.items())
+    pods = (
+        json.loads(kubectl("get", "pods", f"--selector={wanted}", "--output=json", *where)).get("items", [])
+        if wanted
+        else []
+    )
+    return sorted(pods, key=_is_ready)[:_MAX_PODS]
+
+
+def _is_ready(pod: Json) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+
+
+def _texts_of(pod: Json, where: list[str]) -> Iterator[str]:
+    """Yield the pod, its node's labels, its events, and both logs, as far as the user may read them."""
+    name, node = _metadata(pod)["name"], (pod.get("spec") or {}).get("nodeName")
+    yield json.dumps(pod)
+    if node:
+        labels = _metadata(json.loads(_read("get", "node", node, "--output=json", *_connection(where)) or b"{}")).get(
+            "labels"
+        )
+        yield json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": labels or {}}})
+    described = _read("describe", "pod", name, *where).decode(errors="replace")
+    yield described[described.find("\nEvents:") + 1 :] if "\nEvents:" in described else ""
+    options = ("--all-containers", f"--limit-bytes={_MAX_LOG_BYTES}", *where)
+    for previous in (("--previous",), ()):
+        yield _read("logs", name, *previous, *options).decode(errors="replace")
+
+
+def _read(*arguments: str) -> bytes:
+    """Return what kubectl prints; nothing where it fails, because a pod may have no earlier container, and a user no right to nodes."""
+    return kubectl(*arguments, is_optional=True)
 
 
 def _connection(flags: list[str]) -> Iterator[str]:
@@ -86,8 +151,8 @@ def apply_object(body: Json, context: str) -> None:
     kubectl("apply", *how, *connection, given=json.dumps(body).encode())
 
 
-def kubectl(*arguments: str, given: bytes | None = None) -> bytes:
-    """Return what kubectl prints; errors beside a list (a missing right or API server) are printed."""
+def kubectl(*arguments: str, given: bytes | None = None, is_optional: bool = False) -> bytes:
+    """Return what kubectl prints; errors beside a list (a missing right or API server) are printed, but not those of an optional one."""
     # only absolute folders of PATH: a relative one would mean the current folder
     folders = os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep)))
     program = os.environ.get("KUBECTL") or shutil.which("kubectl", path=folders)
@@ -99,7 +164,7 @@ def kubectl(*arguments: str, given: bytes | None = None) -> bytes:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         sys.exit(_failed(f"kubectl kvgate: {program} did not answer: {error}"))
-    if done.returncode:
+    if done.returncode and not is_optional:
         code = _failed(done.stderr.decode(errors="replace"))
         if not done.stdout.strip():
             sys.exit(code)

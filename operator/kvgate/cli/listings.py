@@ -51,7 +51,7 @@ def gpus(filter_: str, output: str) -> None:
             "vendor": a.vendor,
             "product": a.product,
         }
-        for a in catalogue.accelerators()
+        for a in catalogue.every_accelerator()
         if filter_.lower() in f"{a.name}\n{a.product}".lower()
     ]
     cells = [

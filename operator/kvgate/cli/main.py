@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _COMMANDS = {
     "check": ("kvgate.cli.check.command", "Judge vLLM engines in manifests and Helm values."),
+    "why": ("kvgate.cli.why.command", "Say why vLLM does not start, from whatever you paste."),
     "diff": ("kvgate.cli.diff.command", "Show what a change does to KV cache capacity."),
     "explain": ("kvgate.cli.explain.command", "Show the memory ledger of one GPU, line by line."),
     "size": ("kvgate.cli.size.command", "Find the GPUs for a model and its workload, cheapest first."),

@@ -1,6 +1,6 @@
 """Options that several commands have: vLLM's settings for `explain`, `size`, `sweep`, `calibrate`; facts for `check` and `diff`."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +58,20 @@ def _option(setting: Setting) -> Decorator:
         return click.option(spelling, setting.name, default=None, help=setting.help)
     short = (spelling for spelling in setting.spellings if not spelling.startswith("--"))
     complete = {"gpu": gpus, "model": a_model}.get(setting.name)
-    return click.option(*short, setting.flag, setting.name, metavar="VALUE", help=setting.help, shell_complete=complete)
+    names = (*short, *ALSO.get(setting.name, ()), setting.flag)
+    return click.option(*names, setting.name, metavar="VALUE", help=setting.help, shell_complete=complete)
 
 
+GPU_NAMES = ("--gpu", "--gpus", "--accelerator")
+"""Names of the option that every command has for its GPUs."""
+ALSO: Mapping[str, Sequence[str]] = {
+    "gpu": GPU_NAMES[1:],
+    "max_model_len": ("--context",),
+    "tensor_parallel_size": ("--tp",),
+    "pipeline_parallel_size": ("--pp",),
+    "data_parallel_size": ("--dp",),
+}
+"""Setting → further names of its option."""
 _FILES = {"model_config": "model", "draft_config": "draft"}
 """Settings whose value is a file with a config.json, and the word for what it describes."""
 
@@ -92,9 +103,9 @@ def with_engine_facts(*, found_from: str) -> Decorator:
     options = (
         click.option("--model-config", metavar="FILE", type=GIVEN_FILE,
                      help="The config.json of models that are not in the catalogue and have no configFrom."),
-        click.option("--accelerator", metavar="NAME,…", shell_complete=gpus,
+        click.option(*GPU_NAMES, "accelerator", metavar="NAME,…", shell_complete=gpus,
                      help="The GPU of manifests that do not state it, or several on each of which they must start, or a pool of "
-                          ".kvgate.yaml; `kvgate gpus` lists the names."),
+                          ".kvgate.yaml, or auto for that of this machine; `kvgate gpus` lists the names."),
         click.option("--vllm-version", metavar="VERSION", callback=_release,
                      help="The release of vLLM, for manifests whose image does not state it."),
         CALIBRATION_OPTION,

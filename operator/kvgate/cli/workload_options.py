@@ -44,6 +44,8 @@ def all_of(options: Sequence[Decorator]) -> Decorator:
 def with_workload(*, default: str) -> Decorator:
     options = (
         guarantee_option(default),
+        click.option("--users", metavar="N",
+                     help="Requests at the same time: --peak-concurrency of a workload; without one --max-num-seqs."),
         click.option("--peak-concurrency", metavar="N", help="Workload: requests at the same time."),
         click.option("--prompt-tokens", metavar="N", help="Workload: tokens of a prompt, such as 6000, 6k or 6K."),
         click.option("--output-tokens", metavar="N", help="Workload: tokens that are generated for a request."),
@@ -52,6 +54,41 @@ def with_workload(*, default: str) -> Decorator:
     )  # fmt: skip
 
     return all_of(options)
+
+
+def with_users(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a command in which --users stands for one of the two options that it means."""
+    left = dict(values)
+    if (users := left.pop("users", None)) is None:
+        return left
+    has_workload = any(left.get(name) is not None for name in ("prompt_tokens", "output_tokens"))
+    name = "peak_concurrency" if has_workload else "max_num_seqs"
+    return {**left, name: users if left.get(name) is None else left[name]}
+
+
+def _read_kept(_: click.Context, __: click.Parameter, text: str | None) -> frozenset[str]:
+    if not text:
+        return frozenset()
+    from kvgate.budget import COSTS
+
+    names = frozenset(each.strip().lstrip("-").replace("-", "_") for each in text.split(","))
+    names = frozenset("accelerator" if each == "gpu" else each for each in names)
+    if unknown := sorted(names - set(COSTS)):
+        raise click.UsageError(
+            f"--keep names {', '.join(unknown)}; the settings that are ever changed are {', '.join(sorted(COSTS))}"
+        )
+    return names
+
+
+def with_wishes(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options about the changes that are proposed."""
+    options = (
+        click.option("--keep", callback=_read_kept, metavar="SETTINGS",
+                     help="Settings that no proposal changes: max_model_len,kv_cache_dtype."),
+        click.option("--maximize", type=click.Choice(["context", "users"]),
+                     help="Find the settings for the longest context for the stated users, or for most users at the stated length."),
+    )  # fmt: skip
+    return all_of(options)(command)
 
 
 def taken_workload(values: dict[str, Any]) -> Workload | None:

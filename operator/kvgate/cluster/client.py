@@ -8,12 +8,13 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from operator import methodcaller
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
+from urllib.request import getproxies
 
 import aiohttp
+import msgspec
 import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, ApiException, Configuration
@@ -134,6 +135,10 @@ class Kind(Struct, frozen=True, kw_only=True):
     plural: str
 
     @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
     def resource(self) -> str:
         """Name of the resource in RBAC and in error messages, such as `deployments.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
@@ -165,6 +170,8 @@ class Cluster:
     ) -> None:
         """Without `may_write` all writes are allowed, for those who need no Lease."""
         configuration.trace_configs = [request_trace(observe, may_write)]
+        # aiohttp looks for proxies and a netrc file before each request, in another thread, which takes a fifth of its time
+        configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
         self._client = ApiClient(configuration)
         self._client.user_agent = USER_AGENT
         self._dynamic = DynamicClient(self._client)
@@ -187,9 +194,12 @@ class Cluster:
         """Yield the objects page by page, so that no answer is too large. Raises NotFound where the kind is not installed."""
         return self._pages(kind, namespace, label_selector=label_selector)
 
-    def list_metadata(self, kind: Kind, namespace: str | None = None) -> AsyncIterator[Document]:
+    def list_metadata(
+        self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
+    ) -> AsyncIterator[Document]:
         """Yield the metadata of the objects alone: their specs may be large, and the API server leaves them out."""
-        return self._pages(kind, namespace, header_params={"Accept": _METADATA_ONLY})
+        accepted = {"Accept": _METADATA_ONLY}
+        return self._pages(kind, namespace, label_selector=label_selector, header_params=accepted)
 
     async def _pages(self, kind: Kind, namespace: str | None, **parameters: Any) -> AsyncIterator[Document]:
         following: str | None = None
@@ -198,19 +208,22 @@ class Cluster:
                 "list", kind.resource, "get", kind.path(namespace), limit=PAGE_SIZE, _continue=following, **parameters
             )
             for item in page["items"] or ():  # a list of metadata without an item says null
-                yield item
+                yield {"apiVersion": kind.api_version, "kind": kind.kind, **item}  # the items of a list have neither
             following = page["metadata"].get("continue", "")
 
     async def probe(self, kind: Kind, namespace: str | None = None) -> None:
         """List a single object, which raises what a whole list would raise."""
         await self._send("list", kind.resource, "get", kind.path(namespace), limit=1)
 
-    async def apply(self, kind: Kind, body: Document) -> Document:
-        """Apply on the server side; fields that others set and kvgate does not remain theirs."""
+    async def apply(self, kind: Kind, body: Document, *, is_first: bool = False) -> Document:
+        """Apply on the server side; fields that others set and kvgate does not remain theirs.
+
+        The first time, fields with another value that somebody else set raise Conflict: the object is not ours.
+        """
         metadata = body["metadata"]
         return await self._send(
             "patch", kind.resource, "patch", kind.path(metadata["namespace"], metadata["name"]), body=body,
-            content_type="application/apply-patch+yaml", field_manager=FIELD_MANAGER, force_conflicts=True,
+            content_type="application/apply-patch+yaml", field_manager=FIELD_MANAGER, force_conflicts=not is_first,
         )  # fmt: skip
 
     async def patch_status(self, kind: Kind, metadata: Document, status: Document) -> Document:
@@ -270,7 +283,7 @@ class Cluster:
         )  # fmt: skip
 
     async def _send(self, verb: str, resource: str, method: str, path: str, **parameters: Any) -> Document:
-        document: Document = await self._receive(verb, resource, method, path, methodcaller("json"), **parameters)
+        document: Document = await self._receive(verb, resource, method, path, _read_json, **parameters)
         return document
 
     async def _receive(
@@ -291,6 +304,11 @@ class Cluster:
             raise Unavailable(verb, resource, f"no answer within {timeout_seconds:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unavailable(verb, resource, str(error) or type(error).__name__) from error
+
+
+async def _read_json(answer: aiohttp.ClientResponse) -> Document:
+    document: Document = msgspec.json.decode(await answer.read())  # five times as fast as the standard library
+    return document
 
 
 async def _log_text(answer: aiohttp.ClientResponse) -> str:

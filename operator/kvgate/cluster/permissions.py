@@ -69,7 +69,7 @@ RULES: tuple[Permission, ...] = (
     Permission(
         group="apps",
         resources=("replicasets",),
-        verbs=("get",),
+        verbs=("get", "list"),
         why="the owner of a pod: labels can be copied, but owner references lead from the pod over its ReplicaSet to the Deployment",
     ),
     Permission(

@@ -1,6 +1,6 @@
 """The decision about one InferenceDeployment: the situation in the cluster, and the changes and the status that follow. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -20,6 +20,7 @@ from kvgate.judge.assessment import Assessment, Confidence, Decision
 from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
 from kvgate.judge.skipping import Skip, skip_of
 from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
+from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by, was_ours
 from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences
 from kvgate.rendering.observation import Observation, Obstacle, Statement
@@ -390,8 +391,9 @@ def _due(live: Document | None, wanted: Document) -> ChildChange | None:
 
 
 def status_after(
-    intent: Intent, *, name: str, deployment: Document | None, before: PreviousStatus, observation: Observation | None
-) -> Document:
+    intent: Intent, *, name: str, deployment: Document | None, before: PreviousStatus, observation: Observation | None,
+    hindrances: Sequence[Hindrance] = (),
+) -> Document:  # fmt: skip
     """Return the status after the changes were made; the observation is None until the pods were read."""
     if isinstance(intent.owner, InvalidDocument) or intent.judged is None:
         findings = intent.owner.findings if isinstance(intent.owner, InvalidDocument) else ()
@@ -408,6 +410,7 @@ def status_after(
         deployment=deployment,
         before=before,
         observation=observation,
+        hindrances=hindrances,
         template_hash=intent.template_hash,
         admitted=intent.admitted,
         is_kept=intent.is_kept,

@@ -14,11 +14,19 @@ from typing import Any
 
 import kopf
 
-from kvgate.api import API_VERSION, GROUP, KIND, PLURAL, VERSION
+from kvgate.api import API_VERSION, GROUP, KIND
 from kvgate.budget import ModelShape
-from kvgate.cluster.client import Cluster, load_configuration, watch_session
+from kvgate.cluster.client import (
+    DEPLOYMENTS,
+    INFERENCE_DEPLOYMENTS,
+    PODS,
+    SERVICES,
+    Cluster,
+    Kind,
+    load_configuration,
+    watch_session,
+)
 from kvgate.cluster.events import EventRecorder
-from kvgate.controller.decision import Key
 from kvgate.controller.fetches import WORKERS, fetch_in_worker
 from kvgate.controller.judging import LIMITS, judge_in_worker
 from kvgate.controller.memory import Memory
@@ -34,6 +42,21 @@ from kvgate.runtime.background import Troubles
 from kvgate.runtime.pool import Pool
 
 BEAT_SECONDS = 1.0
+
+
+class NoDifferences(kopf.DiffBaseStorage):
+    """kopf compares each event with the state that it noted last, for handlers of changes; we have none, and the copies cost much."""
+
+    def build(self, *, body: kopf.Body, extra_fields: object = None) -> kopf.BodyEssence:  # noqa: ARG002 - kopf's names
+        return kopf.BodyEssence()
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:  # noqa: ARG002 - kopf's name
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        """Note nothing."""
+
+
 FINALIZER = f"kopf.{GROUP}/finalizer"
 """Nothing here needs a finalizer; kopf's own name for one would be the same as that of every other operator."""
 
@@ -98,11 +121,13 @@ async def _operate(process: Process) -> None:
         tasks = [
             beat,
             asyncio.create_task(observer.run_forever(options.observe_seconds)),
+            asyncio.create_task(observer.run_hindrances_forever()),
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
         ]
         try:
+            await resync.load()
             await kopf.operator(
-                registry=registry_of(queue, memory, pods, login, process.troubles, forget=reconciler.forget),
+                registry=Handlers(queue, reconciler, memory, pods).registry(login, process.troubles),
                 settings=operator_settings(),
                 clusterwide=not options.namespaces,
                 namespaces=options.namespaces,
@@ -151,41 +176,58 @@ async def _beat(process: Process, memory: Memory) -> None:
     await background.repeat("beat", beat, interval_seconds=BEAT_SECONDS, troubles=process.troubles)
 
 
-def registry_of(
-    queue: WorkQueue, memory: Memory, pods: KnownPods, login: Login, troubles: Troubles, *,
-    forget: Callable[[Key], object],
-) -> kopf.OperatorRegistry:  # fmt: skip
-    """Return all handlers of the controller. `forget` is called with what was deleted."""
-    registry = kopf.OperatorRegistry()
-    kopf.on.login(registry=registry)(login)
+class Handlers:
+    """The handlers of events: each keeps what it hears, and names the object that wants a reconcile."""
 
-    async def owner(type: str | None, namespace: str | None, name: str, event: Mapping[str, Any], **_: Any) -> None:  # noqa: A002 - kopf's name
-        key = (namespace or "", name)
+    def __init__(self, queue: WorkQueue, reconciler: Reconciler, memory: Memory, pods: KnownPods) -> None:
+        self._queue = queue
+        self._reconciler = reconciler
+        self._memory = memory
+        self._pods = pods
+
+    async def owner(self, type: str | None, namespace: str, name: str, event: Mapping[str, Any], **_: Any) -> None:  # noqa: A002 - kopf's name
+        key, document = (namespace, name), event["object"]
         if type == "DELETED":
-            forget(key)
-        elif memory.is_news(key, event["object"]):
-            queue.begin(key)
+            self._reconciler.live.drop(INFERENCE_DEPLOYMENTS, document)
+            self._reconciler.forget(key)
+            return
+        self._reconciler.live.put(INFERENCE_DEPLOYMENTS, document)
+        if self._memory.is_news(key, document):
+            generation, status = document["metadata"].get("generation"), document.get("status") or {}
+            is_unchanged = type is None and status.get("observedGeneration") == generation
+            (self._queue.begin_later if is_unchanged else self._queue.begin)(key)
 
-    async def child(namespace: str | None, body: Mapping[str, Any], **_: Any) -> None:
-        for owner in body["metadata"].get("ownerReferences", ()):
+    async def child(self, kind: Kind, type: str | None, namespace: str, event: Mapping[str, Any], **_: Any) -> None:  # noqa: A002 - kopf's name
+        document = event["object"]
+        if type == "DELETED":
+            self._reconciler.live.drop(kind, document)
+        elif not self._reconciler.live.put(kind, document):
+            return  # the echo of our own write, or listed a moment ago
+        for owner in document["metadata"].get("ownerReferences", ()):
             if owner.get("kind") == KIND and owner.get("apiVersion") == API_VERSION:
-                queue.enqueue((namespace or "", owner["name"]))  # the reconcile looks at the uid
+                self._queue.enqueue((namespace, owner["name"]))  # the reconcile looks at the uid
 
-    async def pod(type: str | None, body: Mapping[str, Any], **_: Any) -> None:  # noqa: A002 - kopf's name
+    async def pod(self, type: str | None, body: Mapping[str, Any], **_: Any) -> None:  # noqa: A002 - kopf's name
         if type == "DELETED":
-            pods.forget(body["metadata"]["uid"])
+            self._pods.forget(body["metadata"]["uid"])
         else:
-            pods.put(body)
+            self._pods.put(body)
 
-    watched: tuple[tuple[str, str, str, _Handler], ...] = (
-        (GROUP, VERSION, PLURAL, owner),
-        ("apps", "v1", "deployments", child),
-        ("", "v1", "services", child),
-        ("", "v1", "pods", pod),
-    )
-    for group, version, plural, handler in watched:
-        kopf.on.event(group, version, plural, registry=registry)(_guarded(handler, plural, troubles))
-    return registry
+    def registry(self, login: Login, troubles: Troubles) -> kopf.OperatorRegistry:
+        """Return kopf's registry with all of them."""
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry)(login)
+        watched: tuple[tuple[Kind, _Handler], ...] = (
+            (INFERENCE_DEPLOYMENTS, self.owner),
+            (DEPLOYMENTS, partial(self.child, DEPLOYMENTS)),
+            (SERVICES, partial(self.child, SERVICES)),
+            (PODS, self.pod),
+        )
+        for kind, handler in watched:
+            kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(
+                _guarded(handler, kind.plural, troubles)
+            )
+        return registry
 
 
 def _guarded(handler: _Handler, plural: str, troubles: Troubles) -> _Handler:
@@ -213,6 +255,7 @@ _SETTINGS: tuple[tuple[str, str, object], ...] = (
     ("scanning", "disabled", True),  # it would need rights over CRDs and namespaces; the start checks that ours exist
     ("posting", "enabled", False),  # kvgate's own recorder counts repeated events
     ("persistence", "finalizer", FINALIZER),
+    ("persistence", "diffbase_storage", NoDifferences()),
     ("watching", "inactivity_timeout", 70),  # a bookmark comes every minute: a stream silent for longer is dead
     ("watching", "server_timeout", 270),
     ("watching", "client_timeout", 300),

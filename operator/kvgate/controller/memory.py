@@ -1,7 +1,7 @@
 """The process's memory of each object: its last judgement, corrections of its children, reports of its pods, figures of the metrics."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -31,6 +31,7 @@ from kvgate.metrics.samples import (
     conditions_of,
     sample_of,
 )
+from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.observation import (
     Crash,
     Observation,
@@ -140,6 +141,8 @@ class Memory:
         """Pods as the watch reported them, without what their engines report."""
         self._budgets: dict[Key, Budget | None] = {}
         """Budget of the last judgement, whose layout turns an old engine's blocks into tokens."""
+        self._hindrances: dict[Key, tuple[Hindrance, ...]] = {}
+        """Why pods are not ready, in the order of their names."""
         self._learnt: dict[Key, frozenset[RunningEngine | tuple[str, Reason]]] = {}
         """Starts that were learnt from; a refused start is (pod, reason), because one of a kind is enough in a crash loop."""
         self._settled: dict[Key, tuple[tuple[object, ...], Document]] = {}
@@ -306,6 +309,16 @@ class Memory:
                 self._pods[key] = found
                 self._set(key, self._with_pods(key, self._samples[key]))
 
+    def hinder(self, hindrances: Mapping[Key, Sequence[Hindrance]]) -> list[Key]:
+        """Keep the hindrances of these objects' pods, and return the objects for which they changed."""
+        changed = [key for key, found in hindrances.items() if self._hindrances.get(key, ()) != tuple(found)]
+        self._hindrances |= {key: tuple(hindrances[key]) for key in changed}
+        return changed
+
+    def hindrances(self, key: Key, template_hash: str) -> tuple[Hindrance, ...]:
+        """Return those of the pods of the current spec."""
+        return tuple(each for each in self._hindrances.get(key, ()) if each.template_hash == template_hash)
+
     def new_starts(self, key: Key, template_hash: str) -> tuple[RunningEngine | Crash, ...]:
         """Return the starts of the current spec from which nothing was learnt yet; after a restart these are all of them."""
         seen, learnt = self._observations.get(key, Observation()), self._learnt.get(key, frozenset())
@@ -321,7 +334,7 @@ class Memory:
     def forget(self, key: Key) -> None:
         memories: tuple[dict[Key, Any], ...] = (
             self._judged, self._deployments, self._observations, self._learnt, self._remarks, self._settled,
-            self._corrections, self._pods, self._budgets,
+            self._corrections, self._pods, self._budgets, self._hindrances,
         )  # fmt: skip
         for memory in memories:
             memory.pop(key, None)

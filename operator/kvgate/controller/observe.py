@@ -24,6 +24,7 @@ from kvgate.controller.decision import Key
 from kvgate.controller.memory import Memory
 from kvgate.controller.pods import CrashLogs, KnownPods, Pod, crash_of
 from kvgate.metrics import exporter, registry
+from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.observation import Observation, PodTrouble, RunningEngine
 from kvgate.rendering.workload import PORT
 from kvgate.runtime.background import Troubles, repeat
@@ -262,6 +263,24 @@ class Observer:
         await repeat(
             "observe", round_, interval_seconds=interval_seconds, troubles=self._troubles, spread=0.1, expected=ApiError
         )
+
+    async def run_hindrances_forever(self) -> None:
+        """Whenever the watch reports that a pod's hindrance changed, reconcile the objects that it concerns, a second later at most."""
+
+        async def look() -> None:
+            await self._pods.hindered.wait()
+            self._pods.hindered.clear()
+            await self.look_at_hindrances()
+
+        await repeat("hindrances", look, interval_seconds=1.0, troubles=self._troubles, expected=ApiError)
+
+    async def look_at_hindrances(self) -> None:
+        owners, found = self._memory.deployments(), dict[Key, list[Hindrance]]()
+        for uid, pods in (await self._pods.by_deployment(self._cluster)).items():
+            if uid in owners:
+                found[owners[uid]] = [pod.hindrance for pod in pods if pod.hindrance is not None]
+        for key in self._memory.hinder(found):
+            self._enqueue(key)
 
     async def run_once(self) -> None:
         """Run one round: read the pods, remember the answers, and reconcile the objects about which something new was learnt."""

@@ -16,10 +16,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.cluster.client import NODES, PODS, REPLICA_SETS, Cluster
 from kvgate.cluster.errors import ApiError
 from kvgate.metrics.samples import PodSample
+from kvgate.rendering.hindrances import Hindrance, hindrance_of
 from kvgate.rendering.labels import HASH_ANNOTATION, OWNER_LABEL
 from kvgate.rendering.observation import Crash
 from kvgate.rendering.workload import CONTAINER
@@ -60,6 +62,8 @@ class Pod(Struct, frozen=True, kw_only=True):
     """True where it is being deleted, or has ended for good: an evicted pod stays in the list for days."""
     node: str = ""
     """Empty while it is not scheduled."""
+    hindrance: Hindrance | None = None
+    """Why it is not ready, as far as Kubernetes says that."""
     started_at: str = ""
     """RFC 3339: the start of the engine's container, or that of the pod while the container does not run."""
 
@@ -98,6 +102,7 @@ def pod_of(body: Mapping[str, Any]) -> Pod:
         image=container.get("imageID", ""),
         is_over=is_over,
         node=body.get("spec", {}).get("nodeName", ""),
+        hindrance=hindrance_of(body),
         started_at=container.get("state", {}).get("running", {}).get("startedAt") or status.get("startTime", ""),
     )
 
@@ -131,16 +136,23 @@ class KnownPods:
         self._pods: dict[str, Pod] = {}
         self._deployments: dict[str, str | None] = {}
         """Uid of the Deployment by the uid of its ReplicaSet; that never changes."""
+        self.hindered = asyncio.Event()
+        """Set where a pod's hindrance changed."""
 
     def __len__(self) -> int:
         return len(self._pods)
 
     def put(self, body: Mapping[str, Any]) -> None:
         pod = pod_of(body)
+        before = self._pods.get(pod.uid)
         self._pods[pod.uid] = pod
+        if pod.hindrance != (before.hindrance if before else None):
+            self.hindered.set()
 
     def forget(self, uid: str) -> None:
-        self._pods.pop(uid, None)
+        gone = self._pods.pop(uid, None)
+        if gone is not None and gone.hindrance is not None:
+            self.hindered.set()
 
     async def relist(self, cluster: Cluster, namespaces: Iterable[str | None]) -> None:
         """Add pods that the watch has not reported yet, and forget those that went while it was broken."""
@@ -155,21 +167,37 @@ class KnownPods:
             self.forget(uid)
 
     async def by_deployment(self, cluster: Cluster) -> dict[str, list[Pod]]:
-        """Return pods by the uid of their Deployment; each ReplicaSet is requested once."""
-        owned: dict[str, list[Pod]] = {}
-        for pod in sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name)):
-            if pod.replica_set is None:
-                continue
-            name, uid = pod.replica_set
-            if uid not in self._deployments:
-                body = await cluster.find(REPLICA_SETS, pod.namespace, name)
-                owner = controller_of(body, "Deployment") if body and body["metadata"]["uid"] == uid else None
-                self._deployments[uid] = owner[1] if owner else None
-            if (deployment := self._deployments[uid]) is not None:
-                owned.setdefault(deployment, []).append(pod)
-        alive = {pod.replica_set[1] for pod in self._pods.values() if pod.replica_set}
+        """Return pods by the uid of their Deployment; ReplicaSets are requested once, those of a namespace with several at a time."""
+        pods = sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name))
+        alive = {pod.replica_set[1]: (pod.namespace, pod.replica_set[0]) for pod in pods if pod.replica_set}
         self._deployments = {uid: owner for uid, owner in self._deployments.items() if uid in alive}
+        unknown: dict[str, dict[str, str]] = {}
+        for uid in alive.keys() - self._deployments.keys():
+            namespace, name = alive[uid]
+            unknown.setdefault(namespace, {})[uid] = name
+        for namespace, names in unknown.items():
+            found = await _replica_sets(cluster, namespace, names)
+            owners = {uid: controller_of(found[uid], "Deployment") if uid in found else None for uid in names}
+            self._deployments |= {uid: owner[1] if owner else None for uid, owner in owners.items()}
+        owned: dict[str, list[Pod]] = {}
+        for pod in pods:
+            if pod.replica_set and (deployment := self._deployments[pod.replica_set[1]]) is not None:
+                owned.setdefault(deployment, []).append(pod)
         return owned
+
+
+_MOST_SINGLE = 3
+"""ReplicaSets of a namespace that are requested one by one; of more, all that have our label are listed."""
+
+
+async def _replica_sets(cluster: Cluster, namespace: str, names: Mapping[str, str]) -> dict[str, Document]:
+    """Return what there is of these ReplicaSets by their uids; `names` are their names by uid."""
+    if len(names) <= _MOST_SINGLE:
+        found = [await cluster.find(REPLICA_SETS, namespace, name) for name in names.values()]
+    else:
+        listed = cluster.list_metadata(REPLICA_SETS, namespace, label_selector=OWNER_LABEL)
+        found = [body async for body in listed]
+    return {body["metadata"]["uid"]: body for body in found if body}
 
 
 UNKNOWN_RESTARTS = 2
@@ -183,6 +211,7 @@ _REASONS = {
     FailureKind.GPU_MEMORY_TAKEN: Reason.OUT_OF_MEMORY,
     FailureKind.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
     FailureKind.INVALID_SETTING: Reason.ENGINE_REFUSED_TO_START,
+    FailureKind.ENVIRONMENT: Reason.ENGINE_CRASHED,
 }
 
 
@@ -201,15 +230,18 @@ def wants_log(pod: Pod) -> bool:
 def crash_of(pod: Pod, logged: StartFailure | None = None) -> Crash | None:
     """Return the crash of a pod, if it is to be reported; `logged` is the cause in its log."""
     ended = pod.ended
-    if pod.is_ready or ended is None:
+    if (
+        pod.is_ready or ended is None or ended.reason == "OOMKilled"
+    ):  # that is a hindrance, which Kubernetes states at once
         return None
     failure = cause_in(ended.message) or logged
-    if failure:
+    is_passing = failure is not None and failure.kind is FailureKind.ENVIRONMENT  # a hub or a network may be well again
+    if failure and not (is_passing and (pod.restarts < UNKNOWN_RESTARTS or ended.reason == "OOMKilled")):
         return Crash(
             pod=pod.name,
             template_hash=pod.template_hash,
             reason=_REASONS[failure.kind],
-            message=f"vLLM reports: {failure.sentence.rstrip('.')}",
+            message=f"vLLM reports: {failure.sentence.rstrip('.')}" + (f"; {failure.row.do}" if is_passing else ""),
             available_kv_cache_bytes=failure.available_kv_cache_bytes,
             declared_image=pod.declared_image,
             image=pod.image,
@@ -218,15 +250,8 @@ def crash_of(pod: Pod, logged: StartFailure | None = None) -> Crash | None:
     if pod.restarts < UNKNOWN_RESTARTS:
         return None
     last = next((line.strip() for line in reversed(ended.message.splitlines()) if line.strip()), "")
-    if ended.reason == "OOMKilled":
-        message = "the container reached its memory limit (not the GPU's); raise spec.template.resources.limits.memory"
-    else:
-        message = (
-            f"the engine ended with {last[:MAX_QUOTED]!r}"
-            if last
-            else f"the engine ended without a message ({ended.reason})"
-        )
-        message += f"; see `kubectl logs -n {pod.namespace} {pod.name} --previous`"
+    end = f"with {last[:MAX_QUOTED]!r}" if last else f"without a message ({ended.reason})"
+    message = f"the engine ended {end}; see `kubectl logs -n {pod.namespace} {pod.name} --previous`"
     return Crash(pod=pod.name, template_hash=pod.template_hash, reason=Reason.ENGINE_CRASHED, message=message)
 
 

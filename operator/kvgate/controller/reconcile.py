@@ -19,6 +19,7 @@ from kvgate.cluster.errors import ApiError, Conflict, Denied, Forbidden, NotFoun
 from kvgate.cluster.events import EventRecorder, Notice
 from kvgate.controller import decision as pure
 from kvgate.controller.decision import MISSING, Awaited, ChildChange, Intent, Judged, Key, Situation
+from kvgate.controller.live import LiveObjects
 from kvgate.controller.memory import Corrections, Memory
 from kvgate.controller.records import Listed
 from kvgate.controller.resolving import Resolver
@@ -75,6 +76,7 @@ class Reconciler:
         self._instruments = instruments
         self._on_start = on_start
         self._resolver = resolver
+        self.live = LiveObjects()
         self.aside: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
         """Entered while an object waits for its judgement, so that others are reconciled meanwhile."""
 
@@ -86,13 +88,22 @@ class Reconciler:
                 result, awaited = await self._run(key)
             except Exception as error:
                 result = next(name for kind, name in _FAILED if isinstance(error, kind))
+                self.live.doubt(key)
                 raise
             finally:
                 self._instruments.results.labels(result).inc()
         return awaited
 
     async def _run(self, key: Key) -> _Outcome:
-        document = await self._cluster.find(INFERENCE_DEPLOYMENTS, *key)
+        """Run on what is in memory, and where the API server contradicts that, once more on what it has."""
+        try:
+            return await self._attempt(key)
+        except Conflict:
+            self.live.doubt(key)
+            return await self._attempt(key)
+
+    async def _attempt(self, key: Key) -> _Outcome:
+        document = await self.live.find(self._cluster, INFERENCE_DEPLOYMENTS, key)
         if document is None or "deletionTimestamp" in document["metadata"]:
             self.forget(key)
             return "gone", None
@@ -111,7 +122,9 @@ class Reconciler:
     async def _gather(self, key: Key, document: Document) -> Situation:
         """Read all that the decision needs. A missing permission is reported in the object's own status, if that can be written."""
         try:
-            children = await asyncio.gather(*(self._cluster.find(kind, *key) for kind in (DEPLOYMENTS, SERVICES)))
+            children = await asyncio.gather(
+                *(self.live.find(self._cluster, kind, key) for kind in (DEPLOYMENTS, SERVICES))
+            )
             return await self.situation(key, document, *children)
         except Forbidden as error:
             state = self._before(key, document)
@@ -141,6 +154,7 @@ class Reconciler:
 
     def forget(self, key: Key) -> None:
         self._memory.forget(key)
+        self.live.trust(key)
         if self._resolver:
             self._resolver.forget(key)
 
@@ -154,7 +168,7 @@ class Reconciler:
         state = self._before(key, situation.document)
         status = pure.status_after(
             intent, name=key[1], deployment=situation.own_deployment, before=state,
-            observation=self._memory.observation(key),
+            observation=self._memory.observation(key), hindrances=self._memory.hindrances(key, intent.template_hash),
         )  # fmt: skip
         unlearnt = self._memory.new_starts(key, intent.template_hash)
         is_recorded = self._memory.records.is_stored(key, intent.admitted)
@@ -181,8 +195,10 @@ class Reconciler:
         intent, deployment, error = await self._apply(key, situation, intent)
         await self._learn(key, intent)
         state = self._before(key, situation.document)
-        observation = self._memory.observation(key)
-        status = pure.status_after(intent, name=key[1], deployment=deployment, before=state, observation=observation)
+        status = pure.status_after(
+            intent, name=key[1], deployment=deployment, before=state, observation=self._memory.observation(key),
+            hindrances=self._memory.hindrances(key, intent.template_hash),
+        )  # fmt: skip
         self._memory.show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
         written = await self._write_status(situation.document, state, status)
         if error is not None:
@@ -190,6 +206,10 @@ class Reconciler:
         if intent.replaced and intent.obstacle is None:
             await self._memory.records.remove(self._cluster, key[0], intent.replaced)
         self._memory.settled(key, situation.document, status)
+        if intent.obstacle is None:
+            self.live.trust(key)
+        else:
+            self.live.doubt(key)  # it ends where no watch of ours may look
         return "written" if was_pending or written else "unchanged", pure.awaited_by(situation, intent)
 
     def _before(self, key: Key, document: Document) -> PreviousStatus:
@@ -259,9 +279,10 @@ class Reconciler:
             owners = {"ownerReferences": [owner_reference(key[1], uid)]}
             await self._cluster.merge(kind, *key, {"metadata": owners})
         if change.differs or live is None:
-            live = await self._cluster.apply(kind, change.wanted)
+            live = await self._cluster.apply(kind, change.wanted, is_first=live is None)
         if added := ChildChange.between(live, change.wanted).added:
             live = await self._cluster.remove(kind, live["metadata"], added)
+        self.live.put(kind, live)
         return live
 
     async def _write_status(self, document: Document, state: PreviousStatus, status: Document) -> bool:
@@ -276,6 +297,7 @@ class Reconciler:
             stored = await self._cluster.patch_status(INFERENCE_DEPLOYMENTS, document["metadata"], patch)
         except NotFound:
             return False
+        self.live.put(INFERENCE_DEPLOYMENTS, stored)
         sent, kept = frozenset(status), frozenset(stored.get("status") or status)
         # fields that an older CRD drops; one object may lack a field that others have
         self._memory.dropped = (self._memory.dropped - sent) | (sent - kept)

@@ -4,8 +4,9 @@ A record never changes, so it is read once in a process.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from kvgate.api.validation import InvalidDocument
 from kvgate.cluster.client import ADMISSION_RECORDS, Cluster
 from kvgate.cluster.errors import ApiError, Conflict, Rejected
 from kvgate.controller.decision import Key, key_of
+from kvgate.controller.live import MAX_KEPT_BYTES
 from kvgate.rendering.admission import Admitted, read_record, record_manifest
 from kvgate.rendering.earlier_formats import admitted_earlier
 from kvgate.rendering.labels import is_owned_by
@@ -39,6 +41,15 @@ class Records:
 
     def __init__(self) -> None:
         self._known: dict[Key, _Known] = {}
+        self._listed: dict[Key, bytes] = {}
+        """Records that were listed at the start and that no object has named yet, as JSON, by their own namespace and name."""
+
+    async def load(self, cluster: Cluster, namespaces: Iterable[str | None]) -> None:
+        """List all records at once, so that the first look at each object does not request its own."""
+        for namespace in namespaces:
+            async for record in cluster.list(ADMISSION_RECORDS, namespace):
+                if len(text := msgspec.json.encode(record)) <= MAX_KEPT_BYTES:
+                    self._listed[key_of(record)] = text
 
     async def standing(
         self, cluster: Cluster, document: Document, owner: InferenceDeployment | InvalidDocument,
@@ -64,12 +75,26 @@ class Records:
         uid, namespace = str(document["metadata"]["uid"]), document["metadata"]["namespace"]
         for name, digest in pointers(document, deployment):
             is_there = listed is None or name in listed
-            stored = await cluster.find(ADMISSION_RECORDS, namespace, name) if is_there else None
+            stored = await self._stored(cluster, namespace, name) if is_there else None
             admitted = read_record(document, stored) if stored is not None else None
             if stored is not None and admitted is not None and admitted.digest == digest:
                 return _Known(uid=uid, admitted=admitted, stored=name if is_owned_by(stored, uid) else "")
         earlier = admitted_earlier(document, owner if isinstance(owner, InferenceDeployment) else None)
         return _Known(uid=uid, admitted=earlier) if earlier else None
+
+    async def _stored(self, cluster: Cluster, namespace: str, name: str) -> Document | None:
+        if (text := self._listed.pop((namespace, name), None)) is not None:
+            listed: Document = msgspec.json.decode(text)
+            return listed
+        return await cluster.find(ADMISSION_RECORDS, namespace, name)
+
+    def names(self) -> dict[Key, str]:
+        """Return the name of each object's record, as far as the API server has one."""
+        return {key: known.stored for key, known in self._known.items()}
+
+    def name(self, key: Key) -> str:
+        known = self._known.get(key)
+        return known.stored if known else ""
 
     def is_stored(self, key: Key, admitted: Admitted | None) -> bool:
         """Return True where nothing is to be made for this admission."""

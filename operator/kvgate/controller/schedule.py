@@ -5,16 +5,17 @@ import contextlib
 import logging
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from kvgate.api.base import Document
-from kvgate.cluster.client import ADMISSION_RECORDS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster
+from kvgate.cluster.client import ADMISSION_RECORDS, Cluster
 from kvgate.cluster.errors import ApiError, Forbidden
-from kvgate.controller.decision import Awaited, Key, key_of
+from kvgate.controller.decision import Awaited, Key
 from kvgate.controller.fetches import ModelStore
+from kvgate.controller.live import CHILDREN, FAMILY
 from kvgate.controller.memory import Memory
 from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.resolving import Resolver
@@ -29,6 +30,8 @@ T = TypeVar("T")
 
 
 _TENANT: ContextVar[Hashable] = ContextVar("tenant of the run")
+MAX_ASIDE = 128
+"""Runs that wait for their judgement and hold no place; half of those that may wait for a worker."""
 
 
 class SingleFlight(Generic[K, T]):
@@ -42,6 +45,7 @@ class SingleFlight(Generic[K, T]):
         self._slots = FairSlots(limit)
         self._locks: WeakValueDictionary[K, asyncio.Lock] = WeakValueDictionary()
         self._waiting: dict[K, asyncio.Task[T]] = {}
+        self._num_aside = 0
 
     async def __call__(self, key: K) -> T:
         turn = self._waiting.get(key)
@@ -51,13 +55,21 @@ class SingleFlight(Generic[K, T]):
 
     @contextlib.asynccontextmanager
     async def aside(self) -> AsyncIterator[None]:
-        """Within a run: give its place to the run of another key until it goes on."""
+        """Within a run: give its place to the run of another key until it goes on, before those that have not begun.
+
+        Where MAX_ASIDE did so already, it keeps its place: what has begun ends first.
+        """
         tenant = _TENANT.get()
+        if self._num_aside >= MAX_ASIDE:
+            yield
+            return
+        self._num_aside += 1
         self._slots.release(tenant)
         try:
             yield
         finally:
-            await self._slots.acquire(tenant)
+            self._num_aside -= 1
+            await self._slots.acquire(tenant, first=True)
 
     def depth(self) -> int:
         """Return the number of keys that wait for a run which is due; any thread may ask."""
@@ -75,6 +87,8 @@ class SingleFlight(Generic[K, T]):
             return await self._run(key)
 
 
+MAX_LATER = 4
+"""Of these, the runs of objects that nobody changed."""
 MAX_CONCURRENT = 16
 """Reconciles at a time, of all objects together; one namespace has three quarters of them at most."""
 FIRST_RETRY_SECONDS = 1.0
@@ -106,6 +120,9 @@ class WorkQueue(SingleFlight[Key, None]):
         """Key → the thing that its object waits for, and since when on the loop's clock."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._later: dict[Key, None] = {}
+        """Keys that want a run when there is nothing better to do, in their order."""
+        self._num_lanes = 0
 
     async def reconcile(self, key: Key) -> None:
         """Wait for the end of a run that begins after now. Where the run fails, another one is enqueued."""
@@ -115,6 +132,24 @@ class WorkQueue(SingleFlight[Key, None]):
         """Reconcile now, whatever pause the object has, because its owner changed it."""
         self._broken.discard(key)
         self.enqueue(key)
+
+    def begin_later(self, key: Key) -> None:
+        """Reconcile behind all that changed: after a start, each object is looked at that was settled when the last process ended."""
+        self._later[key] = None
+        if self._num_lanes < MAX_LATER:
+            self._num_lanes += 1
+            self._add_task(self._work_off())
+
+    async def _work_off(self) -> None:
+        while self._later:
+            key = next(iter(self._later))
+            del self._later[key]
+            await self.reconcile(key)
+        self._num_lanes -= 1
+
+    def depth(self) -> int:
+        """Return the number of keys that wait for a run which is due; any thread may ask."""
+        return super().depth() + len(self._later)
 
     def enqueue(self, key: Key, *, delay_seconds: float = 0.0) -> None:
         """Reconcile after the delay, or earlier if an earlier time is planned. After a defect the planned pause stays."""
@@ -135,7 +170,10 @@ class WorkQueue(SingleFlight[Key, None]):
 
     def _begin(self, key: Key) -> None:
         del self._timers[key]
-        task = asyncio.create_task(self.reconcile(key))
+        self._add_task(self.reconcile(key))
+
+    def _add_task(self, run: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(run)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -244,28 +282,40 @@ class Resync:
             await self._starts.try_load(cluster, self._troubles, loop="resync", running=running)
             if self._models is not None:
                 await self._models.try_load(cluster, self._troubles, loop="resync")
+            before, records = self._memory.records.names(), defaultdict[Key, dict[str, Document]](dict)
             for namespace in self._namespaces:
-                children = [
-                    {key_of(item): item async for item in cluster.list(kind, namespace, label_selector=OWNER_LABEL)}
-                    for kind in (DEPLOYMENTS, SERVICES)
-                ]
-                records: dict[Key, dict[str, Document]] = defaultdict(dict)
                 async for record in cluster.list_metadata(ADMISSION_RECORDS, namespace):
                     metadata = record["metadata"]
                     owner = (metadata.get("labels") or {}).get(OWNER_LABEL, "")
                     records[metadata["namespace"], owner][metadata["name"]] = record
-                async for document in cluster.list(INFERENCE_DEPLOYMENTS, namespace):
-                    key = key_of(document)
-                    seen.add(key)
-                    self._starts.note_revision((document.get("status") or {}).get("calibrationRevision"))
-                    deployment, service = (found.get(key) for found in children)
-                    await self._compare(key, document, deployment, service, records.get(key, {}))
-                    await self._memory.records.tidy(cluster, document, deployment, records.get(key, {}))
-                    await asyncio.sleep(0)  # others may run between two judgements
+            live = self._reconciler.live
+            for kind in reversed(FAMILY):
+                await live.relist(cluster, kind, self._namespaces)
+            for key in live.owners():
+                document, deployment, service = [await live.find(cluster, kind, key) for kind in FAMILY]
+                if document is None:
+                    continue
+                seen.add(key)
+                if before.get(key, "") != self._memory.records.name(key):
+                    continue  # a run stored its record during the list
+                self._starts.note_revision((document.get("status") or {}).get("calibrationRevision"))
+                await self._compare(key, document, deployment, service, records.get(key, {}))
+                await self._memory.records.tidy(cluster, document, deployment, records.get(key, {}))
+                await asyncio.sleep(0)  # others may run between two judgements
             if self._resolver is not None:
                 await self._resolver.tidy(cluster)
         for key in known - seen:
             self._queue.enqueue(key)
+
+    async def load(self) -> None:
+        """List children and records before the first reconcile. What cannot be listed is requested one by one until a round lists it."""
+        try:
+            async with self._connect() as cluster:
+                await self._memory.records.load(cluster, self._namespaces)
+                for kind in CHILDREN:
+                    await self._reconciler.live.relist(cluster, kind, self._namespaces)
+        except ApiError as error:
+            self._troubles.note("start", error, expected=ApiError)
 
     async def _compare(
         self, key: Key, document: Document, deployment: Document | None, service: Document | None,

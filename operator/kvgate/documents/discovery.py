@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from kvgate.documents.bounded_files import open_file, read_text, repository_of
 from kvgate.documents.globs import ANY_FOLDERS, literal, steps_match
+from kvgate.documents.launch_files import form_of
 
 SUFFIXES = (".yaml", ".yml", ".json")
 """Endings that are read in a folder; a file that the user names is read whatever its ending."""
@@ -46,6 +47,7 @@ class Why(StrEnum):
     NIM = "NVIDIA NIM, whose image has the server and its options|NVIDIA NIMs, whose images have the server and its options"
     JSON = "JSON file with comments|JSON files with comments"
     NO_YAML = "file that is no YAML and says nothing of an engine|files that are no YAML and say nothing of an engine"
+    LARGE_SCRIPT = "script of more than 256 KiB|scripts of more than 256 KiB"
     LARGE_DATA = "document of more than 4 MiB without a kind|documents of more than 4 MiB without a kind"
 
 
@@ -130,7 +132,8 @@ def files_below(folder: Path, root: Path, other: OtherRevision | None = None) ->
 def _is_read(name: str) -> bool:
     """Return whether a file of a folder is read by its name; helmfiles are templates with an ending of their own."""
     is_release = name.endswith(TERRAFORM) or (name.startswith("helmfile") and name.endswith(".yaml.gotmpl"))
-    return (name.lower().endswith(SUFFIXES) and not name.startswith(".")) or name == KUSTOMIZATIONS[-1] or is_release
+    is_visible = not name.startswith(".") and (name.lower().endswith(SUFFIXES) or form_of(name) is not None)
+    return is_visible or name == KUSTOMIZATIONS[-1] or is_release
 
 
 def only_pairs(path: Path) -> bool:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from kvgate.documents.bounded_files import read_text
 from kvgate.documents.nodes import YamlError, compose
 from kvgate.documents.positions import Position, entry_of, locate, steps_of
-from kvgate.documents.streams import Comment
+from kvgate.documents.streams import Comment, comments_in
 from kvgate.text.patterns import pattern
 
 MAX_SOURCE_BYTES = 1 << 20
@@ -97,6 +97,11 @@ def _set_in(file: str, names: Sequence[str], text: str) -> Position | None:
         return None
     same = [number for number, line in enumerate(_lines(file, None), 1) if line.strip() == text]
     return Position(line=same[0]) if len(same) == 1 else None
+
+
+def comments_of_values(file: str) -> Sequence[Comment]:
+    """Return kvgate's comments in a file of values, in which findings of a rendered chart may stand."""
+    return tuple(comments_in("\n".join(_lines(file, None)), 0))
 
 
 @lru_cache(maxsize=16)

@@ -30,6 +30,7 @@ MAX_PAIRINGS, MAX_SECONDS = 500, 5
 _MARKS = (b"argoproj.io/", b"fluxcd.io/")
 _HELMFILE, _SKAFFOLD = pattern(r"helmfile.*\.ya?ml(?:\.gotmpl)?"), pattern(r"skaffold.*\.ya?ml")
 _ENVIRONMENT = pattern(r"\{\{-?\s*\.Environment\.Name\s*-?\}\}")
+_TEMPLATE = ".gotmpl"
 _RELEASE_NAME = pattern(r"[a-z0-9](?:[a-z0-9-]{0,51}[a-z0-9])?")
 _VARIABLE = pattern(r"\$\{([A-Za-z_]\w*)(?::?[-=]([^{}\n]*))?\}")
 _URL = pattern(r"[a-z0-9+]+://.*")
@@ -116,6 +117,13 @@ class _Checkout(Struct, frozen=True, kw_only=True):
         resolved = folder.resolve()
         return folder if resolved.is_relative_to(self.root.resolve()) and (resolved / CHART_FILE).is_file() else None
 
+    def why_not(self, path: str) -> str:
+        """Return why a path that an object names is no folder here; empty where it may be one of another repository."""
+        if "{{" in path:
+            return f"its path {path} is a template that is not evaluated"
+        folder, top = (self.root / path.lstrip("/")).resolve(), self.root.resolve()
+        return "" if folder.is_relative_to(top) else f"its path {path} leads out of the checkout, and is not read"
+
 
 _Said = Iterator[Pairing | Unrendered | Mapping[Path, Mapping[str, str]]]
 
@@ -201,6 +209,8 @@ def _of_application(at: _Object, checkout: _Checkout) -> _Said:
         folder = checkout.root / source.get("path").text.lstrip("/")
         chart = checkout.chart(folder) if source.get("path").text else None
         if chart is None:
+            if reason := checkout.why_not(source.get("path").text):
+                yield at.note(reason)
             continue
         helm, values = source.get("helm"), _Values()
         may_be_missing = helm.get("ignoreMissingValueFiles").value is True
@@ -233,6 +243,8 @@ def _of_helm_release(at: _Object, checkout: _Checkout) -> _Said:
     is_here = asked.get("sourceRef", "kind").text == "GitRepository"
     chart = checkout.chart(checkout.root / asked.get("chart").text.lstrip("/")) if is_here else None
     if chart is None or not asked.get("chart").text:
+        if reason := checkout.why_not(asked.get("chart").text) if is_here else "":
+            yield at.note(reason)
         return
     values = _Values()
     for each in (*asked.get("valuesFiles").items(), asked.get("valuesFile")):
@@ -312,8 +324,14 @@ def _of_helmfile_release(at: _Object, environment: str, checkout: _Checkout) -> 
         return
     values, name = _Values(), release.get("name").text
     for each in release.get("values").items():
-        if isinstance(each.value, str):
-            values.file(each.text, Path(os.path.normpath(folder / each.text)))
+        path = Path(os.path.normpath(folder / each.text)) if isinstance(each.value, str) else None
+        if path and path.suffix == _TEMPLATE and path.is_file():
+            data = read_file(path, max_bytes=MAX_FILE_BYTES, inside=checkout.root)
+            text = _ENVIRONMENT.sub(environment, data.decode())
+            values.text("" if "{{" in text else text)
+            values.unread += [f"{each.text} (a template that is not evaluated)"] if "{{" in text else []
+        elif path:
+            values.file(each.text, path)
         else:
             values.text(each.value)
     for each in release.get("set").items():

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +22,7 @@ from kvgate.documents.interest import (
     WordsOfInterest,
     interest_of,
 )
+from kvgate.documents.launch_files import Form, form_of, is_script, node_of_text, text_of_launch
 from kvgate.documents.nodes import NodeRoom, YamlError, compose, construct, is_harmless
 from kvgate.documents.origins import NO_CHARTS, Origin, PathMap, Place
 from kvgate.documents.positions import Broken, Position, broken, locate, own_field
@@ -62,6 +64,8 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     """Path of a value that another part of the document sets → the path where it is written."""
     origin: Origin | None = None
     """The place that it was rendered from; None where it stands in its file as it is."""
+    form: Form | None = None
+    """The language of a file that is no YAML; its text is the node."""
 
     @property
     def position(self) -> Position:
@@ -170,9 +174,25 @@ class Reading(Struct, frozen=True, kw_only=True):
         """Read a file. `inside`: the folder that it must not lie outside of."""
         try:
             with open_file(path, inside) as file:
-                yield from self.of_stream(str(path), file)
+                if form := form_of(path.name) or _form_of_script(path, file):
+                    yield from self._of_launch_file(path, form, file)
+                else:
+                    yield from self.of_stream(str(path), file)
         except OSError as error:
             yield unreadable(str(path), error)
+
+    def _of_launch_file(self, path: Path, form: Form, file: BinaryIO) -> Iterator[Item]:
+        """Read a file that starts programs; one that does not name vLLM is none of the input's documents."""
+        try:
+            text = text_of_launch(file)
+        except ValueError:
+            yield PassedOver(why=Why.LARGE_SCRIPT, path=path)
+            return
+        if text is not None:
+            yield Document(
+                file=str(path), index=0, line_offset=0, node=node_of_text(text), mentions_engine=True, form=form,
+                comments=tuple(comments_in(text, 0)),
+            )  # fmt: skip
 
     def of_stream(self, file: str, stream: BinaryIO) -> Iterator[Item]:
         """Read every document of a stream. `file`: its name in findings."""
@@ -253,6 +273,12 @@ class Reading(Struct, frozen=True, kw_only=True):
             comments=(*waiting, *comments),
             origin=origin,
         )
+
+
+def _form_of_script(path: Path, file: BinaryIO) -> Form | None:
+    """Return the form of a script without an ending; pipes and devices are read as YAML."""
+    beginning = file.peek(2) if isinstance(file, BufferedReader) else b""
+    return Form.SCRIPT if is_script(path.name, beginning) else None
 
 
 def _has_mappings_as_keys(root: yaml.Node) -> bool:

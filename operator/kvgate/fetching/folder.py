@@ -47,14 +47,16 @@ class FolderFiles(CheckpointFiles):
             raise broken(f"{inert(name)} cannot be read: {error.strerror or error}") from None
 
 
-def read_folder(folder: Path, *, name: str) -> Published | NotFetched:
-    """Return the facts of the files in a folder under a name, such as the path that a manifest has; nothing is requested."""
+def read_folder(folder: Path, *, name: str, gguf_file: str = "") -> Published | NotFetched:
+    """Return the facts of the files in a folder, or of a GGUF file there, under a name, such as the path that a manifest has.
+
+    Nothing is requested.
+    """
     shown = inert(str(folder))
     try:
         files = FolderFiles(folder, source=f"folder {shown}")
-        return published(
-            files, CheckpointName(name=name, repository=shown, revision=MAIN), num_parallel=LIMITS.num_parallel
-        )
+        wanted = CheckpointName(name=name, repository=shown, revision=MAIN, gguf_file=gguf_file)
+        return published(files, wanted, num_parallel=LIMITS.num_parallel)
     except CouldNotFetch as error:
         return NotFetched(name=name, reason=error.reason, message=f"{shown}: {error.message}", remedies=error.remedies)
 

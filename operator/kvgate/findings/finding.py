@@ -289,6 +289,8 @@ class Finding(Struct, frozen=True, kw_only=True, eq=False):
     """vLLM's name of the setting (`max_model_len`), or a path into the document where the schema speaks."""
     words: Words
     remedy: Remedy = Remedy()
+    topic: str = ""
+    """Name that tells findings of one rule about one field apart; empty where there is only one."""
     naming: Naming = vllm_name
     """The names of the door that shows it."""
 

@@ -161,6 +161,14 @@ _LLM_COMPRESSOR: dict[str, dict[str, Any]] = {
     ),
 }
 """Preset schemes of llm-compressor by the names that Red Hat gives them (compressed-tensors 0.12, `PRESET_SCHEMES`)."""
+_BY_LLM_COMPRESSOR = {
+    f"{tool}{number}": compressed(numbers("int", bits, "group", group_size=size), None, "pack-quantized")
+    for tool, size in (("awq", 32), ("gptq", 128))
+    for number, bits in (("", 4), ("-4bit", 4), ("-int4", 4), ("-8bit", 8), ("-int8", 8))
+}
+"""AWQ and GPTQ by llm-compressor, whose checkpoints state compressed-tensors: 12 logged starts of cpatonn (now cyankiwi) say so."""
+_SOME_STAY_PLAIN = frozenset({"cpatonn", "cyankiwi"})
+"""Publishers with a tool of their own choice who leave out other modules in each model."""
 _USUAL: dict[str, dict[str, dict[str, Any]]] = {
     "redhatai": _LLM_COMPRESSOR,
     "neuralmagic": _LLM_COMPRESSOR,
@@ -172,6 +180,8 @@ _USUAL: dict[str, dict[str, dict[str, Any]]] = {
     },
     "hugging-quants": {"awq-int4": _AWQ, "gptq-int4": {**_GPTQ, "bits": 4}},
     "casperhansen": {"awq": _AWQ},
+    "cpatonn": _BY_LLM_COMPRESSOR,
+    "cyankiwi": _BY_LLM_COMPRESSOR,
     "thebloke": {"awq": _AWQ},
     "intel": {"int4-autoround": _AUTO_ROUND, "int4-inc": _AUTO_ROUND},
     "nvidia": {"fp8": {"quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ["lm_head"]}},
@@ -193,8 +203,17 @@ def usual_quantization_config(name: str) -> Mapping[str, Any] | None:
 
     It is an assumption: a publisher may have left out more modules than the head. None where there is no rule.
     """
-    stated = stated_format(name)
-    owner, slash, _ = name.rstrip("/").rpartition("/")
-    if stated is None or not slash:
+    stated, owner = stated_format(name), _owner_of(name)
+    if stated is None:
         return None
-    return _USUAL.get(owner.rpartition("/")[2].lower(), {}).get(re.sub(r"[-_.]", "-", stated.text.lower()))
+    return _USUAL.get(owner, {}).get(re.sub(r"[-_.]", "-", stated.text.lower()))
+
+
+def converts_all(name: str) -> bool:
+    """Return whether the publisher's tool converts every linear layer of a text model for the format that its name states."""
+    return _owner_of(name) not in _SOME_STAY_PLAIN and usual_quantization_config(name) is not None
+
+
+def _owner_of(name: str) -> str:
+    """Return the owner in small letters; empty for a name without one."""
+    return name.rstrip("/").rpartition("/")[0].rpartition("/")[2].lower()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kvgate import catalogue
 from kvgate.api import field_path
 from kvgate.budget import (
     AUTO_MAX_MODEL_LEN,
@@ -23,7 +22,6 @@ from kvgate.budget import (
     Knob,
     Verdict,
     adjust,
-    alternatives,
     largest_max_num_seqs,
     parse_patch,
     plan,
@@ -57,6 +55,9 @@ if TYPE_CHECKING:
 
 _OF_THE_SPEC = frozenset(setting.name for setting in SPEC_SETTINGS) | {
     "config",
+    "model",
+    "accelerator",
+    "replicas",
     "model_config",
     "shared_by",
     "capacity",
@@ -118,7 +119,11 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | Non
     if spec.vllm.max_model_len == "auto":  # vLLM lowers the length itself
         knobs = tuple(knob for knob in knobs if knob is not Knob.MAX_MODEL_LEN)
     adjustment = _adjustment(request, spec.admission.adjust, knobs) if knobs else None
-    others = alternatives(request, catalogue.accelerators())
+    from kvgate.judge.advisor import ADMISSION, advice  # for what does not fit
+
+    floors = spec.admission.adjust
+    scope = replace(ADMISSION, min_max_model_len=floors.min_max_model_len, min_max_num_seqs=floors.min_max_num_seqs)
+    others = advice(request, scope, checkpoints=False)
     yield _decided(replace(judged, adjustment=adjustment, alternatives=others, sought=knobs), spec, skip)
 
 

@@ -122,6 +122,8 @@ class OnGpus(Struct, frozen=True, kw_only=True):
     """Memory that one GPU must have; None where GPUs are named, or a part has no formula."""
     judged_on: str | None = None
     """The GPU whose figures are shown, where none is named: the smallest on which the engine starts, else the largest."""
+    is_whole: bool = True
+    """False where a name means these GPUs alone."""
 
 
 class Assessment(Struct, frozen=True, kw_only=True):

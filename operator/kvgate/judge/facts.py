@@ -31,6 +31,7 @@ from kvgate.checkpoint.published import NO_MODELS, ModelName, PublishedModels, n
 from kvgate.findings.finding import Change, Finding, SettingName, any_one, change, leave_out, words
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
+from kvgate.judge.known_defects import known_defects
 from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class, look_up_overridden, shape_of_text
 from kvgate.rules.facts import ACCELERATOR_NOT_LISTED, INVALID_MODEL_CONFIG, UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
 from kvgate.rules.pinned import CAPACITY_CONFLICT
@@ -119,6 +120,7 @@ def gather(
             *accelerator_findings,
             *version_findings,
             *(look_up_model_class(shape, version) if shape else ()),
+            *(() if version_findings else known_defects(statement, shape, accelerator)),
             *beside,
             *conflicts(statement.capacity, statement.values),
         ),

@@ -41,7 +41,7 @@ def folded(verdicts: Sequence[AcceleratorVerdict], *, is_whole: bool = True, ver
     board for servers starts; several boards of one name and memory are one.
     """
     if not is_whole:
-        return _listed(verdicts)
+        return _listed(verdicts, verb)
     return "; ".join(filter(None, _parts(_rows(verdicts), verb)))
 
 
@@ -76,9 +76,13 @@ def sentence(verdict: AcceleratorVerdict, *, verb: str = "start") -> str:
     return f"it {_WORDS[verdict.verdict].replace('start', verb)} {verdict.name}" + (f" ({reason})" if reason else "")
 
 
-def _listed(verdicts: Sequence[AcceleratorVerdict]) -> str:
+def _listed(verdicts: Sequence[AcceleratorVerdict], verb: str = "starts") -> str:
     """Return the same words for a list of names, each of which is told."""
-    alike = ((words, [each for each in verdicts if each.verdict is verdict]) for verdict, words in _WORDS.items())
+    stem = verb.removesuffix("s")
+    alike = (
+        (words.replace("start", stem), [each for each in verdicts if each.verdict is verdict])
+        for verdict, words in _WORDS.items()
+    )
     return "; ".join(f"{words} {names_text(list(_with_reasons(found)))}" for words, found in alike if found)
 
 

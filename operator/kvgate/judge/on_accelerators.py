@@ -161,8 +161,11 @@ def joined(low: Sequence[AcceleratorVerdict], high: Sequence[AcceleratorVerdict]
 def smallest_that_starts(verdicts: Sequence[AcceleratorVerdict]) -> str | None:
     """Return the GPU with the least memory on which it starts, for servers if one is; else one on which it may; else nothing."""
     known = [(each, accelerator) for each in verdicts if (accelerator := catalogue.find_accelerator(each.name))]
+    usual = {each.name for each in catalogue.accelerators()}
     for verdict in (Verdict.FITS, Verdict.MAY_NOT_FIT):
         alike = [accelerator for each, accelerator in known if each.verdict is verdict]
         if alike:
-            return min(alike, key=lambda each: (not is_for_servers(each), each.memory_bytes)).name
+            return min(
+                alike, key=lambda each: (each.name not in usual, not is_for_servers(each), each.memory_bytes)
+            ).name
     return None

@@ -19,7 +19,7 @@ from kvgate.judge.assessment import joined as joined_answers
 from kvgate.judge.on_accelerators import joined, memory_needed, smallest_that_starts, verdicts_on
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.command_line import RELEASE_DECIDES
-from kvgate.statement.engine import Gpus, Releases, largest_board
+from kvgate.statement.engine import Gpus, Releases
 from kvgate.vllm.options import releases_read
 
 
@@ -62,7 +62,7 @@ class Worlds(Struct, Generic[J], frozen=True, kw_only=True):
 
         Its findings hold on the smallest on which it starts, and on the largest.
         """
-        gpus, largest = self.gpus, largest_board(self.gpus.vendor)
+        gpus, largest = self.gpus, self.gpus.largest
         ends = self._at_ends(largest)
         judged, verdicts = joined_ends(ends, self.version_path), _verdicts_on(ends, gpus.possible(gpus.vendor))
         if not verdicts:
@@ -77,13 +77,23 @@ class Worlds(Struct, Generic[J], frozen=True, kw_only=True):
             )
             judged = replace(judged, findings=tuple(kept))
         elif judged.verdict is Verdict.DOES_NOT_FIT:
-            judged = replace(judged, findings=tuple(_on_none(each, largest) for each in judged.findings))
+            judged = replace(judged, findings=tuple(_on_none(each, largest, gpus) for each in judged.findings))
             other = "amd" if gpus.vendor == "nvidia" else "nvidia"
-            if not gpus.is_vendor_stated and smallest_that_starts(_verdicts_on(ends, gpus.possible(other))):
+            if (
+                not gpus.is_vendor_stated
+                and not gpus.among
+                and smallest_that_starts(_verdicts_on(ends, gpus.possible(other)))
+            ):
                 judged = judged.softened()
         budget = _budget_of(judged)
         return _with_gpus(
-            judged, OnGpus(verdicts=verdicts, needed=memory_needed(budget) if budget else None, judged_on=name)
+            judged,
+            OnGpus(
+                verdicts=verdicts,
+                needed=memory_needed(budget) if budget else None,
+                judged_on=name,
+                is_whole=not gpus.among,
+            ),
         )
 
     def _on_several(self) -> J:
@@ -146,7 +156,15 @@ def joined_ends(ends: Sequence[J], version_path: str = "") -> J:
             f"with vLLM {low.vllm_version} it is {low.verdict.value}, with {high.vllm_version} {high.verdict.value}"
         )
         remedy = any_one("name a release in the image's tag", "give --vllm-version")
-        findings.append(located(RELEASE_DECIDES, Place(name="vllm_version", path=version_path), message, remedy))
+        decides = located(RELEASE_DECIDES, Place(name="vllm_version", path=version_path), message, remedy)
+        # nothing need be done where no end refuses, and a finding of one release says already what decides
+        is_refused = Verdict.DOES_NOT_FIT in (low.verdict, high.verdict)
+        common = set(map(key_of, high.findings)) & set(map(key_of, low.findings))
+        is_explained = any(
+            key_of(each) not in common and each.finding.severity is not Severity.INFO for each in findings
+        )
+        is_quiet = is_explained or not is_refused
+        findings.append(replace(decides, finding=decides.finding.noted()) if is_quiet else decides)
     return replace(joined_worlds(high, (low, high)), findings=tuple(findings))
 
 
@@ -165,9 +183,9 @@ def _joined_findings(low: J, high: J) -> Iterator[Located]:
             yield _only_with(low.vllm_version, each, both_refuse=both_refuse)
 
 
-def key_of(each: Located) -> tuple[str, str, str, int]:
+def key_of(each: Located) -> tuple[str, str, str, str, int]:
     """Return what two findings about the same thing have in common."""
-    return each.finding.rule.id, each.finding.field, each.path, each.line
+    return each.finding.rule.id, each.finding.field, each.finding.topic, each.path, each.line
 
 
 def _only_with(release: str, each: Located, *, both_refuse: bool) -> Located:
@@ -183,9 +201,10 @@ def _only_on(gpu: str, each: Located) -> Located:
     return replace(each, finding=each.finding.with_words("on {gpu}: {message}", gpu=gpu))
 
 
-def _on_none(each: Located, gpu: str) -> Located:
+def _on_none(each: Located, gpu: str, gpus: Gpus) -> Located:
     """Say of a want of memory that no GPU has it."""
     if each.finding.rule not in BUDGET_RULES:
         return each
-    message = "no GPU of the catalogue holds it; on {gpu}, the largest, {message}"
+    none = "none of these GPUs" if gpus.among else "no GPU of the catalogue"
+    message = f"{none} holds it; on {{gpu}}, the largest, {{message}}"
     return replace(each, finding=each.finding.with_words(message, gpu=gpu))

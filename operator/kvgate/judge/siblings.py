@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import SINGLE_GPU, ModelShape
+from kvgate.budget import SINGLE_GPU, ModelShape, accounting_of
 from kvgate.budget.model.origin import Assumption, ModelOrigin
 from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
@@ -20,7 +20,15 @@ from kvgate.hf_config.formats.assumed_formats import (
     likely_quantization_config,
     smallest_and_largest,
 )
-from kvgate.hf_config.names import MAX_NAME, PLAIN, StatedFormat, stated_format, usual_quantization_config
+from kvgate.hf_config.names import (
+    MAX_NAME,
+    PLAIN,
+    StatedFormat,
+    converts_all,
+    stated_format,
+    usual_quantization_config,
+)
+from kvgate.statement.engine import newest_understood
 
 _UPLOADERS = frozenset({"unsloth", "redhatai", "neuralmagic", "nvidia", "sgl-project", "hugging-quants"})
 """Owners who publish other people's models too; where a model stands twice in the catalogue, its maker's entry counts."""
@@ -197,6 +205,9 @@ def sibling_shape(name: str, quantization: str | None, dtype: str | None) -> Mod
     is_same = stated is None and quantization is None and dtype in (None, "auto")
     return replace(
         shape,
+        dtype="float16"
+        if dtype in (None, "auto") and stated and _is_written_in_float16(shape, stated)
+        else shape.dtype,
         checkpoint_bytes=(entry.safetensors_bytes or 0) if is_same else 0,
         assumed=Assumption(words=sibling.words, weights_low=low, weights_high=high),
         origin=ModelOrigin(kind="assumed", place=sibling.words),
@@ -211,20 +222,61 @@ def _stored(name: str, entry: catalogue.ModelEntry, stated: StatedFormat) -> Map
     return catalogue.with_quantization(entry.config, likely_quantization_config(name, stated))
 
 
+_BEFORE_GPTQ_MODEL = frozenset({"0.6.6", "0.8.5"})
+"""First releases of classes whose models AutoGPTQ quantised, too; it was archived in April 2025, and GPTQModel keeps the config's type."""
+
+
+def _is_written_in_float16(shape: ModelShape, stated: StatedFormat) -> bool:
+    """Return whether the tool that the name states writes float16: AutoAWQ does, and AutoGPTQ, whatever the type of the plain model is.
+
+    Where vLLM refuses float16 for the class, it takes bfloat16 instead whatever the config states (0.10 to 0.33, `_resolve_auto_dtype`).
+    """
+    is_refused = shape.architecture in accounting_of(newest_understood()).float16_refused
+    usual = usual_quantization_config(shape.name) or {"quant_method": stated.kinds[0].lower()}
+    if is_refused or usual["quant_method"] not in ("awq", "gptq"):
+        return False
+    known = catalogue.find_model_class(shape.architecture)
+    return stated.kinds[0] == "AWQ" or known is None or known.since in _BEFORE_GPTQ_MODEL
+
+
 def _range(shape: ModelShape, stated: StatedFormat | None) -> tuple[Fraction, Fraction]:
     """Return the lowest and the highest weights that the stated format allows, as shares of those of `shape`.
 
     Publishers whose tool is known convert all of a dense text model; any other may leave out attention, recurrent layers and encoders.
     """
-    is_usual = usual_quantization_config(shape.name) is not None and shape.is_dense and not shape.encoders
+    is_usual = converts_all(shape.name) and shape.is_dense and not shape.encoders
     converts = Converts.ALL if is_usual else Converts.EXPERTS if shape.is_sparse else Converts.FEED_FORWARD
     bounds = smallest_and_largest(shape, stated, converts) if stated is not None else None
     if bounds is None:
         return Fraction(1), Fraction(1)
-    likely, (smallest, largest) = _plain_bytes(shape), map(_plain_bytes, bounds)
+    likely, (smallest, largest) = plain_bytes(shape), map(plain_bytes, bounds)
     return min(Fraction(1), Fraction(smallest, likely)), max(Fraction(1), Fraction(largest, likely))
 
 
-def _plain_bytes(shape: ModelShape) -> int:
+def in_other_formats(name: str) -> tuple[str, ...]:
+    """Return the catalogue's checkpoints of a model whose names state fewer bits, one of 8 and one of 4 where there are any.
+
+    Of `Qwen3-32B` these are `Qwen3-32B-FP8` and `Qwen3-32B-AWQ`; the owner of the model goes before others.
+    """
+    own = stated_format(name)
+    base = _key((own.base if own else name).rpartition("/")[2])
+    keys = ((other, _key(other.rpartition("/")[2])) for other in catalogue.model_names() if other != name)
+    alike = ((other, stated_format(other)) for other, key in keys if key.startswith(base))
+    found: dict[bool, list[str]] = {False: [], True: []}
+    for other, form in alike:
+        if form and form.formats and _key(form.base.rpartition("/")[2]) == base:
+            found[any(each.startswith(_FOUR_BITS) for each in form.formats)].append(other)
+    owner = name.partition("/")[0]
+    return tuple(
+        min(names, key=lambda each: (each.partition("/")[0] != owner, each)) for names in found.values() if names
+    )
+
+
+_FOUR_BITS = ("int4", "nvfp4", "mxfp4", "nf4")
+"""First letters of formats of 4 bits a weight."""
+
+
+def plain_bytes(shape: ModelShape) -> int:
+    """Return the bytes of all parameters on one GPU."""
     weights = rank_weights(shape, SINGLE_GPU, (0, len(shape.layers)), unsplit_large_blocks=False)
     return max(1, weights.parameter_bytes)

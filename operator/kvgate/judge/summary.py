@@ -6,15 +6,17 @@ from math import floor
 
 from kvgate.api import field_path
 from kvgate.api.conditions import Reason
-from kvgate.budget import Alternative, Budget, Correction, Verdict, verdict_of
+from kvgate.budget import TOGETHER, Alternative, Budget, Correction, Most, Verdict, verdict_of
+from kvgate.budget.answers.changes import safe_utilization
 from kvgate.budget.ground.units import GIB, format_gib
-from kvgate.findings.finding import Finding, Severity, error_rules
+from kvgate.findings.finding import Finding, Naming, Severity, error_rules
 from kvgate.judge.assess import field_name
 from kvgate.judge.assessment import Assessment, Confidence, Decision
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.facts import (
     ASSESSMENT_STOPPED,
     INVALID_MODEL_CONFIG,
+    KNOWN_DEFECT,
     MODEL_ASSUMED,
     SEARCH_STOPPED,
     UNKNOWN_ACCELERATOR,
@@ -26,6 +28,7 @@ from kvgate.rules.memory import demanded
 from kvgate.rules.pinned import BUDGET_NOT_SKIPPED, BUDGET_SKIPPED, instead_of_pinned
 from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.text.inert import inert, inert_line
+from kvgate.vllm.arguments import option_name
 
 MAX_REFUSAL = 500
 """Characters of a refusal: kubectl prints it as one line."""
@@ -99,6 +102,10 @@ def _count(requests: Fraction) -> str:
     return f"{floor(requests * 10) / 10:.1f}" if requests < 100 else str(floor(requests))
 
 
+_MOST_PERCENT = 100
+"""Share of the expected cache beyond which an end of the headroom says nothing that the bytes beside it do not say better."""
+
+
 def _headroom_text(budget: Budget) -> str:
     if budget.verdict is Verdict.DOES_NOT_FIT:
         is_exact = budget.usable_blocks is not None and budget.usable_blocks.low == budget.usable_blocks.high
@@ -107,6 +114,8 @@ def _headroom_text(budget: Budget) -> str:
     if percent is None:
         return ""
     shown = (percent.low, percent.high) if budget.verdict is Verdict.MAY_NOT_FIT else (percent.expected,)
+    if any(abs(each) > _MOST_PERCENT for each in shown):  # the interval is wider than the cache that is expected
+        return ""
     return f" (headroom {_range(f'{each} %' for each in shown)})"
 
 
@@ -125,7 +134,8 @@ def answer_text(assessment: Assessment) -> str:
     from kvgate.judge.gpus_in_words import folded
 
     demand, figures = demanded(budget), figures_text(budget)
-    where = f"{demand} {folded(found.verdicts, verb='fits')}" if demand else folded(found.verdicts)
+    where = f"{demand} " if demand else ""
+    where += folded(found.verdicts, is_whole=found.is_whole, verb="fits" if demand else "starts")
     return where + (f"; on {found.judged_on} {figures}" if figures else "")
 
 
@@ -159,18 +169,19 @@ def verdict_text(verdict: Verdict, budget: Budget | None) -> str:
 
 
 def refusal(assessment: Assessment) -> str:
-    """Return the refusal with the numbers and the single changes that would fit."""
+    """Return the refusal with the numbers and the changes that would fit."""
     errors = [finding for finding in assessment.findings if finding.severity is Severity.ERROR]
     if sum(len(finding.message) for finding in errors) > MAX_REFUSAL // 2:
         errors = [finding.named(short_field_name) for finding in errors]
     searched = fruitless(assessment)
     closing = f"; {searched}" if searched else ""
     if assessment.alternatives:
-        closing += f". Would fit: {alternatives_text(assessment.alternatives)}"
-        budget = assessment.budget
+        budget, measured = assessment.budget, ""
         if budget and budget.demand and not any(each.field == "capacity" for each in assessment.alternatives):
-            measured = instead_of_pinned(budget, budget.demand.blocks)
-            closing += "".join(f"; or {action.worded(short_field_name)}" for action in measured)
+            actions = instead_of_pinned(budget, budget.demand.blocks)
+            measured = "".join(f"; or {action.worded(short_field_name)}" for action in actions)
+        fits = f". Would fit: {alternatives_text(assessment.alternatives, most=1)}"
+        closing += shortened(fits, MAX_REFUSAL // 2 - len(closing) - len(measured)) + measured
     elif errors and errors[0].remediation:
         closing += f". To fix it: {errors[0].remediation}"
     closing = shortened(inert(closing), MAX_REFUSAL // 2)
@@ -181,7 +192,11 @@ def refusal(assessment: Assessment) -> str:
 
 def short_field_name(setting: str) -> str:
     """Name a field of an InferenceDeployment where there is little room: `maxNumSeqs`."""
-    return field_name(setting).rpartition(".")[2]
+    return _SHORT.get(setting) or field_name(setting).rpartition(".")[2]
+
+
+_SHORT = {"accelerator": "accelerator", "model": "model"}
+"""Settings whose fields are `type` and `name`, which say little alone."""
 
 
 def fruitless(assessment: Assessment) -> str:
@@ -193,13 +208,44 @@ def fruitless(assessment: Assessment) -> str:
     return f"no change of {' and '.join(assessment.sought)} within your floors fits"
 
 
-def alternatives_text(alternatives: Sequence[Alternative]) -> str:
-    """Return `maxModelLen 19376`, or `any one of maxModelLen 19376, maxNumSeqs 8`."""
-    changes = [
-        f"{'accelerator' if each.field == 'accelerator' else field_path(each.field).rpartition('.')[2]} {each.value}"
-        for each in alternatives
-    ]
-    return f"any one of {', '.join(changes)}" if len(changes) > 1 else "".join(changes)
+def alternatives_text(alternatives: Sequence[Alternative], *, naming: Naming = short_field_name, most: int = 3) -> str:
+    """Return `any one of: maxModelLen 19376, maxNumSeqs 8; together: kvCacheDtype fp8, maxNumSeqs 32`, the cheapest of each form first."""
+    single = [change_text(each.field, each.value, naming) for each in alternatives if each.field != TOGETHER]
+    sets = [f"together: {together_text(each, naming)}" for each in alternatives if each.field == TOGETHER]
+    head = f"any one of: {', '.join(single)}" if len(single) > 1 else "".join(single)
+    return "; or ".join((*([head] if head else []), *sets[:most]))
+
+
+def together_text(alternative: Alternative, naming: Naming = short_field_name) -> str:
+    """Return the changes of a set: `kvCacheDtype fp8, maxNumSeqs 32`."""
+    return ", ".join(change_text(each.field, each.after, naming) for each in alternative.changes)
+
+
+def change_text(setting: str, value: int | str, naming: Naming) -> str:
+    """Return `maxModelLen 19376`, or `--enforce-eager`; `replicas` is a word of every door."""
+    name = setting if setting == "replicas" else naming(setting)
+    return name if value is True and name.startswith("--") else f"{name} {value_text(value)}"
+
+
+def most_text(most: Most, what: str) -> str:
+    """Return `most context: 28032 tokens with --kv-cache-dtype fp8, …; 2048 without a change`."""
+    unit = "tokens" if what == "context" else "requests"
+    changes = ", ".join(change_text(each.field, each.after, option_name) for each in most.changes)
+    return f"most {what}: {most.value} {unit}{' with ' if changes else ''}{changes}; {most.as_it_is} without a change"
+
+
+def share_text(budget: Budget) -> str:
+    """Name the largest gpu_memory_utilization that is ever proposed, and why."""
+    limit, outside_bytes = safe_utilization(budget)
+    return (
+        f"--gpu-memory-utilization is safe up to {float(limit):g}, where nothing else uses the GPU: {format_gib(outside_bytes)} are for "
+        "the CUDA context, which takes its part before vLLM checks the free memory, and for buffers that come later"
+    )
+
+
+def value_text(value: int | str) -> str:
+    """Return a value as YAML has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def correction_text(correction: Correction) -> str:
@@ -209,9 +255,10 @@ def correction_text(correction: Correction) -> str:
 
 
 def warnings(assessment: Assessment) -> list[str]:
-    """Return the warnings for an admitted object's owner, one line each."""
+    """Return the warnings for an admitted object's owner, one line each; notes about known defects of the release come last."""
     lines = []
     shown = [finding for finding in assessment.findings if finding.severity is not Severity.INFO]
+    shown += [each for each in assessment.findings if each.severity is Severity.INFO and each.rule == KNOWN_DEFECT]
     if assessment.decision is Decision.ADMIT_ADJUSTED:
         lines.append(f"adjusted: {changes_text(assessment)}")
         shown = [finding for finding in shown if finding.rule not in BUDGET_RULES]

@@ -37,9 +37,11 @@ def assess_request(
     calibration: Calibration = NOTHING_OBSERVED,
     naming: Naming = option_name,
     models: PublishedModels = NO_MODELS,
+    among: tuple[str, ...] = (),
 ) -> Assessment:
-    """Judge one what-if; where it names no GPU, on those of the catalogue. Raise BadRequest with all problems at once."""
+    """Judge one what-if; where it names no GPU, on those of the catalogue, or `among` these. Raise BadRequest with all problems at once."""
     statement = statement_of_values(values, guarantee=guarantee, workload=workload, naming=naming)
+    statement = replace(statement, gpus=replace(statement.gpus, among=among)) if among else statement
     ask = partial(assess_statement, calibration=calibration, naming=naming, models=models)
     if not statement.gpus.is_open:
         return ask(statement)

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from kvgate.documents.chart_beside import completed_values
 from kvgate.documents.discovery import Why
 from kvgate.documents.duplicates import touches
 from kvgate.documents.positions import Broken, broken, defect
@@ -104,10 +105,11 @@ def _inputs(
 
     def input_of(document: Document, root: Written) -> ReaderInput:
         namespace = root.get("metadata", "namespace").text or NO_NAMESPACE
+        is_written = not document.kind and document.origin is None
         return ReaderInput(
             document=document,
             root=root,
-            values=root,
+            values=Written(value=completed_values(document.file, root.value)) if is_written else root,
             config_data=partial(manifests.config_data, namespace, document.file),
             # Of the same namespace, else the first of any: KServe has its own objects in a namespace of its own.
             config_document=partial(manifests.config_document, namespace, document.file),

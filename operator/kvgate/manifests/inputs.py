@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from io import BytesIO
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +17,9 @@ from kvgate.documents.interest import WordsOfInterest
 from kvgate.documents.origins import ChartOptions, Unrendered
 from kvgate.documents.paths import AS_WRITTEN, read_relevant
 from kvgate.documents.positions import Broken, defect
-from kvgate.documents.reading import Document
+from kvgate.documents.reading import Document, Reading
 from kvgate.documents.templates import objects_of
-from kvgate.documents.written import Written
+from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Finding, words
 from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.platforms.reader import name_of_kind
@@ -29,7 +31,7 @@ from kvgate.manifests.platforms.readers import (
     engine_words,
     supporting_kinds,
 )
-from kvgate.manifests.pods.accelerator_hints import COMPUTE_CLASS, NODE_POOL
+from kvgate.manifests.pods.accelerator_hints import COMPUTE_CLASS, NODE_POOL, node_labels
 from kvgate.rules.repository import UNKNOWN_KIND
 
 if TYPE_CHECKING:
@@ -178,14 +180,17 @@ def read_manifests(
     seen: Callable[[int], None] | None = None,
     is_mapped: Callable[[str], bool] | None = None,
     other: OtherRevision | None = None,
+    texts: Iterable[tuple[str, bytes]] = (),
 ) -> InputDocuments:
     """Read all documents of the paths before any is judged: a ConfigMap may stand after the object that refers to it.
 
     `root`: a path that is written below this folder must not lead out of it. `seen` is called with the bytes of each document.
     `is_mapped`: True for a file whose values the user says to be those of engines. `other`: the revision whose `.kvgateignore` counts.
+    `texts`: (name, content) of documents that stand in no file.
     """
-    found = InputDocuments()
-    for item in read_relevant(paths, of_interest(is_mapped), root, charts, seen, other):
+    found, words = InputDocuments(), of_interest(is_mapped)
+    of_texts = (item for name, text in texts for item in Reading(words=words).of_stream(name, BytesIO(text)))
+    for item in chain(read_relevant(paths, words, root, charts, seen, other), of_texts):
         if item is None:
             found.num_others += 1
         elif isinstance(item, PassedOver):
@@ -220,7 +225,12 @@ def _add(found: InputDocuments, document: Document) -> None:
                 data = value.get("data") if isinstance(value.get("data"), Mapping) else {}
                 found.config_maps.add((namespace, name), document.file, (data, document), says=data)
             else:
-                found.claims.add((namespace, document.kind, name), document.file, Written(value=value))
+                written = Written(value=value)
+                found.claims.add((namespace, document.kind, name), document.file, written)
+                for label in node_labels(written) if document.kind == NODE_POOL else ():
+                    key = (namespace, document.kind, label)
+                    is_second = (key, document.file) in found.claims.in_file  # nobody knows which of both it will be
+                    found.claims.add(key, document.file, NOTHING if is_second else written)
         elif document.kind == "ConfigMap":  # an unreadable claim changes no verdict
             found.broken.append(value)
     elif document.mentions_engine or document.kind in supporting_kinds() or document.group_kind in NOT_READ:

@@ -7,14 +7,18 @@ from math import inf
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Verdict, largest_max_num_seqs, plan
+from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Scope, Verdict, plan
 from kvgate.budget.answers.decoding import DecodeBound, decode_bound
 from kvgate.budget.answers.support import parallelism_refusals
 from kvgate.budget.ground.units import cdiv
 from kvgate.budget.kv_cache.capacity import largest
 from kvgate.findings.finding import Finding
 from kvgate.judge import assess
+from kvgate.judge.advisor import OTHER_GPUS, advice, most
+from kvgate.judge.assessment import Confidence
+from kvgate.judge.summary import alternatives_text, most_text
 from kvgate.planning.candidate import Candidate, closeness, rank
+from kvgate.vllm.arguments import option_name
 
 NODE = (1, 2, 4, 8)
 """GPUs of one engine within a node."""
@@ -46,6 +50,10 @@ class Question(Struct, frozen=True, kw_only=True):
     """True where nobody says how many requests there are: the answer is how many the GPUs hold."""
     findings: tuple[Finding, ...] = ()
     """About the model and the release, before anything is judged."""
+    keep: frozenset[str] = frozenset()
+    """Settings that no hint changes."""
+    maximize: str | None = None
+    """`context` or `users`: say how much of it settings make room for on the GPUs that are chosen."""
 
     def gpus_of(self, accelerator: Accelerator) -> int:
         """Return the most GPUs of one accelerator, in all replicas together."""
@@ -251,7 +259,26 @@ HOST_MEMORY = (
 def hints(question: Question, candidates: Sequence[Candidate]) -> tuple[str, ...]:
     """Return hints about the cheapest answer; where there is none, about the candidate that comes closest."""
     best = next((c for c in candidates if c.verdict is Verdict.FITS), None)
-    return tuple(_cheaper(question, best, candidates)) if best else tuple(_possible(question, candidates))
+    if best is None:
+        return (*_possible(question, candidates), *_changed(question, candidates))
+    maximum = (
+        (most_text(most(best.budget.request, question.maximize, Scope(keep=question.keep)), question.maximize),)
+        if question.maximize
+        else ()
+    )
+    return (*_cheaper(question, best, candidates), *maximum)
+
+
+def _changed(question: Question, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Yield the changes with which the GPUs that come closest would be enough."""
+    unknown = (Verdict.UNKNOWN, Verdict.FITS)
+    near = [c for c in candidates if c.verdict not in unknown and not c.is_refused and not c.beyond]
+    closest = max(near, key=closeness, default=None)
+    if closest is None or closest.assessment.confidence is not Confidence.KNOWN:
+        return
+    found = advice(closest.budget.request, Scope(keep=question.keep | OTHER_GPUS))
+    if found:
+        yield f"on {_name(closest)} it would fit with {alternatives_text(found, naming=option_name)}"
 
 
 def _cheaper(question: Question, best: Candidate, candidates: Sequence[Candidate]) -> Iterator[str]:
@@ -309,13 +336,7 @@ def _possible(question: Question, candidates: Sequence[Candidate]) -> Iterator[s
     if longest and longest.longest and not longest.is_refused:
         yield f"the longest request that starts for sure has {longest.longest} tokens, on {_name(longest)}"
         return
-    # fewer sequences, where their states are what does not fit
-    tight = [c for c in candidates if not c.is_refused and c.budget.demand and c.budget.demand.is_for_sequences]
-    started = [(largest_max_num_seqs(c.budget.request, c.budget.resolved.max_num_seqs), c) for c in tight]
-    sequences, candidate = max(started, key=lambda pair: pair[0], default=(0, None))
-    if sequences and candidate:
-        yield f"--max-num-seqs {sequences} starts for sure, on {_name(candidate)}"
-    elif any(c.verdict is Verdict.DOES_NOT_FIT and not c.is_refused for c in candidates):
+    if any(c.verdict is Verdict.DOES_NOT_FIT and not c.is_refused for c in candidates):
         yield "the weights leave no room: use a quantised checkpoint, larger GPUs, or more of them (--max-gpus)"
 
 

@@ -4,7 +4,7 @@ Ready, Reconciling and Stalled are the conditions that `kubectl wait`, Helm and 
 status.observed, are about the size of the KV cache.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -16,6 +16,7 @@ from kvgate.api.status import ObservedStatus
 from kvgate.budget import Budget
 from kvgate.budget.ground.units import format_gib
 from kvgate.rendering.admission import Admitted
+from kvgate.rendering.hindrances import Hindrance, refusal_of
 from kvgate.rendering.workload import NotRendered
 from kvgate.vllm.metric_names import EngineReading
 
@@ -257,10 +258,6 @@ def crash_text(crash: Crash, budget: Budget | None) -> str:
     return f"pod {crash.pod}: {crash.message}; kvgate expects {expected} for the KV cache ({low} to {high})"
 
 
-OVER_QUOTA = "exceeded quota"
-"""Words of the API server's ResourceQuota plugin, which the Deployment's controller repeats."""
-
-
 WAITING = "waiting for a change of the spec or of the cluster"
 _NOTHING_BLOCKS = "nothing blocks the rollout"
 
@@ -317,8 +314,9 @@ def rollout_of(deployment: Mapping[str, Any]) -> Rollout:
 
 def progress(
     left_out: NotRendered | None, obstacle: Obstacle | None, rollout: Rollout, crash: tuple[Reason, str] | None,
-    admitted: Admitted | None = None,
+    admitted: Admitted | None = None, *, hindrances: Sequence[Hindrance] = (),
 ) -> list[Statement]:  # fmt: skip
+    """Return Ready, Reconciling and Stalled. A crash whose cause vLLM states says more than what Kubernetes sees of it."""
     if left_out is not None and admitted is not None and admitted.owner is not None:
         return _of_earlier(left_out, obstacle, rollout, admitted.record.generation)
     if left_out is not None:
@@ -329,7 +327,7 @@ def progress(
         return _halted(obstacle.reason, obstacle.message, Reason.REPLICAS_NOT_READY)
     if crash is not None and not rollout.is_complete:
         return _halted(*crash, crash[0])
-    ready, reconciling, stalled = _of_rollout(rollout)
+    ready, reconciling, stalled = _of_rollout(rollout, hindrances)
     if obstacle is not None:
         reconciling = (ConditionType.RECONCILING, True, obstacle.reason, obstacle.message)
     return [ready, reconciling, stalled]
@@ -355,23 +353,32 @@ def _left_out(left_out: NotRendered, more: str) -> list[Statement]:
     return _halted(left_out.reason, left_out.message + more, left_out.reason)[1:]
 
 
-def _of_rollout(rollout: Rollout) -> list[Statement]:
+def _of_rollout(rollout: Rollout, hindrances: Sequence[Hindrance]) -> list[Statement]:
     ready = f"{rollout.available} of {rollout.wanted} replicas are ready"
     if rollout.is_complete:
+        is_empty = not rollout.wanted
+        all_ready = (Reason.SCALED_TO_ZERO, "spec.replicas is 0") if is_empty else (Reason.REPLICAS_READY, ready)
         return [
-            (ConditionType.READY, True, Reason.REPLICAS_READY, ready),
+            (ConditionType.READY, True, *all_ready),
             (ConditionType.RECONCILING, False, Reason.UP_TO_DATE, "all replicas are of the current spec"),
             (ConditionType.STALLED, False, Reason.UP_TO_DATE, _NOTHING_BLOCKS),
         ]
     if rollout.refused:
-        reason = Reason.QUOTA_EXCEEDED if OVER_QUOTA in rollout.refused else Reason.PODS_REFUSED
+        return _halted(refusal_of(rollout.refused), rollout.refused, refusal_of(rollout.refused))
+    first = min(hindrances, key=lambda each: (not each.needs_somebody, each.reason is Reason.LOADING), default=None)
+    if first is None:
+        why, text, is_halted = Reason.ROLLING_OUT, rollout.stuck or ready, bool(rollout.stuck)
     else:
-        reason = Reason.PROGRESS_DEADLINE_EXCEEDED if rollout.stuck else Reason.ROLLING_OUT
-    trouble = rollout.refused or rollout.stuck
+        others = sum(each.reason is first.reason for each in hindrances) - 1
+        more = f"; so {'do' if others > 1 else 'does'} {others} more" if others else ""
+        why, text = first.reason, f"{ready}; pod {first.pod}: {first.message}{more}"
+        is_halted = first.needs_somebody or bool(rollout.stuck)
+    if rollout.stuck and (first is None or not first.needs_somebody):
+        why, text = Reason.PROGRESS_DEADLINE_EXCEEDED, f"{rollout.stuck}; {text}" if first else rollout.stuck
     return [
-        (ConditionType.READY, False, Reason.REPLICAS_NOT_READY, ready),
-        (ConditionType.RECONCILING, not trouble, reason, trouble or ready),
-        (ConditionType.STALLED, bool(trouble), reason, trouble or _NOTHING_BLOCKS),
+        (ConditionType.READY, False, first.reason if first else Reason.REPLICAS_NOT_READY, text if first else ready),
+        (ConditionType.RECONCILING, not is_halted, why, text),
+        (ConditionType.STALLED, is_halted, why, text if is_halted else _NOTHING_BLOCKS),
     ]
 
 

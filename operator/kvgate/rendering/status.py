@@ -1,6 +1,6 @@
 """The status document, from the assessment and the state of the cluster; no clock, no calls."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -12,12 +12,14 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason, set_condition
 from kvgate.api.status import Condition, Effective, InferenceDeploymentStatus, WorkloadShare
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.budget import Budget, Guarantee, Verdict, plan
+from kvgate.budget import TOGETHER, Budget, Guarantee, Verdict, plan
+from kvgate.budget.ground.units import format_gib
 from kvgate.findings.finding import Finding
-from kvgate.judge.assess import chosen_settings, effective_values
+from kvgate.judge.assess import chosen_settings, effective_values, field_name, host_ledger_of
 from kvgate.judge.assessment import Assessment, Decision
-from kvgate.judge.summary import accepted, changes_text, finding_text
+from kvgate.judge.summary import accepted, changes_text, finding_text, together_text, value_text
 from kvgate.rendering.admission import Admitted, admission_status, budget_status, prediction_of
+from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import selector
 from kvgate.rendering.observation import (
     WAITING,
@@ -34,7 +36,7 @@ from kvgate.rendering.observation import (
 )
 from kvgate.rendering.recalibration import outdated
 from kvgate.rendering.workload import NotRendered, predicted_tokens
-from kvgate.statement.deployment import guarantee_of, workload_of
+from kvgate.statement.deployment import guarantee_of, statement_of, workload_of
 
 
 class PreviousStatus(Struct, frozen=True, kw_only=True):
@@ -98,6 +100,7 @@ def status_of(
     deployment: Mapping[str, Any] | None,
     before: PreviousStatus,
     observation: Observation | None = None,
+    hindrances: Sequence[Hindrance] = (),
     template_hash: str = "",
     admitted: Admitted | None = None,
     is_kept: bool = False,
@@ -127,7 +130,14 @@ def status_of(
     )
     statements = [
         *verdict,
-        *progress(left_out, obstacle, rollout, (crash.reason, crash_text(crash, budget)) if crash else None, admitted),
+        *progress(
+            left_out,
+            obstacle,
+            rollout,
+            (crash.reason, crash_text(crash, budget)) if crash else None,
+            admitted,
+            hindrances=[_with_need(each, admitted) for each in hindrances],
+        ),
         *_drifted(drift, before),
         *_resolved(resolved, admitted if is_kept else None, before),
         *_scaled(owner, assessment.effective if is_kept else None, before),
@@ -151,6 +161,17 @@ def status_of(
     )
 
 
+def _with_need(hindrance: Hindrance, admitted: Admitted | None) -> Hindrance:
+    """Put what the ledger of the host expects beside the limit at which a container was killed."""
+    if hindrance.reason is not Reason.HOST_MEMORY_EXCEEDED or admitted is None or admitted.owner is None:
+        return hindrance
+    ledger = host_ledger_of(statement_of(admitted.owner.spec), admitted.record.placement.vendor)
+    if ledger is None:
+        return hindrance
+    expected, low, high = map(format_gib, (ledger.needs.expected, ledger.needs.low, ledger.needs.high))
+    return replace(hindrance, message=f"{hindrance.message}; kvgate expects a need of {expected} ({low} to {high})")
+
+
 def _verdict_of_now(
     assessment: Assessment, left_out: NotRendered | None, calibration_revision: int
 ) -> tuple[list[Statement], dict[str, object]]:
@@ -168,7 +189,12 @@ def _verdict_of_now(
         (ConditionType.PREDICTED, *((True, *_LEDGER) if budget is not None else (False, *admission[1:]))),
         (ConditionType.ADJUSTED, *adjusted),
     ]
-    alternatives = [{"field": field_path(a.field), "value": str(a.value)} for a in assessment.alternatives]
+    alternatives = [
+        {"field": TOGETHER, "value": together_text(each)}
+        if each.field == TOGETHER
+        else {"field": field_name(each.field), "value": value_text(each.value)}
+        for each in assessment.alternatives
+    ]
     return statements, {
         "budget": budget,
         "calibrationRevision": calibration_revision or None,

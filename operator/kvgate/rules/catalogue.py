@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from kvgate.findings.finding import Rule, Scope
 from kvgate.rules import (
     command_line,
+    connectors,
     facts,
     host_memory,
     manifests,
@@ -18,7 +19,7 @@ from kvgate.rules import (
 )
 
 _FILES = (
-    memory, host_memory, pinned, sharing, settings, support, weight_formats, facts, command_line, manifests,
+    memory, host_memory, pinned, sharing, settings, support, connectors, weight_formats, facts, command_line, manifests,
     repository,
 )  # fmt: skip
 _FOUND = dict.fromkeys(each for file in _FILES for each in vars(file).values() if isinstance(each, Rule))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from kvgate.budget import Budget
 from kvgate.findings.finding import Finding
-from kvgate.rules import host_memory, memory, pinned, settings, sharing, support, weight_formats
+from kvgate.rules import connectors, host_memory, memory, pinned, settings, sharing, support, weight_formats
 
 BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     settings.length_within_model,  # vLLM refuses longer contexts than the model's
@@ -16,6 +16,7 @@ BUDGET_CHECKS: tuple[Callable[[Budget], Iterable[Finding]], ...] = (
     support.block_size_has_kernels,  # attention kernels take multiples of 16
     support.caches_have_kernels,  # sparse and compressed caches are particular
     settings.hybrid_manager_is_on,  # windows and states beside a KV connector
+    connectors.connectors_are_taken,  # some came later, and some refuse what is beside them
     support.weight_format_has_kernels,  # old GPUs have no kernels for new weight formats
     support.lora_is_taken,  # some classes take no adapters, and ranks come from a list
     support.offload_is_taken,  # groups of layers in host memory

@@ -54,7 +54,8 @@ UNEXPECTED_WORD = _rule(
     severities=(Severity.ERROR, Severity.WARNING),
     title="A word belongs to no option, and vLLM takes only one such word, its model.",
     explanation="It is a warning where the word may be the value of an option that only a newer release has, and where the program "
-    "ignores it: `python -m vllm.entrypoints.openai.api_server` takes one such word from 0.10 on, and does nothing with it.",
+    "ignores it: `python -m vllm.entrypoints.openai.api_server` takes one such word from 0.10 on, and does nothing with it. A space before "
+    "an option makes it a word: behind a backslash, in a text that YAML folds (`>`).",
 )
 VARIABLE_UNKNOWN = _rule(
     id="VariableUnknown",
@@ -131,12 +132,13 @@ OUTSIDE_CACHE_VOLUME = _rule(
 )
 RELEASE_DECIDES = _rule(
     id="ReleaseDecides",
-    severities=(Severity.WARNING,),
+    severities=(Severity.WARNING, Severity.INFO),
     title="The image does not state its release, and the verdicts of the oldest and the newest that it may be differ.",
+    explanation="It is an info where neither of them refuses, or another finding names the release that it is about.",
 )
 SHARED_GPU = _rule(
     id="SharedGpu",
-    severities=(Severity.WARNING,),
+    severities=(Severity.INFO,),
     title="The node shares the GPU between containers, in turns or at once.",
     explanation="The memory that the others take is not counted.",
 )

@@ -71,6 +71,15 @@ GGUF_NOT_IN_RELEASE = _rule(
     title="The release of vLLM loads GGUF files only with a plugin, or does not know this way to name one.",
     explanation="GGUF is part of vLLM up to 0.23. From 0.24 on it is a package of its own, which vLLM's images do not have.",
 )
+KNOWN_DEFECT = _rule(
+    id="KnownDefect",
+    severities=(Severity.INFO, Severity.WARNING),
+    title="The release has a known defect that concerns an engine like this one.",
+    explanation=(
+        "The message says what it changes, and names vLLM's issue; no figure is changed for it. It is a warning where the defect decides "
+        "the start of every such engine."
+    ),
+)
 SETTING_NOT_UNDERSTOOD = _rule(
     id="SettingNotUnderstood",
     severities=(Severity.INFO,),

@@ -17,8 +17,8 @@ OVERSUBSCRIBED = Rule(
     scope=Scope.MEMORY,
     title="An engine of another platform starts, and its KV cache does not hold max_num_seqs whole requests, or the declared workload.",
     explanation=(
-        "Requests are preempted under load. It is a warning where the manifest sets max_num_seqs, or where a comment or a mapping declares "
-        "a workload, and names the GPU: a default is a number that nobody chose."
+        "Requests are preempted under load. It is a warning where a comment or a mapping declares a workload, and the GPU is named: "
+        "max_num_seqs is a limit of the scheduler, and promises no load."
     ),
 )
 HOST_MEMORY_TOO_SMALL = Rule(

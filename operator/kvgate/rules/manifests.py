@@ -86,3 +86,9 @@ VOLUME_TOO_SMALL = _rule(
     severities=(Severity.WARNING,),
     title="The volume that weights are downloaded to has less room than they take.",
 )
+REPLICAS_DIFFER = _rule(
+    id="ReplicasDiffer",
+    severities=(Severity.INFO,),
+    title="A Service sends requests to engines of one model whose KV caches differ by more than a quarter.",
+    explanation="It takes them in turns, so that the one with the smaller cache preempts while the other has room.",
+)

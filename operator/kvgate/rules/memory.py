@@ -66,9 +66,12 @@ def _is_overdrawn(budget: Budget) -> bool:
 
 KV_CACHE_TOO_SMALL = _rule(
     id="KVCacheTooSmall",
-    severities=(Severity.ERROR, Severity.WARNING),
+    severities=(Severity.ERROR, Severity.WARNING, Severity.INFO),
     title="One request of max_model_len does not fit into the KV cache.",
-    explanation="vLLM does not start. It is a warning where the request may fit, because the prediction is an interval.",
+    explanation=(
+        "vLLM does not start. It is a warning where the request may fit, because the prediction is an interval, and an info for an engine "
+        "of another platform where it is expected to fit."
+    ),
 )
 
 
@@ -102,11 +105,11 @@ def one_request_fits(budget: Budget) -> Iterable[Finding]:
 
 MAMBA_CACHE_BLOCKS_EXCEEDED = _rule(
     id="MambaCacheBlocksExceeded",
-    severities=(Severity.ERROR, Severity.WARNING),
+    severities=(Severity.ERROR, Severity.WARNING, Severity.INFO),
     title="The KV cache has fewer blocks than max_num_seqs.",
     explanation=(
         "A model with recurrent states needs a block for each sequence when vLLM captures full CUDA graphs; vLLM does not start "
-        "otherwise. It is a warning where the blocks may suffice."
+        "otherwise. It is a warning where the blocks may suffice, and an info for an engine of another platform where they are expected to."
     ),
 )
 

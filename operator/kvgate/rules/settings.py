@@ -63,16 +63,15 @@ def length_within_model(budget: Budget) -> Iterable[Finding]:
             severity=Severity.WARNING,
         )
     elif limit and length > limit and not budget.request.is_stretched:
-        yield MAX_MODEL_LEN_ABOVE_MODEL.finding(
-            "max_model_len",
-            words(
-                "{max_model_len} {length} is above the {limit} tokens of {model}; vLLM refuses it",
-                length=length,
-                limit=limit,
-                model=budget.request.shape.name,
-            ),
-            at_most("max_model_len", limit, before=length),
-        )
+        yield length_above(length, limit, budget.request.shape.name)
+
+
+def length_above(length: int, limit: int, model: str) -> Finding:
+    message = "{max_model_len} {length} is above the {limit} tokens of {model}; vLLM refuses it"
+    message_words = words(message, length=length, limit=limit, model=model)
+    return MAX_MODEL_LEN_ABOVE_MODEL.finding(
+        "max_model_len", message_words, at_most("max_model_len", limit, before=length)
+    )
 
 
 PARALLEL_SIZE_REFUSED = _rule(

@@ -21,6 +21,7 @@ from kvgate.findings.finding import (
     leave_out,
     words,
 )
+from kvgate.hf_config.names import usual_quantization_config
 
 _rule = partial(Rule, scope=Scope.SETTINGS)
 
@@ -223,38 +224,36 @@ def weight_format_takes_bfloat16(budget: Budget) -> Iterable[Finding]:
     """`torch.bfloat16 is not supported for quantization method awq`: where the option keeps vLLM from Marlin, and GPTQ on AMD always.
 
     Without the option, vLLM takes Marlin for AWQ and GPTQ on NVIDIA, which takes both types (`override_quantization_method`). A GPU
-    without bfloat16 gets float16, or the refusal above. A type that nobody requests is that of the checkpoint's own config, which
-    often is float16 where the plain model's is bfloat16: where the shape is assumed, that is a warning, and where it is the
-    catalogue's, whose quantised models are derived from plain ones, nothing.
+    without bfloat16 gets float16, or the refusal above. A type that nobody requests is that of the checkpoint's own config, or
+    bfloat16 where vLLM refuses float16 for the class. The type of an assumed checkpoint is what the tool of its format writes, and the
+    finding a warning; the catalogue's quantised models are derived from plain ones, whose type says nothing.
     """
     request, shape = budget.request, budget.request.shape
     capability, stored = request.accelerator.compute_capability, shape.quantization.method if shape.quantization else ""
     is_on_amd = request.accelerator.vendor == "amd"
     method = shape.requested_format or ("gptq" if is_on_amd and stored == "gptq" else "")
-    if method not in budget.accounting.float16_kernels or (stored != method and not shape.assumed):
+    is_guess = shape.assumed is not None and usual_quantization_config(shape.name) is None
+    if method not in budget.accounting.float16_kernels or (stored != method and not is_guess):
         return
     if shape.dtype != "bfloat16" or (capability is not None and capability < _BFLOAT16_CAPABILITY):
         return
-    is_sure = request.settings.dtype == "bfloat16" or (shape.origin is not None and shape.origin.kind in _OWN_CONFIGS)
-    if not is_sure and not shape.assumed:
+    takes_float16 = shape.architecture not in budget.accounting.float16_refused
+    is_known = request.settings.dtype == "bfloat16" or (shape.origin is not None and shape.origin.kind in _OWN_CONFIGS)
+    if takes_float16 and not is_known and not shape.assumed:
         return
     message = words(
-        "vLLM {release} takes float16 alone with {quantization} {method}", method=method,
+        "vLLM {release} takes float16 alone with {quantization} {method}, and the model's type is bfloat16{why}", method=method,
         release=request.vllm_version, quantization=SettingName("quantization"),
+        why="" if takes_float16 else ", because vLLM refuses float16 for its class",
     )  # fmt: skip
-    whose = (
-        "and the model's type is bfloat16" if is_sure else "and may not start where the model's config states bfloat16"
-    )
-    takes_float16 = shape.architecture not in budget.accounting.float16_refused
     yield DTYPE_REFUSED.finding(
         "dtype",
-        words("{message}, {whose}", message=message, whose=whose),
+        message,
         any_one(
             *((change(Change.SET, "dtype", "float16"),) if takes_float16 else ()),
             *((leave_out("quantization"),) if not is_on_amd else ()),
             "use vLLM 0.24 or newer",
         ),
-        severity=Severity.ERROR if is_sure else Severity.WARNING,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kvgate.budget import Budget, parse_release
 from kvgate.findings.finding import Finding, Rule, Scope, Severity, any_one, do, leave_out, words
-from kvgate.hf_config.names import PLAIN, stated_format
+from kvgate.hf_config.names import PLAIN, stated_format, usual_quantization_config
 
 _Minor = tuple[int, int]
 FORMAT_RELEASES: dict[str, tuple[_Minor | None, _Minor | None]] = {
@@ -90,10 +90,10 @@ _FAMILIES = (
 
 QUANTIZATION_CONTRADICTS_CHECKPOINT = Rule(
     id="QuantizationContradictsCheckpoint",
-    severities=(Severity.ERROR,),
+    severities=(Severity.ERROR, Severity.WARNING),
     scope=Scope.SETTINGS,
     title="The quantization that is set is not the one that the checkpoint states.",
-    explanation="vLLM does not start.",
+    explanation="vLLM does not start. It is a warning where the model is assumed by its name, and by the tool of its publisher.",
 )
 
 
@@ -101,7 +101,7 @@ def quantization_is_that_of_the_checkpoint(budget: Budget) -> Iterable[Finding]:
     """`Quantization method specified in the model config … does not match`, or there is none to read: `Cannot find the config file for awq`
     (vLLM 0.6 to 0.33, `ModelConfig._verify_quantization` and `get_quant_config`)."""
     shape = budget.request.shape
-    if shape.assumed is not None:  # its config is a guess
+    if shape.assumed is not None and usual_quantization_config(shape.name) is None:  # its config is a guess
         return
     requested = next((family for family in _FAMILIES if shape.requested_format in family), None)
     stated = next((family for family in _FAMILIES if shape.format_kinds and shape.format_kinds[0] in family), None)

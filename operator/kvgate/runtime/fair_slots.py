@@ -46,13 +46,13 @@ class FairQueue(Generic[T]):
         self._free.append(thing)
         self._assign()
 
-    async def acquire(self, name: Hashable, wait_seconds: float | None = None) -> T:
-        """Wait for one. Raises TimeoutError."""
+    async def acquire(self, name: Hashable, wait_seconds: float | None = None, *, first: bool = False) -> T:
+        """Wait for one, behind or before the others of the tenant. Raises TimeoutError."""
         tenant = self.tenant(name)
         if not tenant.waiting:
             self._tenants[name] = self._tenants.pop(name)  # behind all who wait
         turn: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        tenant.waiting.append(turn)
+        (tenant.waiting.appendleft if first else tenant.waiting.append)(turn)
         self._assign()
         try:
             async with asyncio.timeout(wait_seconds):
@@ -100,9 +100,9 @@ class FairSlots:
         for _ in range(limit):
             self._slots.add(True)  # noqa: FBT003 - a slot is nothing but there
 
-    async def acquire(self, tenant: Hashable) -> None:
-        """Wait for a slot."""
-        await self._slots.acquire(tenant)
+    async def acquire(self, tenant: Hashable, *, first: bool = False) -> None:
+        """Wait for a slot, behind or before the others of the tenant."""
+        await self._slots.acquire(tenant, first=first)
 
     def release(self, tenant: Hashable) -> None:
         """Give a slot back."""

@@ -68,6 +68,8 @@ class _Branch(Struct):
     variables: _Changed[Written]
     arrays: _Changed[list[Argument]]
     has_else: bool = False
+    is_skipped: bool = False
+    """A loop over the script's own arguments, of which it gets none."""
 
     @property
     def is_sure(self) -> bool:
@@ -135,7 +137,19 @@ class Names(Struct):
         variables, arrays = _Changed(now=self.variables), _Changed(now=self.arrays)
         self.branches.append(_Branch(closed_by=closed_by, variables=variables, arrays=arrays))
 
+    def skip_loop(self, condition: list[Argument]) -> None:
+        """Leave out the loop that has just begun if it goes through the script's arguments, and nobody gives it any."""
+        words = [word.text for word in condition]
+        is_of_arguments = words[:1] == ["while"] and ("getopts" in words or any("$#" in word for word in words))
+        if is_of_arguments and self.branches and not self.arrays.get("@"):
+            self.branches[-1].is_skipped = True
+
     def _leave(self, branch: _Branch) -> None:
+        if branch.is_skipped:  # what has a value before keeps it; an argument that has none must be given
+            for name, value in branch.variables.before.items():
+                self.variables[name] = value if value and value.text else Written(value=None, path=self.path)
+            self.arrays |= {name: words or [] for name, words in branch.arrays.before.items()}
+            return
         for outer in self.branches[-1:]:
             branch.variables.note_in(outer.variables)
             branch.arrays.note_in(outer.arrays)

@@ -99,7 +99,9 @@ def cpu_variable(variables: Mapping[str, Written]) -> Written:
 
 def circumstances_of(variables: Mapping[str, Written]) -> dict[str, Any]:
     """Return the circumstances of a start that variables tell, by the names of `vllm/settings.py`."""
-    return circumstances_by({name: value.text for name, value in variables.items() if name.startswith("VLLM_")})
+    return circumstances_by(
+        {name: value.text for name, value in variables.items() if name.startswith(("VLLM_", "PYTORCH_"))}
+    )
 
 
 def _value(entry: Written, config_data: ConfigData, values: Mapping[str, Written], room: Room) -> Written:

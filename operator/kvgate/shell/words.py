@@ -94,9 +94,11 @@ _TOKEN = pattern(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_NAMED = pattern(r"\$(?P<name>[A-Za-z_]\w*)")
+_SUBSTITUTED = pattern(r"(?s)\$\([^)]{0,500}\){1,2}|`[^`]{0,500}`")
+"""A value that only a command or a calculation tells, which is one word."""
+_NAMED = pattern(r"\$(?P<name>[A-Za-z_]\w*|[1-9])")
 _BRACED = pattern(
-    rf"\$\{{(?P<braced>[A-Za-z_]\w*)(?:(?P<operator>:?[-=+?])(?P<operand>{_REPLACEMENT}*))?\}}|{_NAMED.pattern}"
+    rf"\$\{{(?P<braced>[A-Za-z_]\w*|[1-9])(?:(?P<operator>:?[-=+?])(?P<operand>{_REPLACEMENT}*))?\}}|{_NAMED.pattern}"
 )
 _ASSIGNMENT = pattern(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _WHOLE_ARRAY = pattern(r"\$(?:[@*]|\{[@*]\}|\{(\w+)\[[@*]\]\})")
@@ -163,7 +165,12 @@ def commands_of(
 ) -> Iterator[list[Argument]]:
     """Yield the simple commands of a script; `NAME=value` and `NAME=(a b)` are known to the commands after them."""
     names = Names(path=path, variables=dict(variables), arrays={"@": list(parameters)})
-    reader = _CommandReader(path=path, names=names, first_line=first_line)
+    yield from commands_in(text, names, first_line=first_line)
+
+
+def commands_in(text: str, names: Names, *, first_line: int = 0) -> Iterator[list[Argument]]:
+    """Yield the simple commands of a script. `names`: what the names hold before it, and at each command that is yielded."""
+    reader = _CommandReader(path=names.path, names=names, first_line=first_line)
     end = 0
     while (match := _TOKEN.match(text, end)) is not None:
         end = match.end()
@@ -182,6 +189,7 @@ def commands_of(
 
 def _ended(reader: _CommandReader, mark: str = "\n") -> Iterator[list[Argument]]:
     command = reader.end_command()
+    reader.names.skip_loop(command)
     if command and not _remembered(reader.names, command):
         yield command
     if mark in ("&&", "||"):
@@ -259,15 +267,18 @@ def _expand(reader: _CommandReader, written: str) -> None:
         reader.end_word()
         reader.command += words_of_array
         return
+    if whole and not whole[1] and words_of_array is None:
+        written = "${@}"  # nobody knows the parameters
     match = _BRACED.fullmatch(written)
     name = _name(match) if match else ""
     text = _value(match, reader) if match else None
     if text is None or not reader.room.takes(text):
         reader.append(written)
         return
-    known = reader.names.variables.get(name)
+    known = _known(name, reader.names)
     place = known.path if known and reader.word is None else reader.path
-    for index, word in enumerate(text.split()):
+    is_whole = _EXPRESSION.fullmatch(text) or _SUBSTITUTED.fullmatch(text)
+    for index, word in enumerate([text] if is_whole else text.split()):
         if index:
             reader.end_word()
         reader.append(word, place)
@@ -275,16 +286,29 @@ def _expand(reader: _CommandReader, written: str) -> None:
 
 def _value(match: re.Match[str], reader: _CommandReader) -> str | None:
     """Return the value of a variable, or the word behind its operator where that counts; None where the value is not known."""
-    known, found = reader.names.variables.get(_name(match)), match.groupdict(default="")
+    known, found = _known(_name(match), reader.names), match.groupdict(default="")
     text, operator = None if known is None else known.text, found.get("operator", "")
     if known is not None and known.value is None:
         return None
     is_empty = text == "" and operator.startswith(":")
+    operand = found.get("operand", "")
+    if (
+        operand[:1] in ("'", '"') and operand[:1] == operand[-1:] and operand.count(operand[:1]) == 2
+    ):  # the shell removes them
+        operand = operand[1:-1]
     if operator.endswith("+") and text is not None:
-        return "" if is_empty else _with_variables(found["operand"], reader)
+        return "" if is_empty else _with_variables(operand, reader)
     if operator.endswith(("-", "=")) and (text is None or is_empty):
-        return _with_variables(found["operand"], reader)
+        return _with_variables(operand, reader)
     return text
+
+
+def _known(name: str, names: Names) -> Written | None:
+    """Return a variable, or a parameter by its number; None where it is not set, or nobody knows the parameters."""
+    if not name.isdecimal():
+        return names.variables.get(name)
+    given = names.arrays.get("@", [])[int(name) - 1 : int(name)]
+    return Written(value=given[0].text, path=given[0].path) if given else None
 
 
 def _name(match: re.Match[str]) -> str:

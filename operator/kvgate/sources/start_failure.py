@@ -1,18 +1,29 @@
-"""Causes of failed starts, read from the end of vLLM's log: the last root cause counts, not the tracebacks around it.
+"""Causes of failed starts, by one table: the messages of vLLM and of what it runs on, each with its stage and what to do.
 
-The phrases are those of vLLM's source, 0.6.6 to 0.33.0, and of torch. With the engine in a process of its own (every release
-with V1) the API server's traceback alone is longer than the 2048 bytes that Kubernetes keeps as termination message: on
-0.32.0 they hold no more than `Engine core initialization failed`. Whoever wants the cause reads the container's log.
+`data/start_failures.yaml` is the table; its head explains the columns. The phrases of vLLM are those of its source, 0.6.6 to 0.33.0.
+
+With the engine in a process of its own (every release with V1) the API server's traceback alone is longer than the 2048 bytes that
+Kubernetes keeps as termination message: on 0.32.0 they hold no more than `Engine core initialization failed`. Whoever wants the cause
+reads the container's log.
 """
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
+import yaml
 from msgspec import Struct
 
 from kvgate.budget.ground.units import GIB, KIB, MIB, gib
 
 MAX_SENTENCE_CHARACTERS = 400
+_TABLE = Path(__file__).parent / "data" / "start_failures.yaml"
+_NEAR_CHARACTERS = 12_000
+"""Length of a traceback; frames further above belong to something else."""
 
 
 class FailureKind(StrEnum):
@@ -30,14 +41,61 @@ class FailureKind(StrEnum):
     """An allocation failed: while loading and profiling, or in the warm-up after the KV cache was sized."""
     INVALID_SETTING = "InvalidSetting"
     """vLLM refuses a setting, or the model with it, whatever memory there is."""
+    ENVIRONMENT = "Environment"
+    """Something around vLLM is missing or fails: the model's files, network, driver, libraries, host memory, the cluster."""
     ENGINE_CORE_FAILED = "EngineCoreFailed"
     """The cause was printed before this piece of the log begins."""
+
+
+class Stage(StrEnum):
+    """Steps of a start in their order, and what may end it from outside."""
+
+    CONFIGURATION = "configuration"
+    DOWNLOAD = "download"
+    LOAD = "load"
+    PROFILE = "profile"
+    KV_CACHE = "kv-cache"
+    CAPTURE = "capture"
+    SERVE = "serve"
+    HOST = "host"
+    KUBERNETES = "kubernetes"
+
+
+class Rank(StrEnum):
+    """Whether a message is the cause itself, what follows from one, or only the end of a traceback."""
+
+    ROOT = "root"
+    CONSEQUENCE = "consequence"
+    WRAPPER = "wrapper"
+
+
+class FailureRow(Struct, frozen=True, kw_only=True):
+    """One cause of the table."""
+
+    id: str
+    kind: FailureKind
+    stage: Stage
+    cause: str
+    """One sentence for people."""
+    do: str
+    phrases: tuple[str, ...]
+    releases: str
+    source: str
+    text: str
+    """Lines in which it was printed, for the tests and the reference page."""
+    near: tuple[str, ...] = ()
+    rank: Rank = Rank.ROOT
+    ledger: str = ""
+    """The part of kvgate's arithmetic that judges it; empty where none does."""
+    is_followed: bool = False
+    """True where the words that people need stand in the next line."""
 
 
 class StartFailure(Struct, frozen=True, kw_only=True):
     """The cause in vLLM's words, and the figures that it reports; GiB are printed with one or two decimals."""
 
-    kind: FailureKind
+    id: str
+    """Name of its row."""
     sentence: str
     needed_bytes: int | None = None
     available_bytes: int | None = None
@@ -51,6 +109,14 @@ class StartFailure(Struct, frozen=True, kw_only=True):
     max_num_seqs_that_fits: int | None = None
 
     @property
+    def row(self) -> FailureRow:
+        return failure_rows()[self.id]
+
+    @property
+    def kind(self) -> FailureKind:
+        return self.row.kind
+
+    @property
     def is_of_kv_cache(self) -> bool:
         """True where vLLM had measured the memory for the KV cache and refused it; after any other failure no figure is a capacity."""
         return self.kind in (FailureKind.KV_CACHE_TOO_SMALL, FailureKind.NO_MEMORY_FOR_KV_CACHE)
@@ -61,89 +127,119 @@ class StartFailure(Struct, frozen=True, kw_only=True):
         return self.available_bytes if self.is_of_kv_cache else None
 
 
+class Message(NamedTuple):
+    """The last place of a text where a row's words stand."""
+
+    row: FailureRow
+    match: re.Match[str]
+
+
 _NUMBER = r"-?\d{1,9}(?:\.\d{1,9})?"
 _UNITS = {"KiB": KIB, "MiB": MIB, "GiB": GIB}
+_PLACEHOLDER = re.compile(r"<([\w*#-]+)>")
 
 
-def _pattern(kind: FailureKind, phrase: str) -> tuple[FailureKind, re.Pattern[str]]:
-    """Make a pattern of a phrase: `<x_bytes>` is a size with its unit, `<x_gib>` one without, every other `<x>` a whole number."""
-
-    def group(match: re.Match[str]) -> str:
-        name = match[1]
-        if name.endswith("_bytes"):
-            return rf"(?P<{name}>{_NUMBER} ?[KMG]iB)"
-        return rf"(?P<{name}>{_NUMBER})" if name.endswith("_gib") else rf"(?P<{name}>\d{{1,12}})"
-
-    return kind, re.compile(re.sub(r"<(\w+)>", group, phrase))
+class _Phrase(NamedTuple):
+    row: FailureRow
+    shape: bytes
+    """The longest of its words without a placeholder, and without digits: most texts lack it, which is found out fast."""
+    pattern: re.Pattern[str]
 
 
-_KV, _NO_KV, _MAMBA, _TAKEN, _OOM, _SETTING, _WRAPPER = FailureKind
-_PATTERNS = (
-    # V1: "models's" until 0.20, brackets around the sizes come and go; V0, until 0.10, counts tokens
-    _pattern(_KV, r"max seq len \(<max_model_len>\)(?:,| is larger)"),
-    _pattern(_KV, r"<needed_bytes> KV cache is needed"),
-    _pattern(_KV, r"larger than the available KV cache memory \(<available_bytes>\)"),
-    _pattern(_KV, r"estimated maximum model length is <max_model_len_that_fits>"),
-    _pattern(_KV, r"maximum number of tokens that can be stored in KV cache \(<max_model_len_that_fits>\)"),
-    _pattern(
-        _MAMBA,
-        r"(?:max_num_seqs \(<max_num_seqs>\) )?exceeds available Mamba cache blocks \(<max_num_seqs_that_fits>\)",
-    ),
-    _pattern(_NO_KV, r"No available memory for the cache blocks"),
-    _pattern(_NO_KV, r"Cannot auto-fit max_model_len: not enough GPU memory"),
-    _pattern(_NO_KV, r"Available KV cache memory: (?=-)<available_bytes>"),
-    _pattern(_NO_KV, r"memory reserved for KV Cache is (?=-)<available_bytes>"),  # V0
-    _pattern(
-        _TAKEN,  # 0.9.2; names the device since 0.14
-        r"Free memory on device[^(\n]{0,40}\(<available_gib>/<total_gib> GiB\) on startup is less than "
-        r"desired GPU memory utilization \([\d.]+, <needed_bytes>\)",
-    ),
-    _pattern(_TAKEN, r"Error in memory profiling\. Initial free memory"),
-    _pattern(_OOM, r"out of memory occurred when warming up \w+ with \d+ dummy requests"),
-    _pattern(
-        _OOM,  # torch; "capacty" until 2.2
-        r"Tried to allocate <needed_bytes>\. GPU \d+ has a total capaci?ty of <total_bytes> of which <available_bytes> is free",
-    ),
-    _pattern(_OOM, r"(?:CUDA|HIP|XPU) out of memory|CUDA error: out of memory|OutOfMemoryError"),
-    # with VLLM_ALLOW_LONG_MAX_MODEL_LEN the first half is a mere warning
-    _pattern(
-        _SETTING,
-        r"User-specified max_model_len \(<max_model_len>\) is greater than the derived.{1,400}To allow overriding this maximum",
-    ),
-    _pattern(_SETTING, r"max_tokens_per_mm_item \(\d+\) is larger than max_num_batched_tokens"),
-    _pattern(_SETTING, r"max_num_batched_tokens \(\d+\) is smaller than max_model_len \(<max_model_len>\)"),
-    _pattern(_SETTING, r"must be divisible by tensor parallel size"),
-    _pattern(_SETTING, r"AssertionError: \d+ is not divisible by \d+"),
-    _pattern(_SETTING, r"Weight (?:in|out)put_size_per_partition\b.{1,99} is not divisible by"),
-    _pattern(_SETTING, r"No valid attention backend found"),
-    _pattern(_SETTING, r"Head size \d+ is not supported by"),
-    _pattern(_SETTING, r"FP8 KV cache is not supported"),
-    _pattern(_SETTING, r"Bfloat16 is only supported on GPUs with compute capability"),
-    _pattern(_SETTING, r"Model architectures \[.{1,200}\] (?:are not supported|failed to be inspected)"),
-    _pattern(_SETTING, r"error: (?:unrecognized arguments|argument [-\w/]+):"),
-    _pattern(_SETTING, r"validation errors? for \w+Config\n +(?:\w+\n +)?"),
-    # the ends of a traceback whose beginning is not in the text
-    _pattern(
-        _WRAPPER,
-        r"Engine core initialization failed|EngineCore(?:_DP\d+)? failed to start|Engine process failed to start",
-    ),
-)
-"""Most specific first; every repetition is bounded, because a log may hold anything."""
+@cache
+def failure_rows() -> Mapping[str, FailureRow]:
+    """Return the table by the names of its rows."""
+    loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    rows = yaml.load(_TABLE.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - one of the safe loaders
+    return {row.id: row for row in msgspec.convert(rows, tuple[FailureRow, ...], strict=True)}
+
+
+@cache
+def _phrases() -> Sequence[_Phrase]:
+    return [_phrase(row, text) for row in failure_rows().values() for text in row.phrases]
+
+
+def words_of_failures() -> frozenset[bytes]:
+    """Return words of which every line with a phrase of the table has one, for those who must read a long log fast."""
+    near = (word for row in failure_rows().values() for word in row.near)
+    return frozenset(
+        max(_PLACEHOLDER.split(text)[::2], key=len).encode() for row in failure_rows().values() for text in row.phrases
+    ) | {word.encode() for word in near}
+
+
+def _phrase(row: FailureRow, text: str) -> _Phrase:
+    """Compile a phrase; every repetition is bounded, because a log may hold anything."""
+    pieces = _PLACEHOLDER.split(text)
+    written = "".join(re.escape(piece) if index % 2 == 0 else _group(piece) for index, piece in enumerate(pieces))
+    return _Phrase(row, _without_digits(max(pieces[::2], key=len)), re.compile(written))
+
+
+def _group(name: str) -> str:
+    if name in ("*", "#", "w"):
+        return {"*": r".{0,400}?", "#": r"\d{1,12}", "w": r"\w{1,60}"}[name]
+    sign = "(?=-)" if name.startswith("-") else ""
+    name = name.removeprefix("-")
+    if name.endswith("_bytes"):
+        return rf"{sign}(?P<{name}>{_NUMBER} ?[KMG]iB)"
+    return rf"(?P<{name}>{_NUMBER})" if name.endswith("_gib") else rf"(?P<{name}>\d{{1,12}})"
+
+
+def messages(text: str) -> list[Message]:
+    """Return the last message of every row that the text has, for each phrase of the row; rows that share words exclude each other."""
+    found: list[Message] = []
+    taken = set[tuple[int, int]]()
+    shapes = _shapes(text)
+    for phrase in _phrases():
+        if phrase.shape not in shapes:
+            continue
+        last: re.Match[str] | None = None
+        for match in phrase.pattern.finditer(text):
+            if match.span() not in taken and _is_near(phrase.row.near, text, match):
+                last = match
+                if phrase.row.near:
+                    taken.add(match.span())
+        if last is not None:
+            found.append(Message(phrase.row, last))
+    return found
+
+
+def _shapes(text: str) -> bytes:
+    """Return every different line once, without digits: a log repeats few lines, and is searched for hundreds of words."""
+    return b"\n".join(set(_without_digits(text).split(b"\n")))
+
+
+def _without_digits(text: str) -> bytes:
+    return text.encode(errors="replace").translate(None, b"0123456789")
+
+
+def _is_near(words: Sequence[str], text: str, match: re.Match[str]) -> bool:
+    """Return whether one of the words stands before a match, in the same traceback; True where the row needs none."""
+    begin = max(0, match.start() - _NEAR_CHARACTERS)
+    return not words or any(text.rfind(word, begin, match.start()) >= 0 for word in words)
+
+
+def root_of(found: Sequence[Message]) -> Message | None:
+    """Return the message that is the cause: the last root, else the last consequence, else the end of a traceback."""
+    for rank in Rank:
+        if of_rank := [each for each in found if each.row.rank is rank]:
+            return max(of_rank, key=lambda each: each.match.end())
+    return None
 
 
 def recognise(text: str) -> StartFailure | None:
     """Return the failure; None where the text reports none that is known here, such as the plain crash of another program."""
-    matches = [(kind, list(pattern.finditer(text))) for kind, pattern in _PATTERNS]
-    found = [(kind, of_kind[-1]) for kind, of_kind in matches if of_kind]
-    causes = [(kind, match) for kind, match in found if kind is not _WRAPPER]
-    if not found:
-        return None
-    kind, match = max(causes or found, key=lambda cause: cause[1].end())
+    found = messages(text)
+    root = root_of(found)
+    return failure_of(text, root, found) if root else None
+
+
+def failure_of(text: str, root: Message, found: Sequence[Message]) -> StartFailure:
+    """Return a message as a failure, with the figures of all messages of its kind."""
     figures: dict[str, int] = {}
-    for other, match_of_other in sorted(found, key=lambda cause: cause[1].end()):
-        if other is kind:
-            figures |= (_figure(name, value) for name, value in match_of_other.groupdict().items() if value)
-    return StartFailure(kind=kind, sentence=_sentence(text, match), **figures)
+    for other in sorted(found, key=lambda each: each.match.end()):
+        if other.row.kind is root.row.kind:
+            figures |= (_figure(name, value) for name, value in other.match.groupdict().items() if value)
+    return StartFailure(id=root.row.id, sentence=_sentence(text, root), **figures)
 
 
 def _figure(name: str, value: str) -> tuple[str, int]:
@@ -158,14 +254,26 @@ _PREFIX = re.compile(r".*(?:Error|Exception|Value error)(?::|,) |.*\] ")
 """Process, level, time and file before the words, and the kind of exception."""
 
 
-def _sentence(text: str, match: re.Match[str]) -> str:
+def _sentence(text: str, message: Message) -> str:
     """Return the whole sentence around the phrase, without the prefix of vLLM's log."""
+    match = message.match
     start = text.rfind("\n", 0, match.start()) + 1
     if prefix := _PREFIX.match(text, start, match.start()):
         start = prefix.end()
     start = max(start, match.start() - MAX_SENTENCE_CHARACTERS // 2)
     line_end = text.find("\n", match.end())
+    if message.row.is_followed and line_end >= 0:
+        followed = next(_lines_after(text, line_end), "")
+        prefix = _PREFIX.match(followed)
+        return (followed[prefix.end() :] if prefix else followed).strip()[:MAX_SENTENCE_CHARACTERS]
     line = text[start : line_end if line_end >= 0 else len(text)]
     stop = line.find(". ", match.end() - start)
     sentence = " ".join((line if stop < 0 else line[: stop + 1]).split())
     return sentence[:MAX_SENTENCE_CHARACTERS]
+
+
+def _lines_after(text: str, position: int) -> Iterator[str]:
+    """Yield the next lines with words that are not the name of a field."""
+    for line in text[position + 1 : position + 4000].split("\n")[:3]:
+        if " " in line.strip():
+            yield line

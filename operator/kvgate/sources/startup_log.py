@@ -6,13 +6,13 @@ Sizes are those that vLLM prints, GiB with one to four decimals, also where V0 w
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from kvgate.budget.ground.units import gib
-from kvgate.sources.start_failure import StartFailure, recognise
+from kvgate.sources.start_failure import FailureKind, Message, StartFailure, failure_of, messages, root_of
 
 MAX_LOG_CHARACTERS = 32 * 2**20
 MAX_LINE_CHARACTERS = 64 * 1024
@@ -65,6 +65,8 @@ class StartupLog(Struct, frozen=True, kw_only=True):
     refusal: StartFailure | None = None
     is_crash: bool = False
     """True where the start ended, and not because vLLM refused the KV cache that it had measured: no figure of it is a capacity."""
+    is_ready: bool = False
+    """True where the server said that it serves."""
     is_size_given: bool = False
     """True where vLLM was given the size of the KV cache, so that its blocks say nothing about the memory that is left."""
     starts: int = 1
@@ -148,8 +150,8 @@ _OBJECT = re.compile(r"<[^<>{}\n]{0,200}>")
 
 def read_startup_log(text: str) -> StartupLog:
     """Return the last start in a log. Raises UnusableLog where there is none, or nothing about its KV cache."""
-    starts = _starts(_bounded_text(text))
-    log = _read(starts[-1], len(starts))
+    starts = split_starts(_bounded_text(text))
+    log = read_start(starts[-1], starts=len(starts))
     caches = (log.num_gpu_blocks, log.kv_cache_tokens, log.max_concurrency)
     if log.refusal or any(cache is not None for cache in caches):
         return log
@@ -188,7 +190,7 @@ def _bounded_text(text: str) -> str:
     return "\n".join(lines)
 
 
-def _starts(text: str) -> list[str]:
+def split_starts(text: str) -> list[str]:
     """Return the text of each start: cut where a process prints its mark a second time, or where figures stand before the first."""
     marks = next(filter(None, (list(mark.finditer(text)) for mark in _MARKS)), [])
     seen: set[str] = set()
@@ -203,16 +205,35 @@ def _starts(text: str) -> list[str]:
     return [text[begin:end] for begin, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
 
 
-def _read(text: str, starts: int) -> StartupLog:
+_TELLING = (
+    "GiB", "GB", "blocks: ", "num_gpu_blocks", "KV cache size", "Maximum concurrency", "kv_cache_memory_bytes config", "sampling",
+    "Compiling a graph", "Directly load", "LLM engine (v", "API server version", " version ", "args: ", "startup complete",
+    "Available routes", "Traceback (most",
+)  # fmt: skip
+"""Words of which every line that a pattern of this module finds has one; all other lines are passed over."""
+
+
+def read_start(text: str, *, starts: int = 1, found: Sequence[Message] | None = None) -> StartupLog:
+    """Return one start, as far as its lines tell it.
+
+    `starts`: the number of those in the log that it is the last of. `found`: the messages of failures in the text, where they are known.
+    """
+    whole, text = text, "\n".join(line for line in text.split("\n") if any(word in line for word in _TELLING))
     arguments, unread = _printed_arguments(text)
     version, model = _VERSION.search(text), _MODEL.search(text)
-    refusal = None if _READY.search(text) else recognise(text)
     counts: dict[str, Any] = {}  # the least of all engines; blocks set by hand replace those that were found
     for name, pattern in _COUNTS:
-        if found := [match[1].replace(",", "") for match in pattern.finditer(text)]:
-            counts[name] = min(map(float if name == "max_concurrency" else int, found))
+        if counted := [match[1].replace(",", "") for match in pattern.finditer(text)]:
+            counts[name] = min(map(float if name == "max_concurrency" else int, counted))
     # where a server that is not ready raised an error after all its figures, that was the end; an error before them was not
     last = max((match.end() for _, pattern in (*_MEMORY, *_COUNTS) for match in pattern.finditer(text)), default=0)
+    found = () if _READY.search(text) else messages(whole) if found is None else found
+    root = root_of(found)
+    if root and root.row.kind is FailureKind.ENVIRONMENT and last:  # a download that was tried again is no end
+        at = whole.rfind(text[text.rfind("\n", 0, last) + 1 : last])
+        found = [each for each in found if each.match.start() > at]
+        root = root_of(found)
+    refusal = failure_of(whole, root, found) if root else None
     ends_in_traceback = _READY.search(text) is None and _TRACEBACK.search(text, last) is not None
     named = arguments.get("model") or arguments.get("model_tag") or (model[1] if model else None)
     return StartupLog(
@@ -225,6 +246,7 @@ def _read(text: str, starts: int) -> StartupLog:
         circumstances={key: value for key, value, line in reversed(_CIRCUMSTANCES) if line.search(text)},
         refusal=refusal,
         is_crash=not refusal.is_of_kv_cache if refusal else ends_in_traceback,
+        is_ready=_READY.search(text) is not None,
         is_size_given=_GIVEN.search(text) is not None,
         starts=starts,
     )

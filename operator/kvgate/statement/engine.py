@@ -67,7 +67,9 @@ class Gpus(Struct, frozen=True, kw_only=True):
     may_be_unnamed: bool = False
     """True where it may run on a node whose GPU nothing names, too."""
     is_open: bool = False
-    """True where it may run on any GPU of the catalogue."""
+    """True where it may run on any GPU of the catalogue, or of `among`."""
+    among: tuple[str, ...] = ()
+    """The GPUs that a name such as H100 means, where it is open; empty: all of the catalogue."""
     vendor: str = "nvidia"
     """Vendor of a GPU that nothing names."""
     is_vendor_stated: bool = False
@@ -85,8 +87,16 @@ class Gpus(Struct, frozen=True, kw_only=True):
         return self._seen(each for each in known if each)
 
     def possible(self, vendor: str) -> tuple[Accelerator, ...]:
-        """Return the whole boards of a vendor, each with the memory that CUDA shows the container."""
-        return self._seen(_boards(vendor))
+        """Return the whole boards of a vendor, or those that a name means, each with the memory that CUDA shows the container."""
+        meant = map(catalogue.find_accelerator, self.among)
+        return self._seen(tuple(each for each in meant if each) or _boards(vendor))
+
+    @property
+    def largest(self) -> str:
+        """Name of the possible one with the most memory; of the whole catalogue that of the largest board for servers."""
+        if not self.among:
+            return largest_board(self.vendor)
+        return max(self.possible(self.vendor), key=lambda each: each.memory_bytes).name
 
     def _seen(self, gpus: Iterable[Accelerator]) -> tuple[Accelerator, ...]:
         part = self.part
@@ -136,16 +146,23 @@ class Releases(Struct, frozen=True, kw_only=True):
     """The engine is built after the newest release that is known."""
     strength: Strength = Strength.STRONG
     """How surely it is one of these."""
+    is_inferred: bool = False
+    """True where no image says anything, and the range follows from the model's class and the options."""
 
     @property
     def is_one(self) -> bool:
         return self.low == self.high
 
     def may_be(self, release: str) -> bool:
-        """Return whether it may be a release beside the oldest and the newest: where the evidence is weak, any that people use."""
+        """Return whether it may be a release beside the oldest and the newest: where the evidence is weak, any that people use.
+
+        An engine is no older than what it is written for, and an option that is gone may stand in a manifest of today.
+        """
         if release in (self.low, self.high):
             return False
-        low, high = (OLDEST_GUESS, newest_understood()) if self.strength is Strength.WEAK else (self.low, self.high)
+        is_weak = self.strength is Strength.WEAK
+        low = OLDEST_GUESS if is_weak and not self.is_inferred else self.low
+        high = newest_understood() if is_weak else self.high
         return parse_patch(low) <= parse_patch(release) <= parse_patch(high)
 
 

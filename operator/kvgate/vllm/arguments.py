@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -14,6 +16,13 @@ OPEN = pattern(
 )
 """`$(NAME)`, `$NAME`, `${NAME}`, `$(command)`, and a template's `{{ .Field }}`."""
 
+_VARIABLE = pattern(
+    r"\$\((?P<called>[A-Za-z_]\w*)\)"
+    r"|\$\{(?P<braced>[A-Za-z_][\w.]*|\d|@)(?:\[[@*]\])?(?:(?P<operator>:?[?=+-])(?P<operand>(?:[^{}]|\$\{[^{}]{0,200}\}){0,200}))?\}"
+    r"|\$(?P<plain>\w+|@)|\{\{-?\s*\.?(?P<field>[A-Za-z_][\w.]*)\s*-?\}\}|`(?P<unseen>[^`]{1,200})`"
+)
+"""Those of them that have a name, as the unseen program whose options stand for themselves: `/run.sh`; commands in `$()` have none."""
+_NAMES = ("called", "braced", "plain", "field", "unseen")
 _PLACEHOLDER = pattern(
     r"<[A-Za-z][^<>|]{0,80}>|x{3,20}|X{3,20}"
     r"|(?i:your[-_ ][A-Za-z0-9_\-]{1,60}|(?:replace|change|insert)[-_ ]?(?:me|with|here|this)(?:[-_ ][A-Za-z0-9_\-]{0,60})?)"
@@ -55,6 +64,28 @@ def is_open(text: str) -> bool:
     if ("$" in text or "{{" in text) and OPEN.search(text) is not None:
         return True
     return text[:1] in "<YyIiRrCcTtFfPpXx" and is_placeholder(text)
+
+
+def variable_in(text: str) -> str:
+    """Return the name of the first variable or field of a template in a text; empty for a command, and where there is none."""
+    found = _VARIABLE.search(text)
+    return next((found[name] for name in _NAMES if found[name]), "") if found else ""
+
+
+def is_variable(text: str) -> bool:
+    """Return whether a word is one variable, and nothing else."""
+    return _VARIABLE.fullmatch(text) is not None
+
+
+def with_values(text: str, values: Mapping[str, str]) -> str:
+    """Return a text with the values of the variables that have one; `${NAME:+…}` is the text behind the operator, or nothing."""
+
+    def value(found: re.Match[str]) -> str:
+        known = values.get(variable_in(found[0]))
+        is_switch = known is not None and (found["operator"] or "").endswith("+")
+        return found[0] if known is None else with_values(found["operand"], values) if known and is_switch else known
+
+    return _VARIABLE.sub(value, text)
 
 
 def is_placeholder(text: str, *, in_part: bool = False) -> bool:

@@ -12,6 +12,7 @@ _MODES_BY_NUMBER = {0: "NONE", 1: "PIECEWISE", 2: "FULL"}
 """Members of vLLM's `CUDAGraphMode` that are one number each."""
 _MAX_CONNECTORS = 16
 """Connectors of a MultiConnector; nobody has more than a few."""
+_ROLES = ("kv_producer", "kv_consumer", "kv_both")
 _TIERED = "TieringOffloadingSpec"
 _BUFFERS_OF_VLLM = frozenset({"CPUOffloadingSpec", _TIERED})
 """Ways of offloading of vLLM's own, whose buffer `cpu_bytes_to_use` sizes."""
@@ -134,7 +135,9 @@ def kv_connectors(value: Any) -> tuple[KVConnector, ...]:
     parts = extra.get("connectors") if isinstance(extra, Mapping) else None
     is_multiple = config.get("kv_connector") == "MultiConnector" and isinstance(parts, list)
     problems: list[str] = []
-    found = [_connector(each, problems) for each in (parts[:_MAX_CONNECTORS] if is_multiple and parts else [config])]
+    each_of = parts[:_MAX_CONNECTORS] if is_multiple and parts else [config]
+    found = [_connector(each, problems) for each in each_of]
+    problems += dict.fromkeys(problem for each in (config, *each_of) if (problem := _problem_of_role(each)))
     if problems:
         raise UnusableValue("; ".join(problems))
     return tuple(connector for connector in found if connector.name)
@@ -143,6 +146,15 @@ def kv_connectors(value: Any) -> tuple[KVConnector, ...]:
 def kv_events(value: Any) -> bool:
     """`--kv-events-config`: whether there is one; what it says moves no memory of the GPU."""
     return value not in (None, "", "null", "None")
+
+
+def _problem_of_role(config: Any) -> str:
+    """vLLM 0.8.5 to 0.33, `KVTransferConfig.__post_init__`: a connector has a role, and there are three."""
+    role = config.get("kv_role") if isinstance(config, Mapping) else None
+    if role is not None and role not in _ROLES:
+        return f"kv_role is {str(role)[:_LONGEST_NAME]!r}, and not one of {', '.join(_ROLES)}"
+    is_without = role is None and isinstance(config, Mapping) and config.get("kv_connector") is not None
+    return f"kv_role is missing: it is one of {', '.join(_ROLES)}" if is_without else ""
 
 
 def _connector(config: Any, problems: list[str]) -> KVConnector:
@@ -154,6 +166,7 @@ def _connector(config: Any, problems: list[str]) -> KVConnector:
     name, local = config.get("kv_connector"), read.gibibytes("lmcache.max_local_cpu_size")
     found = KVConnector(
         name=name if isinstance(name, str) and len(name) <= _LONGEST_NAME else "",
+        role=role if isinstance(role := config.get("kv_role"), str) and role in _ROLES else "",
         cpu_bytes=read.bytes("cpu_bytes_to_use"),
         cpu_bytes_per_rank=read.bytes("cpu_bytes_to_use_per_rank") or local,
         cpu_blocks=read.bytes("num_cpu_blocks"),

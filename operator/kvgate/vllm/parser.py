@@ -28,6 +28,7 @@ from kvgate.vllm.parser_problems import (
     refused_parsers,
     refused_prefills,
     repeated_program,
+    space_before,
     surplus,
     unexpected,
     unknown,
@@ -130,6 +131,10 @@ def parse_arguments(
     """Read the words after `vllm serve`, or after another program. `is_literal`: nobody fills in variables."""
     line, words = CommandLine(is_literal=is_literal, program=program.as_of(release)), _Words(words=arguments)
     while (word := words.take()) is not None:
+        if word.text[:1].isspace() and _is_flag(word.text.lstrip()):
+            if not any(problem.at.text[:1].isspace() for problem in line.problems):  # all come from one mistake
+                line.complain(space_before, word)
+            word = replace(word, text=word.text.lstrip())
         if _is_flag(word.text):
             _read_option(word, words, release, line)
         elif not is_literal and OPEN.fullmatch(word.text):

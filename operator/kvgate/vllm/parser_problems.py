@@ -129,6 +129,13 @@ def unexpected(word: Argument, severity: Severity | None = None) -> ArgumentProb
     return ArgumentProblem(rule=UNEXPECTED_WORD, at=word, message=message, remedy=remedy, severity=severity)
 
 
+def space_before(word: Argument) -> ArgumentProblem:
+    """A backslash at the end of a line joins lines in a shell; in a text that YAML folds a space follows it, and begins the next word."""
+    message = f"{shown(word.text)!r} begins with a space, so that it is a word and no option; vLLM does not start"
+    remedy = any_one("leave the backslash before it out: YAML's `>` joins the lines already", "write `|` for `>`")
+    return ArgumentProblem(rule=UNEXPECTED_WORD, at=word, message=message, remedy=remedy, severity=Severity.ERROR)
+
+
 def ignored(word: Argument, model: GivenOption | None) -> ArgumentProblem:
     """The API server's module takes one word and never reads it. Without `--model` it serves its default model."""
     what = shown(word.text) or "an empty word"
@@ -193,7 +200,10 @@ class ParserName(Struct, frozen=True, kw_only=True):
     """The first release that was read after the parser went; empty where the newest one has it."""
 
     def may_be_in(self, release: Patch) -> bool:
-        """Return whether a release may have the parser. Between two releases that were read, it may if either of them has it."""
+        """Return whether a release may have the parser. Between two releases that were read, it may if either of them has it, and an older
+        one may have what the oldest has."""
+        if self.since == releases_read()[0] and release < parse_patch(self.since):
+            return True
         return any(parse_patch(self.since) <= read and not self.is_gone_in(read) for read in read_around(release))
 
     def is_gone_in(self, release: Patch) -> bool:

@@ -85,14 +85,16 @@ _LOAD_FORMATS = ("auto", "hf", "pt", "safetensors", "npcache", "dummy", "mistral
 
 SETTINGS: tuple[Setting, ...] = (
     # The model, the GPU and the release.
-    Setting(name="model", read=text, owner=_SPEC, help="Hugging Face id; `kvgate models` lists the known ones."),
+    Setting(name="model", read=text, owner=_SPEC,
+            help="Hugging Face id, short name, address on the hub, folder, GGUF file or config.json; NAME@REVISION."),
     Setting(name="revision", owner=_SPEC),
     Setting(name="model_config", read=values.mapping, is_swept=False, help="The model's config.json; it wins over the catalogue."),
     Setting(name="draft_config", read=values.mapping, is_swept=False,
             help="The config.json of the model that drafts; it wins over the catalogue."),
     Setting(name="gpu", read=text,
-            help="Accelerator, such as H100-SXM-80GB; a name of several, such as H100, is answered with all of them."),
-    Setting(name="gpu_memory_bytes", read=_bytes, help="Memory of one GPU as vLLM sees it; it wins over the catalogue."),
+            help="L40S, 4090, 4xA100-80GB, 24GB, a machine such as g5.12xlarge, or auto for this one; H100 means all of that name."),
+    Setting(name="gpu_memory_bytes", read=values.memory,
+            help="Memory of one GPU as vLLM sees it, such as 12Gi; it wins over the catalogue."),
     Setting(name="shared_by", read=whole(64),
             help="Engines that share each GPU, this one included; they are taken to be alike."),
     Setting(name="vllm_version", read=text, help="Release of vLLM."),
@@ -116,6 +118,8 @@ SETTINGS: tuple[Setting, ...] = (
             help="VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE (0.10.2 and later)."),
     Setting(name="estimates_graphs", read=truth, budget="circumstances.estimates_graphs", is_switch=True,
             help="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS."),
+    Setting(name="expandable_segments", read=truth, budget="circumstances.expandable_segments", is_switch=True,
+            help="expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF."),
     # Lengths, batches and the KV cache.
     Setting(name="max_model_len", read=values.tokens_or_auto, budget="max_model_len", owner=_SPEC,
             help="Longest request, prompt and output together: 32768, 32k, 32K, or auto for the longest that fits."),

@@ -332,7 +332,10 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise BadValue("it must be JSON") from None
+        is_bare = text.startswith("{") and '"' not in text  # of `{"a": 1}` the shell leaves `{a: 1}`
+        raise BadValue(
+            f"it must be JSON{': put it in single quotes, which the shell keeps' if is_bare else ''}"
+        ) from None
 
 
 def _json_or_text(text: str) -> Any:

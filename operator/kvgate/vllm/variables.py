@@ -243,6 +243,8 @@ class TellingVariable(Struct, frozen=True, kw_only=True):
     """Name of the circumstance in `vllm/settings.py`."""
     values: Mapping[str, Any]
     """Its values by the variable's texts in lower case; another text tells nothing."""
+    part: str = ""
+    """A part of the text that switches the circumstance on."""
 
 
 _SWITCH: Mapping[str, Any] = {"1": True, "true": True, "0": False, "false": False}
@@ -256,6 +258,9 @@ TELLING: tuple[TellingVariable, ...] = (
         name="VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE", setting="chunks_beside_manager", values=_SWITCH
     ),
     TellingVariable(name="VLLM_USE_SIMPLE_KV_OFFLOAD", setting="simple_kv_offload", values=_SWITCH),
+    TellingVariable(
+        name="PYTORCH_CUDA_ALLOC_CONF", setting="expandable_segments", values={}, part="expandable_segments:True"
+    ),
 )
 LMCACHE_SIZE = "LMCACHE_MAX_LOCAL_CPU_SIZE"
 """Variable of LMCache: GiB of host memory that it takes in each rank."""
@@ -263,11 +268,13 @@ LMCACHE_SIZE = "LMCACHE_MAX_LOCAL_CPU_SIZE"
 
 def circumstances_by(variables: Mapping[str, str]) -> dict[str, Any]:
     """Return the circumstances that variables tell, by the names of `vllm/settings.py`."""
-    return {
+    told = {
         row.setting: row.values[text]
         for row in TELLING
         if (text := variables.get(row.name, "").strip().lower()) in row.values
     }
+    parts = {row.setting: True for row in TELLING if row.part and row.part in variables.get(row.name, "")}
+    return {**told, **parts}
 
 
 PORTS: Mapping[str, str] = {

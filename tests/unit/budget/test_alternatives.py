@@ -2,8 +2,10 @@
 
 import pytest
 
+from kvgate.budget.answers.advice import alternatives
 from kvgate.budget.answers.answer import plan
-from kvgate.budget.answers.solver import alternatives, fits_low
+from kvgate.budget.answers.changes import Scope
+from kvgate.budget.answers.solver import fits_low
 from kvgate.budget.engine.request import Guarantee
 from kvgate.budget.ground.interval import Verdict
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
@@ -14,7 +16,7 @@ LLAMA_70B = "meta-llama/Llama-3.1-70B-Instruct"
 def found(model: str, gpu: str, **settings: object) -> dict[str, object]:
     request = new_request(shape=catalogue_shape(model), accelerator=catalogue_accelerator(gpu), **settings)
     assert not fits_low(request)
-    return {each.field: each.value for each in alternatives(request, ())}
+    return {each.field: each.value for each in alternatives(request, Scope())}
 
 
 @pytest.mark.parametrize(("tensor", "wider"), [(1, 2), (2, 4), (4, 8)])
@@ -30,7 +32,7 @@ def test_the_longest_length_and_the_most_sequences_fit_and_one_more_does_not() -
         shape=catalogue_shape("Qwen/Qwen3-8B"), accelerator=catalogue_accelerator("L4-24GB"), max_model_len=8192,
         max_num_seqs=16, guarantee=Guarantee.FULL_CONTEXT,
     )  # fmt: skip
-    values = {each.field: each.value for each in alternatives(request, ())}
+    values = {each.field: each.value for each in alternatives(request, Scope())}
     for field in ("max_model_len", "max_num_seqs"):
         most = values[field]
         assert isinstance(most, int)
@@ -42,4 +44,4 @@ def test_where_nothing_makes_room_for_the_other_engines_nothing_is_suggested() -
     request = new_request(
         shape=catalogue_shape("Qwen/Qwen3-8B"), accelerator=catalogue_accelerator("H100-SXM-80GB"), shared_by=64
     )
-    assert alternatives(request, (catalogue_accelerator("H200-SXM-141GB"),)) == ()
+    assert alternatives(request, Scope(accelerators=(catalogue_accelerator("H200-SXM-141GB"),))) == ()

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from kvgate.budget.answers.advice import alternatives
 from kvgate.budget.answers.answer import Budget, plan
-from kvgate.budget.answers.solver import alternatives
+from kvgate.budget.answers.changes import Scope
 from kvgate.budget.answers.support import kv_cache_dtype_refusal
 from kvgate.budget.engine.request import Speculation
 from kvgate.budget.kv_cache.dtype import takes_cache_dtype
@@ -77,7 +78,7 @@ def test_nothing_refuses_or_proposes_a_format_that_no_layer_takes() -> None:
     assert kv_cache_dtype_refusal("fp8", catalogue_shape("Qwen/Qwen3-8B"), old, accounting)
     assert kv_cache_dtype_refusal("fp8", catalogue_shape("tiiuae/falcon-7b"), old, accounting) is None
     tight = budget("tiiuae/falcon-40b", "0.33.0", max_model_len=10_000_000).request
-    assert "kv_cache_dtype" not in {each.field for each in alternatives(tight, ())}
+    assert "kv_cache_dtype" not in {each.field for each in alternatives(tight, Scope())}
     found = [
         list(weights_do_not_choose_kv_cache(budget("XiaomiMiMo/MiMo-V2-Flash", version, tensor=8)))
         for version in ("0.31.0", "0.32.0")

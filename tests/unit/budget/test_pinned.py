@@ -3,8 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
+from kvgate.budget.answers.advice import alternatives
 from kvgate.budget.answers.answer import Budget, plan
-from kvgate.budget.answers.solver import AdjustLimits, Knob, adjust, alternatives
+from kvgate.budget.answers.changes import Scope
+from kvgate.budget.answers.solver import AdjustLimits, Knob, adjust
 from kvgate.budget.engine.request import AUTO_MAX_MODEL_LEN, BudgetRequest, Capacity, Guarantee
 from kvgate.budget.ground.interval import Interval, Verdict
 from kvgate.budget.ground.units import GIB, MIB
@@ -129,11 +131,11 @@ def at_the_edge(blocks_above_low: int) -> BudgetRequest:
 def test_a_pinned_size_has_no_maybe_and_measuring_is_proposed_where_it_fits_for_sure() -> None:
     inside_the_safety = replace(at_the_edge(-1), capacity=Capacity.PINNED)
     assert plan(inside_the_safety).verdict is Verdict.DOES_NOT_FIT
-    assert ("capacity", "Profiled") in {(each.field, each.value) for each in alternatives(inside_the_safety, ())}
+    assert ("capacity", "Profiled") in {(each.field, each.value) for each in alternatives(inside_the_safety, Scope())}
     inside_the_interval = replace(at_the_edge(1), capacity=Capacity.PINNED)
     assert plan(replace(inside_the_interval, capacity=Capacity.PROFILED)).verdict is Verdict.MAY_NOT_FIT
     assert plan(inside_the_interval).verdict is Verdict.DOES_NOT_FIT
-    assert "capacity" not in {each.field for each in alternatives(inside_the_interval, ())}
+    assert "capacity" not in {each.field for each in alternatives(inside_the_interval, Scope())}
 
 
 def test_adjusting_finds_what_the_pinned_size_holds() -> None:

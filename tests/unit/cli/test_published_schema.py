@@ -86,7 +86,7 @@ def test_the_answer_for_flags_has_every_key_of_a_document_of_check() -> None:
     explained = checked_report(invoked("explain", *FLAGS, *LOAD, "-o", "json").stdout)
     assert set(DocumentRecord.__struct_fields__) <= set(explained)
     assert explained["platform"] == "command line"
-    assert explained["alternatives"][0].keys() == {"field", "path", "value"}
+    assert explained["alternatives"][0].keys() == {"field", "path", "value", "changes", "points"}
     assert (checked_report(invoked("explain", *FLAGS, *RAG, "-o", "json").stdout)["workload"]) == {
         "peak_concurrency": 8,
         "prompt_tokens": 2000,

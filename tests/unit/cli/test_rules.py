@@ -85,7 +85,7 @@ def test_a_rule_is_listed_with_severity_sentence_and_page() -> None:
     result = invoked("rules", "kvcachetoosmall", "-o", "json")
     (row,) = json.loads(result.stdout)
     assert row["rule"] == "KVCacheTooSmall"
-    assert row["severities"] == [Severity.ERROR, Severity.WARNING]
+    assert row["severities"] == [Severity.ERROR, Severity.WARNING, Severity.INFO]
     assert row["page"] == "docs/reference/rules.md#kvcachetoosmall"
     assert "max_model_len" in invoked("rules", "KVCacheTooSmall").stdout
     assert invoked("rules", "NoSuchRule").exit_code == 2

@@ -69,10 +69,12 @@ def test_a_long_line_is_cut() -> None:
     assert "x" * 301 not in found[1]
 
 
-def test_the_memory_limit_of_the_container_is_not_the_gpus() -> None:
-    found = told("", restarts=2, reason="OOMKilled", exit_code=137)
-    assert found is not None
-    assert "spec.template.resources.limits.memory" in found[1]
+def test_an_end_at_the_memory_limit_of_the_container_is_no_crash_but_a_hindrance() -> None:
+    body = a_pod(ended={"exitCode": 137, "reason": "OOMKilled"}, ready=False, restarts=2)
+    assert crash_of(pod_of(body)) is None
+    hindrance = pod_of(body).hindrance
+    assert hindrance is not None
+    assert "spec.template.resources.limits.memory" in hindrance.message
 
 
 @pytest.mark.parametrize("pod", [{"ready": True}, {"going": True}, {"exit_code": 0}])

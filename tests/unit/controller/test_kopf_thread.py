@@ -7,13 +7,14 @@ import kopf
 import pytest
 
 from kvgate.api import SKIP_BUDGET_ANNOTATION
-from kvgate.controller.kopf_thread import _SETTINGS, EndlessBackoffs, operator_settings, registry_of
+from kvgate.controller.kopf_thread import _SETTINGS, EndlessBackoffs, Handlers, operator_settings
 from kvgate.controller.memory import Memory
 from kvgate.controller.pods import KnownPods
 from kvgate.controller.starts import ObservedStarts
 from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.runtime.background import Troubles
 from support.manifests import NOW, a_document, a_pod
+from support.reconciling import FakeCluster, new
 
 KEY = ("serving", "qwen")
 
@@ -22,6 +23,10 @@ class FakeQueue:
     def __init__(self) -> None:
         self.begun: list[tuple[str, str]] = []
         self.enqueued: list[tuple[str, str]] = []
+        self.later: list[tuple[str, str]] = []
+
+    def begin_later(self, key: tuple[str, str]) -> None:
+        self.later.append(key)
 
     def begin(self, key: tuple[str, str]) -> None:
         self.begun.append(key)
@@ -56,7 +61,8 @@ def failed() -> list[str]:
 
 @pytest.fixture
 def registry(queue: FakeQueue, memory: Memory, pods: KnownPods, failed: list[str]) -> kopf.OperatorRegistry:
-    return registry_of(queue, memory, pods, login, Troubles(failed.append), forget=memory.forget)  # type: ignore[arg-type]
+    reconciler, _ = new(FakeCluster(None), memory)
+    return Handlers(queue, reconciler, memory, pods).registry(login, Troubles(failed.append))  # type: ignore[arg-type]
 
 
 def watching(registry: kopf.OperatorRegistry, plural: str) -> Any:
@@ -117,7 +123,8 @@ async def test_an_event_that_cannot_be_understood_is_counted_and_nothing_is_rais
     registry: kopf.OperatorRegistry, failed: list[str]
 ) -> None:
     await watching(registry, "pods").fn(type="ADDED", body={"metadata": {"uid": "x"}, "status": {"conditions": [1]}})
-    await watching(registry, "deployments").fn(namespace="serving", body={"metadata": {"ownerReferences": [None]}})
+    child = {"metadata": {"name": "x", "namespace": "serving", "ownerReferences": [None]}}
+    await watching(registry, "deployments").fn(type="ADDED", namespace="serving", event={"object": child})
     assert failed == ["watch of pods", "watch of deployments"]
 
 
@@ -130,11 +137,31 @@ async def test_a_childs_event_is_its_owners(registry: kopf.OperatorRegistry, que
     ]
     child = a_document("child")
     handler = watching(registry, plural)
-    await handler.fn(namespace="serving", body=child)
+
+    async def tell_of(version: str, kind: str = "MODIFIED") -> None:
+        child["metadata"]["resourceVersion"] = version
+        await handler.fn(type=kind, namespace="serving", event={"object": child})
+
+    await tell_of("1")
     assert queue.enqueued == []
     child["metadata"]["ownerReferences"] = owners
-    await handler.fn(namespace="serving", body=child)
+    await tell_of("2")
     assert queue.enqueued == [("serving", "qwen")]
+    await tell_of("2")
+    assert len(queue.enqueued) == 1, "the echo of what is known"
+    await tell_of("2", "DELETED")
+    assert len(queue.enqueued) == 2
+
+
+async def test_after_a_start_what_did_not_change_waits_behind_what_did(
+    registry: kopf.OperatorRegistry, queue: FakeQueue
+) -> None:
+    await tell(registry, None, a_document() | {"status": {"observedGeneration": 1}})
+    assert (queue.begun, queue.later) == ([], [KEY])
+    changed = a_document() | {"status": {"observedGeneration": 1}}
+    changed["metadata"]["generation"] = 2
+    await tell(registry, None, changed)
+    assert queue.begun == [KEY]
 
 
 async def test_a_pod_is_kept_until_it_is_deleted(registry: kopf.OperatorRegistry, pods: KnownPods) -> None:

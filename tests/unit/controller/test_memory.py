@@ -92,8 +92,8 @@ def test_a_status_names_a_record_only_where_the_name_may_be_asked_for(record: ob
 
 async def test_the_deployment_that_a_run_has_made_is_observed_from_then_on() -> None:
     class Numbering(FakeCluster):
-        async def apply(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
-            applied = await super().apply(kind, body)
+        async def apply(self, kind: Kind, body: dict[str, Any], *, is_first: bool = False) -> dict[str, Any]:
+            applied = await super().apply(kind, body, is_first=is_first)
             applied["metadata"]["uid"] = f"uid of {kind.plural}"
             return applied
 

@@ -191,3 +191,24 @@ async def test_another_wait_begins_anew(then: Awaited | None) -> None:
         assert not queue._waits
         await queue.reconcile(KEY)
     assert take(queue) == pytest.approx(15, abs=0.5)
+
+
+async def test_what_begins_later_leaves_places_for_what_changed() -> None:
+    running: list[tuple[str, str]] = []
+    go_on = asyncio.Event()
+
+    async def run(key: tuple[str, str]) -> None:
+        running.append(key)
+        await go_on.wait()
+
+    queue = new(run)  # type: ignore[arg-type]
+    unchanged = [("serving", f"n{number}") for number in range(20)]
+    for key in unchanged:
+        queue.begin_later(key)
+    await until(lambda: len(running) == schedule.MAX_LATER)
+    queue.begin(KEY)
+    await until(lambda: KEY in running)
+    assert queue.depth() == len(unchanged) - schedule.MAX_LATER
+    go_on.set()
+    await until(lambda: len(running) == len(unchanged) + 1)
+    assert queue.depth() == 0

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kvgate.documents import helm as helm_charts
 from kvgate.documents import pairings
 from unit.documents.test_rendered import CHART, ENGINE, check, engines, errors  # noqa: F401 - a fixture
 
@@ -193,6 +194,21 @@ releases:
     assert [each["verdict"] for each in check({**SERVING, **files})["documents"]] == ["Fits", "DoesNotFit"]
 
 
+@pytest.mark.parametrize(
+    ("values", "verdict", "is_told"),
+    [
+        (SHORT, "Fits", False),
+        ("length: 4096 # {{ .Environment.Name }}\n", "Fits", False),
+        ("length: {{ .Values.length }}\n", "DoesNotFit", True),
+    ],
+)
+def test_values_of_a_helmfile_that_may_be_templates(check: Check, values: str, verdict: str, *, is_told: bool) -> None:  # noqa: F811
+    helmfile = "releases: [{name: llama, chart: ./charts/serving, values: [prod.yaml.gotmpl]}]\n"
+    report = check({**SERVING, "prod.yaml.gotmpl": values, "helmfile.yaml": helmfile})
+    assert [each["verdict"] for each in report["documents"]] == [verdict]
+    assert ("prod.yaml.gotmpl (a template that is not evaluated)" in str(report)) == is_told
+
+
 TERRAFORM = """\
 resource "helm_release" "llama" {
   name  = "llama"
@@ -265,6 +281,8 @@ def test_what_is_not_read_is_told_and_ends_nothing(check: Check) -> None:  # noq
     assert [each["name"] for each in report["documents"]] == ["prod-llama"]
     notes = str(report)
     assert "https://values.example/prod.yaml" in notes
+    assert "its path ../outside leads out of the checkout" in notes
+    assert "its path {{ .path | lower }} is a template that is not evaluated" in notes
     assert "pullRequest" in notes
 
 
@@ -273,7 +291,24 @@ def test_ten_thousand_applications_of_one_set_are_bounded(check: Check) -> None:
     generators = f"[{{matrix: {{generators: [{lists}, {lists.replace('env', 'model')}]}}}}]"
     text = SET.replace("GENERATORS", generators).replace("NAME", "{{env}}-{{model}}")
     found = check({"charts/serving/Chart.yaml": "name: serving\n", "apps/set.yaml": text})
-    assert "the first 500 are read" in str(found)
+    assert "the first 50 are read" in str(found)
+
+
+def test_values_that_lie_outside_or_are_too_large_are_told(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr(helm_charts, "_MAX_FILE_BYTES", 1000)
+    files = {**SERVING, "apps/a.yaml": APPLICATION, "environments/prod.yaml": f"{SHORT}x: {'y' * 1000}\n"}
+    assert "environments/prod.yaml cannot be read: it has more than 1000 bytes" in str(check(files)["unrendered"])
+    outside = APPLICATION.replace("../../environments/prod.yaml", "../../../../prod.yaml")
+    assert "prod.yaml" in str(check({**SERVING, "apps/a.yaml": outside})["unrendered"])
+
+
+def test_applications_that_name_each_other_end(check: Check) -> None:  # noqa: F811
+    inner = {"charts/serving/templates/app.yaml": APPLICATION.replace("  ../../environments/prod.yaml", "")}
+    outer = APPLICATION.replace("charts/serving", "apps")
+    report = check(
+        {**SERVING, **inner, "apps/a.yaml": APPLICATION, "apps/b.yaml": outer, "environments/prod.yaml": SHORT}
+    )
+    assert [each["name"] for each in report["documents"] if each["engine"]] == ["prod-llama"]
 
 
 def test_pairings_beyond_the_limit_are_told_also_where_one_file_has_them(

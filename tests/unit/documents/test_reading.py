@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kvgate.documents.launch_files import Form
 from kvgate.documents.nodes import NodeRoom
 from kvgate.documents.reading import Reading
 from kvgate.manifests import Broken, Document, read_documents
@@ -323,5 +324,9 @@ def test_a_kind_is_written_with_its_group(tmp_path: Path, head: str, expected: s
 
 def test_a_script_is_called_one(tmp_path: Path) -> None:
     script = "#!/bin/sh\nset -e: x\nif true; then\n  vllm serve a\nfi\n"
-    assert "is a script, and no manifest" in only_broken(read(tmp_path, script, "run.sh")).finding.message
+    assert "is a script, and no manifest" in only_broken(read(tmp_path, script, "run.yaml")).finding.message
+    for name in ("run.sh", "run"):
+        document = only_document(read(tmp_path, script, name))
+        assert (document.form, document.load()) == (Form.SCRIPT, script)
+    assert read(tmp_path, "#!/bin/sh\necho nothing\n", "other.sh") == []
     assert isinstance(only_document(read(tmp_path, "#!/usr/bin/env apply\nkind: A\n")), Document)

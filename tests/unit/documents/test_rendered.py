@@ -231,6 +231,19 @@ def test_a_chart_is_judged_with_its_values_and_found_in_its_template(check: Chec
     assert report["summary"]["skipped"] == {}
 
 
+@pytest.mark.parametrize(
+    ("comment", "ignored"),
+    [("kvgate:ignore KVCacheTooSmall of vllm", 1), ("kvgate:ignore WeightsTooLarge of vllm", 0), ("of vllm", 0)],
+)
+def test_a_comment_in_a_file_of_values_answers_for_what_is_found_there(
+    check: Check, comment: str, ignored: int
+) -> None:
+    files = {f"charts/x/{name}": text for name, text in CHART.items()}
+    report = check({**files, "charts/x/values.yaml": f"length: 40960  # {comment}\n"})
+    assert len(errors(report)) == 1 - ignored
+    assert report["summary"].get("ignored", 0) == ignored
+
+
 def test_values_beside_a_chart_and_given_ones_are_rendered_with_it(check: Check) -> None:
     files = {**CHART, "values-short.yaml": "length: 4096 # vllm\n", "values-same.yaml": "other: 1 # vllm\n"}
     files = {**{f"x/{name}": text for name, text in files.items()}, "prod.yaml": "length: 2048\n"}

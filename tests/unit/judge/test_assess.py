@@ -11,7 +11,7 @@ from kvgate.budget.engine.request import Guarantee
 from kvgate.budget.ground.interval import Verdict
 from kvgate.catalogue import load_model
 from kvgate.findings.finding import Severity
-from kvgate.judge.assess import assess, assessments, effective_values, judge, undecided
+from kvgate.judge.assess import assess, assessments, effective_values, field_name, judge, undecided
 from kvgate.judge.assessment import Assessment, Decision
 from kvgate.judge.facts import ConfigMissing, Facts, gather, question
 from kvgate.judge.skipping import Skip
@@ -103,19 +103,13 @@ def test_a_missing_fact_is_never_a_no(part: str) -> None:
 )  # fmt: skip
 def test_every_alternative_that_is_proposed_fits(vllm: dict[str, Any], gpu: str) -> None:
     result = assessed(vllm, gpu=gpu)
-    fields = {
-        "max_model_len": "maxModelLen",
-        "max_num_seqs": "maxNumSeqs",
-        "kv_cache_dtype": "kvCacheDtype",
-        "tensor_parallel_size": "tensorParallelSize",
-    }
     chosen = result.budget.request.settings.max_num_seqs if result.budget else None
     assert result.alternatives
     for alternative in result.alternatives:
-        if alternative.field == "accelerator":
-            tried = assessed({"maxNumSeqs": chosen, **vllm}, gpu=str(alternative.value))
-        else:
-            tried = assessed({"maxNumSeqs": chosen, **vllm, fields[alternative.field]: alternative.value}, gpu=gpu)
+        values = {each.field: each.after for each in alternative.changes}
+        other = str(values.pop("accelerator", gpu))
+        changed = {field_name(name).removeprefix("spec.vllm."): value for name, value in values.items()}
+        tried = assessed({"maxNumSeqs": chosen, **vllm, **changed}, gpu=other)
         assert tried.verdict is Verdict.FITS, alternative
 
 

@@ -267,3 +267,30 @@ def test_the_range_of_weights_that_a_name_allows(name: str, low: float, high: fl
     assert (round(float(shape.assumed.weights_low), 3), round(float(shape.assumed.weights_high), 3)) == (low, high)
     assert shape.origin is not None
     assert (shape.origin.kind, shape.origin.place) == ("assumed", shape.assumed.words)
+
+
+@table(
+    ("name", "quantization", "dtype", "rules"),
+    [
+        ("casperhansen/llama-3-70b-instruct-awq", "awq", "float16", []),
+        ("someone/Qwen3-8B-GPTQ-Int4", "gptq", "float16", []),
+        ("someone/Qwen3.6-27B-GPTQ-4bit", "gptq", "bfloat16", ["DtypeRefused"]),
+        ("gaunernst/gemma-3-12b-it-int4-awq", "awq", "bfloat16", ["DtypeRefused"]),
+        ("cpatonn/Qwen3-Coder-30B-A3B-Instruct-AWQ-4bit", "awq", "bfloat16", ["QuantizationContradictsCheckpoint"]),
+        ("cpatonn/Qwen3-Coder-30B-A3B-Instruct-AWQ-4bit", "compressed-tensors", "bfloat16", []),
+        ("QuantTrio/Qwen3-Coder-30B-A3B-Instruct-AWQ", "awq", "float16", []),
+    ],
+)
+def test_the_tool_that_a_name_states_tells_type_and_method_of_a_checkpoint(
+    name: str, quantization: str, dtype: str, rules: list[str]
+) -> None:
+    """AutoAWQ and AutoGPTQ write float16; GPTQModel and llm-compressor keep the config's type. What follows is a warning."""
+    asked = {"model": name, "gpu": "H100-SXM-80GB", "vllm_version": "0.19.1", "max_model_len": 4096}
+    answer = assess_request({**asked, "quantization": quantization})
+    assert answer.budget is not None
+    assert answer.budget.request.shape.dtype == dtype
+    found = [each for each in answer.findings if each.rule.id in ("DtypeRefused", "QuantizationContradictsCheckpoint")]
+    assert [each.rule.id for each in found] == rules
+    assert all(each.severity is Severity.WARNING for each in found)
+    assert (answer.verdict is Verdict.DOES_NOT_FIT) is bool(rules)
+    assert not answer.is_refusal

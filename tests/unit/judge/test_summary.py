@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kvgate.api.conditions import Reason
 from kvgate.budget import Guarantee, Verdict, plan
-from kvgate.budget.answers.solver import Alternative
+from kvgate.budget.answers.changes import Alternative
 from kvgate.budget.ground.units import GIB
 from kvgate.findings.finding import Finding, Rule, Severity, words
 from kvgate.judge.assess import field_name, judge
@@ -72,7 +72,8 @@ def test_the_way_out_survives_a_long_reason() -> None:
 def test_a_refusal_tells_errors_only_and_the_numbers() -> None:
     text = refusal(assessed(TOO_LARGE))
     assert "needs 5.62 GiB" in text
-    assert "Would fit: any one of maxModelLen" in text
+    assert "Would fit: any one of: " in text
+    assert "maxModelLen" in text.partition("Would fit")[2]
     assert "\n" not in text
     assert refusal(assessed(REFUSED)).endswith(". To fix it: set spec.vllm.tensorParallelSize to one of 1, 2, 4, 8, 16")
 
@@ -150,7 +151,7 @@ def test_an_alternative_is_written_as_the_spec_writes_it(alternative: Alternativ
 
 def test_several_alternatives_are_marked_as_such() -> None:
     several = [Alternative(field="max_model_len", value=512), Alternative(field="max_num_seqs", value=2)]
-    assert alternatives_text(several) == "any one of maxModelLen 512, maxNumSeqs 2"
+    assert alternatives_text(several) == "any one of: maxModelLen 512, maxNumSeqs 2"
 
 
 def test_without_an_adjustment_there_are_no_changes() -> None:

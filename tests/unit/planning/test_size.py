@@ -1,5 +1,6 @@
 """Candidates: how engines are cut, how many replicas, why not, and which change would be smallest."""
 
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -258,8 +259,8 @@ def test_where_states_of_sequences_do_not_fit_fewer_of_them_start() -> None:
     found = find_candidates(asked)
     assert found[0].longest == 0
     (hint,) = hints(asked, found)
-    sequences = int(hint.split()[1])
-    assert hint == f"--max-num-seqs {sequences} starts for sure, on 1 × L4-24GB"
+    assert hint.startswith("on 1 × L4-24GB it would fit with any one of: --max-num-seqs ")
+    sequences = int(hint.partition("--max-num-seqs ")[2].partition(",")[0])
     verdicts = [
         {c.verdict for c in find_candidates(replace(asked, request=asked.request.with_settings(max_num_seqs=count)))}
         for count in (sequences, sequences + 1)
@@ -306,3 +307,30 @@ def test_an_engine_of_several_gpus_is_not_shared() -> None:
     (best, *_) = find_candidates(question("Qwen/Qwen3-32B", "L40S-48GB"))
     assert best.parallelism.num_gpus > 1
     assert best.on_one_gpu == (0, None)
+
+
+def test_where_nothing_fits_settings_that_would_are_named_and_kept_ones_are_not() -> None:
+    asked = question(
+        "Qwen/Qwen3-32B-AWQ",
+        "RTX-4090-24GB",
+        guarantee=Guarantee.STARTUP,
+        workload=None,
+        max_gpus=1,
+        max_model_len=40_960,
+    )
+    *_, hint = hints(asked, find_candidates(asked))
+    assert hint.startswith("on 1 × RTX-4090-24GB it would fit with any one of: --max-model-len ")
+    assert "together: --enforce-eager" in hint
+    *_, kept = hints(replace(asked, keep=frozenset({"enforce_eager"})), find_candidates(asked))
+    assert "together" in kept
+    assert "--enforce-eager" not in kept
+
+
+def test_the_most_context_that_settings_make_room_for_is_a_hint() -> None:
+    asked = question(
+        "Qwen/Qwen3-8B", "L4-24GB", guarantee=Guarantee.FULL_CONTEXT, workload=None, max_model_len=8192, max_num_seqs=4
+    )
+    (hint,) = (
+        each for each in hints(replace(asked, maximize="context"), find_candidates(asked)) if each.startswith("most")
+    )
+    assert re.fullmatch(r"most context: \d+ tokens with --.*; \d+ without a change", hint)

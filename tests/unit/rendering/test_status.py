@@ -62,7 +62,7 @@ def conditions(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
         ),
         (
             a_deployment(wanted=0, existing=0, available=0, updated=0),
-            ("True", "ReplicasReady"),
+            ("True", "ScaledToZero"),
             ("False", "UpToDate"),
             "False",
         ),

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate.budget.answers.answer import Budget, plan
+from kvgate.budget.engine.circumstances import Circumstances
 from kvgate.budget.engine.request import Capacity, Guarantee, LoraSettings, OffloadSettings, Speculation
 from kvgate.budget.ground.interval import Verdict
 from kvgate.budget.ground.units import GIB, MIB
@@ -13,6 +15,7 @@ from kvgate.budget.host.settings import HostSettings, KVConnector, PodMemory
 from kvgate.budget.model.matrix import WeightFormat
 from kvgate.budget.model.shape import FullAttention, LayerShape, ModelShape, UnmodelledLayer
 from kvgate.findings.finding import Finding, Severity
+from kvgate.rules import connectors as connector_rules
 from kvgate.rules import host_memory as host_rules
 from kvgate.rules import memory, weight_formats
 from kvgate.rules import pinned as pinned_rules
@@ -44,6 +47,12 @@ HYBRID = kinds.qwen_35_27b()
 HYBRID_BLOCK = 16 * 3_211_264
 SPARSE, COMPRESSED = kinds.deepseek_v32(), kinds.deepseek_v4_flash()
 GEMMA = catalogue_shape("google/gemma-3-4b-it")
+
+
+def connector(name: str, **more: bool) -> HostSettings:
+    return HostSettings(kv_connectors=(KVConnector(name=name, role="kv_both"),), **more)
+
+
 LMCACHE = HostSettings(kv_connectors=(KVConnector(name="LMCacheConnectorV1"),))
 
 
@@ -158,6 +167,8 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
      {"shape": stored_as("gptq", "gptq"), "dtype": "bfloat16", "vllm_version": "0.21.0"}),
     (support_rules.weight_format_takes_bfloat16, "DtypeRefused", ERROR, "dtype",
      {"shape": stored_as("gptq"), "dtype": "bfloat16", "vllm_version": "0.19.1", "accelerator": AMD_GPU}),
+    (support_rules.weight_format_takes_bfloat16, "DtypeRefused", ERROR, "dtype",
+     {"shape": replace(stored_as("awq", "awq"), architecture="Gemma3ForConditionalGeneration"), "vllm_version": "0.11.0"}),
     (support_rules.dtype_has_kernels, "DtypeRefused", ERROR, "dtype", {"accelerator": OLD_GPU, "vllm_version": "0.8.5"}),
     (setting_rules.media_fit_a_batch, "BatchBelowMediaItem", WARNING, "max_num_batched_tokens",
      {"shape": GEMMA, "max_num_batched_tokens": 128}),
@@ -189,6 +200,19 @@ FIRES: list[tuple[Check, str, Severity, str, dict[str, Any]]] = [
     (memory.weights_do_not_choose_kv_cache, "KVCacheKeepsModelDtype", INFO, "kv_cache_dtype",
      {"shape": new_model_shape(quantization=FP8)}),
     (support_rules.offload_is_taken, "OffloadRefused", ERROR, "kv_offloading_size", {"host": HostSettings(kv_offloading_bytes=0)}),
+    (connector_rules.connectors_are_taken, "KVConnectorRefused", ERROR, "kv_transfer_config",
+     {"host": connector("OffloadingConnector"), "vllm_version": "0.10.2"}),
+    (connector_rules.connectors_are_taken, "KVConnectorRefused", ERROR, "kv_transfer_config",
+     {"host": connector("P2pNcclConnector"), "vllm_version": "0.25.0"}),
+    (connector_rules.connectors_are_taken, "KVConnectorRefused", WARNING, "kv_transfer_config", {"host": connector("OffloadingConnectr")}),
+    (connector_rules.connectors_are_taken, "KVConnectorRefused", ERROR, "kv_transfer_config",
+     {"host": connector("NixlConnector"), "circumstances": Circumstances(expandable_segments=True), "vllm_version": "0.21.0"}),
+    (connector_rules.connectors_are_taken, "KVConnectorRefused", ERROR, "kv_offloading_size",
+     {"host": HostSettings(kv_offloading_bytes=1 << 30), "circumstances": Circumstances(expandable_segments=True)}),
+    (connector_rules.connectors_are_taken, "KVConnectorRefused", ERROR, "kv_transfer_config",
+     {"host": connector("MoRIIOConnector", sleep_mode=True), "vllm_version": "0.33.0"}),
+    (connector_rules.connectors_are_taken, "KVConnectorRefused", WARNING, "kv_offloading_size",
+     {"host": HostSettings(kv_offloading_bytes=1 << 30, simple_kv_offload=True), "enable_prefix_caching": False}),
     (host_rules.host_memory_suffices, "HostMemoryTooSmall", ERROR, "host_memory_limit_bytes",
      {"host": OFFLOADED, "pod": PodMemory(limit_bytes=16 * GIB)}),
     (host_rules.host_memory_suffices, "HostMemoryTooSmall", WARNING, "host_memory_limit_bytes",
@@ -257,6 +281,12 @@ SILENT: list[tuple[Check, dict[str, Any]]] = [
     (support_rules.lora_is_taken, {"lora": LoraSettings(max_rank=24)}),
     (support_rules.lora_is_taken, {"lora": LoraSettings(enabled=True, fully_sharded=True), "tensor": 8}),
     (support_rules.offload_is_taken, {"offload": OffloadSettings(num_in_group=3)}),
+    (connector_rules.connectors_are_taken, {"host": connector("OffloadingConnector"), "vllm_version": "0.11.0"}),
+    (connector_rules.connectors_are_taken, {"host": connector("CorporateConnector")}),
+    (connector_rules.connectors_are_taken,
+     {"host": connector("NixlConnector"), "circumstances": Circumstances(expandable_segments=True), "vllm_version": "0.20.0"}),
+    (connector_rules.connectors_are_taken,
+     {"host": connector("NixlConnector", sleep_mode=True), "circumstances": Circumstances(expandable_segments=True)}),
     (support_rules.offload_is_taken, {"offload": OffloadSettings(group_size=3, num_in_group=3)}),
     (setting_rules.pod_fits_a_node, {"tensor": 8}),
     (setting_rules.slices_stand_alone, {"accelerator": new_accelerator(is_slice=True)}),

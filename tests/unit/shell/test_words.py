@@ -51,6 +51,9 @@ def texts(script: str) -> list[list[str]]:
         ('declare -a L=(b); a "${L[@]}" "${M[@]}" "x ${L[@]}"', [["a", "b", "${M[@]}", "x ${L[@]}"]]),
         ("set -- b 'c d'\nset -- \"$@\" e; a \"$@\"", [["a", "b", "c d", "e"]]),
         ('a "$@" b', [["a", "b"]]),
+        ("a ${NONE:-\"1\"} ${NONE:-'2 3'} ${EMPTY:-\"\"}", [["a", "1", "2", "3"]]),
+        ("N=$((A * B)); M=$(nproc --all); a --b $N $M", [["a", "--b", "$((A * B))", "$(nproc --all)"]]),
+        ("set -- b c\na $2 ${1:-d} ${3:-e} $3", [["a", "c", "b", "e", "$3"]]),
         ("f() { a; }; f", [["f"], ["{", "a"], ["}"], ["f"]]),
         ("L=(never closed\na", [["never", "closed", "a"]]),
     ],
@@ -177,3 +180,30 @@ def test_thousands_of_branches_are_read_in_one_pass(script: str) -> None:
     started = time.process_time()
     assert texts(script)
     assert time.process_time() - started < 5
+
+
+LOOP = """\
+MODEL=a/b
+NODES=""
+EXTRA=()
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --model) MODEL="$2"; shift 2 ;;
+    --nodes) NODES="$2"; shift 2 ;;
+    *) EXTRA+=("$1"); shift ;;
+  esac
+done
+RANKS=$((NODES * 8))
+serve "$MODEL" --nodes $NODES "${EXTRA[@]}" --ranks $RANKS
+"""
+
+
+def test_a_loop_over_arguments_that_nobody_gives_leaves_defaults_and_no_value_for_what_must_be_given() -> None:
+    (command,) = (each for each in commands_of(LOOP, "args", {}) if each[0].text == "serve")
+    assert [word.text for word in command] == ["serve", "a/b", "--nodes", "$NODES", "--ranks", "$((NODES * 8))"]
+
+
+def test_a_loop_over_arguments_that_are_given_may_set_what_they_name() -> None:
+    given = [Argument(text=text, path="args") for text in ("--model", "c/d")]
+    (command,) = (each for each in commands_of(LOOP, "args", {}, given) if each[0].text == "serve")
+    assert command[1].text == "$MODEL"

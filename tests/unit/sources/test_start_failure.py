@@ -3,7 +3,16 @@
 import pytest
 
 from kvgate.budget.ground.units import GIB, MIB, gib
-from kvgate.sources.start_failure import MAX_SENTENCE_CHARACTERS, FailureKind, StartFailure, recognise
+from kvgate.sources.start_failure import (
+    MAX_SENTENCE_CHARACTERS,
+    FailureKind,
+    Rank,
+    StartFailure,
+    failure_rows,
+    messages,
+    recognise,
+    words_of_failures,
+)
 
 ENGINE = "(EngineCore_DP0 pid=77) ERROR 01-02 03:04:05 [core.py:9] "
 V1_TOO_SMALL = (
@@ -21,7 +30,7 @@ CASES = [
     pytest.param(
         f"{ENGINE}ValueError: {V1_TOO_SMALL}{ADVICE}",
         StartFailure(
-            kind=FailureKind.KV_CACHE_TOO_SMALL, sentence=V1_TOO_SMALL, max_model_len=8192, max_model_len_that_fits=2448,
+            id="KVCacheTooSmall", sentence=V1_TOO_SMALL, max_model_len=8192, max_model_len_that_fits=2448,
             needed_bytes=gib(2.5), available_bytes=gib(0.75),
         ),
         id="V1 0.17",
@@ -30,7 +39,7 @@ CASES = [
         "ValueError: To serve one request with the model's max seq len (8192), 2.0 GiB KV cache is needed, which is larger than "
         "the available KV cache memory (0.5 GiB).",
         StartFailure(
-            kind=FailureKind.KV_CACHE_TOO_SMALL, max_model_len=8192, needed_bytes=2 * GIB, available_bytes=GIB // 2,
+            id="KVCacheTooSmall", max_model_len=8192, needed_bytes=2 * GIB, available_bytes=GIB // 2,
             sentence="To serve one request with the model's max seq len (8192), 2.0 GiB KV cache is needed, which is larger than "
             "the available KV cache memory (0.5 GiB).",
         ),
@@ -40,7 +49,7 @@ CASES = [
         "ValueError: The model's max seq len (29000) is larger than the maximum number of tokens that can be stored in KV cache "
         "(23648). Try increasing it.",
         StartFailure(
-            kind=FailureKind.KV_CACHE_TOO_SMALL, max_model_len=29000, max_model_len_that_fits=23648,
+            id="KVCacheTooSmall", max_model_len=29000, max_model_len_that_fits=23648,
             sentence="The model's max seq len (29000) is larger than the maximum number of tokens that can be stored in KV cache "
             "(23648).",
         ),
@@ -48,20 +57,20 @@ CASES = [
     ),
     pytest.param(
         f"{ENGINE}ValueError: No available memory for the cache blocks.{ADVICE}",
-        StartFailure(kind=FailureKind.NO_MEMORY_FOR_KV_CACHE, sentence="No available memory for the cache blocks."),
+        StartFailure(id="NoMemoryForKVCache", sentence="No available memory for the cache blocks."),
         id="no memory, every release",
     ),
     pytest.param(
         "INFO [gpu_worker.py:1] Available KV cache memory: -1.25 GiB",
         StartFailure(
-            kind=FailureKind.NO_MEMORY_FOR_KV_CACHE, available_bytes=gib(-1.25), sentence="Available KV cache memory: -1.25 GiB"
+            id="NoMemoryForKVCache", available_bytes=gib(-1.25), sentence="Available KV cache memory: -1.25 GiB"
         ),
         id="V1, the log ends before the refusal",
     ),
     pytest.param(
         "model weights take 5.20GiB; the rest of the memory reserved for KV Cache is -1.50GiB.",
         StartFailure(
-            kind=FailureKind.NO_MEMORY_FOR_KV_CACHE, available_bytes=gib(-1.5),
+            id="NoMemoryForKVCache", available_bytes=gib(-1.5),
             sentence="model weights take 5.20GiB; the rest of the memory reserved for KV Cache is -1.50GiB.",
         ),
         id="V0 0.6, overdrawn",
@@ -69,7 +78,7 @@ CASES = [
     pytest.param(
         "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (856). Please lower it.",
         StartFailure(
-            kind=FailureKind.MAMBA_BLOCKS, max_num_seqs=1024, max_num_seqs_that_fits=856,
+            id="MambaBlocks", max_num_seqs=1024, max_num_seqs_that_fits=856,
             sentence="max_num_seqs (1024) exceeds available Mamba cache blocks (856).",
         ),
         id="hybrids 0.28",
@@ -78,7 +87,7 @@ CASES = [
         "ValueError: Free memory on device cuda:0 (2.5/80.0 GiB) on startup is less than desired GPU memory utilization "
         "(0.9, 72.0 GiB). Decrease it.",
         StartFailure(
-            kind=FailureKind.GPU_MEMORY_TAKEN, available_bytes=gib(2.5), total_bytes=80 * GIB, needed_bytes=72 * GIB,
+            id="GpuMemoryTaken", available_bytes=gib(2.5), total_bytes=80 * GIB, needed_bytes=72 * GIB,
             sentence="Free memory on device cuda:0 (2.5/80.0 GiB) on startup is less than desired GPU memory utilization "
             "(0.9, 72.0 GiB).",
         ),
@@ -89,7 +98,7 @@ CASES = [
         "which 500.00 MiB is free.\n"
         f"RuntimeError: {WARM_UP} Please try lowering it.",
         StartFailure(
-            kind=FailureKind.OUT_OF_MEMORY, sentence=WARM_UP, needed_bytes=594 * MIB, available_bytes=500 * MIB,
+            id="OutOfMemorySampler", sentence=WARM_UP, needed_bytes=594 * MIB, available_bytes=500 * MIB,
             total_bytes=gib(79.25),
         ),
         id="warm-up 0.11 after torch's own error: one cause, the figures of both",
@@ -98,7 +107,7 @@ CASES = [
         f"pydantic_core.ValidationError: 1 validation error for ModelConfig\n  Value error, {TOO_LONG} To allow overriding this "
         "maximum, set something. [type=value_error]",
         StartFailure(
-            kind=FailureKind.INVALID_SETTING, max_model_len=9000,
+            id="MaxModelLenAboveModel", max_model_len=9000,
             sentence=f"{TOO_LONG} To allow overriding this maximum, set something.",
         ),
         id="longer than the model 0.32",
@@ -189,3 +198,103 @@ def test_a_sentence_is_short_whatever_the_line_is() -> None:
 @pytest.mark.parametrize("piece", ["1", "1.", "max seq len (", f"{TOO_LONG} ", "Model architectures [", "[x] "])
 def test_a_megabyte_of_nearly_matching_text_is_read(piece: str) -> None:
     assert recognise(piece * (1_000_000 // len(piece))) is None
+
+
+ROWS = failure_rows()
+HEALTHY = """\
+WARNING 10-10 10:22:58 _custom_ops.py:18] Failed to import from vllm._C with ImportError('libcuda.so.1: cannot open shared object file')
+WARNING 11-02 03:04:05 [interface.py:1] Unknown vLLM environment variable detected: VLLM_MY_OWN
+(APIServer pid=1) INFO 11-02 03:04:05 [api_server.py:1] vLLM API server version 0.11.0
+(APIServer pid=1) WARNING 11-02 03:04:05 [__init__.py:1] argument '--disable-log-requests' is deprecated
+HTTP Request: HEAD https://huggingface.co/m/resolve/main/adapter_config.json "HTTP/1.1 404 Not Found"
+404 Client Error. Entry Not Found for url: https://huggingface.co/m/resolve/main/adapter_config.json.
+`torch_dtype` is deprecated! Use `dtype` instead!
+(EngineCore_DP0 pid=9) INFO 11-02 03:04:06 [utils.py:1] Address already in use. Retrying with a new port.
+(EngineCore_DP0 pid=9) INFO 11-02 03:04:06 [shm_broadcast.py:1] No available shared memory broadcast block found in 60 seconds. This \
+typically happens when some processes are hanging or doing some time-consuming work (e.g. compilation).
+(EngineCore_DP0 pid=9) WARNING 11-02 03:04:06 [topk_topp_sampler.py:69] FlashInfer is not available. Falling back to the PyTorch-native \
+implementation of top-p & top-k sampling.
+(EngineCore_DP0 pid=9) WARNING 11-02 03:04:06 [fused_moe.py:1] Using default MoE config. Performance might be sub-optimal! Config file not \
+found at ['/x/E=8,N=14336,device_name=NVIDIA_H100_80GB_HBM3.json']
+(EngineCore_DP0 pid=9) WARNING 11-02 03:04:06 [cuda.py:1] CUDA graphs are disabled; possible reason: out-of-memory during capture
+(EngineCore_DP0 pid=9) INFO 11-02 03:04:06 [weight_utils.py:1] No model.safetensors.index.json found in remote.
+(EngineCore_DP0 pid=9) INFO 11-02 03:04:08 [gpu_worker.py:1] Available KV cache memory: 23.42 GiB
+[W1224 08:50:36.247935068 ProcessGroupNCCL.cpp:1524] Warning: destroy_process_group() was not called before program exit
+If out-of-memory error occurs during cudagraph capture, consider decreasing `gpu_memory_utilization` or switching to eager mode.
+Startup probe failed: Get "http://10.0.0.7:8000/health": dial tcp 10.0.0.7:8000: connect: connection refused
+  Type     Reason     Age   From     Message
+  Normal   Pulled     2m    kubelet  Container image already present on machine
+  Normal   Started    2m    kubelet  Started container vllm
+"""
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_recorded_text_of_a_row_is_recognised_as_that_row(name: str) -> None:
+    failure = recognise(ROWS[name].text)
+    assert failure is not None
+    assert failure.id == name
+    assert failure.sentence
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_no_other_root_stands_in_the_recorded_text_of_a_row(name: str) -> None:
+    also = {each.row.id for each in messages(ROWS[name].text)} - {name}
+    assert also <= {"OutOfMemory"}  # which vLLM's own words about an allocation contain
+
+
+@pytest.mark.parametrize("line", HEALTHY.splitlines())
+def test_a_line_that_a_healthy_start_prints_is_no_failure(line: str) -> None:
+    assert recognise(line) is None
+
+
+def test_a_whole_healthy_start_is_no_failure() -> None:
+    assert recognise(HEALTHY * 50) is None
+
+
+def test_every_row_says_all_that_people_and_programs_need() -> None:
+    for row in ROWS.values():
+        assert row.cause.endswith(".")
+        assert row.do.endswith(".")
+        assert row.source
+        assert row.ledger in ("", "kv-cache", "weights", "gpu", "states", "host", "settings")
+        assert row.releases == "any" or row.releases[0].isdigit()
+
+
+def test_every_phrase_has_words_by_which_a_long_log_is_searched() -> None:
+    words = words_of_failures()
+    assert min(map(len, words)) >= 5
+    assert all(any(word in row.text.encode() for word in words) for row in ROWS.values())
+
+
+def test_what_follows_from_a_cause_never_hides_it_in_either_order() -> None:
+    causes = [row for row in ROWS.values() if row.rank is Rank.ROOT and not row.near]
+    others = [row for row in ROWS.values() if row.rank is not Rank.ROOT]
+    for cause in causes:
+        for other in others:
+            for log in (f"{cause.text}\n{other.text}", f"{other.text}\n{cause.text}"):
+                failure = recognise(log)
+                assert failure is not None
+                assert failure.id == cause.id, (cause.id, other.id)
+
+
+@pytest.mark.parametrize(
+    ("frames", "name"),
+    [
+        (("in load_model", "in create_weights"), "OutOfMemoryLoading"),
+        (("in determine_available_memory", "in profile_run", "in _dummy_run"), "OutOfMemoryProfiling"),
+        (("in compile_or_warm_up_model", "in capture_model"), "OutOfMemoryCapture"),
+        (("in run_busy_loop", "in execute_model"), "OutOfMemoryServing"),
+        (("in somewhere",), "OutOfMemory"),
+    ],
+)
+def test_the_traceback_tells_at_which_stage_memory_ran_out(frames: tuple[str, ...], name: str) -> None:
+    traceback = "".join(f'{ENGINE}  File "/vllm/x.py", line 1, {frame}\n' for frame in frames)
+    failure = recognise(f"{traceback}{ENGINE}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB.\n")
+    assert failure is not None
+    assert failure.id == name
+
+
+def test_the_words_below_a_refused_configuration_are_the_sentence() -> None:
+    failure = recognise("1 validation error for VllmConfig\n  Value error, the draft is wrong. [type=value_error]")
+    assert failure is not None
+    assert failure.sentence.startswith("the draft is wrong.")

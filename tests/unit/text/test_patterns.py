@@ -2,8 +2,10 @@
 
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +45,15 @@ def test_nothing_is_compiled_before_the_first_use(monkeypatch: pytest.MonkeyPatc
 @table("name", MODULES)
 def test_every_expression_of_a_module_is_one(name: str) -> None:
     import_module(name)
-    lazily = [each for each in vars(sys.modules[name]).values() if type(each).__name__ == "_Uncompiled"]
+    lazily = list(expressions_in([*vars(sys.modules[name]).values()]))
     assert lazily
     assert all(each.pattern for each in lazily)
+
+
+def expressions_in(values: Iterable[object]) -> Iterator[Any]:
+    """Those of a module, also in the rows of its tables."""
+    for value in values:
+        if type(value).__name__ == "_Uncompiled":
+            yield value
+        elif isinstance(value, tuple):
+            yield from expressions_in(value)

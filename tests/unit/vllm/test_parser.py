@@ -151,6 +151,14 @@ def test_a_switch_that_is_followed_by_a_value_is_not_turned_on_by_leaving_out_fa
     assert hint in problem.remedy.worded(option_name)
 
 
+def test_a_space_before_an_option_is_one_mistake_and_the_option_is_read_as_it_is_meant() -> None:
+    words = ("model", " --max-model-len", "4096", " --enforce-eager")
+    line = parse_arguments([Argument(text=text, path=f"args[{index}]") for index, text in enumerate(words)], (0, 23, 0))
+    (problem,) = line.problems
+    assert (problem.rule.id, problem.path, problem.is_sure) == ("UnexpectedWord", "args[1]", True)
+    assert set(line.given) == {"max_model_len", "enforce_eager"}
+
+
 @pytest.mark.parametrize(("release", "problems"), [((0, 17, 1), 0), ((0, 17, 5), 0), ((0, 18, 0), 1)])
 def test_nothing_is_said_between_a_release_with_an_option_and_one_without(
     release: tuple[int, int, int], problems: int

@@ -27,6 +27,7 @@ FACTS = {
     "compile_cache",
     "draft_config",
     "estimates_graphs",
+    "expandable_segments",
     "gpu",
     "gpu_memory_bytes",
     "host_memory_limit_bytes",

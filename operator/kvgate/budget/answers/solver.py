@@ -1,21 +1,17 @@
-"""The solver: the smallest change whose *low* bound fits, and the single changes that would have fitted."""
+"""The solver: the smallest change, over the knobs that the user allows, whose *low* bound fits."""
 
-from collections.abc import Sequence
 from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget.answers.answer import Budget, plan
-from kvgate.budget.answers.sharing import equal_part, within_part
-from kvgate.budget.answers.support import kv_cache_dtype_refusal, parallelism_refusals
-from kvgate.budget.engine.request import BudgetRequest, Capacity, Guarantee
-from kvgate.budget.ground.hardware import Accelerator
+from kvgate.budget.answers.sharing import within_part
+from kvgate.budget.answers.support import kv_cache_dtype_refusal
+from kvgate.budget.engine.request import BudgetRequest, Guarantee
 from kvgate.budget.ground.interval import Verdict
-from kvgate.budget.ground.units import cdiv
 from kvgate.budget.kv_cache.capacity import largest
 from kvgate.budget.kv_cache.dtype import takes_cache_dtype
-from kvgate.budget.releases.versions import accounting_of
 
 
 class Knob(StrEnum):
@@ -47,13 +43,6 @@ class Adjustment(Struct, frozen=True, kw_only=True):
 
     budget: Budget
     changes: tuple[KnobChange, ...]
-
-
-class Alternative(Struct, frozen=True, kw_only=True):
-    """One single change that would fit."""
-
-    field: str
-    value: int | str
 
 
 def adjust(request: BudgetRequest, limits: AdjustLimits) -> Adjustment | None:
@@ -91,7 +80,7 @@ def _at_floor(request: BudgetRequest, knob: Knob, limits: AdjustLimits) -> Budge
         return request.with_settings(max_num_seqs=min(settings.max_num_seqs, limits.min_max_num_seqs))
     if knob is Knob.MAX_MODEL_LEN:
         return request.with_settings(max_model_len=min(settings.max_model_len, limits.min_max_model_len))
-    return request.with_settings(kv_cache_dtype="fp8") if _can_use_fp8(request) else request
+    return request.with_settings(kv_cache_dtype="fp8") if can_use_fp8(plan(request)) else request
 
 
 def _given_back(request: BudgetRequest, start: Budget, knob: Knob) -> BudgetRequest:
@@ -105,7 +94,7 @@ def _given_back(request: BudgetRequest, start: Budget, knob: Knob) -> BudgetRequ
         floor = request.settings.max_num_seqs or 1
         return request.with_settings(max_num_seqs=largest_max_num_seqs(request, start.resolved.max_num_seqs, floor))
     floor = request.settings.max_model_len or 1
-    return request.with_settings(max_model_len=_largest_length(request, start.resolved.max_model_len, floor))
+    return request.with_settings(max_model_len=largest_length(request, start.resolved.max_model_len, floor))
 
 
 def _adjustment(start: Budget, end: Budget) -> Adjustment:
@@ -130,89 +119,39 @@ def largest_max_num_seqs(request: BudgetRequest, at_most: int, at_least: int = 1
 
 def largest_max_model_len(request: BudgetRequest) -> int:
     """Return the longest context, up to the requested one, whose guarantee fits at the low end; 0 if none does."""
-    return _largest_length(request, plan(request).resolved.max_model_len)
+    return largest_length(request, plan(request).resolved.max_model_len)
 
 
-def _largest_length(request: BudgetRequest, at_most: int, at_least: int = 1) -> int:
-    budget, guess = plan(request), at_most
-    if budget.usable_blocks and budget.demand:
-        # the low end of the pool, divided over the requests that must fit, at today's tokens per block
-        requests = budget.resolved.max_num_seqs if request.guarantee is Guarantee.FULL_CONTEXT else 1
-        blocks = budget.usable_blocks.low // requests
-        guess = blocks * cdiv(budget.resolved.max_model_len, max(1, budget.demand.startup_blocks))
+def largest_length(request: BudgetRequest, at_most: int, at_least: int = 1, budget: Budget | None = None) -> int:
+    """Return the longest context within these limits that fits at the low end; 0 if none does. `budget` is the request's, if known."""
+    guess = _promising_length(budget or plan(request), at_most)
+    if at_least < guess < at_most:  # what a profile run takes depends on the length too
+        guess = _promising_length(plan(request.with_settings(max_model_len=guess)), at_most)
     return largest(
         at_most, lambda value: fits_low(request.with_settings(max_model_len=value)), at_least=at_least, guess=guess
     )
+
+
+def _promising_length(budget: Budget, at_most: int) -> int:
+    """Return the context for which the low end of a budget's pool has the blocks, for each request that must fit."""
+    if not budget.usable_blocks or not budget.kv_cache:
+        return at_most
+    requests = budget.resolved.max_num_seqs if budget.request.guarantee is Guarantee.FULL_CONTEXT else 1
+    blocks = budget.usable_blocks.low // requests + budget.kv_cache.null_blocks
+    return budget.kv_cache.max_model_len_that_fits(blocks, at_most=at_most)
 
 
 def fits_low(request: BudgetRequest) -> bool:
     return plan(request).verdict is Verdict.FITS
 
 
-def _can_use_fp8(request: BudgetRequest) -> bool:
-    kv_cache = plan(request).kv_cache
-    if kv_cache is None or kv_cache.dtype.bytes_per_element <= 1:
+def can_use_fp8(budget: Budget) -> bool:
+    """Return whether release, GPU and model take a cache of fp8, where the one in use has wider elements."""
+    request, kv_cache = budget.request, budget.kv_cache
+    if (
+        kv_cache is None
+        or kv_cache.dtype.bytes_per_element <= 1
+        or not takes_cache_dtype(request.shape, budget.accounting)
+    ):
         return False
-    accounting = accounting_of(request.vllm_version)
-    if not takes_cache_dtype(request.shape, accounting):
-        return False
-    return kv_cache_dtype_refusal("fp8", request.shape, request.accelerator, accounting) is None
-
-
-def alternatives(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> tuple[Alternative, ...]:
-    """Return every single change that would fit: length, sequences, an fp8 cache, a size that vLLM measures, more ranks, a larger GPU of
-    the same vendor.
-
-    Where the share is too large for the others on a shared GPU, it is the equal part, because nothing else makes room for them.
-    """
-    if (lowered := within_part(request)) != request:
-        part = f"{float(plan(lowered).resolved.gpu_memory_utilization):g}"
-        return (Alternative(field="gpu_memory_utilization", value=part),) if fits_low(lowered) else ()
-    if request.shared_by > 1 and not request.settings.gives_cache_memory and equal_part(plan(request)) is None:
-        return ()
-    profiled = request.capacity is Capacity.PINNED and fits_low(replace(request, capacity=Capacity.PROFILED))
-    takes_fp8 = _can_use_fp8(request) and fits_low(request.with_settings(kv_cache_dtype="fp8"))
-    larger = _next_accelerator(request, accelerators)
-    values = {
-        "max_model_len": largest_max_model_len(request),
-        "max_num_seqs": largest_max_num_seqs(request, plan(request).resolved.max_num_seqs),
-        "kv_cache_dtype": "fp8" if takes_fp8 else None,
-        "capacity": Capacity.PROFILED.value if profiled else None,
-        "tensor_parallel_size": _next_tensor_size(request),
-        "accelerator": larger.name if larger else None,
-    }
-    return tuple(Alternative(field=field, value=value) for field, value in values.items() if value)
-
-
-def _next_tensor_size(request: BudgetRequest) -> int | None:
-    """Return the next power of two, up to 8 ranks, that the model's heads allow and that fits."""
-    parallelism = request.settings.parallelism
-    for tensor in () if request.accelerator.is_slice else (2, 4, 8):
-        wider = replace(parallelism, tensor=tensor)
-        if tensor <= parallelism.tensor or parallelism_refusals(request.shape, wider):
-            continue
-        if fits_low(request.with_settings(parallelism=wider)):
-            return tensor
-    return None
-
-
-def _next_accelerator(request: BudgetRequest, accelerators: Sequence[Accelerator]) -> Accelerator | None:
-    """Return the smallest larger GPU of the same vendor that fits with everything else unchanged.
-
-    A GPU that shares the CPU's memory is never an alternative, and a slice never replaces a whole GPU.
-    """
-    now, budget = request.accelerator, plan(request)
-    at_least, stage = now.memory_bytes + 1, budget.tightest
-    if stage is not None and stage.ledger is not None and budget.demand is not None:
-        # no GPU smaller than weights and demand can hold them, whatever the size of its blocks
-        whole_blocks = max(0, budget.demand.blocks - budget.demand.requests)
-        at_least = max(at_least, stage.ledger.weights.low + whole_blocks * stage.bytes_per_block)
-    cache_dtype, accounting = request.settings.kv_cache_dtype, accounting_of(request.vllm_version)
-    for other in sorted(accelerators, key=lambda other: other.memory_bytes):
-        could_replace = other.vendor == now.vendor and not other.unified_memory and (now.is_slice or not other.is_slice)
-        if not could_replace or other.memory_bytes < at_least:
-            continue
-        takes_dtype = kv_cache_dtype_refusal(cache_dtype, request.shape, other, accounting) is None
-        if takes_dtype and fits_low(replace(request, accelerator=other)):
-            return other
-    return None
+    return kv_cache_dtype_refusal("fp8", request.shape, request.accelerator, budget.accounting) is None

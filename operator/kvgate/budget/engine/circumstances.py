@@ -43,6 +43,8 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     """Links between the GPUs of an engine, where the product's name leaves it open."""
     estimates_graphs: bool | None = None
     """VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS; None: the release's default."""
+    expandable_segments: bool | None = None
+    """PYTORCH_CUDA_ALLOC_CONF has `expandable_segments:True`; None: it is not set."""
 
 
 NO_CIRCUMSTANCES = Circumstances()

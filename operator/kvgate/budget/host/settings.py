@@ -8,6 +8,8 @@ class KVConnector(Struct, frozen=True, kw_only=True):
 
     name: str
     """vLLM's name: `OffloadingConnector`, `LMCacheConnectorV1`, `NixlConnector` …"""
+    role: str = ""
+    """`kv_producer`, `kv_consumer` or `kv_both`."""
     cpu_bytes: int | None = None
     """Host memory of all ranks of an engine together (`cpu_bytes_to_use`); None: as its own settings say."""
     cpu_bytes_per_rank: int | None = None

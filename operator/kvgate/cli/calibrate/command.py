@@ -62,7 +62,7 @@ def of_logs(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> None:
     Exit code: 0 all starts are remembered, 2 some could not be read.
     """
     records = records_in(into, "--into") if into else Records()
-    given = given_settings(settings)
+    given = _named(given_settings(settings))
     starts, failed = records.starts, False
     for path in logs:
         try:
@@ -88,6 +88,22 @@ def of_logs(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> None:
         text = write_records(starts, frozen=records.frozen, highest=records.highest if records.frozen else 0)
         replace_file(into, text, "--into")
     sys.exit(Exit.UNDECIDED if failed else Exit.FITS)
+
+
+def _named(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with the catalogue's names for the model, and for the GPU where it is one: those of the next start."""
+    from kvgate.checkpoint.published import NO_MODELS
+    from kvgate.cli.exits import BadInput
+    from kvgate.cli.gpu_names import read_gpus
+    from kvgate.cli.model_names import with_named_model
+    from kvgate.vllm.values import UnusableValue
+
+    try:
+        named = [name for choice in read_gpus(given.get("gpu") or "") for name in choice.names]
+        gpu = {"gpu": named[0]} if len(named) == 1 else {}
+        return with_named_model({**given, **gpu}, NO_MODELS)[0]
+    except (BadInput, UnusableValue) as error:
+        raise click.UsageError(str(error)) from None
 
 
 _PLACE = click.option(

@@ -5,13 +5,14 @@ Mappings, and facts for all engines, stand in `.kvgate.yaml`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from kvgate import catalogue
 from kvgate.budget import NOTHING_OBSERVED, Calibration, Guarantee, Workload
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.exits import BadInput
@@ -26,7 +27,7 @@ from kvgate.documents.written import Written
 from kvgate.findings.finding import Severity
 from kvgate.judge.facts import unknown_accelerators
 from kvgate.manifests.judging.engine_budget import Defaults
-from kvgate.manifests.pods.engine_found import MappedFields
+from kvgate.manifests.pods.engine_found import FoundEngine, MappedFields
 
 if TYPE_CHECKING:
     from kvgate.cli.check.repository_config import Config, ConfigFile, Mapping
@@ -39,6 +40,7 @@ FACTS = {
     "workload": ("workload", "workload"),
     "config_json": ("modelConfig", "choice of config.json"),
     "fields_at": ("fields", "places of facts"),
+    "variables": ("variables", "values of variables"),
 }
 """Fact about one engine → its name in the file, and its name for people."""
 _Source = tuple[str, "Mapping | Config"]
@@ -83,6 +85,8 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
     """Facts of the command line and of the configuration."""
 
     accelerator: str | None = None
+    may_be_any: bool = False
+    """A name of the command line means several GPUs, so that an engine need not start on each."""
     vllm_version: str | None = None
     model_config: ModelConfig | None = None
     model_config_place: str = ""
@@ -112,6 +116,15 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
                 return MappedFields(origin=f"mappings[{index}].fields", facts=stated, options=options)
         return None
 
+    def filled(self, engine: FoundEngine) -> FoundEngine:
+        """Return an engine with the values of variables that are stated for it."""
+        stated = [
+            getattr(source, "variables", None) or {}
+            for _, source in self._sources(engine.document.files, engine.name, engine.root)
+        ]
+        values = {name: value for each in reversed(stated) for name, value in each.items()}
+        return engine.with_variables(values) if values else engine
+
     def defaults(self, files: Sequence[str], name: str, root: Written) -> Defaults:
         """Return the facts for one engine: `root` is the object that holds it, `name` its own name, `files` what it was rendered from."""
         sources = self._sources(files, name, root)
@@ -121,6 +134,7 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
         stated = self.accelerator or _first("accelerator", sources)[1]
         return Defaults(
             accelerator=",".join(pools[stated]) if stated in pools else stated,
+            may_be_any=self.may_be_any,
             pools={} if self.accelerator else pools,  # the command line wins
             vllm_version=version.removeprefix("v") if version else None,
             model_config=model_config.text if model_config else None,
@@ -208,10 +222,7 @@ def given_facts(paths: Sequence[str], options: CheckOptions) -> GivenFacts:
         else:
             inside = options.guard(path) if options.config else options.root or repository_of(folder) or folder
             file = read_repository_config(path, inside=inside, root=options.root)
-    names, pools = options.accelerator, file.config.pools if file else {}
-    if names and (unknown := list(unknown_accelerators(names, pools))):
-        reasons = "; ".join(f"{each.message} ({each.remediation})" for each in unknown)
-        raise BadInput(f"--accelerator {names}: {reasons}")
+    accelerator, may_be_any = _named_gpus(options.accelerator, file.config.pools if file else {})
     config_json = options.model_config
     starts = options.calibration or (file.calibration if file else None)
     lock = options.lock or (file.lock if file else None)
@@ -221,7 +232,8 @@ def given_facts(paths: Sequence[str], options: CheckOptions) -> GivenFacts:
         return options.guard(given) if given else file.root if file else None
 
     return GivenFacts(
-        accelerator=options.accelerator,
+        accelerator=accelerator,
+        may_be_any=may_be_any,
         vllm_version=options.vllm_version,
         guarantee=Guarantee(options.guarantee) if options.guarantee else None,
         model_config=read_model_config(config_json, inside=options.guard(config_json)) if config_json else None,
@@ -232,6 +244,29 @@ def given_facts(paths: Sequence[str], options: CheckOptions) -> GivenFacts:
         fetches=bool(own and own.fetch) if options.fetch is None else options.fetch,
         file=file,
     )
+
+
+def _named_gpus(text: str | None, pools: Collection[str]) -> tuple[str | None, bool]:
+    """Return the GPUs of --gpu with commas between them, and whether a name means several of them. Raises BadInput.
+
+    Of several, those that are seldom met do not count: an engine of a repository is hardly meant for them.
+    """
+    if not text or text in pools:
+        return text, False
+    from kvgate.cli.gpu_names import read_gpus
+    from kvgate.vllm.values import UnusableValue
+
+    try:
+        choices = read_gpus(text)
+    except UnusableValue as error:
+        raise BadInput(str(error)) from None
+    usual = {accelerator.name for accelerator in catalogue.accelerators()}
+    meant = [tuple(name for name in each.names if name in usual) or each.names for each in choices]
+    names = ",".join(name for each in meant for name in each)
+    if unknown := list(unknown_accelerators(names, pools)):
+        reasons = "; ".join(f"{each.message} ({each.remediation})" for each in unknown)
+        raise BadInput(f"--gpu {text}: {reasons}")
+    return names, any(len(each) > 1 for each in meant)
 
 
 def find_config(paths: Sequence[str], root: Path | None = None, other: OtherRevision | None = None) -> Path | None:

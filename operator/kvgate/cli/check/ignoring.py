@@ -20,7 +20,7 @@ from kvgate.cli.reports.placed import Ignored, Placed, shown_file
 from kvgate.cli.reports.report import Item, Report, all_results
 from kvgate.documents.bounded_files import write_text
 from kvgate.documents.globs import any_path_matches
-from kvgate.documents.origins import Place
+from kvgate.documents.origins import Place, comments_of_values
 from kvgate.documents.streams import Comment
 from kvgate.findings.finding import Finding, Remedy, Rule, any_one
 from kvgate.manifests import Document
@@ -74,9 +74,13 @@ Directive = Ignore | WorkloadComment | Problem
 
 
 def directives(document: Document) -> Iterator[Directive]:
-    for comment in document.comments:
+    return _directives(document.comments, document.first_line)
+
+
+def _directives(comments: Iterable[Comment], first_line: int) -> Iterator[Directive]:
+    for comment in comments:
         word, _, rest = comment.text.partition(" ")
-        at_head = comment.stands_alone and comment.line < document.first_line
+        at_head = comment.stands_alone and comment.line < first_line
         if word == "ignore":
             yield _ignore(comment, rest, at_head=at_head)
         elif word == "workload":
@@ -186,7 +190,8 @@ def by_comments(items: Iterable[Item]) -> Iterator[Item]:
     for _, group in groupby(items, key=lambda item: (item.document.file, item.document.index)):
         in_document = list(group)
         document = in_document[0].document
-        yield from _commented(in_document, list(directives(document)), hints) if document.comments else in_document
+        has_any = document.comments or document.origin  # a chart's values have comments too
+        yield from _commented(in_document, list(directives(document)), hints) if has_any else in_document
 
 
 def _commented(items: list[Item], found: list[Directive], hints: Iterator[int]) -> list[Item]:
@@ -203,7 +208,7 @@ def _commented(items: list[Item], found: list[Directive], hints: Iterator[int]) 
                 at = items[0].document.place_of_line(reasons[place].comment.line)
                 by_comment = Ignored(reason=reasons[place].reason, by="comment", place=f"{at.file}:{at.position.line}")
                 placed = replace(placed, ignored=by_comment)
-        return placed
+        return placed if placed.ignored or is_here else _by_values(placed)
 
     items = [replace(item, all_findings=tuple(map(judged, item.all_findings))) for item in items]
     extra = [(each.comment, each.finding) for each in found if isinstance(each, Problem)]
@@ -221,6 +226,15 @@ def _commented(items: list[Item], found: list[Directive], hints: Iterator[int]) 
         ]
         items = _with_comment_findings(items, unused, judged)
     return items
+
+
+def _by_values(placed: Placed) -> Placed:
+    """Return a finding that stands in a file of values, ignored where a comment there says so."""
+    for each in _directives(comments_of_values(placed.file), 0) if placed.rendered_line else ():
+        if isinstance(each, Ignore) and placed.rule in each.rules and each.comment.about == placed.line:
+            place = f"{placed.file}:{each.comment.line}"
+            return replace(placed, ignored=Ignored(reason=each.reason, by="comment", place=place))
+    return placed
 
 
 def _place(rule: str, ignore: Ignore) -> _Place:

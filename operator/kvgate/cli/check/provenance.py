@@ -41,7 +41,7 @@ def _of_configuration(
     item: Item, given: GivenFacts, file: ConfigFile, documents: InputDocuments
 ) -> Iterator[Provenance]:
     """Yield the facts and requirements of the configuration that count for an engine; the command line and the manifest win over it."""
-    used = {each.fact for each in item.assumed} | {"workload", "fields_at"} if item.engine else set[str]()
+    used = {each.fact for each in item.assumed} | {"workload", "fields_at", "variables"} if item.engine else set[str]()
     shape = item.assessment.budget.request.shape if item.assessment and item.assessment.budget else None
     if shape and shape.origin and shape.origin.kind == "given" and not _of_config_map(item, documents):
         used.add("config_json")

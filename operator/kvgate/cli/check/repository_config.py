@@ -122,6 +122,10 @@ class Mapping(ApiModel):
     """The config.json of models that are not in the catalogue; a path relative to the folder of this file."""
     fields_at: Annotated[Fields | None, Field(alias="fields")] = None
     """Places of the facts in values of a chart that kvgate does not know."""
+    variables: Annotated[
+        dict[Text, Annotated[str, Field(strict=True, max_length=4096)]] | None, Field(max_length=100)
+    ] = None
+    """Values of variables and of fields of templates that stand open in these engines, by their names: MODEL, Values.image.tag, 1."""
     require: Require | None = None
     """Requirements of these engines; for each of them the first mapping that states it counts, else that for all engines."""
 
@@ -291,7 +295,7 @@ def _problems(root: Written, file: ConfigFile) -> Iterator[Finding]:
         if isinstance(mapping.get("fields").value, dict) and not mapping.get("fields").value:
             yield _problem(mapping.get("fields"), " names no field", "name at least one, such as model: llm.model.id")
         if isinstance(mapping.value, dict) and not mapping.value.keys() - {"paths", "selector"}:
-            remedy = "add at least one of: accelerator, vllmVersion, workload, modelConfig, fields, require"
+            remedy = "add at least one of: accelerator, vllmVersion, workload, modelConfig, fields, variables, require"
             yield _problem(mapping, " states no fact about its engines", remedy)
 
 

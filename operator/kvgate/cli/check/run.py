@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,6 +41,7 @@ from kvgate.judge.skipping import skip_of
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
 from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine
+from kvgate.manifests.judging.service_roles import judge_replicas, judge_roles
 from kvgate.manifests.judging.sharing import judge_together
 from kvgate.manifests.pods.engine_found import FoundEngine, MountedText
 from kvgate.rules.facts import UNKNOWN_ACCELERATOR, UNKNOWN_VERSION
@@ -118,16 +120,27 @@ class Engines(Struct, frozen=True, kw_only=True):
         ]
         alone = [each for each in found if isinstance(each, JudgedEngine)]
         broken = [each for each in found if isinstance(each, Broken)]
-        together = _guarded(engines[0].document, judge_together, alone) if alone else []
+        beside_others = partial(_beside_others, documents=self.documents.others)
+        together = _guarded(engines[0].document, beside_others, alone) if alone else []
         if isinstance(together, Broken):  # each is still judged alone
             broken, together = [*broken, together], alone
         return [*subjects, *map(_engine_item, together), *broken]
 
 
-def engines_in(paths: Sequence[str], options: CheckOptions, given: GivenFacts) -> Engines:
+def _beside_others(judged: Sequence[JudgedEngine], documents: Iterable[Document]) -> list[JudgedEngine]:
+    """Return the judgements, with what follows from the other engines and the Services of the input."""
+    return judge_replicas(judge_together(judge_roles(judged)), documents)
+
+
+def engines_in(
+    paths: Sequence[str], options: CheckOptions, given: GivenFacts, texts: Sequence[tuple[str, bytes]] = ()
+) -> Engines:
+    """Find the engines of files and folders, and of texts with their names."""
     with progress_of_reading() as seen:
-        documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped, options.other)
-    return Engines(documents=documents, found=find_engines(documents, given.mapped_fields))
+        documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped, options.other, texts)
+    found = find_engines(documents, given.mapped_fields)
+    found.engines = list(map(given.filled, found.engines)) if given.file else found.engines
+    return Engines(documents=documents, found=found)
 
 
 def _in_order(items: Sequence[Item]) -> tuple[Item, ...]:

@@ -13,6 +13,7 @@ from kvgate.cli.check.given_facts import CONFIG_NAME
 from kvgate.cli.exits import BadInput
 from kvgate.documents.bounded_files import read_file
 from kvgate.documents.discovery import SUFFIXES
+from kvgate.documents.launch_files import LAUNCH_FORMS
 from kvgate.documents.reading import Document, parsed
 from kvgate.documents.written import Written
 from kvgate.hf_config.formats.quantization import QUANTIZATION_FILES
@@ -21,7 +22,7 @@ MAX_FILES = 200_000
 MAX_BYTES = 1 << 30
 """Sizes of one revision, as far as its files are of interest."""
 _SECONDS = 120
-_READ_SUFFIXES = (*SUFFIXES, ".tpl", ".env")
+_READ_SUFFIXES = (*SUFFIXES, *LAUNCH_FORMS, "makefile", ".tpl", ".env")
 """Endings of files that `kvgate check` may read in a folder, or that a manifest may name."""
 _READ_NAMES = frozenset({"pyvenv.cfg"})
 _SETTINGS = frozenset({CONFIG_NAME, ".kvgateignore", ".gitignore"})

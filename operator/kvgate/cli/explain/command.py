@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -14,10 +15,11 @@ from msgspec.structs import asdict
 from kvgate.cli.completion import a_file
 from kvgate.cli.exits import BadInput, exit_of
 from kvgate.cli.help import Command
-from kvgate.cli.known_models import ModelOptions, locked_models, models_of, with_model_options
+from kvgate.cli.known_models import ModelOptions, locked_models, with_model_options
+from kvgate.cli.model_names import resolved
 from kvgate.cli.shared_options import CALIBRATION_OPTION, GIVEN_FILE, given_settings, read_calibration, with_settings
 from kvgate.cli.terminal import show, show_answers
-from kvgate.cli.workload_options import BY_LOAD, promise_of, taken_workload, with_workload
+from kvgate.cli.workload_options import BY_LOAD, promise_of, taken_workload, with_users, with_wishes, with_workload
 from kvgate.vllm.values import UnusableValue, read_tokens
 
 if TYPE_CHECKING:
@@ -60,7 +62,6 @@ _OF_ENGINES = ("gpu", "vllm_version", "model_config")
     metavar="[LENGTHS]",
     help="Compare static with paged allocation and block sizes, for requests of these lengths: 2048,8k.",
 )
-@click.option("--accelerator", metavar="NAME", help="The same as --gpu.")
 @click.option(
     "--config",
     metavar="FILE",
@@ -68,6 +69,7 @@ _OF_ENGINES = ("gpu", "vllm_version", "model_config")
     help="With FILE[#NAME]: read this file instead of the nearest .kvgate.yaml.",
 )
 @with_workload(default=f"{BY_LOAD}; with FILE[#NAME] that of an InferenceDeployment, and Startup for others")
+@with_wishes
 @CALIBRATION_OPTION
 @with_model_options
 @click.option(
@@ -79,10 +81,11 @@ def explain(
     output: str | None,
     why: str | None,
     lengths: tuple[int, ...] | None,
-    accelerator: str | None,
     config: Path | None,
     guarantee: str | None,
     calibration: Path | None,
+    keep: frozenset[str],
+    maximize: str | None,
     **values: Any,
 ) -> None:
     """Show what one GPU's memory is spent on, what the KV cache gets, and whether the guarantee fits.
@@ -99,17 +102,21 @@ def explain(
     a workload, or by --max-model-len and --max-num-seqs together. Where none is typed, the start alone decides, and so it does for
     --max-model-len auto, unless a workload is given. In a line of --requests only the keys guarantee and workload state a load.
 
+    What does not fit is followed by the changes with which it would, alone or together, the ones that cost you least first; --keep says
+    what must stay.
+
     Exit code of the answer that decides: 0 fits or may not fit, 1 does not fit, 2 could not be decided (Unknown). If the facts about the
     model are assumed or contradict each other, DoesNotFit is no 1 but 0. With --requests: 0 after every line is answered.
     """
     options = ModelOptions.taken_from(values)
-    given = {key: value for key, value in values.items() if value is not None}
-    if accelerator is not None:
-        given.setdefault("gpu", accelerator)
+    given = with_users({key: value for key, value in values.items() if value is not None})
     if engines is not None and requests is None:
         from kvgate.cli.explain.engines import explain_engines
 
-        about = _check_options(given, options, calibration=calibration, config=config, guarantee=guarantee)
+        wishes = {name: value for name, value in (("keep", keep), ("maximize", maximize)) if value}
+        about = _check_options(
+            {**given, **wishes}, options, calibration=calibration, config=config, guarantee=guarantee
+        )
         with _usage_errors():
             text, code = explain_engines(engines, about, output or "text", why=why, lengths=lengths)
         show(text)
@@ -121,7 +128,7 @@ def explain(
     if requests is not None:
         from kvgate.cli.explain.requests import answers
 
-        is_one_answer = why is not None or lengths is not None or output in ("text", "json")
+        is_one_answer = why is not None or lengths is not None or keep or maximize or output in ("text", "json")
         if given or engines or guarantee or is_one_answer or options.fetch:
             raise click.UsageError(
                 "--requests takes every setting from its lines and answers in jsonl; leave out the other options"
@@ -130,6 +137,7 @@ def explain(
         return
 
     from kvgate.cli.explain.report import answer
+    from kvgate.cli.gpu_names import on_gpus
     from kvgate.judge.assessment import WORST_FIRST
     from kvgate.judge.what_if import assess_request
 
@@ -137,14 +145,13 @@ def explain(
         workload = taken_workload(given)
         settings = {"usage_context": "server", **given_settings(given)}  # its options are those of `vllm serve`
         promise = promise_of(guarantee, workload, settings)
-        models = models_of(settings, options)
-        gpus = str(settings.get("gpu") or "").split(",")  # several names with commas between them: a ledger for each
-        assessments = [
-            assess_request({**settings, **gpu}, guarantee=promise, workload=workload, calibration=starts, models=models)
-            for gpu in ([{"gpu": name.strip()} for name in gpus] if len(gpus) > 1 else [{}])
-        ]
+        settings, models = resolved(settings, options)
+        asked: dict[str, Any] = {"guarantee": promise, "workload": workload, "calibration": starts, "models": models}
+        # several names with commas between them: a ledger for each
+        assessments = [assess_request(each, among=meant, **asked) for each, meant in on_gpus(settings)]
         facts = {"starts": str(calibration or ""), "adapters": _adapters(settings), "models": models}
-        texts = [answer(each, output or "text", why=why, lengths=lengths, facts=facts) for each in assessments]
+        write = partial(answer, why=why, lengths=lengths, facts=facts, keep=keep, maximize=maximize)
+        texts = [write(each, output or "text") for each in assessments]
     between = "\n" if output == "jsonl" else "\n\n"
     show(f"[{','.join(texts)}]" if output == "json" and len(texts) > 1 else between.join(texts))
     worst = min((each.verdict for each in assessments), key=WORST_FIRST.index)

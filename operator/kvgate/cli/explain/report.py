@@ -2,23 +2,26 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from math import floor
 from types import MappingProxyType
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Interval, KVCache, Ledger, alternatives
+from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Interval, KVCache, Ledger, Most
 from kvgate.budget.answers.figures import host_label, label_of
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.budget.host.memory import HostLedger
-from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, text_of, width_of_terminal
+from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of, width_of_terminal
 from kvgate.explained.textbook import textbook_of
-from kvgate.judge.assess import is_about_bytes
+from kvgate.judge.assess import is_about_bytes, judge
 from kvgate.judge.assessment import Assessment
-from kvgate.judge.summary import alternatives_text, answer_text, correction_text
+from kvgate.judge.summary import alternatives_text, answer_text, correction_text, most_text, share_text
 from kvgate.text.inert import inert_json
+from kvgate.vllm.arguments import option_name
 
 _FORMULAS = {
     "weights": (
@@ -46,6 +49,8 @@ def answer(
     why: str | None,
     lengths: tuple[int, ...] | None,
     facts: Mapping[str, Any] = MappingProxyType({}),
+    keep: frozenset[str] = frozenset(),
+    maximize: str | None = None,
 ) -> str:
     """Write the answer as `text`, `json` or `jsonl`; in text, a requested view replaces the ledger.
 
@@ -56,7 +61,7 @@ def answer(
     if output == "text":
         # Where nothing is known about a request, the report says why.
         has_views = assessment.budget is not None and (why is not None or lengths is not None)
-        report = () if has_views else _report(assessment)
+        report = () if has_views else _report(assessment, keep, maximize)
         lines = (*report, *view_lines(assessment.budget, why=why, lengths=lengths))
         return text_of(folded(lines, width_of_terminal()))
     views = added_views(assessment.budget, why=why, lengths=lengths)
@@ -64,15 +69,28 @@ def answer(
     from kvgate.cli.provenance import sources_of_facts
 
     found = sources_of_facts(assessment.budget, released="; ".join(made.released(assessment.findings)), **facts)
-    provenance, changes = map(made.provenance_record, found), map(made.alternative_record, _alternatives(assessment))
-    record = made.explain_record(assessment, provenance=list(provenance), alternatives=list(changes), **views)
+    changes = list(map(made.alternative_record, _alternatives(assessment, keep)))
+    if (budget := assessment.budget) and maximize:
+        views["maximized"] = made.maximum_record(maximize, _most(budget, maximize, keep))
+    provenance = list(map(made.provenance_record, found))
+    record = made.explain_record(assessment, provenance=provenance, alternatives=changes, **views)
     return inert_json(to_builtins(record), indent=2 if output == "json" else None)
 
 
-def _alternatives(assessment: Assessment) -> Sequence[Alternative]:
-    """Return the single changes that would fit, where it is bytes that lack."""
+def _alternatives(assessment: Assessment, keep: frozenset[str]) -> Sequence[Alternative]:
+    """Return the changes that would fit, where it is bytes that lack."""
     budget = assessment.budget
-    return alternatives(budget.request, catalogue.accelerators()) if budget and is_about_bytes(assessment) else ()
+    if budget is None or not is_about_bytes(assessment):
+        return ()
+    from kvgate.judge.advisor import EVERYTHING, advice  # for answers that do not fit
+
+    return advice(budget.request, replace(EVERYTHING, keep=keep))
+
+
+def _most(budget: Budget, what: str, keep: frozenset[str]) -> Most:
+    from kvgate.judge.advisor import EVERYTHING, most
+
+    return most(budget.request, what, replace(EVERYTHING, keep=keep))
 
 
 def added_views(budget: Budget | None, *, why: str | None, lengths: tuple[int, ...] | None) -> dict[str, object]:
@@ -100,18 +118,44 @@ def view_lines(budget: Budget | None, *, why: str | None, lengths: tuple[int, ..
         yield from ("", *paging_lines(budget, lengths))
 
 
-def _report(assessment: Assessment) -> Iterator[Line]:
-    """Verdict with both answers, ledger, findings, and the single changes that would fit."""
+def _report(assessment: Assessment, keep: frozenset[str], maximize: str | None) -> Iterator[Line]:
+    """Verdict with both answers, ledger, findings, the changes that would fit, and the most that settings make room for."""
     budget = assessment.budget
     shown = Styled(text=assessment.verdict.value, colour=COLOUR_OF[assessment.verdict], is_bold=True)
     yield shown, f": {answer_text(assessment)}"
     if budget is not None:
+        yield from _on_each(assessment, budget)
         yield from ledger_lines(budget)
     for finding in assessment.findings:
         yield f"  {finding.severity.value} {finding.rule}: {finding.message}"
         yield from (f"      {line}" for line in finding.remedy_lines)
-    if found := _alternatives(assessment):
-        yield f"  would fit: {alternatives_text(found)}"
+    if found := _alternatives(assessment, keep):
+        yield f"  would fit: {alternatives_text(found, naming=option_name)}"
+        if budget and any(each.field == "gpu_memory_utilization" for one in found for each in one.changes):
+            yield f"    {share_text(budget)}"
+    if maximize and budget is not None:
+        yield f"  {most_text(_most(budget, maximize, keep), maximize)}"
+
+
+def _on_each(assessment: Assessment, budget: Budget) -> Iterator[str]:
+    """Return a table of the GPUs that a name means; nothing where one is named, or none."""
+    found = assessment.on_gpus
+    if found is None or found.is_whole:
+        return
+    rows = [("GPU", "MEMORY", "VERDICT", "KV CACHE", "REQUESTS AT ONCE")]
+    for name in (each.name for each in found.verdicts):
+        accelerator = catalogue.find_accelerator(name)
+        judged = judge(replace(budget.request, accelerator=accelerator)) if accelerator else None
+        if accelerator is None or judged is None or judged.budget is None:
+            continue
+        cache, stage, pool = judged.budget.kv_cache, judged.budget.tightest, judged.budget.num_blocks
+        available = format_gib(stage.available.expected) if stage else "-"
+        held = floor(cache.max_concurrency(pool.expected) * 10) / 10 if cache and pool and cache.groups else None
+        requests = "-" if held is None else f"{held:.1f}"
+        rows.append((name, format_gib(accelerator.memory_bytes), judged.verdict.value, available, requests))
+    yield ""
+    yield from (f"  {line}" for line in table(rows))
+    yield ""
 
 
 def ledger_lines(budget: Budget) -> Iterator[Line]:

@@ -98,13 +98,13 @@ def _answers(names: tuple[str, ...], other_name: str | None, seconds: int) -> li
     from msgspec.structs import replace
 
     from kvgate.checkpoint.published import name_key
+    from kvgate.cli.model_names import hub_name
     from kvgate.fetching.bucket import SCHEME, read_bucket
-    from kvgate.fetching.checkpoint_names import name_and_revision
     from kvgate.fetching.folder import read_folder
     from kvgate.fetching.limits import Limits
 
     elsewhere = (".", "/", "~", SCHEME)
-    keys = {name: name_key(*name_and_revision(name)) for name in names if not name.startswith(elsewhere)}
+    keys = {name: name_key(*hub_name(name)) for name in names if not name.startswith(elsewhere)}
     found, missing = fetched_models(list(keys.values()), max_seconds=seconds, is_quiet=True) if keys else ({}, {})
     answers: list[Published | NotFetched] = []
     for name in dict.fromkeys(names):

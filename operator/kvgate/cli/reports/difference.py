@@ -16,6 +16,8 @@ from kvgate.cli.reports.placed import Placed
 from kvgate.cli.reports.report import Item, Report
 from kvgate.cli.reports.same_gpus import SameGpus, on_same_gpus
 from kvgate.documents.reading import STDIN_NAME
+from kvgate.findings.finding import Finding
+from kvgate.rules.facts import KNOWN_DEFECT
 from kvgate.statement.passed_through import read_extra_args
 from kvgate.vllm.options import ChangedDefault, changed_defaults
 
@@ -165,6 +167,15 @@ class EngineChange(Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def defects(self) -> tuple[tuple[bool, Finding], ...]:
+        """Known defects of vLLM that concern the engine on one side alone: True for those that the change brings."""
+        if self.before is None or self.after is None:
+            return ()
+        old, new = (_defects(item) for item in (self.before, self.after))
+        left = ((False, finding) for topic, finding in old.items() if topic not in new)
+        return (*((True, finding) for topic, finding in new.items() if topic not in old), *left)
+
+    @property
     def item(self) -> Item:
         item = self.after or self.before
         if item is None:
@@ -177,7 +188,7 @@ class EngineChange(Struct, frozen=True, kw_only=True):
             return "new" if self.before is None else "removed"
         same = self.before.verdict == self.after.verdict and self.before.is_refused == self.after.is_refused
         same = same and not self.changed_defaults and self.before.figures == self.after.figures
-        same = same and not (self.gpus and self.gpus.starts_on)
+        same = same and not (self.gpus and self.gpus.starts_on) and not self.defects
         return "unchanged" if same else "changed"
 
     @property
@@ -185,6 +196,10 @@ class EngineChange(Struct, frozen=True, kw_only=True):
         """True if the engine does not start, or is refused, and was not refused before."""
         refused_before = self.before is not None and self.before.is_refused
         return self.after is not None and self.after.is_refused and not refused_before
+
+
+def _defects(item: Item) -> dict[str, Finding]:
+    return {each.finding.topic: each.finding for each in item.findings if each.finding.rule == KNOWN_DEFECT}
 
 
 class Difference(Struct, frozen=True, kw_only=True):

@@ -227,13 +227,43 @@ class AssumedRecord(Struct, frozen=True, kw_only=True):
     why: str
 
 
-class AlternativeRecord(Struct, frozen=True, kw_only=True):
-    """One change that would fit."""
+class SettingChangeRecord(Struct, frozen=True, kw_only=True):
+    """One setting that changes."""
 
     field: str
+    """vLLM's name of the setting."""
     path: str
-    """The field of the InferenceDeployment."""
+    """The field of the InferenceDeployment, or the option that extraArgs takes."""
+    before: Any
     value: Any
+    loss: str
+    """The thing that it takes from the user: nothing, speed, quality, context, users at once, images and sounds, or money."""
+
+
+class AlternativeRecord(Struct, frozen=True, kw_only=True):
+    """One change that would fit, or several that fit only together."""
+
+    field: str
+    """vLLM's name of the setting; `together` for several changes."""
+    path: str
+    """The field of the InferenceDeployment, or the option that extraArgs takes; empty for several changes."""
+    value: Any
+    """For several changes, all of them in words."""
+    changes: list[SettingChangeRecord]
+    """The changes; one alone, or all that are needed."""
+    points: float
+    """Cost to the user; less is better."""
+
+
+class MaximumRecord(Struct, frozen=True, kw_only=True):
+    """The most that settings make room for on the same GPUs."""
+
+    what: str
+    """`context` in tokens for the users that are stated, or `users`: requests at the same time, at the length that is."""
+    value: int
+    as_it_is: int
+    """The same without any change."""
+    changes: list[SettingChangeRecord]
 
 
 class RequestAnswer(AnswersRecord, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from kvgate.cli.reports.wording import (
     assumptions,
     change_cells,
     default_change,
+    defect_change,
     difference_summary,
     effect_cells,
     gpu_change,
@@ -119,6 +120,9 @@ def _notes(changes: Sequence[EngineChange]) -> Iterator[str]:
             listed = ", ".join(f"{code(flag)} {cell(default)}" for flag, default in defaults)
             release = cell(release_change(change))
             yield f"- {cell(change.item.title)}: {release} changes the defaults of options that are not set: {listed}"
+    yield from (
+        f"- {cell(change.item.title)}: {cell(defect_change(each))}" for change in changes for each in change.defects
+    )
     errors = (
         (change, placed)
         for change in changes

@@ -16,6 +16,7 @@ from kvgate.cli.reports.engine_records import (
     Guarantee,
     HostRecord,
     LedgerRecord,
+    MaximumRecord,
     NotJudged,
     ProvenanceRecord,
     Verdict,
@@ -106,7 +107,7 @@ class DocumentRecord(Struct, frozen=True, kw_only=True):
     """What follows from the verdict, as the exit code does: of an InferenceDeployment, the decision of its policy; of another engine,
     Refuse, AdmitWithWarning or Admit. Null where there is no verdict."""
     alternatives: list[AlternativeRecord]
-    """Single changes that would fit, where they were searched: for an InferenceDeployment, and by `kvgate explain` for flags."""
+    """Changes that would fit, the cheapest first: for an InferenceDeployment, and by `kvgate explain` for flags."""
     provenance: list[ProvenanceRecord]
     """Sources of the facts behind the verdict."""
     admission: AdmissionRecord | None
@@ -122,6 +123,8 @@ class ExplainRecord(DocumentRecord, frozen=True, kw_only=True):
     error: str | None
     why: dict[str, Any] | UnsetType | None = UNSET
     """The figure of --why; absent without it."""
+    maximized: MaximumRecord | UnsetType = UNSET
+    """The answer to --maximize; absent without it."""
     paging: dict[str, Any] | UnsetType | None = UNSET
     """The comparison of --paging; absent without it."""
 

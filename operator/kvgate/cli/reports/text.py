@@ -13,6 +13,7 @@ from kvgate.cli.reports.wording import (
     assumptions,
     change_cells,
     default_change,
+    defect_change,
     difference_summary,
     effect_cells,
     gpu_change,
@@ -145,5 +146,6 @@ def _change_lines(change: EngineChange) -> Iterator[Line]:
     if change.changed_defaults:
         yield f"  {release_change(change)} changes the defaults of options that are not set:"
         yield from (f"    {line}" for line in table(list(map(default_change, change.changed_defaults))))
+    yield from (f"  {defect_change(each)}" for each in change.defects)
     if change.is_worse:
         yield from finding_lines(item.findings)

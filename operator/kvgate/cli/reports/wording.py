@@ -17,7 +17,7 @@ from kvgate.cli.reports.report import Item, Report, all_results, counting_result
 from kvgate.cli.terminal import COLOUR_OF
 from kvgate.documents.discovery import Why
 from kvgate.documents.origins import Unrendered
-from kvgate.findings.finding import Rule, Severity
+from kvgate.findings.finding import Finding, Rule, Severity
 from kvgate.judge.assessment import NOT_JUDGED, Decision
 from kvgate.judge.summary import answer_text, judged_text, shortened, verdict_text
 from kvgate.rules.command_line import INVALID_SETTING, RUNS_ON_CPU, VARIABLE_UNKNOWN
@@ -30,7 +30,7 @@ from kvgate.rules.facts import (
 )
 from kvgate.rules.manifests import MODEL_NOT_NAMED
 from kvgate.rules.support import UNMODELLED_KIND
-from kvgate.text.patterns import pattern
+from kvgate.vllm.arguments import variable_in
 
 if TYPE_CHECKING:
     from kvgate.cli.reports.difference import ChangedSource, Difference, Effect, EngineChange
@@ -55,7 +55,6 @@ _FACTS: Mapping[Rule, tuple[str, str]] = {
     UNMODELLED_KIND: ("unmodelled part", "kind"),
 }
 """Rule about a fact without which nothing is decided → its noun, and the value of its sentence that names it; the first one is told."""
-_VARIABLE = pattern(r"\$[({]{0,2}([\w.]+)[)}]{0,2}")
 
 MAX_SKIPPED = 100
 """Paths that were not read and that reports for people name; the JSON names more."""
@@ -161,8 +160,9 @@ def _missing_fact(item: Item) -> tuple[str, str]:
         return "fact", ""
     noun, value = _FACTS.get(rule, (rule.id, ""))
     name = findings[rules.index(rule)].words.value_of(value)
-    variable = _VARIABLE.fullmatch(name)
-    return noun, variable[1] if variable else name
+    if rule == VARIABLE_UNKNOWN:
+        return "unseen program" if name.startswith("`") else noun, variable_in(name) or name
+    return noun, name
 
 
 def _subject(noun: str, names: Sequence[str]) -> str:
@@ -355,6 +355,12 @@ def source_change(changed: ChangedSource) -> str:
     fact, before, after = changed
     old, new = (each.text.removeprefix(f"{fact} ") if each else "nothing" for each in (before, after))
     return f"{fact}: " + (_arrow(old, new) if old != new else f"{new}, whose content changed")
+
+
+def defect_change(defect: tuple[bool, Finding]) -> str:
+    """Say whether the change brings a known defect of vLLM, or ends it."""
+    is_new, finding = defect
+    return f"{'into' if is_new else 'out of'} a known defect: {finding.message}"
 
 
 def release_change(change: EngineChange) -> str:

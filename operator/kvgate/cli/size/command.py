@@ -4,15 +4,17 @@ import sys
 from typing import Any, BinaryIO
 
 import click
+from msgspec.structs import replace
 
 from kvgate.budget import Verdict
 from kvgate.cli.completion import gpus
 from kvgate.cli.exits import Exit, exit_of
 from kvgate.cli.help import Command
-from kvgate.cli.known_models import ModelOptions, models_of, with_model_options
-from kvgate.cli.shared_options import given_settings, with_settings
+from kvgate.cli.known_models import ModelOptions, with_model_options
+from kvgate.cli.model_names import resolved
+from kvgate.cli.shared_options import GPU_NAMES, given_settings, with_settings
 from kvgate.cli.terminal import progress_of, show, show_error
-from kvgate.cli.workload_options import BY_LOAD, with_workload
+from kvgate.cli.workload_options import BY_LOAD, with_users, with_wishes, with_workload
 from kvgate.vllm.values import UnusableValue
 
 SEARCHED = frozenset(
@@ -37,10 +39,11 @@ SEARCHED = frozenset(
     help="Formats of the KV cache to try.",
 )
 @click.option(
-    "--gpus",
+    *GPU_NAMES,
+    "gpus",
     metavar="LIST",
     shell_complete=gpus,
-    help="Try only these accelerators: names, parts of names, or vendors, such as H100,L40S,amd; 8xH100 says how many there are.",
+    help="Try only these accelerators: names, machines or vendors, such as H100,g5.12xlarge,amd, or auto; 8xH100 says how many there are.",
 )
 @click.option(
     "--max-gpus",
@@ -53,6 +56,7 @@ SEARCHED = frozenset(
     metavar="FILE",
     help="Prices per hour in YAML, one line per accelerator: `H100-SXM-80GB: 2.5`.",
 )
+@with_wishes
 @with_model_options
 @click.option("--choose", metavar="N", type=int, help="Explain row N of the table instead of the first one that fits.")
 @click.option(
@@ -95,10 +99,11 @@ def size(
         raise click.UsageError(f"--as writes YAML or a command line, not {output}; leave out one of the two")
     if choose is not None and output in ("json", "csv"):
         raise click.UsageError(f"--choose is for text and yaml, and {output} has every row; leave out one of the two")
-    options = ModelOptions.taken_from(values)
+    options, wishes = ModelOptions.taken_from(values), {name: values.pop(name) for name in ("keep", "maximize")}
     try:
-        settings = given_settings(values)
-        question, costs = question_of({**settings, "every": every}, prices, models_of(settings, options))
+        settings, models = resolved(given_settings(with_users(values)), options)
+        question, costs = question_of({**settings, "every": every}, prices, models)
+        question = replace(question, **wishes)
         candidates = find_candidates(question, every=every, progress=progress_of("accelerators"))
         found = found_of(question, candidates, every=every, is_named="gpus" in settings)
         if form or output == "yaml":

@@ -11,19 +11,17 @@ from kvgate import catalogue
 from kvgate.budget import AUTO_MAX_MODEL_LEN, Accelerator, BudgetRequest, Guarantee, Workload
 from kvgate.catalogue.prices import BadPrices, Prices, list_prices, read_prices
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.cli.gpu_names import read_gpus
 from kvgate.cli.workload_options import promise_of, read_workload
 from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.size import Question
-from kvgate.text.patterns import pattern
 from kvgate.vllm.values import UnusableValue, ValueProblems
 
 MAX_PRICES_BYTES = 1 << 20
 _NEEDED = ("prompt_tokens", "output_tokens")
 MAX_GPUS, NODE_GPUS = 64, 8
 """GPUs that are searched by default: for a number of requests, and where the answer is how many requests a node holds."""
-_COUNTED = pattern(r"(\d{1,6})\s*[x×*]\s*(.+)")
-"""`8xH100`: so many GPUs there are."""
 
 
 def question_of(
@@ -80,10 +78,10 @@ def _with_guarantee(request: BudgetRequest, workload: Workload | None, named: st
 
 
 def _accelerators(wanted: str | None, *, every: bool) -> tuple[tuple[Accelerator, ...], Mapping[str, int]]:
-    """Return the accelerators of --gpus in the order of the catalogue, and how many there are of each where that is stated.
+    """Return the accelerators of --gpu in the order of the catalogue, and how many there are of each where that is stated.
 
-    A name means that accelerator only. Any other word means a vendor's, and all with the word in their names: slices of GPUs among them
-    only for `every` one, and for a word that names slices. Without --gpus it is all of them. Raises UnusableValue.
+    A word that is no name means a vendor's, or all with the word in their names: slices of GPUs among them only for `every` one, and
+    for a word that names slices. Without --gpu it is all of them that are usually met. Raises UnusableValue.
     """
     everything = tuple(a for a in catalogue.accelerators() if every or not a.is_slice)
     if wanted is None:
@@ -91,26 +89,19 @@ def _accelerators(wanted: str | None, *, every: bool) -> tuple[tuple[Accelerator
     if "mig" in wanted.lower():
         everything = catalogue.accelerators()
     meant, problems, available = set[str](), [], dict[str, int]()
-    for item in map(str.strip, wanted.split(",")):
-        counted = _COUNTED.fullmatch(item)
-        count, word = (int(counted[1]), counted[2]) if counted else (None, item)
-        exact = catalogue.find_accelerator(word)
-        found = (
-            [exact]
-            if exact
-            else [a for a in everything if word.lower() in (a.vendor, "") or word.lower() in a.name.lower()]
-        )
-        if count is not None:
-            available |= {accelerator.name: count for accelerator in found}
-        if count == 0:
-            problems.append(f"--gpus says {item!r}; write at least one GPU, such as 8x{word}")
-        elif not word or not found:
+    for choice in read_gpus(wanted):
+        word = choice.names[0] if len(choice.names) == 1 else choice.text
+        known = [name for name in choice.names if catalogue.find_accelerator(name)]
+        found = known or [a.name for a in everything if word.lower() == a.vendor or word.lower() in a.name.lower()]
+        if choice.count is not None:
+            available |= dict.fromkeys(found, choice.count)
+        if not found:
             nearest = " or ".join(catalogue.nearest_accelerators(word)) or "a name that `kvgate gpus` lists"
-            problems.append(f"--gpus names {word!r}, which is neither an accelerator nor a vendor; write {nearest}")
-        meant |= {accelerator.name for accelerator in found}
-    if problems:
-        raise UnusableValue("; ".join(problems))
-    return tuple(accelerator for accelerator in catalogue.accelerators() if accelerator.name in meant), available
+            problems.append(f"--gpu names {word!r}, which is neither an accelerator nor a vendor; write {nearest}")
+        meant |= set(found)
+    if problems or not meant:
+        raise UnusableValue("; ".join(problems) or "--gpu is empty, which is neither an accelerator nor a vendor")
+    return tuple(each for each in catalogue.every_accelerator() if each.name in meant), available
 
 
 def _prices(file: BinaryIO | None) -> Prices:

@@ -9,10 +9,11 @@ import click
 
 from kvgate.cli.exits import Exit, exit_of
 from kvgate.cli.help import Command
-from kvgate.cli.known_models import ModelOptions, models_of, with_model_options
+from kvgate.cli.known_models import ModelOptions, with_model_options
+from kvgate.cli.model_names import resolved
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import is_terminal, progress_of, show, show_bytes, show_error
-from kvgate.cli.workload_options import BY_LOAD, with_workload
+from kvgate.cli.workload_options import BY_LOAD, with_users, with_workload
 from kvgate.vllm.values import UnusableValue
 
 _OUTPUTS = {
@@ -52,14 +53,15 @@ def sweep(output: str | None, file: Path | None, **values: Any) -> None:
     Exit code: 0 drawn. With --at: 0 that point fits or may fit, 1 it does not fit, 2 it could not be decided (Unknown). If the facts about
     the model are assumed or contradict each other, a point that does not fit is no 1 but 0.
     """
+    from kvgate.cli.gpu_names import on_one_gpu
     from kvgate.cli.sweep.question import swept
     from kvgate.judge.what_if import UnknownFacts
 
     options = ModelOptions.taken_from(values)
     kind = output or (_SUFFIXES.get(file.suffix.lower(), "text") if file else "text")
     try:
-        settings = given_settings(values)
-        result = swept(settings, models=models_of(settings, options), progress=progress_of("columns"))
+        settings, models = resolved(on_one_gpu(given_settings(with_users(values))), options)
+        result = swept(settings, models=models, progress=progress_of("columns"))
         module, function = _OUTPUTS[kind]
         content: str | bytes = getattr(import_module(module), function)(result)
     except UnusableValue as error:

@@ -10,6 +10,7 @@ from kvgate import catalogue
 from kvgate.budget import NOTHING_OBSERVED, Calibration, Guarantee, Verdict, Workload
 from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.documents.launch_files import Form
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Finding, Located, Place, Severity, Words, any_one, located
 from kvgate.hf_config import ModelConfigError
@@ -20,13 +21,19 @@ from kvgate.judge.what_if import assess_statement
 from kvgate.manifests.judging.gpus import RANKS_ELSEWHERE, Chosen, Pools
 from kvgate.manifests.judging.line_findings import undecided
 from kvgate.manifests.judging.model_names import ModelFound, is_filled_in_later
-from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine
+from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
 from kvgate.rules.command_line import INVALID_SETTING
 from kvgate.rules.facts import MODEL_ASSUMED, SETTING_NOT_UNDERSTOOD, UNKNOWN_ACCELERATOR
 from kvgate.rules.host_memory import OVERSUBSCRIBED
 from kvgate.rules.manifests import MODEL_NOT_NAMED
-from kvgate.rules.memory import GUARANTEE_NOT_MET, less_demand, workload_missing
+from kvgate.rules.memory import (
+    GUARANTEE_NOT_MET,
+    KV_CACHE_TOO_SMALL,
+    MAMBA_CACHE_BLOCKS_EXCEEDED,
+    less_demand,
+    workload_missing,
+)
 from kvgate.rules.settings import CONCURRENCY_ABOVE_MAX_NUM_SEQS, REQUEST_ABOVE_MAX_MODEL_LEN
 from kvgate.statement.engine import EngineStatement, Releases
 from kvgate.statement.what_if import BadRequest, statement_of_values
@@ -48,7 +55,8 @@ class Defaults(Struct, frozen=True, kw_only=True):
     """Facts that a manifest does not state, from the command line or `.kvgate.yaml`."""
 
     accelerator: str | None = None
-    """A name of the catalogue, or several with commas between them: the engine must start on each."""
+    """A name of the catalogue, or several with commas between them: the engine must start on each, unless it `may_be_any`."""
+    may_be_any: bool = False
     pools: Pools = field(default_factory=dict)
     vllm_version: str | None = None
     model_config: str | None = None
@@ -95,10 +103,9 @@ def ask_budget(facts: EngineFacts, line: CommandLine, version: str) -> tuple[Ass
             is_parsed=True,
         )
         assessment = assess_statement(statement, calibration=given.calibration, models=given.models)
-        findings = [*assessment.findings]
+        findings = [each.noted() if _is_expected_to_hold(assessment, each) else each for each in assessment.findings]
         if guarantee is Guarantee.STARTUP:
-            is_chosen = given.workload is not None or "max_num_seqs" in line.given
-            findings += _oversubscription(assessment, given.workload, is_chosen=is_chosen)
+            findings += _oversubscription(assessment, given.workload)
         if is_missing:
             findings.append(workload_missing(_DECLARE))
     except BadRequest as error:
@@ -110,6 +117,24 @@ def ask_budget(facts: EngineFacts, line: CommandLine, version: str) -> tuple[Ass
     left_out = [*_OF_OTHER_DOORS, *([UNKNOWN_ACCELERATOR] if facts.chosen.name is None else ())]
     placed = [_placed(facts, line, finding) for finding in findings if finding.rule not in left_out]
     return assessment, [each.softened() for each in placed] if is_partly_seen(engine, line) else placed
+
+
+def _is_expected_to_hold(assessment: Assessment, finding: Finding) -> bool:
+    """Return whether the KV cache that a finding doubts is expected to hold what it must: the verdict says MayNotFit, and nothing is
+    wrong with the manifest."""
+    budget = assessment.budget
+    if (
+        finding.severity is not Severity.WARNING
+        or budget is None
+        or budget.demand is None
+        or budget.usable_blocks is None
+    ):
+        return False
+    needed = {
+        KV_CACHE_TOO_SMALL: budget.demand.startup_blocks,
+        MAMBA_CACHE_BLOCKS_EXCEEDED: budget.demand.sequence_blocks,
+    }.get(finding.rule)
+    return needed is not None and needed <= budget.usable_blocks.expected
 
 
 def _invalid(engine: FoundEngine, line: CommandLine, name: str, problem: str | Words) -> Located:
@@ -126,12 +151,13 @@ def _no_model(engine: FoundEngine, line: CommandLine) -> Located:
             message = f"{shown(written.text)} is a placeholder and names no model"
             fill_in = "put the model's Hugging Face id in its place"
             return located(MODEL_NOT_NAMED, Place(name="model", path=written.path), message, fill_in)
-    if is_open(engine.model.text):
-        return undecided(GivenOption(name="model", value=None, text=engine.model.text, path=engine.model.path), engine)
+    for written in (engine.model, *options, *words):
+        if is_open(written.text):
+            return undecided(GivenOption(name="model", value=None, text=written.text, path=written.path), engine)
     remedies = ["give the model's Hugging Face id"]
     if any(word.text.startswith("`") for word in line.open_words):  # a script that is not in the input
         remedies.append("give its config.json: --model-config, or modelConfig in .kvgate.yaml")
-    if not engine.document.kind and engine.platform != COMPOSE:
+    if not engine.document.kind and engine.is_in_a_pod:
         remedies.append("state the path of its name in .kvgate.yaml: `mappings: [{fields: {model: PATH}}]`")
     place = Place(name="model", path=engine.path)
     return located(MODEL_NOT_NAMED, place, "no model is named where kvgate looks", any_one(*remedies))
@@ -195,6 +221,14 @@ def _host_paths(engine: FoundEngine) -> dict[str, str]:
     return {"host_memory_limit_bytes": engine.host.limit.path, "shm_bytes": shared}
 
 
+_SHARED_MEMORY_OF = {
+    Form.QUADLET: "ShmSize",
+    Form.SCRIPT: "--shm-size",
+    Form.MAKEFILE: "--shm-size",
+    Form.UNIT: "--shm-size",
+}
+
+
 class EngineNames(Struct, frozen=True, kw_only=True):
     """The naming of an engine's manifest: the path of a platform's own field, else the option."""
 
@@ -207,7 +241,9 @@ class EngineNames(Struct, frozen=True, kw_only=True):
 def names_of(engine: FoundEngine, line: CommandLine) -> EngineNames:
     """Return the naming of settings, and of the memory of the host, for this engine's manifest."""
     room = engine.host
-    otherwise = "the sizeLimit of an emptyDir with medium: Memory at /dev/shm" if engine.is_in_a_pod else "shm_size"
+    form = engine.document.form
+    of_containers = _SHARED_MEMORY_OF[form] if form else "shm_size"
+    otherwise = "the sizeLimit of an emptyDir with medium: Memory at /dev/shm" if engine.is_in_a_pod else of_containers
     host = {"host_memory_limit_bytes": room.limit.path, "shm_bytes": room.shm.path if room.shm.is_set else otherwise}
     given = [*line.unknown.values(), *line.given.values()]
     written = {option.name: option.path if option.is_field else "" for option in given}
@@ -245,8 +281,8 @@ def version_path(engine: FoundEngine) -> str:
     return (engine.version.path if engine.version.text else engine.image.path) or engine.path
 
 
-def _oversubscription(assessment: Assessment, workload: Workload | None, *, is_chosen: bool) -> Iterator[Finding]:
-    """The declared workload, or max_num_seqs whole requests, does not fit: preemptions under load."""
+def _oversubscription(assessment: Assessment, workload: Workload | None) -> Iterator[Finding]:
+    """The declared workload does not fit: preemptions under load. max_num_seqs is a limit of the scheduler, which promises no load."""
     if assessment.verdict not in (Verdict.FITS, Verdict.MAY_NOT_FIT) or assessment.budget is None:
         return
     budget, guarantee = assessment.budget, Guarantee.WORKLOAD if workload else Guarantee.FULL_CONTEXT
@@ -254,7 +290,7 @@ def _oversubscription(assessment: Assessment, workload: Workload | None, *, is_c
     for finding in judge(replace(budget.request, guarantee=guarantee, workload=share)).findings:
         if finding.rule == GUARANTEE_NOT_MET:
             worded = finding.with_words("{message}; vLLM preempts requests under such a load")
-            severity = Severity.WARNING if is_chosen else Severity.INFO
+            severity = Severity.WARNING if workload else Severity.INFO
             yield replace(worded, rule=OVERSUBSCRIBED, severity=severity, remedy=less_demand(budget))
         elif finding.rule in (CONCURRENCY_ABOVE_MAX_NUM_SEQS, REQUEST_ABOVE_MAX_MODEL_LEN):
             yield replace(finding, severity=Severity.WARNING)

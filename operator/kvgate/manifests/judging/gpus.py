@@ -71,10 +71,12 @@ Pools = Mapping[str, Sequence[str]]
 """Name of a node pool → names of the GPUs that its nodes have."""
 
 
-def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingProxyType({})) -> Chosen:
+def choose(
+    engine: FoundEngine, configured: str | None, pools: Pools = MappingProxyType({}), *, may_be_any: bool = False
+) -> Chosen:
     """Choose the configured accelerators if the hints allow them, else those that the hints name, else all of the catalogue.
 
-    `configured` is one name, or several with commas between them.
+    `configured` is one name, or several with commas between them, on each of which an engine must start unless it `may_be_any`.
     """
     found = accelerators_of(engine.hints)
     pooled = pools_named(engine, pools)
@@ -93,7 +95,7 @@ def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingPr
             name=least.accelerator.name,
             path=least.hint.path,
             others=others,
-            must_start_on_all=bool(meant),
+            must_start_on_all=bool(meant) and not may_be_any,
             may_be_unnamed=not meant and may_be_unnamed(engine.hints),
             findings=(_shared(shared, beside, least.accelerator),) if shared and not meant else (),
             assumed=(f"accelerator {either}, as configured",) if meant else (),
@@ -113,7 +115,9 @@ def choose(engine: FoundEngine, configured: str | None, pools: Pools = MappingPr
         known_bytes = {name: gpu.memory_bytes for name in stated if (gpu := catalogue.find_accelerator(name))}
         names = sorted(dict.fromkeys(stated), key=lambda name: known_bytes.get(name, 0))
         word = f"accelerator {' or '.join(names)}, {pool}"
-        return Chosen(name=names[0], path=path, others=tuple(names[1:]), must_start_on_all=True, assumed=(word,))
+        return Chosen(
+            name=names[0], path=path, others=tuple(names[1:]), must_start_on_all=not may_be_any, assumed=(word,)
+        )
     return Chosen(name=None, is_open=True)
 
 

@@ -23,7 +23,12 @@ from kvgate.manifests.judging.engine_budget import (
     version_path,
 )
 from kvgate.manifests.judging.gpus import choose, gpu_count_problems, vendor_of, which_of_several, which_start
-from kvgate.manifests.judging.line_findings import line_findings, start_advice, undecided_settings
+from kvgate.manifests.judging.line_findings import (
+    length_by_config_path,
+    line_findings,
+    start_advice,
+    undecided_settings,
+)
 from kvgate.manifests.judging.model_names import find_model
 from kvgate.manifests.judging.releases import releases_of, taken_elsewhere
 from kvgate.manifests.pods.engine_found import FoundEngine
@@ -40,7 +45,7 @@ from kvgate.vllm.options import Kind, newest_read
 from kvgate.vllm.parser import CommandLine, parse_arguments
 
 _MISSING_FACTS = (UNKNOWN_MODEL, UNKNOWN_DRAFT, UNKNOWN_ACCELERATOR, UNKNOWN_VERSION, UNMODELLED_KIND)
-"""Facts that nobody has to write into a manifest: the verdict is Unknown without them, and nothing is wrong with the manifest."""
+"""Facts that nobody has to write into a manifest: nothing is wrong with one that lacks them."""
 _SETTLED_BY: Mapping[Rule, str] = {
     UNKNOWN_MODEL: "name its config.json in .kvgate.yaml: `modelConfig: FILE`, for some engines in `mappings`",
     UNKNOWN_ACCELERATOR: "ask for its memory: kvgate explain --model MODEL --gpu-memory-bytes BYTES",
@@ -94,7 +99,9 @@ def judged_with(facts: EngineFacts, version: str, gpu: str | None) -> JudgedEngi
     engine, facts = facts.engine, replace(facts, chosen=replace(facts.chosen, name=gpu))
     line = parse_arguments(engine.arguments, parse_patch(version), program=engine.program)
     is_beyond = facts.releases.is_ahead or parse_patch(version) > newest_read()
-    elsewhere = [] if facts.releases.strength is Strength.STRONG else taken_elsewhere(engine, line)
+    model = facts.model.name if facts.model else ""
+    is_sure = facts.releases.strength is Strength.STRONG
+    elsewhere = [] if is_sure else taken_elsewhere(engine, line, model, facts.releases)
     told = line_findings(line, engine, is_beyond=is_beyond, is_stated=facts.releases.is_stated, elsewhere=elsewhere)
     findings = [*told, *facts.chosen.findings]
     undecided = undecided_settings(line, engine, knows_model=facts.model is not None)
@@ -107,8 +114,10 @@ def judged_with(facts: EngineFacts, version: str, gpu: str | None) -> JudgedEngi
         is_unsure = not is_whole or (engine.is_wrapped and each.finding.rule in _OF_THE_SERVER)
         if each.finding.rule not in known_rules:
             findings.append(each.softened() if is_unsure else each)
+    if assessment is None or assessment.budget is None:
+        findings += length_by_config_path(line, engine, version)
     findings += gpu_count_problems(engine, line)
-    findings += start_advice(engine, facts.model.name if facts.model else "", _weights_bytes(assessment))
+    findings += start_advice(engine, model, _weights_bytes(assessment))
     if facts.chosen.is_unjudged:  # what concerns GPUs does not concern it
         findings = [*facts.chosen.findings, *(each for each in findings if _holds_anywhere(each))]
     assessment = _with_errors(assessment, findings, is_whole=is_whole) if assessment else None
@@ -158,7 +167,7 @@ def judge_engine(engine: FoundEngine, defaults: Defaults) -> JudgedEngine:
     if model is None or catalogue.find_model(model.name) is None:
         model = find_model(named, models.locked)
     releases = releases_of(engine, model.name if model else "", defaults.vllm_version)
-    chosen = choose(engine, defaults.accelerator, defaults.pools)
+    chosen = choose(engine, defaults.accelerator, defaults.pools, may_be_any=defaults.may_be_any)
     vendor, is_stated = vendor_of(engine)
     chosen = replace(chosen, vendor=vendor, is_vendor_stated=is_stated, part=engine.gpu_part)
     given = replace(
@@ -187,10 +196,13 @@ def _in_its_words(
     names, findings = names_of(facts.engine, line), judged.findings
     # where nothing names the GPU, it is the smallest on which the engine starts, which nobody chose
     quiet = [OVERSUBSCRIBED] if judged.judged_on else []
+    if (
+        judged.verdict is Verdict.UNKNOWN or not facts.given.models.missing
+    ):  # whoever asked for a fetch learns that there was none
+        quiet += _MISSING_FACTS
     if judged.verdict is Verdict.FITS:
         findings = tuple(replace(each, finding=each.finding.doubted()) for each in findings)
     if judged.verdict is Verdict.UNKNOWN:
-        quiet += _MISSING_FACTS
         findings = tuple(replace(each, finding=_with_row(each.finding)) for each in findings)
     return replace(
         judged,

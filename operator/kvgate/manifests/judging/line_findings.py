@@ -2,11 +2,17 @@
 
 from collections.abc import Collection, Iterator
 from fractions import Fraction
+from json import dumps
+from pathlib import PurePath
 
 from kvgate import catalogue
 from kvgate.api.quantity import parse_quantity
+from kvgate.budget import accounting_of
+from kvgate.budget.engine.settings import longest_context
 from kvgate.budget.ground.units import cdiv, format_gib
+from kvgate.documents.reading import STDIN_NAME
 from kvgate.findings.finding import Located, Place, Remedy, SettingName, Severity, any_one, located, words
+from kvgate.hf_config import read_config
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine
 from kvgate.rules.command_line import (
     LOADS_UNJUDGED,
@@ -17,13 +23,16 @@ from kvgate.rules.command_line import (
     VARIABLE_UNKNOWN,
 )
 from kvgate.rules.manifests import NOT_UNDERSTOOD, PROBE_TOO_IMPATIENT, VOLUME_TOO_SMALL, WRAPPER_OPTIONS
-from kvgate.vllm.arguments import Argument, GivenOption, is_placeholder, shown
+from kvgate.rules.settings import length_above
+from kvgate.statement.engine import is_known_release
+from kvgate.vllm.arguments import Argument, GivenOption, is_placeholder, shown, variable_in
 from kvgate.vllm.option_findings import problem_findings, repetitions
 from kvgate.vllm.parser import CommandLine
 from kvgate.vllm.parser_problems import ArgumentProblem
 from kvgate.vllm.settings import DECIDING
 from kvgate.vllm.variables import loading
 
+_STRETCHING = frozenset({"hf_overrides", "rope_scaling", "rope_theta"})
 _PARSER_RULES = (OPTION_UNKNOWN, OPTION_AMBIGUOUS, UNEXPECTED_WORD)
 """Problems that are none where another program takes the options first."""
 FASTEST_LOAD_BYTES_PER_SECOND = 2_000_000_000
@@ -44,10 +53,15 @@ def line_findings(
     words that another release takes, where nobody knows that it is this one.
     """
     may_bring_parsers = engine.is_wrapped or engine.is_partial  # beside vLLM's and those of the options that are seen
-    lists = {option.path.rpartition("[")[0] for option in line.given.values()}  # of words for vLLM, not for docker
+    named = {f"--{name.replace('_', '-')}" for name in line.given}
+    at = [word.path for word in engine.arguments if word.text.strip().partition("=")[0] in named]
+    at += [option.path for option in line.given.values()]
+    lists = {path.rpartition("[")[0] for path in at}  # of words for vLLM, not for docker
     sure = [each for each in line.problems if each.is_sure and each.path.rpartition("[")[0] in lists]
     wrapped = [each for each in line.problems if engine.is_wrapped and each.rule in _PARSER_RULES and each not in sure]
     doubtful = [problem for problem in line.problems if may_bring_parsers and problem.rule == PARSER_UNKNOWN]
+    if engine.document.form and not engine.image.is_set:  # the host may have a fork with options of its own
+        doubtful += [each for each in line.problems if each.rule == OPTION_UNKNOWN and each not in wrapped]
     others = [*wrapped, *doubtful, *elsewhere]
     yield from problem_findings(line, is_beyond=is_beyond, is_stated=is_stated, others=others)
     yield from _of_wrapper(wrapped)
@@ -88,12 +102,22 @@ def undecided(setting: GivenOption, engine: FoundEngine) -> Located:
 
 def _ways_to_fill_in(text: str, engine: FoundEngine) -> Remedy:
     """Return the commands that settle what stands for a text that is filled in later."""
+    remedies = ["give the variable a value in the same input"]
     if "{{" in text or engine.document.is_template:
-        return any_one("render this template first: helm template CHART | kvgate check -")
-    command = "docker compose config" if engine.platform == COMPOSE else "envsubst < FILE"
-    render = f"check what is rendered: {command} | kvgate check -"
-    in_pod = text.startswith("$(")  # Kubernetes expands it, and no program before
-    return any_one("give the variable a value in the same input", *(() if in_pod else (render,)))
+        remedies = ["render this template first: helm template CHART | kvgate check -"]
+    elif text.startswith("`"):
+        remedies = ["write the options that it gives to vLLM into the manifest"]
+    elif text.startswith("--"):
+        remedies = ["check it together with the ConfigMap, or the mounted file, that it names"]
+    elif engine.document.form is None and not text.startswith("$("):  # Kubernetes expands it, and no program before
+        command = "docker compose config" if engine.platform == COMPOSE else "envsubst < FILE"
+        remedies.append(f"check what is rendered: {command} | kvgate check -")
+    if name := variable_in(text):
+        file = engine.document.file
+        which = f'selector: {{name: "{engine.name}"}}' if file == STDIN_NAME else f'paths: ["**/{PurePath(file).name}"]'
+        row = f"mappings: [{{{which}, variables: {{{dumps(name)}: VALUE}}}}]"
+        remedies.append(f"state it in .kvgate.yaml: `{row}`")
+    return any_one(*remedies)
 
 
 def _of_wrapper(problems: list[ArgumentProblem]) -> Iterator[Located]:
@@ -144,6 +168,24 @@ def _small_stores(engine: FoundEngine, stored_bytes: int | None) -> Iterator[Loc
                 f"{store.name} has {room}, and the weights that are downloaded to it take {weights}",
                 f"give it more than {weights}",
             )
+
+
+def length_by_config_path(line: CommandLine, engine: FoundEngine, version: str) -> Iterator[Located]:
+    """Yield a length above that of `--hf-config-path`, whose config vLLM takes in place of the model's (0.8.5 to 0.33, `get_config`)."""
+    given, length = line.given.get("hf_config_path"), line.given.get("max_model_len")
+    entry = catalogue.find_model(str(given.value)) if given else None
+    is_stretched = engine.takes_any_length or not _STRETCHING.isdisjoint(line.names)
+    if (
+        entry is None
+        or length is None
+        or not isinstance(length.value, int)
+        or is_stretched
+        or not is_known_release(version)
+    ):
+        return
+    limit = longest_context(read_config(entry.config, name=entry.name), accounting_of(version))
+    if limit and length.value > limit:
+        yield Located(finding=length_above(length.value, limit, entry.name), path=length.path, line=length.line)
 
 
 def start_advice(engine: FoundEngine, model: str, weights_bytes: int | None) -> Iterator[Located]:

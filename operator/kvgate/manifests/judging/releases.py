@@ -10,14 +10,15 @@ from kvgate.budget import is_newer_than_known, parse_patch
 from kvgate.findings.finding import Rule, Severity
 from kvgate.judge.siblings import sibling_of
 from kvgate.manifests.pods.engine_found import FoundEngine
-from kvgate.rules.command_line import OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD
+from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD
 from kvgate.statement.engine import OLDEST_GUESS, Releases, newest_understood
 from kvgate.vllm.arguments import Argument
-from kvgate.vllm.images import ImageFound, release_of_image
+from kvgate.vllm.images import ImageFound, Strength, release_of_image
 from kvgate.vllm.options import Option, Program, releases_read, spellings
 from kvgate.vllm.parser import CommandLine, find_option, parse_arguments
 from kvgate.vllm.parser_problems import ArgumentProblem, canonical
 
+_CAME_LATER = {OPTION_VALUE, OPTION_NOT_YET}
 _MAX_FLAGS = 200
 """Flags of a command line that are looked at."""
 
@@ -35,24 +36,38 @@ def releases_of(engine: FoundEngine, model: str, configured: str | None) -> Rele
         return Releases(low=configured, high=configured, assumed=assumed, why="as configured", is_stated=True)
     of_images = (*(found for found in images if found.newest), *images, ImageFound(reason="no image is written"))
     why = of_images[0]
+    with_class = tuple(release for release in releases_read() if _has_class(model, release)) or releases_read()
     if why.oldest and why.newest and not (why.resembles and not _has_class(model, why.newest)):
-        return _range([why.oldest, why.newest], why)
+        return _range(*_informed(engine, why, [why.oldest, *_between(with_class, why.oldest, why.newest), why.newest]))
     if why.newest:
         why = replace(
             why, reason=f"the image's tag is like that of {why.newest}, which does not have the model's class"
         )
     if why.is_newest:
         return _range([newest_understood()], why)
-    # releases that were only read count only where no older one will do
+    # the class is surer than options, and options than values; releases that were only read count where no older one will do
     names = (word.text.partition("=")[0].partition(".")[0] for word in engine.arguments if word.text.startswith("--"))
     flags = frozenset(list(dict.fromkeys(names))[:_MAX_FLAGS])
-    usable = _with_values(usable_releases(flags), engine)
+    usable = _with_values(usable_releases(flags, with_class), engine)
     usable = [release for release in usable if not is_newer_than_known(release)] or usable
-    with_model = [release for release in usable if _has_class(model, release)] or list(usable)
-    if why.is_for_a_model and len(with_model) < len(usable):
-        return _range(with_model[:1], why)
-    recent = [release for release in with_model if parse_patch(release) >= parse_patch(OLDEST_GUESS)]
-    return _range(recent or with_model, why)
+    if why.is_for_a_model and len(with_class) < len(releases_read()):
+        return _range(usable[:1], why)
+    return _range(_between(usable, OLDEST_GUESS, usable[-1]) or usable, why)
+
+
+def _between(releases: Sequence[str], oldest: str, newest: str) -> list[str]:
+    low, high = parse_patch(oldest), parse_patch(newest)
+    return [release for release in releases if low <= parse_patch(release) <= high]
+
+
+def _informed(engine: FoundEngine, why: ImageFound, releases: list[str]) -> tuple[list[str], ImageFound]:
+    """Return the range of an image from the first release that has what the engine is written for, where its newest has it: images are
+    made later than an option that is new in them, and an option that is gone in the newest stays a finding."""
+    lacking = [index for index, release in enumerate(releases) if _CAME_LATER & set(_refused(engine, release))]
+    first = lacking[-1] + 1 if lacking else 0
+    if not lacking or first == len(releases):
+        return releases, why
+    return releases[first:], replace(why, reason=f"{why.reason}; {releases[first]} is the first that takes its options")
 
 
 def _range(releases: Sequence[str], why: ImageFound) -> Releases:
@@ -67,18 +82,19 @@ def _range(releases: Sequence[str], why: ImageFound) -> Releases:
         why=why.reason,
         is_ahead=why.is_ahead,
         strength=why.strength,
+        is_inferred=why.newest is None and not why.is_newest,
     )
 
 
 @lru_cache(maxsize=512)
-def usable_releases(flags: frozenset[str]) -> tuple[str, ...]:
-    """The releases that know most of the options, oldest first: where an option has come or gone, its image has the right one.
+def usable_releases(flags: frozenset[str], among: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the releases that know most of the options, oldest first: where an option has come or gone, its image has the right one.
 
     What no release writes out is a slip, or a wrapper's own: that it begins like a long option of some says nothing.
     """
     written_out = frozenset(flag for flag in flags if canonical(flag) in _all_spellings())
     lacking = {}
-    for release in releases_read():
+    for release in among:
         options = (find_option(flag, parse_patch(release)) for flag in written_out)
         lacking[release] = sum(not isinstance(option, Option) for option in options)
     least = min(lacking.values())
@@ -90,11 +106,14 @@ def _all_spellings() -> frozenset[str]:
     return frozenset(spelling for release in releases_read() for spelling in spellings(parse_patch(release)))
 
 
-def taken_elsewhere(engine: FoundEngine, line: CommandLine) -> list[ArgumentProblem]:
-    """Return the refusals of words that another release takes: no more is known than that the words and this release do not go together."""
+def taken_elsewhere(engine: FoundEngine, line: CommandLine, model: str, releases: Releases) -> list[ArgumentProblem]:
+    """Return the refusals of words that another release takes which it may be: no more is known than that the words and this release do
+    not go together. A moving tag may be any release that has the model's class, because nobody sees when it was pulled."""
     errors = [each for each in line.problems if each.severity is None and each.rule.severities[0] is Severity.ERROR]
-    left = errors
-    for release in releases_read() if errors else ():
+    is_any = releases.strength is Strength.MOVING or releases.is_inferred
+    ends, left = (releases.low, releases.high), errors
+    possible = (each for each in releases_read() if is_any or each in ends or releases.may_be(each))
+    for release in (each for each in possible if _has_class(model, each, or_nearly=True)) if errors else ():
         refused = {problem.at for problem in _problems(engine, release)}
         left = [problem for problem in left if problem.at in refused]
     return [problem for problem in errors if problem not in left]
@@ -129,16 +148,18 @@ def _refused(engine: FoundEngine, release: str) -> list[Rule]:
     """Return the rules of the values and words that a release refuses, or takes and ignores."""
     problems = _problems(engine, release)
     refused = (each.rule for each in problems if each.severity is None or each.rule == UNEXPECTED_WORD)
-    return [rule for rule in refused if rule in (OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD)]
+    return [rule for rule in refused if rule in (OPTION_VALUE, OPTION_NOT_YET, PARSER_UNKNOWN, UNEXPECTED_WORD)]
 
 
-def _has_class(model: str, release: str) -> bool:
-    """True where the release has the model's class, or that of its sibling by name; unknown models are in all."""
+def _has_class(model: str, release: str, *, or_nearly: bool = False) -> bool:
+    """True where the release has the model's class, or that of its sibling by name; unknown models are in all. `or_nearly`: also the last
+    release that was read without it, because those between it and the first one with it were not read."""
     known = catalogue.find_model_class(_architecture(model))
     if known is None:
         return True
     patch = parse_patch(release)
-    too_old = bool(known.absent_in) and patch <= parse_patch(known.absent_in)
+    absent = parse_patch(known.absent_in) if known.absent_in else None
+    too_old = absent is not None and (patch < absent or (patch == absent and not or_nearly))
     return not too_old and not (known.removed_in and patch >= parse_patch(known.removed_in))
 
 

@@ -85,21 +85,36 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
     written_services = list(given.root.get("services").fields())
     waits_for = _waits_for({name: _with_values(written, project) for name, written in written_services})
     for name, written in written_services:
-        yield from _engines_of_service(given, name, written, project, waits_for[name])
+        yield from _engines_of_compose(given, name, written, project, waits_for[name])
 
 
-def _engines_of_service(
+def _engines_of_compose(
     given: ReaderInput, name: str, written: Written, project: "Interpolation", waits_for: frozenset[str]
 ) -> Iterator[FoundEngine]:
     file, service = given.document.file, _with_values(written, project)
-    variables = _variables_of_service(service, file, project, given.shared)
+    variables = variables_of_service(service, file, project.known, given.shared, project.room)
+    seen = _seen_gpus(given, name, service, variables, waits_for)
+    is_from_dotenv = service != _with_values(written, Interpolation({}))
+    for engine in engines_of_service(given, name, service, variables, seen=seen):
+        yield replace(engine, assumed=(_FROM_DOTENV,)) if is_from_dotenv else engine
+
+
+def engines_of_service(
+    given: ReaderInput,
+    name: str,
+    service: Written,
+    variables: Mapping[str, Written],
+    *,
+    platform: str = COMPOSE,
+    seen: SeenGpus | None = None,
+) -> Iterator[FoundEngine]:
+    """Yield the engines of a service whose variables are filled in."""
+    file = given.document.file
     image, is_built = service.get("image"), _is_built(name, service)
     script = (service.get("entrypoint"), service.get("command"))
     built = ((service.get("build").path, "the image is built here: the options that it adds are not known"),)
     missing = [(entry.path, each) for entry, each in _env_files(service) if _read_variables(file, each) is None]
     unread = [(path, f"{each} is not read: the variables that it sets are not known here") for path, each in missing]
-    is_from_dotenv = service != _with_values(written, Interpolation({}))
-    seen = _seen_gpus(given, name, service, variables, waits_for)
     file_text = _files_of(service, file)
     starts = starts_of(
         *script,
@@ -119,7 +134,7 @@ def _engines_of_service(
         # A file of variables matters where the command line has some that are not set elsewhere.
         has_open_words = any(is_open(word.text) for word in start.arguments)
         yield FoundEngine(
-            platform=COMPOSE,
+            platform=platform,
             document=given.document,
             root=given.root,
             name=name,
@@ -130,7 +145,6 @@ def _engines_of_service(
             num_gpus=_gpus(service),
             visible_gpus=visible_gpus(start, variables, *script),
             seen_gpus=shown_by_cuda(seen_here, shown) if seen_here else None,
-            assumed=(_FROM_DOTENV,) if is_from_dotenv else (),
             remarks=(*start.remarks, *(unread if has_open_words else ()), *(built if is_built else ())),
             is_partial=is_built,
             program=start.program,
@@ -313,13 +327,16 @@ def interpolation_of(file: str) -> Interpolation:
     return interpolation
 
 
-def _variables_of_service(
-    service: Written, file: str, project: Interpolation, shared: SharedRoom
+def variables_of_service(
+    service: Written, file: str, outside: Mapping[str, str], shared: SharedRoom, room: Room | None = None
 ) -> dict[str, Written]:
-    """Return variables by name: those of env_file, later over earlier, then `environment`; None where only the caller knows the value."""
+    """Return variables by name: those of env_file, later over earlier, then `environment`; None where only the caller knows the value.
+
+    `outside`: variables of whoever starts it, which a name without a value takes.
+    """
     values: dict[str, Written] = {}
-    known = dict(project.known)
-    interpolation = Interpolation(known, project.room)
+    known = dict(outside)
+    interpolation = Interpolation(known, room or Room())
     for entry, name_of_file in _env_files(service):
         for name, text in (_read_variables(file, name_of_file) or {}).items():
             shared.take(name, text)
@@ -327,10 +344,10 @@ def _variables_of_service(
             values[name] = Written(value=known[name], path=entry.path)
     environment = service.get("environment")
     for name, value in environment.fields():
-        values[name] = Written(value=value.text if value.is_set else project.known.get(name), path=value.path)
+        values[name] = Written(value=value.text if value.is_set else outside.get(name), path=value.path)
     for line in environment.items():
         name, equals, text = line.text.partition("=")
-        values[name] = Written(value=text if equals else project.known.get(name), path=line.path)
+        values[name] = Written(value=text if equals else outside.get(name), path=line.path)
     return values
 
 
@@ -354,13 +371,13 @@ def _files_of(service: Written, file: str) -> FileText:
         top = path
         while top and top not in mounts:
             top = top.rpartition("/")[0]
-        return _text_beside(file, mounts[top] + path[len(top) :]) if top else None
+        return text_beside(file, mounts[top] + path[len(top) :]) if top else None
 
     return text_at
 
 
 @lru_cache(maxsize=64)
-def _text_beside(file: str, name: str) -> str | None:
+def text_beside(file: str, name: str) -> str | None:
     """Read a file in the folder of the compose file or below; None where it is elsewhere, or cannot be read."""
     if file == STDIN_NAME:
         return None
@@ -374,7 +391,7 @@ def _text_beside(file: str, name: str) -> str | None:
 @lru_cache(maxsize=64)
 def _read_variables(file: str, name: str) -> Mapping[str, str] | None:
     """Read the variables of such a file."""
-    text = _text_beside(file, name)
+    text = text_beside(file, name)
     if text is None:
         return None
     from dotenv.parser import parse_stream  # few compose files have one beside them

@@ -29,6 +29,7 @@ from kvgate.manifests.pods.which_engine import (
 )
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
+from kvgate.vllm.options import UNKNOWN_PROGRAM
 
 _SETTINGS = frozenset(
     {*SETTINGS_LIKE_VLLM, "data_parallel_size", "dtype", "quantization", "enable_expert_parallel", "cpu_offload_gb"}
@@ -37,6 +38,8 @@ _VALUES = pattern(
     r"\d{1,9}|0?\.\d{1,4}|[01]\.\d{1,4}|true|false|True|False|auto|half|float16|bfloat16|float32|fp8\w{0,10}|awq|gptq"
 )
 """Values that a setting is read with: a chart may give other ones a meaning of its own."""
+_UNSET = "0"
+"""Charts write it for what they leave to vLLM: `{{- if .Values.maxNumSeqs }}`."""
 _MODELS = frozenset({
     "model", "model_name", "model_id", "model_uri", "model_url", "model_path", "model_repo", "model_ref", "model_tag", "hf_model",
     "hf_model_id", "hf_model_name", "hf_repo", "huggingface_id", "hugging_face_id", "huggingface_model", "llm_model_id", "llm_model",
@@ -47,6 +50,7 @@ _PARTS_OF_A_MODEL = ("id", "repo", "repository", "name", "hf_id", "model_id", "h
 _ID = pattern(r"(?:hf://)?[A-Za-z0-9][\w.-]{1,95}/[A-Za-z0-9][\w.-]{1,95}")
 _COUNTS = frozenset({
     "num_gpus", "gpu_count", "gpus", "gpu", "gpu_request_count", "request_gpu", "gpus_per_replica", "gpu_limit", "num_gpu",
+    "amd_gpus", "nvidia_gpus",
 })  # fmt: skip
 _PRODUCTS = frozenset({"gpu_type", "gpu_product", "accelerator_type", "gpu_model", "gpu_name"})
 _OF_DEPLOYMENTS = frozenset({
@@ -82,9 +86,13 @@ _NAMES = (
     "nameOverride",
 )
 _ARGUMENTS = pattern(r"(?:\w*_)?(?:args|arguments|flags|options|cmd_args|params)")
+_OF_A_CONTAINER = pattern(r"(?:.*\.)?workload\.[\w-]+\.podSpec\.containers\.[\w-]+\.args")
+"""Arguments that TrueCharts' library `common` writes into a container as they are."""
+_REFERENCE = pattern(r"\{\{-?\s*\.Values\.([\w.]{1,200}?)\s*-?\}\}")
 _NOT_ENGINES = pattern(
     r"router|gateway|proxy|dashboard|client|webui|open_webui|test|benchmark\w*|eval\w*|schema|properties|crd\w*"
 )
+_OPTION_WITH_VALUE = pattern(r"--[\w-]+ +[^ -].*")
 _MAX_DEPTH = 6
 MAX_ENGINES = 200
 
@@ -110,6 +118,8 @@ class Facts(Struct, kw_only=True):
     options: tuple[Argument, ...] = ()
     """Options that stand as fields under names of vLLM's own."""
     stated: Written = NOTHING
+    is_among_settings: bool = False
+    """The model stands among vLLM's settings: one that stands elsewhere may name a pod."""
     is_deployed: bool = False
     """Something stands there that only a deployment needs."""
     is_mixed: bool = False
@@ -233,6 +243,17 @@ def _has_settings(node: Written) -> bool:
     return any(sum(snake(name) in SETTINGS_LIKE_VLLM for name, _ in child.fields()) > 1 for _, child in node.fields())
 
 
+def _add_model(node: Written, facts: Facts) -> None:
+    """Add the folder of a model beside vLLM's settings; a model that stands among these wins over one that stands elsewhere."""
+    if not facts.model.is_set and _has_settings(node):
+        facts.model = node.get("subPath")
+    fields = {snake(name): child for name, child in node.fields()}
+    named = (model_of(child) for name, child in fields.items() if name in _MODELS)
+    model = next((model for model in named if model.is_set), NOTHING)
+    if model.is_set and not facts.is_among_settings and sum(name in fields for name in SETTINGS_LIKE_VLLM) > 1:
+        facts.model, facts.is_among_settings = model, True
+
+
 def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda _: False, depth: int = 0) -> None:
     """Add the facts of an object that are not known yet: its own, then those below. `is_other`: the path of another engine."""
     if depth > _MAX_DEPTH:
@@ -243,8 +264,7 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
     _add_script(node, facts)
     for name, child in node.fields():
         _add(snake(name), child, facts)
-    if not facts.model.is_set and _has_settings(node):
-        facts.model = node.get("subPath")
+    _add_model(node, facts)
     if not facts.node.is_set and (node.get("nodeSelector").is_set or node.get("affinity").is_set):
         facts.node = node
     if not facts.resources.is_set and gpus_of(node)[0].is_set:
@@ -316,7 +336,7 @@ def _add(name: str, child: Written, facts: Facts) -> None:
             setattr(facts, fact, read(child))
     is_of_a_deployment = name in _OF_DEPLOYMENTS or name.endswith((*_ENDS_OF_COUNTS, "_replica_count"))
     facts.is_deployed = facts.is_deployed or (is_of_a_deployment and child.is_set)
-    if name in _SETTINGS and name not in facts.settings and _VALUES.fullmatch(child.text):
+    if name in _SETTINGS and name not in facts.settings and _VALUES.fullmatch(child.text) and child.text != _UNSET:
         facts.settings[name] = child
     elif _ARGUMENTS.fullmatch(name) and any(word.startswith("--") for word in _texts(child)):
         parents = {each.path.rpartition(".")[0] for each in (*facts.words[:1], child)}
@@ -334,10 +354,22 @@ def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
     options = list(facts.options)
     for name, field in facts.settings.items():
         options += as_option(field, f"--{name.replace('_', '-')}")
-    words: list[Argument] = []
-    for field in facts.words:
-        starts = starts_of(NOTHING, field, facts.variables, facts.image.text, own_program=True, shared=given.shared)
-        words += starts[0].arguments if starts else ()
+    words, program = list[Argument](), UNKNOWN_PROGRAM
+    is_container = any(_OF_A_CONTAINER.fullmatch(field.path) for field in facts.words) and not any(
+        given.root.get(*map(str, [*steps_of(field.path)][:-1]), "command").is_set for field in facts.words
+    )
+    for field in map(_in_one_line, facts.words):
+        starts = starts_of(
+            NOTHING,
+            field,
+            facts.variables,
+            facts.image.text,
+            own_program=True,
+            shared=given.shared,
+            is_whole=is_container,
+        )
+        words += (_filled_in(given, word) for word in starts[0].arguments) if starts else ()
+        program = starts[0].program if starts and is_container else program
     if facts.command.is_set:
         starts = starts_of(facts.command, facts.script, facts.variables, facts.image.text, shared=given.shared)
         words = [*(starts[0].arguments if starts else ()), *words]
@@ -366,10 +398,25 @@ def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
         hints=(*((resource,) if resource else ()), *product, *node_hints(facts.node)),
         is_partial=True,
         is_overridden=not facts.is_surely_vllm,
-        is_wrapped=True,
-        assumed=("the chart, which is not in the input, passes these values to vLLM under its names",),
+        program=program,
+        is_wrapped=not is_container,
+        assumed=("the chart, which is not rendered, passes these values to vLLM under its names",),
         option_paths={name: field.path for name, field in facts.settings.items()},
     )
+
+
+def _filled_in(given: ReaderInput, word: Argument) -> Argument:
+    """Return a word with the value of the same values that it refers to: a chart that takes templates in values runs `tpl` over them."""
+    reference = _REFERENCE.fullmatch(word.text)
+    value = given.values.get(*reference[1].split(".")).text if reference else ""
+    return replace(word, text=value) if value else word
+
+
+def _in_one_line(words: Written) -> Written:
+    """Return a list as one text where options stand in it with their values, which a chart joins."""
+    items = _texts(words)
+    is_joined = isinstance(words.value, list) and any(map(_OPTION_WITH_VALUE.fullmatch, items))
+    return replace(words, value=" ".join(items)) if is_joined else words
 
 
 def _name(given: ReaderInput, node: Written, facts: Facts) -> str:

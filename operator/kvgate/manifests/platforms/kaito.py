@@ -10,9 +10,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvgate import catalogue
+from kvgate.budget import SINGLE_GPU
 from kvgate.budget.ground.units import cdiv
+from kvgate.budget.model.weights import rank_weights
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import Written
+from kvgate.hf_config import read_config
 from kvgate.manifests.fields import options_in
 from kvgate.manifests.pods.accelerator_hints import accelerators_of, gpus_of_instance, node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput, mounted_texts, place_of_text
@@ -122,20 +125,30 @@ def _nodes(model: str, resource: Written, hints: tuple[Hint, ...], length: int |
     partition, written = resource.get("partition"), resource.get("count").count or 1
     is_slice = bool(partition.get("profile").text or resource.get("mig", "profile").text)
     gpus = 1 if is_slice else partition.get("count").count or gpus_of_instance(hints)
-    entry, boards = catalogue.find_model(model), accelerators_of(hints)
-    if not gpus or entry is None or entry.safetensors_bytes is None or not boards:
+    entry, boards, stored_bytes = catalogue.find_model(model), accelerators_of(hints), _stored_bytes(model)
+    if not gpus or entry is None or stored_bytes is None or not boards:
         return written, gpus, False
     board = boards[0].accelerator
     # KAITO's table has the nominal size, in GiB
     nominal = board.name.rpartition("-")[2].removesuffix("GB")
     gpu_bytes = float(int(nominal) << 30) if nominal.isdecimal() else float(board.memory_bytes)
     counts = {
-        _count(entry.safetensors_bytes * about, gpu_bytes, gpus, kv_bytes)
+        _count(stored_bytes * about, gpu_bytes, gpus, kv_bytes)
         for about in (0.98, 1.02)
         for kv_bytes in (0.0, float((length or _DEFAULT_LENGTH) * _bytes_per_token(entry.config)))
     }
     num_nodes = max(counts)
-    return num_nodes, gpus, len(counts) == 1 and num_nodes == written
+    is_certain = len(counts) == 1 and num_nodes == written and entry.safetensors_bytes is not None
+    return num_nodes, gpus, is_certain
+
+
+def _stored_bytes(model: str) -> int | None:
+    """Return the bytes of a checkpoint: as published, else as its config describes them."""
+    entry = catalogue.find_model(model)
+    if entry is None or entry.safetensors_bytes is not None:
+        return entry.safetensors_bytes if entry else None
+    shape = read_config(entry.config, name=entry.name)
+    return rank_weights(shape, SINGLE_GPU, (0, len(shape.layers)), unsplit_large_blocks=False).parameter_bytes
 
 
 def _count(stored_bytes: float, gpu_bytes: float, gpus: int, kv_bytes: float) -> int:
@@ -166,8 +179,7 @@ def _parallelism(model: str, num_nodes: int, gpus: int | None, hints: tuple[Hint
     """
     if gpus is None or (gpus == 1 and num_nodes == 1):
         return {}, ""
-    entry, boards = catalogue.find_model(model), accelerators_of(hints)
-    stored = entry.safetensors_bytes if entry else None
+    stored, boards = _stored_bytes(model), accelerators_of(hints)
     if num_nodes == 1 and stored and boards and stored * 2 < boards[0].accelerator.memory_bytes:
         return {"data-parallel-size": str(gpus)}, f" for {gpus} GPUs"
     sizes = {"tensor-parallel-size": str(gpus)}

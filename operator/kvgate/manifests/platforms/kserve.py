@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,9 +13,10 @@ from kvgate.findings.finding import Located
 from kvgate.manifests.fields import as_options, ignored_fields
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of
-from kvgate.manifests.pods.pod_engines import engines_of_container
+from kvgate.manifests.pods.pod_engines import engines_of_container, engines_of_pod
 from kvgate.manifests.pods.which_engine import is_simulator, server_in
 from kvgate.shell.environment import variables_of
+from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
 
 _WORKER_SIZES = {"tensorParallelSize": "--tensor-parallel-size", "pipelineParallelSize": "--pipeline-parallel-size"}
@@ -35,6 +37,7 @@ _PARALLELISM = {
     "data": "--data-parallel-size",
     "expert": "--enable-expert-parallel",
 }
+_ID = pattern(r"(?:hf://)?[A-Za-z0-9][\w.\-]*/[\w.\-]+")
 _CONFIG_KIND = "LLMInferenceServiceConfig"
 _UNKNOWN = "this command is not understood: it is judged as vLLM without options"
 _POD_WRAPPERS = ("podSpec", "podTemplate", "template", "spec")
@@ -103,6 +106,30 @@ def _engines_of_model(given: ReaderInput, predictor: Written, model: Written) ->
             has_shared_memory=None,
             findings=(*engine.findings, *_wrapped_pods(predictor)),
         )
+
+
+def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
+    """Yield the engines of a runtime that no service of the input names, where it names its model; a service may override every field."""
+    names = given.collected(_names_of_runtimes)
+    if given.root.get("spec", "disabled").value is True or any(each.text == given.name for each in names):
+        return
+    for engine in engines_of_pod(given, given.root.get("spec"), platform="kserve"):
+        if names_its_model(engine):
+            yield replace(engine, is_partial=True)
+
+
+def _names_of_runtimes(root: Written) -> Iterator[Written]:
+    if root.get("kind").text == "InferenceService":
+        yield root.get("spec", "predictor", "model", "runtime")
+
+
+def names_its_model(engine: FoundEngine) -> bool:
+    """Return whether the words of a runtime name a model of the hub, and no folder that a service fills."""
+    words = [part for word in engine.arguments for part in word.text.split("=", 1)]
+    named = {
+        after for word, after in pairwise(["--model", *words]) if word.replace("_", "-") in ("--model", "--model-id")
+    }
+    return any(_ID.fullmatch(each) for each in named)
 
 
 def _over_runtime(container: Any, model: Any) -> Any:
@@ -255,6 +282,7 @@ def _offloading(spec: Written, side: Written) -> Iterator[Argument]:
     if amount:
         connector = {
             "kv_connector": "OffloadingConnector",
+            "kv_role": "kv_both",
             "kv_connector_extra_config": {"cpu_bytes_to_use": int(amount)},
         }
         yield Argument(text=f"--kv-transfer-config={json.dumps(connector)}", path=size.path, is_field=True)

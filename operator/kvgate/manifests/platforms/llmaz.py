@@ -1,10 +1,11 @@
-"""llmaz: a Playground whose backend is vLLM, with the OpenModel that it claims.
+"""llmaz: a Playground whose backend is vLLM, with the OpenModel that it claims and its BackendRuntime.
 
-Fields: github.com/InftyAI/llmaz, `api/inference/v1alpha1/config_types.go`, `api/core/v1alpha1/model_types.go`; what its backend passes to
-vLLM, and 2 GiB of /dev/shm: `chart/templates/backends/vllm.yaml`.
+Fields: github.com/InftyAI/llmaz, `api/inference/v1alpha1`, `api/core/v1alpha1/model_types.go`; what its own backend passes to vLLM, and
+2 GiB of /dev/shm: `chart/templates/backends/vllm.yaml`.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -13,6 +14,7 @@ from kvgate.manifests.fields import words_of
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of
+from kvgate.vllm.arguments import Argument
 from kvgate.vllm.options import Kind, Program
 
 _DEFAULT_BACKEND = "vllm"
@@ -23,8 +25,13 @@ def read_playground(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engine of a playground; several flavors of its model are alternatives, and GPUs count where all have as many."""
     spec = given.root.get("spec")
     config, claim = spec.get("backendRuntimeConfig"), _claim_of(spec)
-    if ((config.get("backendName").text or config.get("name").text) or _DEFAULT_BACKEND) != _DEFAULT_BACKEND:
+    backend = config.get("backendName").text or config.get("name").text or _DEFAULT_BACKEND
+    runtime = (given.find("BackendRuntime", backend) or NOTHING).get("spec")
+    if backend != _DEFAULT_BACKEND and "vllm" not in str(
+        [runtime.get(name).value for name in ("command", "commands", "image")]
+    ):
         return
+    recommended = _recommended(runtime, config)
     found = given.find("OpenModel", claim.text) or NOTHING
     source, flavors = found.get("spec", "source"), _flavors_of(spec, found)
     model = next((each for each in (source.get("modelHub", "modelID"), source.get("uri")) if each.text), NOTHING)
@@ -45,18 +52,36 @@ def read_playground(given: ReaderInput) -> Iterator[FoundEngine]:
         root=given.root,
         name=given.name,
         path="spec",
-        arguments=tuple(words_of(args if args.items() else args.get("flags"))),
+        arguments=(*_options_of(recommended, config), *words_of(args if args.items() else args.get("flags"))),
         model=replace(model, path=claim.path),
         model_name=NOTHING if found.is_set else claim,
-        version=config.get("version"),
+        image=replace(runtime.get("image"), path=config.path),
+        version=next((each for each in (config.get("version"), runtime.get("version")) if each.is_set), NOTHING),
         num_gpus=num_gpus,
         hints=tuple(replace(hint, path=claim.path) for hint in (*resources, *nodes)),
         program=Program(kind=Kind.API_SERVER),
         remarks=() if found.is_set or not claim.text else ((claim.path, message),),
-        is_partial=True,
-        assumed=("the BackendRuntime, which may add options, as llmaz's chart has it",),
+        is_partial=not runtime.is_set,
+        assumed=() if runtime.is_set else ("the BackendRuntime, which may add options, as llmaz's chart has it",),
         has_shared_memory=True,
     )
+
+
+def _recommended(runtime: Written, config: Written) -> Written:
+    """Return the configuration of a backend that a playground names, else the one called `default`."""
+    wanted = config.get("configName").text or "default"
+    return next(
+        (each for each in runtime.get("recommendedConfigs").items() if each.get("name").text == wanted), NOTHING
+    )
+
+
+def _options_of(recommended: Written, config: Written) -> Iterator[Argument]:
+    """Yield the options of a backend; those that llmaz fills in for each model (`{{ .ModelPath }}`) are left out with their names."""
+    words = [replace(word, path=config.path) for word in words_of(recommended.get("args"))]
+    for word, after in pairwise([*words, Argument(text="", path="")]):
+        is_filled = "{{" in word.text or (word.text.startswith("-") and "{{" in after.text)
+        if not is_filled:
+            yield word
 
 
 def _claim_of(spec: Written) -> Written:

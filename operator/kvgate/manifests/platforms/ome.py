@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
 from kvgate.judge.siblings import sibling_of
-from kvgate.manifests.platforms.kserve import merged, not_in_the_input
+from kvgate.manifests.platforms.kserve import merged, names_its_model, not_in_the_input
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput
 from kvgate.manifests.pods.gpu_requests import gpus_of
@@ -51,7 +51,7 @@ def read_service(given: ReaderInput) -> Iterator[FoundEngine]:
 
 
 def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
-    """Yield the engines of a runtime that no service of the input names, for the model that it is named after.
+    """Yield the engines of a runtime that no service of the input names, for the model that it names or is named after.
 
     A service may override every field.
     """
@@ -66,6 +66,8 @@ def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
     model = Written(value=stated, path=written.path) if stated else NOTHING
     for side, config in _SIDES.items():
         for engine in _engines(given, spec.get(config), model):
+            if not stated and not names_its_model(engine):
+                continue
             yield replace(
                 engine,
                 name=given.name if side == "engine" else f"{given.name} ({side})",

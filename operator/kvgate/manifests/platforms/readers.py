@@ -2,11 +2,14 @@
 
 from functools import cache
 
+from kvgate.documents.launch_files import Form
 from kvgate.manifests.platforms import (
     compose,
+    dstack,
     kaito,
     kserve,
     kubeai,
+    launch_scripts,
     llm_d_benchmark,
     llmaz,
     llmkube,
@@ -89,6 +92,14 @@ READERS: tuple[Reader, ...] = (
         read=kserve.read_inference_service,
     ),
     Reader(
+        platform="kserve",
+        what="`ServingRuntime` and `ClusterServingRuntime` (serving.kserve.io) with vLLM and a model, of no service of the input",
+        reads=("containers",),
+        kinds=("ServingRuntime.serving.kserve.io", "ClusterServingRuntime.serving.kserve.io"),
+        words=("kserve", "vllm"),
+        read=kserve.read_runtime,
+    ),
+    Reader(
         platform="kubeai",
         what="`Model` (kubeai.org) with engine VLLM; profiles of KubeAI's values or its ConfigMap in the same input",
         reads=("url", "args", "image", "resourceProfile"),
@@ -128,7 +139,11 @@ READERS: tuple[Reader, ...] = (
     Reader(
         platform="dynamo",
         what="`DynamoGraphDeployment` (nvidia.com), v1alpha1 and v1beta1; workers that run `dynamo.vllm`",
-        reads=("services: resources.limits.gpu, multinode, sharedMemory, extraPodSpec", "components: podTemplate, multinode"),
+        reads=(
+            "services: resources.limits.gpu, multinode, sharedMemory, extraPodSpec, envs",
+            "components: podTemplate, multinode, sharedMemorySize",
+            "env, envs of the graph",
+        ),
         kinds=("DynamoGraphDeployment.nvidia.com",),
         words=("dynamo", "vllm"),
         read=roles.read_graph,
@@ -136,7 +151,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         platform="dynamo",
         what="`DynamoComponentDeployment` (nvidia.com)",
-        reads=("resources.limits.gpu, multinode, sharedMemory, extraPodSpec",),
+        reads=("resources.limits.gpu, multinode, sharedMemory, extraPodSpec, envs",),
         kinds=("DynamoComponentDeployment.nvidia.com",),
         words=("dynamo", "vllm"),
         read=roles.read_component,
@@ -193,7 +208,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         platform="ome",
-        what="`ServingRuntime` and `ClusterServingRuntime` (ome.io) with vLLM that no service of the input names",
+        what="`ServingRuntime` and `ClusterServingRuntime` (ome.io) with vLLM and a model, of no service of the input",
         reads=("engineConfig, decoderConfig: runner, leader, worker.size", "acceleratorRequirements", "metadata.name, for the model"),
         kinds=("ServingRuntime.ome.io", "ClusterServingRuntime.ome.io"),
         read=ome.read_runtime,
@@ -208,14 +223,15 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         platform="llmaz",
-        what="`Playground` (inference.llmaz.io) whose backend is vllm, with the `OpenModel` that it claims in the same input",
+        what="`Playground` (inference.llmaz.io) whose backend is vLLM, with its `BackendRuntime` and `OpenModel` in the same input",
         reads=(
             "modelClaim, modelClaims", "backendRuntimeConfig: backendName, version, args",
             "OpenModel: source.modelHub.modelID, source.uri, inferenceConfig.flavors",
+            "BackendRuntime: command, image, version, recommendedConfigs.args",
         ),
         kinds=("Playground.inference.llmaz.io",),
         words=("llmaz.io", "vllm"),
-        supporting=("OpenModel.llmaz.io",),
+        supporting=("OpenModel.llmaz.io", "BackendRuntime.inference.llmaz.io"),
         read=llmaz.read_playground,
     ),
     Reader(
@@ -291,6 +307,13 @@ READERS: tuple[Reader, ...] = (
         read=skypilot.read_task,
     ),
     Reader(
+        platform="dstack",
+        what="services and tasks of dstack (type, commands)",
+        reads=("image, commands, env, nodes", "resources.gpu: names, memory, number"),
+        recognises=lambda given: not given.document.kind and dstack.is_configuration(given.root),
+        read=dstack.read_configuration,
+    ),
+    Reader(
         platform="vllm-recipes",
         what="recipes of vLLM's own project (model.model_id, variants)",
         reads=(
@@ -309,6 +332,31 @@ READERS: tuple[Reader, ...] = (
         ),
         recognises=compose.is_compose,
         read=compose.read_compose,
+    ),
+    Reader(
+        platform="shell-script",
+        what="shell scripts (`.sh`, `#!`), batch scripts of Slurm and Makefiles with `docker run`, `podman run`, `vllm serve` and the like",
+        reads=(
+            "options of the container: gpus, device, env, env-file, volume, mount, shm-size, ipc, memory, entrypoint, name",
+            "variables, arrays and branches of the script; `#SBATCH`: gres, gpus",
+        ),
+        recognises=lambda given: launch_scripts.is_of(given, Form.SCRIPT, Form.MAKEFILE),
+        supports=lambda given: given.document.form is not None,
+        read=launch_scripts.read_script,
+    ),
+    Reader(
+        platform="systemd",
+        what="units of systemd (`.service`)",
+        reads=("ExecStart, as in a script", "Environment, EnvironmentFile (beside the unit)"),
+        recognises=lambda given: launch_scripts.is_of(given, Form.UNIT),
+        read=launch_scripts.read_unit,
+    ),
+    Reader(
+        platform="quadlet",
+        what="quadlets of Podman (`.container`)",
+        reads=("Image, Entrypoint, Exec, PodmanArgs, AddDevice", "Environment, EnvironmentFile, Volume, Mount, Tmpfs, ShmSize, Memory"),
+        recognises=lambda given: launch_scripts.is_of(given, Form.QUADLET),
+        read=launch_scripts.read_quadlet,
     ),
     *PASSED_ON,
     Reader(

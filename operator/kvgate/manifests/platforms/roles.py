@@ -13,6 +13,7 @@ from kvgate.manifests.fields import as_option
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, ReaderInput
 from kvgate.manifests.pods.pod_engines import engines_of_container, engines_of_group, engines_of_pod
+from kvgate.shell.environment import variables_of
 from kvgate.vllm.arguments import Argument
 
 _WORKERS = {"vLLM": ("server",), "vLLMDisaggregated": ("prefill", "decode")}
@@ -100,7 +101,8 @@ def read_graph(given: ReaderInput) -> Iterator[FoundEngine]:
     for name, service in given.root.get("spec", "services").fields():
         yield from _engines_of_service(given, name, service)
     for component in given.root.get("spec", "components").items():
-        for engine in engines_of_pod(given, component.get("podTemplate", "spec"), platform="dynamo"):
+        added = _variables_around(given, component)
+        for engine in engines_of_pod(given, component.get("podTemplate", "spec"), platform="dynamo", added=added):
             yield _of_service(engine, given, component.get("name").text, component)
 
 
@@ -112,14 +114,31 @@ def _engines_of_service(given: ReaderInput, name: str, service: Written) -> Iter
     pod = service.get("extraPodSpec")
     sides = (service.get("resources", side, "gpu") for side in ("limits", "requests"))
     gpus = next((field for field in sides if field.is_set), None)
-    for engine in engines_of_container(given, pod.get("mainContainer"), pod=pod, platform="dynamo"):
+    added = _variables_around(given, service)
+    for engine in engines_of_container(given, pod.get("mainContainer"), pod=pod, platform="dynamo", added=added):
         found = replace(engine, num_gpus=gpus or engine.num_gpus, hints=(*engine.hints, *node_hints(pod)))
         yield _of_service(found, given, name, service)
 
 
+def _variables_around(given: ReaderInput, service: Written) -> dict[str, Written]:
+    """Return the variables of the graph, which those of the service win over; those of the container win over both."""
+    found: dict[str, Written] = {}
+    for field in (
+        given.root.get("spec", "envs"),
+        given.root.get("spec", "env"),
+        service.get("envs"),
+        service.get("env"),
+    ):
+        container = Written(value={"env": field.value})
+        own = variables_of(container, given.config_data, shared=given.shared) if field.items() else {}
+        found |= {name: replace(value, path=field.path) for name, value in own.items()}
+    return found
+
+
 def _of_service(engine: FoundEngine, given: ReaderInput, name: str, service: Written) -> FoundEngine:
     """Name the engine after its service; Dynamo mounts shared memory unless it is switched off."""
-    size = service.get("sharedMemory", "size")
+    short = service.get("sharedMemorySize")
+    size = short if short.is_set else service.get("sharedMemory", "size")
     return replace(
         _named(engine, given, name),
         path=service.path,

@@ -180,6 +180,12 @@ def gpus_of_instance(hints: Sequence[Hint]) -> int | None:
     return int(counts.pop()) if len(counts) == 1 else None
 
 
+def accelerators_named(value: str) -> tuple[Accelerator, ...]:
+    """Return the accelerators of a word of the table, whatever has it: an instance type, a family, a node's label, Ray."""
+    names = dict.fromkeys(row[2] for row in _rows() if _is_value(row[1], value.lower()))
+    return tuple(filter(None, map(catalogue.find_accelerator, names)))
+
+
 def _of_hint(hint: Hint) -> tuple[Accelerator, ...]:
     listed = tuple(found for row in _matching(hint) if (found := catalogue.find_accelerator(row[2])))
     if listed:
@@ -215,9 +221,12 @@ def _matching(hint: Hint) -> Iterator[tuple[str, str, str, str]]:
     """Yield the rows of the table for a label and its value, which a row may write as `PREFIX*`."""
     name, value = _ALIASES.get(hint.name, hint.name), hint.value.lower()
     for row in _rows():
-        pattern = row[1]
-        if row[0] == name and (value.startswith(pattern[:-1]) if pattern.endswith("*") else value == pattern):
+        if row[0] == name and _is_value(row[1], value):
             yield row
+
+
+def _is_value(written: str, value: str) -> bool:
+    return value.startswith(written[:-1]) if written.endswith("*") else value == written
 
 
 @lru_cache(maxsize=1)
@@ -256,7 +265,7 @@ def class_hints(hints: Iterable[Hint], find: FindObject) -> Iterator[Hint]:
     """Yield the labels of the nodes that the selected classes and pools have; each stands at the selector that names the class."""
     for hint in hints:
         kind = _CLASS_KINDS.get(hint.name)
-        found = find(kind, hint.value) if kind and hint.value else None
+        found = find(kind, hint.value) if kind and hint.value else find(NODE_POOL, f"{hint.name}={hint.value}")
         if found:
             for name, value in _of_compute_class(found) if kind == COMPUTE_CLASS else _of_node_pool(found):
                 yield Hint(name=name, value=value, path=hint.path, term=hint.term, one_of=f"{hint.path} {name}")
@@ -278,6 +287,12 @@ def _of_node_pool(found: Written) -> Iterator[tuple[str, str]]:
         if requirement.get("operator").text == "In":
             yield from ((requirement.get("key").text, value.text) for value in requirement.get("values").items())
     yield from ((name, value.text) for name, value in found.get("spec", "template", "metadata", "labels").fields())
+
+
+def node_labels(pool: Written) -> Iterator[str]:
+    """Yield the labels that a pool gives its nodes, as `key=value`."""
+    for name, value in pool.get("spec", "template", "metadata", "labels").fields():
+        yield f"{name}={value.text}"
 
 
 def gpus_in(name: str) -> tuple[Accelerator, ...]:

@@ -14,7 +14,7 @@ from kvgate.findings.finding import Located
 from kvgate.manifests.pods.host_memory import NO_ROOM, HostRoom
 from kvgate.shell.environment import ConfigData, SharedRoom
 from kvgate.statement.engine import GpuPart
-from kvgate.vllm.arguments import Argument
+from kvgate.vllm.arguments import Argument, is_variable, with_values
 from kvgate.vllm.options import UNKNOWN_PROGRAM, Program
 
 COMPOSE = "docker-compose"
@@ -219,6 +219,23 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
         words = (replace(word, path=written) if word.path == place else word for word in self.arguments)
         return replace(self, arguments=tuple(words))
 
+    def with_variables(self, values: Mapping[str, str]) -> "FoundEngine":
+        """Return the engine with values in the place of variables; one that is a whole word may hold several words."""
+        arguments = list[Argument]()
+        for word in self.arguments:
+            text = with_values(word.text, values)
+            parts = text.split() if is_variable(word.text) else [text]
+            arguments += (replace(word, text=each) for each in parts)
+        fields = {name: getattr(self, name) for name in ("model", "model_name", "image", "version", "num_gpus")}
+        texts = {
+            name: with_values(field.text, values) for name, field in fields.items() if isinstance(field.value, str)
+        }
+        return replace(
+            self,
+            arguments=tuple(arguments),
+            **{name: replace(fields[name], value=text) for name, text in texts.items()},
+        )
+
     @property
     def replicas(self) -> int:
         """Number of equal engines, by the nearest field around the engine that says it, at its least; 1 where nothing does, or 0 stands."""
@@ -231,7 +248,7 @@ class FoundEngine(Struct, frozen=True, kw_only=True):
 
     @property
     def is_in_a_pod(self) -> bool:
-        return self.platform != COMPOSE
+        return self.platform != COMPOSE and self.document.form is None
 
     @property
     def namespace(self) -> str:

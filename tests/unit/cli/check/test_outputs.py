@@ -245,10 +245,11 @@ def test_findings_are_sorted_by_line_and_then_by_severity(folder: Path) -> None:
     assert len(order) > 1
 
 
-def test_a_default_that_nobody_chose_oversubscribes_as_an_info_and_a_number_as_a_warning(folder: Path) -> None:
+def test_a_limit_of_the_scheduler_oversubscribes_as_an_info_and_a_declared_workload_as_a_warning(folder: Path) -> None:
     default = MISTAKEN_POD.replace("    - --no-such-option\n", "").replace("40960", "8192")
     chosen = default.replace("    - --max-model", "    - --max-num-seqs=256\n    - --max-model")
-    for text, severity, code in ((default, "info", 0), (chosen, "warning", 1)):
+    declared = f"# kvgate:workload peakConcurrency=64 promptTokens=7000 outputTokens=500\n{default}"
+    for text, severity, code in ((default, "info", 0), (chosen, "info", 0), (declared, "warning", 1)):
         (document,) = json.loads(answer("json", "-", "--fail-on", "warning", stdin=text, code=code))["documents"]
         assert [(f["rule"], f["severity"]) for f in document["findings"]] == [("Oversubscribed", severity)]
 
@@ -271,10 +272,11 @@ def test_a_verdict_without_a_named_gpu_says_on_which_ones_and_how_much_the_small
 
 def test_what_only_kvgate_does_not_know_is_an_info_and_so_is_a_gpu_that_nobody_chose(folder: Path) -> None:
     chosen = MISTAKEN_POD.replace("    - --no-such-option\n", "    - --max-num-seqs=256\n").replace("40960", "8192")
+    declared = f"# kvgate:workload peakConcurrency=64 promptTokens=7000 outputTokens=500\n{chosen}"
     unnamed = chosen.replace("  nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}\n", "")
     old = chosen.replace("v0.32.0", "v0.4.3")
     for text, rule, severity, code in (
-        (chosen, "Oversubscribed", "warning", 0),
+        (declared, "Oversubscribed", "warning", 0),
         (unnamed, "Oversubscribed", "info", 0),
         (old, "UnknownVersion", "info", 2),
     ):

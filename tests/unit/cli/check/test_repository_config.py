@@ -172,7 +172,7 @@ def test_a_rule_is_ignored_everywhere_or_in_some_files(folder: Path) -> None:
 
 def test_fail_on_of_the_file_is_what_the_command_line_does_not_say(folder: Path) -> None:
     configure(folder, "accelerator: L4-24GB\nfailOn: warning\n")
-    deep = POD.replace("--max-num-seqs=2", "--max-num-seqs=64")
+    deep = POD.replace("--max-num-seqs=2", "--max-num-seqs=2, --max-num-seqs=4")
     assert run("-", stdin=deep).exit_code == 1
     assert run("-", "--fail-on", "error", stdin=deep).exit_code == 0
 
@@ -326,10 +326,12 @@ def test_every_unknown_name_of_a_gpu_is_reported_with_its_field(folder: Path) ->
     ):  # fmt: skip
         assert words in told
     configure(folder, "{}\n")
+    result = run("clusters", "--gpu", "L4-24GB,FOO,P40")
+    assert result.exit_code == 2
+    assert "--gpu P40: vLLM needs compute capability 7.0" in result.stderr
     result = run("clusters", "--accelerator", "L4-24GB,FOO,A100")
     assert result.exit_code == 2
-    assert "--accelerator L4-24GB,FOO,A100: accelerator FOO is not in the catalogue" in result.stderr
-    assert "accelerator A100 is one of" in result.stderr
+    assert "--gpu L4-24GB,FOO,A100: accelerator FOO is not in the catalogue" in result.stderr
 
 
 def test_the_schema_for_editors_takes_what_kvgate_takes_and_the_example_of_the_page(folder: Path) -> None:
@@ -362,3 +364,60 @@ def test_mistakes_in_the_paths_of_fields_are_told_at_once(folder: Path) -> None:
         "mappings[1].fields names no field",
     ):
         assert told in result.stderr
+
+
+@pytest.mark.parametrize(
+    "model", ["${MODEL}", "$(MODEL)", "$MODEL", "${MODEL:?is asked for}", "hf://$MODEL", "{{ .Values.model }}"]
+)
+@pytest.mark.parametrize("path", ["clusters", "-"])
+def test_the_row_that_a_finding_shows_settles_a_variable(folder: Path, model: str, path: str) -> None:
+    text = (
+        POD.replace("Qwen/Qwen3-8B", f'"{model}"')
+        .replace("metadata: {", "metadata: {labels: {}, ", 1)
+        .replace(", labels: {pool: chat}", "")
+    )
+    (folder / "clusters" / "eu" / "pod.yaml").write_text(text)
+    stdin = text if path == "-" else None
+    (row,) = set(re.findall(r"state it in \.kvgate\.yaml: `(.*)`", run(path, "--show", "info", stdin=stdin).stdout))
+    configure(folder, row.replace("VALUE", "Qwen/Qwen3-8B"))
+    document = judged(path, stdin=stdin)
+    assert (document["verdict"], document["engine"]["model"]) == ("Fits", "Qwen/Qwen3-8B")
+    assert [each["fact"] for each in document["provenance"] if each["source"] == "configuration"] == [
+        "values of variables"
+    ]
+
+
+def test_a_variable_may_hold_several_words(folder: Path) -> None:
+    (folder / "clusters" / "eu" / "pod.yaml").unlink()
+    (folder / "start.sh").write_text('docker run --gpus "$2" vllm/vllm-openai:v0.24.0 --model $1 $EXTRA\n')
+    configure(
+        folder,
+        'mappings: [{paths: [start.sh], variables: {"1": Qwen/Qwen3-8B, "2": "2", EXTRA: "-tp 2 --max-model-len 8192"}}]',
+    )
+    engine = judged(str(folder))["engine"]
+    assert (engine["model"], engine["tensor_parallel_size"], engine["max_model_len"]) == ("Qwen/Qwen3-8B", 2, 8192)
+
+
+def test_values_of_variables_are_those_of_all_mappings(folder: Path) -> None:
+    line = "docker run $IMAGE ${EXTRA:+--max-num-seqs ${EXTRA}} ${NONE:+--seed} --model ${MODEL} --max-model-len ${LENGTH:?}\n"
+    (folder / "clusters" / "eu" / "start.sh").write_text(line)
+    (folder / "clusters" / "eu" / "pod.yaml").unlink()
+    rows = [
+        "{MODEL: Qwen/Qwen3-8B, LENGTH: '1'}",
+        "{LENGTH: '4096', EXTRA: '7', NONE: '', IMAGE: 'vllm/vllm-openai:v0.24.0'}",
+    ]
+    configure(folder, "mappings:\n" + "".join(f"- {{paths: [clusters], variables: {row}}}\n" for row in rows))
+    engine = judged()["engine"]
+    assert (engine["model"], engine["max_model_len"], engine["max_num_seqs"]) == ("Qwen/Qwen3-8B", 1, 7)
+
+
+def test_an_unseen_script_has_the_options_that_are_stated_for_it(folder: Path) -> None:
+    unseen = POD.replace(
+        "args: [vllm, serve, Qwen/Qwen3-8B, --max-model-len=8192, --max-num-seqs=2]",
+        "image: vllm/vllm-openai, command: [/run.sh]",
+    )
+    limits = "resources: {limits: {nvidia.com/gpu: 1}}"
+    (folder / "clusters" / "eu" / "pod.yaml").write_text(unseen.replace("command:", f"{limits}, command:"))
+    assert judged()["verdict"] == "Unknown"
+    configure(folder, "mappings: [{paths: [clusters], variables: {/run.sh: Qwen/Qwen3-8B --max-model-len 4096}}]")
+    assert (judged()["verdict"], judged()["engine"]["max_model_len"]) == ("Fits", 4096)

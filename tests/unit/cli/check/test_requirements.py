@@ -130,8 +130,8 @@ def test_a_refused_engine_has_findings_enough() -> None:
         ("warning", UNKNOWN, 2),
         ("error", UNKNOWN, 2),
         ("unknown", f"# kvgate:ignore UnknownModel it is ours\n{UNKNOWN}", 0),
-        ("warning, unknown", POD.replace("- --max-", "- --max-num-seqs=8\n    - --max-"), 1),
-        ("unknown", POD.replace("- --max-", "- --max-num-seqs=8\n    - --max-"), 0),
+        ("warning, unknown", POD.replace("- --max-", "- --max-num-seqs=8\n    - --max-num-seqs=4\n    - --max-"), 1),
+        ("unknown", POD.replace("- --max-", "- --max-num-seqs=8\n    - --max-num-seqs=4\n    - --max-"), 0),
     ],
 )
 def test_fail_on_takes_several_words(fail_on: str, text: str, code: int) -> None:

@@ -62,7 +62,7 @@ def test_the_exit_code_follows_the_verdict(arguments: tuple[str, ...], code: int
 
 def test_a_refusal_says_what_would_fit() -> None:
     output = run("explain", "--model", "Qwen/Qwen3-8B", "--gpu", "L4", "--vllm-version", "0.32.0").output
-    assert "would fit: any one of maxModelLen" in output
+    assert "would fit: any one of: --max-model-len" in " ".join(output.split())
     assert "RTX-5090-32GB" in output
 
 
@@ -233,3 +233,34 @@ def test_several_gpus_have_a_ledger_each_and_the_worst_decides() -> None:
     ]
     assert [each["verdict"] for each in json.loads(run(*asked, "-o", "json").stdout)] == ["DoesNotFit", "Fits"]
     assert len(run(*asked, "-o", "jsonl").stdout.splitlines()) == 2
+
+
+def test_what_a_user_keeps_is_in_no_proposal_and_the_safe_share_is_named() -> None:
+    asked = ("explain", "--model", "Qwen/Qwen3-32B-AWQ", "--gpu", "RTX-4090-24GB", "--vllm-version", "0.33.0")
+    output = " ".join(run(*asked).output.split())
+    assert "together: --kv-cache-dtype fp8, --enforce-eager, --max-num-seqs 64, --gpu-memory-utilization 0.95" in output
+    assert "--gpu-memory-utilization is safe up to 0.95, where nothing else uses the GPU" in output
+    kept = run(*asked, "--keep", "kv-cache-dtype,gpu_memory_utilization").output
+    assert "--kv-cache-dtype" not in kept.partition("would fit")[2]
+    assert "--gpu-memory-utilization" not in kept.partition("would fit")[2]
+
+
+def test_a_setting_that_is_never_changed_cannot_be_kept() -> None:
+    refused = run("explain", "--model", "Qwen/Qwen3-8B", "--gpu", "L4", "--keep", "dtype")
+    assert refused.exit_code == 2
+    assert "--keep names dtype; the settings that are ever changed are accelerator, " in refused.output
+
+
+def test_wishes_are_about_flags_and_not_about_a_file() -> None:
+    for wish in (["--keep", "model"], ["--maximize", "users"]):
+        assert "leave out --" in run("explain", "deploy/samples/too-long.yaml", *wish).output
+
+
+@pytest.mark.parametrize(("what", "unit"), [("context", "tokens"), ("users", "requests")])
+def test_the_most_is_found_and_is_in_json_too(what: str, unit: str) -> None:
+    asked = ("explain", "--model", "Qwen/Qwen3-8B", "--gpu", "L4", "--max-model-len", "8192", "--maximize", what)
+    found = json.loads(run(*asked, "-o", "json").output)["maximized"]
+    assert found["value"] > found["as_it_is"]
+    assert {each["field"] for each in found["changes"]} <= {"kv_cache_dtype", "enforce_eager", "gpu_memory_utilization",
+                                                           "max_num_batched_tokens", "max_num_seqs"}  # fmt: skip
+    assert f"most {what}: {found['value']} {unit} with --" in run(*asked).output

@@ -137,7 +137,7 @@ def test_all_tells_every_candidate() -> None:
     [
         ("H100-SXM-80GB", {"H100-SXM-80GB"}),
         ("l4", {"L4-24GB"}),
-        ("GH200", {"GH200-120GB", "GH200-480GB"}),
+        ("GH200", {"GH200-120GB", "GH200-480GB", "GH200-144GB"}),
         ("intel", {"Arc-Pro-B60-24GB", "Arc-Pro-B70-32GB", "Gaudi2-96GB", "Gaudi3-128GB"}),
         ("T4,Gaudi3", {"T4-16GB", "Gaudi3-128GB"}),
     ],
@@ -311,10 +311,10 @@ def test_the_exit_code_says_whether_something_fits(arguments: tuple[str, ...], c
 @table(
     ("arguments", "words"),
     [
-        (("--gpus", "H999"), "--gpus names 'H999', which is neither an accelerator nor a vendor"),
+        (("--gpus", "H999"), "--gpu names 'H999', which is neither an accelerator nor a vendor"),
         (("--gpus", ""), "neither an accelerator nor a vendor"),
-        (("--gpus", "0xL4"), "--gpus says '0xL4'; write at least one GPU, such as 8xL4"),
-        (("--gpus", "4xH999"), "--gpus names 'H999', which is neither an accelerator nor a vendor"),
+        (("--gpus", "0xL4"), "--gpu says '0xL4'; write at least one GPU, such as 8xL4"),
+        (("--gpus", "4xH999"), "--gpu names 'H999', which is neither an accelerator nor a vendor"),
         (("--peak-concurrency", "8"), "a workload also needs --prompt-tokens, --output-tokens"),
         (
             ("--peak-concurrency", "x", "--prompt-tokens", "1", "--output-tokens", "1"),

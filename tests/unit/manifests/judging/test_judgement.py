@@ -215,7 +215,7 @@ def test_other_containers_on_the_gpu_are_told(
     container = {"resources": {"limits": {resource: 1}}}
     found = judged(tmp_path, "Qwen/Qwen3-0.6B", container=container, nodeSelector=labels)
     assert found.accelerator == "L4-24GB"
-    assert ("SharedGpu" in rules(found, Severity.WARNING)) is is_shared
+    assert ("SharedGpu" in rules(found, Severity.INFO)) is is_shared
 
 
 @pytest.mark.parametrize("tag", ["latest", "nightly"])
@@ -1130,3 +1130,12 @@ def test_a_field_that_an_empty_dir_does_not_have_is_told(
 ) -> None:
     engine = judged(tmp_path, "Qwen/Qwen3-0.6B", volumes=[{"name": "shm", "emptyDir": volume}])
     assert [rule for rule in rules(engine) if rule == "FieldIgnored"] == expected
+
+
+@pytest.mark.parametrize(("length", "is_refused"), [(300000, True), (262144, False)])
+def test_a_length_is_held_against_the_config_that_an_option_names(
+    tmp_path: Path, length: int, *, is_refused: bool
+) -> None:
+    """vLLM takes the config of --hf-config-path in place of that of a model which nobody knows."""
+    found = judged(tmp_path, "/models/own.gguf", "--hf-config-path=Qwen/Qwen3.5-122B-A10B", f"--max-model-len={length}")
+    assert ("MaxModelLenAboveModel" in rules(found, Severity.ERROR)) is is_refused

@@ -56,11 +56,11 @@ def findings(text: str) -> tuple[Located, ...]:
         ("warning a", "warning a; warning b", (MAY, MAY), MAY, ["warning a: m", "warning b: high"]),
         ("info a; info b", "info a; info c", (FITS, FITS), FITS, ["info a: m", "info c: m"]),
         ("info a", "warning a", (FITS, FITS), FITS, ["warning a: high"]),
-        ("", "error a", (FITS, NOT), MAY, ["warning a: high", "warning vllm_version"]),
-        ("error a", "", (NOT, FITS), MAY, ["warning a: low", "warning vllm_version"]),
-        ("error a", "", (NOT, UNKNOWN), MAY, ["warning a: low", "warning vllm_version"]),
-        ("", "error a", (UNKNOWN, NOT), MAY, ["warning a: high", "warning vllm_version"]),
-        ("", "", (MAY, FITS), MAY, ["warning vllm_version"]),
+        ("", "error a", (FITS, NOT), MAY, ["warning a: high", "info vllm_version"]),
+        ("error a", "", (NOT, FITS), MAY, ["warning a: low", "info vllm_version"]),
+        ("error a", "", (NOT, UNKNOWN), MAY, ["warning a: low", "info vllm_version"]),
+        ("", "error a", (UNKNOWN, NOT), MAY, ["warning a: high", "info vllm_version"]),
+        ("", "", (MAY, FITS), MAY, ["info vllm_version"]),
         ("error a", "error a", (NOT, UNKNOWN), MAY, ["error a: m", "warning vllm_version"]),
     ],
 )  # fmt: skip
@@ -111,6 +111,11 @@ def test_weak_evidence_leaves_every_release_that_people_use(
     assert Releases(low="0.10.0", high="0.11.0", strength=strength).may_be(release) is expected
 
 
+def test_an_engine_is_no_older_than_the_class_and_the_options_that_it_is_written_for() -> None:
+    inferred = Releases(low="0.10.0", high="0.11.0", strength=Strength.WEAK, is_inferred=True)
+    assert [inferred.may_be(release) for release in ("0.9.2", "0.10.2", "0.20.0")] == [False, True, True]
+
+
 @pytest.mark.parametrize(
     ("flags", "has", "lacks"),
     [
@@ -126,7 +131,7 @@ def test_weak_evidence_leaves_every_release_that_people_use(
 def test_releases_are_those_that_know_most_of_the_options(
     flags: tuple[str, ...], has: tuple[str, ...], lacks: tuple[str, ...]
 ) -> None:
-    found = usable_releases(frozenset(flags))
+    found = usable_releases(frozenset(flags), releases_read())
     assert set(has) <= set(found)
     assert set(lacks).isdisjoint(found)
     assert list(found) == [each for each in releases_read() if each in found]
@@ -144,3 +149,46 @@ def test_a_release_without_the_class_of_a_sibling_by_name_is_none_of_them(tmp_pa
     engines = find_engines(read_manifests([str(tmp_path)])).engines
     lowest = {each.name: releases_of(each, "someone/Qwen3.6-27B-AWQ-INT4", None).low for each in engines}
     assert lowest == {"guessed": "0.17.1", "stated": "0.9.1"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "low", "is_narrowed"),
+    [
+        ((), "0.11.1", False),
+        (("--mamba-ssm-cache-dtype=float16",), "0.13.0", True),
+        (("--no-such-option",), "0.11.1", False),
+        (("--swap-space=4",), "0.11.1", False),
+    ],
+)
+def test_a_range_of_an_image_begins_where_it_has_what_the_manifest_is_written_for(
+    tmp_path: Path, arguments: tuple[str, ...], low: str, *, is_narrowed: bool
+) -> None:
+    """NVIDIA's 26.01 is 0.11.1 to 0.13.0 by the table; an option that is gone in the newest of a range moves nothing."""
+    container = {
+        "name": "a",
+        "image": "nvcr.io/nvidia/vllm:26.01-py3",
+        "command": ["vllm", "serve", "Qwen/Qwen3-8B", *arguments],
+    }
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [container]}}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    (engine,) = find_engines(read_manifests([str(tmp_path)])).engines
+    found = releases_of(engine, "Qwen/Qwen3-8B", None)
+    assert (found.low, found.high) == (low, "0.13.0")
+    assert ("is the first that takes its options" in found.why) is is_narrowed
+
+
+def test_the_class_of_a_model_is_surer_than_an_option_that_is_gone_before_it(tmp_path: Path) -> None:
+    """Concurrent partial prefills are gone in every release that has Qwen3.6's class: none excuses them."""
+    container = {
+        "name": "a",
+        "image": "registry.example/my-server:3",
+        "command": ["vllm", "serve", "Qwen/Qwen3.6-27B", "--swap-space=4", "--num-scheduler-steps=8"],
+    }
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [container]}}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    (engine,) = find_engines(read_manifests([str(tmp_path)])).engines
+    assert releases_of(engine, "Qwen/Qwen3.6-27B", None).low == "0.17.1"
+    refused = [
+        each.finding for each in judge_engine(engine, Defaults()).findings if each.finding.rule.id == "OptionRemoved"
+    ]
+    assert Severity.ERROR in {each.severity for each in refused if "--num-scheduler-steps" in each.message}

@@ -213,8 +213,8 @@ def test_a_script_beside_the_file_that_a_service_mounts_is_read(tmp_path: Path, 
     script = (
         '#!/bin/sh\nargs=(--model "${VLLM_MODEL:?}" --max-model-len "${LENGTH:-4096}")\nexec vllm serve "${args[@]}"\n'
     )
-    for name in ("serve", "serve.sh"):
-        (tmp_path / name).write_text(script, encoding="utf-8")
+    name = "serve.sh" if isinstance(volume, str) else "serve"
+    (tmp_path / name).write_text(script, encoding="utf-8")
     found = engine(
         tmp_path, entrypoint=["/usr/local/bin/serve"], command=[], volumes=[volume], environment=["VLLM_MODEL=a/b"]
     )

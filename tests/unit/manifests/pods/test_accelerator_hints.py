@@ -238,7 +238,13 @@ def test_a_gpu_that_nobody_knows_is_named(name: str, value: str, expected: str |
 
 @pytest.mark.parametrize(
     ("instance", "gpus"),
-    [("Standard_NC48ads_A100_v4", 2), ("p4d.24xlarge", 8), ("g5.xlarge", None), ("m5.large", None)],
+    [
+        ("Standard_NC48ads_A100_v4", 2),
+        ("p4d.24xlarge", 8),
+        ("g5.12xlarge", 4),
+        ("g5.99xlarge", None),
+        ("m5.large", None),
+    ],
 )
 def test_an_instance_type_has_a_number_of_gpus_where_it_is_one(instance: str, gpus: int | None) -> None:
     assert gpus_of_instance([Hint(name="instanceType", value=instance, path="p")]) == gpus

@@ -1,7 +1,10 @@
 """Labels of nodes that a class or a pool of the same input describes."""
 
+from pathlib import Path
 from typing import Any
 
+from kvgate.cli.check.given_facts import CheckOptions
+from kvgate.cli.check.run import run
 from kvgate.documents.written import Written
 from kvgate.manifests.pods.accelerator_hints import accelerators_of, class_hints
 from kvgate.manifests.pods.engine_found import Hint
@@ -51,3 +54,41 @@ def test_requirements_of_a_node_pool_hold_together() -> None:
     assert (
         gpus("karpenter.sh/nodepool", "NodePool", pool(("karpenter.k8s.aws/instance-family", "NotIn", ["g6e"]))) == []
     )
+
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: llm}
+spec:
+  nodeSelector: {role: llm}
+  containers:
+  - {name: vllm, image: "vllm/vllm-openai:v0.11.0", args: [--model=Qwen/Qwen3-8B], resources: {limits: {nvidia.com/gpu: 1}}}
+"""
+
+
+def of_pools(folder: Path, *families: str) -> list[str | None]:
+    """The GPU of a pod that selects nodes by a label which these pools give theirs."""
+    pools = (
+        f"""\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {{name: {family}}}
+spec:
+  template:
+    metadata: {{labels: {{role: llm}}}}
+    spec:
+      requirements: [{{key: karpenter.k8s.aws/instance-family, operator: In, values: [{family}]}}]
+"""
+        for family in families
+    )
+    (folder / "all.yaml").write_text("---\n".join([POD, *pools]), encoding="utf-8")
+    return [item.accelerator for item in run((str(folder),), CheckOptions()).items]
+
+
+def test_a_label_that_a_pool_gives_its_nodes_leads_to_the_pool(tmp_path: Path) -> None:
+    assert of_pools(tmp_path, "g5") == ["A10G-24GB"]
+
+
+def test_a_label_that_two_pools_give_leads_to_neither(tmp_path: Path) -> None:
+    assert of_pools(tmp_path, "g5", "p5") == [None]

@@ -1,0 +1,389 @@
+"""Pieces that were pasted → one case per engine: what was said about it, what it printed, and the judgement of both together."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kvgate import catalogue
+from kvgate.budget import NOTHING_OBSERVED, Budget, Calibration, Verdict
+from kvgate.calibration.observed import start_of_bytes
+from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
+from kvgate.cli.check.run import engines_in
+from kvgate.cli.known_models import judged_with_fetched
+from kvgate.cli.reports.report import Item
+from kvgate.cli.why.gathered import Gathered, Log, labels_of_nodes, manifest_of
+from kvgate.documents.positions import Broken
+from kvgate.documents.reading import STDIN
+from kvgate.documents.written import Written
+from kvgate.judge.assessment import NOT_JUDGED, Assessment
+from kvgate.judge.what_if import assess_request
+from kvgate.manifests.pasted import Pasted
+from kvgate.manifests.pods.accelerator_hints import accelerators_of, gpus_in, node_hints
+from kvgate.manifests.pods.which_engine import server_in
+from kvgate.sources.start_failure import Message, Rank, StartFailure, failure_of, messages, root_of
+from kvgate.sources.startup_log import StartupLog, read_start, split_starts
+from kvgate.statement.what_if import BadRequest
+
+_RELEASE = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}(?:\.post\d{1,3})?")
+_HEAD_CHARACTERS = 200_000
+_PIDS = re.compile(r"\(APIServer pid=(\d{1,9})\)")
+_OTHER_LOGS = {
+    "Ollama": ("source=server.go", "source=routes.go", 'msg="llama runner', "ollama"),
+    "llama.cpp": ("llama_model_loader:", "llama_init_from_model", "ggml_cuda_init", "llm_load_tensors"),
+    "SGLang": ("server_args=ServerArgs(", "/sglang/", "sglang.", "mem-fraction-static"),
+    "TensorRT-LLM": ("[TRT-LLM]", "[TensorRT-LLM]", "tensorrt_llm"),
+    "Text Generation Inference": ("text_generation_launcher", "text-generation-inference", "text_generation_server"),
+    "LMDeploy": ("lmdeploy", "[TM][",),
+}  # fmt: skip
+"""Words that the logs of other servers have, and vLLM's have not."""
+_ERROR = re.compile(
+    r"^(?:.{0,200}[\s\])])?(?P<kind>[\w.]{0,80}(?:Error|Exception|Interrupt|Exit))(?::.*|$)", re.MULTILINE
+)
+_OF_THE_SERVER = (
+    "host",
+    "port",
+    "api_key",
+    "hf_token",
+    "uvicorn_log_level",
+    "model_tag",
+    "config",
+    "subparser",
+    "dispatch_function",
+)
+"""Arguments of the API server, which move no memory."""
+
+
+class Start(Struct, frozen=True, kw_only=True):
+    """One start in a log."""
+
+    file: str
+    source: str
+    """Pod or container that its lines name."""
+    log: StartupLog
+    failure: StartFailure | None
+    line: int
+    """Line of the cause; 0 where there is none."""
+    words: str
+    """The line itself."""
+    others: tuple[str, ...] = ()
+    """Names of the other rows that the text matches."""
+    ends_in_error: bool = False
+    """True where it ended in an error whose cause the table does not know."""
+    engine: str = ""
+    """The other server whose log it is; empty for vLLM."""
+    is_mixed: bool = False
+    """True where lines of two servers stand between each other."""
+    starts: int = 1
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """One engine."""
+
+    item: Item | None = None
+    pasted: Pasted | None = None
+    """The command that the item was made of."""
+    start: Start | None = None
+    values: Mapping[str, Any] | None = None
+    """Options and facts of the start by vLLM's names; None where no log has arguments."""
+    assessment: Assessment | None = None
+    plain: Assessment | None = None
+    """The judgement without what the log reports, which is what `kvgate check` says about a change."""
+    problem: str = ""
+    """Reason why nothing could be judged."""
+    is_observed: bool = False
+    """True where the KV cache that the log reports corrects the judgement."""
+
+    @property
+    def budget(self) -> Budget | None:
+        return self.assessment.budget if self.assessment else None
+
+    @property
+    def is_other_engine(self) -> bool:
+        return bool(self.start and self.start.engine) or bool(self.item and self.item.verdict is NOT_JUDGED)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        if self.assessment:
+            return self.assessment.verdict
+        judged = self.item.verdict if self.item else None
+        return judged if isinstance(judged, Verdict) else None
+
+    @property
+    def title(self) -> str:
+        if self.pasted and self.pasted.text:
+            return f"the command in line {self.pasted.line}"
+        if self.item:
+            return self.item.title if self.pasted else f"{self.item.file}:{self.item.line}: {self.item.title}"
+        return f"{self.start.file}{f' {self.start.source}' if self.start.source else ''}" if self.start else ""
+
+
+class Judging(Struct, kw_only=True):
+    """The engines of manifests and commands, judged by the road of `kvgate check`; a fix is judged by the same."""
+
+    options: CheckOptions
+    texts: Mapping[str, str]
+    """Manifests that stand in no file, by their names."""
+    given: GivenFacts
+
+    def on(self, gpu: int | str | None) -> "Judging":
+        """Return the same with another GPU where manifests name none."""
+        return (
+            Judging(options=self.options, texts=self.texts, given=replace(self.given, accelerator=str(gpu)))
+            if gpu
+            else self
+        )
+
+    def items(self, texts: Sequence[tuple[str, bytes]], paths: Sequence[str] = ()) -> list[Item | Broken]:
+        engines = engines_in(paths, self.options, self.given, texts)
+        judged = judged_with_fetched(
+            lambda models: engines.judged(replace(self.given, models=models)),
+            self.given.models,
+            fetches=self.given.fetches,
+            max_seconds=self.options.fetch_seconds,
+        )
+        return [*judged, *engines.documents.broken]
+
+
+def cases_of(found: Gathered, options: CheckOptions) -> tuple[list[Case], Judging, list[str]]:
+    """Return the engines, the means to judge changes of them, and sentences about what could not be read."""
+    starts = _of_each_source(start for log in found.logs for start in starts_of(log))
+    notes = list[str]()
+    given = given_facts(tuple(found.paths) or (STDIN,), options)
+    gpu = _gpu_of(found)
+    if gpu and not given.accelerator:
+        given = replace(given, accelerator=gpu)
+    versions = {_release(start.log.vllm_version) for start in starts} - {""}
+    if len(versions) == 1 and not given.vllm_version:
+        given = replace(given, vllm_version=versions.pop())
+    judging = Judging(options=options, texts=dict(found.texts), given=given)
+    commands = {
+        f"{name}#{index}": each for index, (name, each) in enumerate(found.pasted) if each.manifest["kind"] != "Node"
+    }
+    whole = "".join(text for _, text in found.texts) + "".join(found.paths)
+    commands = {
+        name: each
+        for name, each in commands.items()
+        if each.text or str(each.manifest["metadata"]["name"]) not in whole
+    }
+    texts = [
+        *((name, text.encode()) for name, text in found.texts),
+        *((name, manifest_of(each)) for name, each in commands.items()),
+    ]
+    cases = list[Case]()
+    for item in judging.items(texts, found.paths) if texts or found.paths else ():
+        if isinstance(item, Broken):
+            notes.append(f"{item.file}:{item.position.line}: {item.finding.message}; {item.finding.remediation}")
+        elif item.verdict is not None:
+            pasted = commands.get(item.document.file)
+            cases.append(Case(item=item, pasted=pasted, assessment=item.assessment, plain=item.assessment))
+    judged = {case.pasted.line for case in cases if case.pasted}
+    for name, each in commands.items():
+        if each.line not in judged and (engine := server_in(each.text)):
+            other = Start(
+                file=name.partition("#")[0],
+                source="",
+                log=StartupLog(arguments={}),
+                failure=None,
+                line=0,
+                words="",
+                engine=engine,
+            )
+            cases.append(Case(pasted=each, start=other))
+    return _paired(cases, starts, judging, gpu), judging, notes
+
+
+def _gpu_of(found: Gathered) -> str:
+    """Return the GPU that programs or labels of nodes name, if they name one."""
+    names = {tuple(each.name for each in gpus_in(text)) for text in found.gpus} - {()}
+    for labels in labels_of_nodes(found):
+        hints = list(node_hints(Written(value={"nodeSelector": labels})))
+        names |= {tuple(each.accelerator.name for each in accelerators_of(hints))} - {()}
+    return ",".join(names.pop()[:1]) if len(names) == 1 else ""
+
+
+def _release(version: str | None) -> str:
+    match = _RELEASE.match(version or "")
+    return match[0] if match else ""
+
+
+def starts_of(log: Log) -> Iterator[Start]:
+    """Yield the last start of each model in a log."""
+    text = log.stream.text
+    pids = list(dict.fromkeys(_PIDS.findall(text[:_HEAD_CHARACTERS])))
+    is_mixed = len(pids) > 1 and any(
+        text.find(f"pid={pid})") < text.rfind(f"(APIServer pid={pids[0]})") for pid in pids[1:]
+    )
+    pieces, position = split_starts(text), 0
+    last: dict[str, Start] = {}
+    for piece in pieces:
+        start = _start(log, piece, position, is_mixed=is_mixed, starts=len(pieces))
+        position += len(piece)
+        if start:
+            last[start.log.model or ""] = start
+    if len(last) > 1:
+        last.pop("", None)
+    yield from last.values()
+
+
+def _start(log: Log, piece: str, position: int, *, is_mixed: bool, starts: int) -> Start | None:
+    found = messages(piece)
+    read = read_start(piece, starts=starts, found=found)
+    if read.is_ready:
+        ready = max(piece.rfind("Application startup complete"), piece.rfind("Available routes are:"))
+        found = [each for each in found if each.match.start() > ready]
+    root: Message | None = root_of(found)
+    failure = failure_of(piece, root, found) if root else None
+    error = None if root or (read.is_ready and not found) else _last_error(piece, is_crash=read.is_crash)
+    at = root.match.start() if root else error
+    head = piece[:_HEAD_CHARACTERS]
+    is_vllm = bool(read.vllm_version or read.arguments or read.ranks)
+    engine = (
+        ""
+        if is_vllm
+        else next((name for name, words in _OTHER_LOGS.items() if any(word in head for word in words)), server_in(head))
+    )
+    if not (is_vllm or root or engine or "vllm" in head.lower()):
+        return None
+    return Start(
+        file=log.file,
+        source=log.stream.source,
+        log=read,
+        failure=failure,
+        line=log.stream.number_at(position + at) if at is not None else 0,
+        words=_line_of(piece, at) if at is not None else "",
+        others=tuple(dict.fromkeys(each.row.id for each in found if root and each.row.id != root.row.id)),
+        ends_in_error=error is not None,
+        engine=engine,
+        is_mixed=is_mixed,
+        starts=starts,
+    )
+
+
+def _last_error(text: str, *, is_crash: bool) -> int | None:
+    """Return the place of the exception that ended a log; None where something else was printed after it."""
+    begin = max(0, len(text) - (200_000 if is_crash else 4_000))
+    found = [match.start("kind") for match in _ERROR.finditer(text, begin) if "404 Client Error" not in match[0]]
+    return found[-1] if found else None
+
+
+def _line_of(text: str, position: int) -> str:
+    begin = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    return text[begin : end if end >= 0 else len(text)].strip()
+
+
+def _of_each_source(starts: Iterable[Start]) -> list[Start]:
+    """Return one start for each model of each source: a later one, unless only the earlier one failed."""
+    found: dict[tuple[str, str, str], Start] = {}
+    for start in starts:
+        key = (start.file, start.source, start.log.model or "")
+        earlier = found.get(key)
+        found[key] = start if earlier is None or start.failure or not earlier.failure else earlier
+    return list(found.values())
+
+
+def _paired(cases: list[Case], starts: list[Start], judging: Judging, gpu: str) -> list[Case]:
+    """Give every log to its engine: the one of its model, or the only one; the others are engines of their own."""
+    loose = [each for each in starts if not each.log.model and not each.engine]
+    named = [each for each in starts if each not in loose]
+    if len(named) == 1 and len(cases) <= 1:
+        named = [_with_causes(named[0], loose)]
+    elif not named and len(cases) == 1 and loose:
+        named = [_with_causes(loose[0], loose[1:])]
+    else:
+        named += loose
+    left, paired = list(named), list[Case]()
+    for case in cases:
+        if case.start is not None:
+            paired.append(case)
+            continue
+        own = next((each for each in left if _is_of(each, case, alone=len(cases) == len(named) == 1)), None)
+        if own is not None:
+            left.remove(own)
+        paired.append(_with_start(case, own, judging, gpu) if own else case)
+    return [*paired, *(_with_start(Case(), each, judging, gpu) for each in left)]
+
+
+def _with_causes(start: Start, others: Sequence[Start]) -> Start:
+    """Return a start with the cause that events, a status or another piece of the log states, where its own is no root."""
+    ranks = list(Rank)
+    for other in others:
+        is_better = other.failure and (
+            start.failure is None or ranks.index(other.failure.row.rank) < ranks.index(start.failure.row.rank)
+        )
+        if is_better or (start.failure is None and other.ends_in_error and not start.ends_in_error):
+            start = replace(
+                start,
+                failure=other.failure,
+                file=other.file,
+                line=other.line,
+                words=other.words,
+                ends_in_error=other.ends_in_error,
+            )
+    return start
+
+
+def _is_of(start: Start, case: Case, *, alone: bool) -> bool:
+    model = case.item.engine.model if case.item and case.item.engine else None
+    if case.item and case.item.spec:
+        model = case.item.spec.model.name
+    if start.log.model is None or model is None:
+        return alone
+    return start.log.model == model or start.log.model.rpartition("/")[2] == model.rpartition("/")[2]
+
+
+def _with_start(case: Case, start: Start, judging: Judging, gpu: str) -> Case:
+    """Judge a case by what the start printed: its options, its release, the memory of its GPU."""
+    case = replace(case, start=start)
+    if start.engine or not (start.log.arguments or start.log.model):
+        return case
+    values = _values(case, start, judging.given, gpu)
+    models = judging.given.models
+    try:
+        plain = assess_request(values, calibration=judging.given.calibration, models=models)
+    except BadRequest as error:
+        return replace(case, problem=str(error)) if case.assessment is None else case
+    observed = _observed(plain.budget, start)
+    corrected = (
+        assess_request(values, calibration=observed, models=models) if observed is not NOTHING_OBSERVED else plain
+    )
+    return replace(case, values=values, assessment=corrected, plain=plain, is_observed=corrected is not plain)
+
+
+def _values(case: Case, start: Start, given: GivenFacts, gpu: str) -> dict[str, Any]:
+    log, rank = start.log, start.log.tightest
+    settings = case.item.engine.settings if case.item and case.item.engine else {}
+    named = given.accelerator or gpu or (case.item.accelerator if case.item else None)
+    values = {**settings, **log.arguments, **log.circumstances, "usage_context": "server"}
+    values = {key: value for key, value in values.items() if key not in _OF_THE_SERVER}
+    facts: dict[str, Any] = {
+        "model": log.model or (case.item.engine.model if case.item and case.item.engine else None),
+        "vllm_version": given.vllm_version
+        or _release(log.vllm_version)
+        or (case.item.vllm_version if case.item else None),
+        "gpu": named if named and "," not in named else None,
+        "gpu_memory_bytes": rank.total_bytes if rank and not named else None,
+    }
+    if given.model_config is not None and catalogue.find_model(str(facts["model"])) is None:
+        from kvgate.hf_config.fields import parse_config_text
+
+        facts["model_config"] = parse_config_text(given.model_config.text)
+    return {**values, **{key: value for key, value in facts.items() if value is not None}}
+
+
+def _observed(budget: Budget | None, start: Start) -> Calibration:
+    """Return what the log reports about the KV cache as a start that was observed, so that a fix is computed from it."""
+    rank, failure = start.log.tightest, start.failure
+    available = rank.available_kv_cache_bytes if rank else None
+    if available is None and failure:
+        available = failure.available_kv_cache_bytes
+    if budget is None or available is None or budget.request.accelerator.vendor == "unknown":
+        return NOTHING_OBSERVED
+    cache = start.log.circumstances.get("compile_cache", "")
+    made = start_of_bytes(
+        budget, available, source=start.file, compile_cache=cache, is_refused=bool(failure and failure.is_of_kv_cache)
+    )
+    return Calibration(starts=(made,)) if made else NOTHING_OBSERVED

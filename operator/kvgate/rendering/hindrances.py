@@ -1,0 +1,179 @@
+"""Why a pod is not ready: the words of scheduler, kubelet and container runtime → one reason. Pure.
+
+The phrases are those of Kubernetes 1.28 to 1.36 and of containerd; a text that none of them matches is reported as it is.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from re import IGNORECASE
+from typing import Any
+
+from msgspec import Struct
+
+from kvgate.api.conditions import Reason
+from kvgate.rendering.labels import HASH_ANNOTATION
+from kvgate.rendering.workload import CONTAINER
+from kvgate.text.patterns import pattern
+
+MAX_QUOTED = 400
+"""Characters of another program's message that are repeated."""
+
+
+MAX_READ = 4_000
+"""Characters of a message in which a phrase is looked for."""
+
+
+class Hindrance(Struct, frozen=True, kw_only=True):
+    """The reason for which a pod is not ready."""
+
+    pod: str
+    template_hash: str
+    reason: Reason
+    message: str
+    """What Kubernetes says, and what to do."""
+
+    @property
+    def needs_somebody(self) -> bool:
+        """True where the cluster does not mend it by itself in its usual course."""
+        return self.reason not in _PASSES
+
+
+_PASSES = frozenset(
+    {
+        Reason.LOADING, Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_RESOURCES, Reason.NODES_TAINTED, Reason.UNSCHEDULABLE,
+        Reason.SCHEDULING_GATED, Reason.VOLUME_CLAIM_PENDING, Reason.IMAGE_RATE_LIMITED, Reason.EVICTED,
+        Reason.NOT_ANSWERING,
+    }
+)  # fmt: skip
+"""Reasons that a free GPU, another node or time ends: the rollout goes on by itself then."""
+
+_Phrases = Sequence[tuple[Any, Reason, str]]
+"""Text to look for, its reason, and what to do."""
+
+
+def _phrases(*rows: tuple[str, Reason, str]) -> _Phrases:
+    return tuple((pattern(text, IGNORECASE), reason, remedy) for text, reason, remedy in rows)
+
+
+_SCHEDULING = _phrases(
+    (r"persistentvolumeclaim \S+ not found", Reason.VOLUME_CLAIM_MISSING, "create the PersistentVolumeClaim"),
+    (
+        r"bound to non-existent|unbound immediate PersistentVolumeClaims|volume node affinity conflict|available persistent volumes",
+        Reason.VOLUME_CLAIM_PENDING, "see `kubectl describe pvc`",
+    ),
+    (
+        r"Insufficient (?:\S*gpu\S*|\S*/mig-\S*)|cannot allocate all claims", Reason.NOT_ENOUGH_GPUS,
+        "free GPUs, or let the node pool grow",
+    ),
+    (
+        r"didn't match Pod's node (?:affinity|selector)|didn't match node selector", Reason.NO_MATCHING_NODE,
+        "no node that the spec selects has room: compare spec.template.nodeSelector with `kubectl get nodes --show-labels`",
+    ),
+    (r"untolerated taint|that the pod didn't tolerate", Reason.NODES_TAINTED, "add the toleration to spec.template.tolerations"),
+    (r"Insufficient (?:memory|cpu|ephemeral-storage|hugepages\S*)|Too many pods", Reason.NOT_ENOUGH_RESOURCES,
+     "lower spec.template.resources, or free a node"),
+)  # fmt: skip
+_WAITING = _phrases(
+    (r"toomanyrequests|rate limit|429 Too Many", Reason.IMAGE_RATE_LIMITED, "pull with credentials, or by a mirror"),
+    (
+        r"no match for platform|does not match the specified platform|exec format error", Reason.IMAGE_WRONG_PLATFORM,
+        "take an image of the node's architecture",
+    ),
+    (
+        r"unauthorized|authentication required|authorization failed|access denied|denied: |403 Forbidden",
+        Reason.IMAGE_UNAUTHORIZED, "name a Secret with credentials in spec.template.imagePullSecrets",
+    ),
+    (r"InvalidImageName|couldn't parse image|invalid reference format", Reason.IMAGE_NOT_FOUND, "correct spec.vllm.image"),
+    (r"manifest unknown|manifest for \S+ not found|: not found|name unknown", Reason.IMAGE_NOT_FOUND, "correct spec.vllm.image"),
+    (r"ErrImagePull|ImagePullBackOff|ErrImageNeverPull|RegistryUnavailable", Reason.IMAGE_NOT_PULLED, "see the registry and the node"),
+    (r"couldn't find key \S+ in (?:Secret|ConfigMap)", Reason.KEY_MISSING, "add the key"),
+    (r"secret \S+ not found", Reason.SECRET_MISSING, "create the Secret in this namespace"),
+    (r"configmap \S+ not found", Reason.CONFIG_MAP_MISSING, "create the ConfigMap in this namespace"),
+    (
+        r"unsatisfied condition: (?:cuda|driver)|driver version is insufficient", Reason.DRIVER_TOO_OLD,
+        "upgrade the node's driver, or take an image of an older CUDA",
+    ),
+    (r"CreateContainer\w*Error|RunContainerError|CreatePodSandboxError|StartError", Reason.CONTAINER_NOT_CREATED, "see the node"),
+)  # fmt: skip
+_REFUSALS = _phrases(
+    (r"exceeded quota", Reason.QUOTA_EXCEEDED, ""),
+    (r"no PriorityClass with name", Reason.PRIORITY_CLASS_MISSING, ""),
+    (r"violates PodSecurity", Reason.POD_SECURITY_DENIED, ""),
+    (r"serviceaccount \S+ not found|error looking up service account", Reason.SERVICE_ACCOUNT_MISSING, ""),
+    (r"denied the request|denied request|is forbidden: ValidatingAdmissionPolicy", Reason.ADMISSION_DENIED, ""),
+)
+
+
+def refusal_of(message: str) -> Reason:
+    """Return the reason for which the API server refuses pods, from the message that the Deployment repeats."""
+    return next((reason for text, reason, _ in _REFUSALS if text.search(message)), Reason.PODS_REFUSED)
+
+
+def hindrance_of(body: Mapping[str, Any]) -> Hindrance | None:
+    """Return why a pod is not ready; None for one that is, that is being deleted, or whose container ended by a fault of its own."""
+    status = body.get("status", {})
+    found = None if "deletionTimestamp" in body["metadata"] else _found(body, status)
+    if found is None:
+        return None
+    reason, said, remedy = found
+    message = "; ".join(filter(None, (" ".join(said.split())[:MAX_QUOTED].rstrip(".; "), remedy)))
+    template_hash = (body["metadata"].get("annotations") or {}).get(HASH_ANNOTATION, "")
+    return Hindrance(pod=body["metadata"]["name"], template_hash=template_hash, reason=reason, message=message)
+
+
+def _found(body: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[Reason, str, str] | None:
+    """Return the reason, what Kubernetes says, and what to do."""
+    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        if scheduled.get("reason") == "SchedulingGated":
+            return Reason.SCHEDULING_GATED, f"not scheduled: {scheduled.get('message', '')}", "see who removes the gate"
+        return _matched(_SCHEDULING, str(scheduled.get("message", "")), Reason.UNSCHEDULABLE, "not scheduled: ")
+    if status.get("phase") == "Failed":
+        said = f"{status.get('reason', 'Failed')}: {status.get('message', '')}"
+        evicted = status.get("reason") in ("Evicted", "Preempted", "Preempting", "Terminated", "NodeShutdown")
+        return (Reason.EVICTED if evicted else Reason.NODE_REFUSED_POD), said, "see `kubectl describe pod`"
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    if (waiting := _waiting(containers)) is not None:
+        return waiting
+    return _of_engine(body, containers, conditions.get("Ready", {}))
+
+
+def _matched(phrases: _Phrases, said: str, otherwise: Reason, beginning: str = "") -> tuple[Reason, str, str]:
+    said = " ".join(said[:MAX_READ].split())
+    for text, reason, remedy in phrases:
+        if text.search(said):
+            return reason, beginning + said, remedy
+    return otherwise, beginning + said, ""
+
+
+def _waiting(containers: Iterable[Mapping[str, Any]]) -> tuple[Reason, str, str] | None:
+    """Return why a container cannot be created; one that waits in its usual course, or after a crash, is none."""
+    for container in containers:
+        state = container.get("state", {}).get("waiting") or {}
+        if state and state.get("reason") not in (None, "ContainerCreating", "PodInitializing", "CrashLoopBackOff"):
+            said = f"container {container.get('name')}: {state.get('reason')}: {state.get('message', '')}"
+            return _matched(_WAITING, said, Reason.CONTAINER_NOT_CREATED)
+    return None
+
+
+def _of_engine(
+    body: Mapping[str, Any], containers: Iterable[Mapping[str, Any]], ready: Mapping[str, Any]
+) -> tuple[Reason, str, str] | None:
+    """Return what keeps a container that was created from being ready."""
+    engine = next((each for each in containers if each.get("name") == CONTAINER), None)
+    if engine is None:
+        return None
+    ended = [engine.get(state, {}).get("terminated") or {} for state in ("state", "lastState")]
+    if any(each.get("reason") == "OOMKilled" for each in ended) and ready.get("status") != "True":
+        spec: Mapping[str, Any] = next(
+            (each for each in body.get("spec", {}).get("containers") or () if each.get("name") == CONTAINER), {}
+        )
+        limit = ((spec.get("resources") or {}).get("limits") or {}).get("memory", "no limit of its own")
+        said = f"the container was killed at its memory limit ({limit}), which is not the GPU's"
+        return Reason.HOST_MEMORY_EXCEEDED, said, "raise spec.template.resources.limits.memory"
+    if "running" not in engine.get("state", {}) or ready.get("status") == "True":
+        return None
+    if engine.get("started") and not engine.get("ready"):
+        said = "the engine had started and its readiness probe does not pass any more"
+        return Reason.NOT_ANSWERING, said, "see the log and `kubectl kvgate why`"
+    return Reason.LOADING, "the engine runs and is not ready yet: it loads the model", ""

@@ -1,0 +1,158 @@
+"""Known defects of vLLM's releases that change memory, capacity or starts: the table `data/advisories.csv`, and which rows meet an engine.
+
+A row holds its conditions in words that kvgate has anyway: model class, kind of model, GPU and settings. A condition that is not known
+to hold is not met.
+"""
+
+import csv
+from collections.abc import Collection, Iterator, Mapping
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, convert
+
+from kvgate.budget import parse_patch
+from kvgate.text.patterns import pattern
+
+_TABLE = Path(__file__).parent / "data" / "advisories.csv"
+_SETTING = pattern(r"(?P<no>!?)(?P<name>[a-z0-9_]{1,99})(?:(?P<sign>[=>~])(?P<operand>[A-Za-z0-9_.]{1,99}))?")
+_OFF = (None, False, "", 0, "0", "false", "False")
+
+
+class Effect(StrEnum):
+    """What a defect changes."""
+
+    STARTS = "starts"
+    """It may not start."""
+    MEMORY = "memory"
+    """It takes other memory than it says, of the GPU or of the host."""
+    CAPACITY = "capacity"
+    """It holds fewer or more tokens than it could, or says so."""
+    SERVING = "serving"
+    """It starts, and ends or grows under load."""
+
+
+class _Condition(Struct, frozen=True, kw_only=True):
+    name: str
+    sign: str
+    operand: str
+    is_not: bool
+
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        return self._is_so(values.get(self.name)) is not self.is_not
+
+    def _is_so(self, value: object) -> bool:
+        if self.sign == "~":
+            return self.operand.lower() in str(value).lower()
+        if self.sign == "=":
+            return str(value).lower() == self.operand.lower()
+        if self.sign == ">":
+            return _number(value) > float(self.operand)
+        return value not in _OFF
+
+
+class Advisory(Struct, frozen=True, kw_only=True):
+    """One defect, and the engines that it concerns."""
+
+    id: str
+    since: str
+    until: str
+    """The last release that is known to have it; `0.26` is every 0.26.x."""
+    fixed: str = ""
+    """The first release without it; empty: none is known."""
+    classes: str = ""
+    kinds: str = ""
+    vendor: str = ""
+    capability: str = ""
+    settings: str = ""
+    effect: Effect
+    certain: str = ""
+    """`yes` where it decides the start of every engine that it concerns."""
+    says: str
+    remedy: str
+    source: str
+    day: str
+
+    @property
+    def reference(self) -> str:
+        """The short name of the source: `#49224`, or `repository#1` beside vLLM's own."""
+        *_, owner, repository, _kind, number = self.source.split("/")
+        return f"#{number}" if owner == "vllm-project" else f"{repository}#{number}"
+
+    @property
+    def releases(self) -> str:
+        return self.since if self.since == self.until else f"{self.since} to {self.until}"
+
+    @property
+    def decides_start(self) -> bool:
+        return self.certain == "yes"
+
+    @property
+    def conditions(self) -> tuple[_Condition, ...]:
+        return _conditions(self.settings)
+
+    @property
+    def setting(self) -> str:
+        """The setting that it is most about; empty where it is about none."""
+        return next((each.name for each in self.conditions if not each.is_not), "")
+
+    def is_in(self, version: str) -> bool:
+        """Return whether a release, `0.25.1`, is one of those that have it."""
+        release, until = parse_patch(version), _numbers(self.until)
+        return _numbers(self.since) <= release and release[: len(until)] <= until
+
+    def concerns(
+        self, architecture: str, kinds: Collection[str], vendor: str, capability: tuple[int, int] | None
+    ) -> bool:
+        """Return whether it is about such models on such GPUs."""
+        stated = ".".join(map(str, capability)) if capability else ""
+        return (
+            (not self.classes or architecture in self.classes.split())
+            and (not self.vendor or vendor == self.vendor)
+            and (not self.capability or stated in self.capability.split())
+            and all((kind.lstrip("!") in kinds) is not kind.startswith("!") for kind in self.kinds.split())
+        )
+
+    def is_met(self, values: Mapping[str, Any]) -> bool:
+        """Return whether settings by vLLM's names meet its conditions."""
+        return all(condition.holds(values) for condition in self.conditions)
+
+
+@lru_cache(maxsize=1)
+def advisories() -> tuple[Advisory, ...]:
+    lines = _TABLE.read_text(encoding="utf-8").splitlines()
+    return tuple(convert(row, Advisory) for row in csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+@lru_cache(maxsize=64)
+def advisories_of(version: str) -> tuple[Advisory, ...]:
+    """Return the defects of a release. Raise UnknownVersion."""
+    return tuple(each for each in advisories() if each.is_in(version))
+
+
+@lru_cache(maxsize=256)
+def _conditions(settings: str) -> tuple[_Condition, ...]:
+    return tuple(_read(settings))
+
+
+def _read(settings: str) -> Iterator[_Condition]:
+    for word in settings.split():
+        found = _SETTING.fullmatch(word)
+        if found is None:
+            raise ValueError(f"{word} is no condition on a setting")
+        yield _Condition(
+            name=found["name"], sign=found["sign"] or "", operand=found["operand"] or "", is_not=bool(found["no"])
+        )
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
+
+
+def _number(value: object) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        return 0.0
