@@ -38,7 +38,6 @@ from kvgate.text import expansion
 from kvgate.text.patterns import pattern as a_pattern
 from kvgate.vllm.arguments import Argument, is_open
 from kvgate.vllm.images import release_of_image
-from support.tables import table
 
 pytestmark = pytest.mark.slow
 
@@ -343,7 +342,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(function, make, id=f"{name}: {text}".encode("unicode_escape").decode())
 
 
-@table(("function", "make"), list(cases()))
+@pytest.mark.parametrize(("function", "make"), list(cases()))
 def test_the_time_grows_with_the_length_of(function: Callable[[str], object], make: Callable[[int], str]) -> None:
     check(function, make)
 
