@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kvgate.findings.finding import Severity
 from kvgate.vllm.arguments import Argument, option_name
 from kvgate.vllm.option_findings import repetitions
 from kvgate.vllm.parser import CommandLine, parse_arguments
@@ -190,6 +191,24 @@ def test_between_two_releases_what_either_takes_is_taken(
     read = parsed(line, release)
     assert read.problems == []
     assert values(read) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "release", "is_doubted"),
+    [
+        ("--load-format fastsafetensors", (0, 7, 3), True),
+        ("--load-format safetensors", (0, 7, 3), False),
+        ("--load-format fastsafetensors", (0, 8, 5), False),
+        ("--reasoning-parser minimax_m2", (0, 11, 2), False),
+    ],
+)
+def test_a_value_that_one_of_two_releases_lacks_may_be_refused_between_them(
+    line: str, release: tuple[int, int, int], *, is_doubted: bool
+) -> None:
+    """It is taken, and a warning says so; a parser may come from a plug-in."""
+    read = parsed(line, release)
+    assert [(each.rule.id, each.severity) for each in read.problems] == [("OptionValue", Severity.WARNING)] * is_doubted
+    assert len(values(read)) == 1
 
 
 @pytest.mark.parametrize(
