@@ -14,6 +14,8 @@ from kvgate.documents import confined, helm, kustomize, programs
 from support.assets import require_assets, require_walls
 from support.command_line import invoked
 
+pytestmark = pytest.mark.slow  # programs behind walls
+
 ENGINE = """\
 apiVersion: apps/v1
 kind: Deployment
@@ -356,7 +358,6 @@ def test_a_program_of_the_checkout_is_never_run(check: Check, monkeypatch: pytes
     assert not Path("sung").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "message"),
     [
@@ -398,7 +399,6 @@ def test_without_a_sandbox_nothing_is_rendered_unless_somebody_asks_for_it(
     assert [(each["file"], each["rendered_by"]) for each in report["documents"]] == [("base/deployment.yaml", None)]
 
 
-@pytest.mark.slow
 def test_what_a_program_sees_behind_each_wall(pytestconfig: pytest.Config, tmp_path: Path) -> None:
     """A dynamically linked shell: it reads its folder and system libraries, and it starts no other program."""
     require_walls(pytestconfig, confined.NAMESPACES, confined.LANDLOCK)
@@ -542,7 +542,6 @@ def test_a_copy_is_bounded_whatever_an_overlay_names_how_often(
     assert [each["name"] for each in report["documents"]] == ["llama"], "its base is judged"
 
 
-@pytest.mark.slow
 def test_a_file_of_replacements_is_read_once_however_often_it_is_named(check: Check) -> None:
     replacements = "replacements:\n" + "- {path: big.yaml}\n" * 60
     files = {"o/big.yaml": "- a\n" * 250_000, "o/kustomization.yaml": f"resources: [../base, missing]\n{replacements}"}
@@ -551,7 +550,6 @@ def test_a_file_of_replacements_is_read_once_however_often_it_is_named(check: Ch
     assert time.process_time() - start < 10
 
 
-@pytest.mark.slow
 def test_an_overlay_of_many_objects_takes_no_time_for_each_pair(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = "".join(f"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c{n}}}\n" for n in range(1000))
     files = {**BASE, "base/kustomization.yaml": "resources: [deployment.yaml, many.yaml]\n", "base/many.yaml": objects}
