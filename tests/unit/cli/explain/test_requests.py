@@ -10,6 +10,7 @@ import pytest
 from kvgate.budget.ground.units import GIB
 from kvgate.cli.explain.requests import MAX_LINE_BYTES, answers
 from support.command_line import invoked
+from support.tables import table
 
 QWEN = {
     "id": "q",
@@ -180,7 +181,7 @@ def test_features_that_are_switched_off_are_not_used() -> None:
     assert ask_one(cpu_offload_gb=0, enable_lora=False, load_format="auto", lora_config={})["verdict"] == "Fits"
 
 
-@pytest.mark.parametrize(
+@table(
     ("changes", "words"),
     [
         ({"tensor_parallel_size": 3}, "not divisible"),
@@ -199,7 +200,7 @@ def test_what_vllm_refuses_does_not_fit(changes: dict[str, Any], words: str) -> 
     assert any(words in finding["message"] for finding in answer["findings"])
 
 
-@pytest.mark.parametrize(
+@table(
     ("key", "value"),
     [
         ("model", 3), ("model_config", "text"), ("gpu", ""), ("gpu_memory_bytes", -1), ("gpu_memory_bytes", 1.5),
@@ -222,7 +223,7 @@ def test_all_problems_are_told_at_once() -> None:
     assert [key in error for key in ("model is", "block_size is", "enforce_eager is")] == [True] * 3
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "identifier"),
     [
         (b'{"id": "x", "model": ', "x"),
@@ -257,7 +258,7 @@ def test_a_broken_line_is_answered_in_its_place(line: bytes, identifier: object)
     assert broken["id"] == identifier
 
 
-@pytest.mark.parametrize(
+@table(
     ("written", "echoed"),
     [
         (b"7" * 5000, "7" * 5000), (b"-1e999", "-1e999"), (b"NaN", "NaN"), (b'"\\ud800"', "\\ud800"), (b'"\\ud83d\\ude00"', "\U0001f600"),
@@ -352,7 +353,7 @@ def test_the_memory_of_the_host_is_told_where_the_request_is_about_it() -> None:
     assert "host_memory" not in ask_one()
 
 
-@pytest.mark.parametrize(
+@table(
     ("values", "words"),
     [
         ({"host_memory_limit_bytes": 0}, "host_memory_limit_bytes is 0; it must be a number of bytes from 1"),
