@@ -83,7 +83,7 @@ def _fixes(answer: Answer) -> Iterator[str]:
         return
     yield "  what would fix it" + (", any one of" if len(fixes) > 1 else "")
     for fix in fixes:
-        checked = _CHECKED.get(fix.verdict, "not judged by kvgate")
+        checked = _CHECKED.get(fix.verdict, "not judged by kvgate") if fix.verdict else "not judged by kvgate"
         yield f"    - {fix.words} ({checked})"
         if fix.command:
             yield f"        {redacted(fix.command)}"
