@@ -293,6 +293,7 @@ OWN_JSON = {
     "reports/wording.py": "defaults of vLLM, from kvgate's own table",
     "known_models.py": "a config.json with the files beside it, which is parsed again",
     "kubectl.py": "handed to kvgate check",
+    "why/fixes.py": "the value of an option in a command, which terminal.py makes inert",
 }
 """Modules that write JSON by themselves, and why that reaches no terminal."""
 
