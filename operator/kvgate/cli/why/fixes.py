@@ -18,7 +18,7 @@ from kvgate.judge.advisor import advice
 from kvgate.judge.assessment import Confidence
 from kvgate.judge.what_if import assess_request
 from kvgate.manifests.pasted import SCRIPT_ENDING
-from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_UNKNOWN, OPTION_REMOVED
+from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_UNKNOWN
 from kvgate.rules.settings import MAX_MODEL_LEN_ABOVE_MODEL
 from kvgate.sources.start_failure import FailureKind, StartFailure
 from kvgate.statement.what_if import BadRequest
