@@ -386,3 +386,11 @@ def test_two_gpus_that_the_text_names_are_none() -> None:
     answer, _ = asked("-", stdin=f"It worked on an H200.\nNow I have an L4.\n{LOG}")
     assert "gpu" not in answer["statement"]
     assert any(line.startswith("the GPU: nothing names it") for line in answer["not_known"])
+
+
+def test_yaml_that_begins_with_a_comment_about_a_command_is_yaml() -> None:
+    given = [sys.executable, "-m", "kvgate", "check", "-"]
+    done = subprocess.run(
+        given, input=f"# vllm serve is run by this\n{POD}", capture_output=True, text=True, check=False
+    )
+    assert "pod serving/vllm-0" in done.stdout
