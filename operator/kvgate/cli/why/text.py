@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from kvgate.budget import Verdict
-from kvgate.cli.terminal import Line, Styled, folded, text_of, width_of_terminal
+from kvgate.cli.terminal import Line, Styled, folded, folded_command, text_of, width_of_terminal
 from kvgate.cli.why.answer import Answer, Outcome
 from kvgate.cli.why.bundle import redacted
 from kvgate.judge.summary import judged_text
@@ -87,7 +87,7 @@ def _fixes(answer: Answer) -> Iterator[str]:
         checked = _CHECKED.get(fix.verdict, _CHECKED[None])
         yield f"    - {fix.words} ({checked})"
         if fix.command:
-            yield f"        {redacted(fix.command)}"
+            yield from folded_command(f"        {redacted(fix.command)}", width_of_terminal())
         yield from (f"        {redacted(line)}" for line in fix.patch.splitlines())
     if happened and happened.do and not any(fix.is_checked for fix in fixes):
         yield f"    - {happened.do}"
