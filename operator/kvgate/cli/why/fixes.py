@@ -1,6 +1,5 @@
 """Changes that would make an engine start, each judged as `kvgate check` judges it before it is offered."""
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_UNK
 from kvgate.rules.settings import MAX_MODEL_LEN_ABOVE_MODEL
 from kvgate.sources.start_failure import FailureKind, StartFailure
 from kvgate.statement.what_if import BadRequest
+from kvgate.text.inert import json_text
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.parser import parse_arguments
 
@@ -325,7 +325,7 @@ def _verdict(items: list[Item | Broken], name: str) -> Verdict | None:
 # ── texts ──
 
 
-_END_OF_COMMAND = re.compile(r"\s*(?:&&|\|\||[|;&>]|2>).*$", re.DOTALL)
+_END_OF_COMMAND = re.compile(r"\s{0,20}(?:[|;&>]|2>)")
 
 
 def with_changes(command: str, changes: Changes, model: str = "") -> str:
@@ -398,7 +398,7 @@ def _command_of(case: Case, changes: Changes) -> str:
             continue
         words.append(option_name(name))
         if isinstance(value, dict | list):
-            words.append(shlex.quote(json.dumps(value)))
+            words.append(shlex.quote(json_text(value)))
         elif value is not True and value != "":
             words.append(_shell(value))
     return " ".join(words)
