@@ -1,6 +1,5 @@
 """Changes of settings written into what somebody gave: a command, or the lines of a manifest."""
 
-import json
 import re
 import shlex
 from functools import partial
@@ -8,6 +7,7 @@ from functools import partial
 from kvgate.api import field_path
 from kvgate.cli.reports.report import Item
 from kvgate.cli.why.cases import Case
+from kvgate.text.inert import json_text
 from kvgate.vllm.arguments import option_name
 
 Changes = dict[str, int | str | None]
@@ -23,7 +23,7 @@ def model_of(case: Case) -> str:
     return (case.item.engine.model or "") if case.item and case.item.engine else ""
 
 
-_END_OF_COMMAND = re.compile(r"\s*(?:&&|\|\||[|;&>]|2>).*$", re.DOTALL)
+_END_OF_COMMAND = re.compile(r"\s{0,20}(?:[|;&>]|2>)")
 
 
 def with_changes(command: str, changes: Changes, model: str = "") -> str:
@@ -96,7 +96,7 @@ def command_of(case: Case, changes: Changes) -> str:
             continue
         words.append(option_name(name))
         if isinstance(value, dict | list):
-            words.append(shlex.quote(json.dumps(value)))
+            words.append(shlex.quote(json_text(value)))
         elif value is not True and value != "":
             words.append(_shell(value))
     return " ".join(words)
