@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := PYTHONPATH=tools $(BIN)/python -m
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy constants corpus usefulness answers bench mutants run vllm-release
+.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy constants corpus usefulness answers bench mutants run vllm-release site
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,8 +18,8 @@ observe: .venv/ready  ## predicted against observed: a real Prometheus, fake vLL
 test: .venv/ready tools  ## the whole test suite, the real control plane included
 	$(BIN)/python tools/run_tests.py
 
-fuzz: .venv/ready  ## 250,000 hostile documents, 15,000 reviews, 50,000 model configs; every failure by its seed
-	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
+fuzz: .venv/ready  ## 250,000 hostile documents, 15,000 reviews, 50,000 model configs, each failure by its seed; all steps of all models
+	PYTHONPATH=tests:tools $(BIN)/python -m fuzz $(FUZZ) && KVGATE_EVERY_MODEL=1 $(BIN)/pytest -q -n auto tests/property/test_monotone_capacity.py
 
 init: .venv/ready  ## virtual environment from the pinned requirements, with kvgate in it
 
@@ -70,6 +70,9 @@ mutants: .venv/ready  ## the share of small wrong changes of the budget that the
 
 vllm-release: .venv/ready  ## put a release of vLLM into every table, and say what it changes: make vllm-release VERSION=0.34.0
 	$(RUN) vllm_release "$(VERSION)"
+
+site: .venv/ready  ## the documentation as a site in build/site; fails on a link that leads nowhere
+	$(RUN) docs_site
 
 run: .venv/ready  ## the controller against the current kubectl context
 	$(BIN)/kvgate controller

@@ -9,6 +9,12 @@ All links of reports and alerts begin with it; set it here, and run `make genera
 lead to the repository that kvgate was installed from, else to the pages that are installed with it.
 """
 
+REPOSITORY_URL = ""
+"""Address of the files of this repository, such as `https://git.example.org/team/kvgate/blob/main`: pages of the site link there.
+
+While it is empty, links of the site to files that are no pages are plain text.
+"""
+
 INSTALL = "pip install '.[{extras}]' in a checkout of kvgate"
 """How messages and pages say what to install for a feature, with its extras of `pyproject.toml`, separated by commas.
 

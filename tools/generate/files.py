@@ -8,7 +8,7 @@ from generate import deployment_files, failure_page, incident_page, pages, refer
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.api.status import RECORD_PLURAL
-from kvgate.catalogue.lookup import accelerators_json
+from kvgate.catalogue.boards import accelerators_json
 from kvgate.catalogue.models import entries_jsonl
 from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, NODE_RULES, OWN_NAMESPACE_RULES, RULES
 from kvgate.manifests.platforms.readers import resources_in_cluster

@@ -1,6 +1,5 @@
 """Look up accelerators in data files of our own, which are read once; never the network."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -24,16 +23,6 @@ def read_yaml(path: Path) -> Any:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - a safe loader
-
-
-def accelerators_json() -> str:
-    """Return the entries of all tables as JSON, one a line: every start reads it, which takes a fiftieth of the time."""
-    from kvgate.catalogue.boards import seldom_entries
-
-    listed = read_yaml(DATA / "accelerators.yaml")["accelerators"]
-    entries = [*listed, *seldom_entries(DATA, listed)]
-    lines = ",\n".join(json.dumps(entry, default=str, ensure_ascii=False) for entry in entries)
-    return f"[\n{lines}\n]\n"
 
 
 @lru_cache(maxsize=1)

@@ -18,11 +18,11 @@ from kvgate.vllm.values import UnusableValue
 
 AUTO = "auto"
 _COUNTED = pattern(
-    r"(?P<before>\d{1,6})\s*[x×*](?!tx?\b)\s*(?P<name>.+)|(?P<other>.+?)(?:\s*[x×*]\s*|:|\s+\()(?P<after>\d{1,3})x?\)?",
+    r"(?P<before>\d{1,6}) ?[x×*](?!tx?\b)(?P<name>.+)|(?P<other>.+?)(?: ?[x×*] ?|:| \()(?P<after>\d{1,3})x?\)?",
     IGNORECASE,
 )
 """`8xH100`, `8 × H100`, `H100 x8`, `H100:8`: so many GPUs."""
-_MEMORY = pattern(r"(\d{1,4})\s*g(?:i?b|i)?", IGNORECASE)
+_MEMORY = pattern(r"(\d{1,4}) ?g(?:i?b|i)?", IGNORECASE)
 """`24GB`: all boards of this size."""
 _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "prefill_context_parallel_size")
 _MOST_NAMED = 6
@@ -93,7 +93,7 @@ def on_one_gpu(given: Mapping[str, Any]) -> dict[str, Any]:
 def read_gpus(text: str) -> tuple[GpuChoice, ...]:
     """Return what each name of a list means. Raises UnusableValue for what vLLM does not run on."""
     found = list[GpuChoice]()
-    for item in filter(None, map(str.strip, text.split(","))):
+    for item in filter(None, (" ".join(part.split()) for part in text.split(","))):
         found += _this_machine() if item.lower() == AUTO else [_choice(item)]
     return tuple(found)
 

@@ -21,7 +21,10 @@ OPTION_VALUE = _rule(
     id="OptionValue",
     severities=(Severity.ERROR, Severity.WARNING),
     title="The option's value is missing, surplus, or one that vLLM does not take.",
-    explanation="It is a warning where the release is newer than those that kvgate knows, and may take the value.",
+    explanation=(
+        "It is a warning where the release is newer than those that kvgate knows, and may take the value, or stands between two of which "
+        "one does not."
+    ),
 )
 PARSER_UNKNOWN = _rule(
     id="ParserUnknown",

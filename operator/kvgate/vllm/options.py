@@ -63,6 +63,16 @@ class Option(Struct, frozen=True, kw_only=True):
         lists = _as_of(self.choices, release)
         return tuple(dict.fromkeys(str(choice) for each in lists for choice in each)) if all(lists) else ()
 
+    def read_without(self, value: Any, release: Patch) -> Patch | None:
+        """Return a release beside one that was not read whose choices lack a value; None where none does, and for parsers, which plug-ins
+        may bring."""
+        if self.dest.endswith("_parser"):
+            return None
+        given = [str(each) for each in (value if isinstance(value, list | tuple) else [value])]
+        around = read_around(release)
+        lacking = (read for read in around if (choices := self.choices_in(read)) and not set(choices).issuperset(given))
+        return next(lacking, None) if len(around) > 1 and self.choices else None
+
     def defaults_in(self, release: Patch) -> tuple[Any, ...]:
         return _as_of(self.defaults, release) or (None,)
 

@@ -23,6 +23,7 @@ from kvgate.vllm.parser_problems import (
     deprecated,
     ignored,
     invalid,
+    maybe_invalid,
     missing,
     model_option,
     refused_parsers,
@@ -271,6 +272,8 @@ def _read_as(kind: str, given: _Given, words: _Words, release: Patch, line: Comm
         value = read_value(texts, kind, option.choices_in(release), given.key)
     except BadValue as error:
         return invalid, word, option, " ".join(texts), str(error)
+    if value is not None and (without := option.read_without(value, release)):
+        line.complain(maybe_invalid, word, option, " ".join(texts), without, release)
     line.put(given.setting(value=value, text=" ".join(texts), at=taken[0]))
     return None
 

@@ -187,6 +187,14 @@ def invalid(word: Argument, option: Option, text: str, reason: str) -> ArgumentP
     return ArgumentProblem(rule=OPTION_VALUE, at=word, message=message, remedy=remedy_of(reason))
 
 
+def maybe_invalid(word: Argument, option: Option, text: str, without: Patch, release: Patch) -> ArgumentProblem:
+    """A value that only one of the releases has which were read on both sides of this one."""
+    one, other = (".".join(map(str, each)) for each in (without, release))
+    message = f"{option.flag} is {shown(text)!r}, which vLLM {one} does not take, and {other} may not; it may not start"
+    remedy = remedy_of(f"check that {other} takes it, or use a {'newer' if without < release else 'older'} release")
+    return ArgumentProblem(rule=OPTION_VALUE, at=word, message=message, remedy=remedy, severity=Severity.WARNING)
+
+
 _TABLE = Path(__file__).parent / "data" / "tool_parsers.csv"
 _PLUGINS = ("tool_parser_plugin", "reasoning_parser_plugin")
 """Options that name a file with further parsers, of either kind."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.command_line import MISTAKEN_POD, invoked
+from support.tables import table
 
 POD = MISTAKEN_POD.replace("    - --no-such-option\n", "").replace("40960", "8192")
 WORKLOAD = "kvgate:workload peakConcurrency=4 promptTokens=2000 outputTokens=500"
@@ -30,7 +31,7 @@ def judged(text: str, *arguments: str) -> tuple[str, list[tuple[str, str]], int]
     return document["verdict"], found, result.exit_code
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "guarantee", "verdict", "found", "code"),
     [
         (POD, "Startup", "Fits", [], 0),

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from kvgate.findings.finding import Severity
 from kvgate.vllm.arguments import Argument, option_name
 from kvgate.vllm.option_findings import repetitions
 from kvgate.vllm.parser import CommandLine, parse_arguments
+from support.tables import table
 
 
 def parsed(line: str, release: tuple[int, int, int] = (0, 33, 0)) -> CommandLine:
@@ -19,7 +21,7 @@ def values(line: CommandLine) -> dict[str, Any]:
     return {name: setting.value for name, setting in line.given.items()}
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "expected"),
     [
         ("--max-model-len 32k", {"max_model_len": 32_000}),
@@ -86,7 +88,7 @@ def test_the_model_may_be_the_first_word() -> None:
     assert [word.text for word in read.positionals] == ["Qwen/Qwen3-8B"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "release", "rule", "hint"),
     [
         ("--max-modle-len 3", (0, 33, 0), "OptionUnknown", "--max-model-len"),
@@ -165,7 +167,7 @@ def test_nothing_is_said_between_a_release_with_an_option_and_one_without(
     assert len(parsed("--swap-space 4", release).problems) == problems
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "release", "expected"),
     [
         ("--reasoning-parser minimax_m2", (0, 11, 2), {"reasoning_parser": "minimax_m2"}),  # read without in 0.11.0
@@ -189,6 +191,24 @@ def test_between_two_releases_what_either_takes_is_taken(
     read = parsed(line, release)
     assert read.problems == []
     assert values(read) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "release", "is_doubted"),
+    [
+        ("--load-format fastsafetensors", (0, 7, 3), True),
+        ("--load-format safetensors", (0, 7, 3), False),
+        ("--load-format fastsafetensors", (0, 8, 5), False),
+        ("--reasoning-parser minimax_m2", (0, 11, 2), False),
+    ],
+)
+def test_a_value_that_one_of_two_releases_lacks_may_be_refused_between_them(
+    line: str, release: tuple[int, int, int], *, is_doubted: bool
+) -> None:
+    """It is taken, and a warning says so; a parser may come from a plug-in."""
+    read = parsed(line, release)
+    assert [(each.rule.id, each.severity) for each in read.problems] == [("OptionValue", Severity.WARNING)] * is_doubted
+    assert len(values(read)) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from kvgate.cli.terminal import progress_of
 from kvgate.judge.what_if import assess_request
 from support.builders import new_llama_config
 from support.command_line import invoked
+from support.tables import table
 
 QWEN = ("--model", "Qwen/Qwen3-32B-FP8", "--vllm-version", "0.33.0")
 RAG = ("--peak-concurrency", "64", "--prompt-tokens", "6k", "--output-tokens", "500")
@@ -288,7 +289,7 @@ def test_only_what_is_unknown_is_told() -> None:
     assert "VersionAssumed" not in result.stderr
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "code"),
     [
         ((*QWEN, *RAG), 0),
@@ -307,7 +308,7 @@ def test_the_exit_code_says_whether_something_fits(arguments: tuple[str, ...], c
     assert result.exit_code == code, result.output
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "words"),
     [
         (("--gpus", "H999"), "--gpu names 'H999', which is neither an accelerator nor a vendor"),
