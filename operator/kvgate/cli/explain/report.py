@@ -19,7 +19,14 @@ from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of,
 from kvgate.explained.textbook import textbook_of
 from kvgate.judge.assess import is_about_bytes, judge
 from kvgate.judge.assessment import Assessment
-from kvgate.judge.summary import alternatives_text, answer_text, correction_text, most_text, share_text
+from kvgate.judge.summary import (
+    alternatives_text,
+    answer_text,
+    correction_text,
+    least_cache_text,
+    most_text,
+    share_text,
+)
 from kvgate.text.inert import inert_json
 from kvgate.vllm.arguments import option_name
 
@@ -139,6 +146,8 @@ def _report(assessment: Assessment, keep: frozenset[str], maximize: str | None) 
 
 
 def _notes(budget: Budget) -> Iterator[str]:
+    if least := least_cache_text(budget):
+        yield f"  {least}"
     workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
     if workload and (workload.lengths or workload.average_concurrency is not None):
         from kvgate.planning.request_lengths import notes
