@@ -168,7 +168,7 @@ def takes_cache_bytes(request: BudgetRequest) -> bool:
     from kvgate.vllm.options import options
 
     in_release = options()["--kv-cache-memory-bytes"].is_in(parse_patch(request.vllm_version))
-    return in_release and request.accelerator.vendor != "intel"
+    return bool(in_release) and request.accelerator.vendor != "intel"
 
 
 _ABOUT_WEIGHTS = BUDGET_RULES | {QUANTIZATION_CONTRADICTS_CHECKPOINT}
