@@ -293,7 +293,6 @@ OWN_JSON = {
     "reports/wording.py": "defaults of vLLM, from kvgate's own table",
     "known_models.py": "a config.json with the files beside it, which is parsed again",
     "kubectl.py": "handed to kvgate check and to kvgate why",
-    "why/changed_texts.py": "values of options in a command, which the report makes inert",
 }
 """Modules that write JSON by themselves, and why that reaches no terminal."""
 
