@@ -322,11 +322,17 @@ def assumed_records(request: BudgetRequest | None, findings: Iterable[Finding]) 
         return []
     version = request.vllm_version
     releases = (records.AssumedRecord(fact="vllm_version", value=version, why=why) for why in released(findings))
-    return [*assumed_model(request.shape), *releases, *_assumed_output(request.workload)]
+    return [*assumed_model(request.shape), *releases, *_assumed_load(request.workload)]
 
 
-def _assumed_output(workload: Workload | None) -> Iterator[records.AssumedRecord]:
-    if workload and workload.is_output_assumed:
+def _assumed_load(workload: Workload | None) -> Iterator[records.AssumedRecord]:
+    if workload is None:
+        return
+    if workload.lengths or workload.average_concurrency is not None:
+        from kvgate.planning.request_lengths import notes
+
+        yield from (records.AssumedRecord(fact=fact, value=value, why=why) for fact, value, why in notes(workload))
+    if workload.is_output_assumed:
         why = "no --output-tokens: 512, at most the prompt and what --max-model-len leaves"
         yield records.AssumedRecord(fact="output_tokens", value=str(workload.output_tokens), why=why)
 

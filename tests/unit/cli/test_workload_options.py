@@ -208,6 +208,7 @@ def test_a_rate_and_a_time_state_the_peak(command: str) -> None:
     assert "40 requests at the same time on average" in told
     found = json.loads(invoked(*asked, "-o", "json").stdout)
     assert (found.get("question") or found)["workload"]["peak_concurrency"] == 55
+    assert {"peak_concurrency", "request_lengths", "output_tokens"} <= {each["fact"] for each in found["assumed"]}
 
 
 @pytest.mark.parametrize(
