@@ -174,7 +174,10 @@ class Reading(Struct, frozen=True, kw_only=True):
         """Read a file. `inside`: the folder that it must not lie outside of."""
         try:
             with open_file(path, inside) as file:
-                if form := form_of(path.name) or _form_of_script(path, file):
+                beginning = (
+                    file.peek(2) if isinstance(file, BufferedReader) else b""
+                )  # pipes and devices are read as YAML
+                if form := form_of(path.name) or (Form.SCRIPT if is_script(path.name, beginning) else None):
                     yield from self._of_launch_file(path, form, file)
                 else:
                     yield from self.of_stream(str(path), file)
@@ -279,12 +282,6 @@ class Reading(Struct, frozen=True, kw_only=True):
             self.room.left, text = left, with_fields_as_variables(text)
             node = compose(text, self.room)
         return text, node
-
-
-def _form_of_script(path: Path, file: BinaryIO) -> Form | None:
-    """Return the form of a script without an ending; pipes and devices are read as YAML."""
-    beginning = file.peek(2) if isinstance(file, BufferedReader) else b""
-    return Form.SCRIPT if is_script(path.name, beginning) else None
 
 
 def _has_mappings_as_keys(root: yaml.Node) -> bool:

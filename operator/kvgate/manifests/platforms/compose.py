@@ -83,18 +83,12 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
     written_services = list(given.root.get("services").fields())
     waits_for = _waits_for({name: _with_values(written, project) for name, written in written_services})
     for name, written in written_services:
-        yield from _engines_of_compose(given, name, written, project, waits_for[name])
-
-
-def _engines_of_compose(
-    given: ReaderInput, name: str, written: Written, project: "Interpolation", waits_for: frozenset[str]
-) -> Iterator[FoundEngine]:
-    file, service = given.document.file, _with_values(written, project)
-    variables = variables_of_service(service, file, project.known, given.shared, project.room)
-    seen = _seen_gpus(given, name, service, variables, waits_for)
-    is_from_dotenv = service != _with_values(written, Interpolation({}))
-    for engine in engines_of_service(given, name, service, variables, seen=seen):
-        yield replace(engine, assumed=(_FROM_DOTENV,)) if is_from_dotenv else engine
+        service = _with_values(written, project)
+        variables = variables_of_service(service, given.document.file, project.known, given.shared, project.room)
+        seen = _seen_gpus(given, name, service, variables, waits_for[name])
+        is_from_dotenv = service != _with_values(written, Interpolation({}))
+        for engine in engines_of_service(given, name, service, variables, seen=seen):
+            yield replace(engine, assumed=(_FROM_DOTENV,)) if is_from_dotenv else engine
 
 
 def engines_of_service(
