@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -183,6 +183,13 @@ class Reading(Struct, frozen=True, kw_only=True):
                     yield from self.of_stream(str(path), file)
         except OSError as error:
             yield unreadable(str(path), error)
+
+    def of_text(self, name: str, data: bytes) -> Iterator[Item]:
+        """Read a text that stands in no file; its name says in which language it is."""
+        if form := form_of(name):
+            yield from self._of_launch_file(Path(name), form, BytesIO(data))
+        else:
+            yield from self.of_stream(name, BytesIO(data))
 
     def _of_launch_file(self, path: Path, form: Form, file: BinaryIO) -> Iterator[Item]:
         """Read a file that starts programs; one that does not name vLLM is none of the input's documents."""

@@ -20,6 +20,7 @@ from kvgate.budget.answers.sharing import (
 )
 from kvgate.budget.ground.units import GIB, gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request
+from support.tables import table
 
 SMALL = catalogue_shape("Qwen/Qwen3-0.6B")
 FOUR = catalogue_shape("Qwen/Qwen3-4B")
@@ -39,7 +40,7 @@ def asked(utilization: str, **more: Any) -> Sharer:
     return sharer_of(plan(new_request(shape=SMALL, utilization=utilization, max_model_len=4096, **more)), utilization)
 
 
-@pytest.mark.parametrize(
+@table(
     ("shares", "verdict"),
     [
         (("0.45", "0.45"), Verdict.FITS),

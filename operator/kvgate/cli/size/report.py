@@ -20,6 +20,7 @@ from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of,
 from kvgate.findings.finding import Severity
 from kvgate.judge.summary import verdict_text
 from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
+from kvgate.planning.request_lengths import mixed_text
 from kvgate.planning.size import HOST_MEMORY, Question, cheaper_perhaps, decode_bounds, hints, requests_held, usual
 from kvgate.text.inert import inert_json, inert_values
 from kvgate.vllm.values import UnusableValue
@@ -137,7 +138,7 @@ def _load(question: Question, candidate: Candidate) -> Iterator[Line]:
     workload = candidate.budget.request.workload
     tokens = str(candidate.budget.resolved.max_model_len)
     if question.request.guarantee is Guarantee.WORKLOAD and workload is not None:
-        tokens = f"{workload.prompt_tokens} + {workload.output_tokens}"
+        tokens = f"{'up to ' * bool(workload.lengths)}{workload.prompt_tokens} + {workload.output_tokens}"
     yield f"One engine ({cut}) holds {held} requests of {tokens} tokens at the same time{needs}"
     for engines in sorted({candidate.replicas, within} - {1}):
         yield f"{engines} engines on {engines * parallelism.num_gpus} GPUs hold {engines * held}"
@@ -183,12 +184,16 @@ def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[
     guarantee = f"{candidate.assessment.decides} decides (guarantee {request.guarantee.value}):"
     if request.guarantee is Guarantee.WORKLOAD and workload:
         shared = f" ({workload.shared_prefix_tokens} of them shared)" if workload.shared_prefix_tokens else ""
-        tokens = f"requests of {workload.prompt_tokens} + {workload.output_tokens} tokens{shared} at the same time"
+        up_to = "up to " if workload.lengths else ""
+        assumed = " (the output is assumed: --output-tokens)" if workload.is_output_assumed else ""
+        tokens = f"requests of {up_to}{workload.prompt_tokens} + {workload.output_tokens} tokens{shared}{assumed} at the same time"
         yield (
             f"{guarantee} as many {tokens} as the GPUs hold"
             if question.fills
             else f"{guarantee} {question.concurrency} {tokens}"
         )
+        if workload.lengths:
+            yield mixed_text(workload)
     elif request.guarantee is Guarantee.FULL_CONTEXT:
         yield f"{guarantee} {question.concurrency} requests of max_model_len at the same time"
     else:
