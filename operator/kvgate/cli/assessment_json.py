@@ -155,19 +155,21 @@ def _cache_record(of: FiguresOfBudget, kind: type[_Cache]) -> _Cache | None:
         request_blocks=kv_cache.request_blocks,
         request_bytes=kv_cache.request_bytes,
         max_model_len_that_fits=of["max_model_len_that_fits"],
-        pinned=records.PinnedRecord(
-            option=next(iter(pinned_option(of.budget).items()), None),
-            num_blocks=of["pinned_blocks"],
-            num_tokens=of["pinned_tokens"],
-            kv_cache_bytes=of["pinned_bytes"],
-            safety_bytes=PINNED_SAFETY_BYTES,
-            profiled_kv_cache_bytes=of["profiled_kv_cache_bytes"],
-            forgone_bytes=of["forgone_bytes"],
-            forgone_tokens=of["forgone_tokens"],
-        )
-        if budget.pin
-        else UNSET,
+        pinned=_pinned_record(of) if budget.pin else UNSET,
         **values,
+    )
+
+
+def _pinned_record(of: FiguresOfBudget) -> records.PinnedRecord:
+    return records.PinnedRecord(
+        option=next(iter(pinned_option(of.budget).items()), None),
+        num_blocks=of["pinned_blocks"],
+        num_tokens=of["pinned_tokens"],
+        kv_cache_bytes=of["pinned_bytes"],
+        safety_bytes=PINNED_SAFETY_BYTES,
+        profiled_kv_cache_bytes=of["profiled_kv_cache_bytes"],
+        forgone_bytes=of["forgone_bytes"],
+        forgone_tokens=of["forgone_tokens"],
     )
 
 
