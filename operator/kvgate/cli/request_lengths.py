@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kvgate.budget import Workload
 from kvgate.cli.workload_options import ASSUMED_OUTPUT_TOKENS, read_workload
 from kvgate.documents.bounded_files import Refused, read_all
-from kvgate.planning.request_lengths import Share, lengths_of, shares_of, together
+from kvgate.planning.request_lengths import Share, lengths_of, peak_of, shares_of, together
 from kvgate.sources.engine_metrics import UnreadableMetrics, read_histogram
 from kvgate.vllm.arguments import option_name
 from kvgate.vllm.metric_names import REQUEST_GENERATION_TOKENS, REQUEST_PROMPT_TOKENS, EngineMetric
@@ -27,6 +27,8 @@ _COLUMNS = {
 }  # fmt: skip
 """Columns of public traces (Azure's, BurstGPT) and of clients, in small letters without other signs."""
 _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,4})?)")
+_DECIMAL = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
+_MOST_CONCURRENT = 500_000
 Requests = list[tuple[int, int, int]]
 """(Prompt, output, weight) of each length."""
 
@@ -43,6 +45,20 @@ def read_mixed(
     prompt, output, _ = max(requests, key=lambda each: each[0] + each[1])
     whole = read_workload({**given, "prompt_tokens": prompt, "output_tokens": output}, needed=needed)
     return whole and replace(whole, lengths=lengths_of(requests), is_output_assumed=is_assumed)
+
+
+def average_of(per_second: str | None, seconds: str | None, *, others: Mapping[str, Any]) -> tuple[float, int]:
+    """Return the requests at the same time on average, and at the peak. Raises UnusableValue."""
+    if per_second is None or seconds is None or "peak_concurrency" in others:
+        raise UnusableValue(
+            "--requests-per-second and --seconds-per-request state the peak together, instead of --peak-concurrency and --users"
+        )
+    rate, time = (float(text) if _DECIMAL.fullmatch(text) else 0.0 for text in (per_second, seconds))
+    if not 0 < rate * time <= _MOST_CONCURRENT:
+        raise UnusableValue(
+            f"--requests-per-second {per_second} × --seconds-per-request {seconds} must be a number above 0, up to {_MOST_CONCURRENT}"
+        )
+    return rate * time, peak_of(rate * time)
 
 
 def _of_options(given: Mapping[str, Any]) -> tuple[Requests, bool]:

@@ -23,6 +23,9 @@ ASSUMED_OUTPUT_TOKENS = 512
 """Tokens of an answer of which nobody said how long it is, at most as many as the prompt has and as --max-model-len leaves.
 
 Public traces of chats have fewer: 211 on average for 1155 of a prompt (AzureLLMInferenceTrace_conv, Splitwise, 2023)."""
+_OF_REQUESTS = ("prompt_tokens", "output_tokens", "request_lengths")
+RATES = ("requests_per_second", "seconds_per_request")
+"""Options that state a peak together: requests that arrive, and the time that each is there."""
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
@@ -52,6 +55,9 @@ def with_workload(*, default: str) -> Decorator:
         click.option("--users", metavar="N",
                      help="Requests at the same time: --peak-concurrency of a workload; without one --max-num-seqs."),
         click.option("--peak-concurrency", metavar="N", help="Workload: requests at the same time."),
+        click.option("--requests-per-second", metavar="R",
+                     help="Workload: instead of --peak-concurrency, with --seconds-per-request; the peak is that of random arrivals."),
+        click.option("--seconds-per-request", metavar="S", help="Workload: seconds from a request's start to its last token."),
         click.option("--prompt-tokens", metavar="N",
                      help="Workload: tokens of a prompt, such as 6000, 6k or 6K; or how they differ: mean=1500,p50=800,p95=6k,max=8k."),
         click.option("--output-tokens", metavar="N",
@@ -70,7 +76,7 @@ def with_users(values: Mapping[str, Any]) -> dict[str, Any]:
     left = dict(values)
     if (users := left.pop("users", None)) is None:
         return left
-    has_workload = any(left.get(name) is not None for name in ("prompt_tokens", "output_tokens", "request_lengths"))
+    has_workload = any(left.get(name) is not None for name in _OF_REQUESTS)
     name = "peak_concurrency" if has_workload else "max_num_seqs"
     return {**left, name: users if left.get(name) is None else left[name]}
 
@@ -106,14 +112,22 @@ def taken_workload(values: dict[str, Any], *, needed: Sequence[str] = ("peak_con
     A prompt is always needed; an answer whose length is not said has ASSUMED_OUTPUT_TOKENS.
     """
     given = {name: text for name in _READERS if (text := values.pop(name, None)) is not None}
-    file = values.pop("request_lengths", None)
+    file, rate = values.pop("request_lengths", None), [values.pop(name, None) for name in RATES]
+    if rate != [None, None]:
+        from kvgate.cli.request_lengths import average_of
+
+        average, given["peak_concurrency"] = average_of(*rate, others=given)
+        workload = taken_workload(
+            {**given, "request_lengths": file, "max_model_len": values.get("max_model_len")}, needed=needed
+        )
+        return workload and replace(workload, average_concurrency=average)
     if file or any("=" in str(given.get(name)) for name in ("prompt_tokens", "output_tokens")):
         from kvgate.cli.request_lengths import read_mixed
 
         return read_mixed(given, file, needed=needed, limit=values.get("max_model_len"))
     is_assumed = bool(given) and "output_tokens" not in given
     try:
-        rest = int(read_tokens(values["max_model_len"])) - int(read_tokens(given["prompt_tokens"]))
+        rest = int(read_tokens(values.get("max_model_len"))) - int(read_tokens(given["prompt_tokens"]))
     except (KeyError, UnusableValue):  # no length, or one that is reported where it is read
         rest = ASSUMED_OUTPUT_TOKENS
     if is_assumed:

@@ -5,8 +5,9 @@ most have fewer; long prompts have long answers, unless a trace says which have;
 because it runs as long.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from math import ceil, exp, lgamma, log, sqrt
 
 from msgspec.structs import replace
 
@@ -86,12 +87,32 @@ def lengths_of(requests: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int
     return tuple(found)
 
 
-def mixed_text(workload: Workload) -> str:
-    """Say by which rule requests of different lengths are counted."""
-    return (
-        f"lengths differ, {workload.mean_tokens} tokens on average of those that run: the demand is a bound that independent requests "
-        f"pass at 1 moment of {RARE} at most"
-    )
+def peak_of(average: float) -> int:
+    """Return the requests at the same time that more than 99 moments of 100 do not pass, where arrivals are independent of each other.
+
+    Arrivals at random times (Poisson) that each stay for a time of any distribution are Poisson distributed in number (M/G/∞).
+    """
+    at_most = ceil(average + 10 * sqrt(average) + 20)
+    above = 0.0
+    for number in range(at_most, 0, -1):
+        above += exp(number * log(average) - average - lgamma(number + 1))
+        if above * RARE > 1:
+            return number
+    return 1
+
+
+def notes(workload: Workload) -> Iterator[str]:
+    """Say by which rules a peak was derived, and requests of different lengths are counted."""
+    if workload.average_concurrency is not None:
+        yield (
+            f"{workload.average_concurrency:g} requests at the same time on average (Little's law: rate × time); random arrivals pass "
+            f"the peak at 1 moment of {RARE} at most, bursts pass it more often"
+        )
+    if workload.lengths:
+        yield (
+            f"lengths differ, {workload.mean_tokens} tokens on average of those that run: the demand is a bound that independent "
+            f"requests pass at 1 moment of {RARE} at most"
+        )
 
 
 def equal_requests(budget: Budget, workload: Workload) -> Workload:

@@ -195,3 +195,30 @@ def test_lengths_that_say_nothing_are_refused(tmp_path: Path, arguments: tuple[s
     result = invoked("size", "--model", "Qwen/Qwen3-8B", "--users", "2", *given)
     assert words in result.output
     assert result.exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["explain", "size"])
+def test_a_rate_and_a_time_state_the_peak(command: str) -> None:
+    """20 per second × 2 seconds are 40 on average; Poisson(40) passes 55 at 1 moment of 100 at most."""
+    gpu = "--gpus" if command == "size" else "--gpu"
+    asked = (command, "--model", "Qwen/Qwen3-8B", gpu, "H100-SXM-80GB", "--prompt-tokens", "p50=800,p95=3k",
+             "--requests-per-second", "20", "--seconds-per-request", "2")  # fmt: skip
+    told = invoked(*asked).stdout
+    assert "55 requests of up to 3000 + 512" in told or "55 requests of up to 3512" in told
+    assert "40 requests at the same time on average" in told
+    found = json.loads(invoked(*asked, "-o", "json").stdout)
+    assert (found.get("question") or found)["workload"]["peak_concurrency"] == 55
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--requests-per-second", "2"), "state the peak together"),
+        (("--requests-per-second", "2", "--seconds-per-request", "3", "--users", "4"), "instead of --peak-concurrency"),
+        (("--requests-per-second", "x", "--seconds-per-request", "3"), "must be a number above 0"),
+    ],
+)
+def test_a_rate_that_says_nothing_is_refused(arguments: tuple[str, ...], words: str) -> None:
+    result = invoked("size", "--model", "Qwen/Qwen3-8B", "--prompt-tokens", "1k", *arguments)
+    assert words in result.output
+    assert result.exit_code == 2

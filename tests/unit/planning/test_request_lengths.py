@@ -7,7 +7,7 @@ import pytest
 
 from kvgate.budget import Guarantee, plan
 from kvgate.budget.kv_cache.capacity import sum_of_independent
-from kvgate.planning.request_lengths import MOST_LENGTHS, equal_requests, lengths_of, shares_of, together
+from kvgate.planning.request_lengths import MOST_LENGTHS, equal_requests, lengths_of, peak_of, shares_of, together
 from kvgate.vllm.values import UnusableValue
 from support.builders import catalogue_shape, new_request, new_workload
 
@@ -103,3 +103,9 @@ def test_the_demand_is_exact_in_blocks_and_never_above_that_of_the_longest() -> 
                                                    lengths=((17, 9), (33, 1)))))  # fmt: skip
     assert alone.demand is not None
     assert alone.demand.blocks == 3
+
+
+@pytest.mark.parametrize(("average", "peak"), [(0.005, 1), (1, 4), (4, 9), (10, 18), (40, 55), (1000, 1074)])
+def test_the_peak_of_random_arrivals_is_the_99th_percentile_of_poisson(average: float, peak: int) -> None:
+    """Poisson(4): P(≤ 8) = 0.979 and P(≤ 9) = 0.992; the other rows from tables of the distribution."""
+    assert peak_of(average) == peak

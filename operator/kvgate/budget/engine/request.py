@@ -52,6 +52,8 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Requests of all engines together; None: there is one engine, or nobody knows how many there are."""
     is_output_assumed: bool = False
     """True where nobody said how many tokens are generated."""
+    average_concurrency: float | None = None
+    """Requests at the same time on average, where the peak was derived from a rate; None where the peak was stated."""
     lengths: tuple[tuple[int, int], ...] = ()
     """(Tokens of a request, how often one is among those that run), ascending; the prompt and the output are those of the longest.
     Empty where all requests are equal."""

@@ -12,7 +12,7 @@ from kvgate.budget import AUTO_MAX_MODEL_LEN, Accelerator, BudgetRequest, Guaran
 from kvgate.catalogue.prices import BadPrices, Prices, list_prices, read_prices
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.gpu_names import read_gpus
-from kvgate.cli.workload_options import promise_of, taken_workload
+from kvgate.cli.workload_options import RATES, promise_of, taken_workload
 from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.size import Question
@@ -35,7 +35,7 @@ def question_of(
     )
     dtypes = tuple(dict.fromkeys(name.strip() for name in values.pop("dtypes").split(",") if name.strip()))
     max_gpus, guarantee = values.pop("max_gpus", None), values.pop("guarantee", None)
-    fills = "peak_concurrency" not in values
+    fills = not values.keys() & {"peak_concurrency", *RATES}
     workload = problems.read_or(None, partial(taken_workload, needed=()), values)
     costs = problems.read_or(list_prices(), _prices, prices)
     read = partial(read_request, models=models)

@@ -371,3 +371,14 @@ def test_progress_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch, capsys:
     show(1, 2)
     show(2, 2)
     assert capsys.readouterr().err == "\r1 of 2 accelerators\r2 of 2 accelerators\r\033[K"
+
+
+def test_the_cache_that_the_promise_needs_is_an_option_with_which_it_still_holds() -> None:
+    (row,) = [c for c in answer(*QWEN, *RAG, "--gpus", "H200-SXM-141GB")["candidates"] if c["verdict"] == "Fits"]
+    needed, left = row["kv_cache_memory_bytes_needed"], row["gpu_memory_left_bytes"]
+    assert needed >= row["demand_bytes"]
+    assert 0 < left["low"] < left["expected"] < left["high"]
+    told = run(*QWEN, *RAG, "--gpus", "H200-SXM-141GB").output
+    assert f"no more than this promise: --kv-cache-memory-bytes {needed}" in told
+    assert "for neighbours" in told
+    assert "no more than this promise" not in run(*QWEN, "--gpus", "H200-SXM-141GB").output
