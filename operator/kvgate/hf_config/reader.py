@@ -155,13 +155,16 @@ def _shape(
 
 
 def _num_layers(fields: Fields) -> int:
-    listed = len(fields.sequence("layers_block_type")) or None
-    num_layers = fields.count(
-        "decoder_layers", "num_hidden_layers", "num_layers", "n_layer", "n_layers", default=listed
-    )
+    names = ("decoder_layers", "num_hidden_layers", "num_layers", "n_layer", "n_layers")
+    return num_layers_of(fields, *names, default=len(fields.sequence("layers_block_type")) or None)
+
+
+def num_layers_of(fields: Fields, *names: str, default: int | None, of: str = "model") -> int:
+    """Return the number of layers; 1 with a problem where it is absurd."""
+    num_layers = fields.count(*names, default=default)
     if num_layers <= MAX_LAYERS:
         return num_layers
-    fields.problems.append(f"num_hidden_layers is {num_layers}; no model has more than {MAX_LAYERS}")
+    fields.problems.append(f"num_hidden_layers is {num_layers}; no {of} has more than {MAX_LAYERS}")
     return 1
 
 
