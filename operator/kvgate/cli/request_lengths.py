@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from msgspec.structs import replace
 
 from kvgate.budget import Workload
-from kvgate.cli.workload_options import ASSUMED_OUTPUT_TOKENS, read_workload
+from kvgate.cli.stated_workload import ASSUMED_OUTPUT_TOKENS, read_workload
 from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.planning.request_lengths import Share, lengths_of, peak_of, shares_of, together
 from kvgate.sources.engine_metrics import UnreadableMetrics, read_histogram

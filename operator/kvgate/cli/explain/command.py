@@ -18,8 +18,9 @@ from kvgate.cli.help import Command
 from kvgate.cli.known_models import ModelOptions, locked_models, with_model_options
 from kvgate.cli.model_names import resolved
 from kvgate.cli.shared_options import CALIBRATION_OPTION, GIVEN_FILE, given_settings, read_calibration, with_settings
+from kvgate.cli.stated_workload import promise_of
 from kvgate.cli.terminal import show, show_answers
-from kvgate.cli.workload_options import BY_LOAD, promise_of, taken_workload, with_users, with_wishes, with_workload
+from kvgate.cli.workload_options import BY_LOAD, taken_workload, with_users, with_wishes, with_workload
 from kvgate.vllm.values import UnusableValue, read_tokens
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.assessment_json import request_answer
 from kvgate.cli.reports.engine_records import FailedAnswer, RequestAnswer
-from kvgate.cli.workload_options import promise_of_request
+from kvgate.cli.stated_workload import promise_of_request
 from kvgate.findings.finding import vllm_name
 from kvgate.judge.what_if import assess_request
 from kvgate.statement.what_if import BadRequest

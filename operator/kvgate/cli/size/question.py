@@ -12,7 +12,8 @@ from kvgate.budget import AUTO_MAX_MODEL_LEN, Accelerator, BudgetRequest, Guaran
 from kvgate.catalogue.prices import BadPrices, Prices, list_prices, read_prices
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.gpu_names import read_gpus
-from kvgate.cli.workload_options import RATES, promise_of, taken_workload
+from kvgate.cli.stated_workload import RATES, promise_of
+from kvgate.cli.workload_options import taken_workload
 from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.size import Question
