@@ -15,8 +15,8 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("GPUs and release", ("gpu", "gpus", "max_gpus", "prices", "gpu_memory_bytes", "shared_by", "accelerator", "vllm_version")),
     (
         "The load",
-        ("users", "peak_concurrency", "prompt_tokens", "output_tokens", "shared_prefix_tokens", "guarantee", "max_model_len",
-         "max_num_seqs", "max_num_batched_tokens"),
+        ("users", "peak_concurrency", "requests_per_second", "seconds_per_request", "prompt_tokens", "output_tokens", "request_lengths",
+         "shared_prefix_tokens", "guarantee", "max_model_len", "max_num_seqs", "max_num_batched_tokens"),
     ),
     ("The observed starts", ("path", "place", "context", "namespace", "setting", "scope")),
     (
