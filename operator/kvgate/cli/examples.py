@@ -14,7 +14,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("Judge a rendered chart.", "helm template charts/vllm | kvgate check -"),
         (
             "Judge for a GPU that the manifests do not name, and write a report for code scanning beside the text.",
-            "kvgate check deploy/ --accelerator H100-SXM-80GB -o text -o sarif=kvgate.sarif",
+            "kvgate check deploy/ --gpu H100-SXM-80GB -o text -o sarif=kvgate.sarif",
         ),
     ),
     "diff": (
@@ -78,7 +78,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     "models lock": (("Fail where the committed file is not complete.", "kvgate models lock deploy/ --check"),),
     "why": (
         ("Say what the log of a pod shows.", "kvgate why start.log"),
-        ("Say it for a command.", "kvgate why 'vllm serve Qwen/Qwen3-32B --max-model-len 32k' --accelerator L4"),
+        ("Say it for a command.", "kvgate why 'vllm serve Qwen/Qwen3-32B --max-model-len 32k' --gpu L4"),
         ("Say it for a manifest and the log of its pod.", "kvgate why deploy/fits.yaml start.log"),
     ),
     "rules": (
