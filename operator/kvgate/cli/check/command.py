@@ -202,9 +202,6 @@ def check(
     whether vLLM would start. ConfigMaps in the same input are read where something refers to them.
 
     A folder with a Chart.yaml is a chart, and one with a kustomization.yaml an overlay: what they render to is judged.
-
-    Exit code: 0 no engine that was judged is refused, 1 an engine is refused, or a file that may hold one cannot be read, 2 there are
-    engines to judge and none could be, or there is no engine.
     """
     values = (*values, *helm_arguments[0])
     arguments = (*(f"--set={each}" for each in sets), *helm_arguments[1])

@@ -41,8 +41,6 @@ def diff(sides: tuple[str, ...], output: str, **options: Any) -> None:
     The report says which settings changed, and what each alone does to the KV cache. Where an engine moves to another release of
     vLLM, it lists the options that the engine does not set and whose default changes. An engine of one side and one of the other are
     the same if file, path and name say so; renamed files are followed.
-
-    Exit code: 0 nothing got worse, 1 an engine that started before, or is new, would not start, 2 no engine could be judged.
     """
     given = CheckOptions(**options)
     if _are_paths(sides):

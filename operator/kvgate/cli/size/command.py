@@ -86,9 +86,6 @@ def size(
     --peak-concurrency asks how many requests the GPUs hold. Where no load is typed, the start alone decides, and the table shows for every
     accelerator the full-length requests that it holds and the longest context that it starts with. --max-model-len and --max-num-seqs
     together are a load: so many requests of that length at the same time.
-
-    Exit code: 0 something fits or may fit, 1 nothing does, 2 could not be decided (Unknown). If the facts about the model are assumed or
-    contradict each other, it is 0 although nothing fits, and nothing is offered.
     """
     from kvgate.cli.size.question import question_of
     from kvgate.cli.size.report import chosen, csv_report, found_of, json_report, text_report
