@@ -1,11 +1,13 @@
 """Pages of docs/reference that are tables: the API, the command line, the metrics, the rules, the alerts."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
 import click
 
+import kvgate
 from kvgate.api import API_VERSION, KIND
 from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.api.status import RECORD_KIND
@@ -120,6 +122,32 @@ def exits_reference() -> str:
         for path, exits in EXITS.items()
     ]
     return "\n".join([HEAD, _EXITS, *rows, _OTHER_EXITS])
+
+
+_PYTHON = """\
+# Python
+
+`import kvgate` loads nothing: each name below loads what it needs when it is first used. The functions print no report and
+end no process. What they return follows [the schema](reports.schema.json), as the JSON of the commands does; keys are only added within a
+major version.
+
+```python
+import kvgate
+
+report = kvgate.size(model="Qwen/Qwen3-32B-FP8", gpus="H100,L40S", prompt_tokens="6k", output_tokens=500, peak_concurrency=64)
+print(report["candidates"][0]["accelerator"])
+```
+"""
+
+
+def python_reference() -> str:
+    """Write every name that `kvgate` exports, with its docstring."""
+    sections = []
+    for name in kvgate.__all__:
+        each = getattr(kvgate, name)
+        takes = str(inspect.signature(each)).partition(" ->")[0].replace("'", "") if inspect.isfunction(each) else ""
+        sections.append(f"## {name}\n\n```python\nkvgate.{name}{takes}\n```\n\n{inspect.getdoc(each)}\n")
+    return "\n".join([HEAD, _PYTHON, *sections])
 
 
 def command_sections(command: click.Command, parent: click.Context | None = None) -> Iterator[str]:

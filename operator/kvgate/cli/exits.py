@@ -92,7 +92,7 @@ def exit_of(verdict: Verdict, *, is_refusal: bool) -> Exit:
 
 
 class BadInput(ValueError):
-    """A configuration, baseline or config.json that cannot be used: one sentence, or findings in their places."""
+    """What is given cannot be used: the message names everything that is wrong; `problems` has findings in files, with their places."""
 
     def __init__(self, message: str = "", problems: Sequence["Placed"] = ()) -> None:
         super().__init__(message)

@@ -189,11 +189,6 @@ def check(
     *,
     nothing_is_fine: bool,
     config_from: str | None,
-    values: tuple[Path, ...],
-    sets: tuple[str, ...],
-    helm_arguments: tuple[list[Path], list[str]],
-    path_map: PathMap,
-    render: str,
     **options: Any,
 ) -> None:
     """Judge every vLLM engine in PATH: files, folders, or - for standard input.
@@ -203,14 +198,7 @@ def check(
 
     A folder with a Chart.yaml is a chart, and one with a kustomization.yaml an overlay: what they render to is judged.
     """
-    values = (*values, *helm_arguments[0])
-    arguments = (*(f"--set={each}" for each in sets), *helm_arguments[1])
-    if (values or arguments) and not any(Path(path, CHART_FILE).is_file() for path in paths):
-        raise click.UsageError(
-            "--values, --set and --helm-argument are for charts, and no PATH is a folder with a Chart.yaml."
-        )
-    charts = ChartOptions(render=Render(render), values=values, arguments=arguments, path_map=path_map)
-    given = CheckOptions(charts=charts, **options)
+    given = options_of(paths, options)
     if config_from:
         context = click.get_current_context()
         given = context.with_resource(_from_revision(config_from, given))
@@ -223,6 +211,21 @@ def check(
         show_error(*passed_over(report))
     has_no_engine = not report.unreadable and not report.has_engine
     sys.exit(Exit.FITS if nothing_is_fine and has_no_engine else report.exit_code)
+
+
+def options_of(paths: Sequence[str], parameters: dict[str, Any]) -> CheckOptions:
+    """Return the options of the command, those for charts together. Raises click.UsageError where no path is a chart and they are given."""
+    taken = {name: parameters.pop(name) for name in ("values", "sets", "helm_arguments", "path_map", "render")}
+    values = (*taken["values"], *taken["helm_arguments"][0])
+    arguments = (*(f"--set={each}" for each in taken["sets"]), *taken["helm_arguments"][1])
+    if (values or arguments) and not any(Path(path, CHART_FILE).is_file() for path in paths):
+        raise click.UsageError(
+            "--values, --set and --helm-argument are for charts, and no PATH is a folder with a Chart.yaml."
+        )
+    charts = ChartOptions(
+        render=Render(taken["render"]), values=values, arguments=arguments, path_map=taken["path_map"]
+    )
+    return CheckOptions(charts=charts, **parameters)
 
 
 @contextmanager
