@@ -18,8 +18,8 @@ observe: .venv/ready  ## predicted against observed: a real Prometheus, fake vLL
 test: .venv/ready tools  ## the whole test suite, the real control plane included
 	$(BIN)/python tools/run_tests.py
 
-fuzz: .venv/ready  ## 250,000 hostile documents, 15,000 reviews, 50,000 model configs; every failure by its seed
-	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
+fuzz: .venv/ready  ## 250,000 hostile documents, 15,000 reviews, 50,000 model configs, each failure by its seed; all steps of all models
+	PYTHONPATH=tests:tools $(BIN)/python -m fuzz $(FUZZ) && KVGATE_EVERY_MODEL=1 $(BIN)/pytest -q -n auto tests/property/test_monotone_capacity.py
 
 init: .venv/ready  ## virtual environment from the pinned requirements, with kvgate in it
 

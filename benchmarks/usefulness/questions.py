@@ -97,12 +97,13 @@ class Said(Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        """The first verdict; `kvgate why` may leave the cause open although it computed one."""
-        outcome = next((str(record["outcome"]) for record in _records(self.document) if "outcome" in record), "")
-        if outcome in {"CauseUnknown", "Unknown"}:
+        """The first verdict; `kvgate why` may compute one and yet leave the cause open, or take it from a message."""
+        first = next((record for record in _records(self.document) if "outcome" in record), {})
+        outcome = first.get("outcome")
+        if outcome in {"CauseUnknown", "Unknown"} or first.get("happened"):
             return "Unknown"
         if outcome == "NotJudged":
-            return outcome
+            return "NotJudged"
         found = (record["verdict"] for record in _records(self.document) if isinstance(record.get("verdict"), str))
         return next(found, "Fits" if outcome == "NothingWrong" else "")
 
@@ -152,7 +153,7 @@ def _records(value: Any) -> Iterator[dict[str, Any]]:
 def _own_words(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, child in value.items():
-            if key == "changes":
+            if key == "changes" and isinstance(child, dict):
                 yield from (f"{name} {new}" for name, new in child.items())
             elif key not in _QUOTES:
                 yield from _own_words(child)

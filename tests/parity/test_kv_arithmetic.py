@@ -13,13 +13,14 @@ def wrong_rows(rows: list[Row]) -> list[str]:
     return [f"{setting_of(row)}: {found}" for row in rows if (found := differences(row))]
 
 
+@pytest.mark.slow
 @table(("kind", "model"), ROWS_OF_MODEL)
 def test_the_cache_of_a_model_is_cut_as_vllm_cuts_it(kind: str, model: str) -> None:
     wrong = wrong_rows(ROWS_OF_MODEL[kind, model])
     assert not wrong, "\n".join([f"{len(wrong)} rows differ (ours, vLLM's):", *wrong[:5]])
 
 
-@pytest.mark.parametrize(
+@table(
     ("column", "values"),
     [
         ("gpu", {"NVIDIA H100 80GB HBM3", "NVIDIA B200", "NVIDIA L40S", "NVIDIA A100-SXM4-80GB"}),

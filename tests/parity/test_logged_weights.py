@@ -5,6 +5,7 @@ import pytest
 from kvgate.budget.answers.answer import plan
 from kvgate.budget.ground.units import GIB
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
+from support.tables import table
 
 E4B = "google/gemma-4-E4B-it"
 
@@ -47,7 +48,7 @@ def test_the_queries_of_deepseek_v4_are_part_of_its_weights() -> None:
     assert weights["0.27.1"] - weights["0.26.0"] == weights["0.27.1"] - weights["0.30.0"] == 8192 * 64 * 512 * 2
 
 
-@pytest.mark.parametrize(("model", "gpu", "version", "tensor", "logged_gib"), LOGGED)
+@table(("model", "gpu", "version", "tensor", "logged_gib"), LOGGED)
 def test_our_weights_are_those_of_the_log(model: str, gpu: str, version: str, tensor: int, logged_gib: float) -> None:
     request = new_request(
         shape=catalogue_shape(model),

@@ -9,8 +9,6 @@ import csv
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
 from kvgate.budget.releases.lora_classes import has_embeddings, holds_experts_as_one, is_one_module, takes_no_adapters
 from kvgate.budget.releases.versions import Release, parse_release
 from support.tables import table
@@ -72,7 +70,7 @@ def test_embeddings_are_adapted_where_the_class_names_them(architecture: str) ->
                 assert has_embeddings(architecture, release) == is_named, release
 
 
-@pytest.mark.parametrize(("architecture", "language_model", "since"), [
+@table(("architecture", "language_model", "since"), [
     ("Exaone4_5_ForConditionalGeneration", "Exaone4ForCausalLM", (0, 20)),
     ("Llama4ForConditionalGeneration", "Llama4ForCausalLM", (0, 12)),
     ("LlavaForConditionalGeneration", "LlamaForCausalLM", (0, 14)),
@@ -90,7 +88,7 @@ def test_a_wrapper_has_the_embeddings_of_its_language_model(
     assert not has_embeddings(architecture, (0, since[1] - 2))
 
 
-@pytest.mark.parametrize(("architecture", "ours", "theirs"), [
+@table(("architecture", "ours", "theirs"), [
     ("BaiChuanForCausalLM", "qkv_proj", "W_pack"),
     ("BaichuanForCausalLM", "qkv_proj", "W_pack"),
     ("ChatGLMModel", "qkv_proj", "query_key_value"),

@@ -36,6 +36,7 @@ def test_every_model_of_the_catalogue_is_compared() -> None:
     assert set(MODELS) == set(catalogue.model_names())
 
 
+@pytest.mark.slow
 @table("model", sorted(MODELS))
 def test_a_model_runs_with_the_lengths_of_its_release(model: str) -> None:
     shape = catalogue_shape(model)

@@ -8,6 +8,7 @@ import pytest
 from kvgate.budget.releases.versions import accounting_of, parse_patch
 from kvgate.vllm.options import options
 from parity.tables import rows_of
+from support.tables import table
 
 ROWS = rows_of("release_facts.csv")
 
@@ -19,7 +20,7 @@ def test_a_fact_holds_from_the_release_that_has_its_source(row: dict[str, str]) 
     assert not absent
 
 
-@pytest.mark.parametrize(
+@table(
     "version",
     [
         "0.6.6",

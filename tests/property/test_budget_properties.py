@@ -29,6 +29,7 @@ from kvgate.budget.kv_cache.capacity import largest
 from kvgate.budget.model.shape import LatentAttention
 from kvgate.vllm.pod_options import OWNED_FLAG_PATTERN, OWNED_FLAGS, owned_flag
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request
+from support.tables import table
 
 pytestmark = pytest.mark.slow
 
@@ -299,7 +300,7 @@ def test_the_pattern_of_owned_options_takes_long_prefixes_and_no_longer_names(
         assert not owned_flag(argument)
 
 
-@pytest.mark.parametrize("construct", [r"(?=", r"(?!", r"(?<", r"\1", r"(?P=", "*+", "++", "?+", "(?>"])
+@table("construct", [r"(?=", r"(?!", r"(?<", r"\1", r"(?P=", "*+", "++", "?+", "(?>"])
 def test_the_pattern_of_owned_options_is_re2(construct: str) -> None:
     """CEL evaluates it: no look-around, no back-references, nothing possessive."""
     assert construct not in OWNED_FLAG_PATTERN

@@ -16,6 +16,7 @@ from kvgate.budget.kv_cache.spec import StateSpec
 from kvgate.budget.model.shape import ModelShape, RecurrentState, SharedCache
 from support import kinds
 from support.builders import catalogue_accelerator, new_request, new_workload
+from support.tables import table
 
 pytestmark = pytest.mark.slow
 
@@ -153,7 +154,7 @@ def test_a_workload_takes_between_one_request_and_all_of_them_whole(request: Bud
     assert cache.request_blocks <= demand.blocks
 
 
-@pytest.mark.parametrize("shape", SHAPES[:-1])
+@table("shape", SHAPES[:-1])
 def test_a_shared_prefix_never_costs_more(shape: ModelShape) -> None:
     def blocks(prefix: int) -> int:
         workload = new_workload(50, 20_000, 500, shared_prefix_tokens=prefix)

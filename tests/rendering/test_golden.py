@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from kvgate.api.base import KeyRef
@@ -16,6 +15,7 @@ from kvgate.controller.decision import assess_owner, config_text
 from kvgate.rendering.status import previous_status, status_of
 from kvgate.rendering.workload import NotRendered, Rendered, render
 from kvgate.text.expansion import expand_references
+from support.tables import table
 
 FOLDER = Path(__file__).parent
 CASES = sorted(path.stem for path in (FOLDER / "input").glob("*.yaml"))
@@ -47,7 +47,7 @@ def rendered(case: str) -> list[dict[str, Any]]:
     return [outcome.deployment, outcome.service]
 
 
-@pytest.mark.parametrize("case", CASES)
+@table("case", CASES)
 def test_the_rendering_is_the_golden_one(case: str) -> None:
     text = yaml.safe_dump_all(rendered(case), sort_keys=False, allow_unicode=True, width=120)
     if case == "unset":  # the next release of vLLM is another default
@@ -58,7 +58,7 @@ def test_the_rendering_is_the_golden_one(case: str) -> None:
     assert text == golden.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("case", CASES)
+@table("case", CASES)
 def test_no_text_of_a_container_depends_on_a_variable(case: str) -> None:
     """What the kubelet expands: command, args and env values; nothing rendered mounts by subPathExpr."""
     for document in rendered(case):

@@ -85,7 +85,7 @@ def test_no_text_installs_kvgate_by_a_name_that_is_not_ours() -> None:
     assert {path: each for path, each in found.items() if each} == {}
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "is_by_name"),
     [
         ("pip install kvgate", True),
@@ -125,6 +125,7 @@ def test_the_picture_is_that_of_todays_answer() -> None:
     assert TARGET.read_text(encoding="utf-8") == picture(), "run `make generate` and commit"
 
 
+@pytest.mark.slow
 def test_the_picture_of_planning_is_that_of_todays_answer_to_the_command_beside_it() -> None:
     assert PLAN.read_text(encoding="utf-8") == plan(), "run `make generate` and commit"
     assert f"```\n{command()}\n```" in PLAN.with_suffix(".md").read_text(encoding="utf-8")
@@ -133,6 +134,7 @@ def test_the_picture_of_planning_is_that_of_todays_answer_to_the_command_beside_
 SVG = "{http://www.w3.org/2000/svg}"
 
 
+@pytest.mark.slow
 def test_the_picture_of_planning_shows_all_three_verdicts_and_the_exact_edge() -> None:
     swept, drawn = question(), ET.fromstring(plan())
     classes = {bar.get("class") for bar in drawn.iter(f"{SVG}rect")}

@@ -14,6 +14,7 @@ from pictures.grafana import Window, everything_chosen, marks, panels, series_na
 from pictures.panels import table_rows
 from pictures.units import scale, text_of
 from support.pictures import require_matplotlib
+from support.tables import table
 
 WINDOW = Window(start_seconds=1_000_000, end_seconds=1_000_600, chosen={"namespace": "serving"})
 
@@ -122,7 +123,7 @@ def test_what_is_chosen_stands_in_the_queries_and_nothing_of_grafana_is_left() -
     assert any("[600s]" in expression for expression in source.asked)
 
 
-@pytest.mark.parametrize(
+@table(
     ("unit", "value", "decimals", "text"),
     [
         ("bytes", 42_000_000_000, None, "39.1 GiB"),

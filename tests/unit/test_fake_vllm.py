@@ -29,6 +29,7 @@ from kvgate.vllm.metric_names import (
 )
 from kvgate.vllm.options import releases_read
 from support.manifests import an_owner
+from support.tables import table
 
 pytestmark = pytest.mark.slow
 
@@ -100,7 +101,7 @@ def test_in_a_loop_counters_go_on_and_gauges_start_again() -> None:
     assert not replay.is_over
 
 
-@pytest.mark.parametrize("release", releases_read())
+@table("release", releases_read())
 def test_each_release_has_every_metric_but_v0_counted_no_tokens_of_the_prefix_cache(release: str) -> None:
     missing = [metric for metric in ENGINE_METRICS if not names_in(metric, release)]
     assert missing == ([PREFIX_CACHE_QUERIES, PREFIX_CACHE_HITS] if release.startswith("0.6.") else [])

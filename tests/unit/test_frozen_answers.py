@@ -22,6 +22,7 @@ def sample() -> Iterator[Question]:
         yield from islice(QUESTIONS[kind](), 0, None, step)
 
 
+@pytest.mark.slow
 def test_no_answer_changes_without_a_cause() -> None:
     compared = compare(sample())
     assert compared.num_rows > 700

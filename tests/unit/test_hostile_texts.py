@@ -21,17 +21,20 @@ from kvgate.cli.check.ignoring import directives
 from kvgate.cli.check.repository_config import is_release
 from kvgate.cli.explain.requests import answers
 from kvgate.cli.reports.markdown import cell
+from kvgate.cli.why.bundle import redacted
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.reading import parsed
 from kvgate.documents.streams import comments_in
 from kvgate.documents.written import Written
 from kvgate.judge import facts
 from kvgate.manifests.judging.model_names import model_id
+from kvgate.manifests.pasted import commands_in, described_in
 from kvgate.manifests.platforms.charts import read_set
 from kvgate.manifests.platforms.compose import Interpolation
 from kvgate.manifests.pods.containers import starts_of, unwrapped
 from kvgate.manifests.pods.which_engine import engine_in, is_simulator, is_vllm_image, server_in
 from kvgate.shell.words import calculated, commands_of, split
+from kvgate.sources.log_streams import numbered, streams
 from kvgate.sources.start_failure import recognise
 from kvgate.sources.startup_log import UnusableLog, read_startup_log
 from kvgate.text import expansion
@@ -318,6 +321,47 @@ FUNCTIONS: dict[str, tuple[Callable[[str], object], dict[str, Callable[[int], st
             "put": repeated("Weight input_size_per_partition "),
             "models": repeated("Model architectures [a "),
             "argument": repeated("error: argument "),
+        },
+    ),
+    "lines of logs": (
+        lambda text: streams(numbered(text)),
+        {
+            "colours": repeated("\x1b[1;"),
+            "pods": repeated("[pod/a/b] "),
+            "|": repeated("a | "),
+            "{": repeated("{", "", "}"),
+            "time": repeated("2025-11-25T12:34:56Z "),
+            "stern": repeated("a-b "),
+        },
+    ),
+    "pasted": (
+        lambda text: list(commands_in(numbered(text))),
+        {
+            "'": repeated("'", "vllm serve "),
+            "A=b": repeated("A=b "),
+            "sudo": repeated("sudo "),
+            "`": repeated("`vllm serve "),
+            "lines": repeated("vllm serve a \\\n"),
+            "exports": repeated("export A=b\n"),
+        },
+    ),
+    "described": (
+        lambda text: list(described_in(numbered(text))),
+        {
+            "names": repeated("Name:  a\n"),
+            "containers": repeated("  a:\n", "Name:  a\nContainers:\n"),
+            "words": repeated("      a\n", "Name:  a\nContainers:\n  a:\n    Args:\n"),
+        },
+    ),
+    "secrets": (
+        redacted,
+        {
+            "token=": repeated("token="),
+            "Bearer": repeated("Bearer "),
+            "://": repeated("://x:"),
+            "name:": repeated("name: A\nvalue: "),
+            "_key": repeated("_key "),
+            "blank": repeated(" ", "token", "x"),
         },
     ),
     "requests": (

@@ -2,16 +2,15 @@
 
 import ast
 
-import pytest
-
 from mutants.changes import changes_of
+from support.tables import table
 
 
 def texts(source: str) -> list[str]:
     return [change.after for change in changes_of(source.encode())]
 
 
-@pytest.mark.parametrize(("source", "after"), [
+@table(("source", "after"), [
     ("a < b", ["(a <= b)"]),
     ("a <= b < c", ["(a < b < c)", "(a <= b <= c)"]),
     ("a + b * c", ["(a - b * c)", "(b // c)"]),
@@ -29,7 +28,7 @@ def test_each_change_is_one_other_thing(source: str, after: list[str]) -> None:
     assert sorted(texts(source)) == sorted(after)
 
 
-@pytest.mark.parametrize("source", [
+@table("source", [
     '"""A docstring with 3 words."""',
     "x: int | None",
     "x = 'a sentence for people'",

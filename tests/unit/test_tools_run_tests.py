@@ -4,12 +4,14 @@ import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import run_tests
 from run_tests import num_planes
+from support import collecting
 
 GIB = 2**30
 
@@ -55,3 +57,22 @@ def test_every_step_runs_and_those_that_fail_are_named(
         run_tests.main()
     assert sorted(asked) == ["--chosen", "--chosen", "--no-tests"]
     assert "what it said\nmake test: tests with a control plane: failed" in capsys.readouterr().out
+
+
+def item(path: str, *, is_cluster: bool = True) -> Any:
+    return SimpleNamespace(path=Path("/x", path), nodeid=path, get_closest_marker=lambda _: is_cluster or None)
+
+
+def test_a_test_of_a_control_plane_that_would_not_be_found_is_refused() -> None:
+    config: Any = SimpleNamespace(rootpath=Path("/x"))
+    found = [
+        item("tests/unit/a.py", is_cluster=False),
+        item("tests/chart/b.py"),
+        item("tests/cluster/test_resolving.py"),
+    ]
+    collecting.pytest_collection_modifyitems(config, found)
+    assert [each.path.stem for each in found] == ["test_resolving", "a", "b"]
+    with pytest.raises(
+        pytest.UsageError, match=r"tests/unit/a\.py needs a control plane, but lies outside of tests/cluster"
+    ):
+        collecting.pytest_collection_modifyitems(config, [item("tests/unit/a.py")])

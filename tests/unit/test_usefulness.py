@@ -92,3 +92,18 @@ def test_every_question_has_a_cause_of_the_vocabulary_and_something_to_be_held_t
 def test_at_least_half_of_the_questions_are_about_a_log() -> None:
     questions = read_questions()
     assert sum(each.form == "log" for each in questions) * 2 >= len(questions)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"outcome": "CauseUnknown", "verdict": "Fits"}, RIGHT),
+        ({"outcome": "CauseFound", "verdict": "Fits", "happened": {"id": "IllegalMemoryAccess"}}, RIGHT),
+        ({"outcome": "CauseFound", "verdict": "Fits", "happened": {"id": "KVCacheTooSmall"}}, WRONG),
+        ({"outcome": "CauseFound", "verdict": "DoesNotFit", "why": ["KVCacheTooSmall: it needs more"]}, WRONG),
+        ({"outcome": "NothingWrong", "verdict": None}, WRONG),
+        ({"outcome": "NotJudged", "verdict": None}, RIGHT),
+    ],
+)
+def test_that_why_cannot_say(answer: dict[str, Any], expected: str) -> None:
+    assert grade(question("cannot-say"), said(answers=[answer]), CAUSES) == expected

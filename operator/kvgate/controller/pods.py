@@ -236,12 +236,16 @@ def crash_of(pod: Pod, logged: StartFailure | None = None) -> Crash | None:
         return None
     failure = cause_in(ended.message) or logged
     is_passing = failure is not None and failure.kind is FailureKind.ENVIRONMENT  # a hub or a network may be well again
-    if failure and not (is_passing and (pod.restarts < UNKNOWN_RESTARTS or ended.reason == "OOMKilled")):
+    if failure and not (is_passing and pod.restarts < UNKNOWN_RESTARTS):
+        # lines about tokens, paths and addresses are nobody's to read in a status: the table's own words stand for them
+        words = (
+            f"{failure.row.cause} {failure.row.do}" if is_passing else f"vLLM reports: {failure.sentence.rstrip('.')}"
+        )
         return Crash(
             pod=pod.name,
             template_hash=pod.template_hash,
             reason=_REASONS[failure.kind],
-            message=f"vLLM reports: {failure.sentence.rstrip('.')}" + (f"; {failure.row.do}" if is_passing else ""),
+            message=words,
             available_kv_cache_bytes=failure.available_kv_cache_bytes,
             declared_image=pod.declared_image,
             image=pod.image,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from io import BytesIO
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -189,7 +188,7 @@ def read_manifests(
     `texts`: (name, content) of documents that stand in no file.
     """
     found, words = InputDocuments(), of_interest(is_mapped)
-    of_texts = (item for name, text in texts for item in Reading(words=words).of_stream(name, BytesIO(text)))
+    of_texts = (item for name, text in texts for item in Reading(words=words).of_text(name, text))
     for item in chain(read_relevant(paths, words, root, charts, seen, other), of_texts):
         if item is None:
             found.num_others += 1

@@ -1,6 +1,6 @@
-"""Commands and descriptions that people paste → manifests: `docker run …`, `vllm serve …`, and what `kubectl describe` prints.
+"""Commands and descriptions that people paste → documents: `docker run …`, `vllm serve …`, and what `kubectl describe` prints.
 
-Nothing is run: a command becomes the container that it would start, and the readers of manifests judge that.
+Nothing is run: a command becomes a script, and a description the object that it describes; the readers of both judge them.
 """
 
 import re
@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-
-from kvgate.manifests.pods.host_memory import RUNTIME_BYTES
-from kvgate.shell.words import split
+from msgspec.json import encode
 
 Lines = Sequence[tuple[int, str]]
 """Lines of a text with their numbers."""
+SCRIPT_ENDING = ".sh"
+"""End of the name of a text that is read as a script."""
 MAX_COMMAND_LINES = 200
 _RUN = r"(?:docker|podman|nerdctl)\s+(?:container\s+)?run\b"
 _SERVERS = (
-    r"(?:\S*/)?vllm\s+(?:serve|run-batch)\b|(?:\S*/)?python[\d.]*\s+(?:-u\s+)?-m\s+(?:vllm|sglang|tensorrt_llm|lmdeploy)\b"
+    r"(?:[^\s`]{0,200}/)?vllm\s+(?:serve|run-batch)\b|(?:[^\s`]{0,200}/)?python[\d.]*\s+(?:-u\s+)?-m\s+(?:vllm|sglang|tensorrt_llm|lmdeploy)\b"
     r"|ollama\s+(?:serve|run)\b|text-generation-launcher\b|trtllm-serve\b|llama-server\b|lmdeploy\s+serve\b"
 )
 _COMMAND = re.compile(
@@ -25,19 +25,18 @@ _COMMAND = re.compile(
     rf"(?P<command>(?:[A-Za-z_]\w{{0,60}}=\S{{0,400}}\s+){{0,20}}(?:(?:sudo|nohup|exec|time|command|env)\s+(?:-\w\s+)?){{0,4}}(?:{_RUN}|{_SERVERS})[^`\n]*)"
 )
 _ASSIGNMENT = re.compile(r"\s*(?:[\w@:~./-]{0,60}[$#]\s+)?(?:export\s+)?[A-Za-z_]\w*=\S*\s*;?\s*$")
-_SWITCHES = frozenset({
-    "--rm", "--detach", "--interactive", "--tty", "--privileged", "--init", "--read-only", "--publish-all", "--no-healthcheck",
-    "--oom-kill-disable", "--quiet", "--sig-proxy", "--replace",
-})  # fmt: skip
-_SHORT_SWITCHES = frozenset("ditPq")
-_GPU = "nvidia.com/gpu"
 
 
 class Pasted(Struct, frozen=True, kw_only=True):
-    """One command, or one description, and the manifest that says the same."""
+    """One command as a script, or one description as the manifest that says the same."""
 
-    manifest: Mapping[str, Any]
-    text: str
+    document: bytes
+    kind: str
+    """`script`, or the kind of the object."""
+    labels: Mapping[str, str] = {}
+    """Labels of the object."""
+    name: str = ""
+    text: str = ""
     """The command as it was pasted, on one line; empty for a description."""
     line: int
     """Its first line."""
@@ -62,11 +61,9 @@ def commands_in(lines: Lines) -> Iterator[Pasted]:
         while before > 0 and _ASSIGNMENT.fullmatch(lines[before - 1][1]):
             before -= 1
         numbers = frozenset(number for number, _ in lines[before:index])
-        command = re.sub(r"\\[ \t]*\r?\n[ \t]*", " ", "\n".join(parts)).strip().rstrip("\\").rstrip()
+        command = re.sub(r"[ \t]*\\[ \t]*\r?\n[ \t]*", " ", "\n".join(parts)).strip().rstrip("\\").rstrip()
         script = "\n".join([*(line.strip() for _, line in lines[before:first]), command])
-        made = _of_container(command) if re.search(_RUN, command) else _of_script(script)
-        if made:
-            yield Pasted(manifest=made, text=command, line=lines[first][0], numbers=numbers)
+        yield Pasted(document=script.encode(), kind="script", text=command, line=lines[first][0], numbers=numbers)
 
 
 def _is_open(text: str) -> bool:
@@ -76,82 +73,6 @@ def _is_open(text: str) -> bool:
     plain = re.sub(r"\\.", "", text, flags=re.DOTALL)
     without_single = re.sub(r"'[^']*'", "", plain)
     return without_single.count("'") % 2 == 1 or re.sub(r"'[^']*'", "", plain).count('"') % 2 == 1
-
-
-def _pod(container: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pasted"}, "spec": {"containers": [container], **spec},
-    }  # fmt: skip
-
-
-def _of_script(script: str) -> dict[str, Any]:
-    """Return the pod of a command that runs on the host itself, where /dev/shm has half of the memory."""
-    return _pod({"name": "command", "command": ["sh", "-c", script]}, hostIPC=True)
-
-
-def _of_container(command: str) -> dict[str, Any] | None:
-    """Return the pod of `docker run`; None where no image stands in it."""
-    words = split(command)
-    options, words = _options_of_run(words[words.index("run") + 1 :])
-    if not words:
-        return None
-    container: dict[str, Any] = {"name": "container", "image": words[0]}
-    if entrypoint := options.get("--entrypoint"):
-        container["command"] = split(entrypoint[-1])
-    if words[1:]:
-        container["args"] = words[1:]
-    pairs = [text.partition("=") for text in options.get("--env", ())]
-    container["env"] = [{"name": name, "value": value} for name, equals, value in pairs if equals]
-    gpus, memory = _num_gpus(options.get("--gpus", ())), _quantity(options.get("--memory", [""])[-1])
-    container["resources"] = {
-        "limits": {**({"memory": memory} if memory else {}), **({_GPU: str(gpus)} if gpus else {})}
-    }
-    if options.get("--ipc", [""])[-1] == "host":
-        return _pod(container, hostIPC=True)
-    size = _quantity(options.get("--shm-size", [""])[-1]) or str(RUNTIME_BYTES)
-    container["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108 - the path in the container
-    return _pod(container, volumes=[{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}])
-
-
-def _options_of_run(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the options before the image by their long names, and the rest: the image and its arguments."""
-    options, rest = dict[str, list[str]](), list(words)
-    while rest and rest[0].startswith("-"):
-        word = rest.pop(0)
-        if word == "--":
-            break
-        name, equals, value = word.partition("=")
-        if name in _SWITCHES or (not name.startswith("--") and set(name[1:]) <= _SHORT_SWITCHES):
-            continue
-        if not name.startswith("--") and len(name) > 2:
-            name, equals, value = name[:2], "=", word[2:].removeprefix("=")
-        if not equals:
-            value = rest.pop(0) if rest else ""
-        options.setdefault(_LONG.get(name, name), []).append(value)
-    return options, rest
-
-
-_LONG = {"-e": "--env", "-m": "--memory"}
-_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?) ?([bkmgt]?)(?:i?b)?", re.IGNORECASE)
-
-
-def _quantity(text: str) -> str:
-    """Return a size of Docker's as Kubernetes writes it: `10g` → `10Gi`; empty for what is none."""
-    match = _SIZE.fullmatch(text.strip())
-    return (
-        f"{match[1]}{match[2].upper().replace('B', '').replace('K', 'K')}{'i' if match[2].lower() not in ('', 'b') else ''}"
-        if match
-        else ""
-    )
-
-
-def _num_gpus(given: Sequence[str]) -> int | None:
-    """Return the number of `--gpus`; None for all, which nobody knows here."""
-    text = given[-1].strip("'\" ") if given else ""
-    if text.isdigit():
-        return int(text)
-    devices = re.search(r"device=([\w,.:-]{1,300})", text)
-    return len(devices[1].split(",")) if devices else None
 
 
 # ── kubectl describe ──
@@ -172,7 +93,16 @@ def described_in(lines: Lines) -> Iterator[Pasted]:
         found = _described([line for _, line in lines[start:end]])
         if found:
             numbers = frozenset(number for number, _ in lines[start:end])
-            yield Pasted(manifest=found, text="", line=lines[start][0], numbers=numbers)
+            yield pasted_object(found, line=lines[start][0], numbers=numbers)
+
+
+def pasted_object(manifest: Mapping[str, Any], *, line: int = 1, numbers: frozenset[int] = frozenset()) -> Pasted:
+    """Return an object as a document."""
+    metadata = manifest["metadata"]
+    name, labels = str(metadata.get("name") or ""), metadata.get("labels") or {}
+    return Pasted(
+        document=encode(manifest), kind=manifest["kind"], name=name, labels=labels, line=line, numbers=numbers
+    )
 
 
 def _described(lines: Sequence[str]) -> dict[str, Any] | None:

@@ -107,6 +107,8 @@ class StartFailure(Struct, frozen=True, kw_only=True):
     """vLLM's estimate; before V1 the tokens that the KV cache holds."""
     max_num_seqs: int | None = None
     max_num_seqs_that_fits: int | None = None
+    found: Mapping[str, int | str] = {}
+    """Other figures and texts of the message, by the names that its phrases give them."""
 
     @property
     def row(self) -> FailureRow:
@@ -177,6 +179,8 @@ def _phrase(row: FailureRow, text: str) -> _Phrase:
 def _group(name: str) -> str:
     if name in ("*", "#", "w"):
         return {"*": r".{0,400}?", "#": r"\d{1,12}", "w": r"\w{1,60}"}[name]
+    if name.endswith("_text"):
+        return rf"(?P<{name}>.{{1,400}})"
     sign = "(?=-)" if name.startswith("-") else ""
     name = name.removeprefix("-")
     if name.endswith("_bytes"):
@@ -235,14 +239,18 @@ def recognise(text: str) -> StartFailure | None:
 
 def failure_of(text: str, root: Message, found: Sequence[Message]) -> StartFailure:
     """Return a message as a failure, with the figures of all messages of its kind."""
-    figures: dict[str, int] = {}
+    figures: dict[str, int | str] = {}
     for other in sorted(found, key=lambda each: each.match.end()):
         if other.row.kind is root.row.kind:
             figures |= (_figure(name, value) for name, value in other.match.groupdict().items() if value)
-    return StartFailure(id=root.row.id, sentence=_sentence(text, root), **figures)
+    own = {name: value for name, value in figures.items() if name in StartFailure.__struct_fields__}
+    others = {name: value for name, value in figures.items() if name not in own}
+    return msgspec.convert({"id": root.row.id, "sentence": _sentence(text, root), **own, "found": others}, StartFailure)
 
 
-def _figure(name: str, value: str) -> tuple[str, int]:
+def _figure(name: str, value: str) -> tuple[str, int | str]:
+    if name.endswith("_text"):
+        return name, value
     if name.endswith("_gib"):
         return name.removesuffix("gib") + "bytes", gib(float(value))
     if name.endswith("_bytes"):

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from kvgate.api.base import ApiModel
 from kvgate.api.crd import NotStructural, custom_resource_definition, structural_schema
+from support.tables import table
 
 
 class Leaf(ApiModel):
@@ -46,7 +47,7 @@ class Pair(ApiModel):
     value: tuple[int, str]
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "path"),
     [
         (Float, "Float.share"), (FloatInside, "FloatInside.leaves[]"), (Tree, "Tree.children[]"), (Union, "Union.value"),
@@ -110,7 +111,7 @@ def test_there_is_no_null_anywhere_in_the_crd() -> None:
     assert not nulls(CRD)
 
 
-@pytest.mark.parametrize(
+@table(
     "keyword",
     ["$ref", "$defs", "title", "anyOf", "oneOf", "allOf", "const", "propertyNames", "prefixItems", "examples"],
 )

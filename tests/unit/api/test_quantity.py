@@ -7,6 +7,7 @@ import pytest
 from kvgate.api.quantity import MAX_VALUE, format_bytes, is_same_amount, parse_quantity, plus_bytes
 from kvgate.api.validation import InvalidDocument, parse_document
 from support.builders import new_document
+from support.tables import table
 
 GOOD: list[tuple[object, Fraction | int]] = [
     (0, 0), (4, 4), ("4", 4), ("+4", 4), ("1.", 1), (".5", Fraction(1, 2)), ("0.5", Fraction(1, 2)), ("500m", Fraction(1, 2)),
@@ -21,7 +22,7 @@ BAD: list[object] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("written", "value"), GOOD)
+@table(("written", "value"), GOOD)
 def test_a_quantity_is_read_and_may_stand_in_a_spec(written: object, value: Fraction | int) -> None:
     assert parse_quantity(written) == value
     amounts = {"requests": {"cpu": written, "memory": written, "ephemeral-storage": written}}
@@ -29,7 +30,7 @@ def test_a_quantity_is_read_and_may_stand_in_a_spec(written: object, value: Frac
     assert parse_quantity(plus_bytes(written, 1 << 30)) is not None
 
 
-@pytest.mark.parametrize("written", BAD)
+@table("written", BAD)
 def test_what_is_no_quantity_is_a_finding_at_every_door(written: object) -> None:
     assert written is None or parse_quantity(written) is None or not isinstance(written, int | str)
     with pytest.raises(InvalidDocument) as error:
@@ -42,7 +43,7 @@ def test_what_is_no_quantity_is_a_finding_at_every_door(written: object) -> None
         assert "quantity of 0 or more" in finding.message
 
 
-@pytest.mark.parametrize(
+@table(
     ("one", "other", "same"),
     [("0.0001", "1m", True), ("1000m", "1", True), (1, "1", True), ("1Gi", "1024Mi", True), ("1.5", "1500m", True),
      ("1", "2", False), ("1Gi", "1G", False), ("x", "x", False), ("9" * 22, str(MAX_VALUE), True)],

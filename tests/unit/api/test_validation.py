@@ -117,7 +117,7 @@ def test_what_is_no_object_is_told_so(document: object) -> None:
     assert len(findings(document)) == 1
 
 
-@pytest.mark.parametrize(
+@table(
     ("document", "path", "suggestion"),
     [
         (vllm(maxNumSeq=3), "spec.vllm.maxNumSeq", "maxNumSeqs"),
@@ -166,7 +166,7 @@ def test_a_large_object_in_place_of_text_is_shown_in_part() -> None:
     assert len(finding.message) + len(finding.remediation) < 300
 
 
-@pytest.mark.parametrize(
+@table(
     "argument",
     [
         "--max-model-len", "--max-model-len=32768", "--max_model_len=1", "--max_model-len", "--max-model", "--max-mo=5",
@@ -181,7 +181,7 @@ def test_an_option_that_a_field_owns_is_found_in_any_spelling(argument: str) -> 
     assert findings(vllm(extraArgs=["--seed=1", argument]))[0].field == "spec.vllm.extraArgs"
 
 
-@pytest.mark.parametrize(
+@table(
     "argument",
     [
         "--seed=1", "--max-num-partial-prefills=2", "--model-impl=auto", "--enable-eplb", "--data-parallel-rank=1", "-O3",
@@ -193,7 +193,7 @@ def test_an_option_that_no_field_owns_is_left_alone(argument: str) -> None:
     assert not owned_flag(argument)
 
 
-@pytest.mark.parametrize("flag", OWNED_FLAGS)
+@table("flag", OWNED_FLAGS)
 def test_every_owned_option_leads_to_a_field_that_exists(flag: str) -> None:
     assert owned_flag(flag)
     assert owned_flag(f"{flag}=x")
@@ -234,7 +234,7 @@ def test_variables_that_choose_gpus_libraries_or_programs_are_refused(name: str,
     assert name in finding.message
 
 
-@pytest.mark.parametrize("name", TAKEN_VARIABLES)
+@table("name", TAKEN_VARIABLES)
 def test_variables_that_tune_what_was_judged_are_taken(name: str) -> None:
     assert parse_document(new_document(template={"env": [{"name": name, "value": "1"}]}))
 
@@ -293,13 +293,13 @@ NO_IMAGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("image", IMAGES)
+@table("image", IMAGES)
 def test_what_a_runtime_can_pull_is_an_image(image: str) -> None:
     assert parse_document(vllm(image=image)).spec.vllm.image == image
     assert parse_document(new_document(model={"name": "m", "source": {"image": {"reference": image}}}))
 
 
-@pytest.mark.parametrize("image", NO_IMAGES)
+@table("image", NO_IMAGES)
 def test_what_no_runtime_can_pull_is_no_image(image: str) -> None:
     for document in (vllm(image=image), new_document(model={"name": "m", "source": {"image": {"reference": image}}})):
         assert "reference, such as" in findings(document)[0].remediation
@@ -310,7 +310,7 @@ def test_the_folder_of_a_model_is_on_its_volume(path: str) -> None:
     assert parse_document(on_a_volume(path))
 
 
-@pytest.mark.parametrize("path", ["a/../b", "a/..", "..", "../cache", "a/...", "/a", "a b", "a/$(X)"])
+@table("path", ["a/../b", "a/..", "..", "../cache", "a/...", "/a", "a b", "a/$(X)"])
 def test_no_path_leads_out_of_the_volume_of_a_model(path: str) -> None:
     assert findings(on_a_volume(path))[0].field == "spec.model.source.persistentVolumeClaim.path"
 
@@ -330,7 +330,7 @@ def snake_cased(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, s
             yield from snake_cased(inner, f"{path}.{field.alias or name}{item}".lstrip("."))
 
 
-@pytest.mark.parametrize(("path", "name"), sorted(set(snake_cased(InferenceDeployment))))
+@table(("path", "name"), sorted(set(snake_cased(InferenceDeployment))))
 def test_no_field_is_read_by_the_name_that_python_gives_it(path: str, name: str) -> None:
     """The API server prunes such a field: kvgate would judge what is never stored."""
     document = new_document(workload={"peakConcurrency": 1, "promptTokens": 1, "outputTokens": 1})

@@ -11,6 +11,7 @@ from kvgate.budget.observed.calibration import NOTHING_OBSERVED, Calibration, Ca
 from kvgate.budget.observed.starts import ObservedStart
 from kvgate.judge.what_if import read_request
 from support.starts import ASKED, a_pods_start, a_start
+from support.tables import table
 
 HERE = ("serving", "mine")
 ERRORS = (-14.0, -3.0, -0.5, -0.01, 0.0, 0.3, 1.0, 1.6)
@@ -42,7 +43,7 @@ def is_only_wider(interval: Interval, than: Interval = ALONE) -> bool:
     return interval.expected == than.expected and interval.low <= than.low and interval.high >= than.high
 
 
-@pytest.mark.parametrize("error_gib", ERRORS)
+@table("error_gib", ERRORS)
 def test_one_start_of_another_object_widens_and_never_moves(error_gib: float) -> None:
     start = a_pods_start(error_gib, "a")
     interval = available(seen(start))
@@ -65,7 +66,7 @@ def test_one_start_of_another_object_makes_no_yes_a_no_and_no_no_a_yes(error_gib
     assert after in (before, Verdict.MAY_NOT_FIT)
 
 
-@pytest.mark.parametrize("error_gib", ERRORS)
+@table("error_gib", ERRORS)
 def test_a_start_of_another_namespace_says_nothing(error_gib: float) -> None:
     for count in (1, 2, 8):
         starts = [a_pods_start(error_gib, f"pod-{number}", namespace="elsewhere") for number in range(count)]

@@ -20,6 +20,7 @@ from kvgate.budget.ground.interval import Interval, Term
 from kvgate.budget.ground.units import gib
 from kvgate.budget.releases.versions import accounting_of
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
+from support.tables import table
 
 H100 = catalogue_accelerator("H100-SXM-80GB")
 
@@ -35,7 +36,7 @@ def peak(
     return ledger.lines[1]
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "told", "gpu", "expected", "other"),
     [
         ("0.7.3", {"installed_by": "image"}, "H100-SXM-80GB", "pytorch", ""),
@@ -149,7 +150,7 @@ def test_other_statements_say_nothing_about_the_program(settings: dict[str, int]
     assert (seqs, [fact.name for fact in term.facts]) == (1024, ["sampler"])
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "gpu", "model", "told", "engine"),
     [
         ("0.7.3", "H100-SXM-80GB", "Qwen/Qwen3-8B", {}, "V0"),

@@ -8,6 +8,7 @@ from kvgate.budget.answers.answer import plan
 from kvgate.budget.engine.request import GraphSettings
 from kvgate.budget.ground.units import GIB, MIB, gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
+from support.tables import table
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"  # a hidden state of 8 KiB
 
@@ -20,7 +21,7 @@ def inputs_of(gpu: str, version: str, **settings: Any) -> dict[str, int | str]:
     return dict(ledger.lines[2].inputs)
 
 
-@pytest.mark.parametrize(
+@table(
     ("gpu", "version", "settings", "mib"),
     [
         ("H100-SXM-80GB", "0.16.0", {"tensor": 2}, 0),
@@ -53,7 +54,7 @@ def test_the_workspace_of_all_reduce_follows_from_release_gpu_and_ranks(
     assert inputs_of(gpu, version, **settings)["all_reduce_workspace_bytes"] == mib * MIB
 
 
-@pytest.mark.parametrize(
+@table(
     ("gpu", "version", "tensor", "logged_gib", "near_gib", "source"),
     [
         ("H100-SXM-80GB", "0.6.5", 2, 3.58, 0.1, "vllm-project/vllm#10511"),

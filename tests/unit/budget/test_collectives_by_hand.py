@@ -14,6 +14,7 @@ from kvgate.budget.ground.interval import Interval
 from kvgate.budget.ground.units import GIB, KIB, MIB
 from kvgate.budget.model.shape import LayerShape, SparseMlp
 from support.builders import new_accelerator, new_model_shape, new_run
+from support.tables import table
 
 RING = 24 * 12 * MIB
 """A connection of each of NCCL's 24 channels."""
@@ -27,7 +28,7 @@ def nameless(memory_gib: float) -> Accelerator:
     return new_accelerator(vendor="unknown", nvlink=False, compute_capability=None, memory_gib=memory_gib)
 
 
-@pytest.mark.parametrize(
+@table(
     ("accelerator", "told", "value", "other"),
     [
         (HOPPER, None, "NVLink", ""),
@@ -52,7 +53,7 @@ def test_links_are_told_or_the_products_or_guessed_by_the_size(
     assert ("stated" in fact.why) is (told is not None)
 
 
-@pytest.mark.parametrize("memory_gib", [39, 79, 93, 94, 139, 178, 184, 267, 276])
+@table("memory_gib", [39, 79, 93, 94, 139, 178, 184, 267, 276])
 def test_the_sizes_that_are_sold_with_nvlink(memory_gib: int) -> None:
     """A100, H100, H20, GH200, H200, B200, GB200, B300 and GB300, as their drivers report them."""
     assert not links_of(new_run(accelerator=nameless(memory_gib + 0.5))).is_known
@@ -62,7 +63,7 @@ def plus(ring: int, *more: Fitted) -> Interval:
     return sum((each.interval for each in more), Interval.exactly(ring))
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "accelerator", "cut", "expected"),
     [
         ("0.33.0", HOPPER, {}, plus(0)),
@@ -119,7 +120,7 @@ def in_steps(*sizes: int) -> int:
     return sum(-(-(size + 2 * KIB) // (2 * MIB)) * 2 * MIB for size in sizes)
 
 
-@pytest.mark.parametrize(
+@table(
     ("accelerator", "tensor", "largest"),
     [
         (HOPPER, 2, 64 * MIB), (HOPPER, 4, 2 * MIB), (HOPPER, 8, MIB // 2),
@@ -135,7 +136,7 @@ def test_flashinfer_fuses_tensors_up_to_a_size(accelerator: Accelerator, tensor:
     assert workspace("0.22.0", accelerator, tensor, tokens=10) == in_steps(few, tensor * KIB, 3 * few)
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "expected"),
     [
         ("0.16.0", 0),
@@ -158,7 +159,7 @@ def test_rows_are_divided_among_the_ranks() -> None:
     assert workspace("0.25.0", B300, 4, tokens=256) == in_steps(3 * 2 * 256 * 8 * KIB)
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "data", "pipeline", "fuses"),
     [
         ("0.20.0", 2, 1, False), ("0.20.0", 1, 2, False), ("0.21.0", 2, 1, True), ("0.21.0", 1, 2, True),
@@ -195,7 +196,7 @@ def test_without_a_compiler_flashinfer_reduces_what_it_may_since_0_29(version: s
     assert workspace(version, HOPPER, 8, tokens=tokens, enforce_eager=True) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "accelerator", "tensor", "alone_mib"),
     [
         ("0.29.0", B300, 4, 0), ("0.30.0", B300, 4, 80), ("0.32.0", B300, 8, 64), ("0.33.0", B300, 8, 128), ("0.33.0", B300, 4, 80),

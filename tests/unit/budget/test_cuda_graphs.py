@@ -9,13 +9,12 @@ from kvgate.budget.gpu.ledger import Ledger
 from kvgate.budget.ground import fitted
 from kvgate.budget.ground.units import gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request
+from support.tables import table
 
 RTX6K = "https://github.com/local-inference-lab/rtx6kpro/tree/e2c2b957/models/glm5.1/benchmarks"
 
 
-@pytest.mark.parametrize(
-    ("limit", "count"), [(1, 1), (2, 2), (8, 4), (32, 7), (128, 19), (256, 35), (512, 51), (1024, 83)]
-)
+@table(("limit", "count"), [(1, 1), (2, 2), (8, 4), (32, 7), (128, 19), (256, 35), (512, 51), (1024, 83)])
 def test_capture_sizes(limit: int, count: int) -> None:
     assert num_capture_sizes(limit) == count
 
@@ -54,7 +53,7 @@ def test_how_many_are_captured(
     assert (found["piecewise_graphs"], found["full_graphs"], found["layers"]) == (piecewise, full, 32)
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "gpu", "version", "settings", "estimate_gib", "source"),
     [
         ("Qwen/Qwen3-8B", "RTX-4090-24GB", "0.21.0", {}, 0.52, "https://github.com/LMCache/LMCache/issues/3430"),
@@ -155,7 +154,7 @@ def test_interactivity_captures_more_of_small_batches(version: str, piecewise: i
 PIECES, DECODE = GraphSettings(mode="PIECEWISE"), GraphSettings(mode="FULL_DECODE_ONLY")
 
 
-@pytest.mark.parametrize(
+@table(
     ("level", "version", "graphs", "piecewise", "full"),
     [
         (0, "0.33.0", GraphSettings(), 0, 0),

@@ -14,6 +14,7 @@ from kvgate.budget.model.matrix import WeightFormat
 from kvgate.budget.model.shape import LayerShape, ModelShape, SparseMlp
 from support import kinds
 from support.builders import new_accelerator, new_model_shape, new_run
+from support.tables import table
 
 BLACKWELL = new_accelerator(compute_capability=(10, 0))
 AMD, INTEL = (new_accelerator(vendor=vendor, compute_capability=None) for vendor in ("amd", "intel"))
@@ -35,7 +36,7 @@ def inputs(term: Term) -> dict[str, int]:
     return {name: value for name, value in term.inputs if isinstance(value, int)}
 
 
-@pytest.mark.parametrize(
+@table(
     ("seqs", "tokens", "settings", "piecewise", "full"),
     [
         # 1, 2, 4, 8, 16 … 248, 256, 272 … 512, up to two decode steps and the batch
@@ -83,7 +84,7 @@ def estimate(graph: Fitted, layer: Fitted, layers: int, graphs: int, first: Fitt
     return each.times(graphs) + (first.interval if first else Interval.exactly(0))
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "settings", "expected"),
     [
         ("0.24.0", {"shape": dense_shape(5)}, estimate(fitted.GRAPH, fitted.GRAPH_LAYER, 5, 5)),
@@ -109,7 +110,7 @@ def test_the_estimate_counts_graphs_and_layers(version: str, settings: dict[str,
     assert cuda_graphs(new_run(version=version, **settings)).amount == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "accelerator", "told", "deducted"),
     [
         ("0.17.0", None, True, False),  # no release before 0.18 captures graphs for an estimate

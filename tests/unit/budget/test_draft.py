@@ -13,6 +13,7 @@ from kvgate.budget.ground.units import gib
 from kvgate.budget.model.draft import draft_weights, own_ends_bytes
 from kvgate.hf_config.drafts.reader import read_draft
 from support.builders import catalogue_shape, known_draft, new_request
+from support.tables import table
 
 LLAMA, EAGLE3 = "meta-llama/Llama-3.1-8B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
 EMBEDDING, HEAD = 128_256 * 4096 * 2, 32_000 * 4096 * 2
@@ -100,7 +101,7 @@ def test_a_draft_that_nobody_knows_leaves_the_answer_open_unless_the_target_alon
     assert refused.unmodelled == ("drafts by a/draft",)
 
 
-@pytest.mark.parametrize(
+@table(
     ("method", "version", "refused"),
     [
         ("draft_model", "0.9.2", False), ("draft_model", "0.11.0", True), ("draft_model", "0.15.1", False),
@@ -114,7 +115,7 @@ def test_each_release_has_its_methods(method: str, version: str, refused: bool) 
     assert (method_refusal(method, version) is not None) == refused
 
 
-@pytest.mark.parametrize(
+@table(
     ("method", "without", "between", "has"),
     [
         ("eagle3", "0.7.3", "0.7.4", "0.8.5"), ("mtp", "0.6.6", "0.6.7", "0.7.3"), ("suffix", "0.11.0", "0.11.1", "0.12.0"),
@@ -140,7 +141,7 @@ def test_a_method_of_v0_is_refused_from_the_first_release_without_it(method: str
     assert method_refusal(method, gone)
 
 
-@pytest.mark.parametrize(
+@table(
     ("draft", "settings", "reason"),
     [
         (EAGLE3, {"draft_tensor_parallel_size": 2, "tensor": 4}, "neither 1 nor the 4"),

@@ -17,6 +17,7 @@ from kvgate.hf_config.architectures import classes_read
 from kvgate.hf_config.layers.attention import TESTS_OF_CLASSES
 from kvgate.rules.memory import weights_do_not_choose_kv_cache
 from support.builders import catalogue_accelerator, catalogue_shape, known_draft, new_llama_config, new_request
+from support.tables import table
 
 FALCON = {
     "architectures": ["FalconForCausalLM"],
@@ -41,7 +42,7 @@ def block_bytes(shape: str | dict[str, Any], version: str, **settings: Any) -> i
     return kv_cache.bytes_per_block
 
 
-@pytest.mark.parametrize(
+@table(
     ("shape", "version", "is_halved"),
     [
         ("tiiuae/falcon-7b", "0.11.0", True), ("tiiuae/falcon-7b", "0.11.1", False), ("tiiuae/falcon-7b", "0.33.0", False),

@@ -11,6 +11,7 @@ from kvgate.budget.ground.hardware import Parallelism
 from kvgate.budget.ground.interval import Verdict
 from kvgate.budget.ground.units import GIB
 from support.builders import catalogue_shape, new_request
+from support.tables import table
 
 MOE, MLA, SPARSE = "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-V3.2"
 
@@ -91,7 +92,7 @@ def test_every_rank_that_shares_a_prompt_holds_the_whole_cache() -> None:
     assert divided.kv_cache.reach.decode_context == 2
 
 
-@pytest.mark.parametrize(
+@table(
     ("changes", "setting"),
     [
         ({}, ""), ({"vllm_version": "0.24.0"}, "prefill_context_parallel_size"), ({"vllm_version": "0.26.0"}, ""),

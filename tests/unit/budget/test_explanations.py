@@ -54,7 +54,7 @@ def test_concurrency_is_told_as_it_is_printed() -> None:
     assert (told.amount.expected, told.notes) == (2, ("vLLM prints 2.25x",))
 
 
-@pytest.mark.parametrize("term", TERMS)
+@table("term", TERMS)
 def test_every_figure_says_where_it_is_from_and_why_it_may_be_off(term: str) -> None:
     told = explained(llama(lora=LoraSettings(enabled=True)), term)
     assert told.formula
@@ -95,7 +95,7 @@ def test_a_request_of_a_hybrid_says_why_the_textbook_is_wrong() -> None:
     assert any("recurrent state" in note for note in told.notes)
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "term"),
     [
         ("weights", "weights"), ("weights_bytes", "weights"), ("peak-activation", "peak_activation"), ("num_blocks", "blocks"),

@@ -15,6 +15,7 @@ from kvgate.budget.host.memory import HostLedger, host_ledger
 from kvgate.budget.host.processes import HostQuestion, ModelOnHost
 from kvgate.budget.host.settings import HostSettings, KVConnector, PodMemory
 from support.builders import catalogue_shape, new_accelerator, new_request
+from support.tables import table
 
 MODEL = ModelOnHost(
     kept_bytes=Interval.exactly(8 * GIB), weights_bytes=64 * GIB, checkpoint_bytes=60 * GIB, cache_bytes=40 * GIB,
@@ -42,7 +43,7 @@ def term(found: HostLedger, name: str) -> Interval:
     return next((line.amount for line in found.lines if line.name == name), Interval.exactly(0))
 
 
-@pytest.mark.parametrize(
+@table(
     ("cut", "pod", "settings", "expected"),
     [
         ({}, {}, {}, (1, 1, 1)),
@@ -103,7 +104,7 @@ def test_every_copy_has_a_buffer_and_all_ranks_of_a_copy_share_it() -> None:
     assert term(two, "kv_offload").expected == 40 * GIB
 
 
-@pytest.mark.parametrize(
+@table(
     ("connector", "release", "expected", "low"),
     [
         (KVConnector(name="OffloadingConnector", cpu_bytes=40 * GIB), (0, 33), 40, 39),
@@ -168,7 +169,7 @@ def test_weights_and_tokens_that_the_driver_pins_are_expected_and_not_certain() 
     assert term(found, "token_ids") == Interval(low=0, expected=600 * MIB, high=1024 * MIB)
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "low", "expected"),
     [
         ({}, 0, 0),
@@ -227,7 +228,7 @@ def test_caches_pass_through_the_host_where_their_buffer_is_there() -> None:
     assert term(ledger(model=MODEL, kv_connectors=through), "transfer_buffers").expected == 40 * GIB
 
 
-@pytest.mark.parametrize(
+@table(
     ("release", "cut", "settings", "expected"),
     [
         ((0, 33), {"tensor": 2}, {}, 251_658_260),

@@ -10,6 +10,7 @@ from kvgate.budget.ground.interval import Interval
 from kvgate.budget.ground.units import GIB, MIB
 from kvgate.budget.host.memory import HostLedger, HostQuestion, ModelOnHost, host_ledger
 from kvgate.budget.host.settings import HostSettings, KVConnector, PodMemory
+from support.tables import table
 
 MODEL = ModelOnHost(
     kept_bytes=Interval(low=0, expected=8 * GIB, high=12 * GIB), weights_bytes=64 * GIB, checkpoint_bytes=60 * GIB,
@@ -42,7 +43,7 @@ def shared(found: HostLedger) -> list[str]:
     return [line.name for line in found.shared]
 
 
-@pytest.mark.parametrize(
+@table(
     ("cut", "pod", "settings", "expected"),
     [
         # (servers, engines, ranks, ranks of every pod, ranks of an engine, queues, certain)
@@ -111,7 +112,7 @@ def test_a_pod_has_its_ranks_part_of_what_is_kept() -> None:
 OFFLOADING, SIMPLE, LMCACHE = "OffloadingConnector", "SimpleCPUOffloadConnector", "LMCacheConnectorV1"
 
 
-@pytest.mark.parametrize(
+@table(
     ("connector", "release", "pod", "low", "expected", "high"),
     [
         (KVConnector(name=OFFLOADING, cpu_blocks=1024), (0, 13), NODE, 0, 2, 4),
@@ -167,7 +168,7 @@ def test_tiers_share_their_buffer_on_any_gpu(vendor: str) -> None:
     assert "kv_offload" in shared(found)
 
 
-@pytest.mark.parametrize(
+@table(
     ("release", "runs_v0", "expected", "high"),
     [
         ((0, 7), True, 8, 16), ((0, 7), False, 0, 16), ((0, 8), False, 0, 16), ((0, 8), True, 8, 16), ((0, 10), False, 0, 16),
@@ -192,7 +193,7 @@ def test_only_a_buffer_on_the_host_holds_the_caches_once() -> None:
     assert term(ledger(settings={"kv_connectors": (through,)}), "transfer_buffers").high == 0
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "checkpoint_gib", "expected", "high"),
     [
         ({}, 60, 0, 0),
@@ -220,7 +221,7 @@ def test_what_a_loader_has_read_and_not_yet_moved(
     assert term(ledger(model=model, settings=settings, tensor=2), "loading") == between(0, 2 * expected, 2 * high)
 
 
-@pytest.mark.parametrize(
+@table(
     ("release", "settings", "cut", "caches", "in_shm"),
     [
         ((0, 10), {}, {}, 2 + 1, False),  # two caches of the server, and one of the engine
@@ -279,7 +280,7 @@ def test_a_rank_alone_sends_no_messages() -> None:
         assert found.shared_needs == Interval.exactly(0)
 
 
-@pytest.mark.parametrize(
+@table(
     ("release", "settings", "pod", "segment", "what"),
     [
         ((0, 26), {}, NODE, (0, 0, 0), "none"),

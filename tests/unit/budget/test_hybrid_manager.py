@@ -13,6 +13,7 @@ from kvgate.budget.kv_cache.hybrid_manager import hybrid_manager, manager_refusa
 from kvgate.budget.model.shape import ModelShape
 from support import kinds
 from support.builders import new_request
+from support.tables import table
 
 GEMMA, QWEN = kinds.gemma_3_27b(), kinds.qwen_35_27b()
 
@@ -28,7 +29,7 @@ def runs(version: str, host: HostSettings, shape: ModelShape = GEMMA, **settings
     return found.runs if found.is_certain else None
 
 
-@pytest.mark.parametrize(
+@table(
     ("connector", "supports"),
     [
         ("DecodeBenchConnector", True), ("ExampleConnector", False), ("ExampleHiddenStatesConnector", True),
@@ -42,7 +43,7 @@ def test_connectors_are_those_of_vllm(connector: str, *, supports: bool) -> None
     assert runs("0.32.0", connected(connector)) is supports
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "names", "expected"),
     [
         ("0.9.2", ("NixlConnector",), False),
@@ -151,7 +152,7 @@ WISH, OFF = {"disable_hybrid_kv_cache_manager": False}, {"disable_hybrid_kv_cach
 DENSE = kinds.mistral_7b()
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "host", "shape", "settings", "expected"),
     [
         ("0.21.0", connected("LMCacheConnectorV1"), QWEN, {}, ["kv_transfer_config"]),

@@ -15,6 +15,7 @@ from kvgate.budget.kv_cache.spec import FullAttentionSpec, MLASpec, Reach, Slidi
 from kvgate.budget.model.shape import LayerShape, ModelShape, UnmodelledLayer
 from support import kinds
 from support.builders import catalogue_accelerator, new_request
+from support.tables import table
 
 B200, A100 = catalogue_accelerator("B200-SXM-180GB"), catalogue_accelerator("A100-SXM-80GB")
 
@@ -46,7 +47,7 @@ def cut(budget: Budget) -> tuple[list[int], int, int, int]:
 Model = Callable[[], ModelShape]
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "settings", "expected"),
     [
         (kinds.gemma_3_27b, {"max_model_len": 4096}, ([9, 9, 9, 9, 8, 8, 10], 1_310_720, 1798, 16_384)),
@@ -101,7 +102,7 @@ def test_a_cache_is_cut(model: Model, settings: dict[str, Any], expected: tuple[
     assert (sorted(layers), *figures) == (sorted(expected[0]), *expected[1:])
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "settings", "block_sizes"),
     [
         (kinds.gemma_4_31b, {}, {16, 32}),
@@ -131,7 +132,7 @@ def test_blocks_have_as_many_tokens_as_kernels_and_states_want(
     assert {group.spec.block_size for group in cache.groups} == block_sizes
 
 
-@pytest.mark.parametrize(
+@table(
     ("dtype", "head_128", "head_256"),
     [
         ("auto", 512, 1024), ("fp8", 256, 512), ("int8_per_token_head", 264, 520), ("int4_per_token_head", 136, 264),
@@ -208,7 +209,7 @@ def test_the_scheme_of_a_checkpoint_is_what_auto_means_and_the_user_wins() -> No
     assert sizes == [4 * 18_432, 4 * 65_536]
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "settings", "batches"),
     [
         ("0.25.0", {}, 1), ("0.26.0", {}, 2), ("0.32.0", {}, 2), ("0.32.0", {"pipeline": 2}, 3), ("0.26.0", {"pipeline": 2}, 3),

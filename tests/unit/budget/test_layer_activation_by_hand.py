@@ -31,6 +31,7 @@ from kvgate.budget.model.shape import (
     SparseMlp,
 )
 from support.builders import catalogue_accelerator, new_accelerator, new_model_shape, new_run
+from support.tables import table
 
 AMPERE = new_accelerator(compute_capability=(8, 0))
 AMD = new_accelerator(vendor="amd", compute_capability=None)
@@ -47,7 +48,7 @@ def stored(format_name: Any, method: str = "compressed-tensors") -> WeightFormat
     return WeightFormat(method=method, format=format_name)
 
 
-@pytest.mark.parametrize(
+@table(
     ("mlp", "quantization", "tensor", "expected"),
     [
         (DenseMlp(intermediate_size=300), None, 1, 4 * STREAM + 10 * 2 * 900),
@@ -83,7 +84,7 @@ def experts(intermediate_size: int, **more: Any) -> SparseMlp:
     return SparseMlp(num_experts=8, num_experts_per_token=2, intermediate_size=intermediate_size, **more)
 
 
-@pytest.mark.parametrize(
+@table(
     ("intermediate_size", "settings", "elements"),
     [
         # both products of two experts for each of ten tokens: gate and up are 2 I wide, and a token is 100
@@ -188,7 +189,7 @@ def latent(**more: Any) -> LatentAttention:
     return LatentAttention(num_heads=4, kv_lora_rank=12, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6, **more)
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "heads", "context"),
     [
         ({}, 4, 512),  # four blocks of 64 for each of two requests
@@ -366,7 +367,7 @@ def test_wide_embeddings_may_be_more_than_the_tower() -> None:
     assert found.kept_bytes == 2 * (PATCHES * 12 + 20 * 5 * 100)
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "tokens", "settings", "images"),
     [
         ("0.19.0", 20, FEW, 4), ("0.19.0", 24, FEW, 4), ("0.19.0", 3, FEW, 1),

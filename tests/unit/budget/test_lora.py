@@ -12,6 +12,7 @@ from kvgate.budget.gpu.lora import graph_cases, lora_refusals
 from kvgate.budget.ground.units import MIB
 from kvgate.budget.releases.lora_classes import has_embeddings, takes_no_adapters
 from support.builders import catalogue_shape, new_model_shape, new_request
+from support.tables import table
 
 ON = LoraSettings(enabled=True)
 
@@ -103,7 +104,7 @@ def test_a_rank_is_cut_over_the_ranks_where_both_matrices_are() -> None:
     assert (name, reason) == ("max_lora_rank", "is 8, which 16 ranks cannot divide between them")
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "tensor", "fully_sharded", "setting"),
     [
         ("0.11.0", 2, True, ""), ("0.12.0", 2, False, "enable_lora"), ("0.20.0", 2, True, "enable_lora"), ("0.21.0", 2, False, ""),
@@ -124,7 +125,7 @@ def test_adapters_beside_whole_experts_by_release(
     assert [name for name, _ in lora_refusals(request, plan(request).accounting)] == [setting] * bool(setting)
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "architecture", "vocabulary", "refused"),
     [
         ("0.33.0", "LlamaForCausalLM", 262_144, True), ("0.33.0", "Gemma3ForCausalLM", 262_144, False),

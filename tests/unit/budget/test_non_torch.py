@@ -12,6 +12,7 @@ from kvgate.budget.ground.interval import Interval
 from kvgate.budget.ground.units import GIB, gib
 from kvgate.budget.releases.versions import accounting_of
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
+from support.tables import table
 
 SERIES = "https://github.com/llm-d-incubation/llm-d-planner/tree/d3121e05/accuracy/results/v0.19.0/logs"
 EXPLORER = "https://github.com/llm-d/llm-d-benchmark/blob/356b8e03/config_explorer/empirical-vllm-memory-results.md"
@@ -26,7 +27,7 @@ def non_torch(model: str, gpu: str, version: str, **settings: Any) -> Interval:
     return ledger.non_torch
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "gpu", "version", "tensor", "logged_gib", "near_gib", "source"),
     [
         ("Qwen/Qwen3-0.6B", "H100-SXM-80GB", "0.11.0", 1, 0.13, 0.06, EXPLORER),
@@ -81,7 +82,7 @@ def test_memory_shared_with_the_cpu_is_wide() -> None:
     assert amount.high - amount.low > gib(4)
 
 
-@pytest.mark.parametrize(
+@table(
     ("gpu", "version", "tensor", "free_gib", "total_gib", "source"),
     [
         ("H100-SXM-80GB", "0.11.0", 1, 78.57, 79.18, "llm-d-benchmark, empirical-vllm-memory-results.md"),

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from kvgate.budget.engine.circumstances import Circumstances
 from kvgate.budget.engine.request import GraphSettings
 from kvgate.budget.gpu.non_torch import non_torch, startup_slack
@@ -15,6 +13,7 @@ from kvgate.budget.ground.units import GIB
 from kvgate.budget.model.shape import LayerShape, SparseMlp
 from kvgate.budget.releases.versions import accounting_of
 from support.builders import new_accelerator, new_model_shape, new_run
+from support.tables import table
 
 HOPPER, LINKLESS = new_accelerator(), new_accelerator(nvlink=False)
 AMPERE, B200 = new_accelerator(compute_capability=(8, 0)), new_accelerator(compute_capability=(10, 0))
@@ -32,7 +31,7 @@ def plus(*parts: Fitted) -> Interval:
 ALIGNED = new_model_shape(hidden_size=100, vocab_size=128_256)
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "more", "expected"),
     [
         ("0.10.2", {}, plus(fitted.KERNELS_EARLY)),
@@ -85,7 +84,7 @@ def test_the_term_adds_its_parts_and_names_the_links_of_several_ranks() -> None:
     assert "all_to_all" not in two.formula
 
 
-@pytest.mark.parametrize(
+@table(
     ("accelerator", "version", "cut", "expected"),
     [
         (HOPPER, "0.33.0", {}, plus(fitted.SLACK_CONTEXT)),

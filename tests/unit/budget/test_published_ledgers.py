@@ -15,6 +15,7 @@ from kvgate.budget.engine.request import Guarantee
 from kvgate.budget.ground.interval import Verdict
 from kvgate.budget.ground.units import GIB, gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_request, new_workload
+from support.tables import table
 
 FP8_70B = "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic"
 LLAMA_8B = "meta-llama/Llama-3.1-8B-Instruct"
@@ -67,7 +68,7 @@ def test_the_published_figure_lies_in_our_interval(ledger: Published) -> None:
     assert ledger.within_gib == 0 or abs(available.expected - published) <= gib(ledger.within_gib)
 
 
-@pytest.mark.parametrize(
+@table(
     ("gpu", "tensor", "tokens", "verdict"),
     [
         (H100, 1, 3000, Verdict.DOES_NOT_FIT),

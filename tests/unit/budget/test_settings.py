@@ -8,6 +8,7 @@ from kvgate.budget.engine.circumstances import Circumstances
 from kvgate.budget.engine.settings import accounting_for, resolve_settings
 from kvgate.budget.releases.versions import accounting_of
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
+from support.tables import table
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ def test_a_defaulted_batch_holds_an_item_that_nobody_may_cut(model: str, version
     assert resolve_settings(request, accounting_of(version)).max_num_batched_tokens == batched
 
 
-@pytest.mark.parametrize(
+@table(
     ("gpu", "version", "settings", "batched", "seqs"),
     [
         ("H100-SXM-80GB", "0.33.0", {}, 16384, 2048),
@@ -50,7 +51,7 @@ def test_throughput_doubles_the_limits_that_nobody_chooses(
     assert (resolved.max_num_batched_tokens, resolved.max_num_seqs) == (batched, seqs)
 
 
-@pytest.mark.parametrize(
+@table(
     ("gpu", "version", "settings", "batched", "seqs"),
     [
         ("MI300X-192GB", "0.9.1", {"max_model_len": 131_072}, 131_072, 256),

@@ -10,6 +10,7 @@ from kvgate.budget.answers.sharing import WORKSPACES, Sharer, equal_share, part_
 from kvgate.budget.ground import fitted
 from kvgate.budget.ground.units import GIB, MIB
 from support.builders import new_accelerator
+from support.tables import table
 
 HALF = GIB // 2
 
@@ -73,7 +74,7 @@ def test_an_engine_that_holds_less_than_its_share_leaves_the_rest() -> None:
     assert given.level_bytes(15 * GIB, "expected") == 25 * GIB
 
 
-@pytest.mark.parametrize(
+@table(
     ("engines", "verdict", "any_order"),
     [
         ([sharer(39.5), sharer(39.5)], Verdict.FITS, True),  # just 80

@@ -7,6 +7,7 @@ import pytest
 from kvgate.budget.answers.answer import Budget
 from kvgate.findings.finding import Severity
 from kvgate.judge.what_if import assess_request
+from support.tables import table
 
 NANO = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
 GRANITE = "ibm-granite/granite-4.0-h-small"
@@ -26,7 +27,7 @@ def pages(budget: Budget) -> set[tuple[int, int]]:
     return {(group.spec.block_size, group.spec.page_size_bytes) for group in budget.kv_cache.groups}
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "tensor", "mode", "page"),
     [
         (NANO, 1, "all", (2176, 2_228_224)),
@@ -47,7 +48,7 @@ def test_a_block_is_a_multiple_of_the_kernels_chunk_where_every_block_keeps_a_st
     assert pages(budget) == {page}
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "version", "settings", "mode"),
     [
         (NANO, "0.11.0", {"enable_prefix_caching": True}, "none"),

@@ -2,20 +2,19 @@
 
 from typing import Any
 
-import pytest
-
 from kvgate.budget.answers.support import kv_cache_dtype_refusal, parallelism_refusals
 from kvgate.budget.ground.hardware import Parallelism
 from kvgate.budget.model.shape import ModelShape
 from kvgate.budget.releases.versions import accounting_of
 from support import kinds
 from support.builders import catalogue_accelerator, catalogue_shape
+from support.tables import table
 
 H100, A100, L40S, T4 = "H100-SXM-80GB", "A100-SXM-80GB", "L40S-48GB", "T4-16GB"
 LLAMA, DEEPSEEK = "meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-V3"
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "model", "gpu", "version", "refused"),
     [
         ("auto", DEEPSEEK, T4, "0.6.0", ""),
@@ -64,7 +63,7 @@ def test_a_cache_dtype(name: str, model: str, gpu: str, version: str, refused: s
     assert refused in (reason or "")
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "shape", "gpu", "refused"),
     [
         ("fp8_ds_mla", kinds.deepseek_v32(), H100, ""),
@@ -101,7 +100,7 @@ def test_windows_that_keep_the_model_dtype_do_not_mind_a_packed_format() -> None
     assert kv_cache_dtype_refusal(*about, accounting_of("0.25.0")) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "sizes", "field"),
     [
         ("facebook/opt-125m", {"tensor": 8}, "tensor_parallel_size"),

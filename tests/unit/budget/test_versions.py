@@ -13,6 +13,7 @@ from kvgate.budget.ground.units import GIB
 from kvgate.budget.releases.versions import DEFAULT_VERSION, NEWEST, OLDEST, accounting_of, parse_release
 from kvgate.vllm.options import releases_read
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_model_shape, new_request
+from support.tables import table
 
 
 @pytest.mark.parametrize(
@@ -26,9 +27,7 @@ def test_a_version_is_read_as_its_minor_release(text: str, release: tuple[int, i
     assert parse_release(text) == release
 
 
-@pytest.mark.parametrize(
-    "text", ["", "latest", "33", "0.", "0.x", "v", "-0.3", "0.33.", "0.33.0\n0.34", "nightly-0.33"]
-)
+@table("text", ["", "latest", "33", "0.", "0.x", "v", "-0.3", "0.33.", "0.33.0\n0.34", "nightly-0.33"])
 def test_what_is_no_version_is_told_so(text: str) -> None:
     with pytest.raises(UnknownVersion, match="is not a vLLM version"):
         parse_release(text)
@@ -73,7 +72,7 @@ A100, H100, B200, L4, GB10, GH200 = (
 )
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "gpu", "tokens", "seqs"),
     [
         ("0.8.5", A100, 8192, 1024), ("0.9.2", A100, 2048, 256), ("0.33.0", A100, 2048, 256),
@@ -118,7 +117,7 @@ def test_the_null_block_is_kept_back_since_0_29(version: str, blocks: int) -> No
     assert budget.num_blocks.expected - budget.usable_blocks.expected == blocks
 
 
-@pytest.mark.parametrize(
+@table(
     ("version", "architecture", "deducted"),
     [
         ("0.19.1", "MixtralForCausalLM", False), ("0.20.0", "MixtralForCausalLM", True), ("0.26.0", "MixtralForCausalLM", True),

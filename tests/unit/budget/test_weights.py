@@ -22,6 +22,7 @@ from kvgate.judge.models import look_up_model
 from kvgate.judge.what_if import assess_request
 from kvgate.rules.checks import judge_budget
 from support.builders import catalogue_shape, new_model_shape, new_request
+from support.tables import table
 
 QWEN = "Qwen/Qwen3-8B"
 INDEX_BYTES = 16_381_470_720
@@ -41,7 +42,7 @@ def test_a_published_index_agrees_with_the_formulas() -> None:
     assert checkpoint_ratio(shape) == 1
 
 
-@pytest.mark.parametrize("name", [n for n in catalogue.model_names() if catalogue.load_model(n).safetensors_bytes])
+@table("name", [n for n in catalogue.model_names() if catalogue.load_model(n).safetensors_bytes])
 def test_every_index_of_the_catalogue_agrees(name: str) -> None:
     shape, _ = look_up_model(name)
     assert shape is not None

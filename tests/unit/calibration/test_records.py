@@ -12,6 +12,7 @@ from kvgate.calibration.keeping import MAX_STARTS_OF_A_SETTING, with_start
 from kvgate.calibration.observed import unused_text
 from kvgate.calibration.records import HEADER, MAX_PROBLEMS, MAX_STARTS, read_records, write_records
 from support.starts import a_pods_start, a_start
+from support.tables import table
 
 
 def test_what_was_written_reads_back() -> None:
@@ -131,7 +132,7 @@ def test_why_a_start_is_not_used_is_told_in_words() -> None:
     assert "is it another setting, or a shared GPU?" in (unused_text(Calibration(starts=(odd,)), odd) or "")
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "value"),
     [
         ("available_kv_cache_bytes", 10**400), ("available_kv_cache_bytes", -(10**400)), ("requested_bytes", -1),

@@ -4,6 +4,7 @@ import pytest
 
 from kvgate.calibration.trust import Trust, image_repository
 from support.starts import a_pods_start, a_start
+from support.tables import table
 
 IMAGES = [
     ("vllm/vllm-openai", "docker.io/vllm/vllm-openai"),
@@ -28,7 +29,7 @@ TRUST = Trust.of(["vllm/vllm-openai", "registry.example/team/*"], "Namespace")
 RAN = "docker.io/vllm/vllm-openai@sha256:12"
 
 
-@pytest.mark.parametrize(
+@table(
     ("declared", "ran", "told"),
     [
         ("vllm/vllm-openai:v0.33.0", RAN, ""),

@@ -1,6 +1,5 @@
 """Every draft of the catalogue can be read, goes with the model that it names, and says where its facts come from."""
 
-import pytest
 import yaml
 
 from kvgate import catalogue
@@ -9,9 +8,10 @@ from kvgate.budget.answers.speculation import mismatches
 from kvgate.catalogue.lookup import DATA
 from kvgate.judge.drafts import ENDS, look_up_draft
 from support.builders import catalogue_shape, known_draft, new_request
+from support.tables import table
 
 
-@pytest.mark.parametrize("name", catalogue.draft_names())
+@table("name", catalogue.draft_names())
 def test_a_draft_is_read_and_goes_with_its_target(name: str) -> None:
     path = DATA / "drafts" / f"{name.replace('/', '--')}.yaml"
     entry = yaml.safe_load(path.read_text(encoding="utf-8"))

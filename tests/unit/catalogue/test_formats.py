@@ -151,7 +151,7 @@ LLAMA_2_7B = catalogue.load_model("meta-llama/Llama-2-7b-hf").config
 MIXTRAL = catalogue.load_model("mistralai/Mixtral-8x7B-Instruct-v0.1").config
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "config"),
     [
         *((f"x/Llama-2-7B-{form}", LLAMA_2_7B) for form in (
@@ -194,7 +194,7 @@ CORRECTED = {
 """Entries that were counted as bf16 → bytes per parameter that they stay below."""
 
 
-@pytest.mark.parametrize("name", CORRECTED)
+@table("name", CORRECTED)
 def test_an_entry_that_counted_as_bf16_has_the_bytes_of_its_format(name: str) -> None:
     config = catalogue.load_model(name).config
     assert parameter_bytes(shape_of(config)) / parameters_of(config) < CORRECTED[name]
@@ -237,9 +237,7 @@ def test_auto_takes_the_cache_dtype_of_the_checkpoint_in_releases_that_read_it(
     assert budget.kv_cache.dtype.name == cache
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in catalogue.model_names() if catalogue.load_model(name).safetensors_bytes]
-)
+@table("name", [name for name in catalogue.model_names() if catalogue.load_model(name).safetensors_bytes])
 def test_published_bytes_are_those_of_the_format(name: str) -> None:
     """A second witness: between 0.92 (mxfp4 is padded by vLLM) and 1.07 (draft layers are in the files) of what vLLM allocates."""
     entry = catalogue.load_model(name)

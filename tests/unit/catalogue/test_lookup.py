@@ -1,8 +1,7 @@
 """Names are found the way people and drivers write them."""
 
-import pytest
-
 from kvgate import catalogue
+from support.tables import table
 
 LOGGED = {
     "NVIDIA A100-SXM4-80GB": (79.25, (8, 0)),
@@ -31,7 +30,7 @@ LOGGED = {
 """The driver's name → GiB as vLLM's start-up log rounds them, and the compute capability."""
 
 
-@pytest.mark.parametrize("name", LOGGED)
+@table("name", LOGGED)
 def test_a_driver_s_name_finds_the_memory_that_servers_log(name: str) -> None:
     accelerator, (gib, capability) = catalogue.find_accelerator(name), LOGGED[name]
     assert accelerator is not None

@@ -10,6 +10,7 @@ import yaml
 
 from kvgate import catalogue
 from kvgate.catalogue.prices import BadPrices, list_prices, read_prices
+from support.tables import table
 
 DATA = Path(__file__).parents[3] / "operator" / "kvgate" / "catalogue" / "data" / "prices.yaml"
 LISTS: list[dict[str, Any]] = yaml.safe_load(DATA.read_text(encoding="utf-8"))["lists"]
@@ -53,7 +54,7 @@ def test_a_price_of_the_user_is_the_decimal_that_is_written(written: str) -> Non
     assert "ours.yaml" in prices.remark
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "words"),
     [
         ("- 1", "mapping"),

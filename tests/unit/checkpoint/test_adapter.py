@@ -7,6 +7,7 @@ import pytest
 from kvgate.budget import accounting_of
 from kvgate.checkpoint.adapter import Adapter, is_of_another_model, read_adapter, refusals
 from kvgate.checkpoint.tensors import CheckpointError
+from support.tables import table
 
 PLAIN = {
     "peft_type": "LORA", "base_model_name_or_path": "meta-llama/Llama-3.1-8B-Instruct", "r": 16, "lora_alpha": 32, "bias": "none",
@@ -83,7 +84,7 @@ def test_an_adapter_of_another_model(model: str, *, is_another: bool) -> None:
     assert not is_of_another_model(adapter(base_model_name_or_path=None), model)
 
 
-@pytest.mark.parametrize(
+@table(
     ("changes", "problem"),
     [
         ({"r": None}, "r is missing"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kvgate.checkpoint.gguf import GgufFile, Truncated, joined, read_gguf, split_names
 from kvgate.checkpoint.tensors import CheckpointError, StoredTensor
 from support.checkpoints import gguf_bytes, qwen3_gguf
+from support.tables import table
 
 SMALL = {"general.architecture": "llama", "llama.block_count": 2, "flag": True, "list": [1, 2, 3], "texts": ["a", "b"]}
 TENSORS = [("token_embd.weight", "Q4_K", (4, 256)), ("output_norm.weight", "F32", (256,))]
@@ -54,7 +55,7 @@ def tensor(name: bytes = b"t", sizes: tuple[int, ...] = (4,), kind: int = 0, off
     return HEAD + word("QQ", 1, 0) + word("Q", len(name)) + name + dimensions + word("IQ", kind, offset)
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "problem"),
     [
         (b"\x93NUMPY" + bytes(40), "does not begin with GGUF"),

@@ -21,6 +21,7 @@ from kvgate.checkpoint.tensors import CheckpointError, bytes_of, summarize
 from kvgate.hf_config import read_config
 from support.builders import new_request
 from support.checkpoints import gguf_bytes, qwen3_gguf
+from support.tables import table
 
 Entries = list[tuple[str, str, tuple[int, ...]]]
 
@@ -106,7 +107,7 @@ DEEPSEEK = {
 MAMBA = {"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.time_step_rank": 64, "ssm.inner_size": 2048}
 
 
-@pytest.mark.parametrize(
+@table(
     ("architecture", "more", "model_class"),
     [
         ("llama", {"rope.dimension_count": 64}, "LlamaForCausalLM"),
@@ -192,7 +193,7 @@ def test_tensors_that_vllm_does_not_load_are_left_out() -> None:
     assert [each.name for each in gguf_tensors(file_of({}, entries))] == ["model.layers.7.mlp.experts.down_proj.weight"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "spelling"),
     [
         ("unsloth/Qwen3-0.6B-GGUF:Q4_K_M", "type"),

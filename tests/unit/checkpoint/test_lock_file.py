@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 from kvgate.checkpoint.published import SCHEMA, LockFileError, Published, lock_text, read_lock
 from kvgate.checkpoint.tensors import TensorGroup
 from support.builders import new_llama_config
+from support.tables import table
 
 GROUP = TensorGroup(
     name="layers.{}.q.weight", dtype="BF16", shape=(8, 8), count=2, numbers=("0-1",), size_bytes=2 * 8 * 8 * 2
@@ -46,7 +47,7 @@ def written(*models: object, schema: object = SCHEMA) -> str:
 ENTRY = {"name": "a/b", "config": {}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "problem"),
     [
         ("", "it is not JSON"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kvgate.checkpoint.tensors import MAX_HEADER_BYTES, CheckpointError, header_bytes, read_header
 from support.checkpoints import awq, header_of, new_tensors
+from support.tables import table
 
 TENSORS = new_tensors([*awq("model.layers.0.mlp.up_proj", 256, 128), ("scalar", "F32", ()), ("empty", "BF16", (0, 4))])
 
@@ -49,7 +50,7 @@ def test_a_file_without_a_length_is_an_error(beginning: bytes) -> None:
         header_bytes(beginning)
 
 
-@pytest.mark.parametrize(
+@table(
     ("header", "problem"),
     [
         (b"[]", "no JSON object"),

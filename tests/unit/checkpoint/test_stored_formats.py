@@ -65,6 +65,7 @@ def test_a_checkpoint_that_is_what_its_config_says_stays_as_it_is(store: Any, qu
     assert checkpoint_ratio(after) == 1
 
 
+@pytest.mark.slow
 def test_deepseek_v3_agrees_to_the_byte_without_its_draft() -> None:
     entry = catalogue.find_model("deepseek-ai/DeepSeek-V3")
     assert entry is not None
@@ -197,6 +198,7 @@ NAMES = st.sampled_from([
 SIZES = st.lists(st.sampled_from([0, 1, 2, 256, 4096]), max_size=4).map(tuple)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.dictionaries(st.tuples(NAMES, st.integers(0, 9)), st.tuples(st.sampled_from(sorted(DTYPES)), SIZES), max_size=12)

@@ -17,6 +17,7 @@ from kvgate.checkpoint.tensors import (
     summarize,
 )
 from support.checkpoints import deepseek_v3, llama, new_tensors
+from support.tables import table
 
 
 def names_of(groups: tuple[TensorGroup, ...]) -> list[str]:
@@ -29,6 +30,7 @@ def names_of(groups: tuple[TensorGroup, ...]) -> list[str]:
     return sorted(names)
 
 
+@pytest.mark.slow
 def test_deepseek_v3_takes_six_kilobytes_and_keeps_every_byte() -> None:
     tensors = deepseek_v3()
     groups = summarize(tensors)
@@ -90,7 +92,7 @@ def test_sizes_of_blocks() -> None:
 GROUP = summarize(new_tensors([("layers.0.w", "BF16", (2, 2)), ("layers.1.w", "BF16", (2, 2))]))[0]
 
 
-@pytest.mark.parametrize(
+@table(
     ("change", "problem"),
     [
         ({"name": "layers.w"}, "needs numbers for each of its {}"),

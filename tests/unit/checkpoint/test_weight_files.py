@@ -15,6 +15,7 @@ from kvgate.checkpoint.weight_files import (
     weight_files,
     with_index,
 )
+from support.tables import table
 
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 MISTRAL = [
@@ -72,15 +73,13 @@ def test_pickles_count_where_nothing_better_is_there() -> None:
     assert weight_files(["README.md", "onnx/model.onnx"]) is None
 
 
-@pytest.mark.parametrize(
-    "name", ["../x.safetensors", "/etc/passwd", "a/b.bin", "", "a\nb", "a\\b", ".hidden", "a..b", "x" * 300, "é"]
-)
+@table("name", ["../x.safetensors", "/etc/passwd", "a/b.bin", "", "a\nb", "a\\b", ".hidden", "a..b", "x" * 300, "é"])
 def test_names_that_leave_the_folder_are_no_files(name: str) -> None:
     assert not is_plain_name(name)
     assert weight_files([name]) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "problem"),
     [
         (b"{", "not JSON"),
@@ -99,7 +98,7 @@ def test_a_damaged_index_is_an_error(data: bytes, problem: str) -> None:
         read_index(data)
 
 
-@pytest.mark.parametrize(
+@table(
     ("stated", "total"),
     [(5, 5), (5.0, 5), ("5", 5), ("5.5e3", 0), (-1, 0), (True, 0), (10**16, 0), (None, 0), ("9" * 5000, 0), ([], 0)],
 )

@@ -86,7 +86,7 @@ def test_an_example_runs(path: str, line: str, folder: Path) -> None:
     assert f"kvgate {path}" in line
 
 
-@pytest.mark.parametrize("path", COMMANDS)
+@table("path", COMMANDS)
 def test_every_command_has_a_paragraph_and_examples(path: str) -> None:
     command, _ = COMMANDS[path]
     shown = CliRunner().invoke(main, [*path.split(), "--help-all"], prog_name="kvgate").output
@@ -124,7 +124,7 @@ def test_no_example_and_no_exit_code_is_of_a_command_that_is_gone() -> None:
     assert EXAMPLES.keys() == EXITS.keys() == COMMANDS.keys()
 
 
-@pytest.mark.parametrize("path", COMMANDS)
+@table("path", COMMANDS)
 def test_every_option_is_in_one_group(path: str) -> None:
     command, context = COMMANDS[path]
     groups = dict(grouped(command, context))

@@ -145,3 +145,96 @@ def test_nothing_of_the_current_folder_is_run(
     assert code_of() == 2
     assert "there is no kubectl on PATH" in capfd.readouterr().err
     assert not canary.exists()
+
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "vllm-0", "namespace": "serving"},
+    "spec": {
+        "nodeName": "gpu-1",
+        "containers": [
+            {
+                "name": "vllm",
+                "image": "vllm/vllm-openai:v0.11.0",
+                "args": ["--model=Qwen/Qwen3-8B", "--max-model-len=40960"],
+                "env": [{"name": "HF_TOKEN", "value": "mysecretvalue"}],
+                "resources": {"limits": {"nvidia.com/gpu": "1"}},
+            }
+        ],
+    },
+    "status": {
+        "containerStatuses": [
+            {"name": "vllm", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}}
+        ]
+    },
+}
+PREVIOUS = (
+    "ValueError: No available memory for the cache blocks. Try it.\nRuntimeError: Engine core initialization failed.\n"
+)
+
+
+def cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pod: dict[str, Any], *, refuses_nodes: bool = False
+) -> Path:
+    """Stand for kubectl: a pod, its node, its events and its last log; every call is written down."""
+    for name, text in (("pod", json.dumps(pod)), ("list", json.dumps({"items": [pod]})), ("previous", PREVIOUS)):
+        (tmp_path / name).write_text(text)
+    deployment = {"kind": "Deployment", "spec": {"selector": {"matchLabels": {"app": "vllm"}}}}
+    (tmp_path / "deployment").write_text(json.dumps(deployment))
+    (tmp_path / "infd").write_text(json.dumps({"kind": "InferenceDeployment", "spec": {}}))
+    node = "exit 1" if refuses_nodes else """echo '{"metadata": {"labels": {"nvidia.com/gpu.product": "NVIDIA-L4"}}}'"""
+    program = tmp_path / "kubectl"
+    program.write_text(f"""#!/bin/sh
+cd {shlex.quote(str(tmp_path))}
+echo "$@" >>asked
+case "$1 $2 $*" in
+*--previous*) cat previous;;
+"get pod "*) cat pod;;
+"get pods "*) cat list;;
+"get deploy "*) cat deployment;;
+"get infd "*) cat infd;;
+"get node "*) {node};;
+"describe pod "*) printf 'Name:   vllm-0\\nEvents:\\n  Warning  BackOff  1s  kubelet  Back-off restarting failed container vllm\\n';;
+"logs "*) echo starting;;
+*) exit 1;;
+esac
+""")
+    program.chmod(0o755)
+    monkeypatch.setenv("KUBECTL", str(program))
+    return tmp_path / "asked"
+
+
+@pytest.mark.parametrize("target", ["pod/vllm-0", "deploy/vllm", "infd/vllm"])
+def test_why_gathers_pod_node_events_and_both_logs_and_only_reads(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = cluster(tmp_path, monkeypatch, POD)
+    assert code_of("why", target, "-n", "serving", "--", "-o", "json") == 0
+    (answer,) = json.loads(capfd.readouterr().out)["answers"]
+    assert (answer["happened"]["id"], answer["statement"]["gpu"]) == ("NoMemoryForKVCache", "L4-24GB")
+    calls = asked.read_text().splitlines()
+    assert {call.split()[0] for call in calls} == {"get", "describe", "logs"}
+    assert all("-n serving" in call for call in calls if " node " not in call)
+
+
+def test_why_goes_on_without_the_rights_to_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cluster(tmp_path, monkeypatch, POD, refuses_nodes=True)
+    assert code_of("why", "pod/vllm-0") == 0
+    assert "NoMemoryForKVCache" in capfd.readouterr().out
+
+
+def test_no_secret_of_the_pod_is_in_the_answer_or_the_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cluster(tmp_path, monkeypatch, POD)
+    code_of("why", "pod/vllm-0", "--", "-o", "json", "--bundle", str(tmp_path / "bundle.json"))
+    assert "mysecretvalue" not in capfd.readouterr().out + (tmp_path / "bundle.json").read_text()
+
+
+@pytest.mark.parametrize("target", ["", "vllm-0", "/vllm-0"])
+def test_why_without_an_object_is_misuse(target: str, asked: Path) -> None:
+    assert code_of("why", *([target] if target else [])) == 2
+    assert not asked.exists()

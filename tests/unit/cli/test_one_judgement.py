@@ -10,6 +10,7 @@ import pytest
 from kvgate.cli.explain.requests import answers
 from kvgate.cli.reports.records import CacheRecord, DocumentRecord, EngineRecord
 from support.command_line import invoked
+from support.tables import table
 
 QWEN, LLAMA, ASSUMED = "Qwen/Qwen3-8B", "meta-llama/Llama-3.1-8B-Instruct", "my-org/Llama-3.3-70B-Instruct"
 L40S, L4, T4, H100 = "L40S-48GB", "L4-24GB", "T4-16GB", "H100-SXM-80GB"
@@ -83,7 +84,7 @@ def by_line(model: str, gpu: str, values: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@table("name", QUESTIONS)
 def test_every_door_gives_the_same_verdict_headroom_and_exit_code(name: str) -> None:
     model, gpu, values, verdict, code = QUESTIONS[name]
     explained, explain_code = by_flags(model, gpu, values)

@@ -15,9 +15,10 @@ from kvgate.cluster.errors import (
     Unavailable,
     error_of,
 )
+from support.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("status", "kind"),
     [
         (None, Unavailable), (0, Unavailable), (401, Unavailable), (429, Unavailable), (500, Unavailable),

@@ -153,3 +153,19 @@ async def test_a_pod_that_is_gone_is_forgotten() -> None:
     logs = await read(FakeCluster(), a_crashed_pod())
     await logs.read([])
     assert logs._causes == {}
+
+
+NO_TOKEN = "httpx.LocalProtocolError: Illegal header value b'Bearer hf_secretsecret '"
+
+
+@pytest.mark.parametrize("restarts", [1, 2])
+async def test_what_may_pass_is_reported_after_two_restarts_in_the_words_of_the_table(restarts: int) -> None:
+    pod = a_crashed_pod(restarts=restarts)
+    crash = told(await read(FakeCluster(NO_TOKEN), pod), pod)
+    if restarts == 1:
+        assert crash is None
+        return
+    assert crash is not None
+    assert (crash.reason, crash.message.partition(".")[0]) == ("EngineCrashed", "The hub does not accept the token")
+    assert "HF_TOKEN" in crash.message
+    assert "secretsecret" not in crash.message

@@ -3,14 +3,13 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from kvgate.cluster.leases import DURATION_SECONDS
 from kvgate.controller import fetches, judging, leadership, memory, observe, resolving, schedule, state
 from kvgate.rendering.observation import DRIFT_PERCENT
 from kvgate.rendering.recalibration import MAX_RECALIBRATIONS, SAME_PERCENT
 from kvgate.webhook import judging as reviewing
 from kvgate.webhook import server
+from support.tables import table
 
 DOCS = Path(__file__).parents[3] / "docs" / "concepts"
 WORDS = {2: "two", 3: "three", 5: "five", 10: "ten", 20: "twenty"}
@@ -58,7 +57,7 @@ STATED = [
 """(page, words of it)."""
 
 
-@pytest.mark.parametrize(("page", "words"), STATED)
+@table(("page", "words"), STATED)
 def test_a_page_states_the_limit_that_there_is(page: str, words: str) -> None:
     text = re.sub(r"\s+", " ", (DOCS / f"{page}.md").read_text(encoding="utf-8"))
     assert words in text

@@ -48,6 +48,7 @@ async def test_a_judgement_of_a_worker_is_the_engines() -> None:
     assert judged.assessment.budget.request.calibration is starts.calibration
 
 
+@pytest.mark.slow
 async def test_what_takes_too_long_is_unknown_with_a_reason_and_no_other_namespace_waits() -> None:
     slow = an_owner("tenant", model={"name": "nobody/x", "configFrom": CONFIG_FROM})
     globs = [f"model.layers.{layer}.{'a*' * 180}{number}*" for layer in range(1024) for number in range(9)]

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from kvgate.cluster.errors import ApiError, Conflict, NotFound, Unavailable
 from kvgate.cluster.leases import ALL, DURATION_SECONDS, Claim, Lease, Leases
 from kvgate.controller.leadership import RENEW_SECONDS, WRITE_SECONDS, Elector, Gate, LeaseLost
+from support.tables import table
 
 FAIL_OVER_SECONDS = 17.0
 """What another controller may take to work after one was killed."""
@@ -221,7 +222,7 @@ async def chaos(seed: int, seconds: float = 90.0) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@table("seed", range(8))
 def test_no_two_write_at_the_same_time_whatever_freezes_or_hangs(seed: int) -> None:
     lived(chaos(seed))
 

@@ -1,11 +1,10 @@
 """One event per new reason."""
 
-import pytest
-
 from kvgate.api.conditions import ConditionType, Reason, set_condition
 from kvgate.api.status import Condition
 from kvgate.controller.reconcile import notices
 from support.manifests import NOW
+from support.tables import table
 
 Claim = tuple[ConditionType, bool | None, Reason]
 
@@ -27,7 +26,7 @@ RIGHT: Claim = (ConditionType.PREDICTION_DRIFT, False, Reason.WITHIN_TOLERANCE)
 RUNNING: Claim = (ConditionType.STALLED, False, Reason.UP_TO_DATE)
 
 
-@pytest.mark.parametrize(
+@table(
     ("before", "after", "expected"),
     [
         ([], [FITS, RUNNING], [("Normal", "Fits")]),

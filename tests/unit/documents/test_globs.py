@@ -5,9 +5,10 @@ import time
 import pytest
 
 from kvgate.documents.globs import name_matches, path_matches
+from support.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "glob", "matches"),
     [
         ("a/b.yaml", "a", True), ("a/b.yaml", "a/", True), ("a/b.yaml", "./a/*.yaml", True), ("a/b/c.yaml", "a/*.yaml", False),
@@ -27,7 +28,7 @@ def test_a_glob_of_names_has_no_slashes_to_stop_at() -> None:
     assert name_matches("anything", None)
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "glob", "matches"),
     [
         ("llama-chat", "llama-*", True), ("llama", "*ll*a", True), ("llama", "*a*a*a", False), ("abab", "ab*ab", True),
@@ -38,6 +39,7 @@ def test_a_star_stands_for_any_text(name: str, glob: str, *, matches: bool) -> N
     assert name_matches(name, glob) is matches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "glob"),
     [

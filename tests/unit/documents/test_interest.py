@@ -20,6 +20,7 @@ from kvgate.manifests.engines import find_engines
 from kvgate.manifests.inputs import of_interest
 from kvgate.manifests.platforms.readers import supporting_kinds
 from kvgate.manifests.pods.which_engine import VLLM, engine_in
+from support.tables import table
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 WORDS = of_interest()
@@ -90,7 +91,7 @@ def test_no_document_with_an_engine_is_dropped_whatever_its_form() -> None:
     assert checked > 2000
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "is_read"),
     [
         (POD, True),
@@ -117,6 +118,7 @@ def test_a_document_is_read_where_its_words_and_its_kind_allow_an_engine(text: s
     assert interest_of(text.encode(), WORDS).is_read is is_read
 
 
+@pytest.mark.slow
 def test_values_that_no_release_could_hold_are_skipped_and_counted(tmp_path: Path) -> None:
     values = "servingEngineSpec:\n  x:\n" + "  - vllm\n" * (MAX_VALUES_BYTES // 9)
     (tmp_path / "a.yaml").write_text(values)
@@ -126,6 +128,7 @@ def test_values_that_no_release_could_hold_are_skipped_and_counted(tmp_path: Pat
     assert [why.name for why in read.passed_over] == ["LARGE_DATA"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("word", "outcome"), [("vllm", NotText), ("other", type(None))])
 def test_a_document_that_is_too_long_hides_no_other_and_is_reported_only_if_it_may_hold_an_engine(
     word: str, outcome: type

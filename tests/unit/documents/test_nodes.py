@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from kvgate.documents.nodes import NodeRoom, NotPlain, YamlError, compose, construct, plain_value
+from support.tables import table
 
 
 def composed(text: str) -> yaml.Node:
@@ -12,7 +13,7 @@ def composed(text: str) -> yaml.Node:
     return node
 
 
-@pytest.mark.parametrize(
+@table(
     "scalar",
     ["text", "'7'", '"true"', "7", "-3", "0", "0.9", "-12.50", "true", "No", "off", "~", "null", "''", "", "a: b", "|\n  x\n  y"],
 )  # fmt: skip
@@ -22,7 +23,7 @@ def test_plain_values_are_what_a_safe_loader_makes(scalar: str) -> None:
     assert type(plain_value(composed(text))["b"]) is type(yaml.safe_load(text)["b"])
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     ["a: 0x1F", "a: 017", "a: 1_000", "a: 1:30", "a: 1.0e+3", "a: .inf", "1: a", "a: &x [1]\nb: *x",
      "<<: {a: 1}\nb: 2"],
@@ -41,7 +42,7 @@ def test_what_is_wrong_is_left_to_whoever_tells_it(text: str) -> None:
         construct(composed(text))
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("a: !own 1", {"a": "1"}),

@@ -173,6 +173,7 @@ def test_a_template_is_told_to_be_rendered(tmp_path: Path) -> None:
     assert "helm template" in only_broken(items).finding.remediation
 
 
+@pytest.mark.slow
 def test_ten_megabytes_are_read_in_reasonable_time(tmp_path: Path) -> None:
     entry = f"- {{name: a, value: {'b' * 500}}}\n"
     text = "kind: Other\nitems:\n" + entry * (10_000_000 // len(entry))
@@ -181,11 +182,13 @@ def test_ten_megabytes_are_read_in_reasonable_time(tmp_path: Path) -> None:
     assert time.process_time() - started < 10
 
 
+@pytest.mark.slow
 def test_more_than_32_mebibytes_are_refused(tmp_path: Path) -> None:
     item = only_broken(read(tmp_path, b"#" * ((32 << 20) + 1)))
     assert "32 MiB" in item.finding.message
 
 
+@pytest.mark.slow
 def test_a_stream_of_more_is_read_document_by_document(tmp_path: Path) -> None:
     text = f"---\na: {'b' * 1_000_000}\n" * 40
     documents = read(tmp_path, text)

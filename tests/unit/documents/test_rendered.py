@@ -14,6 +14,8 @@ from kvgate.documents import confined, helm, kustomize, programs
 from support.assets import require_assets, require_walls
 from support.command_line import invoked
 
+pytestmark = pytest.mark.slow  # programs behind walls
+
 ENGINE = """\
 apiVersion: apps/v1
 kind: Deployment
@@ -540,7 +542,6 @@ def test_a_copy_is_bounded_whatever_an_overlay_names_how_often(
     assert [each["name"] for each in report["documents"]] == ["llama"], "its base is judged"
 
 
-@pytest.mark.slow
 def test_a_file_of_replacements_is_read_once_however_often_it_is_named(check: Check) -> None:
     replacements = "replacements:\n" + "- {path: big.yaml}\n" * 60
     files = {"o/big.yaml": "- a\n" * 250_000, "o/kustomization.yaml": f"resources: [../base, missing]\n{replacements}"}

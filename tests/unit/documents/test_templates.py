@@ -7,6 +7,7 @@ import pytest
 
 from kvgate.documents.reading import Document, parsed
 from kvgate.documents.templates import _MAX_ADDED, objects_of
+from support.tables import table
 
 
 def objects(text: str) -> list[Any]:
@@ -18,7 +19,7 @@ def objects(text: str) -> list[Any]:
 HEAD = "apiVersion: template.openshift.io/v1\nkind: Template\n"
 
 
-@pytest.mark.parametrize(
+@table(
     ("written", "value"),
     [
         ("'a-${NAME}-b'", "a-7-b"),

@@ -5,6 +5,7 @@ import pytest
 from kvgate.checkpoint.not_fetched import Reason
 from kvgate.fetching.bounded_http import host_of, redirected, retry_after
 from kvgate.fetching.limits import CouldNotFetch
+from support.tables import table
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ def test_redirects_that_are_followed(url: str, location: str, target: str) -> No
     assert redirected(url, location) == target
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "location"),
     [
         ("https://hub/a", "http://hub/a"),

@@ -5,6 +5,7 @@ import pytest
 from kvgate.checkpoint.not_fetched import Reason
 from kvgate.fetching.checkpoint_names import CheckpointName, checkpoint_name, is_hub_name, name_and_revision
 from kvgate.fetching.limits import CouldNotFetch
+from support.tables import table
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ def test_the_forms_of_a_name(name: str, repository: str, quantization: str, file
     )
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         "", "/", "..", "../x", "a/../b", "/models/qwen", "./models", "~/x", "a/b/c", "a//b", "a/b/../c.gguf", "a/b//c.gguf", "a..b/c",
@@ -42,7 +43,7 @@ def test_no_name(name: str) -> None:
     assert not is_hub_name(name)
 
 
-@pytest.mark.parametrize("revision", ["../x", "a/../b", "a b", "a\nb", "-x", "a?b", "x" * 300, "a//b"])
+@table("revision", ["../x", "a/../b", "a b", "a\nb", "-x", "a?b", "x" * 300, "a//b"])
 def test_no_revision(revision: str) -> None:
     """A revision is a branch, a tag or a commit."""
     with pytest.raises(CouldNotFetch, match="is no revision of a/b"):

@@ -20,12 +20,14 @@ def run(*arguments: str) -> str:
     return subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow
 def test_generate_writes_every_file_below_its_root(tmp_path: Path) -> None:
     run("--root", str(tmp_path))
     written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert written == {name for name, _ in GENERATED}
 
 
+@pytest.mark.slow
 def test_listing_writes_nothing(tmp_path: Path) -> None:
     listed = run("--list", "--root", str(tmp_path)).split()
     assert listed == [str(tmp_path / name) for name, _ in GENERATED]

@@ -10,6 +10,7 @@ from kvgate.hf_config import architectures, multimodal, read_config
 from kvgate.hf_config.family import PLAIN, Family
 from kvgate.hf_config.multimodal import Multimodal
 from support.builders import catalogue_shape, new_llama_config
+from support.tables import table
 
 Layers = dict[int, int]
 """Window (0: none) → layers."""
@@ -20,7 +21,7 @@ def windows_of(name: str) -> Layers:
     return dict(Counter(mixer.sliding_window for mixer in mixers if isinstance(mixer, FullAttention)))
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "expected"),
     [
         ("allenai/Olmo-3-32B-Think", {4096: 48, 0: 16}),

@@ -11,6 +11,7 @@ from kvgate import catalogue
 from kvgate.budget.model.shape import FullAttention, LatentAttention, SharedCache
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.drafts.reader import method_of, read_draft
+from support.tables import table
 
 EAGLE: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
@@ -26,7 +27,7 @@ ASSISTANT: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "config", "given", "method"),
     [
         ("yuhuili/EAGLE-LLaMA3-Instruct-8B", EAGLE, "", "eagle"),
@@ -139,7 +140,7 @@ def test_layers_of_multi_token_prediction_may_stand_in_another_checkpoint() -> N
         assert (draft.method, len(draft.layers), draft.n_predict) == ("mtp", 1, 1)
 
 
-@pytest.mark.parametrize(
+@table(
     ("config", "parts"),
     [
         ({}, ["architectures is missing"]),
@@ -179,7 +180,7 @@ WRONG: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@table("seed", range(8))
 def test_no_mutation_of_a_config_raises_anything_else(seed: int) -> None:
     choice = random.Random(seed)
     configs = [dict(entry.config) for name in catalogue.draft_names() if (entry := catalogue.find_draft(name))]

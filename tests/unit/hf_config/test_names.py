@@ -8,6 +8,7 @@ import pytest
 from kvgate.budget.model.matrix import FormatName
 from kvgate.hf_config.formats.quantization import read_quantization
 from kvgate.hf_config.names import MAX_NAME, PLAIN, stated_format, usual_quantization_config
+from support.tables import table
 
 STATED = [
     ("Qwen/Qwen3-32B-AWQ", "Qwen/Qwen3-32B", ("AWQ",)),
@@ -34,7 +35,7 @@ STATED = [
 PLAIN_NAMES = ["Qwen/Qwen3-8B", "meta-llama/Llama-3.1-8B-Instruct", "gptq-tools/llama", "x/Incredible", "x/qat-Q4", ""]
 
 
-@pytest.mark.parametrize(("name", "base", "kinds"), STATED)
+@table(("name", "base", "kinds"), STATED)
 def test_a_name_states_its_format_and_the_model_before_it(name: str, base: str, kinds: tuple[str, ...]) -> None:
     stated = stated_format(name)
     assert stated is not None
@@ -103,7 +104,7 @@ USUAL = [
 ]
 
 
-@pytest.mark.parametrize(("name", "form"), USUAL)
+@table(("name", "form"), USUAL)
 def test_the_usual_config_is_one_that_the_reader_reads_and_that_fits_the_name(name: str, form: str) -> None:
     config, stated = usual_quantization_config(name), stated_format(name)
     assert config is not None

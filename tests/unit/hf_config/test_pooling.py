@@ -11,6 +11,7 @@ from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import read_config
 from kvgate.judge.what_if import assess_request
 from support.builders import catalogue_shape, new_llama_config
+from support.tables import table
 
 
 def rank_bytes(config: dict[str, Any], stage: tuple[int, int] | None = None) -> int:
@@ -35,7 +36,7 @@ def modernbert_config(**overrides: Any) -> dict[str, Any]:
 ONE_LABEL = {"id2label": {"0": "LABEL_0"}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("config", "size"),
     [
         (bert_config(), 217_887_744),

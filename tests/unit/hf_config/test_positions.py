@@ -7,6 +7,7 @@ import pytest
 from kvgate.budget.model.shape import DTYPE_BYTES, ModelShape
 from kvgate.hf_config import ModelConfigError, read_config
 from support.builders import catalogue_shape, new_llama_config
+from support.tables import table
 
 
 def table_bytes(shape: ModelShape) -> int:
@@ -14,7 +15,7 @@ def table_bytes(shape: ModelShape) -> int:
     return sum(table.max_position * table.rotary_dim * (table.element_bytes or plain) for table in shape.rotary)
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "expected"),
     [
         ("meta-llama/Llama-3.1-8B", 131_072 * 128 * 2),

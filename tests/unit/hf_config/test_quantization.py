@@ -9,6 +9,7 @@ from kvgate.budget.model.shape import LayerShape, ModelShape
 from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import read_config
 from support.builders import new_llama_config
+from support.tables import table
 
 MIXTRAL = {
     "architectures": ["MixtralForCausalLM"],
@@ -43,7 +44,7 @@ def groups(*weights: dict[str, Any], targets: tuple[str, ...] = ("Linear",), **m
 ALL = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
 
 
-@pytest.mark.parametrize(
+@table(
     ("quantization", "expected"),
     [
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8-tensor"),
@@ -108,7 +109,7 @@ def excepted(*entries: str, method: str = "modelopt") -> list[set[str]]:
 ATTENTION, EVERYTHING = {"qkv_proj", "o_proj"}, set(ALL)
 
 
-@pytest.mark.parametrize(
+@table(
     ("entry", "expected"),
     [
         ("model.layers.1*", [set(), EVERYTHING, set(), set()]),
@@ -137,7 +138,7 @@ def test_a_long_list_by_layer_is_read() -> None:
     assert len(set(map(id, shape.layers))) == 1
 
 
-@pytest.mark.parametrize(
+@table(
     ("quantization", "scheme", "scales"),
     [
         ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, "fp8", 4),

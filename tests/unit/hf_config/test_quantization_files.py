@@ -7,6 +7,7 @@ import pytest
 from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.formats.quantization import QUANTIZATION_FILES, quantization_files, with_quantization_beside
 from support.builders import new_llama_config
+from support.tables import table
 
 MODELOPT = {"producer": {"name": "modelopt", "version": "0.29.0"}, "quantization": {"quant_algo": "FP8"}}
 OLD_AWQ = {"zero_point": True, "q_group_size": 128, "w_bit": 4, "version": "GEMM"}
@@ -22,7 +23,7 @@ def formats_with(files: dict[str, Any], **config: Any) -> set[str]:
     return {matrix.format.format for layer in shape.layers for matrix in layer.matrices if matrix.format}
 
 
-@pytest.mark.parametrize(
+@table(
     ("files", "expected"),
     [
         ({"hf_quant_config.json": MODELOPT}, {"fp8-tensor"}),

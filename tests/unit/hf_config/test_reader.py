@@ -16,6 +16,7 @@ from kvgate.hf_config import ModelConfigError, read_config
 from kvgate.hf_config.fields import parse_config_text
 from kvgate.hf_config.formats.modules import MAX_EXPRESSION, MODULES, ModuleList
 from support.builders import catalogue_shape, new_llama_config
+from support.tables import table
 
 
 def problems(**overrides: Any) -> tuple[str, ...]:
@@ -81,7 +82,7 @@ def test_a_config_without_architecture_is_no_model(value: object) -> None:
     assert "architectures is missing" in problems(architectures=value)[0]
 
 
-@pytest.mark.parametrize(
+@table(
     ("lengths", "scaling", "expected"),
     [
         ({"max_position_embeddings": 8192}, None, 8192),
@@ -223,7 +224,7 @@ def fp8_with(*entries: str, method: str = "fp8") -> set[str]:
     return {matrix.name for matrix in layer.matrices if matrix.columns > 1 and matrix.format is None}
 
 
-@pytest.mark.parametrize(
+@table(
     ("entry", "modules"),
     [
         ("lm_head", set()),

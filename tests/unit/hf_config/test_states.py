@@ -21,6 +21,7 @@ from kvgate.budget.model.shape import (
 from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import ModelConfigError, read_config
 from support.builders import catalogue_shape
+from support.tables import table
 
 
 def kinds(shape: ModelShape) -> Counter[str]:
@@ -39,7 +40,7 @@ def state_bytes(shape: ModelShape, tensor: int) -> int:
     return window + state
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "expected"),
     [
         ("Qwen/Qwen3-Next-80B-A3B-Instruct", {"GDN": 36, "full attention": 12}),
@@ -65,7 +66,7 @@ def test_every_layer_has_its_kind(model: str, expected: dict[str, int]) -> None:
     assert kinds(catalogue_shape(model)) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "tensor", "expected"),
     [
         ("Qwen/Qwen3-Next-80B-A3B-Instruct", 1, 1_097_728),

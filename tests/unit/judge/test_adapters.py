@@ -15,6 +15,7 @@ from kvgate.judge.models import look_up_model
 from kvgate.judge.what_if import read_request
 from kvgate.statement.deployment import statement_of
 from support.builders import new_document
+from support.tables import table
 
 CONFIG = {
     "peft_type": "LORA",
@@ -80,9 +81,7 @@ def test_a_broken_config_is_a_warning() -> None:
     assert "r is 'many'" in message
 
 
-@pytest.mark.parametrize(
-    "lora_modules", [None, [], ["sql"], ["sql=unknown/adapter"], [5], ["{"], [{"name": 1}], "[" * 5000, True]
-)
+@table("lora_modules", [None, [], ["sql"], ["sql=unknown/adapter"], [5], ["{"], [{"name": 1}], "[" * 5000, True])
 def test_what_is_not_known_is_not_judged(lora_modules: Any) -> None:
     assert told(lora_modules) == []
 

@@ -43,7 +43,7 @@ def assessed(
     return assess(parsed, gather(statement_of(parsed), no_config), skip=Skip(reason=skip) if skip else None)
 
 
-@pytest.mark.parametrize(
+@table(
     ("vllm", "policy", "skip", "verdict", "decision"),
     [
         (FITS, "Reject", None, Verdict.FITS, Decision.ADMIT),
@@ -350,7 +350,7 @@ def test_overrides_of_a_config_that_is_assumed_leave_the_verdict_open() -> None:
     assert result.verdict is Verdict.UNKNOWN
 
 
-@pytest.mark.parametrize(
+@table(
     ("accelerator", "selected", "vllm", "rules"),
     [
         ({"sharedBy": 2}, {}, {"gpuMemoryUtilization": "0.4"}, []),
@@ -462,7 +462,7 @@ def of_workload(peak_concurrency: int) -> dict[str, Any]:
     return {"workload": {"peakConcurrency": peak_concurrency, "promptTokens": 1000, "outputTokens": 24}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("gpu", "policy", "floor", "spec", "seqs"),
     [
         ("L4-24GB", "Reject", 12, {}, 1),  # the floor is one of Adjust
@@ -493,7 +493,7 @@ def test_sequences_that_nobody_chose_keep_to_the_floors(
     assert result.budget.resolved.max_num_seqs == seqs
 
 
-@pytest.mark.parametrize(
+@table(
     ("vllm", "policy", "more", "values"),
     [
         (FITS, "Reject", {}, (4096, 2, "auto")),
@@ -520,7 +520,7 @@ def test_pods_are_rendered_from_the_judged_values(
     assert found.model_dump(exclude_none=True) == {key: value for key, value in expected.items() if value is not None}
 
 
-@pytest.mark.parametrize(
+@table(
     ("vllm", "policy", "skip", "steps"),
     [
         (FITS, "Adjust", None, [("Admit", [], False)]),

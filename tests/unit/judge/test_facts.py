@@ -18,6 +18,7 @@ from kvgate.judge.facts import (
 )
 from kvgate.statement.deployment import statement_of
 from support.builders import new_document, new_llama_config
+from support.tables import table
 
 FROM_MAP = {"name": "my/model", "configFrom": {"configMapKeyRef": {"name": "configs", "key": "config.json"}}}
 
@@ -37,7 +38,7 @@ def test_an_unknown_accelerator_comes_with_a_hint(name: str, hint: str) -> None:
     assert hint in finding.remediation
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "meant"),
     [
         ("A100", "A100-SXM-40GB, A100-PCIe-40GB, A100-SXM-80GB and A100-PCIe-80GB"),
@@ -79,7 +80,7 @@ def test_what_begins_alike_is_suggested_alone(name: str, nearest: str) -> None:
     assert finding.remediation == f"did you mean {nearest}?"
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "found"),
     [
         ("T4", "T4-16GB"), ("L4", "L4-24GB"), ("L40S", "L40S-48GB"), ("A10", "A10-24GB"), ("H200", "H200-SXM-141GB"),

@@ -8,6 +8,7 @@ from kvgate.judge.assessment import AcceleratorVerdict, MemoryNeeded
 from kvgate.judge.gpus_in_words import folded, needed_text, sentence
 from kvgate.judge.on_accelerators import smallest_that_starts
 from kvgate.statement.engine import is_for_servers
+from support.tables import table
 
 FITS, MAY, NOT, UNKNOWN = Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.DOES_NOT_FIT, Verdict.UNKNOWN
 GIB = 1 << 30
@@ -30,7 +31,7 @@ def all_from(gib: int, *exceptions: AcceleratorVerdict) -> list[AcceleratorVerdi
     return [others.get(each.name, each) for each in plain]
 
 
-@pytest.mark.parametrize(
+@table(
     ("verdicts", "words"),
     [
         ([on("L4-24GB", FITS), on("L40S-48GB", FITS)], "starts on L4-24GB and larger"),
@@ -92,7 +93,7 @@ def test_one_verdict_is_a_sentence(verdict: AcceleratorVerdict, words: str) -> N
     assert sentence(verdict, verb="fit") == words.replace("start", "fit")
 
 
-@pytest.mark.parametrize(
+@table(
     ("rule", "words"),
     [
         ("DtypeRefused", "bfloat16"),
@@ -118,7 +119,7 @@ def test_the_smallest_for_servers_stands_for_those_that_start() -> None:
     assert smallest_that_starts([on("L4-24GB", NOT)]) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "is_server"),
     [
         ("L4-24GB", True), ("H100-NVL-94GB", True), ("RTX-PRO-6000-Server-96GB", True), ("MI300X-192GB", True),

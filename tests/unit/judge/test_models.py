@@ -17,6 +17,7 @@ from kvgate.judge.models import look_up_gguf, look_up_model, look_up_model_class
 from kvgate.statement.deployment import statement_of
 from kvgate.text.json_values import MAX_DEPTH
 from support.builders import new_document, new_layer, new_llama_config, new_model_shape
+from support.tables import table
 
 WINDOWED = new_layer(FullAttention(num_heads=32, num_kv_heads=8, head_dim=128, sliding_window=4096))
 NEMOTRON = "nvidia/Nemotron-H-56B-Base-8K"
@@ -64,7 +65,7 @@ def test_equal_lookups_give_the_same_object() -> None:
     assert look_up_model("Qwen/Qwen3-8B")[0] is look_up_model("Qwen/Qwen3-8B")[0]
 
 
-@pytest.mark.parametrize(
+@table(
     ("architecture", "version", "severity"),
     [
         ("LlamaForCausalLM", "0.6.6", None),
@@ -196,7 +197,7 @@ def test_a_broken_checkpoint_is_reported_with_its_source() -> None:
     assert finding.message.startswith("my/own of a test: hidden_size is -1")
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "version", "words"),
     [
         ("unsloth/Qwen3-0.6B-GGUF:Q4_K_M", "0.32.0", "only with the package vllm-gguf-plugin"),

@@ -15,9 +15,10 @@ from kvgate.vllm.pod_options import POD_OPTIONS
 from kvgate.vllm.settings import MENTIONED, Setting
 from kvgate.vllm.variables import MOVING, RESERVED, loading
 from support.manifests import an_owner
+from support.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "expected"),
     [
         ([], {}),
@@ -85,7 +86,7 @@ def told(*arguments: str, **vllm: Any) -> list[tuple[str, str, str]]:
     return [(each.rule.id, each.severity.value, each.field) for each in findings]
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "expected"),
     [
         (("--seed=1", "--no-such=1"), [("OptionUnknown", "error", "spec.vllm.extraArgs[1]")]),
@@ -152,7 +153,7 @@ def test_an_option_that_moves_some_memory_is_named(setting: Setting) -> None:
         assert told(f"{flag}={harmless}") == []
 
 
-@pytest.mark.parametrize("name", [each.name for each in (*MENTIONED, *POD_OPTIONS)])
+@table("name", [each.name for each in (*MENTIONED, *POD_OPTIONS)])
 def test_a_key_of_an_option_that_has_none_breaks_nothing(name: str) -> None:
     """`--flag.key value` makes an object of any option."""
     assert read_extra_args(Vllm(extraArgs=(f"--{name.replace('_', '-')}.key", '{"a": [1]}'))).findings is not None
@@ -213,7 +214,7 @@ def test_a_reference_that_kubernetes_would_replace_is_warned_of(value: str, *, i
     assert found_in("X", value=value) == ([("VariableNotExpanded", "spec.template.env[1].value")] if is_warned else [])
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "value", "is_warned"),
     [
         ("HF_HOME", "/cache", False), ("HF_HOME", "/cache/hub", False), ("VLLM_CACHE_ROOT", "/cache/v", False),
@@ -271,7 +272,7 @@ CHOSEN = re.compile(
 """Names of vLLM's by which GPUs, libraries, programs or weights are chosen; they were refused before."""
 
 
-@pytest.mark.parametrize(("name", "value"), LOADING_CASES)
+@table(("name", "value"), LOADING_CASES)
 def test_a_variable_that_loads_what_was_not_judged_is_warned_of(name: str, value: str) -> None:
     for given in ({"value": value}, FROM_SECRET):
         (found,) = environment({"name": name, **given}).findings
@@ -283,7 +284,7 @@ def test_a_variable_that_loads_what_was_not_judged_is_warned_of(name: str, value
         assert name in found.message
 
 
-@pytest.mark.parametrize(("name", "value"), HARMLESS_VALUES)
+@table(("name", "value"), HARMLESS_VALUES)
 def test_a_value_that_names_what_the_image_has_is_not_warned_of(name: str, value: str) -> None:
     assert environment({"name": name, "value": value}).findings == ()
 

@@ -61,14 +61,14 @@ SIBLINGS = {
 }
 
 
-@pytest.mark.parametrize("name", SIBLINGS)
+@table("name", SIBLINGS)
 def test_a_name_leads_to_the_model_that_has_it_without_owner_and_format(name: str) -> None:
     sibling = sibling_of(name)
     assert sibling is not None
     assert sibling.words == SIBLINGS[name]
 
 
-@pytest.mark.parametrize("name", [
+@table("name", [
     "someone/Qwen3-8B-abliterated", "cerebras/Qwen3-Coder-REAP-25B-A3B", "cerebras/GLM-4.5-Air-REAP-82B-A12B",
     "someone/Qwen3-8B-merged", "someone/Llama-3.1-8B-Instruct-pruned-2of4", "nvidia/Llama-3.1-Nemotron-8B-Instruct",
     "nvidia/Llama-3.1-Minitron-4B-Width-Base", "someone/Llama-4-Scout-17B-4E-Instruct", "mistral-large-2411",
@@ -85,7 +85,7 @@ def test_a_name_with_any_other_word_has_no_sibling(name: str) -> None:
     assert sibling_of(name) is None
 
 
-@pytest.mark.parametrize(("name", "not_this"), [
+@table(("name", "not_this"), [
     ("someone/Qwen2.5-VL-7B-Instruct-AWQ", "Qwen/Qwen2.5-7B-Instruct"),
     ("someone/Qwen2.5-7B-Instruct-AWQ-INT4", "Qwen/Qwen2.5-VL-7B-Instruct"),
     ("someone/DeepSeek-R1-Distill-Qwen-7B-FP8", "deepseek-ai/DeepSeek-R1"),
@@ -108,6 +108,7 @@ FORMATS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @table("form", FORMATS)
 @table("base", ["Qwen3-32B", "Qwen3.5-35B-A3B", "DeepSeek-V4-Flash", "DeepSeek-V3.1", "gpt-oss-20b", "gemma-3-27b-it"])
 def test_an_assumed_model_is_stored_as_its_name_says(base: str, form: str) -> None:
@@ -141,6 +142,7 @@ def quantised_with_a_base() -> list[str]:
     return names
 
 
+@pytest.mark.slow
 @table("name", quantised_with_a_base())
 def test_the_range_that_a_name_allows_holds_what_the_publisher_published(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -244,7 +246,7 @@ def test_an_argument_that_contradicts_the_name_breaks_nothing(quantization: str)
     assert findings
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "low", "high"),
     [
         ("my-org/Qwen3-32B", 1, 1),

@@ -11,6 +11,7 @@ from kvgate.judge.what_if import assess_request
 from kvgate.statement.what_if import BadRequest
 from kvgate.vllm.settings import WHAT_IFS, Setting
 from kvgate.vllm.values import UnknownWord
+from support.tables import table
 
 QWEN = {"model": "Qwen/Qwen3-8B", "gpu": "H100-SXM-80GB", "vllm_version": "0.33.0", "tensor_parallel_size": 2}
 BEYOND = "0.99.0"
@@ -101,7 +102,7 @@ def takes_words(setting: Setting) -> bool:
 WORDS = [each.name for each in WHAT_IFS if each.budget and takes_words(each)]
 
 
-@pytest.mark.parametrize("name", WORDS)
+@table("name", WORDS)
 def test_no_unknown_word_takes_the_answer(name: str) -> None:
     answer = judged(**{"vllm_version": BEYOND, name: "ribbon"})
     assert answer.budget is not None

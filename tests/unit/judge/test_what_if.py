@@ -10,6 +10,7 @@ from kvgate.checkpoint.published import PublishedModels, by_name, from_json
 from kvgate.judge.what_if import assess_request, read_request
 from kvgate.statement.what_if import BadRequest
 from support.builders import new_llama_config
+from support.tables import table
 
 QWEN: dict[str, Any] = {
     "model": "Qwen/Qwen3-8B", "gpu": "L4-24GB", "vllm_version": "0.33.0", "max_model_len": 4096
@@ -85,7 +86,7 @@ def test_a_question_without_an_answer_names_each_setting(values: dict[str, Any],
     assert caught.value.problems.keys() == set(names)
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "value"),
     [
         ("api_server_count", 1), ("data_parallel_size_local", 1), ("distributed_executor_backend", "mp"), ("enable_sleep_mode", True),
@@ -100,7 +101,7 @@ def test_a_setting_that_changes_memory_is_understood(name: str, value: object) -
     assert "SettingNotUnderstood" not in found
 
 
-@pytest.mark.parametrize(
+@table(
     ("gpu_memory_bytes", "vendor", "capability"),
     [
         (15_700_000_000, "nvidia", (7, 5)),  # T4 alone

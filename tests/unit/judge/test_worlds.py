@@ -16,6 +16,7 @@ from kvgate.judge.assessment import (
     refusing_nothing,
 )
 from kvgate.judge.on_accelerators import joined as joined_on_accelerators
+from support.tables import table
 
 PAIRS = [(one, other) for one, other in product(Verdict, repeat=2) if one is not other]
 
@@ -29,7 +30,7 @@ def test_worlds_that_agree_have_their_verdict(verdict: Verdict) -> None:
     assert joined([world(verdict)] * 3) == world(verdict)
 
 
-@pytest.mark.parametrize(("one", "other"), PAIRS)
+@table(("one", "other"), PAIRS)
 def test_worlds_that_differ_leave_at_most_may_not_fit(one: Verdict, other: Verdict) -> None:
     assert joined([world(one), world(other)]) == world(Verdict.MAY_NOT_FIT), "also where one of them cannot be judged"
     on_gpus = [AcceleratorVerdict(name="L4-24GB", verdict=each) for each in (one, other)]

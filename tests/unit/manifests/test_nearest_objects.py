@@ -9,6 +9,7 @@ from kvgate.manifests.engines import find_engines
 from kvgate.manifests.inputs import Nearest
 from kvgate.manifests.judging.engine_budget import Defaults
 from kvgate.manifests.judging.judgement import judge_engine
+from support.tables import table
 
 CLAIM = """\
 apiVersion: v1
@@ -34,7 +35,7 @@ spec:
 """
 
 
-@pytest.mark.parametrize(
+@table(
     ("files", "asked", "expected"),
     [
         ({"a/x.yaml": 1}, "a/x.yaml", 1),

@@ -49,6 +49,7 @@ def test_a_script_that_many_containers_run_is_an_error_beyond_the_limit_and_none
     ] * 2
 
 
+@pytest.mark.slow
 def test_a_config_map_that_is_added_again_and_again_is_an_error(tmp_path: Path) -> None:
     data = config_map(**{f"k{index}": "v" for index in range(1000)})
     sources = ", ".join(["{configMapRef: {name: m}}"] * 1000)
@@ -68,6 +69,7 @@ def test_every_variable_takes_of_the_room_that_all_containers_share() -> None:
         variables_of(container, {"m": {"A": "x" * 50}}.get, shared=SharedRoom(left=50))
 
 
+@pytest.mark.slow
 def test_parameters_that_do_not_fit_are_not_measured_again() -> None:
     class Counted(Argument):
         read = 0

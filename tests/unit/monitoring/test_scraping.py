@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import yaml
 
 from fleet.exposition import exposition, families
@@ -16,6 +15,7 @@ from mixin.dashboards import dashboard_json
 from mixin.scraping import HTTP_REQUESTS, KEEP_USED, in_kubernetes, scrape_configuration
 from pictures.grafana import target_expressions, variable_queries
 from support.chart import ROOT
+from support.tables import table
 
 NAME = re.compile(r"vllm:\w+|http_requests_\w+")
 NOT_READ = (CACHE_CONFIG_INFO, *OPTIONAL_METRICS, INTER_TOKEN_LATENCY, E2E_LATENCY, QUEUE_TIME)
@@ -56,7 +56,7 @@ def test_nothing_else_is_kept() -> None:
     assert alternatives() - read <= {name.name for metric in NOT_READ for name in metric.names}
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     ["up", "vllm:num_requests_waiting_by_reason", "vllm:num_preemptions_created", "vllm:e2e_request_latency_seconds_created",
      "vllm:kv_cache_usage_perc_max", "xvllm:num_requests_running", "python_gc_objects_collected_total",

@@ -12,11 +12,12 @@ from kvgate.planning.sweep import judge_pairs
 from kvgate.planning.sweep_axes import MAX_VALUES, parse_axis, with_value
 from kvgate.vllm.settings import SWEPT
 from kvgate.vllm.values import UnusableValue
+from support.tables import table
 
 QWEN = {"model": "Qwen/Qwen3-32B-FP8", "gpu": "H100-SXM-80GB", "vllm_version": "0.33.0"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "name", "values"),
     [
         ("max_model_len=8192,4k,4K", "max_model_len", (4000, 4096, 8192)),
@@ -40,7 +41,7 @@ def test_an_axis_is_read_as_it_is_written(text: str, name: str, values: tuple[An
     assert (axis.name, axis.values) == (name, values)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "words"),
     [
         ("zebra=1,2", "not a setting that can be swept; choose from model, gpu"),

@@ -20,6 +20,7 @@ from kvgate.rendering.admission import read_record as read
 from kvgate.rendering.workload import rendered
 from support.admissions import admission_of, read_back, stored
 from support.manifests import a_document
+from support.tables import table
 
 ADJUST = {
     "vllm": {"maxNumSeqs": 64, "maxModelLen": 32768},
@@ -155,7 +156,7 @@ FORGED = [
 ]
 
 
-@pytest.mark.parametrize("change", FORGED)
+@table("change", FORGED)
 def test_what_somebody_wrote_is_judged_anew(change: Callable[[Json], None]) -> None:
     document = a_document()
     record = stored(admission_of(document), document)

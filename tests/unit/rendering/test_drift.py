@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from kvgate.rendering.live_deployment import additions, differences, has_key
+from support.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("live", "wanted"),
     [
         ({"a": 1, "default": 2}, {"a": 1}),
@@ -24,7 +25,7 @@ def test_defaults_other_spellings_and_other_peoples_fields_are_no_difference(liv
     assert not list(differences(live, wanted))
 
 
-@pytest.mark.parametrize(
+@table(
     ("live", "wanted"),
     [
         ({"a": 2}, {"a": 1}),
@@ -89,7 +90,7 @@ POD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@table(
     ("theirs", "pointers"),
     [
         ({"f:hostNetwork": {}}, ["/hostNetwork"]),

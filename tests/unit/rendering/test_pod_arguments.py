@@ -12,6 +12,7 @@ from kvgate.judge.assess import effective_values
 from kvgate.rendering.workload import arguments, command
 from kvgate.vllm.settings import SPEC_SETTINGS
 from support.manifests import an_owner
+from support.tables import table
 
 OLD = "0.11.0"
 """A release without --shutdown-timeout."""
@@ -25,7 +26,7 @@ def said(vllm: dict[str, Any], **effective: Any) -> list[str]:
     return arguments(spec_of(vllm={"version": OLD} | vllm), Effective(kv_cache_dtype="auto", **effective))
 
 
-@pytest.mark.parametrize(
+@table(
     ("vllm", "expected"),
     [
         ({}, []),

@@ -8,6 +8,7 @@ from kvgate.api.conditions import ConditionType, Reason
 from kvgate.rendering.observation import Obstacle, Rollout, progress, rollout_of
 from kvgate.rendering.workload import NotRendered
 from support.manifests import a_deployment
+from support.tables import table
 
 COMPLETE, ROLLING = rollout_of(a_deployment()), rollout_of(a_deployment(available=1))
 REFUSED = NotRendered(reason=Reason.BUDGET_EXCEEDED, message="too large")
@@ -51,7 +52,7 @@ def test_a_rollout_is_read_from_its_deployment(deployment: dict[str, Any], rollo
     assert rollout_of(deployment) == rollout
 
 
-@pytest.mark.parametrize(
+@table(
     ("left_out", "obstacle", "rollout", "crash", "expected"),
     [
         (None, None, COMPLETE, None,

@@ -16,6 +16,7 @@ from kvgate.rendering.status import failed_status, halted_status, invalid_status
 from kvgate.rendering.workload import NotRendered, render
 from kvgate.vllm.metric_names import EngineReading
 from support.manifests import NOW, a_deployment, a_document, an_owner
+from support.tables import table
 
 LATER = "2026-11-21T13:00:00Z"
 TOO_MANY = {"maxNumSeqs": 64}
@@ -44,7 +45,7 @@ def conditions(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {c["type"]: (c["status"], c["reason"]) for c in found["conditions"]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("deployment", "ready", "reconciling", "stalled"),
     [
         (None, ("False", "ReplicasNotReady"), ("True", "RollingOut"), "False"),

@@ -11,7 +11,10 @@ PACKAGE = Path(kvgate.__file__).parent
 
 def _rules_in(file: Path) -> list[str]:
     """Ids of the rules that a file defines, at whatever depth."""
-    calls = (each for each in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(each, ast.Call))
+    text = file.read_text(encoding="utf-8")
+    if "Rule(" not in text and "_rule(" not in text:
+        return []
+    calls = (each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Call))
     made = (each for each in calls if isinstance(each.func, ast.Name) and each.func.id in ("Rule", "_rule"))
     return [
         word.value.value

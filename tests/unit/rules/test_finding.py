@@ -24,6 +24,7 @@ from kvgate.judge.assess import field_name
 from kvgate.manifests.judging.engine_budget import EngineNames
 from kvgate.rules.memory import KV_CACHE_TOO_SMALL
 from kvgate.vllm.arguments import option_name
+from support.tables import table
 
 LENGTH = "max_model_len"
 IN_VALUES = EngineNames(paths=((LENGTH, "vllmConfig.maxModelLen"), ("max_num_seqs", "")))
@@ -65,7 +66,7 @@ def test_what_has_no_field_is_an_option(naming: Naming, setting: str, name: str)
     assert naming(setting) == name
 
 
-@pytest.mark.parametrize(
+@table(
     ("action", "text"),
     [
         (at_most(LENGTH, 8), "set --max-model-len to 8 or less"),

@@ -33,6 +33,7 @@ from support.builders import (
     new_request,
     new_workload,
 )
+from support.tables import table
 
 Check = Callable[[Budget], Any]
 FP8 = WeightFormat(method="fp8", format="fp8-tensor")
@@ -374,13 +375,13 @@ def test_every_rule_has_a_case_that_fires_and_one_that_does_not() -> None:
     assert len(BUDGET_CHECKS) == len(set(BUDGET_CHECKS))
 
 
-@pytest.mark.parametrize(("check", "settings"), [(c[0], c[4]) for c in FIRES])
+@table(("check", "settings"), [(c[0], c[4]) for c in FIRES])
 def test_judging_a_budget_makes_every_check(check: Check, settings: dict[str, Any]) -> None:
     budget = plan(new_request(**settings))
     assert set(check(budget)) <= set(judge_budget(budget))
 
 
-@pytest.mark.parametrize("settings", [c[4] for c in FIRES if c[2] is Severity.ERROR and c[0] is not memory.weights_fit])
+@table("settings", [c[4] for c in FIRES if c[2] is Severity.ERROR and c[0] is not memory.weights_fit])
 def test_settings_that_a_rule_refuses_still_get_a_whole_plan(settings: dict[str, Any]) -> None:
     """No exception, no missing part unless a formula is missing, and the headroom has the sign of the verdict."""
     budget = plan(new_request(**settings))

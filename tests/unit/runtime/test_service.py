@@ -110,6 +110,7 @@ def test_without_the_extra_the_answer_says_how_to_get_it(monkeypatch: pytest.Mon
     assert INSTALL.format(extras="otlp") in answer.output
 
 
+@pytest.mark.slow
 def test_the_processes_load_opentelemetry_only_where_it_is_used() -> None:
     code = "import sys, kvgate.controller.command, kvgate.webhook.command; print('opentelemetry' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

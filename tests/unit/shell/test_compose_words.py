@@ -1,11 +1,10 @@
 """Commands of docker-compose are split by go-shellwords: each case is one that its parser was read for."""
 
-import pytest
-
 from kvgate.shell.words import compose_words
+from support.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "words"),
     [
         ("a b\tc\nd", ["a", "b", "c", "d"]),

@@ -9,6 +9,7 @@ from kvgate.manifests.pods.containers import unwrapped
 from kvgate.shell.branches import RESERVED
 from kvgate.shell.words import commands_of, split
 from kvgate.vllm.arguments import Argument
+from support.tables import table
 
 VARIABLES = {
     "MODEL": Written(value="Qwen/Qwen3-8B", path="env[0].value"),
@@ -22,7 +23,7 @@ def texts(script: str) -> list[list[str]]:
     return [[word.text for word in command] for command in commands_of(script, "args[0]", VARIABLES)]
 
 
-@pytest.mark.parametrize(
+@table(
     ("script", "expected"),
     [
         ("a b\nc", [["a", "b"], ["c"]]),
@@ -61,7 +62,7 @@ def test_a_script_is_its_commands(script: str, expected: list[list[str]]) -> Non
     assert texts(script) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("script", "expected"),
     [
         ("X=1\nif b; then X=2; a $X; fi; a $X", ["2", "$X"]),
@@ -95,7 +96,7 @@ def test_what_a_branch_sets_holds_within_it(script: str, expected: list[str]) ->
     assert [word for words in used for word in words] == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("script", "expected"),
     [
         ("$((2 * NUM + 1))", "9"),
@@ -125,7 +126,7 @@ def test_words_keep_their_line_and_words_of_variables_their_place() -> None:
     assert places["--seed"] == ("env[1].value", 0)
 
 
-@pytest.mark.parametrize(
+@table(
     ("words", "expected"),
     [
         (["sh", "-c", "vllm serve x"], ["vllm", "serve", "x"]),

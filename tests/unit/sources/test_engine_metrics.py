@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from kvgate.sources.engine_metrics import CutMetrics, NotAnEngine, UnknownNames, UnreadableMetrics, read_engine
 from kvgate.vllm.metric_names import ENGINE_METRICS, NEEDED, EngineReading
+from support.tables import table
 
 INFO = "vllm:cache_config_info"
 USAGE = 'vllm:kv_cache_usage_perc{engine="0",model_name="a"} 0.25'
@@ -96,7 +97,7 @@ def test_another_programs_metrics_are_named(program: str) -> None:
         read(program)
 
 
-@pytest.mark.parametrize(
+@table(
     ("lines", "complaint"),
     [
         (["vllm:num_requests_running 1"], "no vllm:cache_config_info among them"),
@@ -172,7 +173,7 @@ def test_every_way_to_write_a_series_is_read(lines: list[str]) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("lines", "complaint"),
     [
         ([info(), info(num_gpu_blocks="8192")], "cache_config_info of engine '0' is there twice, with different values"),

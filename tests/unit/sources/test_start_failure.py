@@ -107,7 +107,7 @@ CASES = [
         f"pydantic_core.ValidationError: 1 validation error for ModelConfig\n  Value error, {TOO_LONG} To allow overriding this "
         "maximum, set something. [type=value_error]",
         StartFailure(
-            id="MaxModelLenAboveModel", max_model_len=9000,
+            id="MaxModelLenAboveModel", max_model_len=9000, found={"derived_max_model_len": 4096},
             sentence=f"{TOO_LONG} To allow overriding this maximum, set something.",
         ),
         id="longer than the model 0.32",

@@ -5,16 +5,15 @@ import json
 import pytest
 
 from kvgate.text.inert import inert, inert_json, inert_line, inert_values, json_text
+from support.tables import table
 
 
-@pytest.mark.parametrize(
-    "text", ["", "plain", "ünï 模型 😀 ⚠\ufe0f", "a\\b", "x::y", "host ::1", "# 3", "### heading", "a`b`@c <d>"]
-)
+@table("text", ["", "plain", "ünï 模型 😀 ⚠\ufe0f", "a\\b", "x::y", "host ::1", "# 3", "### heading", "a`b`@c <d>"])
 def test_what_people_write_stays(text: str) -> None:
     assert inert(text) == inert_line(text) == text
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "shown"),
     [
         ("\x1b[31m", "\\x1b[31m"), ("a\nb\r\tc", "a\\nb\\r\\tc"), ("\x7f\x9b", "\\x7f\\x9b"), ("\u202e\u2066", "\\u202e\\u2066"),
@@ -41,6 +40,7 @@ def test_a_line_is_no_command(line: str, shown: str) -> None:
     assert inert_line(line) == shown
 
 
+@pytest.mark.slow
 def test_every_character_becomes_printable() -> None:
     """All of Unicode, so that no category is forgotten."""
     for start in range(0, 0x110000, 0x1000):

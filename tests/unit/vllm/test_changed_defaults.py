@@ -7,6 +7,7 @@ import pytest
 from kvgate.budget.engine.request import BudgetRequest
 from kvgate.vllm.options import changed_defaults, options
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
+from support.tables import table
 
 
 def told(before: str, after: str, *is_set: str, request: BudgetRequest | None = None) -> dict[str, tuple[Any, Any]]:
@@ -49,7 +50,7 @@ def test_options_that_one_release_lacks_or_drops_are_others_business(before: str
     assert flag not in told(before, after)
 
 
-@pytest.mark.parametrize(
+@table(
     ("before", "after", "flag", "known"),
     [
         ("0.13.0", "0.14.1", "--async-scheduling", True),

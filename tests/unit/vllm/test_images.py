@@ -5,9 +5,10 @@ import pytest
 from kvgate.budget.releases.versions import parse_patch
 from kvgate.vllm.images import Strength, _read, _rows, is_own_image, release_of_image, with_short_variables
 from kvgate.vllm.options import releases_read
+from support.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("image", "releases"),
     [
         ("rocm/vllm:rocm6.4.1_vllm_0.10.1_20250909", ("0.10.1", "0.10.1")),
@@ -52,7 +53,7 @@ def test_the_oldest_and_the_newest_release(image: str, releases: tuple[str | Non
 NEWEST = releases_read()[-1]
 
 
-@pytest.mark.parametrize(
+@table(
     ("image", "strength", "oldest", "newest"),
     [
         ("vllm/vllm-openai:v0.11.0", Strength.STRONG, "0.11.0", "0.11.0"),
@@ -115,7 +116,7 @@ def test_nothing_but_the_name_of_a_variable_stays(image: str, short: str) -> Non
     assert with_short_variables(image) == short
 
 
-@pytest.mark.parametrize(
+@table(
     ("tag", "is_newest", "is_ahead", "is_for_a_model"),
     [
         ("latest", True, False, False),

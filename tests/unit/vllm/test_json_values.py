@@ -5,6 +5,7 @@ import pytest
 from kvgate.budget.engine.request import Speculation
 from kvgate.vllm.json_values import graph_settings, item_limits, speculation
 from kvgate.vllm.values import UnusableValue
+from support.tables import table
 
 
 @pytest.mark.parametrize("value", ["mtp", "[1]", 3, {"num_speculative_tokens": -1}, {"num_speculative_tokens": True}])
@@ -83,7 +84,7 @@ def test_a_method_of_another_model_needs_its_name(method: str) -> None:
         speculation({"method": method, "num_speculative_tokens": 3})
 
 
-@pytest.mark.parametrize(
+@table(
     ("config", "compiles"),
     [
         ({"mode": 0}, False),

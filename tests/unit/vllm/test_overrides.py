@@ -2,16 +2,15 @@
 
 from typing import Any
 
-import pytest
-
 from kvgate.budget import accounting_of
 from kvgate.vllm.given_settings import changes_length, overridden, shape_overrides
+from support.tables import table
 
 NEW, OLD = "0.32.0", "0.11.0"
 DEEP: dict[str, Any] = {"text_config": {"text_config": {"text_config": {"text_config": {"num_experts": 1}}}}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("overrides", "release", "found"),
     [
         ({"num_hidden_layers": 4}, OLD, {"num_hidden_layers": 4}),
@@ -50,7 +49,7 @@ def test_a_sub_config_keeps_its_other_keys() -> None:
     assert overridden({}, {"text_config": {"a": 1}}) == {"text_config": {"a": 1}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("overrides", "changes"),
     [({"num_hidden_layers": 4}, False), ({"rope_scaling": {}}, True), ({"text_config": {"rope_theta": 1}}, True),
      ({"text_config": {"vocab_size": 1}}, False), (None, False), ({}, False), ("corp.change", True), (DEEP, True)],

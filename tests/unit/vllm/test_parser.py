@@ -9,6 +9,7 @@ from kvgate.findings.finding import Severity
 from kvgate.vllm.arguments import Argument, option_name
 from kvgate.vllm.option_findings import repetitions
 from kvgate.vllm.parser import CommandLine, parse_arguments
+from support.tables import table
 
 
 def parsed(line: str, release: tuple[int, int, int] = (0, 33, 0)) -> CommandLine:
@@ -20,7 +21,7 @@ def values(line: CommandLine) -> dict[str, Any]:
     return {name: setting.value for name, setting in line.given.items()}
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "expected"),
     [
         ("--max-model-len 32k", {"max_model_len": 32_000}),
@@ -87,7 +88,7 @@ def test_the_model_may_be_the_first_word() -> None:
     assert [word.text for word in read.positionals] == ["Qwen/Qwen3-8B"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "release", "rule", "hint"),
     [
         ("--max-modle-len 3", (0, 33, 0), "OptionUnknown", "--max-model-len"),
@@ -166,7 +167,7 @@ def test_nothing_is_said_between_a_release_with_an_option_and_one_without(
     assert len(parsed("--swap-space 4", release).problems) == problems
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "release", "expected"),
     [
         ("--reasoning-parser minimax_m2", (0, 11, 2), {"reasoning_parser": "minimax_m2"}),  # read without in 0.11.0

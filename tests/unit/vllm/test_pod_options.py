@@ -1,11 +1,10 @@
 """Options with which the pod of an InferenceDeployment could not serve: each by its row, and none of the others."""
 
-import pytest
-
 from kvgate.api.v1alpha1 import Vllm
 from kvgate.statement.passed_through import read_extra_args
 from kvgate.vllm.options import Option, options, releases_read
 from kvgate.vllm.pod_options import POD_OPTIONS, owned_flag, secret_flag
+from support.tables import table
 
 
 def told(*arguments: str, copies: int = 1, version: str = "0.33.0") -> list[tuple[str, str]]:
@@ -15,7 +14,7 @@ def told(*arguments: str, copies: int = 1, version: str = "0.33.0") -> list[tupl
     return [(each.severity.value, each.message) for each in found]
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "copies", "effect"),
     [
         (("--ssl-certfile=/tls/tls.crt",), 1, "HTTPS"),
@@ -47,7 +46,7 @@ def test_what_the_pod_cannot_hold_is_refused_with_the_effect(
     assert effect in message
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "copies"),
     [
         (("--nnodes=1", "--node-rank=0"), 1),
@@ -140,7 +139,7 @@ def test_every_spelling_of_an_owned_or_secret_option_is_found() -> None:
         assert len({owned_flag(name) or secret_flag(name) for name in spelled}) == 1, spelled
 
 
-@pytest.mark.parametrize("version", releases_read())
+@table("version", releases_read())
 def test_the_rows_hold_in_every_release_that_has_the_option(version: str) -> None:
     for flag, argument in {
         "--headless": "--headless",

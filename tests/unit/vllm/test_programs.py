@@ -9,6 +9,7 @@ from kvgate.findings.finding import Severity
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.options import Kind, Program, own_options, parse_patch, releases_read, spellings
 from kvgate.vllm.parser import CommandLine, parse_arguments
+from support.tables import table
 
 SERVE, MODULE, IMAGE = (Program(kind=kind) for kind in (Kind.SERVE, Kind.API_SERVER, Kind.OWN_IMAGE))
 
@@ -21,7 +22,7 @@ def parsed(line: str, release: str, program: Program) -> CommandLine:
     return parse_arguments(words_of(line), parse_patch(release), program=program)
 
 
-@pytest.mark.parametrize(
+@table(
     ("program", "line", "release", "refused", "ignored"),
     [
         (SERVE, "x", "0.33.0", [], []),
@@ -57,7 +58,7 @@ def test_a_word_beside_options_is_taken_refused_or_ignored(
     assert [each.path for each in problems if each.severity is Severity.WARNING] == ignored
 
 
-@pytest.mark.parametrize(
+@table(
     ("program", "line", "release", "is_refused"),
     [
         (SERVE, "--model x", "0.8.5", True),

@@ -8,6 +8,7 @@ from kvgate.vllm.arguments import Argument, option_name
 from kvgate.vllm.options import options, releases_read
 from kvgate.vllm.parser import parse_arguments
 from kvgate.vllm.parser_problems import ArgumentProblem, parser_names
+from support.tables import table
 
 TOOLS = "--enable-auto-tool-choice --tool-call-parser"
 
@@ -17,7 +18,7 @@ def problems(line: str, release: tuple[int, int, int]) -> list[ArgumentProblem]:
     return parse_arguments(words, release).problems
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "release", "message", "hint"),
     [
         (f"{TOOLS} hermess", (0, 33, 0), "is none of vLLM's parsers", "did you mean hermes?"),
@@ -39,7 +40,7 @@ def test_a_parser_that_the_release_lacks_is_a_problem_at_its_name(
     assert hint in problem.remedy.worded(option_name)
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "release"),
     [
         (f"{TOOLS} hermes --reasoning-parser qwen3", (0, 33, 0)),

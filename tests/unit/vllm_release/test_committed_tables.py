@@ -9,6 +9,7 @@ import pytest
 from kvgate.budget.releases.accounting import DEVICES
 from kvgate.budget.releases.versions import accounting_of, parse_patch
 from kvgate.vllm.options import options, releases_read
+from support.tables import table
 from support.vllm_source import new_source
 from vllm_release import __main__ as program
 from vllm_release import tables
@@ -26,7 +27,7 @@ def test_files_are_as_the_program_writes_them() -> None:
     assert tables.FINGERPRINTS.read_text(encoding="utf-8") == tables.fingerprints_text(PRINTS)
 
 
-@pytest.mark.parametrize("release", TABLES.releases)
+@table("release", TABLES.releases)
 def test_a_release_that_is_read_again_changes_nothing(release: str) -> None:
     again = tables.put_release(TABLES, tables.facts_of(TABLES, release))
     assert tables.texts_of(again) == tables.texts_of(TABLES)
@@ -83,13 +84,13 @@ def test_options_with_the_values_of_one_release_are_those_that_the_parser_has_of
         assert options()[flag].defaults_in(release) == (option.default,)
 
 
-@pytest.mark.parametrize("release", TABLES.releases)
+@table("release", TABLES.releases)
 def test_the_default_share_of_memory_is_that_of_the_option(release: str) -> None:
     option = tables.options_of(TABLES.options, release, TABLES.releases)["--gpu-memory-utilization"]
     assert float(accounting_of(release).gpu_memory_utilization) == option.default
 
 
-@pytest.mark.parametrize("release", TABLES.releases)
+@table("release", TABLES.releases)
 def test_the_cache_formats_of_the_budget_are_the_choices_of_the_option(release: str) -> None:
     """Where the parser states them."""
     choices = tables.options_of(TABLES.options, release, TABLES.releases)["--kv-cache-dtype"].choices

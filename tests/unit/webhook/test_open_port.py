@@ -180,6 +180,7 @@ def test_whose_turn_a_review_takes_is_read_from_its_head(text: bytes, namespace:
     assert namespace_in(text) == namespace
 
 
+@pytest.mark.slow
 def test_the_first_answer_is_that_there_is_no_verdict_yet_and_it_admits(new_review: NewReview) -> None:
     too_big = {"accelerator": {"type": "L4-24GB"}, "vllm": {"maxNumSeqs": 64}}
     first, second, third = answers(json.dumps(new_review(too_big)).encode(), NOTHING_KNOWN, ALWAYS)
@@ -245,6 +246,7 @@ async def answer_to(secret: Path, port: int, new_review: NewReview, client: Path
             return None
 
 
+@pytest.mark.slow
 async def test_with_a_client_ca_only_its_clients_are_answered_and_a_new_ca_is_read(
     secret: Path, tmp_path: Path, new_review: NewReview
 ) -> None:
@@ -268,6 +270,7 @@ async def test_with_a_client_ca_only_its_clients_are_answered_and_a_new_ca_is_re
         assert await answer_to(secret, ports["port"], new_review, secret) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("names", "expected"), [(("localhost",), 200), (("kube-apiserver", "other"), None)])
 async def test_a_client_must_have_one_of_the_names(
     secret: Path, new_review: NewReview, names: tuple[str, ...], expected: int | None

@@ -10,6 +10,7 @@ import pytest
 from kvgate.judge.summary import MAX_REFUSAL, MAX_WARNING
 from kvgate.webhook.review import MAX_WARNINGS, ReviewError, review, within_limit
 from support.hostile import TEXTS
+from support.tables import table
 
 Json = dict[str, Any]
 NewReview = Callable[..., Json]
@@ -126,7 +127,7 @@ def test_a_request_that_is_not_ours_is_no_verdict(new_review: NewReview, change:
     assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize(
+@table(
     "body",
     [
         None,

@@ -176,13 +176,18 @@ class Advisor:
                 yield from self._verified(last)
         if _LENGTH not in keep and (length := self._longest_with(())):
             yield from self._verified(((_LENGTH, length),))
-        done = set(keep)
-        for name, value in (each for choices in _CHOICES for each in choices(start, self.scope)):
-            if name == "accelerator" and not self._could_hold(value):
-                continue
-            if name not in done and self._fits(((name, value),)) and (found := [*self._verified(((name, value),))]):
-                yield from found
-                done.add(name)
+        for name, values in self._other_values(keep).items():
+            if self._fits(((name, values[-1]),)):  # no smaller one fits where the largest does not
+                tried = ([*self._verified(((name, value),))] for value in values if self._fits(((name, value),)))
+                yield from next(filter(None, tried), [])
+
+    def _other_values(self, keep: frozenset[str]) -> dict[str, list[Value]]:
+        """Return checkpoints, GPUs and settings about media with their values, the least change first."""
+        found: dict[str, list[Value]] = {}
+        for name, value in (each for choices in _CHOICES for each in choices(self.start, self.scope)):
+            if name not in keep and (name != "accelerator" or self._could_hold(value)):
+                found.setdefault(name, []).append(value)
+        return found
 
     def _could_hold(self, accelerator: Value) -> bool:
         """Return whether a GPU has the bytes of weights and demand, whatever the size of its blocks."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -30,8 +32,9 @@ from kvgate.cli.known_models import ModelConfig, judged_with_fetched
 from kvgate.cli.reports.placed import NO_FILES, Placed, placed_broken, placed_in
 from kvgate.cli.reports.report import UNREAD_PLATFORM, Item, Report
 from kvgate.cli.terminal import progress_of_reading
+from kvgate.documents.launch_files import MAX_LAUNCH_BYTES
 from kvgate.documents.positions import Broken, defect
-from kvgate.documents.reading import STDIN_NAME
+from kvgate.documents.reading import STDIN, STDIN_NAME
 from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Located, Severity, any_one
 from kvgate.judge import assess, facts
@@ -69,18 +72,15 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
         max_seconds=options.fetch_seconds,
     )
     items = [*(item for item in judged if isinstance(item, Item)), *map(_not_understood, found.not_understood)]
-    failed = [item for item in judged if isinstance(item, Broken)]
     if file and file.has_requirements:
         from kvgate.cli.check.requirements import with_requirements
 
         items = list(with_requirements(items, given))
     items = [replace(item, sources=tuple(sources_of(item, given, documents))) for item in items]
-    every = (*documents.broken, *found.broken, *failed)
+    every = (*documents.broken, *found.broken, *(item for item in judged if isinstance(item, Broken)))
     named = {STDIN_NAME, *(str(Path(path)) for path in paths)}
     no_manifests = [each for each in every if each.may_be and each.file not in named]
-    passed_over = documents.passed_over + Counter(
-        why for _, why in {(each.file, each.may_be) for each in no_manifests} if why
-    )
+    of_files = {(each.file, each.may_be) for each in no_manifests}
     report = Report(
         items=_in_order(list(by_comments(_in_order(items)))),
         broken=tuple(placed_broken(each) for each in every if each not in no_manifests),
@@ -88,7 +88,7 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
         paths=tuple(paths),
         fail_on=frozenset(map(str.strip, (options.fail_on or (config and config.fail_on) or "").split(","))),
         show=Severity(options.show),
-        passed_over=passed_over,
+        passed_over=documents.passed_over + Counter(why for _, why in of_files if why),
         unrendered=tuple(documents.unrendered),
         skipped=tuple(documents.skipped),
         sources=tuple(sources_of_report(options, given)),
@@ -100,6 +100,20 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
         known = read_baseline(options.baseline, inside=options.guard(options.baseline))
         report = by_baseline(report, known, options.shown(options.baseline))
     return report
+
+
+_COMMAND_WORDS = re.compile(
+    rb"\s*(?![#-])[^\n{:]{0,200}?\b(?:vllm serve|vllm\.entrypoints|(?:docker|podman|nerdctl) (?:container )?run)\b|#!"
+)
+"""Beginning of a script, or of a command that is pasted; a comment or an element of a list begins YAML."""
+
+
+def _pasted_commands() -> list[tuple[str, bytes]]:
+    """Return a script on standard input; nothing, and nothing is read, where it begins in another way."""
+    peek = getattr(sys.stdin.buffer, "peek", None)
+    if peek is None or not _COMMAND_WORDS.match(peek(4096)):
+        return []
+    return [(f"{STDIN_NAME}.sh", sys.stdin.buffer.read(MAX_LAUNCH_BYTES + 1))]
 
 
 class Engines(Struct, frozen=True, kw_only=True):
@@ -135,7 +149,9 @@ def _beside_others(judged: Sequence[JudgedEngine], documents: Iterable[Document]
 def engines_in(
     paths: Sequence[str], options: CheckOptions, given: GivenFacts, texts: Sequence[tuple[str, bytes]] = ()
 ) -> Engines:
-    """Find the engines of files and folders, and of texts with their names."""
+    """Find the engines of files and folders, and of texts with their names; a command on standard input is what it would start."""
+    if STDIN in paths and (commands := _pasted_commands()):
+        paths, texts = [each for each in paths if each != STDIN], (*texts, *commands)
     with progress_of_reading() as seen:
         documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped, options.other, texts)
     found = find_engines(documents, given.mapped_fields)

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from kvgate import catalogue
 from kvgate.budget import Budget, Verdict
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import format_gib
@@ -15,8 +16,11 @@ from kvgate.cli.why.fixes import Fix, fixes_of
 from kvgate.findings.finding import Finding, Severity
 from kvgate.judge.summary import answer_text
 from kvgate.rules.checks import BUDGET_RULES
-from kvgate.sources.start_failure import FailureKind, Rank
+from kvgate.sources.start_failure import FailureKind, Rank, StartFailure
 from kvgate.sources.startup_log import StartupLog
+
+_MAX_GPUS = 4
+"""Boards that a sentence names."""
 
 
 class Outcome(StrEnum):
@@ -138,16 +142,30 @@ def _why(case: Case) -> Iterator[str]:
         yield f"this is {name}: kvgate judges vLLM on GPUs of NVIDIA and AMD"
         return
     failure = start.failure if start else None
-    is_of_bytes = failure is None or bool(failure.row.ledger and failure.kind is not FailureKind.INVALID_SETTING)
+    is_open = failure is None or failure.row.rank is Rank.WRAPPER
+    is_of_bytes = is_open or bool(failure and failure.row.ledger and failure.kind is not FailureKind.INVALID_SETTING)
+    is_guessed = bool(
+        judged and judged.on_gpus and judged.on_gpus.judged_on
+    )  # the figures are those of a GPU that nobody named
     is_of_host = failure is not None and failure.row.ledger == "host"
     if judged is not None and budget is not None and is_of_bytes:
         yield f"{judged.verdict.value}: {answer_text(judged)}"
-        yield from host_sentences(budget) if is_of_host else ledger_sentences(budget)
+        if is_of_host:
+            yield from host_sentences(budget)
+        elif not is_guessed:
+            yield from ledger_sentences(budget)
     if start and is_of_bytes and not is_of_host:
         yield from _reported(start.log)
+        yield from _stated(failure) if failure and (budget is None or is_guessed) else ()
     errors, has_ledger = _errors(case), is_of_bytes and budget is not None
     yield from (f"{each.rule}: {each.message}" for each in errors if not (has_ledger and each.rule in BUDGET_RULES))
-    if failure and has_ledger and not (errors or is_of_host) and judged and judged.verdict is Verdict.FITS:
+    if (
+        failure
+        and has_ledger
+        and not (errors or is_of_host or is_guessed)
+        and judged
+        and judged.verdict is Verdict.FITS
+    ):
         yield "kvgate computes that this starts with the settings that are known here: something that is not in them decided"
 
 
@@ -207,6 +225,14 @@ def _reported(log: StartupLog) -> Iterator[str]:
         yield f"the log reports: {', '.join(shown)}"
 
 
+def _stated(failure: StartFailure) -> Iterator[str]:
+    """Yield the figures of the message itself, where nothing else is known."""
+    needed, available = failure.needed_bytes, failure.available_bytes
+    if needed is not None and available is not None:
+        over = f": {format_gib(needed - available)} too much" if needed > available else ""
+        yield f"vLLM states that {format_gib(needed)} is needed and {format_gib(available)} is there{over}"
+
+
 # ── what is not known ──
 
 
@@ -224,13 +250,23 @@ def _not_known(case: Case, judging: Judging) -> Iterator[str]:
         told = {"accelerator": judging.given.accelerator, "vllm_version": judging.given.vllm_version}
         yield from (f"assumed: {each.text}" for each in item.assumed if not told.get(each.fact))
     if case.values is not None and "gpu" not in case.values:
-        known = (
-            "the log states its memory, and not its name" if "gpu_memory_bytes" in case.values else "nothing names it"
-        )
-        yield f"the GPU: {known}; give --gpu"
+        yield f"the GPU: {_of_gpu(case.values.get('gpu_memory_bytes'))}; give --gpu"
     yield from _not_judged(case)
-    if case.is_observed and start and start.failure:
-        yield "the figures follow the KV cache that the log reports; kvgate's own prediction alone may differ"
+    if case.is_observed and case.plain and case.plain.verdict is not case.verdict:
+        yield f"the figures follow the KV cache that the log reports; without it, kvgate's verdict is {case.plain.verdict.value}"
+
+
+def _of_gpu(memory_bytes: int | None) -> str:
+    """Say what is known about a GPU without a name: its memory, and the boards that have so much."""
+    if memory_bytes is None:
+        return "nothing names it"
+    alike = [
+        each.name
+        for each in catalogue.accelerators()
+        if not each.is_slice and each.memory_low_bytes * 199 <= memory_bytes * 200 <= each.memory_high_bytes * 201
+    ]
+    shown = f", as {' or '.join(alike[:_MAX_GPUS])} have" if alike else ""
+    return f"the log states its memory, {format_gib(memory_bytes)}{shown}, and not its name"
 
 
 def _not_judged(case: Case) -> Iterator[str]:

@@ -9,18 +9,18 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.budget import NOTHING_OBSERVED, Budget, Calibration, Verdict
-from kvgate.calibration.observed import start_of_bytes
+from kvgate.calibration.observed import start_of_blocks, start_of_bytes
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
 from kvgate.cli.check.run import engines_in
 from kvgate.cli.known_models import judged_with_fetched
 from kvgate.cli.reports.report import Item
-from kvgate.cli.why.gathered import Gathered, Log, labels_of_nodes, manifest_of
+from kvgate.cli.why.gathered import Gathered, Log, labels_of_nodes
 from kvgate.documents.positions import Broken
 from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
 from kvgate.judge.assessment import NOT_JUDGED, Assessment
 from kvgate.judge.what_if import assess_request
-from kvgate.manifests.pasted import Pasted
+from kvgate.manifests.pasted import SCRIPT_ENDING, Pasted
 from kvgate.manifests.pods.accelerator_hints import accelerators_of, gpus_in, node_hints
 from kvgate.manifests.pods.which_engine import server_in
 from kvgate.sources.start_failure import Message, Rank, StartFailure, failure_of, messages, root_of
@@ -28,6 +28,9 @@ from kvgate.sources.startup_log import StartupLog, read_start, split_starts
 from kvgate.statement.what_if import BadRequest
 
 _RELEASE = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}(?:\.post\d{1,3})?")
+_RELEASE_IN_PROSE = re.compile(
+    r"\bvllm(?:\s+version)?[\s:=(]{1,3}v?(\d{1,3}\.\d{1,3}\.\d{1,3}(?:\.post\d{1,3})?)\b", re.IGNORECASE
+)
 _HEAD_CHARACTERS = 200_000
 _PIDS = re.compile(r"\(APIServer pid=(\d{1,9})\)")
 _OTHER_LOGS = {
@@ -42,6 +45,8 @@ _OTHER_LOGS = {
 _ERROR = re.compile(
     r"^(?:.{0,200}[\s\])])?(?P<kind>[\w.]{0,80}(?:Error|Exception|Interrupt|Exit))(?::.*|$)", re.MULTILINE
 )
+_BLOCK_OF_V0 = 16
+"""Tokens of a block where nobody states it (vLLM 0.6 to 0.10, V0)."""
 _OF_THE_SERVER = (
     "host",
     "port",
@@ -156,21 +161,20 @@ def cases_of(found: Gathered, options: CheckOptions) -> tuple[list[Case], Judgin
     if gpu and not given.accelerator:
         given = replace(given, accelerator=gpu)
     versions = {_release(start.log.vllm_version) for start in starts} - {""}
+    if not versions:
+        versions = {match[1] for line in found.prose for match in _RELEASE_IN_PROSE.finditer(line)}
     if len(versions) == 1 and not given.vllm_version:
         given = replace(given, vllm_version=versions.pop())
     judging = Judging(options=options, texts=dict(found.texts), given=given)
-    commands = {
-        f"{name}#{index}": each for index, (name, each) in enumerate(found.pasted) if each.manifest["kind"] != "Node"
-    }
     whole = "".join(text for _, text in found.texts) + "".join(found.paths)
     commands = {
-        name: each
-        for name, each in commands.items()
-        if each.text or str(each.manifest["metadata"]["name"]) not in whole
+        f"{name}#{index}{SCRIPT_ENDING if each.text else ''}": each
+        for index, (name, each) in enumerate(found.pasted)
+        if each.text or (each.kind != "Node" and each.name not in whole)
     }
     texts = [
         *((name, text.encode()) for name, text in found.texts),
-        *((name, manifest_of(each)) for name, each in commands.items()),
+        *((name, each.document) for name, each in commands.items()),
     ]
     cases = list[Case]()
     for item in judging.items(texts, found.paths) if texts or found.paths else ():
@@ -201,7 +205,9 @@ def _gpu_of(found: Gathered) -> str:
     for labels in labels_of_nodes(found):
         hints = list(node_hints(Written(value={"nodeSelector": labels})))
         names |= {tuple(each.accelerator.name for each in accelerators_of(hints))} - {()}
-    return ",".join(names.pop()[:1]) if len(names) == 1 else ""
+    if not names:
+        names = {tuple(each.name for each in gpus_in(line)) for line in found.prose} - {()}
+    return names.pop()[0] if len(names) == 1 else ""
 
 
 def _release(version: str | None) -> str:
@@ -245,7 +251,7 @@ def _start(log: Log, piece: str, position: int, *, is_mixed: bool, starts: int) 
         if is_vllm
         else next((name for name, words in _OTHER_LOGS.items() if any(word in head for word in words)), server_in(head))
     )
-    if not (is_vllm or root or engine or "vllm" in head.lower()):
+    if not (is_vllm or root or engine or error is not None):
         return None
     return Start(
         file=log.file,
@@ -338,7 +344,9 @@ def _is_of(start: Start, case: Case, *, alone: bool) -> bool:
 def _with_start(case: Case, start: Start, judging: Judging, gpu: str) -> Case:
     """Judge a case by what the start printed: its options, its release, the memory of its GPU."""
     case = replace(case, start=start)
-    if start.engine or not (start.log.arguments or start.log.model):
+    has_item = case.item is not None and case.item.engine is not None and case.item.engine.model is not None
+    is_measured = has_item and start.failure is not None and start.failure.is_of_kv_cache
+    if start.engine or not (start.log.arguments or start.log.model or is_measured):
         return case
     values = _values(case, start, judging.given, gpu)
     models = judging.given.models
@@ -380,10 +388,13 @@ def _observed(budget: Budget | None, start: Start) -> Calibration:
     available = rank.available_kv_cache_bytes if rank else None
     if available is None and failure:
         available = failure.available_kv_cache_bytes
-    if budget is None or available is None or budget.request.accelerator.vendor == "unknown":
+    if budget is None or budget.request.accelerator.vendor == "unknown":
         return NOTHING_OBSERVED
-    cache = start.log.circumstances.get("compile_cache", "")
-    made = start_of_bytes(
-        budget, available, source=start.file, compile_cache=cache, is_refused=bool(failure and failure.is_of_kv_cache)
-    )
+    made, cache = None, start.log.circumstances.get("compile_cache", "")
+    is_refused = failure is not None and failure.is_of_kv_cache
+    if available is not None:
+        made = start_of_bytes(budget, available, source=start.file, compile_cache=cache, is_refused=is_refused)
+    elif is_refused and failure and failure.max_model_len_that_fits:  # before V1: the tokens that the cache holds
+        size = budget.request.settings.block_size or _BLOCK_OF_V0
+        made = start_of_blocks(budget, failure.max_model_len_that_fits // size, block_size=size, source=start.file)
     return Calibration(starts=(made,)) if made else NOTHING_OBSERVED

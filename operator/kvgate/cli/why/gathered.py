@@ -8,11 +8,11 @@ from typing import Any, BinaryIO
 
 import yaml
 from msgspec import Struct, field
-from msgspec.json import encode
 from msgspec.structs import replace
 
 from kvgate.cli.why.bundle import Bundle, bundle_in
-from kvgate.manifests.pasted import Pasted, commands_in, described_in, is_description
+from kvgate.documents.launch_files import form_of
+from kvgate.manifests.pasted import Pasted, commands_in, described_in, is_description, pasted_object
 from kvgate.sources.log_streams import WHOLE_BYTES, LogReader, Stream, streams
 
 CHUNK_BYTES = 1 << 20
@@ -27,6 +27,12 @@ _NO_YAML_LINE = re.compile(r"Name: {2,}\S|[\w.]*(?:Error|Exception): |(?:INFO|WA
 _DESCRIBED = re.compile(r"Name: {2,}\S")
 _LOGGED = re.compile(
     r"\(?\w{1,40} pid=|(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d|Traceback|[\w.]{0,80}(?:Error|Exception): "
+)
+_PROSE_CHARACTERS = 60_000
+"""Length of a text that somebody wrote around what programs printed."""
+_IN_BACKTICKS = re.compile(r"`[^`]*`")
+_PRINTED = re.compile(
+    r"pid=|^\s*File \"|\b(?:INFO|WARNING|ERROR|DEBUG)\b|(?:Error|Exception):|\d\d:\d\d:\d\d|^\s*[\w.-]{1,60}\s*[:=]\s"
 )
 _IS_YAML = re.compile(r"^\s{0,40}[\"']?(?:apiVersion|kind|services|image|containers|spec)[\"']?\s*:", re.MULTILINE)
 _FENCE = re.compile(r"\s{0,12}(?:```|~~~)\w{0,20}\s*$")
@@ -59,6 +65,8 @@ class Gathered(Struct, kw_only=True):
     """(name, text) of everything that is no file of manifests, for a bundle."""
     gpus: list[str] = field(default_factory=list)
     """Names of GPUs, as programs print them."""
+    prose: list[str] = field(default_factory=list)
+    """Short lines that no program printed; they may name the GPU."""
     notes: list[str] = field(default_factory=list)
     """Sentences about what was left out, or could not be read."""
 
@@ -108,7 +116,9 @@ def _add_file(found: Gathered, path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
         file.seek(0)
-        if path.suffix in _MANIFEST_ENDS and b"kvgateBundle" not in head[:200] and _is_manifest(head):
+        if form_of(path.name):
+            found.paths.append(str(path))
+        elif path.suffix in _MANIFEST_ENDS and b"kvgateBundle" not in head[:200] and _is_manifest(head):
             found.paths.append(str(path))
             if path.stat().st_size <= MAX_MANIFEST_BYTES:
                 _add_states(found, str(path), file.read().decode(errors="replace"))
@@ -182,6 +192,9 @@ def add_text(found: Gathered, name: str, text: str) -> None:
     taken = {number for each in commands for number in each.numbers}
     left = [each for each in rest if each[0] not in taken]
     _add_gpus(found, (line for _, line in left))
+    if len(text) <= _PROSE_CHARACTERS:
+        spoken = ((number, _IN_BACKTICKS.sub(" ", line)) for number, line in rest if number not in taken or "`" in line)
+        found.prose += (line for _, line in spoken if len(line) <= 400 and not _PRINTED.search(line))
     if any(line.strip() for _, line in left):
         found.logs += (Log(file=name, stream=each) for each in streams(left))
 
@@ -210,8 +223,7 @@ def _add_states(found: Gathered, name: str, text: str) -> None:
         written = value.get("metadata")
         metadata = written if isinstance(written, dict) else {}
         if value.get("kind") == "Node":
-            made = {"kind": "Node", "metadata": {"labels": metadata.get("labels") or {}}}
-            found.pasted.append((name, Pasted(manifest=made, text="", line=1, numbers=frozenset())))
+            found.pasted.append((name, pasted_object({"kind": "Node", "metadata": metadata})))
         elif value.get("kind") == "Pod" and isinstance(value.get("status"), dict):
             lines = list(_lines_of_status(value["status"]))
             if lines:
@@ -282,13 +294,6 @@ def _checked(kind: str, lines: list[tuple[int, str]]) -> tuple[str, list[tuple[i
     return (kind if is_real else "text"), lines
 
 
-def manifest_of(pasted: Pasted) -> bytes:
-    """Return the manifest of a pasted command as a text that the readers take."""
-    return encode(pasted.manifest)
-
-
-def labels_of_nodes(found: Gathered) -> Iterator[Mapping[str, Any]]:
+def labels_of_nodes(found: Gathered) -> Iterator[Mapping[str, str]]:
     """Yield the labels of the nodes that were described."""
-    for _, each in found.pasted:
-        if each.manifest["kind"] == "Node":
-            yield each.manifest["metadata"]["labels"]
+    yield from (each.labels for _, each in found.pasted if each.kind == "Node")

@@ -5,6 +5,7 @@ Facts stand beside them under the names that charts of public repositories have:
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,11 +30,11 @@ from kvgate.manifests.pods.which_engine import (
 )
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
-from kvgate.vllm.options import UNKNOWN_PROGRAM
+from kvgate.vllm.options import UNKNOWN_PROGRAM, Program
 
-_SETTINGS = frozenset(
-    {*SETTINGS_LIKE_VLLM, "data_parallel_size", "dtype", "quantization", "enable_expert_parallel", "cpu_offload_gb"}
-)
+_SETTINGS = frozenset({
+    *SETTINGS_LIKE_VLLM, "data_parallel_size", "dtype", "quantization", "enable_expert_parallel", "cpu_offload_gb",
+})  # fmt: skip
 _VALUES = pattern(
     r"\d{1,9}|0?\.\d{1,4}|[01]\.\d{1,4}|true|false|True|False|auto|half|float16|bfloat16|float32|fp8\w{0,10}|awq|gptq"
 )
@@ -43,8 +44,7 @@ _UNSET = "0"
 _MODELS = frozenset({
     "model", "model_name", "model_id", "model_uri", "model_url", "model_path", "model_repo", "model_ref", "model_tag", "hf_model",
     "hf_model_id", "hf_model_name", "hf_repo", "huggingface_id", "hugging_face_id", "huggingface_model", "llm_model_id", "llm_model",
-    "llm_model_name", "repo_id", "vllm_model", "model_reference",
-    "storage_uri",
+    "llm_model_name", "repo_id", "vllm_model", "model_reference", "storage_uri",
 })  # fmt: skip
 _PARTS_OF_A_MODEL = ("id", "repo", "repository", "name", "hf_id", "model_id", "huggingface_id", "uri", "path")
 _ID = pattern(r"(?:hf://)?[A-Za-z0-9][\w.-]{1,95}/[A-Za-z0-9][\w.-]{1,95}")
@@ -56,35 +56,16 @@ _PRODUCTS = frozenset({"gpu_type", "gpu_product", "accelerator_type", "gpu_model
 _OF_DEPLOYMENTS = frozenset({
     "image", "resources", "replicas", "replica_count", "node_selector", "affinity", "tolerations", "limits", *_COUNTS, *_PRODUCTS,
 })  # fmt: skip
-_GENERAL = frozenset(
-    {
-        "env",
-        "config",
-        "configuration",
-        "values",
-        "args",
-        "model",
-        "model_parameters",
-        "vllm_config",
-        "engine_args",
-        "settings",
-        "vllm",
-    }
-)
+_GENERAL = frozenset({
+    "env", "config", "configuration", "values", "args", "model", "model_parameters", "vllm_config", "engine_args", "settings", "vllm",
+})  # fmt: skip
 """Names of objects that name no engine."""
 _ENDS_OF_COUNTS = ("_gpu_count", "_num_gpus")
 _INSTANCES = pattern(r"(?:\w*_)?(?:node_shape|instance_type|machine_type|vm_size)")
 _SLICE = pattern(r"\dg\.\d{1,3}gb")
 _NAMES = (
-    "name",
-    "deployment_name",
-    "modelName",
-    "serviceName",
-    "deployName",
-    "app",
-    "fullnameOverride",
-    "nameOverride",
-)
+    "name", "deployment_name", "modelName", "serviceName", "deployName", "app", "fullnameOverride", "nameOverride",
+)  # fmt: skip
 _ARGUMENTS = pattern(r"(?:\w*_)?(?:args|arguments|flags|options|cmd_args|params)")
 _OF_A_CONTAINER = pattern(r"(?:.*\.)?workload\.[\w-]+\.podSpec\.containers\.[\w-]+\.args")
 """Arguments that TrueCharts' library `common` writes into a container as they are."""
@@ -92,7 +73,7 @@ _REFERENCE = pattern(r"\{\{-?\s*\.Values\.([\w.]{1,200}?)\s*-?\}\}")
 _NOT_ENGINES = pattern(
     r"router|gateway|proxy|dashboard|client|webui|open_webui|test|benchmark\w*|eval\w*|schema|properties|crd\w*"
 )
-_OPTION_WITH_VALUE = pattern(r"--[\w-]+ +[^ -].*")
+_OPTION_WITH_VALUE = pattern(r"--[\w-]{1,60} +[^ -].*")
 _MAX_DEPTH = 6
 MAX_ENGINES = 200
 
@@ -261,7 +242,12 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
     is_named, num_own = facts.image.is_set or facts.stated.is_set, facts.num_own
     if not facts.image.is_set:
         facts.image = _vllm_image_of(node)
-    _add_script(node, facts)
+    command, args = node.get("command"), node.get("args")
+    if command.is_set and not facts.command.is_set and "vllm" in " ".join(_texts(args)).split():
+        facts.command, facts.script = (
+            command,
+            args,
+        )  # a shell and its line: `command: [sh, -c]` with `args: [vllm serve …]`
     for name, child in node.fields():
         _add(snake(name), child, facts)
     _add_model(node, facts)
@@ -276,13 +262,6 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
     # a field far from the settings may name something else, as the backend of a kernel
     if not is_named and not facts.stated.is_set and (depth == 0 or facts.num_own > num_own + 1):
         facts.stated = engine_stated(node)
-
-
-def _add_script(node: Written, facts: Facts) -> None:
-    """Add a shell and its line where the line starts vLLM: `command: [sh, -c]` with `args: [vllm serve …]`."""
-    command, args = node.get("command"), node.get("args")
-    if command.is_set and not facts.command.is_set and "vllm" in " ".join(_texts(args)).split():
-        facts.command, facts.script = command, args
 
 
 def model_of(field: Written) -> Written:
@@ -311,21 +290,12 @@ def _vllm_image_of(field: Written) -> Written:
 
 _READS: Mapping[str, tuple[Callable[[str], bool], Callable[[Written], Written]]] = {
     "model": (_MODELS.__contains__, model_of),
-    "num_gpus": (
-        lambda name: name in _COUNTS or name.endswith(_ENDS_OF_COUNTS),
-        lambda field: field if field.count else NOTHING,
-    ),
+    "num_gpus": (lambda name: name in _COUNTS or name.endswith(_ENDS_OF_COUNTS), lambda field: field if field.count else NOTHING),
     "image": (lambda name: name.endswith(("image", "image_uri")), _vllm_image_of),
-    "command": (
-        lambda name: name == "command",
-        lambda field: field if any("vllm" in word for word in _texts(field)) else NOTHING,
-    ),
+    "command": ("command".__eq__, lambda field: field if any("vllm" in word for word in _texts(field)) else NOTHING),
     "product": (_PRODUCTS.__contains__, lambda field: field if field.text else NOTHING),
-    "instance": (
-        lambda name: _INSTANCES.fullmatch(name) is not None,
-        lambda field: field if field.text else NOTHING,
-    ),
-}
+    "instance": (lambda name: _INSTANCES.fullmatch(name) is not None, lambda field: field if field.text else NOTHING),
+}  # fmt: skip
 """Fact → (whether a field of this name, in small letters, may be it; the fact as the field has it)."""
 
 
@@ -354,25 +324,7 @@ def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
     options = list(facts.options)
     for name, field in facts.settings.items():
         options += as_option(field, f"--{name.replace('_', '-')}")
-    words, program = list[Argument](), UNKNOWN_PROGRAM
-    is_container = any(_OF_A_CONTAINER.fullmatch(field.path) for field in facts.words) and not any(
-        given.root.get(*map(str, [*steps_of(field.path)][:-1]), "command").is_set for field in facts.words
-    )
-    for field in map(_in_one_line, facts.words):
-        starts = starts_of(
-            NOTHING,
-            field,
-            facts.variables,
-            facts.image.text,
-            own_program=True,
-            shared=given.shared,
-            is_whole=is_container,
-        )
-        words += (_filled_in(given, word) for word in starts[0].arguments) if starts else ()
-        program = starts[0].program if starts and is_container else program
-    if facts.command.is_set:
-        starts = starts_of(facts.command, facts.script, facts.variables, facts.image.text, shared=given.shared)
-        words = [*(starts[0].arguments if starts else ()), *words]
+    words, program = _command_line(given, facts)
     gpus, resource = gpus_of(facts.resources)
     named = (
         ("accelerator", facts.product, ""),
@@ -398,11 +350,28 @@ def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
         hints=(*((resource,) if resource else ()), *product, *node_hints(facts.node)),
         is_partial=True,
         is_overridden=not facts.is_surely_vllm,
-        program=program,
-        is_wrapped=not is_container,
+        program=program or UNKNOWN_PROGRAM,
+        is_wrapped=program is None,
         assumed=("the chart, which is not rendered, passes these values to vLLM under its names",),
         option_paths={name: field.path for name, field in facts.settings.items()},
     )
+
+
+def _command_line(given: ReaderInput, facts: Facts) -> tuple[list[Argument], Program | None]:
+    """Return the words of the lists and the command; and the program where the lists are certain to be a container's, else None."""
+    words, program = list[Argument](), UNKNOWN_PROGRAM
+    is_container = any(_OF_A_CONTAINER.fullmatch(field.path) for field in facts.words) and not any(
+        given.root.get(*map(str, [*steps_of(field.path)][:-1]), "command").is_set for field in facts.words
+    )
+    start = partial(starts_of, variables=facts.variables, image=facts.image.text, shared=given.shared)
+    for field in map(_in_one_line, facts.words):
+        starts = start(NOTHING, field, own_program=True, is_whole=is_container)
+        words += (_filled_in(given, word) for word in starts[0].arguments) if starts else ()
+        program = starts[0].program if starts else program
+    if facts.command.is_set:
+        starts = start(facts.command, facts.script)
+        words = [*(starts[0].arguments if starts else ()), *words]
+    return words, program if is_container else None
 
 
 def _filled_in(given: ReaderInput, word: Argument) -> Argument:

@@ -11,6 +11,7 @@ from click.testing import Result
 
 from kvgate import catalogue
 from support.command_line import MISTAKEN_POD, invoked
+from support.tables import table
 
 HEAD = """\
 apiVersion: kvgate.io/v1alpha1
@@ -47,7 +48,7 @@ def stream(*documents: str) -> str:
     return "---\n".join(documents)
 
 
-@pytest.mark.parametrize(
+@table(
     ("documents", "code"),
     [
         ((FITS,), 0),
@@ -142,7 +143,7 @@ def test_all_findings_of_a_document_are_told_at_once() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("value", ["0", '"0"', '"1.5"', '"0,9"', "1.5", "0.9", "true", "null-ish"])
+@table("value", ["0", '"0"', '"1.5"', '"0,9"', "1.5", "0.9", "true", "null-ish"])
 def test_a_utilization_that_is_none_is_refused_with_what_to_write(value: str) -> None:
     document = FITS.replace("maxNumSeqs: 4", f"gpuMemoryUtilization: {value}")
     answer = json.loads(check("-", "-o", "json", stdin=document).output)

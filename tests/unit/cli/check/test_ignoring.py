@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from support.command_line import invoked
+from support.tables import table
 
 POD = """\
 apiVersion: v1
@@ -110,7 +111,7 @@ def test_without_a_reason_nothing_is_ignored() -> None:
     assert (document["findings"][0]["line"], document["findings"][0]["severity"]) == (11, "warning")
 
 
-@pytest.mark.parametrize(
+@table(
     ("comment", "told"),
     [
         ("kvgate:ignore KVCacheToSmall we know", "did you mean KVCacheTooSmall?"),

@@ -9,6 +9,7 @@ from click.testing import Result
 
 from kvgate.vllm.settings import WHAT_IFS
 from support.command_line import invoked
+from support.tables import table
 
 QWEN = ("--model", "Qwen/Qwen3-8B", "--gpu", "H100-SXM-80GB")
 
@@ -38,7 +39,7 @@ def test_people_see_every_line_of_it() -> None:
         assert word in output
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "code"),
     [
         (QWEN, 0),

@@ -4,6 +4,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from kvgate.cli.reports.markdown import cell, code
+from support.tables import table
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
@@ -21,7 +22,7 @@ def read(text: str) -> list[tuple[str, str]]:
     return shown
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "a | b", "*x* _y_ ~~z~~", "[a](b) ![c](d)", "<b>&lt;</b> &#64;x", "@one #2 a@b.c", "https://x www.y", "a\\*b",

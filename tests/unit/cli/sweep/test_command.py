@@ -145,6 +145,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert "a.svg cannot be written: No such file or directory" in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG\r\n"), ("svg", b"<svg ")])
 def test_a_picture_is_drawn_by_matplotlib_and_always_the_same(
     pytestconfig: pytest.Config, tmp_path: Path, suffix: str, start: bytes

@@ -1,6 +1,8 @@
 """`kvgate why`: dialogues from what is pasted to the answer, and changes that `kvgate check` accepts."""
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -60,8 +62,11 @@ def test_a_log_says_what_happened_why_and_what_fits() -> None:
     assert answer["happened"]["sentence"].startswith("To serve at least one request")
     assert any("= 3.42 GiB for the KV cache" in line for line in answer["why"])
     assert any("one request of 131072 tokens needs 16.00 GiB" in line for line in answer["why"])
-    assert answer["fixes"]
-    assert all(fix["is_checked"] for fix in answer["fixes"])
+    stated, *others = answer["fixes"]
+    assert (stated["changes"], stated["is_checked"]) == ({"max_model_len": 28016}, False)
+    assert stated["words"].endswith("the length that vLLM states")
+    assert others
+    assert all(fix["is_checked"] for fix in others)
 
 
 def test_the_fixed_command_fits_where_it_is_pasted_again() -> None:
@@ -76,7 +81,11 @@ def test_the_fixed_command_fits_where_it_is_pasted_again() -> None:
 
 def test_the_fix_of_a_log_is_a_command_that_explain_calls_fitting() -> None:
     answer, _ = asked("-", "--accelerator", "L4", stdin=LOG)
-    lengths = [fix["changes"]["max_model_len"] for fix in answer["fixes"] if set(fix["changes"]) == {"max_model_len"}]
+    lengths = [
+        fix["changes"]["max_model_len"]
+        for fix in answer["fixes"]
+        if set(fix["changes"]) == {"max_model_len"} and fix["is_checked"]
+    ]
     assert lengths
     settings = ("--model", LLAMA, "--gpu", "L4", "--vllm-version", "0.11.0")
     for length in lengths:
@@ -333,3 +342,55 @@ def test_json_holds_the_statement_without_secrets() -> None:
     done = invoked("why", "-", "-o", "json", stdin=LOG)
     assert "sk-0123456789abc" not in done.stdout
     assert json.loads(done.stdout)["answers"][0]["statement"]["max_model_len"] == 131072
+
+
+def test_a_cut_log_is_answered_with_the_figures_of_its_message() -> None:
+    answer, code = asked("-", stdin=TOO_SMALL.splitlines()[1])
+    assert (answer["happened"]["id"], code) == ("KVCacheTooSmall", 0)
+    assert any("16.00 GiB is needed and 3.42 GiB is there: 12.58 GiB too much" in line for line in answer["why"])
+    assert {"max_model_len": 28016} in [fix["changes"] for fix in answer["fixes"]]
+
+
+def test_a_crash_loop_without_a_log_is_explained_by_arithmetic_where_that_refuses() -> None:
+    status = "status:\n  containerStatuses:\n  - state: {waiting: {reason: CrashLoopBackOff, message: back-off 40s}}\n"
+    answer, code = asked("-", stdin=POD + status)
+    assert (answer["outcome"], answer["verdict"], code) == ("CauseFound", "DoesNotFit", 0)
+    assert any("for the KV cache" in line for line in answer["why"])
+
+
+def test_pod_description_node_and_log_in_one_stream_are_one_engine() -> None:
+    described = "Name:             vllm-0\nNamespace:        serving\nContainers:\n  vllm:\n    Image:  vllm/vllm-openai:v0.11.0\n"
+    described += "Events:\n  Warning  BackOff  2m  kubelet  Back-off restarting failed container vllm\n"
+    node = "Name:     gpu-1\nLabels:   nvidia.com/gpu.product=NVIDIA-L4\nCapacity:\n  cpu:  8\n"
+    pod = POD.replace("  nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}\n", "")
+    answer, _ = asked("-", stdin=pod + described + node + LOG)
+    assert (answer["happened"]["id"], answer["statement"]["gpu"]) == ("KVCacheTooSmall", "L4-24GB")
+
+
+def test_check_and_explain_take_a_pasted_command_too() -> None:
+    for command in ("check", "explain"):
+        given = [sys.executable, "-m", "kvgate", command, "-", "--accelerator", "L4"]
+        done = subprocess.run(given, input=COMMAND, capture_output=True, text=True, check=False)
+        assert (done.returncode, "DoesNotFit" in done.stdout) == (1, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", ["I have one L4 with 24 GB.", "It runs on a single NVIDIA L4 GPU", "GPU 0: NVIDIA L4 (UUID: GPU-1)"]
+)
+def test_a_gpu_that_the_text_names_counts(words: str) -> None:
+    answer, _ = asked("-", stdin=f"{words}\nWhy?\n{LOG}")
+    assert answer["statement"]["gpu"] == "L4-24GB"
+
+
+def test_two_gpus_that_the_text_names_are_none() -> None:
+    answer, _ = asked("-", stdin=f"It worked on an H200.\nNow I have an L4.\n{LOG}")
+    assert "gpu" not in answer["statement"]
+    assert any(line.startswith("the GPU: nothing names it") for line in answer["not_known"])
+
+
+def test_yaml_that_begins_with_a_comment_about_a_command_is_yaml() -> None:
+    given = [sys.executable, "-m", "kvgate", "check", "-"]
+    done = subprocess.run(
+        given, input=f"# vllm serve is run by this\n{POD}", capture_output=True, text=True, check=False
+    )
+    assert "pod serving/vllm-0" in done.stdout

@@ -5,6 +5,7 @@ import pytest
 from kvgate.documents.written import Written
 from kvgate.judge.siblings import sibling_of
 from kvgate.manifests.judging.model_names import find_model
+from support.tables import table
 
 GRANITE = "ibm-granite/granite-3.1-8b-instruct"
 
@@ -35,7 +36,7 @@ def test_a_place_is_told_by_its_last_name(place: str, model: str | None) -> None
     assert (sibling.model if sibling else None) == model
 
 
-@pytest.mark.parametrize(
+@table(
     "written",
     ["<model-path>", "hf://<org>/<model>", "s3://b/<model>", "${MODEL}", "{{ .Values.model }}", "YOUR_MODEL", "your-org/your-model",
      "REPLACE_ME", "MODEL_ID", "/path/to/model", "/models/<name>", "CHANGEME", "xxx"],

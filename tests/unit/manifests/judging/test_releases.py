@@ -17,6 +17,7 @@ from kvgate.manifests.judging.releases import releases_of, usable_releases
 from kvgate.statement.engine import Releases, newest_understood
 from kvgate.vllm.images import Strength
 from kvgate.vllm.options import releases_read
+from support.tables import table
 
 FITS, MAY, NOT, UNKNOWN = Verdict.FITS, Verdict.MAY_NOT_FIT, Verdict.DOES_NOT_FIT, Verdict.UNKNOWN
 RULE = Rule(id="R", severities=(Severity.ERROR, Severity.WARNING, Severity.INFO), scope=Scope.COMMAND_LINE, title="T.")
@@ -87,7 +88,7 @@ def test_one_release_is_the_answer_itself(plain: JudgedEngine) -> None:
     assert joined_ends([plain]) is plain
 
 
-@pytest.mark.parametrize(
+@table(
     ("strength", "release", "expected"),
     [
         (Strength.STRONG, "0.10.2", True),

@@ -11,6 +11,7 @@ from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
 from kvgate.manifests.platforms.charts import read_set, with_set
 from kvgate.manifests.pods.engine_found import FoundEngine
+from support.tables import table
 
 STACK: dict[str, Any] = {
     "servingEngineSpec": {
@@ -94,7 +95,7 @@ def test_values_of_kubeai_itself_are_nothing_that_is_not_understood(tmp_path: Pa
     assert found(tmp_path, {"kubeai": values}).num_others == 1
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "text", "expected"),
     [
         ("a", "x", {"a": "x"}),
@@ -128,6 +129,6 @@ def test_what_stands_there_stays_or_gives_way() -> None:
     assert values == {"a": {"b": [1, {"c": 2}]}, "d": "text"}
 
 
-@pytest.mark.parametrize("name", ["", ".", "a.", "a..b", "[0]", "a[x]", "a[-1]", "a[1", "a]", "a[99999]", "a[0]b"])
+@table("name", ["", ".", "a.", "a..b", "[0]", "a[x]", "a[-1]", "a[1", "a]", "a[99999]", "a[0]b"])
 def test_other_names_are_none(name: str) -> None:
     assert read_set(name, "x", as_text=False) is None

@@ -13,6 +13,7 @@ from kvgate.manifests.engines import find_engines
 from kvgate.manifests.platforms.custom_values import names_an_engine, snake
 from kvgate.manifests.pods.engine_found import FoundEngine
 from support.command_line import invoked
+from support.tables import table
 
 FLAT = """\
 image: {repository: registry.example/team/vllm-openai, tag: v0.11.0}
@@ -299,7 +300,7 @@ def test_every_name_of_gpus_is_one(fields: str, expected: dict[str, Any]) -> Non
         assert {key: value for key, value in told.items() if value} == expected, name
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "count"),
     [
         *((f"{SERVED}{name}: 1\n", 1) for name in (
@@ -352,7 +353,7 @@ def test_settings_that_others_have_too_say_less(text: str, *, surely: bool) -> N
     assert engine(text).is_overridden is not surely
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "name"),
     [
         *((f"{SETTLED}{field}: named\n", "named") for field in (

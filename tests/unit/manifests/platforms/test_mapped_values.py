@@ -147,6 +147,7 @@ def test_a_mistyped_path_of_the_model_hides_no_engine(wrong: dict[str, str], tmp
     assert told(found)[next(iter(wrong))][0] == "warning"
 
 
+@pytest.mark.slow
 def test_a_path_with_many_stars_takes_no_time(tmp_path: Path) -> None:
     values = "a: &a [x, x, x, x, x, x, x, x, x]\n"
     for name, below in ("ba", "cb", "dc", "ed"):

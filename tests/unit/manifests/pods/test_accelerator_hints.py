@@ -15,13 +15,14 @@ from kvgate.manifests.pods.accelerator_hints import (
     unlisted_hint,
 )
 from kvgate.manifests.pods.engine_found import Hint
+from support.tables import table
 
 
 def found(*pairs: tuple[str, str]) -> list[str]:
     return [each.accelerator.name for each in accelerators_of([Hint(name=n, value=v, path="p") for n, v in pairs])]
 
 
-@pytest.mark.parametrize(
+@table(
     ("pairs", "expected"),
     [
         ([("nvidia.com/gpu.product", "NVIDIA-L4")], ["L4-24GB"]),
@@ -109,7 +110,7 @@ def test_hints_name_accelerators(pairs: list[tuple[str, str]], expected: list[st
     assert found(*pairs) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("label", "value", "expected"),
     [
         ("beta.kubernetes.io/instance-type", "g6.xlarge", "L4-24GB"),
@@ -201,7 +202,7 @@ def test_expressions_of_one_term_and_the_node_selector_hold_together() -> None:
     assert accelerators([among(l4, a100)]) == ["L4-24GB", "A100-SXM-80GB"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "value", "expected"),
     [
         ("nvidia.com/gpu.product", "NVIDIA-A17", "NVIDIA-A17"),

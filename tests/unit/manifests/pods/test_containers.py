@@ -11,6 +11,7 @@ from kvgate.manifests.pods.which_engine import are_of_vllm, is_vllm_image
 from kvgate.shell.environment import variables_of
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.options import Kind
+from support.tables import table
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
 
@@ -24,7 +25,7 @@ def words(start: Start) -> list[str]:
     return [word.text for word in start.arguments]
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "args"),
     [
         (None, ["--model", "x"]),
@@ -76,7 +77,7 @@ def test_a_server_of_transformers_is_no_start_of_vllm(launcher: str) -> None:
     assert started(["/bin/sh", "-c", script], image="mcr.microsoft.com/aks/kaito/kaito-base:0.0.5") == ()
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "args", "image", "is_whole", "kind", "repeated"),
     [
         (None, ["x"], IMAGE, True, Kind.OWN_IMAGE, []),
@@ -105,7 +106,7 @@ def test_a_batch_is_run_by_a_command_of_vllm() -> None:
     assert words(start) == ["-i", "in", "--model", "x"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "args", "image"),
     [
         (["sleep", "infinity"], None, IMAGE),
@@ -165,7 +166,7 @@ def test_a_variable_names_the_model_of_a_script_that_is_not_seen() -> None:
     assert words(start) == ["`/start.sh`"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "image"),
     [
         (["sleep", "infinity"], IMAGE),
@@ -185,7 +186,7 @@ def test_other_programs_on_gpus_are_no_start(command: Any, image: str) -> None:
     assert started_on_a_gpu(command, image=image) == ()
 
 
-@pytest.mark.parametrize(
+@table(
     ("script", "release"),
     [
         ("pip install vllm==0.6.6 --quiet\npython3 -m vllm.entrypoints.openai.api_server", "0.6.6"),
@@ -299,7 +300,7 @@ def test_a_variable_of_vllm_and_a_model_name_the_program() -> None:
     assert started(None, ["--model=x"], "V_IMAGE_NAME") == ()
 
 
-@pytest.mark.parametrize(
+@table(
     ("image", "expected"),
     [
         (IMAGE, True), ("rocm/vllm:latest", True), ("quay.io/modh/vllm@sha256:0", True), ("ghcr.io/llm-d/llm-d-cuda:v0.4.0", True),
@@ -357,7 +358,7 @@ def test_every_variable_with_arguments_is_read(name: str) -> None:
     assert [start.remarks for start in started("vllm serve", f"x ${{{name}}}", env=env)] == [()]
 
 
-@pytest.mark.parametrize(
+@table(
     "program",
     [
         "bash", "cat", "echo", "env", "huggingface-cli", "hf", "ls", "nvidia-smi", "python", "python3", "ray", "sh", "sleep", "tail",
@@ -369,7 +370,7 @@ def test_a_first_word_that_is_a_program_is_no_model(program: str) -> None:
     assert [words(start) for start in started(None, [f"corp/{program}-8b", "x"])] == [[f"corp/{program}-8b", "x"]]
 
 
-@pytest.mark.parametrize(
+@table(
     ("flags", "variable", "is_vllm"),
     [
         ("--gpu-memory-utilization=1 --max-model-len=1", "A", True),
@@ -409,7 +410,7 @@ def test_a_start_of_ray_beside_vllm_is_known(script: str, *, is_on_ray: bool) ->
 FILES = {"/a/serve.sh": "vllm serve x $@", "/serve.sh": "vllm serve y"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "expected"),
     [
         (["sh", "-c", "cd /a; ./serve.sh 1"], "x 1"),

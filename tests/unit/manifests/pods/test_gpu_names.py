@@ -1,11 +1,10 @@
 """Names that people and clouds give to machines → the GPUs in them, and hardware that is none."""
 
-import pytest
-
 from kvgate.manifests.pods.accelerator_hints import gpus_in, other_hardware_in
+from support.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "gpus"),
     [
         ("gpu-h100-80gb-high-x1", ["H100-SXM-80GB", "H100-PCIe-80GB"]),
@@ -43,7 +42,7 @@ def test_a_name_mentions_the_gpus_that_it_may_mean(name: str, gpus: list[str]) -
     assert [each.name for each in gpus_in(name)] == gpus
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "gpus"),
     [
         ("gb300", "GB300-288GB"), ("gb200", "GB200-192GB"), ("gh200", "GH200-120GB GH200-480GB"), ("b300", "B300-SXM-288GB"),
@@ -66,7 +65,7 @@ def test_every_model_is_known_in_every_style(model: str, gpus: str) -> None:
     assert gpus_in(f"x{model}y") == ()
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "words"),
     [
         ("google.com/tpu", "a TPU"), ("tpu-v6e-slice", "a TPU"), ("ct5lp-hightpu-4t", "a TPU"), ("vllm/vllm-tpu:v0.13.2", "a TPU"),

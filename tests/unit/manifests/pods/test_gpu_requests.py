@@ -9,6 +9,7 @@ import pytest
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.pods.engine_found import SeenGpus
 from kvgate.manifests.pods.gpu_requests import claim_of, claimed_gpus, devices_in, gpu_part_of, gpus_of, shown_by_cuda
+from support.tables import table
 
 PRODUCT = "device.attributes['gpu.nvidia.com'].productName"
 
@@ -31,7 +32,7 @@ def claimed(
     return number.count, [hint.value for hint in hints]
 
 
-@pytest.mark.parametrize(
+@table(
     ("requests", "only", "expected"),
     [
         ([request()], "", 1),
@@ -75,7 +76,7 @@ def test_a_class_of_devices_in_the_same_input_names_its_driver_and_its_products(
     assert claimed(request(device_class="large")) == (None, [])
 
 
-@pytest.mark.parametrize(
+@table(
     ("resources", "count", "path"),
     [
         *(({"limits": {name: 2}}, 2, f'limits["{name}"]') for name in (
@@ -102,7 +103,7 @@ def test_gpus_are_the_first_resource_of_accelerators(resources: Any, count: int 
 GIB = 1 << 30
 
 
-@pytest.mark.parametrize(
+@table(
     ("side", "name", "amount", "part_bytes", "is_all"),
     [
         ("limits", "nvidia.com/gpumem", "10240", 10 * GIB, True),
@@ -157,7 +158,7 @@ def test_devices_are_known_where_all_of_them_are(text: str, expected: tuple[str,
     assert devices_in(text) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("names", "shown", "expected"),
     [
         (("2", "3"), None, ("2", "3")),

@@ -6,6 +6,7 @@ import pytest
 
 from kvgate.documents.written import Written
 from kvgate.manifests.pods.host_memory import HostRoom, room_of, room_of_service, shared_mount
+from support.tables import table
 
 GIB = 1 << 30
 
@@ -17,7 +18,7 @@ def of_pod(
     return room_of(Written(value=pod), Written(value=container), values, (files or {}).get)
 
 
-@pytest.mark.parametrize(
+@table(
     ("memory", "expected"),
     [
         ("16Gi", 16 * GIB), ("16G", 16 * 10**9), ("1.5Gi", 1_610_612_736), ("1024", 1024), (2048, 2048), ("16e9", 16 * 10**9),
@@ -58,7 +59,7 @@ def test_with_all_of_dev_the_container_has_the_shared_memory_of_the_host() -> No
     assert shared_mount(Written(value=mounts)).get("name").text == "own"
 
 
-@pytest.mark.parametrize(
+@table(
     ("size", "expected"),
     [
         ("1gb", GIB), ("1g", GIB), ("1GiB", GIB), ("64m", 64 << 20), ("1.5g", 3 * GIB // 2), (67108864, 64 << 20), ("16 gb", 16 * GIB),
@@ -93,7 +94,7 @@ def test_what_is_mounted_over_the_shared_memory_of_a_service_wins_over_its_size(
     assert room_of_service(Written(value={"shm_size": "64m", **mount}), {}, {}.get).shm_bytes is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("variables", "expected"),
     [
         ({"LMCACHE_MAX_LOCAL_CPU_SIZE": "20"}, "20"),

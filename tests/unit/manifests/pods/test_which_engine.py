@@ -14,9 +14,10 @@ from kvgate.manifests.pods.which_engine import (
     is_simulator,
     server_in,
 )
+from support.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("words", "server"),
     [
         ("lmsysorg/sglang:v0.5.3-cu129", "SGLang"),
@@ -61,7 +62,7 @@ def test_a_server_is_known_by_its_name(words: str, server: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "engine"),
     [
         ("trtllm", "TensorRT-LLM"),
@@ -111,7 +112,7 @@ def test_a_field_about_engines_may_name_one_shortly(value: str, engine: str) -> 
     assert engine_in(value) == engine
 
 
-@pytest.mark.parametrize(
+@table(
     ("node", "path"),
     [
         ({"backend": {"type": "trtllm"}}, "x.backend.type"),
@@ -128,7 +129,7 @@ def test_the_field_that_names_the_engine(node: object, path: str) -> None:
     assert engine_stated(Written(value=node, path="x")).path == path
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         "backend", "backendType", "backend-framework", "framework", "engine", "engineType", "inferenceBackend",
@@ -142,7 +143,7 @@ def test_every_field_about_engines_is_asked_and_its_parts_too(name: str) -> None
     assert not engine_stated(Written(value={name: {"other": "sglang"}, f"my_{name}": "sglang"})).is_set
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "expected"),
     [
         *(
