@@ -23,7 +23,7 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "The load",
         ("users", "peak_concurrency", "prompt_tokens", "output_tokens", "shared_prefix_tokens", "guarantee", "max_model_len",
-         "max_num_seqs", "max_num_batched_tokens"),
+         "max_num_seqs", "max_num_batched_tokens", "requests_per_second", "seconds_per_request", "request_lengths"),
     ),
     ("The observed starts", ("path", "place", "context", "namespace", "setting", "scope")),
     (
@@ -34,7 +34,7 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "The answer",
         ("x", "y", "at", "requests", "why", "lengths", "baseline", "write_baseline", "fail_on", "nothing_is_fine", "show", "choose",
-         "every", "outputs", "output", "form", "file", "into"),
+         "every", "keep", "maximize", "outputs", "output", "form", "file", "into"),
     ),
     (
         "The KV cache",
