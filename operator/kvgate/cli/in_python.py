@@ -137,7 +137,7 @@ def _parsed(command: str, arguments: Sequence[Input], options: Mapping[str, Any]
     if found is None:
         raise BadInput(f"kvgate {command} is no command")
     words = [word for name, value in options.items() for word in _words(f"--{name.replace('_', '-')}", value)]
-    with found.make_context(command, [*words, "--", *map(fspath, arguments)], parent=root) as context:
+    with found.make_context(command, [*words, "--", *(fspath(each) for each in arguments)], parent=root) as context:
         yield {name: value for name, value in context.params.items() if name not in ("output", "outputs")}
 
 
