@@ -134,7 +134,8 @@ major version.
 ```python
 import kvgate
 
-report = kvgate.size(model="Qwen/Qwen3-32B-FP8", gpus="H100,L40S", prompt_tokens="6k", output_tokens=500, peak_concurrency=64)
+load = {"prompt_tokens": "6k", "output_tokens": 500, "peak_concurrency": 64}
+report = kvgate.size(model="Qwen/Qwen3-32B-FP8", gpus="H100,L40S", **load)
 print(report["candidates"][0]["accelerator"])
 ```
 """
