@@ -77,6 +77,8 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/failures.md", failure_page.failures_reference),
     ("docs/reference/figures.md", reference.figures_reference),
     ("docs/reference/cli.md", reference.cli_reference),
+    ("docs/reference/exits.md", reference.exits_reference),
+    ("docs/reference/python.md", reference.python_reference),
     ("docs/reference/diff.schema.json", schemas.diff_schema),
     ("docs/reference/manifests.md", pages.manifests_reference),
     ("docs/reference/config.md", pages.config_reference),

@@ -61,7 +61,7 @@ an error. YAML in a text field is read like the document around it; the path of 
 """
 _SOURCES = {
     "which model": "the platform's field; `--model`; the word after `vllm serve`; of weights at a path their served name, or the folder's",
-    "which GPU": "product labels; `nvidia.com/gpu.memory`, `gpu.family`; labels of clouds; MIG resources; device claims; `--accelerator`",
+    "which GPU": "product labels; `nvidia.com/gpu.memory`, `gpu.family`; labels of clouds; MIG resources; device claims; `--gpu`",
     "how many": "limits, requests or device claims, times the pods; CUDA_VISIBLE_DEVICES; tensor × pipeline × data parallel size",
     "which release": "the tag of vLLM's own images; `--vllm-version`; else all that have the options and the model: both ends are judged",
     "which options": "command and args, through `sh -c`, `eval`, scripts and `--config`; variables and files of ConfigMaps of the input",
@@ -124,7 +124,7 @@ mappings:                          # for each key, the first entry that matches 
 A manifest that names no GPU is judged on every GPU of the catalogue, and the answer says on which of them the engine starts. There are
 three ways to state what the cluster has:
 
-* `accelerator: L4-24GB`, or `--accelerator L4-24GB`. Several names with commas between them are several kinds of GPU, on each of which
+* `accelerator: L4-24GB`, or `--gpu L4-24GB`. Several names with commas between them are several kinds of GPU, on each of which
   the engine must start: it is refused if it does not start on one of them, and the finding names that one.
 * `pools`, where the engine's node selector or affinity names its node pool: `cloud.google.com/gke-nodepool`, `eks.amazonaws.com/nodegroup`,
   `karpenter.sh/nodepool`, `kubernetes.azure.com/agentpool` and other labels of node pools. A pool wins over `accelerator`.

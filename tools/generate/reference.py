@@ -1,17 +1,19 @@
 """Pages of docs/reference that are tables: the API, the command line, the metrics, the rules, the alerts."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
 import click
 
+import kvgate
 from kvgate.api import API_VERSION, KIND
 from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.api.status import RECORD_KIND
 from kvgate.budget.answers.figures import FIGURES
-from kvgate.cli.exits import Exit
-from kvgate.cli.help import Command, examples_of, grouped
+from kvgate.cli.exits import EXITS, Exit
+from kvgate.cli.help import Command, examples_of, exit_codes, grouped, path_of
 from kvgate.cli.main import main
 from kvgate.cli.rule_examples import example_of
 from kvgate.findings.finding import Scope
@@ -93,13 +95,60 @@ def _cell(text: str) -> str:
 
 
 def cli_reference() -> str:
-    """Write every command with its arguments and options, then the exit codes."""
+    """Write every command with its arguments, options and exit codes, as `--help-all` shows them."""
     context = click.Context(main, info_name="kvgate")
     commands = (main.get_command(context, name) for name in main.list_commands(context))
     sections = [section for command in commands if command for section in command_sections(command, context)]
-    codes = [f"| {code.value} | {code.meaning} |" for code in Exit]
-    exits = "\n".join(["## Exit codes\n", "| code | meaning |", "|---|---|", *codes, ""])
-    return "\n".join([HEAD, "# The command line\n", *sections, exits])
+    return "\n".join([HEAD, "# The command line\n", _CLI, *sections])
+
+
+_CLI = "`--help` shows what most people need of a command, `--help-all` what stands here. [All exit codes](exits.md).\n"
+_EXITS = """\
+# Exit codes
+
+| command | 0 | 1 | 2, also where a command was misused |
+|---|---|---|---|"""
+_OTHER_EXITS = """\
+
+A command that Ctrl-C ends has 130. One that cannot write its output because the disk is full has 2. `kubectl kvgate` and the plugin of
+Helm end as the command that they call.
+"""
+
+
+def exits_reference() -> str:
+    """Write the exit codes of every command in one table; a cell is empty where a command does not end so."""
+    rows = [
+        f"| `kvgate {path}` | {' | '.join(_cell(exits.get(code, '')) for code in Exit)} |"
+        for path, exits in EXITS.items()
+    ]
+    return "\n".join([HEAD, _EXITS, *rows, _OTHER_EXITS])
+
+
+_PYTHON = """\
+# Python
+
+`import kvgate` loads nothing: each name below loads what it needs when it is first used. The functions print no report and
+end no process. What they return follows [the schema](reports.schema.json), as the JSON of the commands does; keys are only added within a
+major version.
+
+```python
+import kvgate
+
+load = {"prompt_tokens": "6k", "output_tokens": 500, "peak_concurrency": 64}
+report = kvgate.size(model="Qwen/Qwen3-32B-FP8", gpus="H100,L40S", **load)
+print(report["candidates"][0]["accelerator"])
+```
+"""
+
+
+def python_reference() -> str:
+    """Write every name that `kvgate` exports, with its docstring."""
+    sections = []
+    for name in kvgate.__all__:
+        each = getattr(kvgate, name)
+        takes = str(inspect.signature(each)).partition(" ->")[0].replace("'", "") if inspect.isfunction(each) else ""
+        sections.append(f"## {name}\n\n```python\nkvgate.{name}{takes}\n```\n\n{inspect.getdoc(each)}\n")
+    return "\n".join([HEAD, _PYTHON, *sections])
 
 
 def command_sections(command: click.Command, parent: click.Context | None = None) -> Iterator[str]:
@@ -121,6 +170,8 @@ def command_section(command: click.Command, parent: click.Context | None = None,
     lines = [f"## {path}\n", f"```\n{usage}\n```\n", f"{help_text}\n"]
     if isinstance(command, Command) and (examples := examples_of(context)):
         lines += ["```sh", *(part for says, line in examples for part in (f"# {says}", line)), "```\n"]
+    if exits := exit_codes(path_of(context)):
+        lines += ["Exit codes:\n", *(f"* {code}: {meaning}" for code, meaning in exits), ""]
     for title, group in grouped(command, context) if isinstance(command, Command) else [("", command.params)]:
         shown = [option for option in group if isinstance(option, click.Option) and option in command.params]
         records = [record for option in shown if (record := option.get_help_record(context))]

@@ -14,7 +14,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("Judge a rendered chart.", "helm template charts/vllm | kvgate check -"),
         (
             "Judge for a GPU that the manifests do not name, and write a report for code scanning beside the text.",
-            "kvgate check deploy/ --accelerator H100-SXM-80GB -o text -o sarif=kvgate.sarif",
+            "kvgate check deploy/ --gpu H100-SXM-80GB -o text -o sarif=kvgate.sarif",
         ),
     ),
     "diff": (
@@ -53,36 +53,80 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     "calibrate": (
         ("Show what a start left for the KV cache.", "kvgate calibrate start.log --gpu H100-SXM-80GB"),
         ("Remember it for the next verdict.", "kvgate calibrate start.log --gpu H100-SXM-80GB --into observed.jsonl"),
+        ("Show what was learnt, and why.", "kvgate calibrate show calibration.jsonl"),
     ),
-    "calibrate logs": (("Show what a start left.", "kvgate calibrate logs start.log --gpu H100-SXM-80GB"),),
+    "calibrate logs": (
+        ("Show what a start left.", "kvgate calibrate logs start.log --gpu H100-SXM-80GB"),
+        ("Remember all starts of a folder.", "kvgate calibrate logs *.log --gpu H100-SXM-80GB --into observed.jsonl"),
+        ("Say what a log does not hold.", "kvgate calibrate logs start.log --gpu H100-SXM-80GB --vllm-version 0.19.0"),
+    ),
     "calibrate show": (
         ("Show what was learnt, and why.", "kvgate calibrate show calibration.jsonl"),
         ("Show it for a program.", "kvgate calibrate show calibration.jsonl -o json"),
+        ("Show what another command writes.", "cat calibration.jsonl | kvgate calibrate show -"),
     ),
-    "calibrate pin": (("Let predictions follow a start.", "kvgate calibrate pin 1 --file calibration.jsonl"),),
-    "calibrate drop": (("Let it count for nothing.", "kvgate calibrate drop 1 --file calibration.jsonl"),),
-    "calibrate freeze": (("Learn nothing new.", "kvgate calibrate freeze '*' --file calibration.jsonl"),),
-    "calibrate thaw": (("Learn again.", "kvgate calibrate thaw '*' --file calibration.jsonl"),),
+    "calibrate pin": (
+        ("Let predictions follow a start.", "kvgate calibrate pin 1 --file calibration.jsonl"),
+        (
+            "Let them, and show what that does to a prediction.",
+            "kvgate calibrate pin 1 --file calibration.jsonl && kvgate calibrate show calibration.jsonl",
+        ),
+        ("Let it count like any other again.", "kvgate calibrate pin 1 --undo --file calibration.jsonl"),
+    ),
+    "calibrate drop": (
+        ("Let a start count for nothing.", "kvgate calibrate drop 1 --file calibration.jsonl"),
+        (
+            "Drop it, and show what that does to a prediction.",
+            "kvgate calibrate drop 1 --file calibration.jsonl && kvgate calibrate show calibration.jsonl",
+        ),
+        ("Let it count again.", "kvgate calibrate drop 1 --undo --file calibration.jsonl"),
+    ),
+    "calibrate freeze": (
+        ("Learn nothing new.", "kvgate calibrate freeze '*' --file calibration.jsonl"),
+        ("Learn nothing new of a namespace.", "kvgate calibrate freeze serving --file calibration.jsonl"),
+        ("Or of one setting in it.", "kvgate calibrate freeze serving/0123456789 --file calibration.jsonl"),
+    ),
+    "calibrate thaw": (
+        ("Learn again.", "kvgate calibrate thaw '*' --file calibration.jsonl"),
+        ("Learn of a namespace again.", "kvgate calibrate thaw serving --file calibration.jsonl"),
+        ("Or of one setting in it.", "kvgate calibrate thaw serving/0123456789 --file calibration.jsonl"),
+    ),
     "gpus": (
         ("List the GPUs with a word in their names.", "kvgate gpus h100"),
+        ("List the slices of GPUs.", "kvgate gpus mig"),
         ("List all of them for a program.", "kvgate gpus -o json"),
     ),
     "models": (
         ("List the models with a word in their names.", "kvgate models qwen3-32b"),
         ("List them for a program.", "kvgate models list qwen3-32b -o json"),
+        ("Read a checkpoint in a folder.", "kvgate models fetch ./my-model"),
     ),
-    "models list": (("List the models with a word in their names.", "kvgate models list llama-3.1"),),
+    "models list": (
+        ("List the models with a word in their names.", "kvgate models list llama-3.1"),
+        ("List those of a publisher.", "kvgate models list mistralai/"),
+        ("List all of them for a program.", "kvgate models list -o json"),
+    ),
     "models fetch": (
-        ("Read a checkpoint in a folder into a lock file.", "kvgate models fetch ./my-model --into kvgate-models.json"),
+        ("Show what a checkpoint in a folder holds.", "kvgate models fetch ./my-model"),
+        ("Keep it in a lock file.", "kvgate models fetch ./my-model --into kvgate-models.json"),
+        (
+            "Keep it under the name that manifests give it.",
+            "kvgate models fetch ./my-model --as /models/mine --into kvgate-models.json",
+        ),
     ),
-    "models lock": (("Fail where the committed file is not complete.", "kvgate models lock deploy/ --check"),),
+    "models lock": (
+        ("Keep the models of a folder of manifests.", "kvgate models lock charts/"),
+        ("Fail where the committed file is not complete.", "kvgate models lock deploy/ --check"),
+        ("Keep models that the catalogue knows, too.", "kvgate models lock charts/ --all -o all-models.json"),
+    ),
     "why": (
         ("Say what the log of a pod shows.", "kvgate why start.log"),
-        ("Say it for a command.", "kvgate why 'vllm serve Qwen/Qwen3-32B --max-model-len 32k' --accelerator L4"),
+        ("Say it for a command.", "kvgate why 'vllm serve Qwen/Qwen3-32B --max-model-len 32k' --gpu L4"),
         ("Say it for a manifest and the log of its pod.", "kvgate why deploy/fits.yaml start.log"),
     ),
     "rules": (
         ("List the rules about a subject.", "kvgate rules memory"),
+        ("Show one with its page.", "kvgate rules LoraNotEnabled"),
         ("List all of them for a program.", "kvgate rules -o json"),
     ),
 }

@@ -1,6 +1,6 @@
 """The end of a command: its exit code, input that makes the run impossible, and failures that are no findings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from errno import ENOSPC
@@ -19,25 +19,66 @@ if TYPE_CHECKING:
 
 
 class Exit(IntEnum):
-    """Exit codes for pipelines, the same for every command."""
+    """Exit codes for pipelines; EXITS says what each means for a command."""
 
     FITS = 0
     FINDINGS = 1
     UNDECIDED = 2
 
-    @property
-    def meaning(self) -> str:
-        """Meaning of the code, for the reference."""
-        return _MEANINGS[self]
 
-
-_MEANINGS = {
-    Exit.FITS: "what could be judged starts, or is admitted; warnings do not change this unless --fail-on says so. "
-    "`why`: a cause was found, or nothing is wrong",
-    Exit.FINDINGS: "at least one object would be refused, one engine does not start, or a file that may hold one cannot be read. "
-    "`why`: it failed, and the cause is not in what was given",
-    Exit.UNDECIDED: "there are engines to judge and none could be (unknown model …), there is no engine, or the command was misused",
+_BY_DOUBT = "or does not by facts about the model that are assumed or contradict each other"
+_LISTED = {Exit.FITS: "something is listed", Exit.UNDECIDED: "nothing matches FILTER"}
+_KEPT = {Exit.FITS: "it is kept", Exit.UNDECIDED: "there is nothing of this name, or it cannot be written"}
+EXITS: Mapping[str, Mapping[Exit, str]] = {
+    "check": {
+        Exit.FITS: "no engine that was judged is refused; warnings and Unknown count only with --fail-on",
+        Exit.FINDINGS: "an engine is refused, a file that may hold one cannot be read, or --fail-on makes it so",
+        Exit.UNDECIDED: "none of the engines could be judged, or there is none (0 with --nothing-is-fine)",
+    },
+    "why": {
+        Exit.FITS: "a cause was found, or nothing is wrong",
+        Exit.FINDINGS: "it failed, and the cause is not in what was given",
+        Exit.UNDECIDED: "nothing can be judged",
+    },
+    "diff": {
+        Exit.FITS: "nothing got worse",
+        Exit.FINDINGS: "an engine that started before, or is new, would not start",
+        Exit.UNDECIDED: "no engine could be judged",
+    },
+    "explain": {
+        Exit.FITS: f"fits or may not fit, {_BY_DOUBT}; with --requests: every line is answered",
+        Exit.FINDINGS: "does not fit",
+        Exit.UNDECIDED: "it could not be decided (Unknown)",
+    },
+    "size": {
+        Exit.FITS: f"something fits or may not fit, {_BY_DOUBT}",
+        Exit.FINDINGS: "nothing fits",
+        Exit.UNDECIDED: "it could not be decided (Unknown)",
+    },
+    "sweep": {
+        Exit.FITS: f"drawn; with --at: that point fits or may not fit, {_BY_DOUBT}",
+        Exit.FINDINGS: "the point of --at does not fit",
+        Exit.UNDECIDED: "it could not be decided (Unknown)",
+    },
+    "calibrate": {Exit.FITS: "all starts are remembered", Exit.UNDECIDED: "some could not be read"},
+    "calibrate logs": {Exit.FITS: "all starts are remembered", Exit.UNDECIDED: "some could not be read"},
+    "calibrate show": {Exit.FITS: "all was read", Exit.UNDECIDED: "some lines could not be read"},
+    "calibrate pin": _KEPT,
+    "calibrate drop": _KEPT,
+    "calibrate freeze": _KEPT,
+    "calibrate thaw": _KEPT,
+    "gpus": _LISTED,
+    "models": _LISTED,
+    "models list": _LISTED,
+    "models fetch": {Exit.FITS: "all were fetched", Exit.UNDECIDED: "one could not be"},
+    "models lock": {
+        Exit.FITS: "the file is complete",
+        Exit.FINDINGS: "with --check: it is not",
+        Exit.UNDECIDED: "a model could not be fetched",
+    },
+    "rules": _LISTED,
 }
+"""Path of a command → its exit codes; 2 is also that of a command that was misused."""
 
 
 FAIL_ON = r"^(error|warning|unknown|skipped)( ?, ?(error|warning|unknown|skipped)){0,5}$"
@@ -51,7 +92,7 @@ def exit_of(verdict: Verdict, *, is_refusal: bool) -> Exit:
 
 
 class BadInput(ValueError):
-    """A configuration, baseline or config.json that cannot be used: one sentence, or findings in their places."""
+    """What is given cannot be used: the message names everything that is wrong; `problems` has findings in files, with their places."""
 
     def __init__(self, message: str = "", problems: Sequence["Placed"] = ()) -> None:
         super().__init__(message)

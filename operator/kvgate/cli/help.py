@@ -1,8 +1,15 @@
-"""Help of every command: what it does, its options in groups, and examples that a test runs. It wraps at the width of the terminal."""
+"""Help of every command: `--help` fits one screen, `--help-all` has the whole text and every option in its group.
 
-from collections.abc import Iterable, Iterator, Sequence
+Both end with exit codes and with examples that a test runs. Lines wrap at the width of the terminal.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from inspect import cleandoc
 
 import click
+
+from kvgate.cli.terminal import show
 
 NARROW = 80
 """Columns below which the meaning of an option stands under it."""
@@ -27,7 +34,7 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "The answer",
         ("x", "y", "at", "requests", "why", "lengths", "baseline", "write_baseline", "fail_on", "nothing_is_fine", "show", "choose",
-         "every", "outputs", "output", "form", "file", "into"),
+         "every", "keep", "maximize", "outputs", "output", "form", "file", "into"),
     ),
     (
         "The KV cache",
@@ -42,6 +49,18 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
 )  # fmt: skip
 """Title → parameters, in the order of the help. A setting of vLLM that has none of these titles has one by the budget's record."""
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "check": ("accelerator", "vllm_version", "values", "baseline", "fail_on", "outputs"),
+    "why": ("accelerator", "vllm_version", "model_config", "bundle", "output"),
+    "diff": ("accelerator", "vllm_version", "config", "guarantee", "output"),
+    "explain": ("model", "gpu", "max_model_len", "max_num_seqs", "tensor_parallel_size", "why", "requests", "output"),
+    "size": ("model", "gpus", "prompt_tokens", "output_tokens", "peak_concurrency", "choose", "output"),
+    "sweep": ("model", "gpu", "x", "y", "at", "file", "output"),
+    "calibrate logs": ("into", "gpu", "model", "vllm_version"),
+}
+"""Path of a command → the options that most people need, which `--help` shows; it shows all of any other command."""
+_BRIEF, _FEW = 28, 3
+"""Columns of the names, and examples, in `--help`."""
 _RECORDS = {
     "parallelism": "Parallel sizes",
     "": "Scheduling, graphs, drafts and media",
@@ -66,12 +85,16 @@ class HelpText(click.HelpFormatter):
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         listed = list(rows)
-        if self.width >= NARROW or max(len(name) for name, _ in listed) <= _SHORT:
-            super().write_dl(listed, col_max, col_spacing)
-            return
+        longest = max(len(name) for name, _ in listed)
+        indent, beside = self.current_indent, self.current_indent + min(longest, col_max) + col_spacing
+        if self.width < NARROW and longest > _SHORT and col_max > _BRIEF:
+            beside, col_max = indent + 6, 0
         for name, meaning in listed:
-            self.write("\n".join(_wrapped(name.split(), self.width, self.current_indent, 4)) + "\n")
-            self.write("\n".join(_wrapped(meaning.split(), self.width, self.current_indent + 6)) + "\n")
+            head = _wrapped(name.split(), self.width, indent, 4)
+            says = _wrapped(meaning.split(), self.width, beside)
+            if len(name) <= col_max:
+                head, says[0] = [], f"{head[0]:<{beside}}{says[0].lstrip()}"
+            self.write("\n".join([*head, *says]) + "\n")
 
 
 def _wrapped(words: Sequence[str], width: int, indent: int, hanging: int = 0) -> list[str]:
@@ -91,12 +114,41 @@ class Context(click.Context):
     formatter_class = HelpText
 
 
+def _show_all(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:  # noqa: FBT001 - click's signature
+    if is_asked and not ctx.resilient_parsing:
+        ctx.meta[_WHOLE] = True
+        show(ctx.get_help())
+        ctx.exit()
+
+
+_WHOLE = "kvgate.help_all"
+_HELP_ALL = click.Option(
+    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
+    help="Show every option, and the whole description.",
+)  # fmt: skip
+
+
 class Command(click.Command):
-    """A command whose help has options in groups, and examples at the end."""
+    """A command whose help has options in groups, exit codes, and examples at the end."""
 
     context_class = Context
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), _HELP_ALL]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        with formatter.indentation():
+            paragraphs = cleandoc(self.help or "").split("\n\n")
+            formatter.write_text("\n\n".join(paragraphs if _is_whole(ctx) else paragraphs[:1]))
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not _is_whole(ctx):
+            named = {each.name: each for each in self.get_params(ctx) if isinstance(each, click.Option)}
+            shown = _NEEDED.get(path_of(ctx)) or (name for name, each in named.items() if not each.is_eager)
+            with formatter.section("Options"):
+                formatter.write_dl([_in_short(named[name], ctx) for name in (*shown, "help_all")], _BRIEF)
+            return
         for title, group in grouped(self, ctx):
             with formatter.section(title):
                 formatter.write_dl([record for each in group if (record := each.get_help_record(ctx))])
@@ -104,15 +156,29 @@ class Command(click.Command):
             self.format_commands(ctx, formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if exits := exit_codes(path_of(ctx)):
+            with formatter.section("Exit codes"):
+                formatter.write_dl([(str(code), f"{meaning}.") for code, meaning in exits])
         if not (shown := examples_of(ctx)):
             return
         with formatter.section("Examples"):
-            for number, (says, line) in enumerate(shown):
-                if number:
-                    formatter.write_paragraph()
+            for says, line in shown if _is_whole(ctx) else shown[:_FEW]:
                 formatter.write_text(says)
                 for part in continued(line, formatter.width - 6):
                     formatter.write(f"    {part}\n")
+
+
+def _is_whole(ctx: click.Context) -> bool:
+    return _WHOLE in ctx.meta or isinstance(ctx.command, click.Group)
+
+
+def _in_short(option: click.Option, ctx: click.Context) -> tuple[str, str]:
+    """Return one name of an option with its value, and the first clause of its meaning."""
+    flag = f"--{(option.name or '').replace('_', '-')}"
+    name = next((each for each in ("--gpu", flag) if each in option.opts), option.opts[-1])
+    value = "" if option.is_flag else f" {option.make_metavar(ctx)}"
+    meaning = re.split(r"[;.] ", option.help or "")[0].rstrip(".")
+    return f"{name}{value}", f"{meaning}."
 
 
 class Group(Command, click.Group):
@@ -122,7 +188,7 @@ class Group(Command, click.Group):
     default = ""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        is_named = bool(args) and args[0] in (*self.commands, *ctx.help_option_names, *_HELP_ALL.opts)
         return super().parse_args(ctx, args if is_named or not self.default else [self.default, *args])
 
 
@@ -141,11 +207,24 @@ def grouped(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, l
     yield from ((title, group) for title, group in found.items() if group)
 
 
+def path_of(ctx: click.Context) -> str:
+    """Return the path of a command without the program's name; empty for the program itself."""
+    return ctx.command_path.partition(" ")[2]
+
+
+def exit_codes(path: str) -> list[tuple[int, str]]:
+    """Return each exit code of a command with its meaning; 2 is also that of a command that was misused."""
+    from kvgate.cli.exits import EXITS, Exit
+
+    misused = {Exit.UNDECIDED: ", or the command was misused"}
+    return [(code.value, f"{meaning}{misused.get(code, '')}") for code, meaning in EXITS.get(path, {}).items()]
+
+
 def examples_of(ctx: click.Context) -> Sequence[tuple[str, str]]:
     """Return (what it is for, the command line) of the command, by its path without the program's name."""
     from kvgate.cli.examples import EXAMPLES
 
-    return EXAMPLES.get(ctx.command_path.partition(" ")[2], ())
+    return EXAMPLES.get(path_of(ctx), ())
 
 
 def continued(line: str, width: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from kvgate.cli.examples import EXAMPLES
+from kvgate.cli.exits import EXITS, Exit
 from kvgate.cli.help import OTHER, continued, grouped
 from kvgate.cli.main import main
 from support.chart import ROOT
@@ -21,7 +23,7 @@ from support.hub_server import safetensors
 from support.tables import table
 
 BIN = Path(sys.executable).parent
-SILENT = ("calibrate", "calibrate pin", "calibrate drop", "calibrate freeze", "calibrate thaw")
+SILENT = ("calibrate", "calibrate logs", "calibrate pin", "calibrate drop", "calibrate freeze", "calibrate thaw")
 HELM = """\
 #!/bin/sh
 cat values.yaml
@@ -86,18 +88,40 @@ def test_an_example_runs(path: str, line: str, folder: Path) -> None:
 
 @table("path", COMMANDS)
 def test_every_command_has_a_paragraph_and_examples(path: str) -> None:
-    command, context = COMMANDS[path]
-    shown = command.get_help(context)
+    command, _ = COMMANDS[path]
+    shown = CliRunner().invoke(main, [*path.split(), "--help-all"], prog_name="kvgate").output
     assert command.help
     assert command.help.partition("\n")[0].strip().endswith((".", ":", ","))
-    assert len(EXAMPLES[path]) >= (1 if " " in path else 2)
+    assert len(EXAMPLES[path]) >= 3
     for says, line in EXAMPLES[path]:
         assert says.endswith(".")
         assert " ".join(line.split()[:3]) in " ".join(shown.split())
 
 
-def test_no_example_is_of_a_command_that_is_gone() -> None:
-    assert EXAMPLES.keys() <= COMMANDS.keys()
+@table("path", COMMANDS)
+def test_help_fits_a_screen_and_says_how_to_see_the_rest(path: str) -> None:
+    short = CliRunner().invoke(main, [*path.split(), "--help"], terminal_width=80, prog_name="kvgate").output
+    whole = CliRunner().invoke(main, [*path.split(), "--help-all"], terminal_width=80, prog_name="kvgate").output
+    assert len(short.splitlines()) <= 40
+    assert "--help-all" in short
+    assert short.count(f"    kvgate {path}") + short.count(f"| kvgate {path}") >= 3
+    command, context = COMMANDS[path]
+    words = set(re.findall(r"--[\w-]+", whole))
+    every = {name for each in command.get_params(context) for name in each.opts if name.startswith("--")}
+    assert every <= words
+    assert set(re.findall(r"^  (--[\w-]+)", short, re.MULTILINE)) <= every
+
+
+@table("path", COMMANDS)
+def test_help_names_the_exit_codes_of_its_command(path: str) -> None:
+    shown = " ".join(CliRunner().invoke(main, [*path.split(), "--help"], terminal_width=80).output.split())
+    assert Exit.UNDECIDED in EXITS[path]
+    assert all(f"{code.value} {meaning}" in shown for code, meaning in EXITS[path].items())
+    assert "or the command was misused" in shown
+
+
+def test_no_example_and_no_exit_code_is_of_a_command_that_is_gone() -> None:
+    assert EXAMPLES.keys() == EXITS.keys() == COMMANDS.keys()
 
 
 @table("path", COMMANDS)
@@ -115,11 +139,13 @@ def test_every_option_is_in_one_group(path: str) -> None:
 
 @table("columns", [60, 80, 200])
 @table("path", ["", *COMMANDS])
-def test_no_line_of_help_is_wider_than_the_terminal(path: str, columns: int) -> None:
-    result = CliRunner().invoke(main, [*path.split(), "--help"], terminal_width=min(columns, 110))
+@table("option", ["--help", "--help-all"])
+def test_no_line_of_help_is_wider_than_the_terminal(option: str, path: str, columns: int) -> None:
+    result = CliRunner().invoke(main, [*path.split(), option], terminal_width=min(columns, 110))
     assert result.exit_code == 0
     wide = [line for line in result.output.splitlines() if len(line) > min(columns, 110)]
     assert [line for line in wide if len(line.split()) > 1] == []
+    assert not re.search(r"\w-$", result.output, re.MULTILINE), "no name is broken at a hyphen"
     assert result.output.count("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS") == ("--estimates-graphs" in result.output)
 
 

@@ -58,8 +58,6 @@ def of_logs(logs: tuple[Path, ...], into: Path | None, **settings: Any) -> None:
 
     LOG is a start-up log, or the text of an engine's /metrics. A log holds the arguments of vLLM; options add what it does not hold:
     --gpu always, and for /metrics everything that vLLM was started with.
-
-    Exit code: 0 all starts are remembered, 2 some could not be read.
     """
     records = records_in(into, "--into") if into else Records()
     given = _named(given_settings(settings))
@@ -140,8 +138,6 @@ def show_learnt(
 
     Without FILE the ConfigMaps of the cluster are read through kubectl. `-` reads standard input: a file of starts, or what `kubectl get
     configmap -o json` lists.
-
-    Exit code: 0 all was read, 2 some lines could not be read.
     """
     try:
         if source == "-":

@@ -1,5 +1,7 @@
 """`kvgate check`: the verdicts of files, with file, line and field; the same engine as the webhook."""
 
+from __future__ import annotations
+
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -7,25 +9,24 @@ from contextlib import chdir, contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.cli.check.given_facts import CheckOptions
-from kvgate.cli.check.run import run
 from kvgate.cli.completion import a_file
 from kvgate.cli.exits import FAIL_ON, BadInput, Exit
 from kvgate.cli.help import Command
-from kvgate.cli.reports.report import Report
-from kvgate.cli.reports.wording import passed_over
 from kvgate.cli.shared_options import GIVEN_FILE, with_engine_facts
 from kvgate.cli.terminal import for_file, show, show_error
 from kvgate.documents.bounded_files import write_text
-from kvgate.documents.discovery import CHART_FILE, OtherRevision
 from kvgate.documents.origins import ChartOptions, PathMap, Render
 from kvgate.findings.finding import Severity
+
+if TYPE_CHECKING:
+    from kvgate.cli.check.given_facts import CheckOptions
+    from kvgate.cli.reports.report import Report
 
 FORMATS = {
     "text": "kvgate.cli.reports.text:render",
@@ -189,11 +190,6 @@ def check(
     *,
     nothing_is_fine: bool,
     config_from: str | None,
-    values: tuple[Path, ...],
-    sets: tuple[str, ...],
-    helm_arguments: tuple[list[Path], list[str]],
-    path_map: PathMap,
-    render: str,
     **options: Any,
 ) -> None:
     """Judge every vLLM engine in PATH: files, folders, or - for standard input.
@@ -202,18 +198,8 @@ def check(
     whether vLLM would start. ConfigMaps in the same input are read where something refers to them.
 
     A folder with a Chart.yaml is a chart, and one with a kustomization.yaml an overlay: what they render to is judged.
-
-    Exit code: 0 no engine that was judged is refused, 1 an engine is refused, or a file that may hold one cannot be read, 2 there are
-    engines to judge and none could be, or there is no engine.
     """
-    values = (*values, *helm_arguments[0])
-    arguments = (*(f"--set={each}" for each in sets), *helm_arguments[1])
-    if (values or arguments) and not any(Path(path, CHART_FILE).is_file() for path in paths):
-        raise click.UsageError(
-            "--values, --set and --helm-argument are for charts, and no PATH is a folder with a Chart.yaml."
-        )
-    charts = ChartOptions(render=Render(render), values=values, arguments=arguments, path_map=path_map)
-    given = CheckOptions(charts=charts, **options)
+    given = options_of(paths, options)
     if config_from:
         context = click.get_current_context()
         given = context.with_resource(_from_revision(config_from, given))
@@ -223,15 +209,36 @@ def check(
     for output in outputs:
         _write(output, report, given)
     if not {output.format for output in outputs} & {"text", "github", "markdown", "json"}:
+        from kvgate.cli.reports.wording import passed_over
+
         show_error(*passed_over(report))
     has_no_engine = not report.unreadable and not report.has_engine
     sys.exit(Exit.FITS if nothing_is_fine and has_no_engine else report.exit_code)
+
+
+def options_of(paths: Sequence[str], parameters: dict[str, Any]) -> CheckOptions:
+    """Return the options of the command, those for charts together. Raises click.UsageError where no path is a chart and they are given."""
+    from kvgate.cli.check.given_facts import CheckOptions
+    from kvgate.documents.discovery import CHART_FILE
+
+    taken = {name: parameters.pop(name) for name in ("values", "sets", "helm_arguments", "path_map", "render")}
+    values = (*taken["values"], *taken["helm_arguments"][0])
+    arguments = (*(f"--set={each}" for each in taken["sets"]), *taken["helm_arguments"][1])
+    if (values or arguments) and not any(Path(path, CHART_FILE).is_file() for path in paths):
+        raise click.UsageError(
+            "--values, --set and --helm-argument are for charts, and no PATH is a folder with a Chart.yaml."
+        )
+    charts = ChartOptions(
+        render=Render(taken["render"]), values=values, arguments=arguments, path_map=taken["path_map"]
+    )
+    return CheckOptions(charts=charts, **parameters)
 
 
 @contextmanager
 def _from_revision(name: str, options: CheckOptions) -> Iterator[CheckOptions]:
     """Yield the options with the settings of a revision, whose files lie in a folder for as long."""
     from kvgate.cli.diff.revisions import repository_of_folder
+    from kvgate.documents.discovery import OtherRevision
 
     given = {field: path for field in _FILE_OPTIONS if (path := getattr(options, field))}
     with TemporaryDirectory(prefix="kvgate-") as folder:
@@ -267,6 +274,8 @@ def _write(output: Output, report: Report, options: CheckOptions) -> None:
 
 def report_or_exit(paths: Sequence[str], options: CheckOptions) -> Report:
     """Return the report. If a file beside the manifests cannot be used, print why and exit with the code for misuse."""
+    from kvgate.cli.check.run import run
+
     try:
         return run(paths, options)
     except BadInput as error:

@@ -1,25 +1,29 @@
 """`kvgate diff`: what a change does to KV cache capacity, for pull requests."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import chdir
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
 
 from kvgate.cli.check.command import FORMATS, report_or_exit
-from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.completion import a_file
 from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.help import Command
-from kvgate.cli.reports.difference import Difference, compare
 from kvgate.cli.shared_options import with_engine_facts
 from kvgate.cli.terminal import show, show_error
 from kvgate.documents.reading import STDIN
+
+if TYPE_CHECKING:
+    from kvgate.cli.check.given_facts import CheckOptions
+    from kvgate.cli.reports.difference import Difference
 
 DIFFERENCE_FORMATS = ("text", "markdown", "json")
 _FILES = ("model_config", "calibration", "config", "lock")
@@ -41,9 +45,10 @@ def diff(sides: tuple[str, ...], output: str, **options: Any) -> None:
     The report says which settings changed, and what each alone does to the KV cache. Where an engine moves to another release of
     vLLM, it lists the options that the engine does not set and whose default changes. An engine of one side and one of the other are
     the same if file, path and name say so; renamed files are followed.
-
-    Exit code: 0 nothing got worse, 1 an engine that started before, or is new, would not start, 2 no engine could be judged.
     """
+    from kvgate.cli.check.given_facts import CheckOptions
+    from kvgate.cli.reports.difference import compare
+
     given = CheckOptions(**options)
     if _are_paths(sides):
         old, new = sides
@@ -80,6 +85,7 @@ def _are_paths(sides: Sequence[str]) -> bool:
 def _between_revisions(text: str, paths: Sequence[str], given: CheckOptions) -> Difference:
     """Judge two revisions, or one and the files on disk. Raises BadInput."""
     from kvgate.cli.diff.revisions import repository_of_folder
+    from kvgate.cli.reports.difference import compare
 
     repository = repository_of_folder(Path.cwd())
     commits = repository.resolved(text)

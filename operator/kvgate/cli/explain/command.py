@@ -105,9 +105,6 @@ def explain(
 
     What does not fit is followed by the changes with which it would, alone or together, the ones that cost you least first; --keep says
     what must stay.
-
-    Exit code of the answer that decides: 0 fits or may not fit, 1 does not fit, 2 could not be decided (Unknown). If the facts about the
-    model are assumed or contradict each other, DoesNotFit is no 1 but 0. With --requests: 0 after every line is answered.
     """
     options = ModelOptions.taken_from(values)
     given = with_users({key: value for key, value in values.items() if value is not None})

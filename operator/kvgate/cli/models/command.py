@@ -64,8 +64,6 @@ def fetch(names: tuple[str, ...], other_name: str | None, into: Path | None, fet
     HF_TOKEN, the token of `hf auth login`, HF_HUB_OFFLINE, HF_HUB_CACHE and proxies count as for huggingface_hub. Buckets are read
     with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL, where they are set. Weights are not downloaded, and no
     code of a model is run.
-
-    Exit code: 0 all were fetched, 2 one could not be.
     """
     from kvgate.cli.models.report import json_report, text_report
 
@@ -138,8 +136,6 @@ def lock(paths: tuple[str, ...], file: Path | None, **options: Any) -> None:
     The models are those that an engine serves, drafts and adapters among them. With the file, `kvgate check` needs no network,
     and its verdicts are the same tomorrow. PATH is as for `kvgate check`; without any it is the folder in which you are. What no
     engine in PATH names leaves the file. `--check` requests nothing, unless --update is there.
-
-    Exit code: 0 the file is complete, 1 with --check: it is not, 2 a model could not be fetched.
     """
     from kvgate.cli.models.locking import locked
 

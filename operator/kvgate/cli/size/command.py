@@ -1,7 +1,9 @@
 """`kvgate size`: the GPUs, their number and the settings that a model and its workload need, cheapest first."""
 
+from __future__ import annotations
+
 import sys
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
@@ -16,6 +18,10 @@ from kvgate.cli.shared_options import GPU_NAMES, given_settings, with_settings
 from kvgate.cli.terminal import progress_of, show, show_error
 from kvgate.cli.workload_options import BY_LOAD, with_users, with_wishes, with_workload
 from kvgate.vllm.values import UnusableValue
+
+if TYPE_CHECKING:
+    from kvgate.catalogue.prices import Prices
+    from kvgate.cli.size.report import Found
 
 SEARCHED = frozenset(
     {
@@ -77,35 +83,23 @@ SEARCHED = frozenset(
     type=click.Choice(["inferencedeployment", "production-stack", "kserve", "vllm-serve"], case_sensitive=False),
     help="What -o yaml writes: a manifest, the values of a chart, or the command line. Default: inferencedeployment.",
 )
-def size(
-    output: str | None, form: str | None, prices: BinaryIO | None, choose: int | None, *, every: bool, **values: Any
-) -> None:
+def size(output: str | None, form: str | None, choose: int | None, **values: Any) -> None:
     """Find the GPUs for a model and its workload: how many, which parallelism, which settings; cheapest first.
 
     A candidate fits if even the low end of its predicted KV cache holds what must fit, in all replicas together. A workload without
     --peak-concurrency asks how many requests the GPUs hold. Where no load is typed, the start alone decides, and the table shows for every
     accelerator the full-length requests that it holds and the longest context that it starts with. --max-model-len and --max-num-seqs
     together are a load: so many requests of that length at the same time.
-
-    Exit code: 0 something fits or may fit, 1 nothing does, 2 could not be decided (Unknown). If the facts about the model are assumed or
-    contradict each other, it is 0 although nothing fits, and nothing is offered.
     """
-    from kvgate.cli.size.question import question_of
-    from kvgate.cli.size.report import chosen, csv_report, found_of, json_report, text_report
+    from kvgate.cli.size.report import chosen, csv_report, json_report, text_report
     from kvgate.judge.what_if import UnknownFacts
-    from kvgate.planning.size import find_candidates
 
     if form and output not in (None, "yaml"):
         raise click.UsageError(f"--as writes YAML or a command line, not {output}; leave out one of the two")
     if choose is not None and output in ("json", "csv"):
         raise click.UsageError(f"--choose is for text and yaml, and {output} has every row; leave out one of the two")
-    options, wishes = ModelOptions.taken_from(values), {name: values.pop(name) for name in ("keep", "maximize")}
     try:
-        settings, models = resolved(given_settings(with_users(values)), options)
-        question, costs = question_of({**settings, "every": every}, prices, models)
-        question = replace(question, **wishes)
-        candidates = find_candidates(question, every=every, progress=progress_of("accelerators"))
-        found = found_of(question, candidates, every=every, is_named="gpus" in settings)
+        found, costs, settings = searched(values)
         if form or output == "yaml":
             from kvgate.cli.size.manifests import row_of, written
 
@@ -119,10 +113,28 @@ def size(
     except UnknownFacts as error:
         show_error(str(error))
         sys.exit(Exit.UNDECIDED)
-    verdicts = {candidate.verdict for candidate in candidates}
+    verdicts = {candidate.verdict for candidate in found.candidates}
     if verdicts & {Verdict.FITS, Verdict.MAY_NOT_FIT}:
         sys.exit(Exit.FITS)
     verdict = Verdict.UNKNOWN if Verdict.UNKNOWN in verdicts else Verdict.DOES_NOT_FIT
     sys.exit(
-        exit_of(verdict, is_refusal=verdict is not Verdict.UNKNOWN and any(each.is_refusal for each in candidates))
+        exit_of(
+            verdict, is_refusal=verdict is not Verdict.UNKNOWN and any(each.is_refusal for each in found.candidates)
+        )
     )
+
+
+def searched(values: dict[str, Any]) -> tuple[Found, Prices, dict[str, Any]]:
+    """Return the candidates for the parameters of the command, the prices, and the settings. Raises UnusableValue and UnknownFacts."""
+    from kvgate.cli.size.question import question_of
+    from kvgate.cli.size.report import found_of
+    from kvgate.planning.size import find_candidates
+
+    given = {name: value for name, value in values.items() if name not in ("choose", "form")}
+    options, wishes = ModelOptions.taken_from(given), {name: given.pop(name) for name in ("keep", "maximize")}
+    prices, every = given.pop("prices"), given["every"]
+    settings, models = resolved(given_settings(with_users(given)), options)
+    question, costs = question_of(settings, prices, models)
+    question = replace(question, **wishes)
+    candidates = find_candidates(question, every=every, progress=progress_of("accelerators"))
+    return found_of(question, candidates, every=every, is_named="gpus" in settings), costs, settings

@@ -203,7 +203,7 @@ def _remarks(row: Row, *, is_line: bool = False) -> Iterator[str]:
     if row.not_written:
         yield f"stated for kvgate size, and no part of this: {', '.join(row.not_written)}"
     if not is_line and not accelerator.gpu_labels:
-        yield f"no node label means {accelerator.name} alone: select such nodes yourself, and check with --accelerator {accelerator.name}"
+        yield f"no node label means {accelerator.name} alone: select such nodes yourself, and check with --gpu {accelerator.name}"
 
 
 def _workload(row: Row) -> Document:

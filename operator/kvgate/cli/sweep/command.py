@@ -49,9 +49,6 @@ def sweep(output: str | None, file: Path | None, **values: Any) -> None:
 
     KNOB is vLLM's name of a setting: max_model_len, max_num_seqs, max_num_batched_tokens, gpu_memory_utilization,
     tensor_parallel_size, kv_cache_dtype, gpu … The outputs svg and png need the extra `plot`; html needs nothing.
-
-    Exit code: 0 drawn. With --at: 0 that point fits or may fit, 1 it does not fit, 2 it could not be decided (Unknown). If the facts about
-    the model are assumed or contradict each other, a point that does not fit is no 1 but 0.
     """
     from kvgate.cli.gpu_names import on_one_gpu
     from kvgate.cli.sweep.question import swept

@@ -47,9 +47,6 @@ def why(what: tuple[str, ...], output: str, bundle: Path | None, **options: Any)
     WHAT is a file, a folder, - for standard input (also where nothing is given and something is piped in), or a text in quotes: a command
     (`vllm serve`, `docker run`), manifests, `kubectl get pod -o yaml`, `kubectl describe`, a log, or several of them. A file that --bundle
     wrote gives the same answer again. Nothing that is pasted is run.
-
-    Exit code: 0 a cause was found, or nothing is wrong, 1 it failed and the cause is not in what was given, 2 nothing can be judged, or the
-    command was misused.
     """
     if not what:
         if sys.stdin.isatty():

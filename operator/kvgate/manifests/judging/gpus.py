@@ -269,7 +269,7 @@ def which_start(engine: FoundEngine, found: OnGpus) -> Iterator[Located]:
     needs = f"; {needed_text(found.needed)}" if found.needed else ""
     message = f"no GPU is named where kvgate looks: it {folded(found.verdicts)}{needs}"
     select = ("select nodes by nvidia.com/gpu.product",) if engine.is_in_a_pod else ()
-    remedy = any_one(*select, "give --accelerator", "state the GPUs of its node pool in .kvgate.yaml")
+    remedy = any_one(*select, "give --gpu", "state the GPUs of its node pool in .kvgate.yaml")
     yield located(ACCELERATOR_DECIDES, Place(name="accelerator", path=engine.path), message, remedy)
 
 

@@ -81,7 +81,7 @@ def test_a_config_file_stands_in_for_the_catalogue(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_a_flag_in_vllms_spelling() -> None:
-    output = run("explain", "--help").output
+    output = run("explain", "--help-all").output
     assert [setting.name for setting in WHAT_IFS if setting.flag not in output] == []
 
 

@@ -141,7 +141,7 @@ def test_an_engine_over_several_nodes_is_an_inference_deployment_only(tmp_path: 
 def test_a_board_without_a_label_of_its_own_is_named_in_a_comment(tmp_path: Path) -> None:
     candidate, given = first_that_fits({**DENSE, "model": "Qwen/Qwen3-8B", "gpus": "RTX-4090-48GB"})
     text = written(row_of(candidate, given), "production-stack")
-    assert "check with --accelerator RTX-4090-48GB" in text
+    assert "check with --gpu RTX-4090-48GB" in text
     assert "nodeSelectorTerms" not in text
 
 
