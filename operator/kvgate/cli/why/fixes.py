@@ -205,7 +205,10 @@ _BY_ROW: Mapping[str, Callable[[StartFailure, Case], Iterator[Changes]]] = {
     "MambaBlocks": _own_sequences,
     "GpuMemoryTaken": _free_share,
     **dict.fromkeys(
-        ("OutOfMemorySampler", "OutOfMemoryPooler", "OutOfMemoryProfiling", "OutOfMemoryCapture", "OutOfMemoryServing", "CublasAlloc"),
+        (
+            "OutOfMemorySampler", "OutOfMemoryPooler", "OutOfMemoryProfiling", "OutOfMemoryCapture", "OutOfMemoryServing",
+            "OutOfMemoryKVCache", "CublasAlloc",
+        ),
         _less_memory,
     ),
     "MaxModelLenAboveModel": _derived,
