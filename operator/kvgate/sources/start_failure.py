@@ -141,7 +141,7 @@ class Message(NamedTuple):
 
 
 _NUMBER = r"-?\d{1,9}(?:\.\d{1,9})?"
-_UNITS = {"KiB": KIB, "MiB": MIB, "GiB": GIB}
+_UNITS = {"bytes": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _PLACEHOLDER = re.compile(r"<([\w*#-]+)>")
 
 
@@ -188,7 +188,7 @@ def _group(name: str) -> str:
     sign = "(?=-)" if name.startswith("-") else ""
     name = name.removeprefix("-")
     if name.endswith("_bytes"):
-        return rf"{sign}(?P<{name}>{_NUMBER} ?[KMG]iB)"
+        return rf"{sign}(?P<{name}>{_NUMBER} ?(?:[KMG]iB|bytes))"
     return rf"(?P<{name}>{_NUMBER})" if name.endswith("_gib") else rf"(?P<{name}>\d{{1,12}})"
 
 
@@ -282,7 +282,8 @@ def _figure(name: str, value: str) -> tuple[str, int | str]:
     if name.endswith("_gib"):
         return name.removesuffix("gib") + "bytes", gib(float(value))
     if name.endswith("_bytes"):
-        return name, round(float(value[:-3]) * _UNITS[value[-3:]])
+        number, unit = re.findall(r"[A-Za-z]+|[^A-Za-z ]+", value)
+        return name, round(float(number) * _UNITS[unit])
     return name, int(value)
 
 

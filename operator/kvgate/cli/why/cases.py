@@ -35,7 +35,7 @@ _HEAD_CHARACTERS = 200_000
 _PIDS = re.compile(r"\(APIServer pid=(\d{1,9})\)")
 _OTHER_LOGS = {
     "Ollama": ("source=server.go", "source=routes.go", 'msg="llama runner', "ollama"),
-    "llama.cpp": ("llama_model_loader:", "llama_init_from_model", "ggml_cuda_init", "llm_load_tensors"),
+    "llama.cpp": ("llama_model_loader:", "llama_init_from_model", "ggml_cuda_init", "ggml_backend_", "ggml_gallocr", "llm_load_tensors"),
     "SGLang": ("server_args=ServerArgs(", "/sglang/", "sglang.", "mem-fraction-static"),
     "TensorRT-LLM": ("[TRT-LLM]", "[TensorRT-LLM]", "tensorrt_llm"),
     "Text Generation Inference": ("text_generation_launcher", "text-generation-inference", "text_generation_server"),
