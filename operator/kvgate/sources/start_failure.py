@@ -140,7 +140,7 @@ class Message(NamedTuple):
     match: re.Match[str]
 
 
-_NUMBER = r"-?\d{1,9}(?:\.\d{1,9})?"
+_NUMBER = r"-?\d{1,15}(?:\.\d{1,9})?"
 _UNITS = {"bytes": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _PLACEHOLDER = re.compile(r"<([\w*#-]+)>")
 
