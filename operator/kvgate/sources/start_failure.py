@@ -197,17 +197,13 @@ def messages(text: str) -> list[Message]:
     found: list[Message] = []
     taken = set[tuple[int, int]]()
     shapes = _shapes(text)
-    phrases = [phrase for phrase in _phrases() if phrase.shape in shapes]
+    present = [(each.row, list(each.pattern.finditer(text))) for each in _phrases() if each.shape in shapes]
     for belongs in (_is_below, _is_above, _is_alone):
-        for phrase in phrases:
-            matches = [
-                each
-                for each in phrase.pattern.finditer(text)
-                if each.span() not in taken and belongs(phrase.row, text, each)
-            ]
+        for row, everywhere in present:
+            matches = [each for each in everywhere if each.span() not in taken and belongs(row, text, each)]
             if matches:
-                found.append(Message(phrase.row, matches[-1]))
-                taken |= {each.span() for each in matches if phrase.row.near}
+                found.append(Message(row, matches[-1]))
+                taken |= {each.span() for each in matches if row.near}
     return found
 
 

@@ -68,7 +68,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 def answer_of(case: Case, judging: Judging) -> Answer:
     """Return the answer about one engine."""
     outcome = _outcome(case)
-    has_fixes = outcome is Outcome.CAUSE_FOUND
+    has_fixes = outcome is Outcome.CAUSE_FOUND and not (case.start and case.start.is_mixed)
     return Answer(
         title=case.title,
         outcome=outcome,
@@ -160,7 +160,8 @@ def _why(case: Case) -> Iterator[str]:
         )
         yield failure_rows()["KVCacheTooSmall"].do
     elif judged is not None and budget is not None and is_of_bytes:
-        yield f"{judged.verdict.value}: {answer_text(judged)}"
+        # a verdict on GPUs that nobody named stands beside no failure
+        yield answer_text(judged) if is_guessed and failure else f"{judged.verdict.value}: {answer_text(judged)}"
         if is_of_host:
             yield from host_sentences(budget)
         elif not is_guessed:
