@@ -19,7 +19,7 @@ test: .venv/ready tools  ## the whole test suite, the real control plane include
 	$(BIN)/python tools/run_tests.py
 
 fuzz: .venv/ready  ## 250,000 hostile documents, 15,000 reviews, 50,000 model configs, each failure by its seed; all steps of all models
-	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ) && KVGATE_EVERY_MODEL=1 $(BIN)/pytest -q -n auto tests/property/test_monotone_capacity.py
+	PYTHONPATH=tests:tools $(BIN)/python -m fuzz $(FUZZ) && KVGATE_EVERY_MODEL=1 $(BIN)/pytest -q -n auto tests/property/test_monotone_capacity.py
 
 init: .venv/ready  ## virtual environment from the pinned requirements, with kvgate in it
 

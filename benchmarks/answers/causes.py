@@ -72,6 +72,13 @@ def _headroom(_: Question, before: Row | None, after: Row | None) -> bool:
     )
 
 
+def _output_is_assumed(question: Question, before: Row | None, after: Row | None) -> bool:
+    """`kvgate size` with a prompt and no output refused the question, so there was no answer."""
+    given = question.asked.get("arguments") or ("",)
+    is_prompt_alone = given[0] == "size" and "--prompt-tokens" in given and "--output-tokens" not in given
+    return is_prompt_alone and after is not None and (before is None or not before.verdict)
+
+
 def _turns(before: Row | None, after: Row | None, *turns: tuple[str, str]) -> bool:
     if before is None or after is None or not _is_unclamped(before, after):
         return False
@@ -297,6 +304,11 @@ CAUSES: tuple[Cause, ...] = (
             and _same(before, after, "rules")
             and {"warning:OptionNotYet"} == set(before.rules.split()) ^ set(after.rules.split())
         ),
+    ),
+    Cause(
+        name="output-assumed",
+        sentence="A prompt alone states a workload: the output is assumed, at most 512 tokens, and said.",
+        explains=_output_is_assumed,
     ),
     Cause(
         name="known-defect",

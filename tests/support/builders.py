@@ -126,7 +126,7 @@ def new_run(*, version: str = "0.33.0", **overrides: Any) -> Run:
 
 
 def new_workload(
-    peak_concurrency: int = 4, prompt_tokens: int = 1000, output_tokens: int = 24, **more: int
+    peak_concurrency: int = 4, prompt_tokens: int = 1000, output_tokens: int = 24, **more: Any
 ) -> Workload:
     return Workload(peak_concurrency=peak_concurrency, prompt_tokens=prompt_tokens, output_tokens=output_tokens, **more)
 

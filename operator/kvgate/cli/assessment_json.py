@@ -20,6 +20,7 @@ from kvgate.budget import (
     ModelShape,
     Most,
     Verdict,
+    Workload,
 )
 from kvgate.budget.answers.figure_values import FiguresOfBudget
 from kvgate.budget.answers.figures import FIGURES, figures_of
@@ -321,7 +322,13 @@ def assumed_records(request: BudgetRequest | None, findings: Iterable[Finding]) 
         return []
     version = request.vllm_version
     releases = (records.AssumedRecord(fact="vllm_version", value=version, why=why) for why in released(findings))
-    return [*assumed_model(request.shape), *releases]
+    return [*assumed_model(request.shape), *releases, *_assumed_output(request.workload)]
+
+
+def _assumed_output(workload: Workload | None) -> Iterator[records.AssumedRecord]:
+    if workload and workload.is_output_assumed:
+        why = "no --output-tokens: 512, at most the prompt and what --max-model-len leaves"
+        yield records.AssumedRecord(fact="output_tokens", value=str(workload.output_tokens), why=why)
 
 
 def assumed_model(shape: ModelShape) -> Iterator[records.AssumedRecord]:

@@ -12,12 +12,14 @@ from time import monotonic
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.text.inert import inert, inert_line
 from kvgate.text.patterns import pattern
 
 _QUIET_SECONDS, _PROGRESS_SECONDS = 1.0, 0.2
 """Time before the first line of progress, and between two."""
+_SHELL_WORDS = pattern(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 _COLOURS = pattern(r"\x1b\[[0-9;]{1,20}m")
 
 
@@ -95,12 +97,49 @@ def _folded(line: str, width: int | None, indent: str) -> Iterator[str]:
 
 
 def folded(lines: Iterable[Line], width: int | None) -> Iterator[Line]:
-    """Yield the lines; those of one part that are longer than the width go on below, a little to the right."""
+    """Yield the lines; those that are longer than the width go on below, a little to the right, with their colours."""
     for line in lines:
-        if isinstance(line, str):
-            yield from _folded(line, width, " " * (len(line) - len(line.lstrip())) + FOLD)
+        text = line if isinstance(line, str) else "".join(map(_plain, line))
+        indent = " " * (len(text) - len(text.lstrip())) + FOLD
+        rows = _folded(text, width, indent)
+        yield from rows if isinstance(line, str) else _coloured_again(line, text, rows, indent)
+
+
+def _plain(part: str | Styled) -> str:
+    return part if isinstance(part, str) else part.text
+
+
+def _coloured_again(line: Sequence[str | Styled], text: str, rows: Iterable[str], indent: str) -> Iterator[Line]:
+    """Yield the parts of the line that stand in each of its rows."""
+    end = 0
+    for number, row in enumerate(rows):
+        shown = row.removeprefix(indent) if number else row
+        start = text.index(shown, end)
+        end = start + len(shown)
+        parts: list[str | Styled] = [indent] if number else []
+        offset = 0
+        for part in line:
+            cut = _plain(part)[max(start - offset, 0) : max(end - offset, 0)]
+            offset += len(_plain(part))
+            parts.append(cut if isinstance(part, str) else replace(part, text=cut))
+        yield parts
+
+
+def folded_command(line: str, width: int | None) -> Iterator[str]:
+    """Yield a command that a reader copies: the shell reads its rows as one line. They break between words, never inside a quoted one."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    words = _SHELL_WORDS.findall(line)
+    if indent + " ".join(words) != line:  # quotes that do not end: nobody knows where a word does
+        yield line
+        return
+    row = indent + words[0]
+    for word in words[1:]:
+        if width is not None and len(row) + len(word) + 3 > width:
+            yield f"{row} \\"
+            row = indent + FOLD + word
         else:
-            yield line
+            row = f"{row} {word}"
+    yield row
 
 
 def width_of_terminal() -> int | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from kvgate.budget import Guarantee, Workload
 from kvgate.vllm.arguments import option_name
@@ -18,6 +19,13 @@ _READERS = {
 BY_LOAD = "Workload if one is given, FullContext with --max-model-len and --max-num-seqs together, else Startup"
 """Promise that a command line states without --guarantee."""
 _NEEDED = ("peak_concurrency", "prompt_tokens", "output_tokens")
+ASSUMED_OUTPUT_TOKENS = 512
+"""Tokens of an answer of which nobody said how long it is, at most as many as the prompt has and as --max-model-len leaves.
+
+Public traces of chats have fewer: 211 on average for 1155 of a prompt (AzureLLMInferenceTrace_conv, Splitwise, 2023)."""
+_OF_REQUESTS = ("prompt_tokens", "output_tokens", "request_lengths")
+RATES = ("requests_per_second", "seconds_per_request")
+"""Options that state a peak together: requests that arrive, and the time that each is there."""
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
@@ -47,8 +55,15 @@ def with_workload(*, default: str) -> Decorator:
         click.option("--users", metavar="N",
                      help="Requests at the same time: --peak-concurrency of a workload; without one --max-num-seqs."),
         click.option("--peak-concurrency", metavar="N", help="Workload: requests at the same time."),
-        click.option("--prompt-tokens", metavar="N", help="Workload: tokens of a prompt, such as 6000, 6k or 6K."),
-        click.option("--output-tokens", metavar="N", help="Workload: tokens that are generated for a request."),
+        click.option("--requests-per-second", metavar="R",
+                     help="Workload: instead of --peak-concurrency, with --seconds-per-request; the peak is that of random arrivals."),
+        click.option("--seconds-per-request", metavar="S", help="Workload: seconds from a request's start to its last token."),
+        click.option("--prompt-tokens", metavar="N",
+                     help="Workload: tokens of a prompt, such as 6000, 6k or 6K; or how they differ: mean=1500,p50=800,p95=6k,max=8k."),
+        click.option("--output-tokens", metavar="N",
+                     help="Workload: tokens that are generated for a request. Default: 512, at most the prompt's."),
+        click.option("--request-lengths", type=click.File("rb"), metavar="FILE",
+                     help="Workload: a trace (CSV with prompt_tokens and output_tokens), or the /metrics of a vLLM server that runs."),
         click.option("--shared-prefix-tokens", metavar="N",
                      help="Workload: tokens with which all prompts begin; the cache keeps them once."),
     )  # fmt: skip
@@ -61,7 +76,7 @@ def with_users(values: Mapping[str, Any]) -> dict[str, Any]:
     left = dict(values)
     if (users := left.pop("users", None)) is None:
         return left
-    has_workload = any(left.get(name) is not None for name in ("prompt_tokens", "output_tokens"))
+    has_workload = any(left.get(name) is not None for name in _OF_REQUESTS)
     name = "peak_concurrency" if has_workload else "max_num_seqs"
     return {**left, name: users if left.get(name) is None else left[name]}
 
@@ -91,9 +106,36 @@ def with_wishes(command: Callable[..., None]) -> Callable[..., None]:
     return all_of(options)(command)
 
 
-def taken_workload(values: dict[str, Any]) -> Workload | None:
-    """Remove the options of the workload from the values of a command, and read them. Raises UnusableValue with all that is wrong."""
-    return read_workload({name: text for name in _READERS if (text := values.pop(name, None)) is not None})
+def taken_workload(values: dict[str, Any], *, needed: Sequence[str] = ("peak_concurrency",)) -> Workload | None:
+    """Remove the options of the workload from the values of a command, and read them. Raises UnusableValue with all that is wrong.
+
+    A prompt is always needed; an answer whose length is not said has ASSUMED_OUTPUT_TOKENS.
+    """
+    given = {name: text for name in _READERS if (text := values.pop(name, None)) is not None}
+    file, rate = values.pop("request_lengths", None), [values.pop(name, None) for name in RATES]
+    if rate != [None, None]:
+        from kvgate.cli.request_lengths import average_of
+
+        average, given["peak_concurrency"] = average_of(*rate, others=given)
+        workload = taken_workload(
+            {**given, "request_lengths": file, "max_model_len": values.get("max_model_len")}, needed=needed
+        )
+        return workload and replace(workload, average_concurrency=average)
+    if file or any("=" in str(given.get(name)) for name in ("prompt_tokens", "output_tokens")):
+        from kvgate.cli.request_lengths import read_mixed
+
+        return read_mixed(given, file, needed=needed, limit=values.get("max_model_len"))
+    is_assumed = bool(given) and "output_tokens" not in given
+    try:
+        rest = int(read_tokens(values.get("max_model_len"))) - int(read_tokens(given["prompt_tokens"]))
+    except (KeyError, UnusableValue):  # no length, or one that is reported where it is read
+        rest = ASSUMED_OUTPUT_TOKENS
+    if is_assumed:
+        given["output_tokens"] = max(1, min(ASSUMED_OUTPUT_TOKENS, rest))
+    workload = read_workload(given, needed=(*needed, "prompt_tokens"))
+    if workload is None or not is_assumed:
+        return workload
+    return replace(workload, output_tokens=min(workload.output_tokens, workload.prompt_tokens), is_output_assumed=True)
 
 
 def read_workload(
@@ -105,7 +147,7 @@ def read_workload(
     """
     if not given:
         return None
-    problems, numbers = [], {"peak_concurrency": 1}
+    problems, numbers = [], dict[str, Any](peak_concurrency=1)
     for name, text in given.items():
         try:
             numbers[name] = int(_READERS[name](text))

@@ -158,12 +158,17 @@ def pinned_option(budget: Budget) -> dict[str, int]:
     """
     if budget.pin is None or not budget.pin.num_blocks:
         return {}
-    from kvgate.vllm.options import options
-
-    in_release = options()["--kv-cache-memory-bytes"].is_in(parse_patch(budget.request.vllm_version))
-    if in_release and budget.request.accelerator.vendor != "intel":
+    if takes_cache_bytes(budget.request):
         return {SIZES[0]: budget.pin.cache_memory_bytes}
     return {SIZES[1]: budget.pin.num_blocks}
+
+
+def takes_cache_bytes(request: BudgetRequest) -> bool:
+    """Return True where vLLM reads `--kv-cache-memory-bytes`."""
+    from kvgate.vllm.options import options
+
+    in_release = options()["--kv-cache-memory-bytes"].is_in(parse_patch(request.vllm_version))
+    return bool(in_release) and request.accelerator.vendor != "intel"
 
 
 _ABOUT_WEIGHTS = BUDGET_RULES | {QUANTIZATION_CONTRADICTS_CHECKPOINT}

@@ -6,11 +6,11 @@ from math import floor
 
 from kvgate.api import field_path
 from kvgate.api.conditions import Reason
-from kvgate.budget import TOGETHER, Alternative, Budget, Correction, Most, Verdict, verdict_of
+from kvgate.budget import TOGETHER, Alternative, Budget, Correction, Guarantee, Most, Verdict, verdict_of
 from kvgate.budget.answers.changes import safe_utilization
 from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.findings.finding import Finding, Naming, Severity, error_rules
-from kvgate.judge.assess import field_name
+from kvgate.judge.assess import field_name, takes_cache_bytes
 from kvgate.judge.assessment import Assessment, Confidence, Decision
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.facts import (
@@ -331,3 +331,17 @@ def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
     if assessment.is_refusal:
         return True, Reason.POLICY_WARN, message
     return True, _DOUBTS[assessment.confidence], message
+
+
+def least_cache_text(budget: Budget) -> str:
+    """Return the KV cache that the promise needs as the options to set, and what it leaves; empty where no size can be given for it."""
+    from kvgate.budget.answers.sharing import least_cache
+
+    found = least_cache(budget) if takes_cache_bytes(budget.request) else None
+    if found is None or budget.request.guarantee is Guarantee.STARTUP:
+        return ""
+    return (
+        f"no more than this promise: --kv-cache-memory-bytes {found.cache_memory_bytes} ({format_gib(found.cache_memory_bytes)}) "
+        f"--gpu-memory-utilization {float(found.gpu_memory_utilization):g}; leaves {format_gib(found.left.low)} to "
+        f"{format_gib(found.left.high)} of each GPU for neighbours"
+    )

@@ -17,7 +17,7 @@ SCRIPT_ENDING = ".sh"
 MAX_COMMAND_LINES = 200
 _RUN = r"(?:docker|podman|nerdctl)\s+(?:container\s+)?run\b"
 _SERVERS = (
-    r"(?:\S*/)?vllm\s+(?:serve|run-batch)\b|(?:\S*/)?python[\d.]*\s+(?:-u\s+)?-m\s+(?:vllm|sglang|tensorrt_llm|lmdeploy)\b"
+    r"(?:[^\s`]{0,200}/)?vllm\s+(?:serve|run-batch)\b|(?:[^\s`]{0,200}/)?python[\d.]*\s+(?:-u\s+)?-m\s+(?:vllm|sglang|tensorrt_llm|lmdeploy)\b"
     r"|ollama\s+(?:serve|run)\b|text-generation-launcher\b|trtllm-serve\b|llama-server\b|lmdeploy\s+serve\b"
 )
 _COMMAND = re.compile(

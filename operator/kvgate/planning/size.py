@@ -236,7 +236,7 @@ def sequence_tokens(candidate: Candidate) -> int:
     """Return the mean number of tokens that a decoding sequence has in the cache: the prompt and half of the output, else max_model_len."""
     workload = candidate.budget.request.workload
     if candidate.engine.guarantee is Guarantee.WORKLOAD and workload is not None:
-        return workload.prompt_tokens + workload.output_tokens // 2
+        return workload.mean_tokens - workload.output_tokens // 2 if not workload.lengths else workload.mean_tokens
     return candidate.budget.resolved.max_model_len
 
 

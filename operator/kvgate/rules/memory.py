@@ -163,7 +163,8 @@ def guarantee_holds(budget: Budget) -> Iterable[Finding]:
     yield GUARANTEE_NOT_MET.finding(
         "workload" if demand.guarantee is Guarantee.WORKLOAD else "max_num_seqs",
         words(
-            "{demanded} needs {needed} of KV cache per GPU and {available}",
+            "{demanded} needs {needed} of KV cache per GPU and {available}{auto}",
+            auto=_all_the_same(budget),
             demanded=demanded(budget),
             needed=format_gib(demand.blocks * stage.bytes_per_block),
             available=_available(budget, usable.times(stage.bytes_per_block), verdict),
@@ -207,6 +208,13 @@ def demanded(budget: Budget) -> str:
     if budget.request.guarantee is Guarantee.WORKLOAD and workload is not None:
         return f"the workload ({workload})"
     return ""
+
+
+def _all_the_same(budget: Budget) -> str:
+    """Say that vLLM starts without the promise where it chooses the length itself; empty where the length is stated."""
+    if budget.auto_from is None:
+        return ""
+    return f"; max_model_len auto starts all the same, with {budget.resolved.max_model_len} tokens of the model's {budget.auto_from}"
 
 
 def less_demand(budget: Budget) -> Remedy:

@@ -5,8 +5,11 @@ inside the braces, as Prometheus 3 allows. Timestamps, exemplars and clocks of t
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from itertools import islice
+from math import inf
 
 from msgspec.structs import replace
 
@@ -80,6 +83,33 @@ def read_engine(exposition: bytes, *, is_open_metrics: bool = False) -> EngineRe
         raise CutMetrics(f"reports the usage of engine {_quoted(without[0])} and not its capacity")
     reading = _capacity([labels for labels, _ in by_engine])
     return replace(reading, usage_ratio=max(map(_value, usages), default=None), missing=_missing(text))
+
+
+def read_histogram(exposition: bytes, metric: EngineMetric) -> tuple[list[tuple[float, int]], Fraction]:
+    """Return (upper end, requests up to there) of a histogram, and its mean; the series of several engines are added.
+
+    Raises UnreadableMetrics, also where no request was counted.
+    """
+    text = b"\n" + exposition.rstrip() + b"\n\n"
+    buckets = Counter[float]()
+    for labels, value in _samples(text, _part_of(metric, "_bucket")):
+        buckets[_upper_end(labels)] += int(value)
+    total = buckets.get(inf, 0)
+    sums = [value for _, value in _samples(text, _part_of(metric, "_sum"))]
+    if not total or not sums:
+        raise UnreadableMetrics(f"counts no request in {metric.names[0].name}")
+    return sorted(buckets.items()), Fraction(sum(sums)) / total
+
+
+def _part_of(metric: EngineMetric, suffix: str) -> EngineMetric:
+    return replace(metric, names=tuple(replace(each, name=f"{each.name}{suffix}") for each in metric.names))
+
+
+def _upper_end(labels: Mapping[str, str]) -> float:
+    try:
+        return float(labels["le"])
+    except (KeyError, ValueError):
+        raise UnreadableMetrics("has a bucket without a number in `le`") from None
 
 
 def _value(sample: _Sample) -> float:

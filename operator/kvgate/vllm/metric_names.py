@@ -107,6 +107,8 @@ PREFIX_CACHE_HITS = _named(
     "gpu_prefix_cache_hits_total",
 )
 """Tokens that were found."""
+REQUEST_PROMPT_TOKENS = _named("request_prompt_tokens", "request_prompt_tokens")
+REQUEST_GENERATION_TOKENS = _named("request_generation_tokens", "request_generation_tokens")
 PROMPT_TOKENS = _named("prompt_tokens", "prompt_tokens_total")
 GENERATION_TOKENS = _named("generation_tokens", "generation_tokens_total")
 TIME_TO_FIRST_TOKEN = _named("time_to_first_token", "time_to_first_token_seconds")

@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvgate.budget import Interval, Verdict, plan
+from kvgate.budget import Guarantee, Interval, Verdict, plan
 from kvgate.budget.answers.sharing import (
     Sharer,
     engines_per_gpu,
     equal_part,
+    least_cache,
     share_gpu,
     sharer_of,
     utilizations,
     within_part,
 )
-from kvgate.budget.ground.units import GIB, gib
+from kvgate.budget.ground.units import GIB, KIB, gib
 from support.builders import catalogue_accelerator, catalogue_shape, new_accelerator, new_request
 from support.tables import table
 
@@ -264,3 +265,25 @@ def test_a_model_without_caches_holds_its_weights_and_wants_its_share_free_at_th
     assert found is not None
     assert found[0] > Fraction(8, 10)
     assert found[1] == Fraction(1, 100)
+
+
+def test_the_least_cache_holds_the_guarantee_and_leaves_the_rest_to_neighbours() -> None:
+    """Qwen3-8B: 144 KiB a token; 4 requests of 1024 tokens take 256 blocks of 16, and one block is vLLM's own."""
+    asked = new_request(
+        shape=catalogue_shape("Qwen/Qwen3-8B"), max_model_len=1024, max_num_seqs=4, guarantee=Guarantee.FULL_CONTEXT
+    )
+    least = least_cache(plan(asked))
+    assert least is not None
+    assert least.cache_memory_bytes == 257 * 16 * 144 * KIB
+    given = plan(
+        asked.with_settings(
+            kv_cache_memory_bytes=least.cache_memory_bytes, gpu_memory_utilization=least.gpu_memory_utilization
+        )
+    )
+    assert given.verdict is Verdict.FITS
+    assert given.usable_blocks is not None
+    assert given.usable_blocks.low == 256
+    held = sharer_of(given, "").held
+    assert least.left.low == asked.accelerator.memory_low_bytes - held.high
+    assert least_cache(given) is None  # a size is given already
+    assert least_cache(plan(asked.with_settings(max_num_seqs=4000))) is None  # does not fit

@@ -292,7 +292,7 @@ OWN_JSON = {
     "check/ignoring.py": "a baseline, a file for people to review, in their own signs; its texts are inert",
     "reports/wording.py": "defaults of vLLM, from kvgate's own table",
     "known_models.py": "a config.json with the files beside it, which is parsed again",
-    "kubectl.py": "handed to kvgate check",
+    "kubectl.py": "handed to kvgate check and to kvgate why",
 }
 """Modules that write JSON by themselves, and why that reaches no terminal."""
 

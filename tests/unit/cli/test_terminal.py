@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 
-from kvgate.cli.terminal import colour_of, table
+from kvgate.cli.terminal import Styled, colour_of, folded, folded_command, table
 
 pytestmark = pytest.mark.slow
 
@@ -110,8 +110,7 @@ def test_every_line_of_a_sweep_and_of_a_ledger_keeps_it(command: str) -> None:
     words = set(piped(*asked).split())
     assert set(shown.split()) == words
     table = shown.partition("\n\n")[2]
-    long = [line for line in table.splitlines() if len(line) > 60]
-    assert [line for line in long if not line.startswith("Fits: ")] == [], "a coloured line is the terminal's to fold"
+    assert [line for line in table.splitlines() if len(line) > 60] == []
 
 
 def test_the_table_of_size_keeps_it_too() -> None:
@@ -135,6 +134,45 @@ def test_a_finding_is_not_cut(tmp_path: os.PathLike[str]) -> None:
         file.write(MISTAKEN_POD)
     wide, narrow = (on_a_terminal("check", path, columns=columns, NO_COLOR="1") for columns in (200, 60))
     assert wide.split() == narrow.split()
+
+
+def test_a_coloured_line_goes_on_below_and_a_report_in_a_file_does_not(tmp_path: os.PathLike[str]) -> None:
+    path = os.path.join(tmp_path, "report.txt")  # noqa: PTH118 - a text for the command line
+    sample = ("check", "deploy/samples/too-long.yaml")
+    on_a_terminal(*sample, "-o", f"text={path}", columns=60)
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123
+        written = file.read()
+    shown = on_a_terminal(*sample, columns=60, NO_COLOR="1").rpartition("\x1b[K")[2]
+    assert max(map(len, written.splitlines())) > 200
+    assert max(map(len, shown.splitlines())) <= 60
+    assert shown.split() == written.split()
+
+
+def test_colours_stay_with_their_words_where_a_line_is_folded() -> None:
+    line = ("file.yaml:1: ", Styled(text="does not fit", colour="red"), ": too long")
+    red = {"colour": "red"}
+    assert list(folded([line, "  a text of one part"], 18)) == [
+        ["file.yaml:1: ", Styled(text="does", **red), ""],
+        ["      ", "", Styled(text="not fit", **red), ": too"],
+        ["      ", "", Styled(text="", **red), "long"],
+        "  a text of one",
+        "        part",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "line", "rows"),
+    [
+        (None, "  serve a --b 1 --c 2", ["  serve a --b 1 --c 2"]),
+        (21, "  serve a --b 1 --c 2", ["  serve a --b 1 --c \\", "        2"]),
+        (16, "  serve a --b 1 --c 2", ["  serve a --b \\", "        1 --c \\", "        2"]),
+        (16, "  serve 'a b' -b 1", ["  serve 'a b' \\", "        -b 1"]),
+        (16, "  serve 'a b -b 1 --c", ["  serve 'a b -b 1 --c"]),
+        (16, "  serve 'a b c d e f' 1", ["  serve \\", "        'a b c d e f' \\", "        1"]),
+    ],
+)
+def test_a_command_that_is_folded_can_be_pasted(width: int | None, line: str, rows: list[str]) -> None:
+    assert list(folded_command(line, width)) == rows
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """--guarantee means the same at every command; the guarantee Workload says what it lacks."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -83,7 +84,7 @@ def test_the_guarantee_workload_names_the_options_that_are_missing(command: tupl
     assert "guarantee Workload needs --peak-concurrency, --prompt-tokens, --output-tokens" in result.stderr
     result = invoked(*command, "--prompt-tokens", "many", "--shared-prefix-tokens", "1")
     assert "--prompt-tokens is 'many'" in result.stderr
-    assert "a workload also needs --peak-concurrency, --output-tokens" in result.stderr
+    assert "a workload also needs --peak-concurrency" in result.stderr
     result = invoked(*command, *OF_A_WORKLOAD, "--shared-prefix-tokens", "3k")
     assert "--shared-prefix-tokens is 3000, above --prompt-tokens 2000" in result.stderr
 
@@ -106,3 +107,118 @@ def test_a_sweep_over_a_workload_says_so_and_counts_its_blocks() -> None:
     assert (
         "holds decides (guarantee Workload): 4 requests of 2500 tokens" in invoked(*command[:-2], *OF_A_WORKLOAD).stdout
     )
+
+
+@pytest.mark.parametrize(
+    ("prompt", "length", "output"),
+    [("3000", None, 512), ("300", None, 300), ("8k", "8192", 192), ("8191", "8192", 1), ("3000", "auto", 512)],
+)
+@pytest.mark.parametrize("command", ["explain", "size"])
+def test_an_output_that_nobody_states_is_assumed_and_said(
+    command: str, prompt: str, length: str | None, output: int
+) -> None:
+    """512 tokens, no more than the prompt and than the length leaves."""
+    gpu, limit = (
+        ("--gpus" if command == "size" else "--gpu", "H100-SXM-80GB"),
+        ("--max-model-len", length) if length else (),
+    )
+    asked = (command, "--model", "Qwen/Qwen3-8B", *gpu, "--users", "2", "--prompt-tokens", prompt, *limit)
+    found = json.loads(invoked(*asked, "-o", "json").stdout)
+    assert {a["fact"]: a["value"] for a in found["assumed"]}["output_tokens"] == str(output)
+    assert (found.get("question") or found)["workload"]["output_tokens"] == output
+    assert "assumed" in "".join(invoked(*asked).stdout.splitlines()[:2])
+    stated = json.loads(invoked(*asked, "--output-tokens", "5", "-o", "json").stdout)
+    assert "output_tokens" not in {a["fact"] for a in stated["assumed"]}
+
+
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n1,1000,100\n2,2000,300\n3,500,20\n"
+METRICS = """\
+vllm:request_prompt_tokens_bucket{engine="0",le="1000.0",model_name="m"} 8.0
+vllm:request_prompt_tokens_bucket{engine="0",le="2000.0",model_name="m"} 9.0
+vllm:request_prompt_tokens_bucket{engine="0",le="+Inf",model_name="m"} 10.0
+vllm:request_prompt_tokens_count{engine="0",model_name="m"} 10.0
+vllm:request_prompt_tokens_sum{engine="0",model_name="m"} 9000.0
+vllm:request_generation_tokens_bucket{engine="0",le="200.0",model_name="m"} 10.0
+vllm:request_generation_tokens_bucket{engine="0",le="+Inf",model_name="m"} 10.0
+vllm:request_generation_tokens_sum{engine="0",model_name="m"} 1000.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "longest", "mean"),
+    [
+        (TRACE, (), (2000, 300), 1930),  # (1100 × 100 + 2300 × 300 + 520 × 20) ÷ 420, rounded up
+        # prompts: above 2000 up to 5000; outputs: 1 or 200 so that they are 100 on average, the longest together
+        (METRICS, (), (5000, 200), None),
+        (METRICS, ("--max-model-len", "4096"), (4096, 200), None),
+    ],
+)
+def test_the_lengths_of_requests_are_read_from_a_trace_and_from_metrics(
+    tmp_path: Path, text: str, more: tuple[str, ...], longest: tuple[int, int], mean: int | None
+) -> None:
+    (tmp_path / "lengths").write_text(text)
+    asked = ("size", "--model", "Qwen/Qwen3-8B", "--gpus", "H100-SXM-80GB", "--users", "64", "--request-lengths",
+             str(tmp_path / "lengths"), *more)  # fmt: skip
+    found = json.loads(invoked(*asked, "-o", "json").stdout)["question"]["workload"]
+    assert (found["prompt_tokens"], found["output_tokens"]) == longest
+    told = invoked(*asked).stdout
+    assert f"64 requests of up to {longest[0]} + {longest[1]} tokens" in told
+    assert f"lengths differ, {mean or ''}" in told
+    assert invoked(*asked, "-o", "yaml").exit_code == 0 or more
+
+
+def test_the_percentiles_of_a_length_take_less_than_its_longest() -> None:
+    asked = ("explain", "--model", "Qwen/Qwen3-8B", "--gpu", "H100-SXM-80GB", "--users", "64", "--output-tokens", "100")
+
+    def demand(prompt: str) -> int:
+        return json.loads(invoked(*asked, "--prompt-tokens", prompt, "-o", "json").stdout)["kv_cache"]["demand_bytes"]
+
+    assert demand("mean=800,p50=700,p95=6000") < demand("p50=800,p95=6000") < demand("6000")
+    assert demand("p50=6000,p95=6000") == demand("6000")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--prompt-tokens", "mean=800"), "a mean alone does not say how long"),
+        (("--prompt-tokens", "p50=800,median=3"), "write a number, or parts such as mean=1500,p50=800"),
+        (("--prompt-tokens", "p50=x"), "--prompt-tokens is 'p50=x'"),
+        (("--prompt-tokens", "p50=800,p95=700"), "percentiles grow"),
+        (("--output-tokens", "p50=800"), "a workload also needs --prompt-tokens"),
+        (("--request-lengths", "LENGTHS", "--prompt-tokens", "3"), "leave out --prompt-tokens"),
+        (("--request-lengths", "LENGTHS"), "this one has a, b"),
+    ],
+)
+def test_lengths_that_say_nothing_are_refused(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    (tmp_path / "lengths").write_text("a,b\n1,2\n")
+    given = [str(tmp_path / "lengths") if word == "LENGTHS" else word for word in arguments]
+    result = invoked("size", "--model", "Qwen/Qwen3-8B", "--users", "2", *given)
+    assert words in result.output
+    assert result.exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["explain", "size"])
+def test_a_rate_and_a_time_state_the_peak(command: str) -> None:
+    """20 per second × 2 seconds are 40 on average; Poisson(40) passes 55 at 1 moment of 100 at most."""
+    gpu = "--gpus" if command == "size" else "--gpu"
+    asked = (command, "--model", "Qwen/Qwen3-8B", gpu, "H100-SXM-80GB", "--prompt-tokens", "p50=800,p95=3k",
+             "--requests-per-second", "20", "--seconds-per-request", "2")  # fmt: skip
+    told = invoked(*asked).stdout
+    assert "55 requests of up to 3000 + 512" in told or "55 requests of up to 3512" in told
+    assert "40 requests at the same time on average" in told
+    found = json.loads(invoked(*asked, "-o", "json").stdout)
+    assert (found.get("question") or found)["workload"]["peak_concurrency"] == 55
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--requests-per-second", "2"), "state the peak together"),
+        (("--requests-per-second", "2", "--seconds-per-request", "3", "--users", "4"), "instead of --peak-concurrency"),
+        (("--requests-per-second", "x", "--seconds-per-request", "3"), "must be a number above 0"),
+    ],
+)
+def test_a_rate_that_says_nothing_is_refused(arguments: tuple[str, ...], words: str) -> None:
+    result = invoked("size", "--model", "Qwen/Qwen3-8B", "--prompt-tokens", "1k", *arguments)
+    assert words in result.output
+    assert result.exit_code == 2

@@ -15,6 +15,7 @@ from kvgate.judge.what_if import assess_request
 from kvgate.rendering.workload import arguments
 from kvgate.statement.deployment import statement_of
 from support.builders import new_document
+from support.command_line import invoked
 
 AUTO = {"maxModelLen": "auto", "maxNumSeqs": 4}
 
@@ -130,3 +131,39 @@ def test_auto_may_start_where_only_the_low_end_holds_no_token() -> None:
             assert budget.starts is Verdict.MAY_NOT_FIT
             return
     pytest.fail("no share of the memory lies between the ends")
+
+
+def test_a_promise_that_auto_would_drop_in_silence_is_a_finding_with_the_length() -> None:
+    workload = {"peakConcurrency": 1, "promptTokens": 38_900, "outputTokens": 100}
+    _, result = assessed(AUTO, workload=workload)
+    (finding,) = [each for each in result.findings if each.rule.id == "GuaranteeNotMet"]
+    assert result.budget is not None
+    length = result.budget.resolved.max_model_len
+    assert finding.message.endswith(
+        f"max_model_len auto starts all the same, with {length} tokens of the model's 40960"
+    )
+    _, stated = assessed({**AUTO, "maxModelLen": 40960}, workload=workload)
+    assert not any("all the same" in each.message for each in stated.findings)
+
+
+def test_explain_shows_the_length_of_auto_with_both_ends_beside_the_promise() -> None:
+    """A token takes 144 KiB; the longest length is that of the usable blocks of 16 tokens."""
+    asked = (
+        "explain",
+        "--model",
+        "Qwen/Qwen3-8B",
+        "--gpu",
+        "L4-24GB",
+        "--max-model-len",
+        "auto",
+        "--vllm-version",
+        "0.33.0",
+    )
+    lines = [" ".join(line.split()) for line in invoked(*asked).stdout.splitlines()]
+    (blocks,) = [line.split() for line in lines if line.startswith("blocks ")]
+    low, expected, high = ((int(blocks[place]) - 1) * 16 for place in (2, 1, 4))
+    assert f"auto starts with {expected} {low} to {high} tokens, of the model's 40960" in lines
+    told = invoked(*asked, "--users", "1", "--prompt-tokens", "20k").stdout
+    assert "of the model's 40960; 20512 are promised" in told
+    whole = invoked(*asked[:4], "H100-SXM-80GB", *asked[5:]).stdout
+    assert "40960 to 40960 tokens" in " ".join(whole.split())

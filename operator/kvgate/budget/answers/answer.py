@@ -17,7 +17,7 @@ from kvgate.budget.kv_cache.capacity import (
     KVCache,
     Pin,
     PinnedCapacity,
-    blocks_of_requests,
+    blocks_of_workload,
     demand_of,
     largest,
     pin,
@@ -221,7 +221,7 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         shared = shared_tokens(kv_cache, self.resolved, workload)
         most = largest(
             _MOST_REQUESTS,
-            lambda n: blocks_of_requests(kv_cache, n, workload.request_tokens, shared) <= usable.expected,
+            lambda n: blocks_of_workload(kv_cache, workload, n, shared) <= usable.expected,
             guess=workload.peak_concurrency,
         )
         return float(most)

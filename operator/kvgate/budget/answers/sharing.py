@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate.budget.answers.answer import Budget, Stage, plan
-from kvgate.budget.engine.request import BudgetRequest
+from kvgate.budget.engine.request import BudgetRequest, Capacity
 from kvgate.budget.gpu.ledger import Ledger
 from kvgate.budget.gpu.non_torch import startup_slack
 from kvgate.budget.ground import fitted
@@ -165,6 +165,37 @@ def _uncounted_graphs(ledger: Ledger) -> Interval:
 def _less_than(whole_bytes: int, left: Interval) -> Interval:
     """Return what is taken of a whole of which so much is left."""
     return Interval(low=whole_bytes - left.high, expected=whole_bytes - left.expected, high=whole_bytes - left.low)
+
+
+class LeastCache(Struct, frozen=True, kw_only=True):
+    """The KV cache that a guarantee needs and no more, as vLLM is given it, and what that leaves of the GPU."""
+
+    cache_memory_bytes: int
+    """Value of `--kv-cache-memory-bytes`."""
+    gpu_memory_utilization: Fraction
+    """Share that must be free at the start, which vLLM checks although the size is given: no more than the engine then holds."""
+    left: Interval
+    """Bytes of the GPU that others can have."""
+
+
+def least_cache(budget: Budget) -> LeastCache | None:
+    """Return the cache that the guarantee needs; None where it does not fit for sure, or the size is given or pinned."""
+    request, size = budget.request, max((stage.bytes_per_block for stage in budget.stages), default=0)
+    is_sized = request.settings.gives_cache_memory or request.capacity is Capacity.PINNED
+    if budget.demand is None or not size or is_sized or budget.verdict is not Verdict.FITS:
+        return None
+    given = (budget.demand.blocks + budget.accounting.null_blocks) * size
+    sharer = sharer_of(plan(request.with_settings(kv_cache_memory_bytes=given)), "")
+    share = hundredths(sharer.held.low - sharer.before.high, sharer.memory_bytes)
+    return LeastCache(
+        cache_memory_bytes=given,
+        gpu_memory_utilization=max(Fraction(1, _STEPS), share),
+        left=Interval(
+            low=max(0, sharer.total.low - sharer.held.high),
+            expected=max(0, sharer.total.expected - sharer.held.expected),
+            high=max(0, sharer.total.high - sharer.held.low),
+        ),
+    )
 
 
 def share_gpu(sharers: Sequence[Sharer]) -> Sharing:

@@ -50,10 +50,23 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Engines that share the load."""
     whole_concurrency: int | None = None
     """Requests of all engines together; None: there is one engine, or nobody knows how many there are."""
+    is_output_assumed: bool = False
+    """True where nobody said how many tokens are generated."""
+    average_concurrency: float | None = None
+    """Requests at the same time on average, where the peak was derived from a rate; None where the peak was stated."""
+    lengths: tuple[tuple[int, int], ...] = ()
+    """(Tokens of a request, how often one is among those that run), ascending; the prompt and the output are those of the longest.
+    Empty where all requests are equal."""
 
     @property
     def request_tokens(self) -> int:
         return self.prompt_tokens + self.output_tokens
+
+    @property
+    def mean_tokens(self) -> int:
+        """Tokens of a request that runs, on average, rounded up."""
+        lengths = self.lengths or ((self.request_tokens, 1),)
+        return -(-sum(tokens * weight for tokens, weight in lengths) // sum(weight for _, weight in lengths))
 
     def shared_among(self, engines: int) -> "Workload":
         """Return the share of one of several equal engines, rounded up; a number below 1 counts as 1. A share can be shared again."""
@@ -65,7 +78,9 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """`8 requests of 2500 tokens`, or `32 of 64 requests of 6500 tokens on each of 2 engines`."""
-        text = f"{self.requests_text} of {self.request_tokens} tokens"
+        assumed = f", {self.output_tokens} of them assumed" if self.is_output_assumed else ""
+        up_to = "up to " if self.lengths else ""
+        text = f"{self.requests_text} of {up_to}{self.request_tokens} tokens{assumed}"
         return text if self.whole_concurrency is None else f"{text} on each of {self.engines} engines"
 
     @property

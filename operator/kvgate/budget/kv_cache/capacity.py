@@ -7,8 +7,8 @@ on every rank has the blocks that were promised.
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import cached_property
-from math import lcm
+from functools import cached_property, lru_cache
+from math import ceil, exp, lcm, log
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -149,7 +149,7 @@ def demand_of(kv_cache: KVCache, request: BudgetRequest, resolved: Resolved) -> 
         blocks = max(startup, requests * replace(kv_cache, reach=whole).request_blocks)
     elif guarantee is Guarantee.WORKLOAD and workload is not None:
         requests, shared = workload.peak_concurrency, shared_tokens(kv_cache, resolved, workload)
-        blocks = max(startup, blocks_of_requests(kv_cache, requests, workload.request_tokens, shared))
+        blocks = max(startup, blocks_of_workload(kv_cache, workload, requests, shared))
     sequences = resolved.max_num_seqs - kv_cache.null_blocks if resolved.graphs_hold_states else 0
     return Demand(
         guarantee=guarantee,
@@ -184,6 +184,55 @@ def blocks_of_requests(kv_cache: KVCache, requests: int, num_tokens: int, shared
             shared = spec.blocks(replace(reach, max_model_len=shared_tokens)) if shares else 0
             total += requests * (each - shared) + shared
     return total
+
+
+RARE = 100
+"""Requests of different lengths take more blocks than their demand at 1 moment of so many, at most."""
+_TILTS = tuple(1.25**power for power in range(-30, 45))
+
+
+def blocks_of_workload(kv_cache: KVCache, workload: Workload, requests: int, shared_tokens: int) -> int:
+    """Blocks that so many requests of a workload hold at the same time, each rounded up to blocks.
+
+    Of different lengths it is a bound that independent requests pass at no more than 1 moment of RARE, and at most the blocks of as
+    many of the longest. Windows count as those of the longest.
+    """
+    longest = blocks_of_requests(kv_cache, requests, workload.request_tokens, shared_tokens)
+    if not workload.lengths:
+        return longest
+    windows = (SlidingWindowSpec, WindowMLASpec)
+    growing = replace(kv_cache, groups=tuple(g for g in kv_cache.groups if not isinstance(g.spec, windows)))
+
+    def blocks(requests: int, tokens: int) -> int:
+        return blocks_of_requests(growing, requests, tokens, shared_tokens)
+
+    own = tuple((max(0, blocks(2, tokens) - blocks(1, tokens)), weight) for tokens, weight in workload.lengths)
+    once = 2 * blocks(1, workload.request_tokens) - blocks(2, workload.request_tokens)
+    in_windows = longest - blocks(requests, workload.request_tokens)
+    return min(longest, in_windows + once + sum_of_independent(own, requests))
+
+
+def sum_of_independent(own: tuple[tuple[int, int], ...], requests: int) -> int:
+    """Bound of the sum of independent draws, passed in at most 1 of RARE cases. `own` are (value, weight).
+
+    Chernoff 1952: P(sum ≥ s) ≤ E[exp(t·value)]^n ÷ exp(t·s) for every t > 0, so that s = (n·ln E[exp(t·value)] + ln RARE) ÷ t holds.
+    """
+    return ceil(min((requests * mean + spread for mean, spread in _chernoff(own)), default=0) - 1e-9)
+
+
+@lru_cache(maxsize=1024)
+def _chernoff(own: tuple[tuple[int, int], ...]) -> tuple[tuple[float, float], ...]:
+    """(Share per draw, constant) of the bound for every t that is tried; t is divided by the largest value, so that nothing overflows."""
+    largest, total = max(value for value, _ in own), sum(weight for _, weight in own)
+    if not largest:
+        return ()
+    return tuple(
+        (
+            largest * (1 + log(sum(weight * exp(t * (value / largest - 1)) for value, weight in own) / total) / t),
+            largest * log(RARE) / t,
+        )
+        for t in _TILTS
+    )
 
 
 PINNED_SAFETY_BYTES = 150 * MIB

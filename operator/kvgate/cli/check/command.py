@@ -254,7 +254,8 @@ _FILE_OPTIONS = ("config", "baseline", "calibration", "lock", "model_config")
 
 
 def _write(output: Output, report: Report, options: CheckOptions) -> None:
-    render: Callable[[Report], str] = resolve_name(FORMATS[output.format])
+    is_folded = output.file is None and output.format == "text"
+    render: Callable[[Report], str] = resolve_name(f"{FORMATS[output.format]}{'_folded' if is_folded else ''}")
     if output.file is None:
         show(render(report))
         return

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from kvgate.budget import Workload
@@ -114,7 +114,7 @@ def _workload(comment: Comment, rest: str, *, at_head: bool) -> Directive:
         if key in _KEYS and not _COUNT.fullmatch(value)
     ]
     if not wrong:
-        workload = Workload(**{_KEYS[key]: int(value) for key, value in given.items()})
+        workload = convert({_KEYS[key]: int(value) for key, value in given.items()}, Workload)
         if workload.shared_prefix_tokens <= workload.prompt_tokens:
             return WorkloadComment(comment=comment, workload=workload, in_whole_document=at_head)
         prefix, prompt = workload.shared_prefix_tokens, workload.prompt_tokens

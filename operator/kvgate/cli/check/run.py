@@ -106,8 +106,9 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
 
 
 _COMMAND_WORDS = re.compile(
-    rb"\s*[^\n{:]{0,200}?\b(?:vllm serve|vllm\.entrypoints|(?:docker|podman|nerdctl) (?:container )?run)\b|#!"
+    rb"\s*(?![#-])[^\n{:]{0,200}?\b(?:vllm serve|vllm\.entrypoints|(?:docker|podman|nerdctl) (?:container )?run)\b|#!"
 )
+"""Beginning of a script, or of a command that is pasted; a comment or an element of a list begins YAML."""
 
 
 def _pasted_commands() -> list[tuple[str, bytes]]:

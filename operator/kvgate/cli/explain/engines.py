@@ -12,7 +12,7 @@ from kvgate.cli.explain.report import added_views, ledger_lines, view_lines
 from kvgate.cli.reports.json_report import explain_record
 from kvgate.cli.reports.report import Item
 from kvgate.cli.reports.text import fact_lines, finding_lines, head_line
-from kvgate.cli.terminal import Line, text_of
+from kvgate.cli.terminal import Line, folded, text_of, width_of_terminal
 from kvgate.text.inert import inert_json
 from kvgate.vllm.values import UnusableValue
 
@@ -34,7 +34,8 @@ def explain_engines(
     if not meant:
         raise UnusableValue(_nothing(path, name, engines))
     if output == "text":
-        blocks = (text_of(_lines(item, why=why, lengths=lengths)) for item in meant)
+        width = width_of_terminal()
+        blocks = (text_of(folded(_lines(item, why=why, lengths=lengths), width)) for item in meant)
         answer = "\n\n\n".join(blocks)
     else:
         budgets = [item.assessment.budget if item.assessment else None for item in meant]

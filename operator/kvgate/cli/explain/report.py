@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Interval, KVCache, Ledger, Most
+from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Guarantee, Interval, KVCache, Ledger, Most
 from kvgate.budget.answers.figures import host_label, label_of
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import GIB, format_gib
@@ -19,7 +19,14 @@ from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of,
 from kvgate.explained.textbook import textbook_of
 from kvgate.judge.assess import is_about_bytes, judge
 from kvgate.judge.assessment import Assessment
-from kvgate.judge.summary import alternatives_text, answer_text, correction_text, most_text, share_text
+from kvgate.judge.summary import (
+    alternatives_text,
+    answer_text,
+    correction_text,
+    least_cache_text,
+    most_text,
+    share_text,
+)
 from kvgate.text.inert import inert_json
 from kvgate.vllm.arguments import option_name
 
@@ -126,6 +133,7 @@ def _report(assessment: Assessment, keep: frozenset[str], maximize: str | None) 
     if budget is not None:
         yield from _on_each(assessment, budget)
         yield from ledger_lines(budget)
+        yield from _notes(budget)
     for finding in assessment.findings:
         yield f"  {finding.severity.value} {finding.rule}: {finding.message}"
         yield from (f"      {line}" for line in finding.remedy_lines)
@@ -135,6 +143,16 @@ def _report(assessment: Assessment, keep: frozenset[str], maximize: str | None) 
             yield f"    {share_text(budget)}"
     if maximize and budget is not None:
         yield f"  {most_text(_most(budget, maximize, keep), maximize)}"
+
+
+def _notes(budget: Budget) -> Iterator[str]:
+    if least := least_cache_text(budget):
+        yield f"  {least}"
+    workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
+    if workload and (workload.lengths or workload.average_concurrency is not None):
+        from kvgate.planning.request_lengths import notes
+
+        yield from (f"  {note}" for note in notes(workload))
 
 
 def _on_each(assessment: Assessment, budget: Budget) -> Iterator[str]:
@@ -262,8 +280,18 @@ def _cache(budget: Budget, kv_cache: KVCache) -> Iterator[str]:
         yield _row(
             label_of("capacity_tokens"), f"{kv_cache.num_tokens(pool.expected)}", "as vLLM logs the size of the cache"
         )
+        if budget.auto_from is not None:
+            yield _row("auto starts with", *_auto_length(budget, kv_cache, pool, budget.auto_from))
     if textbook is not None and textbook.reasons:
         comparison = textbook.comparison(kv_cache.request_bytes)
         yield ""
         yield f"  {comparison[0].upper()}{comparison[1:]}:"
         yield from (f"    {reason}" for reason in textbook.reasons)
+
+
+def _auto_length(budget: Budget, kv_cache: KVCache, pool: Interval, whole: int) -> tuple[str, str, str]:
+    """Return the length that `--max-model-len auto` starts with: expected, both ends, and beside what it stands."""
+    length = pool.each(lambda blocks: kv_cache.max_model_len_that_fits(blocks, at_most=whole))
+    workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
+    promised = f"; {workload.request_tokens} are promised" if workload else ""
+    return f"{length.expected}", f"{length.low} to {length.high}", f"tokens, of the model's {whole}{promised}"

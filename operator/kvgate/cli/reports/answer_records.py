@@ -79,6 +79,10 @@ class CandidateRecord(AnswersRecord, frozen=True, kw_only=True):
     decode_tokens_per_second_at_most: int | None
     decode_bounds: tuple[DecodeBound, ...]
     pinned_blocks: Annotated[int | None, described("pinned_blocks")]
+    kv_cache_memory_bytes_needed: int | None
+    """Value of `--kv-cache-memory-bytes` that holds the promise and no more; null where it does not fit, or a size is given."""
+    gpu_memory_left_bytes: Interval | None
+    """Memory of each GPU that this leaves for others."""
     ledger: dict[str, Interval]
     """Terms of the ledger of one GPU by their names, without `_bytes`; empty where there is none."""
 

@@ -25,7 +25,7 @@ from kvgate.cli.reports.wording import (
     unrendered_lines,
     verdict_line,
 )
-from kvgate.cli.terminal import COLOUR_OF, Line, Styled, table, text_of
+from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of, width_of_terminal
 from kvgate.judge.assessment import Decision
 from kvgate.judge.summary import alternatives_text, changes_text, fruitless, shortened, verdict_text
 from kvgate.manifests import Subject
@@ -38,7 +38,12 @@ MAX_SENTENCE = 700
 """Characters: a finding with its remedy stays on one screen of 80 columns."""
 
 
-def render(report: Report) -> str:
+def render_folded(report: Report) -> str:
+    """Write the report for the standard output: on a terminal, lines go on below where its width ends."""
+    return render(report, width_of_terminal())
+
+
+def render(report: Report, width: int | None = None) -> str:
     """Write all items, then what could not be read, then one line that sums up."""
     lines: list[Line] = []
     for item in report.items:
@@ -47,7 +52,8 @@ def render(report: Report) -> str:
     for placed in report.unreadable:
         lines += [*broken_lines(placed), ""]
     notes = [inert(line) for line in (*unrendered_lines(report), *(each.text for each in report.sources))]
-    return text_of([*lines, *notes, *([""] if notes else []), "; ".join((summary(report), *hidden(report)))])
+    lines += [*notes, *([""] if notes else []), "; ".join((summary(report), *hidden(report)))]
+    return text_of(folded(lines, width))
 
 
 def _item_lines(item: Item, findings: Sequence[Placed]) -> Iterator[Line]:
@@ -124,7 +130,7 @@ def render_difference(difference: Difference) -> str:
             lines += [*_change_lines(change), ""]
     for placed in difference.unreadable:
         lines += [*broken_lines(placed), ""]
-    return text_of([*lines, difference_summary(difference)])
+    return text_of(folded([*lines, difference_summary(difference)], width_of_terminal()))
 
 
 def _change_lines(change: EngineChange) -> Iterator[Line]:

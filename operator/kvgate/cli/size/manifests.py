@@ -19,6 +19,7 @@ from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import GIB
 from kvgate.judge.assess import pinned_option
 from kvgate.planning.candidate import Candidate
+from kvgate.planning.request_lengths import equal_requests
 from kvgate.planning.size import NODE
 from kvgate.rendering.workload import IMAGES, PRODUCT_LABELS
 from kvgate.statement.deployment import memory_request_bytes
@@ -211,6 +212,8 @@ def _workload(row: Row) -> Document:
     workload = request.workload
     if request.guarantee is not Guarantee.WORKLOAD or workload is None:
         return {}
+    if workload.lengths:
+        workload = equal_requests(row.candidate.budget, workload)
     found = {
         "peakConcurrency": workload.peak_concurrency * row.candidate.replicas,
         "promptTokens": workload.prompt_tokens,
@@ -223,6 +226,8 @@ def _workload(row: Row) -> Document:
 def _workload_comment(row: Row) -> Iterator[str]:
     """Yield the comment by which `kvgate check` judges the workload too."""
     if workload := _workload(row):
+        if (stated := row.candidate.budget.request.workload) and stated.lengths:
+            yield "promptTokens: equal requests that need as many blocks as those of different lengths, which are a bound"
         yield f"kvgate:workload {' '.join(f'{name}={number}' for name, number in workload.items())}"
 
 

@@ -12,14 +12,13 @@ from kvgate.budget import AUTO_MAX_MODEL_LEN, Accelerator, BudgetRequest, Guaran
 from kvgate.catalogue.prices import BadPrices, Prices, list_prices, read_prices
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.gpu_names import read_gpus
-from kvgate.cli.workload_options import promise_of, read_workload
+from kvgate.cli.workload_options import RATES, promise_of, taken_workload
 from kvgate.documents.bounded_files import Refused, read_all
 from kvgate.judge.what_if import UnknownFacts, read_request
 from kvgate.planning.size import Question
 from kvgate.vllm.values import UnusableValue, ValueProblems
 
 MAX_PRICES_BYTES = 1 << 20
-_NEEDED = ("prompt_tokens", "output_tokens")
 MAX_GPUS, NODE_GPUS = 64, 8
 """GPUs that are searched by default: for a number of requests, and where the answer is how many requests a node holds."""
 
@@ -36,8 +35,8 @@ def question_of(
     )
     dtypes = tuple(dict.fromkeys(name.strip() for name in values.pop("dtypes").split(",") if name.strip()))
     max_gpus, guarantee = values.pop("max_gpus", None), values.pop("guarantee", None)
-    given = {key: values.pop(key) for key in Workload.__struct_fields__ if key in values}
-    workload = problems.read_or(None, partial(read_workload, needed=_NEEDED), given)
+    fills = not values.keys() & {"peak_concurrency", *RATES}
+    workload = problems.read_or(None, partial(taken_workload, needed=()), values)
     costs = problems.read_or(list_prices(), _prices, prices)
     read = partial(read_request, models=models)
     request, findings = problems.read_or(
@@ -47,7 +46,7 @@ def question_of(
     if request is None:
         raise UnknownFacts(findings)
     request = _with_guarantee(request, workload, guarantee)
-    fills = request.guarantee is Guarantee.WORKLOAD and "peak_concurrency" not in given
+    fills = fills and request.guarantee is Guarantee.WORKLOAD
     question = Question(
         request=request,
         available=available,
@@ -65,7 +64,7 @@ def _with_guarantee(request: BudgetRequest, workload: Workload | None, named: st
     """Choose what must fit. Without --max-model-len, the requests of the workload set it: they must be able to run."""
     settings = request.settings
     stated = [name for name in ("max_model_len", "max_num_seqs") if getattr(settings, name) is not None]
-    guarantee = promise_of(named, workload, stated, needed=_NEEDED)
+    guarantee = promise_of(named, workload, stated, needed=("prompt_tokens",))
     if guarantee is Guarantee.FULL_CONTEXT and settings.max_model_len == AUTO_MAX_MODEL_LEN:
         guarantee = Guarantee.STARTUP  # nobody states the length that is promised
     if guarantee is Guarantee.FULL_CONTEXT and not settings.max_num_seqs:

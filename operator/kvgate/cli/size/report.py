@@ -11,6 +11,7 @@ from msgspec import Struct, to_builtins
 from kvgate import catalogue
 from kvgate.budget import AUTO_MAX_MODEL_LEN, Capacity, Guarantee, Verdict
 from kvgate.budget.answers.figures import figures_of, head_of
+from kvgate.budget.answers.sharing import least_cache
 from kvgate.budget.ground.units import GIB
 from kvgate.catalogue.prices import Prices
 from kvgate.cli import assessment_json as made
@@ -18,8 +19,10 @@ from kvgate.cli.reports.answer_records import CandidateRecord, LeftOut, PricesRe
 from kvgate.cli.reports.engine_records import SCHEMA_VERSION
 from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of, width_of_terminal
 from kvgate.findings.finding import Severity
-from kvgate.judge.summary import verdict_text
+from kvgate.judge.assess import takes_cache_bytes
+from kvgate.judge.summary import least_cache_text, verdict_text
 from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
+from kvgate.planning.request_lengths import notes
 from kvgate.planning.size import HOST_MEMORY, Question, cheaper_perhaps, decode_bounds, hints, requests_held, usual
 from kvgate.text.inert import inert_json, inert_values
 from kvgate.vllm.values import UnusableValue
@@ -29,7 +32,7 @@ _ROWS = 10
 _HEADROOM, _REQUESTS, _LONGEST = map(head_of, ("headroom_bytes", "full_length_requests", "max_model_len_that_fits"))
 _HEADER = ("#", "PER HOUR", "GPUS", "ACCELERATOR", "ENGINES", "KV CACHE", "VERDICT", _HEADROOM, _REQUESTS, _LONGEST)
 _SHOWN = (Verdict.FITS, Verdict.MAY_NOT_FIT)
-_INTERVALS = ("available_kv_cache_bytes", "headroom_bytes")
+_INTERVALS = ("available_kv_cache_bytes", "headroom_bytes", "gpu_memory_left_bytes")
 _ENDS = ("low", "expected", "high")
 
 
@@ -137,10 +140,12 @@ def _load(question: Question, candidate: Candidate) -> Iterator[Line]:
     workload = candidate.budget.request.workload
     tokens = str(candidate.budget.resolved.max_model_len)
     if question.request.guarantee is Guarantee.WORKLOAD and workload is not None:
-        tokens = f"{workload.prompt_tokens} + {workload.output_tokens}"
+        tokens = f"{'up to ' * bool(workload.lengths)}{workload.prompt_tokens} + {workload.output_tokens}"
     yield f"One engine ({cut}) holds {held} requests of {tokens} tokens at the same time{needs}"
     for engines in sorted({candidate.replicas, within} - {1}):
         yield f"{engines} engines on {engines * parallelism.num_gpus} GPUs hold {engines * held}"
+    if least := least_cache_text(candidate.budget):
+        yield least
     bounds = decode_bounds(candidate, held)
     if not bounds:
         is_known = accelerator.memory_bandwidth_bytes_per_second is not None
@@ -183,12 +188,15 @@ def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[
     guarantee = f"{candidate.assessment.decides} decides (guarantee {request.guarantee.value}):"
     if request.guarantee is Guarantee.WORKLOAD and workload:
         shared = f" ({workload.shared_prefix_tokens} of them shared)" if workload.shared_prefix_tokens else ""
-        tokens = f"requests of {workload.prompt_tokens} + {workload.output_tokens} tokens{shared} at the same time"
+        up_to = "up to " if workload.lengths else ""
+        assumed = " (the output is assumed: --output-tokens)" if workload.is_output_assumed else ""
+        tokens = f"requests of {up_to}{workload.prompt_tokens} + {workload.output_tokens} tokens{shared}{assumed} at the same time"
         yield (
             f"{guarantee} as many {tokens} as the GPUs hold"
             if question.fills
             else f"{guarantee} {question.concurrency} {tokens}"
         )
+        yield from notes(workload)
     elif request.guarantee is Guarantee.FULL_CONTEXT:
         yield f"{guarantee} {question.concurrency} requests of max_model_len at the same time"
     else:
@@ -299,6 +307,7 @@ def _candidate(question: Question, candidate: Candidate) -> CandidateRecord:
     engines, part = candidate.on_one_gpu
     held = requests_held(candidate) if candidate.verdict is Verdict.FITS else 0
     bounds = decode_bounds(candidate, held) if candidate.verdict in _SHOWN else ()
+    least = least_cache(budget) if takes_cache_bytes(budget.request) else None
     return CandidateRecord(
         accelerator=candidate.accelerator.name,
         **{**made.answers_of(candidate.assessment), "verdict": candidate.verdict},
@@ -328,6 +337,8 @@ def _candidate(question: Question, candidate: Candidate) -> CandidateRecord:
         decode_tokens_per_second_at_most=bounds[-1].tokens_per_second if bounds else None,
         decode_bounds=bounds,
         pinned_blocks=of["pinned_blocks"],
+        kv_cache_memory_bytes_needed=least.cache_memory_bytes if least else None,
+        gpu_memory_left_bytes=least.left if least else None,
         ledger=dict(of.ledger.terms) if of.ledger else {},
     )
 

@@ -1,11 +1,7 @@
 """Changes that would make an engine start, each judged as `kvgate check` judges it before it is offered."""
 
-import json
-import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import unified_diff
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +11,7 @@ from kvgate.api import field_path
 from kvgate.budget import AUTO_MAX_MODEL_LEN, Alternative, Budget, Verdict, parse_patch, plan
 from kvgate.cli.reports.report import Item
 from kvgate.cli.why.cases import Case, Judging
+from kvgate.cli.why.changed_texts import REMOVED, Changes, command_of, model_of, with_changes, with_value
 from kvgate.documents.positions import Broken
 from kvgate.findings.finding import Severity
 from kvgate.judge.advisor import advice
@@ -29,8 +26,6 @@ from kvgate.vllm.arguments import option_name
 from kvgate.vllm.parser import parse_arguments
 
 MAX_FIXES = 4
-_REMOVED = None
-"""Value of an option that is left out."""
 
 
 class Fix(Struct, frozen=True, kw_only=True):
@@ -66,9 +61,6 @@ def fixes_of(case: Case, judging: Judging) -> list[Fix]:
             stated += [made[settings]] if settings in made else []  # vLLM's own figure, of which kvgate is less sure
             made[settings] = fix
     return [*stated, *made.values()]
-
-
-Changes = dict[str, int | str | None]
 
 
 def _candidates(case: Case) -> Iterator[Changes]:
@@ -117,7 +109,7 @@ def _refused_settings(case: Case) -> Changes:
         engine = case.item.engine.engine
         line = parse_arguments(engine.arguments, parse_patch(case.item.vllm_version), program=engine.program)
         options = (each.at.text.partition("=")[0] for each in line.problems if each.rule in _OF_OPTIONS)
-        changes |= {name.lstrip("-").replace("-", "_"): _REMOVED for name in options}
+        changes |= {name.lstrip("-").replace("-", "_"): REMOVED for name in options}
     for each in case.assessment.findings if case.assessment else ():
         limit = each.words.value_of("limit") if each.rule == MAX_MODEL_LEN_ABOVE_MODEL else ""
         if limit.isdigit() and each.severity is Severity.ERROR:
@@ -180,7 +172,7 @@ def _without_option(failure: StartFailure, _: Case) -> Iterator[Changes]:
     words = str(failure.found.get("arguments_text", "")).split()
     names = [word.partition("=")[0] for word in words if word.startswith("--")]
     if names:
-        yield {name.lstrip("-").replace("-", "_"): _REMOVED for name in names}
+        yield {name.lstrip("-").replace("-", "_"): REMOVED for name in names}
 
 
 _RANKS_OF_LORA = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -227,8 +219,8 @@ _BY_ROW: Mapping[str, Callable[[StartFailure, Case], Iterator[Changes]]] = {
     "Fp8KVCacheNotSupported": lambda _, __: iter([{"kv_cache_dtype": "auto"}]),
     "KVCacheDtypeUnknown": lambda _, __: iter([{"kv_cache_dtype": "auto"}]),
     "KVCacheDtypeMismatch": lambda _, __: iter([{"kv_cache_dtype": "auto"}]),
-    "QuantizationMismatch": lambda _, __: iter([{"quantization": _REMOVED}]),
-    "QuantizationUnknown": lambda _, __: iter([{"quantization": _REMOVED}]),
+    "QuantizationMismatch": lambda _, __: iter([{"quantization": REMOVED}]),
+    "QuantizationUnknown": lambda _, __: iter([{"quantization": REMOVED}]),
     "TrustRemoteCode": lambda _, __: iter([{"trust_remote_code": ""}]),
 }  # fmt: skip
 """Row of the table → the changes that its message or its figures name."""
@@ -246,13 +238,13 @@ def _fix(case: Case, judging: Judging, changes: Changes) -> Fix | None:
     if not written:
         verdict = _verdict_with(case, changes)
     elif case.pasted and case.pasted.text:
-        command = with_changes(case.pasted.text, written, _model_of(case))
+        command = with_changes(case.pasted.text, written, model_of(case))
         verdict = _worse(_judged_command(command, judging.on(changes.get("gpu"))), case, changes)
     elif case.item:
         patch, judged = _patched(case, case.item, judging.on(changes.get("gpu")), written)
         verdict = _worse(judged, case, changes) if patch else _verdict_with(case, changes)
     else:
-        command, verdict = _command_of(case, written), _verdict_with(case, changes)
+        command, verdict = command_of(case, written), _verdict_with(case, changes)
     failure = case.start.failure if case.start else None
     is_stated = failure is not None and changes == {"max_model_len": failure.max_model_len_that_fits}
     words += ", the length that vLLM states" if is_stated else ""
@@ -263,13 +255,6 @@ def _fix(case: Case, judging: Judging, changes: Changes) -> Fix | None:
     return Fix(changes=changes, words=words, command=command, patch=patch, verdict=verdict)
 
 
-def _model_of(case: Case) -> str:
-    """Return the model by the name that was given."""
-    if case.item and case.item.spec:
-        return case.item.spec.model.name
-    return (case.item.engine.model or "") if case.item and case.item.engine else ""
-
-
 def _is_of_bytes(case: Case) -> bool:
     failure = case.start.failure if case.start else None
     return failure is None or failure.kind not in (FailureKind.INVALID_SETTING, FailureKind.ENVIRONMENT)
@@ -278,7 +263,7 @@ def _is_of_bytes(case: Case) -> bool:
 def _words(name: str, value: int | str | None, name_of: Callable[[str], str]) -> str:
     if name == "gpu":
         return f"use {value}"
-    if value is _REMOVED:
+    if value is REMOVED:
         return f"leave {name_of(name)} out"
     gpus = f", with {value} GPUs" if name == "tensor_parallel_size" and value != 1 else ""
     return f"add {name_of(name)}" if value in ("", True) else f"set {name_of(name)} to {value}{gpus}"
@@ -302,7 +287,7 @@ def _verdict_with(case: Case, changes: Changes) -> Verdict | None:
     for name, value in changes.items():
         values = (
             {**values, name: value}
-            if value is not _REMOVED
+            if value is not REMOVED
             else {key: each for key, each in values.items() if key != name}
         )
         if name == "gpu":
@@ -336,88 +321,6 @@ def _verdict(items: list[Item | Broken], name: str) -> Verdict | None:
     return next((each for each in found if isinstance(each, Verdict)), None)
 
 
-# ── texts ──
-
-
-_END_OF_COMMAND = re.compile(r"\s*(?:&&|\|\||[|;&>]|2>).*$", re.DOTALL)
-
-
-def with_changes(command: str, changes: Changes, model: str = "") -> str:
-    """Return a command with other values of options: at their place where they are written, else at its end.
-
-    `model`: the name that a change of the model replaces, wherever it stands.
-    """
-    for name, value in changes.items():
-        flag = option_name(name)
-        spelled = "--" + flag[2:].replace("-", "[-_]")
-        written = re.compile(
-            rf"(?P<flag>(?<!\S){spelled})(?P<sign>=|\s+)(?P<value>'[^']*'|\"[^\"]*\"|[^\s-]\S*)|(?<!\S){spelled}(?!\S)"
-        )
-        if name == "model" and model in command:
-            command = command.replace(model, str(value), 1)
-        elif written.search(command):
-            command = re.sub(r"  +", " ", written.sub(partial(_replaced, value), command)).rstrip()
-        elif value is not _REMOVED:
-            end = _END_OF_COMMAND.search(command)
-            at = end.start() if end and not re.search(r"['\"]", command[end.start() :]) else len(command)
-            command = f"{command[:at]} {flag}{_after_option(value)}{command[at:]}"
-    return command
-
-
-def _after_option(value: int | str | None) -> str:
-    """Return a value behind its option; nothing for a switch."""
-    return "" if value == "" or value is True else f" {_shell(value)}"
-
-
-def _replaced(value: int | str | None, match: re.Match[str]) -> str:
-    if value is _REMOVED:
-        return ""
-    return (
-        f"{match['flag'] or match[0]}{(match['sign'] or '') + _shell(value) if match['sign'] else _after_option(value)}"
-    )
-
-
-def _shell(value: int | str | None) -> str:
-    return shlex.quote(str(value))
-
-
-_LEFT_OUT = (
-    "model",
-    "gpu",
-    "gpu_memory_bytes",
-    "vllm_version",
-    "usage_context",
-    "sampler",
-    "compile_cache",
-    "model_config",
-)
-
-
-def _command_of(case: Case, changes: Changes) -> str:
-    """Return `vllm serve …` of the options that a log printed, with the changes; empty where it printed none."""
-    if case.start is None or not case.start.log.arguments or case.values is None:
-        return ""
-    options = {
-        key: value for key, value in case.values.items() if key not in _LEFT_OUT and key in case.start.log.arguments
-    }
-    if len(options) > 40:  # until 0.8 vLLM printed all options with their defaults
-        from kvgate.vllm.settings import SETTINGS
-
-        known = {setting.name for setting in SETTINGS}
-        options = {key: value for key, value in options.items() if key in known and value not in ("auto", False, 1)}
-    options = {**options, **changes}
-    words = ["vllm", "serve", str(options.pop("model", None) or case.values.get("model", "MODEL"))]
-    for name, value in options.items():
-        if value is _REMOVED or value is False or (value == "auto" and name not in changes):
-            continue
-        words.append(option_name(name))
-        if isinstance(value, dict | list):
-            words.append(shlex.quote(json.dumps(value)))
-        elif value is not True and value != "":
-            words.append(_shell(value))
-    return " ".join(words)
-
-
 def _patched(case: Case, item: Item, judging: Judging, changes: Changes) -> tuple[str, Verdict | None]:
     """Return the change as a patch of the engine's file, with the verdict on the result; no patch where it cannot be written."""
     path, before = item.document.file, judging.texts.get(item.document.file, "")
@@ -427,8 +330,8 @@ def _patched(case: Case, item: Item, judging: Judging, changes: Changes) -> tupl
         return "", _verdict_with(case, changes)
     after = before
     # lines are removed last, because the places of the others are those of the file as it is
-    for name, value in sorted(changes.items(), key=lambda change: change[1] is _REMOVED):
-        after = _with_value(after, item, name, value) if after else ""
+    for name, value in sorted(changes.items(), key=lambda change: change[1] is REMOVED):
+        after = with_value(after, item, name, value) if after else ""
     if not after or after == before:
         return "", _verdict_with(case, changes)
     verdict = _verdict(judging.items([(path, after.encode())]), item.name)
@@ -437,39 +340,3 @@ def _patched(case: Case, item: Item, judging: Judging, changes: Changes) -> tupl
         before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}", n=1
     )
     return "".join(lines), verdict
-
-
-def _with_value(text: str, item: Item, name: str, value: int | str | None) -> str:
-    """Return the file with another value of a setting; empty where its place is not certain."""
-    if name == "model":
-        old = _model_of(Case(item=item))
-        return text.replace(old, str(value), 1) if old and text.count(old) == 1 else ""
-    if item.spec is not None:
-        field = re.escape(field_path(name).rpartition(".")[2])
-        found = list(re.finditer(rf"(?<![\w-]){field}:[ \t]*(?P<value>[^\s,}}#]+)", text))
-    else:
-        flag = "--" + name.replace("_", "[-_]")
-        found = list(re.finditer(rf"{flag}(?:=|[ \t]+|[\"']?,?\s*\n?\s*-?[ \t]*)[\"']?(?P<value>[\w./:-]+)", text))
-    if value is _REMOVED:
-        return _without_line(text, name) if item.spec is None else ""
-    if len(found) == 1:
-        begin, end = found[0].span("value")
-        return f"{text[:begin]}{value}{text[end:]}"
-    if found or item.spec is not None or item.engine is None:
-        return ""
-    words = [word for word in item.engine.engine.arguments if word.path.endswith("]")]
-    if not words:
-        return ""
-    line = item.document.position_of(words[-1].path).line
-    lines = text.split("\n")
-    indent = re.match(r"(\s*- )", lines[line - 1]) if line <= len(lines) else None
-    if indent is None or "|" in lines[line - 1]:
-        return ""
-    added = f"{indent[1]}{option_name(name)}" + ("" if value == "" or value is True else f"={value}")
-    return "\n".join([*lines[:line], added, *lines[line:]])
-
-
-def _without_line(text: str, name: str) -> str:
-    """Return the text without the element of a list that is one option with its value; empty where it is written in another way."""
-    written = re.compile(rf"^[ \t]*- [\"']?--{name.replace('_', '[-_]')}(?:=[^\n]*)?[\"']?[ \t]*\n", re.MULTILINE)
-    return written.sub("", text) if len(written.findall(text)) == 1 else ""

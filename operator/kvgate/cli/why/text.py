@@ -1,9 +1,9 @@
 """The answer for people, in one order: what happened, why, what would fix it, what is not known."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kvgate.budget import Verdict
-from kvgate.cli.terminal import Line, Styled, folded, text_of, width_of_terminal
+from kvgate.cli.terminal import Line, Styled, folded, folded_command, text_of, width_of_terminal
 from kvgate.cli.why.answer import Answer, Outcome
 from kvgate.cli.why.bundle import redacted
 from kvgate.judge.summary import judged_text
@@ -73,7 +73,8 @@ def _head(answer: Answer) -> str:
     return _HEADS[answer.outcome]
 
 
-_CHECKED = {
+_CHECKED: Mapping[Verdict | None, str] = {
+    None: "not judged by kvgate",
     Verdict.FITS: "checked: starts",
     Verdict.MAY_NOT_FIT: "checked: may start",
     Verdict.DOES_NOT_FIT: "kvgate would be more careful",
@@ -86,10 +87,10 @@ def _fixes(answer: Answer) -> Iterator[str]:
         return
     yield "  what would fix it" + (", any one of" if len(fixes) > 1 else "")
     for fix in fixes:
-        checked = _CHECKED.get(fix.verdict, "not judged by kvgate") if fix.verdict else "not judged by kvgate"
+        checked = _CHECKED.get(fix.verdict, _CHECKED[None])
         yield f"    - {fix.words} ({checked})"
         if fix.command:
-            yield f"        {redacted(fix.command)}"
+            yield from folded_command(f"        {redacted(fix.command)}", width_of_terminal())
         yield from (f"        {redacted(line)}" for line in fix.patch.splitlines())
     if happened and happened.do and not any(fix.is_checked for fix in fixes):
         yield f"    - {happened.do}"

@@ -29,7 +29,7 @@ from kvgate.manifests.pods.which_engine import (
 )
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
-from kvgate.vllm.options import UNKNOWN_PROGRAM
+from kvgate.vllm.options import UNKNOWN_PROGRAM, Program
 
 _SETTINGS = frozenset(
     {*SETTINGS_LIKE_VLLM, "data_parallel_size", "dtype", "quantization", "enable_expert_parallel", "cpu_offload_gb"}
@@ -56,35 +56,16 @@ _PRODUCTS = frozenset({"gpu_type", "gpu_product", "accelerator_type", "gpu_model
 _OF_DEPLOYMENTS = frozenset({
     "image", "resources", "replicas", "replica_count", "node_selector", "affinity", "tolerations", "limits", *_COUNTS, *_PRODUCTS,
 })  # fmt: skip
-_GENERAL = frozenset(
-    {
-        "env",
-        "config",
-        "configuration",
-        "values",
-        "args",
-        "model",
-        "model_parameters",
-        "vllm_config",
-        "engine_args",
-        "settings",
-        "vllm",
-    }
-)
+_GENERAL = frozenset({
+    "env", "config", "configuration", "values", "args", "model", "model_parameters", "vllm_config", "engine_args", "settings", "vllm",
+})  # fmt: skip
 """Names of objects that name no engine."""
 _ENDS_OF_COUNTS = ("_gpu_count", "_num_gpus")
 _INSTANCES = pattern(r"(?:\w*_)?(?:node_shape|instance_type|machine_type|vm_size)")
 _SLICE = pattern(r"\dg\.\d{1,3}gb")
 _NAMES = (
-    "name",
-    "deployment_name",
-    "modelName",
-    "serviceName",
-    "deployName",
-    "app",
-    "fullnameOverride",
-    "nameOverride",
-)
+    "name", "deployment_name", "modelName", "serviceName", "deployName", "app", "fullnameOverride", "nameOverride",
+)  # fmt: skip
 _ARGUMENTS = pattern(r"(?:\w*_)?(?:args|arguments|flags|options|cmd_args|params)")
 _OF_A_CONTAINER = pattern(r"(?:.*\.)?workload\.[\w-]+\.podSpec\.containers\.[\w-]+\.args")
 """Arguments that TrueCharts' library `common` writes into a container as they are."""
@@ -92,7 +73,7 @@ _REFERENCE = pattern(r"\{\{-?\s*\.Values\.([\w.]{1,200}?)\s*-?\}\}")
 _NOT_ENGINES = pattern(
     r"router|gateway|proxy|dashboard|client|webui|open_webui|test|benchmark\w*|eval\w*|schema|properties|crd\w*"
 )
-_OPTION_WITH_VALUE = pattern(r"--[\w-]+ +[^ -].*")
+_OPTION_WITH_VALUE = pattern(r"--[\w-]{1,60} +[^ -].*")
 _MAX_DEPTH = 6
 MAX_ENGINES = 200
 
@@ -354,25 +335,7 @@ def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
     options = list(facts.options)
     for name, field in facts.settings.items():
         options += as_option(field, f"--{name.replace('_', '-')}")
-    words, program = list[Argument](), UNKNOWN_PROGRAM
-    is_container = any(_OF_A_CONTAINER.fullmatch(field.path) for field in facts.words) and not any(
-        given.root.get(*map(str, [*steps_of(field.path)][:-1]), "command").is_set for field in facts.words
-    )
-    for field in map(_in_one_line, facts.words):
-        starts = starts_of(
-            NOTHING,
-            field,
-            facts.variables,
-            facts.image.text,
-            own_program=True,
-            shared=given.shared,
-            is_whole=is_container,
-        )
-        words += (_filled_in(given, word) for word in starts[0].arguments) if starts else ()
-        program = starts[0].program if starts and is_container else program
-    if facts.command.is_set:
-        starts = starts_of(facts.command, facts.script, facts.variables, facts.image.text, shared=given.shared)
-        words = [*(starts[0].arguments if starts else ()), *words]
+    words, program = _command_line(given, facts)
     gpus, resource = gpus_of(facts.resources)
     named = (
         ("accelerator", facts.product, ""),
@@ -398,11 +361,35 @@ def engine_of(given: ReaderInput, node: Written, facts: Facts) -> FoundEngine:
         hints=(*((resource,) if resource else ()), *product, *node_hints(facts.node)),
         is_partial=True,
         is_overridden=not facts.is_surely_vllm,
-        program=program,
-        is_wrapped=not is_container,
+        program=program or UNKNOWN_PROGRAM,
+        is_wrapped=program is None,
         assumed=("the chart, which is not rendered, passes these values to vLLM under its names",),
         option_paths={name: field.path for name, field in facts.settings.items()},
     )
+
+
+def _command_line(given: ReaderInput, facts: Facts) -> tuple[list[Argument], Program | None]:
+    """Return the words of the lists and the command; and the program where the lists are certain to be a container's, else None."""
+    words, program = list[Argument](), UNKNOWN_PROGRAM
+    is_container = any(_OF_A_CONTAINER.fullmatch(field.path) for field in facts.words) and not any(
+        given.root.get(*map(str, [*steps_of(field.path)][:-1]), "command").is_set for field in facts.words
+    )
+    for field in map(_in_one_line, facts.words):
+        starts = starts_of(
+            NOTHING,
+            field,
+            facts.variables,
+            facts.image.text,
+            own_program=True,
+            shared=given.shared,
+            is_whole=is_container,
+        )
+        words += (_filled_in(given, word) for word in starts[0].arguments) if starts else ()
+        program = starts[0].program if starts else program
+    if facts.command.is_set:
+        starts = starts_of(facts.command, facts.script, facts.variables, facts.image.text, shared=given.shared)
+        words = [*(starts[0].arguments if starts else ()), *words]
+    return words, program if is_container else None
 
 
 def _filled_in(given: ReaderInput, word: Argument) -> Argument:

@@ -315,12 +315,12 @@ def test_the_exit_code_says_whether_something_fits(arguments: tuple[str, ...], c
         (("--gpus", ""), "neither an accelerator nor a vendor"),
         (("--gpus", "0xL4"), "--gpu says '0xL4'; write at least one GPU, such as 8xL4"),
         (("--gpus", "4xH999"), "--gpu names 'H999', which is neither an accelerator nor a vendor"),
-        (("--peak-concurrency", "8"), "a workload also needs --prompt-tokens, --output-tokens"),
+        (("--peak-concurrency", "8"), "a workload also needs --prompt-tokens"),
         (
             ("--peak-concurrency", "x", "--prompt-tokens", "1", "--output-tokens", "1"),
             "--peak-concurrency is 'x'; it must be a whole",
         ),
-        (("--guarantee", "Workload"), "guarantee Workload needs --prompt-tokens, --output-tokens"),
+        (("--guarantee", "Workload"), "guarantee Workload needs --prompt-tokens"),
         (("--guarantee", "FullContext"), "guarantee FullContext needs --max-num-seqs"),
         (("--max-model-len", "long"), "--max-model-len is 'long'"),
         (
@@ -351,7 +351,7 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     result = run("--gpus", "H999,foo", "--max-model-len", "long", *workload, "--prices", str(file))
     assert result.exit_code == 2
     told = ("names 'H999'", "names 'foo'", "--max-model-len is 'long'", "--peak-concurrency is 'x'", "--prompt-tokens is 'y'",
-            "needs --output-tokens", "L4 has the price -1", "T4 has the price '2 EUR'")  # fmt: skip
+            "L4 has the price -1", "T4 has the price '2 EUR'")  # fmt: skip
     assert [words for words in told if words not in result.output] == []
 
 
@@ -371,3 +371,14 @@ def test_progress_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch, capsys:
     show(1, 2)
     show(2, 2)
     assert capsys.readouterr().err == "\r1 of 2 accelerators\r2 of 2 accelerators\r\033[K"
+
+
+def test_the_cache_that_the_promise_needs_is_an_option_with_which_it_still_holds() -> None:
+    (row,) = [c for c in answer(*QWEN, *RAG, "--gpus", "H200-SXM-141GB")["candidates"] if c["verdict"] == "Fits"]
+    needed, left = row["kv_cache_memory_bytes_needed"], row["gpu_memory_left_bytes"]
+    assert needed >= row["demand_bytes"]
+    assert 0 < left["low"] < left["expected"] < left["high"]
+    told = run(*QWEN, *RAG, "--gpus", "H200-SXM-141GB").output
+    assert f"no more than this promise: --kv-cache-memory-bytes {needed}" in told
+    assert "for neighbours" in told
+    assert "no more than this promise" not in run(*QWEN, "--gpus", "H200-SXM-141GB").output

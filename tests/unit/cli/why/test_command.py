@@ -440,3 +440,11 @@ def test_a_start_that_states_its_cache_is_well_and_says_what_it_holds() -> None:
 def test_figures_and_names_of_a_message_are_read_further(message: str, words: str) -> None:
     answer, _ = asked("-", stdin=message)
     assert words in " ".join(answer["why"])
+
+
+def test_yaml_that_begins_with_a_comment_about_a_command_is_yaml() -> None:
+    given = [sys.executable, "-m", "kvgate", "check", "-"]
+    done = subprocess.run(
+        given, input=f"# vllm serve is run by this\n{POD}", capture_output=True, text=True, check=False
+    )
+    assert "pod serving/vllm-0" in done.stdout

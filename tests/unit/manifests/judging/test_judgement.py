@@ -393,7 +393,7 @@ def test_what_only_one_release_says_is_no_error(tmp_path: Path) -> None:
         ),
         (["--enforce-eager", "--cudagraph-capture-sizes", "1", "2"], ["NoEffect"]),
         (["--enforce-eager", '--compilation-config={"cudagraph_mode": "NONE"}'], []),
-        (["--kv-cache-memory-bytes=20G", "--gpu-memory-utilization=0.9"], ["NoEffect"]),
+        (["--kv-cache-memory-bytes=20G", "--gpu-memory-utilization=0.9"], ["KnownDefect", "NoEffect"]),
         (["--lora-modules", "a=b"], ["LoraNotEnabled"]),
         (["--enable-auto-tool-choice"], ["ToolCallParserMissing"]),
         (["--enable-auto-tool-choice", "--tool-call-parser="], ["ToolCallParserMissing"]),
