@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from accuracy.markdown import table
-from usefulness.grades import GRADES, RIGHT, grade
+from usefulness.grades import GRADES, RIGHT, WRONG, grade
 from usefulness.questions import HERE, Question, ask, read_causes, read_questions
 
 _PAGE = HERE.parents[1] / "docs/usefulness.md"
@@ -88,6 +88,11 @@ def _page(questions: Sequence[Question], first: Mapping[str, str], now: Mapping[
         "## Each question\n",
         table(("question", "date", "expected cause", "first", "today"), each_row),
     ]
+    corrected = [f"- {each.id}: {each.corrected}" for each in questions if each.corrected]
+    parts += ["\n## Corrected since the first contact\n", *corrected] if corrected else []
+    wrong = [each for each in questions if now.get(each.id) == WRONG]
+    parts += ["\n## Wrong today, and what is known about it\n"] if wrong else []
+    parts += [f"- {each.id}: {each.missed or 'not looked into'}" for each in wrong]
     return "\n".join(parts) + "\n"
 
 

@@ -98,6 +98,8 @@ def _outcome(case: Case) -> Outcome:
         return Outcome.CAUSE_FOUND
     if start and start.log.max_concurrency is not None:
         return Outcome.NOTHING_WRONG
+    if case.is_guessed:
+        return Outcome.UNKNOWN
     is_admitted = case.item is not None and case.item.decision is not None
     if is_admitted or case.verdict in (Verdict.FITS, Verdict.MAY_NOT_FIT):
         return Outcome.NOTHING_WRONG
@@ -148,9 +150,6 @@ def _why(case: Case) -> Iterator[str]:
     failure = start.failure if start else None
     is_open = failure is None or failure.row.rank is Rank.WRAPPER
     is_of_bytes = is_open or bool(failure and failure.row.ledger and failure.kind is not FailureKind.INVALID_SETTING)
-    is_guessed = bool(
-        judged and judged.on_gpus and judged.on_gpus.judged_on
-    )  # the figures are those of a GPU that nobody named
     is_of_host = failure is not None and failure.row.ledger == "host"
     if case.lacking is not None:
         needed, there = case.lacking
@@ -161,21 +160,21 @@ def _why(case: Case) -> Iterator[str]:
         yield failure_rows()["KVCacheTooSmall"].do
     elif judged is not None and budget is not None and is_of_bytes:
         # a verdict on GPUs that nobody named stands beside no failure
-        yield answer_text(judged) if is_guessed and failure else f"{judged.verdict.value}: {answer_text(judged)}"
+        yield answer_text(judged) if case.is_guessed and failure else f"{judged.verdict.value}: {answer_text(judged)}"
         if is_of_host:
             yield from host_sentences(budget)
-        elif not is_guessed:
+        elif not case.is_guessed:
             yield from ledger_sentences(budget)
     if start and is_of_bytes and not is_of_host:
         yield from reported(start.log)
-    if failure and (budget is None or is_guessed or not is_of_bytes):
+    if failure and (budget is None or case.is_guessed or not is_of_bytes):
         yield from stated(failure)
     errors, has_ledger = _errors(case), is_of_bytes and budget is not None
     yield from (f"{each.rule}: {each.message}" for each in errors if not (has_ledger and each.rule in BUDGET_RULES))
     if (
         failure
         and has_ledger
-        and not (errors or is_of_host or is_guessed)
+        and not (errors or is_of_host or case.is_guessed)
         and judged
         and judged.verdict is Verdict.FITS
     ):
@@ -239,8 +238,8 @@ def _not_known(case: Case, judging: Judging) -> Iterator[str]:
     if item and item.assumed:
         told = {"accelerator": judging.given.accelerator, "vllm_version": judging.given.vllm_version}
         yield from (f"assumed: {each.text}" for each in item.assumed if not told.get(each.fact))
-    if case.values is not None and "gpu" not in case.values:
-        yield f"the GPU: {_of_gpu(case.values.get('gpu_memory_bytes'))}; give --gpu"
+    if case.is_guessed or (case.values is not None and "gpu" not in case.values):
+        yield f"the GPU: {_of_gpu((case.values or {}).get('gpu_memory_bytes'))}; give --gpu"
     yield from _not_judged(case)
     if case.is_observed and case.plain and case.plain.verdict is not case.verdict:
         yield f"the figures follow the KV cache that the log reports; without it, kvgate's verdict is {case.plain.verdict.value}"

@@ -112,6 +112,11 @@ class Case(Struct, frozen=True, kw_only=True):
         return bool(self.start and self.start.engine) or bool(self.item and self.item.verdict is NOT_JUDGED)
 
     @property
+    def is_guessed(self) -> bool:
+        """True where the figures are those of a GPU that nobody named."""
+        return bool(self.assessment and self.assessment.on_gpus and self.assessment.on_gpus.judged_on)
+
+    @property
     def lacking(self) -> tuple[int, int] | None:
         """Bytes that one request of max_model_len needs, and fewer that the log reports before it ends; None where nothing shows that."""
         start, budget = self.start, self.budget

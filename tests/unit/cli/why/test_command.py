@@ -448,3 +448,9 @@ def test_yaml_that_begins_with_a_comment_about_a_command_is_yaml() -> None:
         given, input=f"# vllm serve is run by this\n{POD}", capture_output=True, text=True, check=False
     )
     assert "pod serving/vllm-0" in done.stdout
+
+
+def test_a_command_for_gpus_that_nobody_names_is_not_decided() -> None:
+    answer, code = asked(COMMAND)
+    assert (answer["outcome"], answer["verdict"], code) == ("Unknown", "Fits", 2)
+    assert any(line.startswith("the GPU: nothing names it") for line in answer["not_known"])
