@@ -24,7 +24,8 @@ After this page you know how often one command of kvgate answers what people ask
 less than they thought.
 
 The questions are from threads of vLLM and of platforms, written anew; what they held is the program's own output, a command line or a
-manifest. Their expected answers, from the thread's resolution or a careful reader's, were committed before kvgate was run on any of them.
+manifest. Their expected answers, from the thread's resolution or a careful reader's, were committed before kvgate was run on any of them;
+what was corrected since stands below, with its reason.
 Each question is one command in a process of its own. *Right* needs the cause, the numbers and a fix that helped; *partly* lacks a number
 or the fix; *wrong* states another cause, or one where nobody can know it; *cannot say* names none. Where the right answer is that the
 text does not tell, or that it is another engine's, saying so is right.

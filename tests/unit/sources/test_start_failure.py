@@ -221,6 +221,13 @@ found at ['/x/E=8,N=14336,device_name=NVIDIA_H100_80GB_HBM3.json']
 (EngineCore_DP0 pid=9) INFO 11-02 03:04:08 [gpu_worker.py:1] Available KV cache memory: 23.42 GiB
 [W1224 08:50:36.247935068 ProcessGroupNCCL.cpp:1524] Warning: destroy_process_group() was not called before program exit
 If out-of-memory error occurs during cudagraph capture, consider decreasing `gpu_memory_utilization` or switching to eager mode.
+Capturing CUDA graphs (decode, FULL): 100%|██████████| 51/51 [00:09<00:00,  5.4it/s]
+(APIServer pid=1) INFO:     127.0.0.1:51012 - "GET /health HTTP/1.1" 200 OK
+shm              64M     0   64M   0% /dev/shm
+NVRM: loading NVIDIA UNIX Open Kernel Module for aarch64
+(EngineCore pid=9) WARNING 08-31 15:25:47 [gpu_worker.py:595] CUDA graph memory profiling is disabled \
+(VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0). Without it, CUDA graph memory is not accounted for during KV cache allocation, which may \
+require lowering --gpu-memory-utilization to avoid OOM.
 Startup probe failed: Get "http://10.0.0.7:8000/health": dial tcp 10.0.0.7:8000: connect: connection refused
   Type     Reason     Age   From     Message
   Normal   Pulled     2m    kubelet  Container image already present on machine
