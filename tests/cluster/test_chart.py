@@ -21,7 +21,7 @@ from support.assets import require_assets
 from support.chart import CHART, NAMESPACE, ROOT, documents, helm, render
 from support.crash_log import crashed
 from support.doors import Door, running
-from support.inference import crash
+from support.inference import crash, inference_deployment
 
 pytestmark = pytest.mark.cluster
 
@@ -32,6 +32,7 @@ NEEDED_ELSEWHERE = {
     ("apps", "deployments", "create"),  # asked for by each server-side apply of a new object, which is a patch
     ("", "services", "create"),
     ("", "configmaps", "get"),  # by spec.model.configFrom
+    ("apps", "replicasets", "list"),  # of several new pods at once
     ("events.k8s.io", "events", "patch"),  # by an event that comes again
     ("kvgate.io", "admissionrecords", "get"),  # after a restart, by the name in the status
     ("kvgate.io", "admissionrecords", "list"),  # by a resync
@@ -234,6 +235,8 @@ def serve_one(installation: Installation, in_namespace: str, *options: str) -> l
         plane.kubectl("wait", "-f", sample, *there, "--for=condition=Accepted", "--timeout=240s")
         wait_until(lambda: installation.get("deployments", *there)["items"], "its Deployment exists")
         wait_until(lambda: door.count("kvgate_pod_scrapes_total"), "its pod is asked")
+        plane.apply(a_foreign_deployment("taken", in_namespace), inference_deployment("taken", namespace=in_namespace))
+        plane.kubectl("wait", "infd/taken", *there, "--for=condition=Stalled", "--timeout=240s")
         crash(plane, installation.get("pods", *there)["items"][0], crashed(), restarts=2)
         plane.kubectl("wait", "-f", sample, *there, "--for=condition=Stalled", "--timeout=240s")
         plane.kubectl("patch", "-f", sample, *there, "--type=merge", "-p", '{"spec": {"vllm": {"maxNumSeqs": 2}}}')
@@ -241,6 +244,16 @@ def serve_one(installation: Installation, in_namespace: str, *options: str) -> l
         plane.kubectl("delete", "-f", sample, *there)
     events = itertools.islice(plane.audit(), before, None)
     return [event for event in events if event.user == CONTROLLER and event.resource]
+
+
+def a_foreign_deployment(name: str, in_namespace: str) -> dict[str, Any]:
+    """Whose name an InferenceDeployment has: the controller finds that out by asking for it."""
+    labels = {"app": name}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "registry.example/main"}]}}
+    return {
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": in_namespace},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod},
+    }  # fmt: skip
 
 
 def settled(installation: Installation, sample: str, there: list[str]) -> bool:

@@ -146,7 +146,9 @@ from kvgate.rendering import recalibration, workload
 known, tables = catalogue.find_accelerator, workload.accounting_of
 def smaller(name):
     found = known(name)
-    return found and replace(found, memory_bytes=found.memory_bytes - (2 << 30), gpu_labels=("ANOTHER-LABEL",))
+    sizes = ("memory_bytes", "memory_low_bytes", "memory_high_bytes")
+    less = {name: getattr(found, name) - (2 << 30) for name in sizes} if found else {}
+    return found and replace(found, **less, gpu_labels=("ANOTHER-LABEL",))
 def other(version):
     found = tables(version)
     return replace(found, shutdown_timeout=not found.shutdown_timeout)

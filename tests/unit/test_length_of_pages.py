@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from mixin.alerts import ALERTS
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
 LIMIT = 30_000
@@ -36,6 +38,7 @@ def test_generated_pages_are_told_by_their_first_line() -> None:
         "docs/incidents.md",
         "docs/one-deployment-every-door.md",
         "docs/usefulness.md",
+        *(f"docs/runbooks/{alert.name}.md" for alert in ALERTS if alert.cause),
     }
     assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/reference").glob("*.md")} <= generated
 

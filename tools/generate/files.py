@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from generate import deployment_files, failure_page, incident_page, pages, reference, schemas
+from generate import deployment_files, failure_page, incident_page, pages, reference, runbooks, schemas
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.api.status import RECORD_PLURAL
@@ -86,6 +86,7 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/changes.md", pages.changes_reference),
     ("docs/reference/unknown.md", pages.unknown_reference),
     ("docs/reference/rules.md", reference.rules_reference),
+    *((f"{runbooks.FOLDER}/{alert.name}.md", partial(runbooks.page, alert)) for alert in runbooks.WRITTEN),
     *((f"charts/kvgate/dashboards/{uid}.json", partial(dashboard, uid)) for uid in DASHBOARDS),
     *((f"charts/kvgate/openshift/{uid}.json", partial(console_dashboard, uid)) for uid in DASHBOARDS),
 )

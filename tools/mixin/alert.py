@@ -13,6 +13,9 @@ PERCENT = "{{ $value | humanizePercentage }}"
 COUNT = "{{ $value | humanize }}"
 DURATION = "{{ $value | humanizeDuration }}"
 SAME_OWNER = on(OWNED_BY)
+DESCRIBE = "kubectl describe infd NAME -n NAMESPACE"
+SCALE = "kubectl scale infd NAME -n NAMESPACE --replicas N"
+FEWER_SEQUENCES = """kubectl patch infd NAME -n NAMESPACE --type merge -p '{"spec":{"vllm":{"maxNumSeqs":N}}}'"""
 
 SEVERITIES = {
     "critical": "cannot wait for the morning",
@@ -44,6 +47,10 @@ class Alert(Struct, frozen=True, kw_only=True):
     severity: str
     summary: str
     description: str
+    cause: str = ""
+    """The command or the query that shows the cause. With `remedy` the row says all, and the runbook is written from it."""
+    remedy: str = ""
+    """The command that ends it."""
 
     @property
     def expression(self) -> str:

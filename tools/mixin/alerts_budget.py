@@ -4,7 +4,7 @@ from kvgate.api.conditions import ConditionType
 from kvgate.metrics import registry
 from kvgate.vllm import metric_names
 from mixin import queries
-from mixin.alert import COUNT, OWNER, PERCENT, SAME_OWNER, THRESHOLD, Alert
+from mixin.alert import COUNT, DESCRIBE, OWNER, PERCENT, SAME_OWNER, SCALE, THRESHOLD, Alert
 from mixin.queries import (
     HEADROOM_LOW,
     LONG_WINDOW,
@@ -87,6 +87,8 @@ HEADROOM_LOW_ = Alert(
     summary=f"{OWNER} has little KV cache left",
     description=f"The predicted headroom is {PERCENT} of the KV cache. Below 0 the guarantee may not fit."
     " Above 0 it fits, and more or longer requests may not.",
+    cause=DESCRIBE,
+    remedy=SCALE,
 )
 PREDICTION_WRONG = Alert(
     name="KvgatePredictionWrong",
@@ -123,6 +125,8 @@ CAPACITY_DROPPED = Alert(
     severity="warning",
     summary=f"{OWNER} has less KV cache than before",
     description=f"The smallest pod reports {PERCENT} less KV cache than pods of the same generation had within the last day.",
+    cause='kvgate_pod_kv_cache_capacity_tokens{namespace="NAMESPACE", inferencedeployment="NAME"}',
+    remedy="kubectl delete pod -n NAMESPACE POD    # the smaller one, when nothing else is on its GPU: its successor measures again",
 )
 FOREIGN_GPU_MEMORY = Alert(
     name="KvgateForeignGpuMemory",

@@ -6,7 +6,7 @@ engine that then has nothing to do. So no gauge alone is a symptom here: tokens 
 
 from kvgate.vllm import metric_names
 from mixin import queries
-from mixin.alert import COUNT, DURATION, OWNER, PERCENT, SAME_OWNER, SERVER, THRESHOLD, Alert
+from mixin.alert import COUNT, DURATION, FEWER_SEQUENCES, OWNER, PERCENT, SAME_OWNER, SCALE, SERVER, THRESHOLD, Alert
 from mixin.queries import (
     HEADROOM_AMPLE,
     LONG_WINDOW,
@@ -115,6 +115,8 @@ PREEMPTION_STORM = Alert(
     summary=f"{SERVER} computes many requests twice",
     description=f"There are preemptions for {PERCENT} of the requests of the last 15 minutes. A preempted request loses its KV cache and is"
     " computed again.",
+    cause='max by (pod) (vllm:kv_cache_usage_perc{namespace="NAMESPACE"})    # full everywhere, or on one pod',
+    remedy=f"{FEWER_SEQUENCES}    # or more replicas",
 )
 UNEXPECTED_PREEMPTIONS = Alert(
     name="KvgateUnexpectedPreemptions",
@@ -141,6 +143,8 @@ QUEUE_GROWING = Alert(
     severity="warning",
     summary=f"The queue of {SERVER} grows",
     description=f"{COUNT} requests wait, which is more than run, and the queue has grown for 20 minutes.",
+    cause='max by (pod) (vllm:num_requests_running{namespace="NAMESPACE"})    # a pod at 0 gets no requests, or hangs',
+    remedy=f"{SCALE}    # or a higher maxNumSeqs, where the KV cache is not full",
 )
 TIME_TO_FIRST_TOKEN = Alert(
     name="KvgateTimeToFirstToken",

@@ -73,6 +73,8 @@ TWO_LEADERS = Alert(
     severity="critical",
     summary="Several kvgate controllers lead at once",
     description=f"{COUNT} controllers say that they hold the Lease {{{{ $labels.lease }}}}, and may undo each other's writes.",
+    cause="kubectl get leases -A | grep kvgate    # one Lease in two clusters: give their series a label `cluster`",
+    remedy="kubectl scale deployment/NAME -n NAMESPACE --replicas 0    # one of the two; then correct its clock or its API server",
 )
 NO_WEBHOOK = Alert(
     name="KvgateNoWebhook",
@@ -137,6 +139,8 @@ WEBHOOK_SLOW = Alert(
     severity="warning",
     summary="The kvgate webhook is slow",
     description=f"One admission review in a hundred takes {DURATION} or longer. The API server waits 5 s.",
+    cause="kubectl top pods -n kvgate-system    # near its limit, or many reviews: two clients write one object in turns",
+    remedy="helm upgrade kvgate charts/kvgate -n kvgate-system --reset-then-reuse-values --set webhook.replicas=3",
 )
 
 ALERTS = (

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.json import decode
 
 from kvgate.catalogue.lookup import DATA, close_matches, read_yaml
+from kvgate.text.json_values import merged_fields
 from kvgate.text.patterns import pattern
 
 _QUANTIZATION = ("quantization_config", "compression_config")
@@ -96,7 +97,7 @@ def load_model(name: str, *, folder: str = "models") -> ModelEntry:
     entry = _lines(folder).entry(name)
     config = dict(entry.get("config", {}))
     if "base" in entry:
-        config = _merged(_lines("models").entry(entry["base"])["config"], config)
+        config = merged_fields(_lines("models").entry(entry["base"])["config"], config)
         if "quantization_config" in entry:
             config = with_quantization(config, entry["quantization_config"])
     return ModelEntry(
@@ -109,15 +110,6 @@ def load_model(name: str, *, folder: str = "models") -> ModelEntry:
         safetensors_bytes=entry.get("safetensors_bytes"),
         holds=tuple(entry["holds"]) if "holds" in entry else None,
     )
-
-
-def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the base's keys with the entry's own; mappings in both are merged."""
-    both = {
-        key: _merged(base[key], value) if isinstance(value, Mapping) and isinstance(base.get(key), Mapping) else value
-        for key, value in own.items()
-    }
-    return {**base, **both}
 
 
 def with_quantization(config: Mapping[str, Any], quantization: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -155,19 +155,21 @@ def _cache_record(of: FiguresOfBudget, kind: type[_Cache]) -> _Cache | None:
         request_blocks=kv_cache.request_blocks,
         request_bytes=kv_cache.request_bytes,
         max_model_len_that_fits=of["max_model_len_that_fits"],
-        pinned=records.PinnedRecord(
-            option=next(iter(pinned_option(of.budget).items()), None),
-            num_blocks=of["pinned_blocks"],
-            num_tokens=of["pinned_tokens"],
-            kv_cache_bytes=of["pinned_bytes"],
-            safety_bytes=PINNED_SAFETY_BYTES,
-            profiled_kv_cache_bytes=of["profiled_kv_cache_bytes"],
-            forgone_bytes=of["forgone_bytes"],
-            forgone_tokens=of["forgone_tokens"],
-        )
-        if budget.pin
-        else UNSET,
+        pinned=_pinned_record(of) if budget.pin else UNSET,
         **values,
+    )
+
+
+def _pinned_record(of: FiguresOfBudget) -> records.PinnedRecord:
+    return records.PinnedRecord(
+        option=next(iter(pinned_option(of.budget).items()), None),
+        num_blocks=of["pinned_blocks"],
+        num_tokens=of["pinned_tokens"],
+        kv_cache_bytes=of["pinned_bytes"],
+        safety_bytes=PINNED_SAFETY_BYTES,
+        profiled_kv_cache_bytes=of["profiled_kv_cache_bytes"],
+        forgone_bytes=of["forgone_bytes"],
+        forgone_tokens=of["forgone_tokens"],
     )
 
 
@@ -322,11 +324,17 @@ def assumed_records(request: BudgetRequest | None, findings: Iterable[Finding]) 
         return []
     version = request.vllm_version
     releases = (records.AssumedRecord(fact="vllm_version", value=version, why=why) for why in released(findings))
-    return [*assumed_model(request.shape), *releases, *_assumed_output(request.workload)]
+    return [*assumed_model(request.shape), *releases, *_assumed_load(request.workload)]
 
 
-def _assumed_output(workload: Workload | None) -> Iterator[records.AssumedRecord]:
-    if workload and workload.is_output_assumed:
+def _assumed_load(workload: Workload | None) -> Iterator[records.AssumedRecord]:
+    if workload is None:
+        return
+    if workload.lengths or workload.average_concurrency is not None:
+        from kvgate.planning.request_lengths import notes
+
+        yield from (records.AssumedRecord(fact=fact, value=value, why=why) for fact, value, why in notes(workload))
+    if workload.is_output_assumed:
         why = "no --output-tokens: 512, at most the prompt and what --max-model-len leaves"
         yield records.AssumedRecord(fact="output_tokens", value=str(workload.output_tokens), why=why)
 

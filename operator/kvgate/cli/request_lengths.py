@@ -121,7 +121,7 @@ def _of_histogram(data: bytes, metric: EngineMetric, most: int | None) -> list[S
         next_step = last * 5 // 2 if str(last).startswith("2") else last * 2
         last = min(next_step if end == inf else int(end), most or int(1e9))
         points.append((Fraction(count, total), last))
-    return shares_of(points, mean)
+    return shares_of(points, max(mean, Fraction(1)))  # an aborted request may have generated nothing
 
 
 def _of_trace(rows: Iterator[list[str]]) -> Requests:

@@ -275,9 +275,8 @@ def decide(situation: Situation, judged: Judged | None) -> Intent:
         return intent
     wanted, live = rendered(owner, intent.admitted.figures), situation.own_deployment
     if live is not None and _hash_of_pods(live) != _hash_of_pods(wanted.deployment):
-        wanted = as_it_runs(
-            wanted, live, intent.admitted.template_digest
-        )  # another release may have rendered these pods
+        # another release may have rendered these pods
+        wanted = as_it_runs(wanted, live, intent.admitted.template_digest)
     wanted = annotated(wanted, intent.admitted)
     intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment))
     pairs = (situation.deployment, wanted.deployment), (situation.service, wanted.service)

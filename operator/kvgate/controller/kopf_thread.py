@@ -82,21 +82,7 @@ def run_thread(process: Process, on_end: Callable[[], object]) -> None:
 async def _operate(process: Process) -> None:
     """Run kopf and the background tasks in a loop of their own: kopf cancels every task in its loop when it ends."""
     options, configuration = process.options, await load_configuration(process.options.kubeconfig)
-
-    def unless_stopping(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if not process.stop.is_set():  # kopf leaves tasks behind, which fail when the process stops
-            loop.default_exception_handler(context)
-
-    asyncio.get_running_loop().set_exception_handler(unless_stopping)
-
-    def connect() -> Cluster:
-        return Cluster(configuration, process.count_request, may_write=process.gate.is_open)
-
-    async def login(**_: object) -> kopf.AiohttpSession:
-        renewed = await load_configuration(options.kubeconfig)  # kopf asks again after a 401, and files renew tokens
-        session = await watch_session(renewed, process.count_request, may_write=process.gate.is_open)
-        return kopf.AiohttpSession(server=renewed.host, aiohttp_session=session)
-
+    connect = partial(Cluster, configuration, process.count_request, may_write=process.gate.is_open)
     pool, pods = Pool(LIMITS, preload=("kvgate.controller.decision",), by_content=(ModelShape,)), KnownPods()
     memory = Memory(process.deployments, process.starts, partial(judge_in_worker, pool, process.starts))
     beat = asyncio.create_task(_beat(process, memory))  # from now on, because the workers take a while to start
@@ -126,20 +112,37 @@ async def _operate(process: Process) -> None:
         ]
         try:
             await resync.load()
-            await kopf.operator(
-                registry=Handlers(queue, reconciler, memory, pods).registry(login, process.troubles),
-                settings=operator_settings(),
-                clusterwide=not options.namespaces,
-                namespaces=options.namespaces,
-                standalone=True,
-                stop_flag=process.stop,
-            )
+            await _watch(process, Handlers(queue, reconciler, memory, pods))
         finally:
             process.died = not process.stop.is_set()
             process.stop.set()  # kopf waits for it in a thread, without which this loop does not end
             queue.close()
             for task in tasks:
                 task.cancel()
+
+
+async def _watch(process: Process, handlers: "Handlers") -> None:
+    """Run kopf until the process stops."""
+
+    def unless_stopping(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not process.stop.is_set():  # kopf leaves tasks behind, which fail when the process stops
+            loop.default_exception_handler(context)
+
+    async def login(**_: object) -> kopf.AiohttpSession:
+        # kopf asks again after a 401, and files renew tokens
+        renewed = await load_configuration(process.options.kubeconfig)
+        session = await watch_session(renewed, process.count_request, may_write=process.gate.is_open)
+        return kopf.AiohttpSession(server=renewed.host, aiohttp_session=session)
+
+    asyncio.get_running_loop().set_exception_handler(unless_stopping)
+    await kopf.operator(
+        registry=handlers.registry(login, process.troubles),
+        settings=operator_settings(),
+        clusterwide=not process.options.namespaces,
+        namespaces=process.options.namespaces,
+        standalone=True,
+        stop_flag=process.stop,
+    )
 
 
 @contextlib.asynccontextmanager

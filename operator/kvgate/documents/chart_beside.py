@@ -15,6 +15,7 @@ from msgspec import Struct
 from kvgate.documents.bounded_files import read_text
 from kvgate.documents.discovery import CHART_FILE, root_of
 from kvgate.documents.nodes import value_of_file
+from kvgate.text.json_values import merged_fields
 from kvgate.text.patterns import pattern
 
 _VALUES, _TEMPLATES, _CI = "values.yaml", "templates", "ci"
@@ -36,7 +37,7 @@ class ChartBeside(Struct, frozen=True, kw_only=True):
 
     def completed(self, values: Mapping[str, Any], *, is_own: bool) -> Mapping[str, Any]:
         """Return the values as templates get them, without those that no template names."""
-        merged = values if is_own else _merged(self.own, values)
+        merged = values if is_own else merged_fields(self.own, values)
         kept = merged if self.named is None else _kept(merged, self.named)
         return _with_tags(kept, self.app_version) if self.app_version else kept
 
@@ -57,7 +58,8 @@ def _chart_in(folder: Path) -> ChartBeside | None:
     inside = root_of(folder)
     try:
         chart = value_of_file(folder / CHART_FILE, max_bytes=_MAX_FILE_BYTES, inside=inside)
-        own = _own_values(folder, inside)
+        is_there = (folder / _VALUES).is_file()
+        own = value_of_file(folder / _VALUES, max_bytes=_MAX_FILE_BYTES, inside=inside) if is_there else {}
         templates = list(_templates(folder, inside))
     except (OSError, ValueError):
         return None
@@ -67,17 +69,10 @@ def _chart_in(folder: Path) -> ChartBeside | None:
     passes_any = not named or "" in named or bool(chart.get("dependencies")) or (folder / "charts").is_dir()
     takes_version = any(_APP_VERSION in text for text in templates)
     return ChartBeside(
-        own=own,
+        own=own if isinstance(own, Mapping) else {},
         app_version=str(chart.get("appVersion") or "") if takes_version else "",
         named=None if passes_any else frozenset(named),
     )
-
-
-def _own_values(folder: Path, inside: Path) -> Mapping[str, Any]:
-    if not (folder / _VALUES).is_file():
-        return {}
-    values = value_of_file(folder / _VALUES, max_bytes=_MAX_FILE_BYTES, inside=inside)
-    return values if isinstance(values, Mapping) else {}
 
 
 def _templates(folder: Path, inside: Path) -> Iterator[str]:
@@ -86,14 +81,6 @@ def _templates(folder: Path, inside: Path) -> Iterator[str]:
     if len(paths) > _MAX_FILES:
         raise ValueError(f"the chart has more than {_MAX_FILES} templates")
     yield from (read_text(path, max_bytes=_MAX_FILE_BYTES, inside=inside) for path in paths)
-
-
-def _merged(under: Mapping[str, Any], over: Mapping[str, Any], depth: int = 0) -> Mapping[str, Any]:
-    """Merge values as Helm does: objects field by field, everything else as a whole."""
-    if depth > _MAX_DEPTH:
-        return over
-    both = (name for name, value in over.items() if isinstance(value, Mapping) and isinstance(under.get(name), Mapping))
-    return {**under, **over, **{name: _merged(under[name], over[name], depth + 1) for name in both}}
 
 
 def _kept(values: Mapping[str, Any], named: frozenset[str], above: str = "", depth: int = 0) -> Mapping[str, Any]:

@@ -174,7 +174,10 @@ class Reading(Struct, frozen=True, kw_only=True):
         """Read a file. `inside`: the folder that it must not lie outside of."""
         try:
             with open_file(path, inside) as file:
-                if form := form_of(path.name) or _form_of_script(path, file):
+                beginning = (
+                    file.peek(2) if isinstance(file, BufferedReader) else b""
+                )  # pipes and devices are read as YAML
+                if form := form_of(path.name) or (Form.SCRIPT if is_script(path.name, beginning) else None):
                     yield from self._of_launch_file(path, form, file)
                 else:
                     yield from self.of_stream(str(path), file)
@@ -242,16 +245,7 @@ class Reading(Struct, frozen=True, kw_only=True):
             text = text_of(data)
             if not interest.is_read and is_harmless(text):
                 return None
-            try:
-                node = compose(text, self.room)
-                is_filled = not is_template or node is None or not _has_mappings_as_keys(node)
-            except YamlError:
-                if with_fields_as_variables(text) == text:
-                    raise
-                is_filled = False
-            if not is_filled:
-                self.room.left, text = left, with_fields_as_variables(text)
-                node = compose(text, self.room)
+            text, node = self._composed(text, is_template=is_template)
         except NotText as error:
             broken = _not_text(file, error, line_offset)
             return broken if interest.is_read else replace(broken, may_be=Why.NO_YAML)
@@ -281,11 +275,20 @@ class Reading(Struct, frozen=True, kw_only=True):
             origin=origin,
         )
 
-
-def _form_of_script(path: Path, file: BinaryIO) -> Form | None:
-    """Return the form of a script without an ending; pipes and devices are read as YAML."""
-    beginning = file.peek(2) if isinstance(file, BufferedReader) else b""
-    return Form.SCRIPT if is_script(path.name, beginning) else None
+    def _composed(self, text: str, *, is_template: bool) -> tuple[str, yaml.Node | None]:
+        """Return the text and its nodes: fields without quotes, as `{{X}}`, are variables in it where YAML cannot read them."""
+        left = self.room.left
+        try:
+            node = compose(text, self.room)
+            is_filled = not is_template or node is None or not _has_mappings_as_keys(node)
+        except YamlError:
+            if with_fields_as_variables(text) == text:
+                raise
+            is_filled = False
+        if not is_filled:
+            self.room.left, text = left, with_fields_as_variables(text)
+            node = compose(text, self.room)
+        return text, node
 
 
 def _has_mappings_as_keys(root: yaml.Node) -> bool:

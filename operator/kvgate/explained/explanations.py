@@ -137,18 +137,7 @@ def _ledger_figure(name: str, budget: Budget, stage: Stage, ledger: Ledger) -> E
             inputs=(("accelerator", gpu.name), ("product", gpu.product)),
         )
     if name == "requested":
-        keeps_caches = budget.request.shape.keeps_caches
-        share = budget.resolved.gpu_memory_utilization if keeps_caches else 1
-        return Explanation(
-            name="requested",
-            amount=Interval.exactly(ledger.requested_bytes),
-            formula="ceil(total × gpu_memory_utilization)"
-            if keeps_caches
-            else "total, because the model keeps no KV cache",
-            source="vLLM 0.11+, v1/worker/utils.py request_memory; the default is 0.90, from 0.20 on 0.92",
-            doubt="it is exact for this total; the totals that other drivers report widen the range of what is available",
-            inputs=(("total_bytes", ledger.total_bytes), ("gpu_memory_utilization", f"{float(share):g}")),
-        )
+        return _requested(budget, ledger)
     if name == "parameter":
         if ledger.parameter_bytes is None:
             return None
@@ -171,6 +160,21 @@ def _ledger_figure(name: str, budget: Budget, stage: Stage, ledger: Ledger) -> E
         inputs=term.inputs,
         parts=_weight_table(budget, stage) if name == "weights" else (),
         notes=tuple(fact.text for fact in term.facts),
+    )
+
+
+def _requested(budget: Budget, ledger: Ledger) -> Explanation:
+    keeps_caches = budget.request.shape.keeps_caches
+    share = budget.resolved.gpu_memory_utilization if keeps_caches else 1
+    return Explanation(
+        name="requested",
+        amount=Interval.exactly(ledger.requested_bytes),
+        formula="ceil(total × gpu_memory_utilization)"
+        if keeps_caches
+        else "total, because the model keeps no KV cache",
+        source="vLLM 0.11+, v1/worker/utils.py request_memory; the default is 0.90, from 0.20 on 0.92",
+        doubt="it is exact for this total; the totals that other drivers report widen the range of what is available",
+        inputs=(("total_bytes", ledger.total_bytes), ("gpu_memory_utilization", f"{float(share):g}")),
     )
 
 

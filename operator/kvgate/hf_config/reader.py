@@ -120,10 +120,9 @@ def _shape(
         num_layers=_num_layers(fields),
         formats=ModuleFormats(quantization),
     )
-    stack = family.layers(model)
-    if family.both_ways:
-        stack = bidirectional(stack)
+    stack = bidirectional(family.layers(model)) if family.both_ways else family.layers(model)
     lengths = lengths_by_rule(fields)
+    stated = lengths["yarn_stated"]
     everywhere = (*stack.everywhere, *(matrix for head in family.heads for matrix in head(model)))
     return ModelShape(
         name=architecture,
@@ -132,10 +131,8 @@ def _shape(
         vocab_size=fields.count("vocab_size", "padded_vocab_size"),
         layers=stack.layers,
         dtype=model_dtype(fields, dtype),
-        max_model_len=lengths["yarn_stated"],
-        earlier_max_model_lens=tuple(
-            (rule, tokens) for rule, tokens in lengths.items() if tokens != lengths["yarn_stated"]
-        ),
+        max_model_len=stated,
+        earlier_max_model_lens=tuple((rule, tokens) for rule, tokens in lengths.items() if tokens != stated),
         default_max_model_len=default_max_model_len(fields),
         tie_word_embeddings=fields.flag("tie_word_embeddings", "tie_embedding", default=known.tied),
         lm_head_bias=known.lm_head_bias,
@@ -158,13 +155,16 @@ def _shape(
 
 
 def _num_layers(fields: Fields) -> int:
-    listed = len(fields.sequence("layers_block_type")) or None
-    num_layers = fields.count(
-        "decoder_layers", "num_hidden_layers", "num_layers", "n_layer", "n_layers", default=listed
-    )
+    names = ("decoder_layers", "num_hidden_layers", "num_layers", "n_layer", "n_layers")
+    return num_layers_of(fields, *names, default=len(fields.sequence("layers_block_type")) or None)
+
+
+def num_layers_of(fields: Fields, *names: str, default: int | None, of: str = "model") -> int:
+    """Return the number of layers; 1 with a problem where it is absurd."""
+    num_layers = fields.count(*names, default=default)
     if num_layers <= MAX_LAYERS:
         return num_layers
-    fields.problems.append(f"num_hidden_layers is {num_layers}; no model has more than {MAX_LAYERS}")
+    fields.problems.append(f"num_hidden_layers is {num_layers}; no {of} has more than {MAX_LAYERS}")
     return 1
 
 

@@ -341,7 +341,7 @@ def least_cache_text(budget: Budget) -> str:
     if found is None or budget.request.guarantee is Guarantee.STARTUP:
         return ""
     return (
-        f"no more than this promise: --kv-cache-memory-bytes {found.cache_memory_bytes} ({format_gib(found.cache_memory_bytes)}) "
+        f"No more than this promise: --kv-cache-memory-bytes {found.cache_memory_bytes} ({format_gib(found.cache_memory_bytes)}) "
         f"--gpu-memory-utilization {float(found.gpu_memory_utilization):g}; leaves {format_gib(found.left.low)} to "
         f"{format_gib(found.left.high)} of each GPU for neighbours"
     )

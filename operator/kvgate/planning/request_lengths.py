@@ -101,18 +101,16 @@ def peak_of(average: float) -> int:
     return 1
 
 
-def notes(workload: Workload) -> Iterator[str]:
-    """Say by which rules a peak was derived, and requests of different lengths are counted."""
+def notes(workload: Workload) -> Iterator[tuple[str, str, str]]:
+    """Yield (fact, value, rule) for a peak that was derived, and for requests of different lengths."""
     if workload.average_concurrency is not None:
-        yield (
-            f"{workload.average_concurrency:g} requests at the same time on average (Little's law: rate × time); random arrivals pass "
-            f"the peak at 1 moment of {RARE} at most, bursts pass it more often"
-        )
+        average = f"{workload.average_concurrency:g} requests at the same time on average (Little's law: rate × time)"
+        rule = f"random arrivals pass the peak at 1 moment of {RARE} at most, bursts more often"
+        yield "peak_concurrency", str(workload.peak_concurrency), f"{average}; {rule}"
     if workload.lengths:
-        yield (
-            f"lengths differ, {workload.mean_tokens} tokens on average of those that run: the demand is a bound that independent "
-            f"requests pass at 1 moment of {RARE} at most"
-        )
+        mean = f"{workload.mean_tokens} tokens on average of those that run"
+        rule = f"the demand is a bound that independent requests pass at 1 moment of {RARE} at most"
+        yield "request_lengths", mean, f"lengths differ, {mean}: {rule}"
 
 
 def equal_requests(budget: Budget, workload: Workload) -> Workload:

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Scope, Verdict, plan
 from kvgate.budget.answers.decoding import DecodeBound, decode_bound
 from kvgate.budget.answers.support import parallelism_refusals
-from kvgate.budget.ground.units import cdiv
-from kvgate.budget.kv_cache.capacity import largest
+from kvgate.budget.ground.units import GIB, cdiv
+from kvgate.budget.kv_cache.capacity import blocks_of_workload, largest, shared_tokens
 from kvgate.findings.finding import Finding
 from kvgate.judge import assess
 from kvgate.judge.advisor import OTHER_GPUS, advice, most
@@ -247,6 +247,43 @@ def decode_bounds(candidate: Candidate, held: int) -> tuple[DecodeBound, ...]:
     batches = sorted({batch for batch in BATCHES if batch <= max(1, held)} | {held} - {0})
     bounds = (decode_bound(candidate.budget, batch=b, sequence_tokens=tokens, shared_tokens=shared) for b in batches)
     return tuple(bound for bound in bounds if bound is not None)
+
+
+class CacheOfRequests(Struct, frozen=True, kw_only=True):
+    """One request of the load in the cache of an engine, and where tokens are kept."""
+
+    tokens: int
+    blocks: int
+    """Blocks of all its groups of layers; none is shared with another request but by a whole block of a prefix."""
+    saved_bytes: int
+    """Bytes of each GPU that a shared prefix saves, because it is held once."""
+    gpu_tokens: int
+    """Tokens that the GPUs of the engine hold, at the low end."""
+    tokens_per_gib: int
+    """Tokens that a GiB of host memory or of a disk keeps, of the caches of all ranks together."""
+
+
+def cache_of_requests(candidate: Candidate) -> CacheOfRequests | None:
+    """Return the request of the workload, or one of max_model_len, in the cache; None for a model that keeps none."""
+    budget, workload = candidate.budget, candidate.budget.request.workload
+    kv_cache, pool, stage = budget.kv_cache, budget.num_blocks, budget.tightest
+    if kv_cache is None or pool is None or stage is None or not kv_cache.request_blocks:
+        return None
+    is_workload = candidate.engine.guarantee is Guarantee.WORKLOAD and workload is not None
+    tokens = workload.request_tokens if is_workload and workload else budget.resolved.max_model_len
+    blocks, saved = kv_cache.blocks_of(tokens), 0
+    if is_workload and workload and workload.shared_prefix_tokens:
+        shared = shared_tokens(kv_cache, budget.resolved, workload)
+        held = [blocks_of_workload(kv_cache, workload, workload.peak_concurrency, count) for count in (0, shared)]
+        saved = held[0] - held[1]
+    of_all_ranks = sum(each.bytes_per_block for each in budget.stages) * candidate.parallelism.tensor
+    return CacheOfRequests(
+        tokens=tokens,
+        blocks=blocks,
+        saved_bytes=saved * stage.bytes_per_block,
+        gpu_tokens=max(0, kv_cache.num_tokens(pool.low)),
+        tokens_per_gib=GIB * tokens // (blocks * of_all_ranks),
+    )
 
 
 HOST_MEMORY = (

@@ -119,6 +119,8 @@ def status_of(
     rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.replicas)
     budget = None if left_out and admitted else assessment.effective
     crash = observation.crash_of(template_hash) if observation else None
+    cause = (crash.reason, crash_text(crash, budget)) if crash else None
+    needs = [_with_need(each, admitted) for each in hindrances]
     runs = admitted.prediction if admitted else prediction_of(assessment)
     expected = admitted.predicted_tokens if admitted else predicted_tokens(assessment)
     pinned = runs.figures["pinned_blocks"] if runs else None  # none where vLLM measures
@@ -130,14 +132,7 @@ def status_of(
     )
     statements = [
         *verdict,
-        *progress(
-            left_out,
-            obstacle,
-            rollout,
-            (crash.reason, crash_text(crash, budget)) if crash else None,
-            admitted,
-            hindrances=[_with_need(each, admitted) for each in hindrances],
-        ),
+        *progress(left_out, obstacle, rollout, cause, admitted, hindrances=needs),
         *_drifted(drift, before),
         *_resolved(resolved, admitted if is_kept else None, before),
         *_scaled(owner, assessment.effective if is_kept else None, before),
@@ -148,12 +143,13 @@ def status_of(
         before.status.get("effective") if left_out else _effective(effective_values(owner.spec, assessment), owner)
     )
     judged = admitted.owner if admitted and is_kept else owner
+    share = workload_of(judged.spec) if judged and guarantee_of(judged.spec) is Guarantee.WORKLOAD else None
     return _document(
         before,
         statements,
         observed=observed,
         effective=_effective(admitted.record.effective, admitted.owner) if admitted else effective,
-        workloadShare=_workload_share(judged),
+        workloadShare=_dumped(WorkloadShare(engines=share.engines, requests=share.peak_concurrency)) if share else None,
         **figures,
         **_counts(owner.name, rollout),
         recalibrated=recalibration,
@@ -378,12 +374,6 @@ def _effective(effective: Effective, owner: InferenceDeployment | None) -> Docum
         **_dumped(effective),
         **({"chosen": [field_path(name).rpartition(".")[2] for name in chosen]} if chosen else {}),
     }
-
-
-def _workload_share(owner: InferenceDeployment | None) -> Document | None:
-    """Return status.workloadShare; None where no workload is judged."""
-    share = workload_of(owner.spec) if owner and guarantee_of(owner.spec) is Guarantee.WORKLOAD else None
-    return _dumped(WorkloadShare(engines=share.engines, requests=share.peak_concurrency)) if share else None
 
 
 def _scaled(owner: InferenceDeployment, judged: Budget | None, before: PreviousStatus) -> list[Statement]:

@@ -252,7 +252,8 @@ def _take(reader: _CommandReader, match: re.Match[str]) -> None:
     elif match["double"] and _WHOLE_ARRAY.fullmatch(match["double"]):
         _expand(reader, match["double"])
     elif match["double"] is not None:
-        reader.append(_quoted(match["double"], reader))
+        text = re.sub(r'\\([$"`\\])', r"\1", match["double"].replace("\\\n", " "))
+        reader.append(_with_variables(calculated(text, reader.names.variables), reader))
     else:
         kinds = ("single", "substituted", "escaped", "plain", "other")
         text = next(match[kind] for kind in kinds if match[kind] is not None)
@@ -313,12 +314,6 @@ def _known(name: str, names: Names) -> Written | None:
 
 def _name(match: re.Match[str]) -> str:
     return match.groupdict().get("braced") or match["name"]
-
-
-def _quoted(text: str, reader: _CommandReader) -> str:
-    """Expand the variables of a text inside double quotes."""
-    text = re.sub(r'\\([$"`\\])', r"\1", text.replace("\\\n", " "))
-    return _with_variables(calculated(text, reader.names.variables), reader)
 
 
 def _with_variables(text: str, reader: _CommandReader) -> str:

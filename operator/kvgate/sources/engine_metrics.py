@@ -93,9 +93,9 @@ def read_histogram(exposition: bytes, metric: EngineMetric) -> tuple[list[tuple[
     text = b"\n" + exposition.rstrip() + b"\n\n"
     buckets = Counter[float]()
     for labels, value in _samples(text, _part_of(metric, "_bucket")):
-        buckets[_upper_end(labels)] += int(value)
+        buckets[_upper_end(labels)] += int(_counted(value))
     total = buckets.get(inf, 0)
-    sums = [value for _, value in _samples(text, _part_of(metric, "_sum"))]
+    sums = [_counted(value) for _, value in _samples(text, _part_of(metric, "_sum"))]
     if not total or not sums:
         raise UnreadableMetrics(f"counts no request in {metric.names[0].name}")
     return sorted(buckets.items()), Fraction(sum(sums)) / total
@@ -107,9 +107,18 @@ def _part_of(metric: EngineMetric, suffix: str) -> EngineMetric:
 
 def _upper_end(labels: Mapping[str, str]) -> float:
     try:
-        return float(labels["le"])
+        end = float(labels["le"])
     except (KeyError, ValueError):
-        raise UnreadableMetrics("has a bucket without a number in `le`") from None
+        end = 0.0
+    if not end > 0:  # NaN fails too
+        raise UnreadableMetrics("has a bucket without a number above 0 in `le`")
+    return end
+
+
+def _counted(value: float) -> float:
+    if not 0 <= value < MAX_TOKENS:
+        raise UnreadableMetrics("has a count in a histogram that is no number of requests or tokens")
+    return value
 
 
 def _value(sample: _Sample) -> float:

@@ -26,6 +26,13 @@ def is_nested_beyond(value: Any, levels: int) -> bool:
     return True
 
 
+def merged_fields(under: Any, over: Any, levels: int = MAX_DEPTH) -> Any:
+    """Return two values as one: objects field by field, as Helm and Flux merge them; any other value on top wins as a whole, null too."""
+    if levels and isinstance(under, Mapping) and isinstance(over, Mapping):
+        return {**under, **{name: merged_fields(under.get(name), value, levels - 1) for name, value in over.items()}}
+    return over
+
+
 _ESCAPED_SURROGATE = pattern(r"\\u[dD][89a-fA-F]")
 NOT_UNICODE = "it holds half of a surrogate pair, which is no Unicode character"
 

@@ -5,7 +5,7 @@ to hold is not met.
 """
 
 import csv
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -41,16 +41,15 @@ class _Condition(Struct, frozen=True, kw_only=True):
     is_not: bool
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        return self._is_so(values.get(self.name)) is not self.is_not
+        return _SIGNS[self.sign](values.get(self.name), self.operand) is not self.is_not
 
-    def _is_so(self, value: object) -> bool:
-        if self.sign == "~":
-            return self.operand.lower() in str(value).lower()
-        if self.sign == "=":
-            return str(value).lower() == self.operand.lower()
-        if self.sign == ">":
-            return _number(value) > float(self.operand)
-        return value not in _OFF
+
+_SIGNS: Mapping[str, Callable[[object, str], bool]] = {
+    "~": lambda value, operand: operand.lower() in str(value).lower(),
+    "=": lambda value, operand: operand.lower() == str(value).lower(),
+    ">": lambda value, operand: _number(value) > float(operand),
+    "": lambda value, _: value not in _OFF,
+}
 
 
 class Advisory(Struct, frozen=True, kw_only=True):
@@ -134,17 +133,14 @@ def advisories_of(version: str) -> tuple[Advisory, ...]:
 
 @lru_cache(maxsize=256)
 def _conditions(settings: str) -> tuple[_Condition, ...]:
-    return tuple(_read(settings))
-
-
-def _read(settings: str) -> Iterator[_Condition]:
+    conditions = []
     for word in settings.split():
         found = _SETTING.fullmatch(word)
         if found is None:
             raise ValueError(f"{word} is no condition on a setting")
-        yield _Condition(
-            name=found["name"], sign=found["sign"] or "", operand=found["operand"] or "", is_not=bool(found["no"])
-        )
+        sign, operand = found["sign"] or "", found["operand"] or ""
+        conditions.append(_Condition(name=found["name"], sign=sign, operand=operand, is_not=bool(found["no"])))
+    return tuple(conditions)
 
 
 def _numbers(release: str) -> tuple[int, ...]:

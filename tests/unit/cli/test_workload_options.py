@@ -197,6 +197,27 @@ def test_lengths_that_say_nothing_are_refused(tmp_path: Path, arguments: tuple[s
     assert result.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (METRICS.replace("} 10.0", "} NaN"), "no number of requests"),
+        (METRICS.replace('le="1000.0"', 'le="NaN"'), "above 0 in `le`"),
+        (METRICS.replace("} 9000.0", "} 90000000.0"), "contradicts"),
+        (METRICS.replace("} 8.0", "} 9.5").replace("} 9.0", "} 2.0"), "percentiles grow"),
+        ("\n".join(METRICS.splitlines()[:5]), "counts no request in vllm:request_generation_tokens"),
+        ("prompt_tokens,output_tokens\n5,x\n", "line 2 has no whole numbers"),
+        ("prompt_tokens,output_tokens\n0,1\n", "line 2 has 0 and 1 tokens"),
+        ("prompt_tokens,output_tokens\n", "no request"),
+        ("", "a trace is CSV with the columns prompt_tokens and output_tokens"),
+    ],
+)
+def test_a_file_without_readable_lengths_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "lengths").write_text(text)
+    result = invoked("size", "--model", "Qwen/Qwen3-8B", "--users", "2", "--request-lengths", str(tmp_path / "lengths"))
+    assert words in " ".join(result.output.split())
+    assert result.exit_code == 2
+
+
 @pytest.mark.parametrize("command", ["explain", "size"])
 def test_a_rate_and_a_time_state_the_peak(command: str) -> None:
     """20 per second × 2 seconds are 40 on average; Poisson(40) passes 55 at 1 moment of 100 at most."""
@@ -208,6 +229,7 @@ def test_a_rate_and_a_time_state_the_peak(command: str) -> None:
     assert "40 requests at the same time on average" in told
     found = json.loads(invoked(*asked, "-o", "json").stdout)
     assert (found.get("question") or found)["workload"]["peak_concurrency"] == 55
+    assert {"peak_concurrency", "request_lengths", "output_tokens"} <= {each["fact"] for each in found["assumed"]}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+from generate.reference import HEAD
 from kvgate import DOCS_URL
 from kvgate.metrics.exporter import endpoint_app
 from kvgate.metrics.listener import listen
@@ -20,6 +21,9 @@ from mixin.queries import RECORDING_RULES
 ROOT = Path(__file__).resolve().parents[3]
 SECTIONS = ["What it means", "What to look at", "What to do"]
 FOLDER = "docs/runbooks"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MOST_WORDS = 150
+"""Of a whole runbook: somebody reads it at night."""
 ENDINGS = ("_bucket", "_sum", "_count")
 
 
@@ -41,12 +45,16 @@ def test_an_alert_says_what_happened_and_how_bad_it_is(alert: Alert) -> None:
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_an_alert_has_a_runbook_with_what_it_means_what_to_look_at_and_what_to_do(alert: Alert) -> None:
     text = runbook(alert)
-    assert text.startswith(f"# {alert.name}\n")
+    assert text.removeprefix(f"{HEAD}\n").startswith(f"# {alert.name}\n")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
     means, look, do = re.split(r"^## .*$", text, flags=re.MULTILINE)[1:]
     assert means.strip()
     assert "irst" in look, "it says what to look at first"
-    assert do.strip()
+    assert len(BLOCK.findall(look)) == 1, "one command or query shows the cause"
+    assert [language for language, _ in BLOCK.findall(do)] == ["sh"], "one command ends it"
+    assert all(len(block.splitlines()) == 1 for _, block in BLOCK.findall(text))
+    assert len(text.split()) <= MOST_WORDS
+    assert bool(alert.cause) == bool(alert.remedy) == text.startswith(HEAD)
 
 
 def test_there_is_no_runbook_without_an_alert() -> None:

@@ -109,3 +109,8 @@ def test_the_demand_is_exact_in_blocks_and_never_above_that_of_the_longest() -> 
 def test_the_peak_of_random_arrivals_is_the_99th_percentile_of_poisson(average: float, peak: int) -> None:
     """Poisson(4): P(≤ 8) = 0.979 and P(≤ 9) = 0.992; the other rows from tables of the distribution."""
     assert peak_of(average) == peak
+
+
+def test_more_requests_never_need_less() -> None:
+    bounds = [sum_of_independent(((3, 50), (40, 7), (400, 1)), requests) for requests in range(1, 2000, 7)]
+    assert bounds == sorted(bounds)

@@ -262,17 +262,8 @@ def plan(request: BudgetRequest) -> Budget:
     try:
         kv_cache, layout = lay_out(request, resolved, accounting)
     except UnmodelledKind as missing:
-        if request.settings.speculation is not None:
-            # if not even the target fits without its draft: a draft of unknown size only adds to it
-            alone = plan(replace(request, draft=None).with_settings(speculation=None))
-            if alone.verdict is Verdict.DOES_NOT_FIT:
-                return replace(alone, unmodelled=(*alone.unmodelled, missing.kind))
-        return Budget(
-            request=request,
-            accounting=accounting,
-            resolved=resolved,
-            unmodelled=tuple(dict.fromkeys((*unmodelled, missing.kind))),
-            unmodelled_value=(missing.setting, missing.value) if isinstance(missing, UnmodelledValue) else None,
+        return _without_layout(
+            Budget(request=request, accounting=accounting, resolved=resolved, unmodelled=unmodelled), missing
         )
     stages = _stages(request, resolved, accounting, layout, modelled=not unmodelled)
     pool = _pool(stages, keeps_something=bool(kv_cache.groups)) if stages else None
@@ -280,8 +271,12 @@ def plan(request: BudgetRequest) -> Budget:
     pinned, auto_from = None, None
     is_pinned = request.capacity is Capacity.PINNED and not request.settings.gives_cache_memory
     if is_pinned and pool is not None and kv_cache.groups:
-        pinned, stages, tightest = _pinned(stages, pool, accounting)
+        ranks = [(stage.available, stage.bytes_per_block) for stage in stages]
+        pinned, decides = pin(ranks, pool, shrinks_to_fewest_blocks=accounting.shrinks_to_fewest_blocks)
         pool = Interval.exactly(pinned.num_blocks)
+        given = (Interval.exactly(pinned.num_blocks * stage.bytes_per_block) for stage in stages)
+        stages = tuple(replace(stage, available=size) for stage, size in zip(stages, given, strict=True))
+        tightest = stages[decides]
     if request.settings.max_model_len == AUTO_MAX_MODEL_LEN and pool is not None:
         auto_from = kv_cache.reach.max_model_len
         request, resolved, kv_cache = _with_longest(request, resolved, kv_cache, pool)
@@ -298,6 +293,19 @@ def plan(request: BudgetRequest) -> Budget:
         usable_blocks=pool.less(accounting.null_blocks if kv_cache.groups else 1) if pool is not None else None,
         auto_from=auto_from,
         pin=pinned,
+    )
+
+
+def _without_layout(budget: Budget, missing: UnmodelledKind) -> Budget:
+    """Return a budget without the part that has no formula; a draft of unknown size only adds to a target that does not fit alone."""
+    if budget.request.settings.speculation is not None:
+        alone = plan(replace(budget.request, draft=None).with_settings(speculation=None))
+        if alone.verdict is Verdict.DOES_NOT_FIT:
+            return replace(alone, unmodelled=(*alone.unmodelled, missing.kind))
+    return replace(
+        budget,
+        unmodelled=tuple(dict.fromkeys((*budget.unmodelled, missing.kind))),
+        unmodelled_value=(missing.setting, missing.value) if isinstance(missing, UnmodelledValue) else None,
     )
 
 
@@ -356,16 +364,6 @@ def _spanned_stage(stage: Stage, others: Sequence[Stage]) -> Stage:
 def _hull(amount: Interval | None, others: Iterable[Interval | None]) -> Interval | None:
     """Return the amount as expected, between the least and the most of all."""
     return amount and amount.spanning(*filter(None, others))
-
-
-def _pinned(stages: tuple[Stage, ...], pool: Interval, accounting: Accounting) -> tuple[Pin, tuple[Stage, ...], Stage]:
-    """Return the pin, the stages with what they are given, and the stage that decides."""
-    ranks = [(stage.available, stage.bytes_per_block) for stage in stages]
-    found, decides = pin(ranks, pool, shrinks_to_fewest_blocks=accounting.shrinks_to_fewest_blocks)
-    given = tuple(
-        replace(stage, available=Interval.exactly(found.num_blocks * stage.bytes_per_block)) for stage in stages
-    )
-    return found, given, given[decides]
 
 
 def _pool(stages: tuple[Stage, ...], *, keeps_something: bool) -> Interval:

@@ -112,14 +112,12 @@ def sharer_of(budget: Budget, name: str) -> Sharer:
     requested_bytes = share_of(accelerator.memory_bytes, budget.resolved.gpu_memory_utilization)
     held = [_held(stage, stage.ledger, before, requested_bytes, budget) for stage in budget.stages if stage.ledger]
     ledger = budget.tightest.ledger if budget.tightest else None
+    low, high = accelerator.memory_low_bytes, accelerator.memory_high_bytes
+    whole = Interval(low=low, expected=accelerator.memory_bytes, high=high)
     return Sharer(
         name=name,
         memory_bytes=accelerator.memory_bytes,
-        total=Interval(
-            low=accelerator.memory_low_bytes - host.high,
-            expected=accelerator.memory_bytes - host.expected,
-            high=accelerator.memory_high_bytes - host.low,
-        ),
+        total=whole - host,
         before=before,
         requested_bytes=requested_bytes,
         held=Interval(
@@ -129,7 +127,7 @@ def sharer_of(budget: Budget, name: str) -> Sharer:
         )
         if held
         else Interval(low=before.low, expected=before.expected + requested_bytes, high=before.high + requested_bytes),
-        overhead=_less_than(ledger.requested_bytes, ledger.available) if ledger else None,
+        overhead=Interval.exactly(ledger.requested_bytes) - ledger.available if ledger else None,
         demand_bytes=budget.demand_bytes or 0,
         checks_free=budget.accounting.checks_free_memory and accelerator.vendor in _CHECKED,
         measures=request.settings.kv_cache_memory_bytes is None and request.shape.keeps_caches,
@@ -160,11 +158,6 @@ def _uncounted_graphs(ledger: Ledger) -> Interval:
     if ledger.cuda_graphs.high or not isinstance(estimate_bytes, int):
         return Interval.exactly(0)
     return Interval(low=0, expected=estimate_bytes, high=2 * estimate_bytes)
-
-
-def _less_than(whole_bytes: int, left: Interval) -> Interval:
-    """Return what is taken of a whole of which so much is left."""
-    return Interval(low=whole_bytes - left.high, expected=whole_bytes - left.expected, high=whole_bytes - left.low)
 
 
 class LeastCache(Struct, frozen=True, kw_only=True):

@@ -44,6 +44,10 @@ class Interval(Struct, frozen=True, kw_only=True):
         """Add both ends, because at worst both predictions err to the same side."""
         return Interval(low=self.low + other.low, expected=self.expected + other.expected, high=self.high + other.high)
 
+    def __sub__(self, other: "Interval") -> "Interval":
+        """Return what is left: at worst more is taken of less."""
+        return Interval(low=self.low - other.high, expected=self.expected - other.expected, high=self.high - other.low)
+
     def less(self, exactly: int) -> "Interval":
         """Return what is left when a known amount is taken away."""
         return Interval(low=self.low - exactly, expected=self.expected - exactly, high=self.high - exactly)

@@ -104,7 +104,6 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
     if speculation is not None and speculation.uses_another_model and draft is None:
         raise UnmodelledKind(f"drafts by {speculation.model or speculation.method or 'a model without a name'}")
     with_drafts = speculation is not None and speculation.uses_own_layers
-    num_speculative_tokens = request.draft_tokens
     # draft modules that run one after another look back one token further each (vLLM 0.32, `SlidingWindowSpec`)
     has_several_modules = with_drafts and len(shape.draft_layers) >= 2
     specs = CacheSettings(
@@ -112,8 +111,8 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
         dtype=dtype,
         block_size=settings.block_size or kernel_block,
         tensor=settings.parallelism.tensor,
-        num_speculative_tokens=num_speculative_tokens,
-        retained_tokens=num_speculative_tokens - 1 if has_several_modules else 0,
+        num_speculative_tokens=request.draft_tokens,
+        retained_tokens=request.draft_tokens - 1 if has_several_modules else 0,
         state_mode=resolved.state_mode,
         drafts_beside_all_states=accounting.drafts_beside_all_states,
         keeps_checkpoints=accounting.state_checkpoints,

@@ -22,7 +22,7 @@ from kvgate.documents.bounded_files import Refused, read_file
 from kvgate.findings.finding import Severity
 from kvgate.judge.what_if import read_request
 from kvgate.sources.engine_metrics import NotAnEngine, UnreadableMetrics, read_engine
-from kvgate.sources.startup_log import RankMemory, UnusableLog, read_startup_log
+from kvgate.sources.startup_log import RankMemory, StartupLog, UnusableLog, read_startup_log
 from kvgate.statement.what_if import BadRequest
 from kvgate.vllm.metric_names import CACHE_CONFIG_INFO
 
@@ -91,25 +91,29 @@ def _of_log(text: str, given: Mapping[str, Any], source: str) -> tuple[ObservedS
         wrong = (*wrong, f"{shared}, and vLLM {budget.request.vllm_version} counts its memory; leave this log out")
     if wrong:
         raise UnusableFile("; ".join(wrong))
-    available_bytes = rank.available_kv_cache_bytes if rank else None
-    if available_bytes is None and log.refusal:
-        available_bytes = log.refusal.available_kv_cache_bytes
-    if available_bytes is not None:
-        cache = log.circumstances.get("compile_cache", "")
-        is_refused = log.refusal is not None
-        start = start_of_bytes(budget, available_bytes, source=source, compile_cache=cache, is_refused=is_refused)
-    elif log.is_size_given:
-        raise UnusableFile(_SIZE_GIVEN)
-    elif log.num_gpu_blocks is not None:
-        start = start_of_blocks(budget, log.num_gpu_blocks, source=source)
-    else:
-        raise UnusableFile("it says neither the memory nor the blocks of the KV cache; give a log at level INFO")
+    start = _logged_start(log, budget, source)
     if start is not None:
         start = replace(
             start, gpu_at_start=gpu_at_start(budget, ((rank.total_bytes, rank.free_bytes) for rank in log.ranks))
         )
     last = f"the last of {log.starts} starts in it counts" if log.starts > 1 else ""
     return _kept(start, budget), "; ".join(filter(None, (last, shared)))
+
+
+def _logged_start(log: StartupLog, budget: Budget, source: str) -> ObservedStart | None:
+    """Return the start by the memory of the cache, else by its blocks. Raises UnusableFile."""
+    available_bytes = log.tightest.available_kv_cache_bytes if log.tightest else None
+    if available_bytes is None and log.refusal:
+        available_bytes = log.refusal.available_kv_cache_bytes
+    if available_bytes is not None:
+        cache = log.circumstances.get("compile_cache", "")
+        is_refused = log.refusal is not None
+        return start_of_bytes(budget, available_bytes, source=source, compile_cache=cache, is_refused=is_refused)
+    if log.is_size_given:
+        raise UnusableFile(_SIZE_GIVEN)
+    if log.num_gpu_blocks is None:
+        raise UnusableFile("it says neither the memory nor the blocks of the KV cache; give a log at level INFO")
+    return start_of_blocks(budget, log.num_gpu_blocks, source=source)
 
 
 def _budget(values: dict[str, Any]) -> Budget:

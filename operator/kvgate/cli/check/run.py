@@ -72,18 +72,15 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
         max_seconds=options.fetch_seconds,
     )
     items = [*(item for item in judged if isinstance(item, Item)), *map(_not_understood, found.not_understood)]
-    failed = [item for item in judged if isinstance(item, Broken)]
     if file and file.has_requirements:
         from kvgate.cli.check.requirements import with_requirements
 
         items = list(with_requirements(items, given))
     items = [replace(item, sources=tuple(sources_of(item, given, documents))) for item in items]
-    every = (*documents.broken, *found.broken, *failed)
+    every = (*documents.broken, *found.broken, *(item for item in judged if isinstance(item, Broken)))
     named = {STDIN_NAME, *(str(Path(path)) for path in paths)}
     no_manifests = [each for each in every if each.may_be and each.file not in named]
-    passed_over = documents.passed_over + Counter(
-        why for _, why in {(each.file, each.may_be) for each in no_manifests} if why
-    )
+    of_files = {(each.file, each.may_be) for each in no_manifests}
     report = Report(
         items=_in_order(list(by_comments(_in_order(items)))),
         broken=tuple(placed_broken(each) for each in every if each not in no_manifests),
@@ -91,7 +88,7 @@ def run(paths: Sequence[str], options: CheckOptions) -> Report:
         paths=tuple(paths),
         fail_on=frozenset(map(str.strip, (options.fail_on or (config and config.fail_on) or "").split(","))),
         show=Severity(options.show),
-        passed_over=passed_over,
+        passed_over=documents.passed_over + Counter(why for _, why in of_files if why),
         unrendered=tuple(documents.unrendered),
         skipped=tuple(documents.skipped),
         sources=tuple(sources_of_report(options, given)),

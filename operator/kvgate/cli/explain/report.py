@@ -152,7 +152,7 @@ def _notes(budget: Budget) -> Iterator[str]:
     if workload and (workload.lengths or workload.average_concurrency is not None):
         from kvgate.planning.request_lengths import notes
 
-        yield from (f"  {note}" for note in notes(workload))
+        yield from (f"  {note}" for *_, note in notes(workload))
 
 
 def _on_each(assessment: Assessment, budget: Budget) -> Iterator[str]:

@@ -12,7 +12,7 @@ from kvgate import catalogue
 from kvgate.budget import AUTO_MAX_MODEL_LEN, Capacity, Guarantee, Verdict
 from kvgate.budget.answers.figures import figures_of, head_of
 from kvgate.budget.answers.sharing import least_cache
-from kvgate.budget.ground.units import GIB
+from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.catalogue.prices import Prices
 from kvgate.cli import assessment_json as made
 from kvgate.cli.reports.answer_records import CandidateRecord, LeftOut, PricesRecord, QuestionRecord, SizeRecord
@@ -23,7 +23,16 @@ from kvgate.judge.assess import takes_cache_bytes
 from kvgate.judge.summary import least_cache_text, verdict_text
 from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
 from kvgate.planning.request_lengths import notes
-from kvgate.planning.size import HOST_MEMORY, Question, cheaper_perhaps, decode_bounds, hints, requests_held, usual
+from kvgate.planning.size import (
+    HOST_MEMORY,
+    Question,
+    cache_of_requests,
+    cheaper_perhaps,
+    decode_bounds,
+    hints,
+    requests_held,
+    usual,
+)
 from kvgate.text.inert import inert_json, inert_values
 from kvgate.vllm.values import UnusableValue
 
@@ -146,6 +155,7 @@ def _load(question: Question, candidate: Candidate) -> Iterator[Line]:
         yield f"{engines} engines on {engines * parallelism.num_gpus} GPUs hold {engines * held}"
     if least := least_cache_text(candidate.budget):
         yield least
+    yield from _in_the_cache(candidate)
     bounds = decode_bounds(candidate, held)
     if not bounds:
         is_known = accelerator.memory_bandwidth_bytes_per_second is not None
@@ -176,6 +186,20 @@ def _load(question: Question, candidate: Candidate) -> Iterator[Line]:
     yield from (f"  {line}" for line in table([header, *rows], right=range(len(header)), width=_room()))
 
 
+def _in_the_cache(candidate: Candidate) -> Iterator[str]:
+    """Say what one request takes, what a shared prefix saves, and how many tokens each tier keeps."""
+    if (cached := cache_of_requests(candidate)) is None:
+        return
+    saved = ""
+    if cached.saved_bytes:
+        saved = f"; the shared prefix is held once, which saves {format_gib(cached.saved_bytes)} of each GPU"
+    yield f"A request of {cached.tokens} tokens takes {cached.blocks} blocks{saved}"
+    yield (
+        f"The GPUs of an engine keep {cached.gpu_tokens} tokens or more; each GiB of host memory (--kv-offloading-size) or disk "
+        f"{cached.tokens_per_gib} more for later requests"
+    )
+
+
 def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[str]:
     request, settings, workload = question.request, question.request.settings, question.request.workload
     # An architecture without a formula may have no length of its own.
@@ -196,7 +220,7 @@ def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[
             if question.fills
             else f"{guarantee} {question.concurrency} {tokens}"
         )
-        yield from notes(workload)
+        yield from (note for *_, note in notes(workload))
     elif request.guarantee is Guarantee.FULL_CONTEXT:
         yield f"{guarantee} {question.concurrency} requests of max_model_len at the same time"
     else:

@@ -19,7 +19,7 @@ from kvgate.hf_config.fields import HEADS, HIDDEN, Fields, ModelConfigError, lan
 from kvgate.hf_config.formats.quantization import ModuleFormats, kv_cache_scheme
 from kvgate.hf_config.layers.attention import dense_of, full_attention, layer_windows
 from kvgate.hf_config.layers.positions import lengths_by_rule, rotary_tables
-from kvgate.hf_config.reader import MAX_LAYERS, declared, model_dtype, quantization_of, read_config
+from kvgate.hf_config.reader import declared, model_dtype, num_layers_of, quantization_of, read_config
 
 _SPECULATOR_CLASSES = {
     ("eagle3", "llama"): "Eagle3LlamaForCausalLM",
@@ -123,7 +123,7 @@ def read_draft(
         fields=fields,
         known=known,
         hidden_size=fields.count(*HIDDEN),
-        num_layers=_num_layers(fields),
+        num_layers=num_layers_of(fields, "num_hidden_layers", "num_layers", default=1, of="draft"),
         formats=ModuleFormats(stored),
     )
     parts = read(facts)
@@ -145,14 +145,6 @@ def _architecture(config: Mapping[str, Any], method: str) -> str:
     if found == "DSparkDraftModel" and config.get("model_type") == "qwen3":
         return "Qwen3DSparkModel"
     return found
-
-
-def _num_layers(fields: Fields) -> int:
-    num_layers = fields.count("num_hidden_layers", "num_layers", default=1)
-    if num_layers <= MAX_LAYERS:
-        return num_layers
-    fields.problems.append(f"num_hidden_layers is {num_layers}; no draft has more than {MAX_LAYERS}")
-    return 1
 
 
 def _shape(

@@ -84,22 +84,27 @@ def _layer(model: LanguageModel, letter: str) -> LayerShape:
             block = dense_mlp(dense, hidden_size, bias=fields.flag("mlp_bias"))
             return LayerShape(mlps=(dense,), matrices=(*block, norm))
         case "E":
-            # experts have no gate; in Super and Ultra they work in a narrower, latent space
-            shared = fields.optional_count("moe_shared_expert_intermediate_size")
-            sparse = SparseMlp(
-                shared_intermediate_size=shared * fields.optional_count("n_shared_experts"),
-                num_experts=fields.count("n_routed_experts"),
-                num_experts_per_token=fields.count("num_experts_per_tok"),
-                intermediate_size=fields.count("moe_intermediate_size"),
-                gated=False,
-                hidden_size=fields.optional_count("moe_latent_size"),
-            )
-            experts = [*sparse_mlp(sparse, hidden_size, Router(bias=True, computes_in_float32=True))]
-            if sparse.hidden_size:
-                experts.append(replicated("fc1_latent_proj", sparse.hidden_size, columns=hidden_size))
-                experts.append(replicated("fc2_latent_proj", hidden_size, columns=sparse.hidden_size))
+            sparse, experts = _experts(fields, hidden_size)
             return LayerShape(mlps=(sparse,), matrices=(*experts, norm))
     return LayerShape(mixers=(UnmodelledLayer(kind=f"layers of kind {letter[:40]}"),))
+
+
+def _experts(fields: Fields, hidden_size: int) -> tuple[SparseMlp, list[Matrix]]:
+    """Read experts, which have no gate; in Super and Ultra they work in a narrower, latent space."""
+    shared = fields.optional_count("moe_shared_expert_intermediate_size")
+    sparse = SparseMlp(
+        shared_intermediate_size=shared * fields.optional_count("n_shared_experts"),
+        num_experts=fields.count("n_routed_experts"),
+        num_experts_per_token=fields.count("num_experts_per_tok"),
+        intermediate_size=fields.count("moe_intermediate_size"),
+        gated=False,
+        hidden_size=fields.optional_count("moe_latent_size"),
+    )
+    experts = [*sparse_mlp(sparse, hidden_size, Router(bias=True, computes_in_float32=True))]
+    if sparse.hidden_size:
+        experts.append(replicated("fc1_latent_proj", sparse.hidden_size, columns=hidden_size))
+        experts.append(replicated("fc2_latent_proj", hidden_size, columns=sparse.hidden_size))
+    return sparse, experts
 
 
 def nemotron_nas_stack(model: LanguageModel) -> Stack:

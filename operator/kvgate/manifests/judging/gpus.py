@@ -78,12 +78,11 @@ def choose(
 
     `configured` is one name, or several with commas between them, on each of which an engine must start unless it `may_be_any`.
     """
-    found = accelerators_of(engine.hints)
     pooled = pools_named(engine, pools)
     stated = [gpu for each in pooled for gpu in pools[each.value]] or [
         text.strip() for text in (configured or "").split(",")
     ]
-    if found:
+    if found := accelerators_of(engine.hints):
         known = {each.name for each in map(catalogue.find_accelerator, stated) if each}
         meant = [each for each in found if each.accelerator.name in known] if len(found) > 1 else []
         by_memory = sorted(meant or found, key=lambda each: each.accelerator.memory_bytes)

@@ -16,14 +16,12 @@ from msgspec.structs import replace
 from kvgate.documents.bounded_files import read_text
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import NOTHING, Written, total
-from kvgate.manifests.pods.containers import installed_release, starts_of
+from kvgate.manifests.pods.containers import Start, installed_release, starts_of
 from kvgate.manifests.pods.engine_found import COMPOSE, FoundEngine, ReaderInput, SeenGpus
 from kvgate.manifests.pods.gpu_requests import (
     NVIDIA_DEVICES,
     devices_in,
-    seen_by_several,
-    shown_by_cuda,
-    visible_devices,
+    seen_by_start,
     visible_gpus,
 )
 from kvgate.manifests.pods.host_memory import OWN_SHARED_MEMORY, mounts_shared_memory, room_of_service
@@ -85,18 +83,12 @@ def read_compose(given: ReaderInput) -> Iterator[FoundEngine]:
     written_services = list(given.root.get("services").fields())
     waits_for = _waits_for({name: _with_values(written, project) for name, written in written_services})
     for name, written in written_services:
-        yield from _engines_of_compose(given, name, written, project, waits_for[name])
-
-
-def _engines_of_compose(
-    given: ReaderInput, name: str, written: Written, project: "Interpolation", waits_for: frozenset[str]
-) -> Iterator[FoundEngine]:
-    file, service = given.document.file, _with_values(written, project)
-    variables = variables_of_service(service, file, project.known, given.shared, project.room)
-    seen = _seen_gpus(given, name, service, variables, waits_for)
-    is_from_dotenv = service != _with_values(written, Interpolation({}))
-    for engine in engines_of_service(given, name, service, variables, seen=seen):
-        yield replace(engine, assumed=(_FROM_DOTENV,)) if is_from_dotenv else engine
+        service = _with_values(written, project)
+        variables = variables_of_service(service, given.document.file, project.known, given.shared, project.room)
+        seen = _seen_gpus(given, name, service, variables, waits_for[name])
+        is_from_dotenv = service != _with_values(written, Interpolation({}))
+        for engine in engines_of_service(given, name, service, variables, seen=seen):
+            yield replace(engine, assumed=(_FROM_DOTENV,)) if is_from_dotenv else engine
 
 
 def engines_of_service(
@@ -112,9 +104,6 @@ def engines_of_service(
     file = given.document.file
     image, is_built = service.get("image"), _is_built(name, service)
     script = (service.get("entrypoint"), service.get("command"))
-    built = ((service.get("build").path, "the image is built here: the options that it adds are not known"),)
-    missing = [(entry.path, each) for entry, each in _env_files(service) if _read_variables(file, each) is None]
-    unread = [(path, f"{each} is not read: the variables that it sets are not known here") for path, each in missing]
     file_text = _files_of(service, file)
     starts = starts_of(
         *script,
@@ -129,10 +118,6 @@ def engines_of_service(
         words_of_text=lambda text: compose_words(text) or split(text),
     )
     for start in starts:
-        seen_here = seen if len(starts) == 1 else seen_by_several(seen, start, *script)
-        shown = visible_devices(start, variables, *script)
-        # A file of variables matters where the command line has some that are not set elsewhere.
-        has_open_words = any(is_open(word.text) for word in start.arguments)
         yield FoundEngine(
             platform=platform,
             document=given.document,
@@ -144,8 +129,8 @@ def engines_of_service(
             version=installed_release(*script),
             num_gpus=_gpus(service),
             visible_gpus=visible_gpus(start, variables, *script),
-            seen_gpus=shown_by_cuda(seen_here, shown) if seen_here else None,
-            remarks=(*start.remarks, *(unread if has_open_words else ()), *(built if is_built else ())),
+            seen_gpus=seen_by_start(seen, start, variables, *script, is_alone=len(starts) == 1),
+            remarks=(*start.remarks, *_not_known(file, service, start, is_built=is_built)),
             is_partial=is_built,
             program=start.program,
             is_wrapped=start.is_wrapped,
@@ -156,6 +141,16 @@ def engines_of_service(
             shared_memory_path=service.path,
             host=room_of_service(service, variables, file_text),
         )
+
+
+def _not_known(file: str, service: Written, start: Start, *, is_built: bool) -> Iterator[tuple[str, str]]:
+    """Yield (path, remark) for what is not known of an image that is built here, and of a file of variables that the words use."""
+    if any(is_open(word.text) for word in start.arguments):
+        for entry, name in _env_files(service):
+            if _read_variables(file, name) is None:
+                yield entry.path, f"{name} is not read: the variables that it sets are not known here"
+    if is_built:
+        yield service.get("build").path, "the image is built here: the options that it adds are not known"
 
 
 def _has_shared_memory(service: Written) -> bool:

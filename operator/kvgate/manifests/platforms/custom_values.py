@@ -5,6 +5,7 @@ Facts stand beside them under the names that charts of public repositories have:
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,9 +32,9 @@ from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import Argument
 from kvgate.vllm.options import UNKNOWN_PROGRAM, Program
 
-_SETTINGS = frozenset(
-    {*SETTINGS_LIKE_VLLM, "data_parallel_size", "dtype", "quantization", "enable_expert_parallel", "cpu_offload_gb"}
-)
+_SETTINGS = frozenset({
+    *SETTINGS_LIKE_VLLM, "data_parallel_size", "dtype", "quantization", "enable_expert_parallel", "cpu_offload_gb",
+})  # fmt: skip
 _VALUES = pattern(
     r"\d{1,9}|0?\.\d{1,4}|[01]\.\d{1,4}|true|false|True|False|auto|half|float16|bfloat16|float32|fp8\w{0,10}|awq|gptq"
 )
@@ -43,8 +44,7 @@ _UNSET = "0"
 _MODELS = frozenset({
     "model", "model_name", "model_id", "model_uri", "model_url", "model_path", "model_repo", "model_ref", "model_tag", "hf_model",
     "hf_model_id", "hf_model_name", "hf_repo", "huggingface_id", "hugging_face_id", "huggingface_model", "llm_model_id", "llm_model",
-    "llm_model_name", "repo_id", "vllm_model", "model_reference",
-    "storage_uri",
+    "llm_model_name", "repo_id", "vllm_model", "model_reference", "storage_uri",
 })  # fmt: skip
 _PARTS_OF_A_MODEL = ("id", "repo", "repository", "name", "hf_id", "model_id", "huggingface_id", "uri", "path")
 _ID = pattern(r"(?:hf://)?[A-Za-z0-9][\w.-]{1,95}/[A-Za-z0-9][\w.-]{1,95}")
@@ -242,7 +242,12 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
     is_named, num_own = facts.image.is_set or facts.stated.is_set, facts.num_own
     if not facts.image.is_set:
         facts.image = _vllm_image_of(node)
-    _add_script(node, facts)
+    command, args = node.get("command"), node.get("args")
+    if command.is_set and not facts.command.is_set and "vllm" in " ".join(_texts(args)).split():
+        facts.command, facts.script = (
+            command,
+            args,
+        )  # a shell and its line: `command: [sh, -c]` with `args: [vllm serve …]`
     for name, child in node.fields():
         _add(snake(name), child, facts)
     _add_model(node, facts)
@@ -257,13 +262,6 @@ def gather(node: Written, facts: Facts, is_other: Callable[[str], bool] = lambda
     # a field far from the settings may name something else, as the backend of a kernel
     if not is_named and not facts.stated.is_set and (depth == 0 or facts.num_own > num_own + 1):
         facts.stated = engine_stated(node)
-
-
-def _add_script(node: Written, facts: Facts) -> None:
-    """Add a shell and its line where the line starts vLLM: `command: [sh, -c]` with `args: [vllm serve …]`."""
-    command, args = node.get("command"), node.get("args")
-    if command.is_set and not facts.command.is_set and "vllm" in " ".join(_texts(args)).split():
-        facts.command, facts.script = command, args
 
 
 def model_of(field: Written) -> Written:
@@ -292,21 +290,12 @@ def _vllm_image_of(field: Written) -> Written:
 
 _READS: Mapping[str, tuple[Callable[[str], bool], Callable[[Written], Written]]] = {
     "model": (_MODELS.__contains__, model_of),
-    "num_gpus": (
-        lambda name: name in _COUNTS or name.endswith(_ENDS_OF_COUNTS),
-        lambda field: field if field.count else NOTHING,
-    ),
+    "num_gpus": (lambda name: name in _COUNTS or name.endswith(_ENDS_OF_COUNTS), lambda field: field if field.count else NOTHING),
     "image": (lambda name: name.endswith(("image", "image_uri")), _vllm_image_of),
-    "command": (
-        lambda name: name == "command",
-        lambda field: field if any("vllm" in word for word in _texts(field)) else NOTHING,
-    ),
+    "command": ("command".__eq__, lambda field: field if any("vllm" in word for word in _texts(field)) else NOTHING),
     "product": (_PRODUCTS.__contains__, lambda field: field if field.text else NOTHING),
-    "instance": (
-        lambda name: _INSTANCES.fullmatch(name) is not None,
-        lambda field: field if field.text else NOTHING,
-    ),
-}
+    "instance": (lambda name: _INSTANCES.fullmatch(name) is not None, lambda field: field if field.text else NOTHING),
+}  # fmt: skip
 """Fact → (whether a field of this name, in small letters, may be it; the fact as the field has it)."""
 
 
@@ -374,20 +363,13 @@ def _command_line(given: ReaderInput, facts: Facts) -> tuple[list[Argument], Pro
     is_container = any(_OF_A_CONTAINER.fullmatch(field.path) for field in facts.words) and not any(
         given.root.get(*map(str, [*steps_of(field.path)][:-1]), "command").is_set for field in facts.words
     )
+    start = partial(starts_of, variables=facts.variables, image=facts.image.text, shared=given.shared)
     for field in map(_in_one_line, facts.words):
-        starts = starts_of(
-            NOTHING,
-            field,
-            facts.variables,
-            facts.image.text,
-            own_program=True,
-            shared=given.shared,
-            is_whole=is_container,
-        )
+        starts = start(NOTHING, field, own_program=True, is_whole=is_container)
         words += (_filled_in(given, word) for word in starts[0].arguments) if starts else ()
         program = starts[0].program if starts else program
     if facts.command.is_set:
-        starts = starts_of(facts.command, facts.script, facts.variables, facts.image.text, shared=given.shared)
+        starts = start(facts.command, facts.script)
         words = [*(starts[0].arguments if starts else ()), *words]
     return words, program if is_container else None
 

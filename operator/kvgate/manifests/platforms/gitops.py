@@ -13,6 +13,7 @@ from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.written import NOTHING, Written
 from kvgate.manifests.platforms.charts import ChartInput, Remark, may_set_more, read_set, with_set
 from kvgate.manifests.pods.engine_found import ReaderInput
+from kvgate.text.json_values import merged_fields
 from kvgate.text.patterns import pattern
 
 _REACHES_ENGINES = pattern(r"containers|images|nodeSelector|affinity")
@@ -38,7 +39,7 @@ def values_of_release(given: ReaderInput) -> Iterator[ChartInput]:
     for reference in spec.get("valuesFrom").items():
         data = _data(given, reference)
         if data is not None:
-            referred = Written(value=_merged(referred.value, data), path=reference.path)
+            referred = Written(value=merged_fields(referred.value, data), path=reference.path)
             continue
         target = reference.get("targetPath").text
         source = f"{reference.get('kind').text} {reference.get('name').text}"
@@ -50,7 +51,7 @@ def values_of_release(given: ReaderInput) -> Iterator[ChartInput]:
         elif may_set_more(target):
             (over if wins else under).append((reference.path, f"{target} is set from {source}, which is not read"))
     path = own.path if own.is_set else referred.path
-    values = Written(value=_merged(referred.value, own.value or {}), path=path)
+    values = Written(value=merged_fields(referred.value, own.value or {}), path=path)
     yield ChartInput(given=replace(given, values=values), under=tuple(under), over=tuple(over))
 
 
@@ -65,13 +66,6 @@ def _data(given: ReaderInput, reference: Written) -> Mapping[str, Any] | None:
     except YamlError:
         return None
     return read if isinstance(read, Mapping) else None
-
-
-def _merged(under: Any, over: Any) -> Any:
-    """Merge as Flux does: objects field by field, any other value as a whole, also null, by which Helm drops a field."""
-    if isinstance(under, Mapping) and isinstance(over, Mapping):
-        return {**under, **{name: _merged(under.get(name), value) for name, value in over.items()}}
-    return over
 
 
 def values_of_application(given: ReaderInput) -> Iterator[ChartInput]:

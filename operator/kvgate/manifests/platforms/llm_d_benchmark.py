@@ -133,34 +133,32 @@ def _engines(
     label, path = section.get("acceleratorType"), _path(written, side)
     workers = _size(section, "workers") if stack.get("multinode", "enabled").value is True else 1
     own = section.get("vllm", "customCommand").text
-    any_length = stack.get("vllmCommon", "flags", "allowLongMaxModelLen")  # "1" in the benchmark's defaults.yaml
+    any_length = stack.get("vllmCommon", "flags", "allowLongMaxModelLen")
+    any_length = replace(any_length, value=any_length.text or "1")  # as the benchmark's defaults.yaml has it
     plan = Written(value=merged(_CUDA, stack.value))
     filled_in = _PLACEHOLDER.sub(lambda match: plan.get(*match[1].split(".")).text, own)
     script = filled_in if own else _command(stack, section)
-    container = {
+    fields = {
         "image": _image(stack, section),
         "command": ["sh", "-c", script],
         "env": section.get("extraEnvVars").value,
         "resources": section.get("resources").value,
     }
+    container = Written(value=fields, path=path)
     sizes = {name: str(_size(section, field)) for name, field in _SIZE_VARIABLES.items()}
     sizes |= {"LWS_GROUP_SIZE": str(workers), "LWS_WORKER_INDEX": "0"}
     for variant in section.get("vllmVariants").items()[:_MAX_VARIANTS] or [NOTHING]:
         model = Written(value=merged(stack.get("model").value, variant.value), path=_path(written, "model"))
-        filled = [
-            name for name, variable in _OF_FIELD.items() if not model.get(name).is_set and f"${variable}" in script
-        ]
+        missing = [(name, variable) for name, variable in _OF_FIELD.items() if not model.get(name).is_set]
+        filled = [f"model.{name} {_DEFAULTS[name]}" for name, variable in missing if f"${variable}" in script]
         values = {
             variable: replace(model.get(name), value=model.get(name).text or _DEFAULTS[name])
             for name, variable in _OF_FIELD.items()
         }
         values |= {name: Written(value=value, path=path) for name, value in sizes.items()}
         values |= {"MODEL_NAME": model.get("name"), "MODEL_PATH": model.get("path")}
-        allowed = stack.get("vllmCommon", "flags", "allowLongMaxModelLen")
-        values[ALLOW_LONG] = replace(allowed, value=allowed.text or "1")
-        place = Written(value=container, path=path)
-        for engine in engines_of_container(given, place, pod=section, platform="llm-d-benchmark", added=values):
-            words = ", ".join(f"model.{name} {_DEFAULTS[name]}" for name in filled)
+        values[ALLOW_LONG] = any_length
+        for engine in engines_of_container(given, container, pod=section, platform="llm-d-benchmark", added=values):
             yield replace(
                 engine.with_words_of(f"{path}.command[2]", f"{path}.vllm.customCommand" if own else path),
                 name=f"{stack.get('name').text or model.get('name').text} ({side})",
@@ -168,8 +166,8 @@ def _engines(
                 num_gpus=Written(value=_num_gpus(stack, section), path=path),
                 num_pods=workers,
                 hints=(*_hints(stack, section, label, path), *engine.hints),
-                assumed=(f"{words}, as the benchmark has it",) if filled else (),
-                takes_any_length=engine.takes_any_length or allows_any_length(any_length.text or "1"),
+                assumed=(f"{', '.join(filled)}, as the benchmark has it",) if filled else (),
+                takes_any_length=engine.takes_any_length or allows_any_length(any_length.text),
                 has_shared_memory=side != "standalone" or None,
             )
 

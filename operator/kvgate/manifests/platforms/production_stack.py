@@ -63,11 +63,7 @@ def read_values(given: ReaderInput) -> Iterator[FoundEngine]:
 
 def _engine(given: ReaderInput, serving: Written, spec: Written) -> FoundEngine:
     config, resources, is_ray = spec.get("vllmConfig"), spec.get("resources"), spec.get("raySpec").is_set
-    if resources.is_set:  # they replace the simple fields
-        gpus, resource = gpus_of(resources)
-    else:
-        gpus, named = spec.get("requestGPU"), spec.get("requestGPUType")
-        resource = Hint(name="resource", value=named.text, path=named.path) if named.text else None
+    gpus, resource = gpus_of(resources) if resources.is_set else _simple_gpus(spec)
     # `affinity` wins over `nodeSelectorTerms`.
     nodes = node_hints(spec) if spec.get("affinity").is_set else affinity_hints(spec.get("nodeSelectorTerms"))
     own = (memory_part("nvidia.com/gpumem", spec.get(name)) for name in ("limitGPUMem", "requestGPUMem"))
@@ -105,6 +101,12 @@ def _engine(given: ReaderInput, serving: Written, spec: Written) -> FoundEngine:
         stores=_stores(spec),
         option_paths=option_paths(config, _RAY_CONFIG if is_ray else _CONFIG),
     )
+
+
+def _simple_gpus(spec: Written) -> tuple[Written, Hint | None]:
+    """Return the GPUs by the simple fields, which `resources` replaces."""
+    gpus, named = spec.get("requestGPU"), spec.get("requestGPUType")
+    return gpus, Hint(name="resource", value=named.text, path=named.path) if named.text else None
 
 
 def _lmcache(config: Written) -> Iterator[Argument]:

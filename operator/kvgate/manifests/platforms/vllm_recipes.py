@@ -39,7 +39,8 @@ def read_recipe(given: ReaderInput) -> Iterator[FoundEngine]:
         if not any(word.text.startswith(_SIZE) for word in words):
             if not size.count:  # none, or one for each kind of hardware
                 memory = variant.get("vram_minimum_gb")
-                size = replace(memory, value=_num_gpus(memory.count))
+                enough = (number for number in (1, 2, 4) if number * _GPU_GB >= (memory.count or 0))
+                size = replace(memory, value=next(enough, _MOST_GPUS))
                 assumed = (f"{size.text} GPUs for each engine: the recipe leaves the number to who deploys it",)
             words.append(Argument(text=f"{_SIZE}={size.text}", path=size.path, is_field=True))
         yield FoundEngine(
@@ -63,11 +64,6 @@ def read_recipe(given: ReaderInput) -> Iterator[FoundEngine]:
 def _words(text: str) -> list[str]:
     """Return the words of an item: an option and its value may stand in one, for recipes are joined to one line."""
     return text.split(maxsplit=1) if text.startswith("--") else [text]
-
-
-def _num_gpus(vram_minimum_gb: int | None) -> int:
-    """Return the least power of two of GPUs that have the memory together, at most a node's."""
-    return next((number for number in (1, 2, 4) if number * _GPU_GB >= (vram_minimum_gb or 0)), _MOST_GPUS)
 
 
 def _first(*fields: Written) -> Written:

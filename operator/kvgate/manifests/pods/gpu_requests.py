@@ -191,13 +191,17 @@ def devices_in(text: str) -> tuple[str, ...] | None:
 _BACKGROUND = pattern(r"(?:^|[^&>|])&(?:[^&>\d]|$)")
 
 
-def seen_by_several(seen: SeenGpus | None, start: Start, *fields: Written) -> SeenGpus | None:
-    """Return what one of several starts in a script sees; None where the script starts nothing in the background."""
-    if seen is None or not any(_BACKGROUND.search(str(field.value)) for field in fields):
+def seen_by_start(
+    seen: SeenGpus | None, start: Start, variables: Mapping[str, Written], *fields: Written, is_alone: bool
+) -> SeenGpus | None:
+    """Return those of a container's GPUs that a start sees; of several in a script only where it starts some in the background."""
+    if seen is None or not (is_alone or any(_BACKGROUND.search(str(field.value)) for field in fields)):
         return None
-    model = next((word.text for word in start.arguments if not word.text.startswith("-")), "")
-    label = f"{seen.label} {model}".rstrip()
-    return replace(seen, label=label, copies=1, starts_after=None, may_be_apart=True)
+    if not is_alone:
+        model = next((word.text for word in start.arguments if not word.text.startswith("-")), "")
+        label = f"{seen.label} {model}".rstrip()
+        seen = replace(seen, label=label, copies=1, starts_after=None, may_be_apart=True)
+    return shown_by_cuda(seen, visible_devices(start, variables, *fields))
 
 
 def shown_by_cuda(seen: SeenGpus, shown: Written) -> SeenGpus | None:

@@ -17,9 +17,7 @@ from kvgate.manifests.pods.gpu_requests import (
     devices_in,
     gpu_part_of,
     gpus_of,
-    seen_by_several,
-    shown_by_cuda,
-    visible_devices,
+    seen_by_start,
     visible_gpus,
 )
 from kvgate.manifests.pods.host_memory import SHARED_MEMORY, room_of, shared_mount
@@ -159,39 +157,31 @@ def engines_of_container(
 ) -> Iterator[FoundEngine]:
     """Yield one engine for every start of vLLM; several share the container's GPUs, so that the number for each is not known."""
     variables = variables_of(container, given.config_data, added, given.shared)
-    image, sources = container.get("image").text, file_sources(pod, container)
-    file_text = files_of(sources, given.config_data)
+    sources, script = file_sources(pod, container), (container.get("command"), container.get("args"))
+    file_text, is_certain = files_of(sources, given.config_data), platform in _CERTAIN and not is_patch(given)
     starts = starts_of(
-        container.get("command"),
-        container.get("args"),
+        *script,
         variables,
-        image,
+        container.get("image").text,
         own_program=own_program,
         file_text=file_text,
         shared=given.shared,
         place_of=lambda file: place_of_text(*sources(file) or ("", "")),
-        is_whole=platform in _CERTAIN and not is_patch(given),
+        is_whole=is_certain,
         has_gpus=platform not in _ENDING and has_gpus(given, pod, container, variables),
     )
-    labels = _metadata(given).get("labels") if platform in _CERTAIN and not is_patch(given) else None
+    labels = _metadata(given).get("labels") if is_certain else None
+    seen = _seen_gpus(given, pod, container, variables) or (_own_gpus(given, container) if len(starts) > 1 else None)
     for start in starts:
         engine = engine_of_start(given, container, start, pod=pod, platform=platform)
         folder = folder_of_weights(variables, start.arguments)
-        seen, script = _seen_gpus(given, pod, container, variables), (container.get("command"), container.get("args"))
-        if len(starts) > 1:
-            pool = f"{given.document.file}:{given.document.position.line} {container.path}"
-            own = SeenGpus(pool=pool, names=None, place="the container", label=container.get("name").text)
-            seen = seen_by_several(seen or own, start, *script)
-        shown = visible_devices(start, variables, *script)
-        is_named = any(word.text in (folder, f"--model={folder}") for word in start.arguments)
-        source = downloaded(given, pod, folder) if is_named else NOTHING
-        note = f"{folder} holds {source.text}, which an init container downloads"
+        source, assumed = _downloaded_model(given, pod, folder, start)
         engine = replace(
             engine,
             model=source,
             version=installed_release(*script),
-            assumed=(note,) if source.is_set else (),
-            seen_gpus=shown_by_cuda(seen, shown) if seen else None,
+            assumed=assumed,
+            seen_gpus=seen_by_start(seen, start, variables, *script, is_alone=len(starts) == 1),
             stores=tuple(stores_of(pod, container, folder, given.find_claim, templates)),
             takes_any_length=takes_any_length(variables, *script),
             circumstances=stated_compile_cache(pod, container, variables) | circumstances_of(variables),
@@ -205,6 +195,19 @@ def engines_of_container(
             findings=(*service_links(given, pod, container, variables, labels), *volume_fields(pod)),
         )
         yield engine if len(starts) == 1 else replace(engine, num_gpus=NOTHING)
+
+
+def _downloaded_model(given: ReaderInput, pod: Written, folder: str, start: Start) -> tuple[Written, tuple[str, ...]]:
+    """Return the model that an init container puts into the folder which a command line names, and what is assumed with it."""
+    is_named = any(word.text in (folder, f"--model={folder}") for word in start.arguments)
+    source = downloaded(given, pod, folder) if is_named else NOTHING
+    return source, (f"{folder} holds {source.text}, which an init container downloads",) if source.is_set else ()
+
+
+def _own_gpus(given: ReaderInput, container: Written) -> SeenGpus:
+    """Return the GPUs of a container, which several starts in it see."""
+    pool = f"{given.document.file}:{given.document.position.line} {container.path}"
+    return SeenGpus(pool=pool, names=None, place="the container", label=container.get("name").text)
 
 
 def has_gpus(given: ReaderInput, pod: Written, container: Written, variables: Mapping[str, Written]) -> bool:

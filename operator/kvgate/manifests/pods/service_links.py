@@ -38,7 +38,9 @@ def service_links(
         service, is_in_file = given.find_service(wanted) or (NOTHING, False)
         if not _has_address(service) or name in variables or name in script:
             continue
-        belongs = labels is not None and (is_in_file or _selects(service, labels))
+        selector = [(key, value.text) for key, value in service.get("spec", "selector").fields()]
+        selects = labels is not None and bool(selector) and all(labels.get(key).text == text for key, text in selector)
+        belongs = selects or (labels is not None and is_in_file)
         is_certain = belongs and is_seen and not when
         message = (
             f"the Service {wanted} makes Kubernetes set {name}=tcp://… in the pod, which vLLM reads as a number"
@@ -53,8 +55,3 @@ def _has_address(service: Written) -> bool:
     """Return whether a Service has an address in the cluster, as every one has that is neither headless nor a name outside of it."""
     spec = service.get("spec")
     return spec.is_set and spec.get("clusterIP").text != "None" and spec.get("type").text != "ExternalName"
-
-
-def _selects(service: Written, labels: Written) -> bool:
-    wanted = dict(service.get("spec", "selector").fields())
-    return bool(wanted) and all(labels.get(name).text == value.text for name, value in wanted.items())

@@ -379,6 +379,22 @@ def test_the_cache_that_the_promise_needs_is_an_option_with_which_it_still_holds
     assert needed >= row["demand_bytes"]
     assert 0 < left["low"] < left["expected"] < left["high"]
     told = run(*QWEN, *RAG, "--gpus", "H200-SXM-141GB").output
-    assert f"no more than this promise: --kv-cache-memory-bytes {needed}" in told
+    assert f"No more than this promise: --kv-cache-memory-bytes {needed}" in told
     assert "for neighbours" in told
-    assert "no more than this promise" not in run(*QWEN, "--gpus", "H200-SXM-141GB").output
+    assert "No more than this promise" not in run(*QWEN, "--gpus", "H200-SXM-141GB").output
+
+
+def test_the_tiers_are_told_in_tokens_and_a_shared_prefix_in_what_it_saves() -> None:
+    """Qwen3-8B: 144 KiB a token on all ranks together, so 7281 tokens a GiB; 1008 tokens are 63 blocks of 16."""
+    asked = ("--model", "Qwen/Qwen3-8B", "--gpus", "L4", "--users", "20", "--prompt-tokens", "1000", "--output-tokens", "8",
+             "--kv-cache-dtype", "auto")  # fmt: skip
+    told = run(*asked).output
+    assert "A request of 1008 tokens takes 63 blocks" in told
+    assert "(--kv-offloading-size) or disk 7281 more" in told
+    assert "held once" not in told
+    # 500 tokens are 31 whole blocks, held once by 20 requests: 19 × 31 blocks of 16 × 144 KiB, on one GPU
+    saved = 19 * 31 * 16 * 144 / 1024**2
+    shared = run(*asked, "--shared-prefix-tokens", "500").output
+    assert (
+        f"which saves {saved:.2f} GiB of each GPU" in shared or f"which saves {saved / 2:.2f} GiB of each GPU" in shared
+    )
