@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from accuracy.markdown import table
-from usefulness.grades import GRADES, RIGHT, grade
+from usefulness.grades import GRADES, RIGHT, WRONG, grade
 from usefulness.questions import HERE, Question, ask, read_causes, read_questions
 
 _PAGE = HERE.parents[1] / "docs/usefulness.md"
@@ -24,7 +24,8 @@ After this page you know how often one command of kvgate answers what people ask
 less than they thought.
 
 The questions are from threads of vLLM and of platforms, written anew; what they held is the program's own output, a command line or a
-manifest. Their expected answers, from the thread's resolution or a careful reader's, were committed before kvgate was run on any of them.
+manifest. Their expected answers, from the thread's resolution or a careful reader's, were committed before kvgate was run on any of them;
+what was corrected since stands below, with its reason.
 Each question is one command in a process of its own. *Right* needs the cause, the numbers and a fix that helped; *partly* lacks a number
 or the fix; *wrong* states another cause, or one where nobody can know it; *cannot say* names none. Where the right answer is that the
 text does not tell, or that it is another engine's, saying so is right.
@@ -88,6 +89,11 @@ def _page(questions: Sequence[Question], first: Mapping[str, str], now: Mapping[
         "## Each question\n",
         table(("question", "date", "expected cause", "first", "today"), each_row),
     ]
+    corrected = [f"- {each.id}: {each.corrected}" for each in questions if each.corrected]
+    parts += ["\n## Corrected since the first contact\n", *corrected] if corrected else []
+    wrong = [each for each in questions if now.get(each.id) == WRONG]
+    parts += ["\n## Wrong today, and what is known about it\n"] if wrong else []
+    parts += [f"- {each.id}: {each.missed or 'not looked into'}" for each in wrong]
     return "\n".join(parts) + "\n"
 
 

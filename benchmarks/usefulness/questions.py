@@ -67,6 +67,10 @@ class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     expected: Expected
     command: str
     reconstructed: bool = False
+    corrected: str = ""
+    """Reason why the question or its expected answer is not the one of the first contact."""
+    missed: str = ""
+    """Reason why an answer that states another cause is left as it is."""
 
 
 class Cause(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

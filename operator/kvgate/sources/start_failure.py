@@ -24,6 +24,8 @@ MAX_SENTENCE_CHARACTERS = 400
 _TABLE = Path(__file__).parent / "data" / "start_failures.yaml"
 _NEAR_CHARACTERS = 12_000
 """Length of a traceback; frames further above belong to something else."""
+_BELOW_CHARACTERS = 4_000
+"""Length of the frames that people paste below the error, or that the API server prints after it."""
 
 
 class FailureKind(StrEnum):
@@ -84,6 +86,8 @@ class FailureRow(Struct, frozen=True, kw_only=True):
     text: str
     """Lines in which it was printed, for the tests and the reference page."""
     near: tuple[str, ...] = ()
+    since: tuple[str, ...] = ()
+    until: tuple[str, ...] = ()
     rank: Rank = Rank.ROOT
     ledger: str = ""
     """The part of kvgate's arithmetic that judges it; empty where none does."""
@@ -136,8 +140,8 @@ class Message(NamedTuple):
     match: re.Match[str]
 
 
-_NUMBER = r"-?\d{1,9}(?:\.\d{1,9})?"
-_UNITS = {"KiB": KIB, "MiB": MIB, "GiB": GIB}
+_NUMBER = r"-?\d{1,15}(?:\.\d{1,9})?"
+_UNITS = {"bytes": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _PLACEHOLDER = re.compile(r"<([\w*#-]+)>")
 
 
@@ -163,7 +167,7 @@ def _phrases() -> Sequence[_Phrase]:
 
 def words_of_failures() -> frozenset[bytes]:
     """Return words of which every line with a phrase of the table has one, for those who must read a long log fast."""
-    near = (word for row in failure_rows().values() for word in row.near)
+    near = (word for row in failure_rows().values() for word in (*row.near, *row.since, *row.until))
     return frozenset(
         max(_PLACEHOLDER.split(text)[::2], key=len).encode() for row in failure_rows().values() for text in row.phrases
     ) | {word.encode() for word in near}
@@ -184,7 +188,7 @@ def _group(name: str) -> str:
     sign = "(?=-)" if name.startswith("-") else ""
     name = name.removeprefix("-")
     if name.endswith("_bytes"):
-        return rf"{sign}(?P<{name}>{_NUMBER} ?[KMG]iB)"
+        return rf"{sign}(?P<{name}>{_NUMBER} ?(?:[KMG]iB|bytes))"
     return rf"(?P<{name}>{_NUMBER})" if name.endswith("_gib") else rf"(?P<{name}>\d{{1,12}})"
 
 
@@ -193,17 +197,13 @@ def messages(text: str) -> list[Message]:
     found: list[Message] = []
     taken = set[tuple[int, int]]()
     shapes = _shapes(text)
-    for phrase in _phrases():
-        if phrase.shape not in shapes:
-            continue
-        last: re.Match[str] | None = None
-        for match in phrase.pattern.finditer(text):
-            if match.span() not in taken and _is_near(phrase.row.near, text, match):
-                last = match
-                if phrase.row.near:
-                    taken.add(match.span())
-        if last is not None:
-            found.append(Message(phrase.row, last))
+    present = [(each.row, list(each.pattern.finditer(text))) for each in _phrases() if each.shape in shapes]
+    for belongs in (_is_below, _is_above, _is_alone):
+        for row, everywhere in present:
+            matches = [each for each in everywhere if each.span() not in taken and belongs(row, text, each)]
+            if matches:
+                found.append(Message(row, matches[-1]))
+                taken |= {each.span() for each in matches if row.near}
     return found
 
 
@@ -216,10 +216,34 @@ def _without_digits(text: str) -> bytes:
     return text.encode(errors="replace").translate(None, b"0123456789")
 
 
-def _is_near(words: Sequence[str], text: str, match: re.Match[str]) -> bool:
-    """Return whether one of the words stands before a match, in the same traceback; True where the row needs none."""
+def _is_below(row: FailureRow, text: str, match: re.Match[str]) -> bool:
+    """Return whether a match stands in the step of its row: below a frame of its traceback, or while the log says that the step lasts."""
     begin = max(0, match.start() - _NEAR_CHARACTERS)
-    return not words or any(text.rfind(word, begin, match.start()) >= 0 for word in words)
+    if any(text.rfind(word, begin, match.end()) >= 0 for word in row.near):
+        return True
+    last = max((text.rfind(word, begin, match.start()) for word in row.since), default=-1)
+    return last >= 0 and all(text.find(word, last, match.start()) < 0 for word in row.until)
+
+
+def _is_above(row: FailureRow, text: str, match: re.Match[str]) -> bool:
+    """Return whether a frame of the row stands below a match, before one of any other row."""
+    end = match.end() + _BELOW_CHARACTERS
+    found = [
+        (at, each.id)
+        for each in _rows_with_frames()
+        for word in each.near
+        if (at := text.find(word, match.end(), end)) >= 0
+    ]
+    return bool(row.near) and bool(found) and min(found)[1] == row.id
+
+
+def _is_alone(row: FailureRow, _: str, __: re.Match[str]) -> bool:
+    return not row.near
+
+
+@cache
+def _rows_with_frames() -> Sequence[FailureRow]:
+    return [row for row in failure_rows().values() if row.near]
 
 
 def root_of(found: Sequence[Message]) -> Message | None:
@@ -254,7 +278,8 @@ def _figure(name: str, value: str) -> tuple[str, int | str]:
     if name.endswith("_gib"):
         return name.removesuffix("gib") + "bytes", gib(float(value))
     if name.endswith("_bytes"):
-        return name, round(float(value[:-3]) * _UNITS[value[-3:]])
+        number, unit = re.findall(r"[A-Za-z]+|[^A-Za-z ]+", value)
+        return name, round(float(number) * _UNITS[unit])
     return name, int(value)
 
 

@@ -13,11 +13,11 @@ from kvgate.cli.reports.placed import Placed
 from kvgate.cli.why.bundle import redacted
 from kvgate.cli.why.cases import Case, Judging, Start
 from kvgate.cli.why.fixes import Fix, fixes_of
+from kvgate.cli.why.stated import reported, stated
 from kvgate.findings.finding import Finding, Severity
 from kvgate.judge.summary import answer_text
 from kvgate.rules.checks import BUDGET_RULES
-from kvgate.sources.start_failure import FailureKind, Rank, StartFailure
-from kvgate.sources.startup_log import StartupLog
+from kvgate.sources.start_failure import FailureKind, Rank, failure_rows
 
 _MAX_GPUS = 4
 """Boards that a sentence names."""
@@ -68,7 +68,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 def answer_of(case: Case, judging: Judging) -> Answer:
     """Return the answer about one engine."""
     outcome = _outcome(case)
-    has_fixes = outcome is Outcome.CAUSE_FOUND
+    has_fixes = outcome is Outcome.CAUSE_FOUND and not (case.start and case.start.is_mixed)
     return Answer(
         title=case.title,
         outcome=outcome,
@@ -96,6 +96,10 @@ def _outcome(case: Case) -> Outcome:
         return Outcome.NOTHING_WRONG
     if _is_refused(case):
         return Outcome.CAUSE_FOUND
+    if start and start.log.max_concurrency is not None:
+        return Outcome.NOTHING_WRONG
+    if case.is_guessed:
+        return Outcome.UNKNOWN
     is_admitted = case.item is not None and case.item.decision is not None
     if is_admitted or case.verdict in (Verdict.FITS, Verdict.MAY_NOT_FIT):
         return Outcome.NOTHING_WRONG
@@ -103,6 +107,8 @@ def _outcome(case: Case) -> Outcome:
 
 
 def _is_refused(case: Case) -> bool:
+    if case.lacking is not None:
+        return True
     if case.item is not None and case.start is None:
         return case.item.is_refused
     return bool(case.assessment and case.assessment.is_refusal)
@@ -110,8 +116,8 @@ def _is_refused(case: Case) -> bool:
 
 def _happened(case: Case) -> Happened | None:
     start = case.start
-    if start is None or start.engine or not start.words:
-        return None
+    if start is None or start.engine or not start.words or (start.failure and case.lacking is not None):
+        return None  # the end of a traceback says less than the figures of the log
     if start.failure is None:
         return Happened(
             id="", stage="", cause="It failed with an error that kvgate does not know.", do="", sentence=redacted(start.words[-400:]),
@@ -144,25 +150,31 @@ def _why(case: Case) -> Iterator[str]:
     failure = start.failure if start else None
     is_open = failure is None or failure.row.rank is Rank.WRAPPER
     is_of_bytes = is_open or bool(failure and failure.row.ledger and failure.kind is not FailureKind.INVALID_SETTING)
-    is_guessed = bool(
-        judged and judged.on_gpus and judged.on_gpus.judged_on
-    )  # the figures are those of a GPU that nobody named
     is_of_host = failure is not None and failure.row.ledger == "host"
-    if judged is not None and budget is not None and is_of_bytes:
-        yield f"{judged.verdict.value}: {answer_text(judged)}"
+    if case.lacking is not None:
+        needed, there = case.lacking
+        yield (
+            f"KVCacheTooSmall: one request of max_model_len needs {format_gib(needed)} of KV cache, and the log reports "
+            f"{format_gib(there)}: {format_gib(needed - there)} too little"
+        )
+        yield failure_rows()["KVCacheTooSmall"].do
+    elif judged is not None and budget is not None and is_of_bytes:
+        # a verdict on GPUs that nobody named stands beside no failure
+        yield answer_text(judged) if case.is_guessed and failure else f"{judged.verdict.value}: {answer_text(judged)}"
         if is_of_host:
             yield from host_sentences(budget)
-        elif not is_guessed:
+        elif not case.is_guessed:
             yield from ledger_sentences(budget)
     if start and is_of_bytes and not is_of_host:
-        yield from _reported(start.log)
-        yield from _stated(failure) if failure and (budget is None or is_guessed) else ()
+        yield from reported(start.log)
+    if failure and (budget is None or case.is_guessed or not is_of_bytes):
+        yield from stated(failure)
     errors, has_ledger = _errors(case), is_of_bytes and budget is not None
     yield from (f"{each.rule}: {each.message}" for each in errors if not (has_ledger and each.rule in BUDGET_RULES))
     if (
         failure
         and has_ledger
-        and not (errors or is_of_host or is_guessed)
+        and not (errors or is_of_host or case.is_guessed)
         and judged
         and judged.verdict is Verdict.FITS
     ):
@@ -210,29 +222,6 @@ def host_sentences(budget: Budget) -> Iterator[str]:
         yield f"{format_gib(shared.expected)} of that ({format_gib(shared.low)} to {format_gib(shared.high)}) is in /dev/shm"
 
 
-def _reported(log: StartupLog) -> Iterator[str]:
-    rank = log.tightest
-    if rank is None:
-        return
-    names = {
-        "total_bytes": "GPU", "free_bytes": "free at the start", "weights_bytes": "weights", "peak_activation_bytes": "peak activation",
-        "non_torch_bytes": "non-torch", "cuda_graph_bytes": "CUDA graphs", "available_kv_cache_bytes": "KV cache",
-    }  # fmt: skip
-    shown = [
-        f"{words} {format_gib(size)}" for name, words in names.items() if (size := getattr(rank, name)) is not None
-    ]
-    if shown:
-        yield f"the log reports: {', '.join(shown)}"
-
-
-def _stated(failure: StartFailure) -> Iterator[str]:
-    """Yield the figures of the message itself, where nothing else is known."""
-    needed, available = failure.needed_bytes, failure.available_bytes
-    if needed is not None and available is not None:
-        over = f": {format_gib(needed - available)} too much" if needed > available else ""
-        yield f"vLLM states that {format_gib(needed)} is needed and {format_gib(available)} is there{over}"
-
-
 # ── what is not known ──
 
 
@@ -249,8 +238,8 @@ def _not_known(case: Case, judging: Judging) -> Iterator[str]:
     if item and item.assumed:
         told = {"accelerator": judging.given.accelerator, "vllm_version": judging.given.vllm_version}
         yield from (f"assumed: {each.text}" for each in item.assumed if not told.get(each.fact))
-    if case.values is not None and "gpu" not in case.values:
-        yield f"the GPU: {_of_gpu(case.values.get('gpu_memory_bytes'))}; give --gpu"
+    if case.is_guessed or (case.values is not None and "gpu" not in case.values):
+        yield f"the GPU: {_of_gpu((case.values or {}).get('gpu_memory_bytes'))}; give --gpu"
     yield from _not_judged(case)
     if case.is_observed and case.plain and case.plain.verdict is not case.verdict:
         yield f"the figures follow the KV cache that the log reports; without it, kvgate's verdict is {case.plain.verdict.value}"

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import NOTHING_OBSERVED, Budget, Calibration, Verdict
+from kvgate.budget import AUTO_MAX_MODEL_LEN, NOTHING_OBSERVED, Budget, Calibration, Verdict
 from kvgate.calibration.observed import start_of_blocks, start_of_bytes
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
 from kvgate.cli.check.run import engines_in
@@ -35,7 +35,7 @@ _HEAD_CHARACTERS = 200_000
 _PIDS = re.compile(r"\(APIServer pid=(\d{1,9})\)")
 _OTHER_LOGS = {
     "Ollama": ("source=server.go", "source=routes.go", 'msg="llama runner', "ollama"),
-    "llama.cpp": ("llama_model_loader:", "llama_init_from_model", "ggml_cuda_init", "llm_load_tensors"),
+    "llama.cpp": ("llama_model_loader:", "llama_init_from_model", "ggml_cuda_init", "ggml_backend_", "ggml_gallocr", "llm_load_tensors"),
     "SGLang": ("server_args=ServerArgs(", "/sglang/", "sglang.", "mem-fraction-static"),
     "TensorRT-LLM": ("[TRT-LLM]", "[TensorRT-LLM]", "tensorrt_llm"),
     "Text Generation Inference": ("text_generation_launcher", "text-generation-inference", "text_generation_server"),
@@ -45,6 +45,8 @@ _OTHER_LOGS = {
 _ERROR = re.compile(
     r"^(?:.{0,200}[\s\])])?(?P<kind>[\w.]{0,80}(?:Error|Exception|Interrupt|Exit))(?::.*|$)", re.MULTILINE
 )
+_OF_SEVERAL = re.compile(r"[TP]P\d|rank=")
+"""In the name of a process that is one of several."""
 _BLOCK_OF_V0 = 16
 """Tokens of a block where nobody states it (vLLM 0.6 to 0.10, V0)."""
 _OF_THE_SERVER = (
@@ -110,7 +112,39 @@ class Case(Struct, frozen=True, kw_only=True):
         return bool(self.start and self.start.engine) or bool(self.item and self.item.verdict is NOT_JUDGED)
 
     @property
+    def is_guessed(self) -> bool:
+        """True where the figures are those of a GPU that nobody named."""
+        return bool(self.assessment and self.assessment.on_gpus and self.assessment.on_gpus.judged_on)
+
+    @property
+    def lacking(self) -> tuple[int, int] | None:
+        """Bytes that one request of max_model_len needs, and fewer that the log reports before it ends; None where nothing shows that."""
+        start, budget = self.start, self.budget
+        rank = start.log.tightest if start else None
+        there = rank.available_kv_cache_bytes if rank else None
+        if (
+            start is None
+            or budget is None
+            or budget.demand is None
+            or budget.tightest is None
+            or there is None
+            or there < 0
+        ):
+            return None
+        log, settings = start.log, budget.request.settings
+        is_explained = start.failure is not None and start.failure.row.rank is not Rank.WRAPPER
+        went_on = log.is_ready or log.max_concurrency is not None or log.kv_cache_tokens is not None
+        is_split = len(log.ranks) > 1 or any(_OF_SEVERAL.search(each.process) for each in log.ranks)
+        is_told = (self.item is not None or bool(log.arguments)) and settings.max_model_len != AUTO_MAX_MODEL_LEN
+        if is_explained or went_on or not is_told or (is_split and settings.parallelism.num_gpus == 1):
+            return None
+        needed = budget.demand.startup_blocks * budget.tightest.bytes_per_block
+        return (needed, there) if there < needed else None
+
+    @property
     def verdict(self) -> Verdict | None:
+        if self.lacking is not None:
+            return Verdict.DOES_NOT_FIT
         if self.assessment:
             return self.assessment.verdict
         judged = self.item.verdict if self.item else None
@@ -245,7 +279,7 @@ def _start(log: Log, piece: str, position: int, *, is_mixed: bool, starts: int) 
     error = None if root or (read.is_ready and not found) else _last_error(piece, is_crash=read.is_crash)
     at = root.match.start() if root else error
     head = piece[:_HEAD_CHARACTERS]
-    is_vllm = bool(read.vllm_version or read.arguments or read.ranks)
+    is_vllm = bool(read.vllm_version or read.arguments or read.ranks or read.max_concurrency is not None)
     engine = (
         ""
         if is_vllm

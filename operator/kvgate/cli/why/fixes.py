@@ -68,6 +68,10 @@ def _candidates(case: Case) -> Iterator[Changes]:
     failure = case.start.failure if case.start else None
     own = list(_BY_ROW[failure.id](failure, case)) if failure and failure.id in _BY_ROW else []
     yield from own
+    if case.lacking is not None and case.budget and case.budget.kv_cache and len(case.budget.kv_cache.groups) == 1:
+        needed, there = case.lacking
+        tokens = case.budget.resolved.max_model_len * there // needed
+        yield {"max_model_len": max(tokens - tokens % 16, 16)}
     is_refused = failure is not None and failure.kind is FailureKind.INVALID_SETTING
     base = {**_refused_settings(case), **(own[0] if own and is_refused else {})}
     if base and not own:
@@ -197,7 +201,10 @@ _BY_ROW: Mapping[str, Callable[[StartFailure, Case], Iterator[Changes]]] = {
     "MambaBlocks": _own_sequences,
     "GpuMemoryTaken": _free_share,
     **dict.fromkeys(
-        ("OutOfMemorySampler", "OutOfMemoryPooler", "OutOfMemoryProfiling", "OutOfMemoryCapture", "OutOfMemoryServing", "CublasAlloc"),
+        (
+            "OutOfMemorySampler", "OutOfMemoryPooler", "OutOfMemoryProfiling", "OutOfMemoryCapture", "OutOfMemoryServing",
+            "OutOfMemoryKVCache", "CublasAlloc",
+        ),
         _less_memory,
     ),
     "MaxModelLenAboveModel": _derived,

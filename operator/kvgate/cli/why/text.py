@@ -7,6 +7,7 @@ from kvgate.cli.terminal import Line, Styled, folded, folded_command, text_of, w
 from kvgate.cli.why.answer import Answer, Outcome
 from kvgate.cli.why.bundle import redacted
 from kvgate.judge.summary import judged_text
+from kvgate.sources.start_failure import failure_rows
 
 MAX_ANSWERS = 20
 """Engines whose answers are shown; those that fail come first."""
@@ -64,6 +65,8 @@ def _lines(answer: Answer) -> Iterator[Line]:
 
 
 def _head(answer: Answer) -> str:
+    if answer.case.lacking is not None:
+        return failure_rows()["KVCacheTooSmall"].cause
     judged = answer.case.assessment
     if answer.outcome is Outcome.CAUSE_FOUND and judged is not None and judged.budget is not None:
         return judged_text(judged.verdict, judged.budget)

@@ -388,9 +388,69 @@ def test_two_gpus_that_the_text_names_are_none() -> None:
     assert any(line.startswith("the GPU: nothing names it") for line in answer["not_known"])
 
 
+CUT = """\
+(Worker pid=19) INFO 10-11 10:42:14 [gpu_worker.py:298] Available KV cache memory: 3.42 GiB
+(EngineCore_DP0 pid=19) ERROR 10-11 10:42:14 [core.py:708] EngineCore failed to start.
+"""
+
+
+def test_a_log_whose_cache_holds_no_request_is_explained_without_its_error_and_without_a_gpu() -> None:
+    answer, _ = asked("-", stdin=f"{COMMAND}\n{CUT}")
+    assert (answer["outcome"], answer["verdict"], answer["happened"]) == ("CauseFound", "DoesNotFit", None)
+    assert answer["why"][0].startswith("KVCacheTooSmall: one request of max_model_len needs 16.00 GiB of KV cache")
+    assert answer["fixes"][0]["changes"] == {"max_model_len": 28016}
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        f"{COMMAND}\n{CUT.replace('3.42', '16.42')}",
+        f"{COMMAND}\n{CUT.replace('Worker pid', 'Worker_TP0 pid')}",
+        f"{COMMAND.replace('131072', 'auto')}\n{CUT}",
+    ],
+    ids=["it holds one", "one of several ranks", "a length that vLLM chooses"],
+)
+def test_a_cache_that_may_hold_a_request_is_no_cause(log: str) -> None:
+    answer, _ = asked("-", stdin=log)
+    assert answer["outcome"] == "CauseUnknown"
+
+
+def test_a_start_that_states_its_cache_is_well_and_says_what_it_holds() -> None:
+    log = "GPU KV cache size: 290,864 tokens\nMaximum concurrency for 32,768 tokens per request: 33.04x"
+    answer, _ = asked("-", stdin=log)
+    assert (answer["outcome"], answer["happened"]) == ("NothingWrong", None)
+    assert "33.04 requests of 32768 tokens at the same time (1082655 tokens)" in answer["why"][0]
+    assert answer["why"][1].startswith("the number of requests counts")
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("Free memory on device cuda:0 (38.74/121.63 GiB) on startup is less than desired GPU memory utilization (0.35, 42.57 GiB).",
+         "at most 0.31 of the GPU"),
+        ("RuntimeError: ('Quantization scheme is not supported for ', 'the current GPU. Min capability: 80. ', 'Current capability: 75.')",
+         "needs compute capability 8.0, and the GPU has 7.5"),
+        ("vllm: error: unrecognized arguments: --disable-log-requests", "use --no-enable-log-requests"),
+        ("ValueError: Model architectures ['Qwen3ForCausalLM'] are not supported for now.", "vLLM 0.8.5 has Qwen3ForCausalLM"),
+        ("ValueError: This model's maximum context length is 8192 tokens and your request has 1210 input tokens", "6982 at most"),
+        (("System memory request exceeds memory available in /dev/shm. The request is for 10200547328 bytes, and the amount available is "
+         "9663676416 bytes"), "9.50 GiB is needed and 9.00 GiB is there"),
+    ],
+)  # fmt: skip
+def test_figures_and_names_of_a_message_are_read_further(message: str, words: str) -> None:
+    answer, _ = asked("-", stdin=message)
+    assert words in " ".join(answer["why"])
+
+
 def test_yaml_that_begins_with_a_comment_about_a_command_is_yaml() -> None:
     given = [sys.executable, "-m", "kvgate", "check", "-"]
     done = subprocess.run(
         given, input=f"# vllm serve is run by this\n{POD}", capture_output=True, text=True, check=False
     )
     assert "pod serving/vllm-0" in done.stdout
+
+
+def test_a_command_for_gpus_that_nobody_names_is_not_decided() -> None:
+    answer, code = asked(COMMAND)
+    assert (answer["outcome"], answer["verdict"], code) == ("Unknown", "Fits", 2)
+    assert any(line.startswith("the GPU: nothing names it") for line in answer["not_known"])
