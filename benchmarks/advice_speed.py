@@ -21,8 +21,8 @@ from kvgate.budget import BudgetRequest, Guarantee, Scope, Verdict, Workload, pl
 from kvgate.budget.answers.advice import Advisor
 from kvgate.budget.answers.changes import ALIKE, SETTINGS, with_change
 from kvgate.budget.answers.solver import largest_max_model_len
-from kvgate.judge.advisor import ADMISSION, advice
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.advisor import ADMISSION, advice
+from kvgate.judgement.what_if import read_request
 
 ONE = "every combination of settings on these GPUs"
 ALONE = replace(ADMISSION, accelerators=tuple(catalogue.accelerators()))

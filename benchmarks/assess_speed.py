@@ -17,8 +17,8 @@ from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import parse_document
 from kvgate.budget.answers.answer import plan
 from kvgate.budget.answers.solver import AdjustLimits, adjust
-from kvgate.judge.assess import assess
-from kvgate.judge.facts import ConfigMissing, Facts, gather, question
+from kvgate.judgement.assess import assess
+from kvgate.judgement.facts import ConfigMissing, Facts, gather, question
 from kvgate.statement.deployment import statement_of
 
 Case = tuple[str, Callable[[], object]]

@@ -56,8 +56,8 @@ def cases() -> Cases:
 
 def _assessments(models: tuple[tuple[str, str, int], ...], *, length: int = 2048) -> Iterator[Callable[[], object]]:
     from kvgate.api.validation import parse_document
-    from kvgate.judge.assess import assess
-    from kvgate.judge.facts import ConfigMissing, gather
+    from kvgate.judgement.assess import assess
+    from kvgate.judgement.facts import ConfigMissing, gather
 
     try:
         from kvgate.statement.deployment import statement_of

@@ -17,7 +17,7 @@ from kvgate.budget.observed.calibration import Calibration
 from kvgate.budget.observed.starts import NextStart, ObservedStart, StartKey, StartToStart
 from kvgate.calibration.observed import start_of_bytes
 from kvgate.calibration.records import MAX_STARTS, read_records, write_records
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.what_if import read_request
 
 TARGET_MICROSECONDS = 20
 SPREAD = StartToStart(warm_overhead_bytes=0, cold_overhead_bytes=0, scatter_bytes=gib(0.06))

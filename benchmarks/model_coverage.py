@@ -12,7 +12,7 @@ import csv
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from kvgate.judge.models import look_up_model
+from kvgate.judgement.models import look_up_model
 
 NAMES = Path(__file__).with_name("model_names.csv")
 STANDINGS = ("known", "assumed", "unmodelled", "unknown")

@@ -17,7 +17,7 @@ import yaml
 from accuracy.predictions import Prediction, predict
 from accuracy.readings import figures_of
 from accuracy.starts import GIB, HERE
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.what_if import read_request
 
 HOW_MANY = 40
 MOST = 0.6

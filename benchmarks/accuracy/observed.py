@@ -9,7 +9,7 @@ from kvgate.budget.answers.answer import plan
 from kvgate.budget.observed.calibration import Calibration
 from kvgate.budget.observed.starts import ObservedStart
 from kvgate.calibration.observed import start_of_bytes
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.what_if import read_request
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from statistics import mean, median
 from accuracy.starts import GIB, Start
 from kvgate.budget.observed.calibration import NOTHING_OBSERVED, Calibration
 from kvgate.cli.assessment_json import to_json
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.what_if import assess_request
 
 ROUNDING_GIB = 0.005
 """Logs round to 0.01 GiB."""

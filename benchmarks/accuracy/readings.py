@@ -15,7 +15,7 @@ from kvgate.budget.engine.request import BudgetRequest
 from kvgate.budget.gpu.non_torch import startup_slack
 from kvgate.budget.ground import fitted
 from kvgate.budget.ground.fitted import Fitted
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.what_if import read_request
 
 DOUBT_GIB = 0.5
 """A sum says nothing about a constant if the rest of it is not known better than this, and a line not if it is twice as much."""
@@ -122,7 +122,10 @@ def _forget() -> None:
 def _caches() -> tuple[Any, ...]:
     """Return the caches of every module in which an answer may rest on a constant."""
     modules = [module for name, module in sys.modules.items() if name.startswith("kvgate.budget.")]
-    users = [sys.modules["kvgate.judge.assess"], *(each for each in modules if getattr(each, "fitted", None) is fitted)]
+    users = [
+        sys.modules["kvgate.judgement.assess"],
+        *(each for each in modules if getattr(each, "fitted", None) is fitted),
+    ]
     return tuple(value for module in users for value in vars(module).values() if hasattr(value, "cache_clear"))
 
 

@@ -17,8 +17,8 @@ from kvgate.cli.check.run import run
 from kvgate.cli.reports.engine_records import FailedAnswer
 from kvgate.cli.reports.json_report import document_record
 from kvgate.findings.finding import Finding, vllm_name
-from kvgate.judge.assessment import NO_FIGURES
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.assessment import NO_FIGURES
+from kvgate.judgement.what_if import assess_request
 from kvgate.statement.what_if import BadRequest
 from support.command_line import invoked
 

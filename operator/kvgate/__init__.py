@@ -29,11 +29,12 @@ if TYPE_CHECKING:  # declared and not imported, because modules of the command l
 
     BadInput: type[ValueError]
     check: Callable[..., dict[str, Any]]
+    judge: Callable[..., dict[str, Any]]
     size: Callable[..., dict[str, Any]]
     sweep: Callable[..., dict[str, Any]]
     why: Callable[..., dict[str, Any]]
 
-__all__ = ["BadInput", "check", "size", "sweep", "why"]
+__all__ = ["BadInput", "check", "judge", "size", "sweep", "why"]
 """Names for programs in Python; the module of the functions is imported when one is first used."""
 
 

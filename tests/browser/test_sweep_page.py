@@ -11,7 +11,7 @@ from kvgate.budget.ground.units import format_gib
 from kvgate.cli.sweep.heatmap import svg
 from kvgate.cli.sweep.page import page as page_of
 from kvgate.cli.sweep.report import edge_of
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.what_if import read_request
 from kvgate.planning.sweep import Sweep, judge_pairs
 from kvgate.planning.sweep_axes import parse_axis
 from support.browser import Page, browsing

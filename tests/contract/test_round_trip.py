@@ -14,8 +14,8 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.engine.request import Guarantee
 from kvgate.controller.decision import Judged, assess_owner, config_text
-from kvgate.judge import assess
-from kvgate.judge.skipping import skip_of
+from kvgate.judgement import assess
+from kvgate.judgement.skipping import skip_of
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.engine_budget import Defaults

@@ -10,8 +10,8 @@ from typing import Any
 from fuzz.mutation import nested, odd
 from kvgate import catalogue
 from kvgate.budget.ground.interval import Verdict
-from kvgate.judge.assessment import Assessment
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.assessment import Assessment
+from kvgate.judgement.what_if import assess_request
 from kvgate.statement.what_if import BadRequest
 
 Path = tuple[str, ...]

@@ -20,7 +20,7 @@ from kvgate.controller.fetches import Failure
 from kvgate.controller.memory import Memory
 from kvgate.controller.resolution import Resolution, Waiting, resolution
 from kvgate.controller.starts import ObservedStarts
-from kvgate.judge.assessment import Assessment
+from kvgate.judgement.assessment import Assessment
 from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.rendering.labels import HASH_ANNOTATION
 from kvgate.rendering.observation import Crash, Observation, RunningEngine
@@ -281,7 +281,7 @@ async def test_what_was_admitted_is_rendered_whatever_is_known_later(monkeypatch
     assert document is not None
     before = json.loads(json.dumps([cluster.objects["deployments"], document["status"]]))
     monkeypatch.setattr(catalogue, "find_accelerator", lambda _: None)
-    look_up = "kvgate.judge.facts.catalogue.find_accelerator"
+    look_up = "kvgate.judgement.facts.catalogue.find_accelerator"
     monkeypatch.setattr(look_up, lambda _: None)
     cluster.writes.clear()
     reconcile, _ = new(cluster)

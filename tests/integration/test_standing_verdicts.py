@@ -20,7 +20,7 @@ from kvgate.controller.memory import Memory
 from kvgate.controller.schedule import Resync
 from kvgate.controller.starts import KEY as STARTS
 from kvgate.controller.starts import ConfigMapName, ObservedStarts
-from kvgate.judge import facts
+from kvgate.judgement import facts
 from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.rendering import workload
 from kvgate.rendering.admission import _digest_of
@@ -205,7 +205,7 @@ async def test_the_metrics_show_what_was_admitted_whatever_is_known_today(monkey
     world = await World().start()
     then = world.memory._samples[KEY]
     smaller = catalogue.find_accelerator("RTX-A6000-48GB")
-    monkeypatch.setattr("kvgate.judge.facts.catalogue.find_accelerator", lambda _: smaller)
+    monkeypatch.setattr("kvgate.judgement.facts.catalogue.find_accelerator", lambda _: smaller)
     await world.start()
     assert "recalibrated" in world.status
     now = world.memory._samples[KEY]

@@ -127,7 +127,7 @@ def test_the_webhook_lets_scaling_pass_while_an_upgrade_is_on_its_way(
     cluster, _ = live(path, "plain")
     old = cluster.objects["inferencedeployments"] or {}
     smaller = catalogue.find_accelerator("L4-24GB")
-    monkeypatch.setattr("kvgate.judge.facts.catalogue.find_accelerator", lambda _: smaller)
+    monkeypatch.setattr("kvgate.judgement.facts.catalogue.find_accelerator", lambda _: smaller)
     assert review(new_review(request={"object": {**old, "status": {}}})).body["response"]["allowed"] is False
     for part, is_allowed in ({"replicas": 3}, True), ({"vllm": {"maxNumSeqs": 5}}, False):
         changed = {**old, "spec": {**old["spec"], **part}}

@@ -4,7 +4,7 @@ from math import isclose
 from typing import Any
 
 from kvgate.cli.assessment_json import to_json
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.what_if import assess_request
 from parity.tables import Row, request_of, weights_request
 
 PLENTY_BYTES = 200 * 2**30

@@ -9,7 +9,7 @@ import pytest
 
 from kvgate.budget import plan
 from kvgate.budget.ground.units import GIB
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.what_if import read_request
 
 FILE = Path(__file__).with_name("circumstances.csv")
 ROWS = list(csv.DictReader(line for line in FILE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")))

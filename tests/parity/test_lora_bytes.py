@@ -4,7 +4,7 @@ import pytest
 
 from kvgate.budget.engine.run import run_of
 from kvgate.budget.gpu.lora import slot_tensors
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.what_if import assess_request
 from parity.tables import VERSION, Row, rows_of
 
 ROWS = rows_of("lora_bytes.csv")

@@ -9,7 +9,7 @@ from kvgate.budget.engine.request import BudgetRequest, Capacity
 from kvgate.budget.ground.interval import Interval, Verdict
 from kvgate.budget.kv_cache.capacity import PINNED_SAFETY_BYTES
 from kvgate.budget.releases.versions import parse_patch
-from kvgate.judge.assess import pinned_option
+from kvgate.judgement.assess import pinned_option
 from property.test_budget_properties import requests
 
 pytestmark = pytest.mark.slow

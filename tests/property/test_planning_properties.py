@@ -14,8 +14,8 @@ from kvgate.budget.engine.request import Guarantee
 from kvgate.budget.ground.interval import Verdict
 from kvgate.budget.ground.units import cdiv
 from kvgate.cli.sweep.heatmap import boundary
-from kvgate.judge import assess
-from kvgate.judge.what_if import read_request
+from kvgate.judgement import assess
+from kvgate.judgement.what_if import read_request
 from kvgate.planning.candidate import rank
 from kvgate.planning.size import Question, find_candidates
 from kvgate.planning.sweep import Sweep, judge_pairs

@@ -5,9 +5,9 @@ import pytest
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.cli.main import main
-from kvgate.judge.assess import assess, effective_values
-from kvgate.judge.facts import ConfigMissing, gather, question
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.assess import assess, effective_values
+from kvgate.judgement.facts import ConfigMissing, gather, question
+from kvgate.judgement.what_if import read_request
 from kvgate.planning.sweep_axes import parse_axis
 from kvgate.rendering.workload import arguments
 from kvgate.statement.deployment import statement_of

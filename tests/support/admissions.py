@@ -5,8 +5,8 @@ from typing import Any
 
 from kvgate.api.validation import parse_document
 from kvgate.controller.decision import assess_owner
-from kvgate.judge.assessment import Assessment
-from kvgate.judge.skipping import skip_of
+from kvgate.judgement.assessment import Assessment
+from kvgate.judgement.skipping import skip_of
 from kvgate.rendering.admission import Admitted, admitted_now, read_record, record_manifest
 from kvgate.rendering.workload import PodFigures, figures_of_verdict
 from kvgate.webhook.review import ALWAYS

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kvgate.budget.observed.calibration import NOTHING_OBSERVED
 from kvgate.cli.check.run import judge_deployment
-from kvgate.judge.assessment import Assessment
+from kvgate.judgement.assessment import Assessment
 from kvgate.manifests import Subject, read_manifests
 
 SAMPLES = {path.name: path for path in sorted((Path(__file__).parents[2] / "deploy" / "samples").glob("*.yaml"))}

@@ -6,7 +6,7 @@ from kvgate.budget.answers.answer import plan
 from kvgate.budget.ground.units import gib
 from kvgate.budget.observed.starts import GpuAtStart, ObservedStart, Origin
 from kvgate.calibration.observed import start_of_bytes
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.what_if import read_request
 
 ASKED = {"model": "Qwen/Qwen3-8B", "gpu": "H100-SXM-80GB", "vllm_version": "0.33.0", "max_num_seqs": 64}
 

@@ -33,7 +33,7 @@ def test_two_that_differ_only_in_a_field_that_does_not_count_are_equal(one: obje
 def records() -> Iterator[type[Struct]]:
     """Every Struct of the package."""
     for module in pkgutil.walk_packages(kvgate.__path__, "kvgate."):
-        if not module.name.endswith(("__main__", "judge.warm")):
+        if not module.name.endswith(("__main__", "judgement.warm")):
             yield from (
                 each for _, each in inspect.getmembers(import_module(module.name), inspect.isclass)
                 if issubclass(each, Struct) and each.__module__ == module.name

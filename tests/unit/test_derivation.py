@@ -11,7 +11,7 @@ from accuracy.starts import GIB, Start, read_starts
 from accuracy.unseen import left_out
 from kvgate.budget import Interval
 from kvgate.budget.ground import fitted
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.what_if import read_request
 
 
 def new_reading(

@@ -12,7 +12,7 @@ import pytest
 
 from kvgate import INSTALL
 from kvgate.budget.ground.units import GIB
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.what_if import assess_request
 from pictures.ledger import QUESTION, TARGET, picture
 from pictures.planning import TARGET as PLAN
 from pictures.planning import command, question

@@ -18,9 +18,9 @@ from kvgate.budget.answers.figure_values import Bounds, FiguresOfBudget
 from kvgate.budget.answers.figures import FIGURES, figures_of
 from kvgate.cli.explain.report import answer
 from kvgate.cli.reports.engine_records import CacheRecord, HostRecord, PinnedRecord, RequestLedger
-from kvgate.judge.assess import assess
-from kvgate.judge.assessment import Assessment
-from kvgate.judge.facts import gather
+from kvgate.judgement.assess import assess
+from kvgate.judgement.assessment import Assessment
+from kvgate.judgement.facts import gather
 from kvgate.metrics.registry import GPU_MEMORY_TERMS, PER_DEPLOYMENT
 from kvgate.metrics.samples import sample_of, series_of
 from kvgate.rendering.admission import budget_status, prediction_of

@@ -26,7 +26,7 @@ from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.reading import parsed
 from kvgate.documents.streams import comments_in
 from kvgate.documents.written import Written
-from kvgate.judge import facts
+from kvgate.judgement import facts
 from kvgate.manifests.judging.model_names import model_id
 from kvgate.manifests.pasted import commands_in, described_in
 from kvgate.manifests.platforms.charts import read_set

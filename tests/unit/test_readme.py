@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kvgate.budget.ground.interval import Verdict
-from kvgate.judge.assess import effective_values
-from kvgate.judge.assessment import Decision
-from kvgate.judge.summary import refusal, warnings
+from kvgate.judgement.assess import effective_values
+from kvgate.judgement.assessment import Decision
+from kvgate.judgement.summary import refusal, warnings
 from kvgate.rendering.admission import budget_status, prediction_of
 from support.samples import SAMPLES, judged
 

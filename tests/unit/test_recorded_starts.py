@@ -8,8 +8,8 @@ import yaml
 
 from fleet.recorded_starts import RecordedStart, recorded_starts
 from kvgate.api.validation import parse_document
-from kvgate.judge.assess import assess
-from kvgate.judge.facts import ConfigMissing, gather
+from kvgate.judgement.assess import assess
+from kvgate.judgement.facts import ConfigMissing, gather
 from kvgate.statement.deployment import statement_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ from kvgate.budget.answers.answer import Budget, plan
 from kvgate.budget.ground.interval import Verdict
 from kvgate.budget.ground.units import GIB
 from kvgate.explained.textbook import textbook_of
-from kvgate.judge.assessment import Decision
+from kvgate.judgement.assessment import Decision
 from support.samples import SAMPLES, judged
 
 EXPECTED = {

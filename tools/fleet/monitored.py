@@ -35,10 +35,10 @@ from fleet.pace import faster
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.validation import parse_document
 from kvgate.cluster import leases
-from kvgate.judge.assess import assess
-from kvgate.judge.assessment import Assessment, Decision
-from kvgate.judge.facts import ConfigMissing, gather
-from kvgate.judge.summary import accepted
+from kvgate.judgement.assess import assess
+from kvgate.judgement.assessment import Assessment, Decision
+from kvgate.judgement.facts import ConfigMissing, gather
+from kvgate.judgement.summary import accepted
 from kvgate.metrics import registry
 from kvgate.metrics.exporter import DeploymentSnapshot, Samples, counter, endpoint_app, gauge, histogram, new_registry
 from kvgate.metrics.listener import listen

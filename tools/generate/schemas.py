@@ -11,7 +11,7 @@ from kvgate.cli.check.repository_config import Config
 from kvgate.cli.reports import answer_records, engine_records, records
 from kvgate.cli.why import answer as why_answer
 from kvgate.cli.why import record as why_record
-from kvgate.judge import assessment
+from kvgate.judgement import assessment
 from kvgate.text.inert import json_text
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

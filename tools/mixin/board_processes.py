@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from grafana_foundation_sdk.builders import stat, timeseries
 
 from kvgate.budget.observed.calibration import StartState
-from kvgate.judge.assessment import Decision
+from kvgate.judgement.assessment import Decision
 from kvgate.metrics import registry
 from kvgate.metrics.registry import Metric
 from mixin import expressions as ask

@@ -13,11 +13,11 @@ from coverage import CoverageData
 
 TESTS: Mapping[str, tuple[str, ...]] = {
     "budget": (
-        "tests/parity", "tests/unit/budget", "tests/unit/rules", "tests/unit/judge", "tests/unit/planning", "tests/unit/calibration",
+        "tests/parity", "tests/unit/budget", "tests/unit/rules", "tests/unit/judgement", "tests/unit/planning", "tests/unit/calibration",
         "tests/unit/vllm", "tests/unit/vllm_release/test_committed_tables.py",
         "tests/unit/test_derivation.py", "tests/contract", "tests/property",
     ),
-    "judge": ("tests/unit/judge", "tests/unit/manifests/judging", "tests/unit/planning", "tests/unit/rules", "tests/contract"),
+    "judgement": ("tests/unit/judgement", "tests/unit/manifests/judging", "tests/unit/planning", "tests/unit/rules", "tests/contract"),
     "manifests": ("tests/unit/manifests", "tests/contract", "tests/manifests/test_golden.py", "tests/manifests/test_look_alikes.py"),
     "controller,rendering,webhook": (
         "tests/unit/controller", "tests/unit/rendering", "tests/unit/webhook", "tests/contract", "tests/rendering",

@@ -16,7 +16,7 @@ from kvgate.budget.gpu.ledger import Ledger
 from kvgate.budget.ground.interval import Interval
 from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.cli.sweep.heatmap import drawing, svg_of
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.what_if import assess_request
 
 TARGET = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "ledger.svg"
 QUESTION = {

@@ -29,10 +29,10 @@ from kvgate.cli.provenance import Provenance, sources_of_facts
 from kvgate.cli.reports import engine_records as records
 from kvgate.cli.reports.records import ExplainRecord
 from kvgate.findings.finding import Finding
-from kvgate.judge.assess import field_name, pinned_option
-from kvgate.judge.assessment import NOT_JUDGED, Assessment, Confidence, Decision, Unjudged
-from kvgate.judge.gpus_in_words import sentence
-from kvgate.judge.summary import together_text
+from kvgate.judgement.assess import field_name, pinned_option
+from kvgate.judgement.assessment import NOT_JUDGED, Assessment, Confidence, Decision, Unjudged
+from kvgate.judgement.gpus_in_words import sentence
+from kvgate.judgement.summary import together_text
 from kvgate.rules.facts import VERSION_ASSUMED
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ def judge(*, calibration: Path | None = None, lock: Path | None = None, **reques
     from kvgate.cli.assessment_json import request_answer
     from kvgate.cli.known_models import locked_models
     from kvgate.cli.shared_options import read_calibration
-    from kvgate.cli.workload_options import promise_of_request
-    from kvgate.judge.what_if import assess_request
+    from kvgate.cli.stated_workload import promise_of_request
+    from kvgate.judgement.what_if import assess_request
     from kvgate.text.inert import inert_record
 
     identifier = request.get("id")

@@ -42,7 +42,7 @@ def resolved(given: Mapping[str, Any], options: ModelOptions) -> tuple[dict[str,
 
     Raises click.UsageError for a file that cannot be used.
     """
-    from kvgate.judge.what_if import read_request
+    from kvgate.judgement.what_if import read_request
 
     def look_up(models: PublishedModels) -> PublishedModels:
         with suppress(UnusableValue):  # the question itself reports what is wrong with it

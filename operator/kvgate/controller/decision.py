@@ -15,10 +15,10 @@ from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Calibration, Verdict
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.controller.resolution import Resolution
-from kvgate.judge.assess import assessments, undecided
-from kvgate.judge.assessment import Assessment, Confidence, Decision
-from kvgate.judge.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
-from kvgate.judge.skipping import Skip, skip_of
+from kvgate.judgement.assess import assessments, undecided
+from kvgate.judgement.assessment import Assessment, Confidence, Decision
+from kvgate.judgement.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
+from kvgate.judgement.skipping import Skip, skip_of
 from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
 from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by, was_ours

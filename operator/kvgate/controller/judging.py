@@ -8,8 +8,8 @@ from kvgate.budget import Calibration
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.controller.decision import Judged, assess_owner, judgements
 from kvgate.controller.starts import ObservedStarts
-from kvgate.judge.facts import ConfigMissing
-from kvgate.judge.skipping import Skip
+from kvgate.judgement.facts import ConfigMissing
+from kvgate.judgement.skipping import Skip
 from kvgate.runtime.pool import Pool
 from kvgate.runtime.worker import Limits, OutOfTime, TurnedAway, WorkerLost
 

@@ -19,7 +19,7 @@ from kvgate.controller.decision import Intent, Judged, Key, Situation
 from kvgate.controller.judging import Judge, judge_here
 from kvgate.controller.records import Records
 from kvgate.controller.starts import ObservedStarts
-from kvgate.judge.facts import ConfigMissing
+from kvgate.judgement.facts import ConfigMissing
 from kvgate.metrics.exporter import DeploymentSnapshot
 from kvgate.metrics.samples import (
     DeploymentSample,

@@ -23,9 +23,9 @@ from kvgate.controller.live import LiveObjects
 from kvgate.controller.memory import Corrections, Memory
 from kvgate.controller.records import Listed
 from kvgate.controller.resolving import Resolver
-from kvgate.judge.assess import effective_values
-from kvgate.judge.assessment import Assessment
-from kvgate.judge.facts import ConfigMissing
+from kvgate.judgement.assess import effective_values
+from kvgate.judgement.assessment import Assessment
+from kvgate.judgement.facts import ConfigMissing
 from kvgate.metrics import exporter, registry
 from kvgate.rendering.labels import is_owned_by, owner_reference
 from kvgate.rendering.live_deployment import lost_record

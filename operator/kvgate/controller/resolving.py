@@ -23,7 +23,7 @@ from kvgate.cluster.errors import ApiError
 from kvgate.controller.decision import Key
 from kvgate.controller.fetches import Failure, Fetched, FetchQueue, ModelStore, Origin, Stored, superfluous
 from kvgate.controller.resolution import Resolution, Waiting, resolution, waiting_since
-from kvgate.judge.facts import names_to_fetch
+from kvgate.judgement.facts import names_to_fetch
 from kvgate.metrics import exporter, registry
 from kvgate.runtime.background import Troubles
 

@@ -40,7 +40,7 @@ from kvgate.calibration.trust import Trust, image_repository
 from kvgate.cluster.client import CONFIG_MAPS, Cluster
 from kvgate.cluster.errors import ApiError, Conflict
 from kvgate.controller.pods import NodeFacts, Nodes
-from kvgate.judge.assessment import Assessment
+from kvgate.judgement.assessment import Assessment
 from kvgate.rendering.observation import Crash, RunningEngine
 from kvgate.rendering.workload import CONTAINER, VLLM_ALONE
 from kvgate.runtime.background import Troubles

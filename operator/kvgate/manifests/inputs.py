@@ -20,7 +20,7 @@ from kvgate.documents.reading import Document, Reading
 from kvgate.documents.templates import objects_of
 from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Finding, words
-from kvgate.judge.facts import ConfigLookup, ConfigMissing, text_of_key
+from kvgate.judgement.facts import ConfigLookup, ConfigMissing, text_of_key
 from kvgate.manifests.platforms.reader import name_of_kind
 from kvgate.manifests.platforms.readers import (
     KEYS_OF_ENGINES,

@@ -11,8 +11,8 @@ from kvgate.api.status import Condition, Effective
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget.answers.figure_values import Figures
 from kvgate.budget.answers.figures import LEDGER_TERMS, figures_of
-from kvgate.judge.assess import effective_values
-from kvgate.judge.assessment import Assessment
+from kvgate.judgement.assess import effective_values
+from kvgate.judgement.assessment import Assessment
 from kvgate.metrics import registry
 from kvgate.metrics.registry import MAX_PODS, Metric
 

@@ -11,8 +11,8 @@ from kvgate.budget.answers.sharing import engines_per_gpu
 from kvgate.budget.engine.settings import longest_context
 from kvgate.budget.ground.units import format_gib
 from kvgate.findings.finding import Severity, error_rules
-from kvgate.judge.assess import pinned_option
-from kvgate.judge.assessment import Assessment, Confidence
+from kvgate.judgement.assess import pinned_option
+from kvgate.judgement.assessment import Assessment, Confidence
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.rules.memory import WEIGHTS_TOO_LARGE
 from kvgate.rules.support import UNMODELLED_KIND

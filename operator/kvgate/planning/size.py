@@ -13,10 +13,10 @@ from kvgate.budget.answers.support import parallelism_refusals
 from kvgate.budget.ground.units import GIB, cdiv
 from kvgate.budget.kv_cache.capacity import blocks_of_workload, largest, shared_tokens
 from kvgate.findings.finding import Finding
-from kvgate.judge import assess
-from kvgate.judge.advisor import OTHER_GPUS, advice, most
-from kvgate.judge.assessment import Confidence
-from kvgate.judge.summary import alternatives_text, most_text
+from kvgate.judgement import assess
+from kvgate.judgement.advisor import OTHER_GPUS, advice, most
+from kvgate.judgement.assessment import Confidence
+from kvgate.judgement.summary import alternatives_text, most_text
 from kvgate.planning.candidate import Candidate, closeness, rank
 from kvgate.vllm.arguments import option_name
 

@@ -10,10 +10,10 @@ from kvgate.budget import Budget, BudgetRequest, Guarantee, Interval, Verdict, W
 from kvgate.budget.kv_cache.capacity import largest
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.findings.finding import Finding, Severity
-from kvgate.judge import assess
-from kvgate.judge.assessment import Answer, Confidence
-from kvgate.judge.summary import verdict_text
-from kvgate.judge.what_if import UnknownFacts, read_request
+from kvgate.judgement import assess
+from kvgate.judgement.assessment import Answer, Confidence
+from kvgate.judgement.summary import verdict_text
+from kvgate.judgement.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep_axes import Axis
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.vllm.settings import SWEPT

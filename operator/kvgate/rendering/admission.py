@@ -35,8 +35,8 @@ from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import Capacity, Interval, Knob
 from kvgate.budget.answers.figure_values import Bounds, Figures
 from kvgate.budget.answers.figures import FIGURES, figures_of
-from kvgate.judge.assessment import Assessment, Confidence, Decision
-from kvgate.judge.summary import accepted, changes_text
+from kvgate.judgement.assessment import Assessment, Confidence, Decision
+from kvgate.judgement.summary import accepted, changes_text
 from kvgate.rendering.labels import is_owned_by, owner_reference, selector, was_ours
 from kvgate.rendering.workload import PodFigures
 from kvgate.text.patterns import pattern

@@ -15,9 +15,9 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.status import Effective, RecalibratedStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.judge.assess import effective_values
-from kvgate.judge.assessment import Assessment, Decision
-from kvgate.judge.summary import accepted, shortened
+from kvgate.judgement.assess import effective_values
+from kvgate.judgement.assessment import Assessment, Decision
+from kvgate.judgement.summary import accepted, shortened
 from kvgate.rendering.admission import Admitted, Prediction, as_bytes, prediction_of
 from kvgate.rendering.observation import Statement
 from kvgate.rendering.workload import PodFigures

@@ -15,9 +15,9 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import TOGETHER, Budget, Guarantee, Verdict, plan
 from kvgate.budget.ground.units import format_gib
 from kvgate.findings.finding import Finding
-from kvgate.judge.assess import chosen_settings, effective_values, field_name, host_ledger_of
-from kvgate.judge.assessment import Assessment, Decision
-from kvgate.judge.summary import accepted, changes_text, finding_text, together_text, value_text
+from kvgate.judgement.assess import chosen_settings, effective_values, field_name, host_ledger_of
+from kvgate.judgement.assessment import Assessment, Decision
+from kvgate.judgement.summary import accepted, changes_text, finding_text, together_text, value_text
 from kvgate.rendering.admission import Admitted, admission_status, budget_status, prediction_of
 from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import selector

@@ -19,9 +19,9 @@ from kvgate.budget.answers.sharing import part_of
 from kvgate.budget.ground.units import MIB, cdiv
 from kvgate.budget.host.memory import HostLedger
 from kvgate.calibration.trust import Trust
-from kvgate.judge.assess import effective_values, host_ledger_of
-from kvgate.judge.assessment import Assessment, Decision
-from kvgate.judge.summary import accepted
+from kvgate.judgement.assess import effective_values, host_ledger_of
+from kvgate.judgement.assessment import Assessment, Decision
+from kvgate.judgement.summary import accepted
 from kvgate.rendering.labels import (
     HASH_ANNOTATION,
     PREDICTED_TOKENS_ANNOTATION,

@@ -165,7 +165,7 @@ async def serving(options: WebhookOptions) -> AsyncIterator[dict[str, int]]:
 
     metrics = endpoint_app(registry, livez=beat.livez, readyz=readyz)
     gauge(names.CERTIFICATE_EXPIRY, registry).set_function(lambda: certificate.expires_at)
-    pool = Pool(options.limits, preload=("kvgate.judge.warm",))
+    pool = Pool(options.limits, preload=("kvgate.judgement.warm",))
     facts = MountedFacts(starts, models, asks_hub=options.models_folder is not None)
     judge = partial(review_in_worker, pool, facts)
     validation = validation_app(ReviewInstruments.registered(registry), traffic, judge, Bodies())

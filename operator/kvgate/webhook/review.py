@@ -18,11 +18,11 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
-from kvgate.judge import summary
-from kvgate.judge.assess import assessments, undecided
-from kvgate.judge.assessment import Assessment, Decision
-from kvgate.judge.facts import ConfigMissing, Facts, gather, names_to_fetch
-from kvgate.judge.skipping import skip_of
+from kvgate.judgement import summary
+from kvgate.judgement.assess import assessments, undecided
+from kvgate.judgement.assessment import Assessment, Decision
+from kvgate.judgement.facts import ConfigMissing, Facts, gather, names_to_fetch
+from kvgate.judgement.skipping import skip_of
 from kvgate.rendering.admission import admission_status, spec_digest
 from kvgate.rendering.earlier_formats import admitted_earlier
 from kvgate.statement.deployment import statement_of

@@ -11,7 +11,7 @@ from kvgate.budget.ground.units import GIB, MIB, gib
 from kvgate.budget.observed.calibration import Calibration, StartState
 from kvgate.budget.observed.starts import ObservedStart, StartKey
 from kvgate.calibration.observed import start_of_blocks, start_of_bytes
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.what_if import read_request
 
 ASKED = {
     "model": "meta-llama/Llama-3.1-8B-Instruct",

@@ -9,7 +9,7 @@ from kvgate.budget.answers.answer import Budget, plan
 from kvgate.budget.ground.interval import Interval, Verdict
 from kvgate.budget.observed.calibration import NOTHING_OBSERVED, Calibration, CalibrationScope, StartState
 from kvgate.budget.observed.starts import ObservedStart
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.what_if import read_request
 from support.starts import ASKED, a_pods_start, a_start
 from support.tables import table
 

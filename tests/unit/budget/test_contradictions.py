@@ -10,9 +10,9 @@ from kvgate.budget import Verdict
 from kvgate.budget.answers.contradictions import SAME_WEIGHTS, compare, contradictions_of, size_text
 from kvgate.checkpoint.published import NO_MODELS, Published, PublishedModels, by_name, name_key
 from kvgate.checkpoint.tensors import StoredTensor, summarize
-from kvgate.judge.assessment import Assessment, Confidence
-from kvgate.judge.models import look_up_model
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.assessment import Assessment, Confidence
+from kvgate.judgement.models import look_up_model
+from kvgate.judgement.what_if import assess_request
 from support.builders import new_llama_config
 
 QWEN = "Qwen/Qwen3-8B"

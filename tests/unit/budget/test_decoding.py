@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kvgate.budget.answers.answer import plan
 from kvgate.budget.answers.decoding import DecodeBound, decode_bound, expected_expert_share
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.what_if import read_request
 from support.builders import catalogue_accelerator, catalogue_shape, new_request
 
 H200_BYTES_PER_SECOND = 4_800_000_000_000

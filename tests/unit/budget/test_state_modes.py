@@ -6,7 +6,7 @@ import pytest
 
 from kvgate.budget.answers.answer import Budget
 from kvgate.findings.finding import Severity
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.what_if import assess_request
 from support.tables import table
 
 NANO = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"

@@ -17,9 +17,9 @@ from kvgate.budget.model.weights import Weights, checkpoint_ratio, weight_parts
 from kvgate.budget.releases.versions import accounting_of
 from kvgate.catalogue import load_model
 from kvgate.hf_config.blocks import replicated, vector
-from kvgate.judge.assessment import Assessment
-from kvgate.judge.models import look_up_model
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.assessment import Assessment
+from kvgate.judgement.models import look_up_model
+from kvgate.judgement.what_if import assess_request
 from kvgate.rules.checks import judge_budget
 from support.builders import catalogue_shape, new_model_shape, new_request
 from support.tables import table

@@ -8,7 +8,7 @@ from kvgate.budget.ground.interval import Interval
 from kvgate.budget.observed.calibration import NOTHING_OBSERVED, Calibration, CalibrationScope, StartState
 from kvgate.budget.observed.starts import GpuAtStart, ObservedStart
 from kvgate.budget.observed.witnesses import HEALING_STARTS, outdated
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.what_if import read_request
 from support.starts import ASKED, a_pods_start, a_start
 
 HERE = ("serving", "mine")

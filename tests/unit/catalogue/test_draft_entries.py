@@ -6,7 +6,7 @@ from kvgate import catalogue
 from kvgate.budget import Speculation
 from kvgate.budget.answers.speculation import mismatches
 from kvgate.catalogue.lookup import DATA
-from kvgate.judge.drafts import ENDS, look_up_draft
+from kvgate.judgement.drafts import ENDS, look_up_draft
 from support.builders import catalogue_shape, known_draft, new_request
 from support.tables import table
 

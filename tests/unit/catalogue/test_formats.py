@@ -12,7 +12,7 @@ from kvgate.budget.ground.hardware import Parallelism
 from kvgate.budget.model.shape import DTYPE_BYTES, ModelShape
 from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import read_config
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.what_if import assess_request
 from support.tables import table
 
 pytestmark = pytest.mark.slow

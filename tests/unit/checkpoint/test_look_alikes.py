@@ -7,7 +7,7 @@ import pytest
 from kvgate.checkpoint.published import Published, PublishedModels, by_name, shape_of
 from kvgate.checkpoint.tensors import TensorGroup, summarize
 from kvgate.findings.finding import Severity
-from kvgate.judge.models import look_up_model
+from kvgate.judgement.models import look_up_model
 from support.builders import new_llama_config
 from support.checkpoints import llama, new_tensors, plain
 

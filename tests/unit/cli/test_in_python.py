@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import kvgate
-from kvgate.cli.in_python import judge
 from support.chart import ROOT
 from support.command_line import invoked
 from support.json_schemas import checked_report
@@ -31,8 +30,10 @@ def command(*arguments: str) -> Any:
 def test_a_request_is_judged_as_a_line_of_requests_is(tmp_path: Path) -> None:
     line = {**ASKED, "id": 7, "max_model_len": "16k", "guarantee": "FullContext", "max_num_seqs": 4}
     (tmp_path / "a.jsonl").write_text(json.dumps(line))
-    assert of_schema(judge(**line)) == json.loads(invoked("explain", "--requests", str(tmp_path / "a.jsonl")).stdout)
-    assert of_schema(judge(model="nobody/knows", gpu="L4"))["verdict"] == "Unknown"
+    assert of_schema(kvgate.judge(**line)) == json.loads(
+        invoked("explain", "--requests", str(tmp_path / "a.jsonl")).stdout
+    )
+    assert of_schema(kvgate.judge(model="nobody/knows", gpu="L4"))["verdict"] == "Unknown"
 
 
 def test_the_others_return_the_json_of_their_command() -> None:
@@ -58,8 +59,8 @@ def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (lambda: judge(model=3, max_model_len="x"), ("model is 3", "max_model_len is 'x'")),
-        (lambda: judge(**ASKED, guarantee="Workload"), ("needs the key workload",)),
+        (lambda: kvgate.judge(model=3, max_model_len="x"), ("model is 3", "max_model_len is 'x'")),
+        (lambda: kvgate.judge(**ASKED, guarantee="Workload"), ("needs the key workload",)),
         (lambda: kvgate.size(modle="x"), ("--modle", "--model")),
         (lambda: kvgate.size(model="Qwen/Qwen3-8B", max_gpus=0), ("max-gpus",)),
         (lambda: kvgate.sweep(model="nobody/knows", gpu="L4"), ("nobody/knows is not in the catalogue",)),

@@ -17,7 +17,7 @@ from kvgate.controller import judging
 from kvgate.controller.decision import NO_CONFIG, Judged, assess_owner
 from kvgate.controller.judging import judge_in_worker
 from kvgate.controller.starts import ObservedStarts
-from kvgate.judge.assessment import Decision
+from kvgate.judgement.assessment import Decision
 from kvgate.runtime.pool import Pool
 from kvgate.runtime.worker import NoAnswer, Outcome, OutOfTime, TurnedAway, WorkerLost
 from support.builders import new_llama_config

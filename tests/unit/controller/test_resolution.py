@@ -15,7 +15,7 @@ from kvgate.checkpoint.stored import StoredModels, entry_key, packed
 from kvgate.controller.decision import NO_CONFIG, Intent, Situation, assess_owner, config_text, decide, status_after
 from kvgate.controller.fetches import Failure
 from kvgate.controller.resolution import Origin, Resolution, Waiting, resolution, waiting_since
-from kvgate.judge.facts import ConfigMissing
+from kvgate.judgement.facts import ConfigMissing
 from kvgate.rendering.status import previous_status
 from support.admissions import kept, standing_of
 from support.builders import new_llama_config

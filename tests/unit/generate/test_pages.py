@@ -5,7 +5,7 @@ import yaml
 from generate.pages import pods_reference, unknown_reference
 from kvgate.api.validation import parse_document
 from kvgate.controller.decision import assess_owner
-from kvgate.judge.assessment import Decision
+from kvgate.judgement.assessment import Decision
 from kvgate.vllm.pod_options import OWNED_FLAGS, POD_OPTIONS, SECRET_FLAGS
 from kvgate.vllm.settings import SETTINGS
 from kvgate.vllm.variables import FOLDERS, MOVING, RESERVED

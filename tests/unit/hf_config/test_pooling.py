@@ -9,7 +9,7 @@ from kvgate.budget.ground.hardware import SINGLE_GPU
 from kvgate.budget.model.shape import EncoderAttention, FullAttention, ModelShape
 from kvgate.budget.model.weights import rank_weights
 from kvgate.hf_config import read_config
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.what_if import assess_request
 from support.builders import catalogue_shape, new_llama_config
 from support.tables import table
 

@@ -6,7 +6,7 @@ import pytest
 
 from kvgate.api.base import KeyRef
 from kvgate.documents.discovery import Why
-from kvgate.judge.facts import ConfigMissing
+from kvgate.judgement.facts import ConfigMissing
 from kvgate.manifests import InputDocuments, read_manifests
 from kvgate.manifests.engines import find_engines
 

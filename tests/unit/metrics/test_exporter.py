@@ -18,9 +18,9 @@ from kvgate.api.conditions import ConditionType
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import parse_document
-from kvgate.judge.assess import assess, effective_values
-from kvgate.judge.assessment import Assessment, Decision
-from kvgate.judge.facts import ConfigMissing, gather
+from kvgate.judgement.assess import assess, effective_values
+from kvgate.judgement.assessment import Assessment, Decision
+from kvgate.judgement.facts import ConfigMissing, gather
 from kvgate.metrics import registry
 from kvgate.metrics.exporter import (
     DeploymentSnapshot,

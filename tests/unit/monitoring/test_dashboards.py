@@ -19,7 +19,7 @@ from generate.files import dashboard
 from kvgate.controller import reconcile
 from kvgate.controller.observe import ScrapeResult
 from kvgate.controller.starts import ObservedStarts
-from kvgate.judge.assessment import Decision
+from kvgate.judgement.assessment import Decision
 from kvgate.metrics import registry
 from kvgate.vllm.metric_names import SCRAPED_NAMES
 from kvgate.webhook.review import INVALID

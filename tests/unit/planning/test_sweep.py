@@ -7,7 +7,7 @@ import pytest
 
 from kvgate.budget.engine.request import Guarantee
 from kvgate.budget.ground.interval import Interval, Verdict
-from kvgate.judge.what_if import UnknownFacts
+from kvgate.judgement.what_if import UnknownFacts
 from kvgate.planning.sweep import judge_pairs
 from kvgate.planning.sweep_axes import MAX_VALUES, parse_axis, with_value
 from kvgate.vllm.settings import SWEPT

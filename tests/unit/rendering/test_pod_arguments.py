@@ -8,7 +8,7 @@ from kvgate.api.status import Effective
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.budget.ground.interval import Verdict
 from kvgate.controller.decision import assess_owner
-from kvgate.judge.assess import effective_values
+from kvgate.judgement.assess import effective_values
 from kvgate.rendering.workload import arguments, command
 from kvgate.vllm.settings import SPEC_SETTINGS
 from support.manifests import an_owner

@@ -9,7 +9,7 @@ from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Calibration, CalibrationScope, Interval
 from kvgate.controller.decision import assess_owner
-from kvgate.judge.assessment import Assessment
+from kvgate.judgement.assessment import Assessment
 from kvgate.rendering.admission import Admitted, RecordedFigures, admitted_now
 from kvgate.rendering.recalibration import MAX_RECALIBRATIONS, outdated, recalibrated, recalibrated_from, taking_over
 from kvgate.rendering.workload import PodFigures, figures_of_verdict

@@ -10,7 +10,7 @@ from kvgate.api.conditions import Reason
 from kvgate.api.status import InferenceDeploymentStatus
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.controller.decision import assess_owner
-from kvgate.judge.skipping import skip_of
+from kvgate.judgement.skipping import skip_of
 from kvgate.rendering.observation import Crash, Observation, Obstacle, PodTrouble, RunningEngine
 from kvgate.rendering.status import failed_status, halted_status, invalid_status, is_changed, previous_status, status_of
 from kvgate.rendering.workload import NotRendered, render

@@ -20,7 +20,7 @@ from kvgate.findings.finding import (
     vllm_name,
     words,
 )
-from kvgate.judge.assess import field_name
+from kvgate.judgement.assess import field_name
 from kvgate.manifests.judging.engine_budget import EngineNames
 from kvgate.rules.memory import KV_CACHE_TOO_SMALL
 from kvgate.vllm.arguments import option_name

@@ -3,8 +3,8 @@
 import pytest
 
 from kvgate.budget.ground.interval import Verdict
-from kvgate.judge.assessment import Assessment
-from kvgate.judge.what_if import assess_statement
+from kvgate.judgement.assessment import Assessment
+from kvgate.judgement.what_if import assess_statement
 from kvgate.statement.what_if import statement_of_values
 
 HYBRID = {

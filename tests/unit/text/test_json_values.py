@@ -7,7 +7,7 @@ import pytest
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
-from kvgate.judge.models import shape_of_text
+from kvgate.judgement.models import shape_of_text
 from kvgate.text.json_values import has_lone_surrogate, parsed_has_lone_surrogate
 from support.builders import new_document
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.judge.summary import MAX_REFUSAL, MAX_WARNING
+from kvgate.judgement.summary import MAX_REFUSAL, MAX_WARNING
 from kvgate.webhook.review import MAX_WARNINGS, ReviewError, review, within_limit
 from support.hostile import TEXTS
 from support.tables import table

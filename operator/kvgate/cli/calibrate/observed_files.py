@@ -20,7 +20,7 @@ from kvgate.calibration.observed import (
 )
 from kvgate.documents.bounded_files import Refused, read_file
 from kvgate.findings.finding import Severity
-from kvgate.judge.what_if import read_request
+from kvgate.judgement.what_if import read_request
 from kvgate.sources.engine_metrics import NotAnEngine, UnreadableMetrics, read_engine
 from kvgate.sources.startup_log import RankMemory, StartupLog, UnusableLog, read_startup_log
 from kvgate.statement.what_if import BadRequest

@@ -25,7 +25,7 @@ from kvgate.documents.origins import ChartOptions
 from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Severity
-from kvgate.judge.facts import unknown_accelerators
+from kvgate.judgement.facts import unknown_accelerators
 from kvgate.manifests.judging.engine_budget import Defaults
 from kvgate.manifests.pods.engine_found import FoundEngine, MappedFields
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from kvgate.cli.check.given_facts import FACTS, CheckOptions, GivenFacts
 from kvgate.cli.provenance import Provenance, sources_of_facts
 from kvgate.cli.reports.report import Item
-from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
-from kvgate.judge.facts import look_up_version
+from kvgate.judgement.adapters import MOST_ADAPTERS, named_adapters
+from kvgate.judgement.facts import look_up_version
 from kvgate.manifests import InputDocuments
 from kvgate.manifests.judging.gpus import pools_named
 from kvgate.statement.passed_through import read_extra_args

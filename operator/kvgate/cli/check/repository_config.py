@@ -28,7 +28,7 @@ from kvgate.documents.discovery import OtherRevision
 from kvgate.documents.reading import STDIN_NAME, parsed
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Finding, Located, Remedy, SettingName, Words, any_one, words
-from kvgate.judge import facts
+from kvgate.judgement import facts
 from kvgate.manifests import Broken, Document
 from kvgate.rules.catalogue import rule_hint
 from kvgate.rules.repository import INVALID_CONFIG

@@ -14,9 +14,9 @@ from kvgate.cli.check.given_facts import GivenFacts
 from kvgate.cli.reports.placed import placed_in
 from kvgate.cli.reports.report import Item
 from kvgate.findings.finding import Finding, Located, Severity, any_one
-from kvgate.judge.assess import field_name, judge
-from kvgate.judge.assessment import NOT_JUDGED, Confidence
-from kvgate.judge.summary import verdict_text
+from kvgate.judgement.assess import field_name, judge
+from kvgate.judgement.assessment import NOT_JUDGED, Confidence
+from kvgate.judgement.summary import verdict_text
 from kvgate.rules.memory import demanded, less_demand
 from kvgate.rules.repository import (
     ACCELERATOR_NOT_ALLOWED,

@@ -37,10 +37,10 @@ from kvgate.documents.positions import Broken, defect
 from kvgate.documents.reading import STDIN, STDIN_NAME
 from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Located, Severity, any_one
-from kvgate.judge import assess, facts
-from kvgate.judge.assessment import Assessment, Decision
-from kvgate.judge.models import look_up_model_class, shape_of_text
-from kvgate.judge.skipping import skip_of
+from kvgate.judgement import assess, facts
+from kvgate.judgement.assessment import Assessment, Decision
+from kvgate.judgement.models import look_up_model_class, shape_of_text
+from kvgate.judgement.skipping import skip_of
 from kvgate.manifests import Document, InputDocuments, Subject, read_manifests
 from kvgate.manifests.engines import EnginesFound, find_engines
 from kvgate.manifests.judging.judgement import JudgedEngine, judge_engine

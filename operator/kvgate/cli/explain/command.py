@@ -136,8 +136,8 @@ def explain(
 
     from kvgate.cli.explain.report import answer
     from kvgate.cli.gpu_names import on_gpus
-    from kvgate.judge.assessment import WORST_FIRST
-    from kvgate.judge.what_if import assess_request
+    from kvgate.judgement.assessment import WORST_FIRST
+    from kvgate.judgement.what_if import assess_request
 
     with _usage_errors():
         workload = taken_workload(given)
@@ -160,7 +160,7 @@ def _adapters(settings: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """Return (name, path) of the adapters; their reader is imported for those who have one."""
     if not (modules := settings.get("lora_modules")):
         return ()
-    from kvgate.judge.adapters import MOST_ADAPTERS, named_adapters
+    from kvgate.judgement.adapters import MOST_ADAPTERS, named_adapters
 
     return list(named_adapters(modules))[:MOST_ADAPTERS]
 

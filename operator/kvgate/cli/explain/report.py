@@ -17,9 +17,9 @@ from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.budget.host.memory import HostLedger
 from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of, width_of_terminal
 from kvgate.explained.textbook import textbook_of
-from kvgate.judge.assess import is_about_bytes, judge
-from kvgate.judge.assessment import Assessment
-from kvgate.judge.summary import (
+from kvgate.judgement.assess import is_about_bytes, judge
+from kvgate.judgement.assessment import Assessment
+from kvgate.judgement.summary import (
     alternatives_text,
     answer_text,
     correction_text,
@@ -89,13 +89,13 @@ def _alternatives(assessment: Assessment, keep: frozenset[str]) -> Sequence[Alte
     budget = assessment.budget
     if budget is None or not is_about_bytes(assessment):
         return ()
-    from kvgate.judge.advisor import EVERYTHING, advice  # for answers that do not fit
+    from kvgate.judgement.advisor import EVERYTHING, advice  # for answers that do not fit
 
     return advice(budget.request, replace(EVERYTHING, keep=keep))
 
 
 def _most(budget: Budget, what: str, keep: frozenset[str]) -> Most:
-    from kvgate.judge.advisor import EVERYTHING, most
+    from kvgate.judgement.advisor import EVERYTHING, most
 
     return most(budget.request, what, replace(EVERYTHING, keep=keep))
 

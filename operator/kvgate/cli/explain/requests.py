@@ -12,7 +12,7 @@ from kvgate.cli.assessment_json import request_answer
 from kvgate.cli.reports.engine_records import FailedAnswer, RequestAnswer
 from kvgate.cli.stated_workload import promise_of_request
 from kvgate.findings.finding import vllm_name
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.what_if import assess_request
 from kvgate.statement.what_if import BadRequest
 from kvgate.text.inert import inert_record, json_text
 from kvgate.text.patterns import pattern

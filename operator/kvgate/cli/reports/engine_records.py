@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from kvgate.budget import Interval
 from kvgate.budget.answers.figures import described
 from kvgate.cli.provenance import SourceKind
-from kvgate.judge.assessment import Answer, Confidence, Decision, MemoryNeeded
+from kvgate.judgement.assessment import Answer, Confidence, Decision, MemoryNeeded
 
 SCHEMA_VERSION = "1.3"
 """Version of all reports: check, diff, explain, size and sweep."""

@@ -14,8 +14,8 @@ from kvgate.cli.reports import engine_records as parts
 from kvgate.cli.reports import records
 from kvgate.cli.reports.placed import Placed
 from kvgate.cli.reports.report import Item, Report
-from kvgate.judge.assess import chosen_settings, effective_values
-from kvgate.judge.assessment import Decision
+from kvgate.judgement.assess import chosen_settings, effective_values
+from kvgate.judgement.assessment import Decision
 from kvgate.text.inert import inert_json
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from kvgate.cli.reports.wording import (
     verdict_line,
 )
 from kvgate.findings.finding import Severity
-from kvgate.judge.summary import shortened
+from kvgate.judgement.summary import shortened
 from kvgate.text.inert import inert
 from kvgate.text.patterns import pattern
 

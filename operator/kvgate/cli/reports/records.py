@@ -22,7 +22,7 @@ from kvgate.cli.reports.engine_records import (
     Verdict,
     WorkloadRecord,
 )
-from kvgate.judge.assessment import Answer, Confidence, Decision
+from kvgate.judgement.assessment import Answer, Confidence, Decision
 
 
 class IgnoredRecord(FindingRecord, frozen=True, kw_only=True):

@@ -17,8 +17,8 @@ from kvgate.documents.origins import Unrendered
 from kvgate.documents.reading import STDIN_NAME
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Scope, Severity
-from kvgate.judge import summary
-from kvgate.judge.assessment import NO_FIGURES, NOT_JUDGED, Assessment, Confidence, Decision, Unjudged
+from kvgate.judgement import summary
+from kvgate.judgement.assessment import NO_FIGURES, NOT_JUDGED, Assessment, Confidence, Decision, Unjudged
 from kvgate.manifests import Document, Subject
 from kvgate.manifests.inputs import NO_NAMESPACE
 from kvgate.manifests.judging.judgement import Assumed, JudgedEngine

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import Verdict, plan
 from kvgate.cli.reports.report import Item
-from kvgate.judge.assessment import AcceleratorVerdict, OnGpus
-from kvgate.judge.gpus_in_words import starting
-from kvgate.judge.on_accelerators import smallest_that_starts
-from kvgate.judge.possible_worlds import asked
+from kvgate.judgement.assessment import AcceleratorVerdict, OnGpus
+from kvgate.judgement.gpus_in_words import starting
+from kvgate.judgement.on_accelerators import smallest_that_starts
+from kvgate.judgement.possible_worlds import asked
 
 _STARTING = (Verdict.FITS, Verdict.MAY_NOT_FIT)
 

@@ -26,8 +26,8 @@ from kvgate.cli.reports.wording import (
     verdict_line,
 )
 from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of, width_of_terminal
-from kvgate.judge.assessment import Decision
-from kvgate.judge.summary import alternatives_text, changes_text, fruitless, shortened, verdict_text
+from kvgate.judgement.assessment import Decision
+from kvgate.judgement.summary import alternatives_text, changes_text, fruitless, shortened, verdict_text
 from kvgate.manifests import Subject
 from kvgate.text.inert import inert
 

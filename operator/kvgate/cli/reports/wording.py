@@ -18,8 +18,8 @@ from kvgate.cli.terminal import COLOUR_OF
 from kvgate.documents.discovery import Why
 from kvgate.documents.origins import Unrendered
 from kvgate.findings.finding import Finding, Rule, Severity
-from kvgate.judge.assessment import NOT_JUDGED, Decision
-from kvgate.judge.summary import answer_text, judged_text, shortened, verdict_text
+from kvgate.judgement.assessment import NOT_JUDGED, Decision
+from kvgate.judgement.summary import answer_text, judged_text, shortened, verdict_text
 from kvgate.rules.command_line import INVALID_SETTING, RUNS_ON_CPU, VARIABLE_UNKNOWN
 from kvgate.rules.facts import (
     INVALID_MODEL_CONFIG,

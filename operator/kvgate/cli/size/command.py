@@ -92,7 +92,7 @@ def size(output: str | None, form: str | None, choose: int | None, **values: Any
     together are a load: so many requests of that length at the same time.
     """
     from kvgate.cli.size.report import chosen, csv_report, json_report, text_report
-    from kvgate.judge.what_if import UnknownFacts
+    from kvgate.judgement.what_if import UnknownFacts
 
     if form and output not in (None, "yaml"):
         raise click.UsageError(f"--as writes YAML or a command line, not {output}; leave out one of the two")

@@ -17,7 +17,7 @@ from kvgate.api.v1alpha1 import MAX_NAME_LENGTH
 from kvgate.budget import Capacity, Guarantee
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import GIB
-from kvgate.judge.assess import pinned_option
+from kvgate.judgement.assess import pinned_option
 from kvgate.planning.candidate import Candidate
 from kvgate.planning.request_lengths import equal_requests
 from kvgate.planning.size import NODE

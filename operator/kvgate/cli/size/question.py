@@ -15,7 +15,7 @@ from kvgate.cli.gpu_names import read_gpus
 from kvgate.cli.stated_workload import RATES, promise_of
 from kvgate.cli.workload_options import taken_workload
 from kvgate.documents.bounded_files import Refused, read_all
-from kvgate.judge.what_if import UnknownFacts, read_request
+from kvgate.judgement.what_if import UnknownFacts, read_request
 from kvgate.planning.size import Question
 from kvgate.vllm.values import UnusableValue, ValueProblems
 

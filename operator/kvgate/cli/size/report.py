@@ -19,8 +19,8 @@ from kvgate.cli.reports.answer_records import CandidateRecord, LeftOut, PricesRe
 from kvgate.cli.reports.engine_records import SCHEMA_VERSION
 from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of, width_of_terminal
 from kvgate.findings.finding import Severity
-from kvgate.judge.assess import takes_cache_bytes
-from kvgate.judge.summary import least_cache_text, verdict_text
+from kvgate.judgement.assess import takes_cache_bytes
+from kvgate.judgement.summary import least_cache_text, verdict_text
 from kvgate.planning.candidate import MANY_ENGINES, Candidate, why_not
 from kvgate.planning.request_lengths import notes
 from kvgate.planning.size import (

@@ -52,7 +52,7 @@ def sweep(output: str | None, file: Path | None, **values: Any) -> None:
     """
     from kvgate.cli.gpu_names import on_one_gpu
     from kvgate.cli.sweep.question import swept
-    from kvgate.judge.what_if import UnknownFacts
+    from kvgate.judgement.what_if import UnknownFacts
 
     options = ModelOptions.taken_from(values)
     kind = output or (_SUFFIXES.get(file.suffix.lower(), "text") if file else "text")

@@ -7,7 +7,7 @@ from kvgate.budget import plan
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.cli.stated_workload import promise_of
 from kvgate.cli.workload_options import taken_workload
-from kvgate.judge.what_if import UnknownFacts, read_request
+from kvgate.judgement.what_if import UnknownFacts, read_request
 from kvgate.planning.sweep import Sweep, judge_pairs
 from kvgate.planning.sweep_axes import Axis, parse_axis, read_swept_value, with_value
 from kvgate.vllm.arguments import option_name

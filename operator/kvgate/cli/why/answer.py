@@ -15,7 +15,7 @@ from kvgate.cli.why.cases import Case, Judging, Start
 from kvgate.cli.why.fixes import Fix, fixes_of
 from kvgate.cli.why.stated import reported, stated
 from kvgate.findings.finding import Finding, Severity
-from kvgate.judge.summary import answer_text
+from kvgate.judgement.summary import answer_text
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.sources.start_failure import FailureKind, Rank, failure_rows
 

@@ -18,8 +18,8 @@ from kvgate.cli.why.gathered import Gathered, Log, labels_of_nodes
 from kvgate.documents.positions import Broken
 from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
-from kvgate.judge.assessment import NOT_JUDGED, Assessment
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.assessment import NOT_JUDGED, Assessment
+from kvgate.judgement.what_if import assess_request
 from kvgate.manifests.pasted import SCRIPT_ENDING, Pasted
 from kvgate.manifests.pods.accelerator_hints import accelerators_of, gpus_in, node_hints
 from kvgate.manifests.pods.which_engine import server_in

@@ -14,9 +14,9 @@ from kvgate.cli.why.cases import Case, Judging
 from kvgate.cli.why.changed_texts import REMOVED, Changes, command_of, model_of, with_changes, with_value
 from kvgate.documents.positions import Broken
 from kvgate.findings.finding import Severity
-from kvgate.judge.advisor import advice
-from kvgate.judge.assessment import Confidence
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.advisor import advice
+from kvgate.judgement.assessment import Confidence
+from kvgate.judgement.what_if import assess_request
 from kvgate.manifests.pasted import SCRIPT_ENDING
 from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_REMOVED, OPTION_UNKNOWN
 from kvgate.rules.settings import MAX_MODEL_LEN_ABOVE_MODEL

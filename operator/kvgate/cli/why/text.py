@@ -6,7 +6,7 @@ from kvgate.budget import Verdict
 from kvgate.cli.terminal import Line, Styled, folded, folded_command, text_of, width_of_terminal
 from kvgate.cli.why.answer import Answer, Outcome
 from kvgate.cli.why.bundle import redacted
-from kvgate.judge.summary import judged_text
+from kvgate.judgement.summary import judged_text
 from kvgate.sources.start_failure import failure_rows
 
 MAX_ANSWERS = 20

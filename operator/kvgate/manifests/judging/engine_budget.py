@@ -15,9 +15,9 @@ from kvgate.documents.written import Written
 from kvgate.findings.finding import Finding, Located, Place, Severity, Words, any_one, located
 from kvgate.hf_config import ModelConfigError
 from kvgate.hf_config.fields import parse_config_text
-from kvgate.judge.assess import judge, pod_findings
-from kvgate.judge.assessment import Assessment
-from kvgate.judge.what_if import assess_statement
+from kvgate.judgement.assess import judge, pod_findings
+from kvgate.judgement.assessment import Assessment
+from kvgate.judgement.what_if import assess_statement
 from kvgate.manifests.judging.gpus import RANKS_ELSEWHERE, Chosen, Pools
 from kvgate.manifests.judging.line_findings import undecided
 from kvgate.manifests.judging.model_names import ModelFound, is_filled_in_later

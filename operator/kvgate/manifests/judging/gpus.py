@@ -9,8 +9,8 @@ from kvgate.budget import Accelerator, Verdict
 from kvgate.budget.answers.sharing import equal_share
 from kvgate.documents.written import NOTHING, Written
 from kvgate.findings.finding import Change, Located, Place, any_one, at_most, change, do, located, words
-from kvgate.judge.assessment import OnGpus
-from kvgate.judge.gpus_in_words import folded, names_text, needed_text
+from kvgate.judgement.assessment import OnGpus
+from kvgate.judgement.gpus_in_words import folded, names_text, needed_text
 from kvgate.manifests.pods.accelerator_hints import (
     accelerators_of,
     may_be_unnamed,

@@ -11,8 +11,8 @@ from kvgate import catalogue
 from kvgate.budget import Verdict, Workload, parse_patch
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Finding, Located, Place, Rule, Severity, any_one, error_rules, located, words
-from kvgate.judge.assessment import NOT_JUDGED, Assessment, Judged, OnGpus, refusing_nothing
-from kvgate.judge.possible_worlds import Worlds
+from kvgate.judgement.assessment import NOT_JUDGED, Assessment, Judged, OnGpus, refusing_nothing
+from kvgate.judgement.possible_worlds import Worlds
 from kvgate.manifests.judging.engine_budget import (
     Defaults,
     EngineFacts,

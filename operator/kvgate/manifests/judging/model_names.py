@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.checkpoint.published import name_key
 from kvgate.documents.written import Written
-from kvgate.judge.siblings import sibling_of
+from kvgate.judgement.siblings import sibling_of
 from kvgate.text.patterns import pattern
 from kvgate.vllm.arguments import is_open, is_placeholder
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kvgate import catalogue
 from kvgate.budget import is_newer_than_known, parse_patch
 from kvgate.findings.finding import Rule, Severity
-from kvgate.judge.siblings import sibling_of
+from kvgate.judgement.siblings import sibling_of
 from kvgate.manifests.pods.engine_found import FoundEngine
 from kvgate.rules.command_line import OPTION_NOT_YET, OPTION_VALUE, PARSER_UNKNOWN, UNEXPECTED_WORD
 from kvgate.statement.engine import OLDEST_GUESS, Releases, newest_understood

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from kvgate.documents.written import NOTHING, Written
-from kvgate.judge.siblings import sibling_of
+from kvgate.judgement.siblings import sibling_of
 from kvgate.manifests.platforms.kserve import merged, names_its_model, not_in_the_input
 from kvgate.manifests.pods.accelerator_hints import node_hints
 from kvgate.manifests.pods.engine_found import FoundEngine, Hint, ReaderInput

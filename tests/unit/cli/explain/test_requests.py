@@ -295,7 +295,7 @@ def test_a_number_that_counts_and_is_none_is_a_finding_that_names_its_key(value:
 
 
 def test_a_defect_costs_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvgate.judge.assess.judge", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr("kvgate.judgement.assess.judge", lambda *_, **__: 1 // 0)
     assert [answer["error"][:36] for answer in ask(QWEN, QWEN)] == ["kvgate failed: ZeroDivisionError: in"] * 2
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from kvgate.cli.terminal import progress_of
-from kvgate.judge.what_if import assess_request
+from kvgate.judgement.what_if import assess_request
 from support.builders import new_llama_config
 from support.command_line import invoked
 from support.tables import table

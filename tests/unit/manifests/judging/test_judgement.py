@@ -11,8 +11,8 @@ from kvgate import catalogue
 from kvgate.budget.ground.interval import Verdict
 from kvgate.budget.releases.versions import parse_patch
 from kvgate.findings.finding import Severity
-from kvgate.judge.assessment import NOT_JUDGED
-from kvgate.judge.possible_worlds import joined_ends
+from kvgate.judgement.assessment import NOT_JUDGED
+from kvgate.judgement.possible_worlds import joined_ends
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.engine_budget import Defaults

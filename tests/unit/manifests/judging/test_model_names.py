@@ -3,7 +3,7 @@
 import pytest
 
 from kvgate.documents.written import Written
-from kvgate.judge.siblings import sibling_of
+from kvgate.judgement.siblings import sibling_of
 from kvgate.manifests.judging.model_names import find_model
 from support.tables import table
 

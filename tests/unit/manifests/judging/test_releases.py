@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kvgate.budget import Verdict
 from kvgate.findings.finding import Located, Place, Rule, Scope, Severity, located
-from kvgate.judge.possible_worlds import joined_ends
+from kvgate.judgement.possible_worlds import joined_ends
 from kvgate.manifests import read_manifests
 from kvgate.manifests.engines import find_engines
 from kvgate.manifests.judging.engine_budget import Defaults
