@@ -45,7 +45,8 @@ class ChartBeside(Struct, frozen=True, kw_only=True):
 def completed_values(file: str, values: Any) -> Any:
     """Return the values of a file as the chart beside it takes them; as they are, where no chart lies there."""
     path = Path(file)
-    if "values" not in path.name or not isinstance(values, Mapping):
+    is_schema = path.name.endswith(".schema.json")
+    if "values" not in path.name or is_schema or not isinstance(values, Mapping):
         return values
     folder = path.parent.parent if path.parent.name == _CI else path.parent
     chart = _chart_in(Path(os.path.realpath(folder))) if (folder / CHART_FILE).is_file() else None

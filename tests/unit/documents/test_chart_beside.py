@@ -123,6 +123,13 @@ def test_files_without_a_chart_and_broken_charts_are_read_as_they_are(tmp_path: 
     assert completed_values(str(chart(tmp_path, **{"Chart.yaml": "a: ["}) / "values.yaml"), values) == values
 
 
+def test_the_schema_of_the_values_is_no_file_of_values(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"engine": {"properties": {"model": {"default": "a/b"}}}}}
+    folder = chart(tmp_path)
+    assert completed_values(str(folder / "values.schema.json"), schema) == schema
+    assert completed_values(str(folder / "values.json"), {})["engine"]["model"] == "Qwen/Qwen3-8B"
+
+
 def test_a_template_that_leads_out_of_the_checkout_is_not_read(tmp_path: Path) -> None:
     outside = tmp_path / "outside.yaml"
     outside.write_text("{{ .Values.secret }}", encoding="utf-8")
