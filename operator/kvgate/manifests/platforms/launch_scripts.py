@@ -25,12 +25,14 @@ _ASSIGNED = pattern(r"([\w.-]+)[ \t]*(?:::?|\?|!)?=[ \t]*(.*)")
 _MAKE_VARIABLE = pattern(r"\$[({]([A-Za-z_][\w.-]*)[)}]")
 _NO_NAME = pattern(r"\W")
 _NAME_OF_SCRIPT = pattern(r"(?<![\w.$}-])[\w.-]{1,100}\.(?:sh|bash)\b")
-_SHOWN = pattern(r"[ \t]*cat[ \t]*<<-?[ \t]*['\"]?(\w+)['\"]?[ \t]*(?:>&2)?[ \t]*")
+_SHOWN = pattern(r"[ \t]*(?:cat|:)?[ \t]*<<-?[ \t]*['\"]?(\w+)['\"]?[ \t]*(?:>&2)?[ \t]*")
 _MAX_STARTS = 256
 """Starts of one file that are read; nobody writes more."""
 _GPUS_OF_SLURM = pattern(
     r"(?m)^#SBATCH[ \t]+(?:--gres[= ]gpu|--gpus(?:-per-node)?|-G)[:= ](?:([A-Za-z][\w.-]*):)?(\d{1,3})\b"
 )
+_SEVERAL_NODES = pattern(r"(?m)^#SBATCH[ \t](?:.{0,200}[ \t])?(?:--nodes[ =]|-N)[ =]?(?!1(?![\d-]))")
+"""Ray may join their GPUs, and each may run an engine of its own."""
 _SET_FOR_CONTAINER = {
     "Environment": "env", "EnvironmentFile": "env-file", "AddDevice": "device", "ShmSize": "shm-size", "Volume": "volume",
     "Mount": "mount", "Tmpfs": "tmpfs", "Entrypoint": "entrypoint", "ContainerName": "name", "Memory": "memory",
@@ -49,7 +51,7 @@ def read_script(given: ReaderInput) -> Iterator[FoundEngine]:
     text = _recipes(text) if is_of(given, Form.MAKEFILE) else _without_texts(text)
     given.shared.take(text)
     names = Names(path=_PLACE, variables={}, arrays={})
-    gpus = list(_GPUS_OF_SLURM.finditer(text))
+    gpus = [] if _SEVERAL_NODES.search(text) else list(_GPUS_OF_SLURM.finditer(text))
     is_run_elsewhere = any(each.text == Path(given.document.file).name for each in given.collected(_scripts_that_run))
     for engine in engines_of(given, list(_starts(text, name, names)), "shell-script"):
         if is_run_elsewhere and any(is_open(word.text) for word in engine.arguments):
@@ -80,7 +82,7 @@ def _starts(text: str, name: str, names: Names) -> Iterator[Launched]:
 
 
 def _without_texts(text: str) -> str:
-    """Return a script with empty lines in the place of those that `cat <<END` only shows."""
+    """Return a script with empty lines in the place of those that `cat <<END` only shows, or `: <<END` leaves out."""
     lines, end = list[str](), ""
     for line in text.split("\n"):
         shown = None if end else _SHOWN.fullmatch(line)

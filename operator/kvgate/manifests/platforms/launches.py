@@ -28,6 +28,9 @@ _MAX_WORDS = 2000
 """Words of one command that are read: each is looked up in the options of every release."""
 _BEFORE = pattern(r"sudo|exec|nohup|time|env|command|nice|timeout|\d+[smh]?|-\w+|[A-Za-z_]\w*=[^(]*")
 """Words before the program: other programs that run it, their options, and variables."""
+_NAMES_PROGRAMS = frozenset({"echo", "printf", "pgrep", "pkill", "killall", "grep", "which"})
+"""Programs that print, find or end others, and start none."""
+_IMAGES_IN_VARIABLES = ("image", "img", "container", "tag")
 _SWITCHES = frozenset({
     "detach", "interactive", "tty", "rm", "privileged", "init", "read-only", "no-healthcheck", "oom-kill-disable", "publish-all",
     "sig-proxy", "disable-content-trust", "quiet", "use-api-socket", "replace", "no-hosts", "rmi", "rootfs", "env-host", "http-proxy",
@@ -77,7 +80,8 @@ def launched(words: Sequence[Argument], name: str, variables: Mapping[str, Writt
         if isinstance(named, Argument) and "$" not in named.text:
             name = named.text
         return Launched(name=name, service=service, variables=variables) if service else None
-    if vllm_program(words) and words[0].text not in ("echo", "printf"):
+    ends = [end for end, *_ in vllm_program(words)]
+    if ends and not any(word.text.rpartition("/")[2] in _NAMES_PROGRAMS for word in words[: ends[0]]):
         return Launched(name=name, service={"command": words}, variables=variables)
     return None
 
@@ -103,10 +107,15 @@ def container_of(words: Sequence[Argument]) -> dict[str, Any] | None:
 
 
 def _holds_options(words: Sequence[Argument]) -> bool:
-    """Return whether the first word is a variable before the image: one that is not called an image, with an image of vLLM after it."""
-    name = variable_in(words[0].text).lower() if is_variable(words[0].text) else "image"
+    """Return whether the first word is a variable before the image: one that is not called an image, with an image after it."""
+    if not is_variable(words[0].text) or _is_called_image(words[0].text):
+        return False
     images = (each.text for each in words[1:] if ":" in each.text or "vllm-openai" in each.text)
-    return not any(each in name for each in ("image", "img", "container", "tag")) and any(map(is_vllm_image, images))
+    return any(map(is_vllm_image, images)) or any(_is_called_image(each.text) for each in words[1:])
+
+
+def _is_called_image(word: str) -> bool:
+    return is_variable(word) and any(each in variable_in(word).lower() for each in _IMAGES_IN_VARIABLES)
 
 
 def _set(fields: dict[str, Any], name: str, given: Argument | None) -> None:

@@ -90,7 +90,7 @@ _IMAGE_NAME = pattern(r"([\w.\-]*)(?:[:@]|\Z)")
 _IMAGES_OF_VLLM = frozenset({"llm-d", "llm-d-cuda", "llm-d-dev", "llm-d-rocm", "llm-d-xpu"})
 """Names without vLLM's own."""
 _BESIDE_VLLM = pattern(
-    rf"router|proxy|exporter|sidecar|{_STAND_IN}|bench|gateway|loader|operator|runtime|{_NAMED_AFTER_VLLM}"
+    rf"router|proxy|exporter|sidecar|{_STAND_IN}|bench|client|gateway|loader|operator|runtime|{_NAMED_AFTER_VLLM}"
 )
 """Images named after vLLM that hold something else, or something beside it."""
 _OPTIONS_OF_VLLM = frozenset(

@@ -62,6 +62,31 @@ def test_the_image_stands_behind_the_options(tmp_path: Path, options: str) -> No
     assert (engine.image.text, words(engine)) == (IMAGE, ["--model", "a/b", "--max-model-len", "4096"])
 
 
+def test_variables_before_an_image_that_is_one_itself_are_options(tmp_path: Path) -> None:
+    (engine,) = engines(
+        tmp_path,
+        run__sh='docker run ${DETACH:+-d} --label a=b -p "${PORT}:80" "$IMAGE" --model vllm/b --max-num-seqs 4\n',
+    )
+    assert (engine.image.text, words(engine)) == ("$IMAGE", ["--model", "vllm/b", "--max-num-seqs", "4"])
+
+
+@table(
+    ("lines", "gpus"),
+    [
+        ("--gres=gpu:h100:8", 8),
+        ("--nodes=1\n#SBATCH --gpus-per-node=8", 8),
+        ("-N1\n#SBATCH --gpus-per-node=8", 8),
+        ("--job-name=x --nodes=2\n#SBATCH --gpus-per-node=8", None),
+        ("-N 2\n#SBATCH --gres=gpu:8", None),
+        ("--nodes=1-2\n#SBATCH --gres=gpu:8", None),
+        ("--nodes 16\n#SBATCH --gres=gpu:8", None),
+    ],
+)
+def test_gpus_of_one_node_of_several_say_nothing_of_all(tmp_path: Path, lines: str, gpus: int | None) -> None:
+    (engine,) = engines(tmp_path, run__sh=f"#!/bin/bash\n#SBATCH {lines}\nray start --head\nvllm serve a/b -tp 16\n")
+    assert engine.num_gpus.count == gpus
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -71,7 +96,9 @@ def test_the_image_stands_behind_the_options(tmp_path: Path, options: str) -> No
         "echo vllm serve a/b", f"echo 'docker run {IMAGE} --model a/b'", "docker exec vllm nvidia-smi", f"docker run -it {IMAGE} --help",
         "curl localhost:8000 # vllm serve a/b",
         f'CMD=(docker run {IMAGE} --model a/b)\\necho "$(join "${{CMD[@]}}")"',
-        "cat <<'EOF'\nDon't run\n  vllm serve a/b\nEOF",
+        "cat <<'EOF'\nDon't run\n  vllm serve a/b\nEOF", ": <<'END'\nvllm serve a/b\nEND", "<<END\nvllm serve a/b\nEND",
+        "sudo pkill -9 -f vllm.entrypoints.openai.api_server", "while /usr/bin/pgrep -f vllm.entrypoints.openai.api_server; do :; done",
+        "docker run org/vllm-client:1.0 --server a --prompts 3",
     ],
 )  # fmt: skip
 def test_what_starts_no_engine(tmp_path: Path, line: str) -> None:
