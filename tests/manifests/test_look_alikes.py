@@ -342,6 +342,12 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod(*SMALL, CONNECTOR, "--enable-sleep-mode", container={"env": EXPANDABLE}),
         pod(*SMALL, container={"env": EXPANDABLE}),
         pod(*SMALL, CONNECTOR, container={"env": [{"name": "PYTORCH_CUDA_ALLOC_CONF", "value": "expandable_segments:False"}]}),
+        script(f"unset PYTORCH_CUDA_ALLOC_CONF\nvllm serve {' '.join(SMALL)} '{CONNECTOR}'", container={"env": EXPANDABLE}),
+        script(
+            f"export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False\nexec vllm serve {' '.join(SMALL)} '{CONNECTOR}'",
+            container={"env": EXPANDABLE},
+        ),
+        pod(*SMALL, CONNECTOR, command=("env", "PYTORCH_CUDA_ALLOC_CONF=", "vllm", "serve"), container={"env": EXPANDABLE}),
         pod(*SMALL, CONNECTOR.replace("Offloading", "Nixl"), "--enable-sleep-mode", release="0.33.0"),
         pod(*SMALL, CONNECTOR.replace("Connector", "Connectors").replace("{", '{"kv_connector_module_path":"corp.kv",')),
     ],
@@ -497,6 +503,7 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         ours(maxModelLen=8192, extraArgs=["--seed=1"]),
     ],
     "TooFewGpus": [
+        f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\nray start --head\nvllm serve {' '.join(BIG)} -tp 16\n",
         pod(*SMALL, "-tp=2", "-tp=1"),
         pod(*SMALL, "-tp=2", gpus=None),
         pod(*SMALL, "-tp=2", gpus=1, gpu=None, container={"resources": {"limits": {"huawei.com/Ascend910": 1}}}),

@@ -97,11 +97,14 @@ def cpu_variable(variables: Mapping[str, Written]) -> Written:
     return next((value for name, value in variables.items() if name.startswith("VLLM_CPU_")), NOTHING)
 
 
-def circumstances_of(variables: Mapping[str, Written]) -> dict[str, Any]:
-    """Return the circumstances of a start that variables tell, by the names of `vllm/settings.py`."""
-    return circumstances_by(
-        {name: value.text for name, value in variables.items() if name.startswith(("VLLM_", "PYTORCH_"))}
-    )
+def circumstances_of(variables: Mapping[str, Written], *scripts: Written) -> dict[str, Any]:
+    """Return the circumstances of a start that variables tell, by the names of `vllm/settings.py`.
+
+    A variable that `scripts`, command and arguments, name tells nothing: they may set it otherwise.
+    """
+    told = {name: value.text for name, value in variables.items() if name.startswith(("VLLM_", "PYTORCH_"))}
+    texts = [str(script.value) for script in scripts if script.is_set]
+    return circumstances_by({name: text for name, text in told.items() if not any(name in each for each in texts)})
 
 
 def _value(entry: Written, config_data: ConfigData, values: Mapping[str, Written], room: Room) -> Written:

@@ -135,7 +135,7 @@ def engines_of_service(
             program=start.program,
             is_wrapped=start.is_wrapped,
             takes_any_length=takes_any_length(variables, *script),
-            circumstances=circumstances_of(variables),
+            circumstances=circumstances_of(variables, *script),
             cpu_variable=cpu_variable(variables),
             has_shared_memory=_has_shared_memory(service),
             shared_memory_path=service.path,

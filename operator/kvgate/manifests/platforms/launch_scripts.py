@@ -39,6 +39,8 @@ _SET_FOR_CONTAINER = {
 }  # fmt: skip
 """Key of a quadlet → the option of `podman run` that it becomes."""
 _BEFORE_EXEC = "-@:+!|"
+_SPECIFIER = pattern(r"%([A-Za-z%])")
+"""`%i` is known when a unit starts, as what a command prints; `%%` is a percent sign."""
 
 
 def is_of(given: ReaderInput, *forms: Form) -> bool:
@@ -137,7 +139,8 @@ def _entries(text: str) -> Iterator[_Entry]:
         if whole.startswith("["):
             section = whole.strip("[]")
         elif equals:
-            yield _Entry(section=section, key=key.strip(), value=value.strip(), line=first)
+            value = _SPECIFIER.sub(lambda found: f"$(%{found[1]})" if found[1] != "%" else "%", value.strip())
+            yield _Entry(section=section, key=key.strip(), value=value, line=first)
 
 
 def read_unit(given: ReaderInput) -> Iterator[FoundEngine]:

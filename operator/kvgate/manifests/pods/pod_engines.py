@@ -184,7 +184,7 @@ def engines_of_container(
             seen_gpus=seen_by_start(seen, start, variables, *script, is_alone=len(starts) == 1),
             stores=tuple(stores_of(pod, container, folder, given.find_claim, templates)),
             takes_any_length=takes_any_length(variables, *script),
-            circumstances=stated_compile_cache(pod, container, variables) | circumstances_of(variables),
+            circumstances=stated_compile_cache(pod, container, variables) | circumstances_of(variables, *script),
             cpu_variable=cpu_variable(variables),
             loading={
                 name: each for name, each in variables.items() if each.value is not None and loading(name, each.text)

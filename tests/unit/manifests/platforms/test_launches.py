@@ -148,6 +148,14 @@ def test_a_unit_runs_a_script_beside_it_with_its_variables(tmp_path: Path) -> No
     assert (engine.platform, words(engine)) == ("systemd", ["a/b", "--max-model-len", "8192"])
 
 
+def test_what_systemd_knows_when_a_unit_starts_is_open(tmp_path: Path) -> None:
+    start = "%h/venv/bin/vllm serve a/b --port 80%i --max-model-len ${LENGTH} --served-model-name 100%%"
+    (engine,) = engines(tmp_path, v__service=f"[Service]\nEnvironment=LENGTH=%i\nExecStart={start}\n")
+    assert words(engine) == ["a/b", "--port", "80$(%i)", "--max-model-len", "$(%i)", "--served-model-name", "100%"]
+    judged = run((str(tmp_path),), CheckOptions()).items[0]
+    assert {placed.rule for placed in judged.findings} == {"VariableUnknown"}
+
+
 def test_keys_of_a_quadlet_are_options_of_podman(tmp_path: Path) -> None:
     text = (
         f'[Unit]\nDescription=vLLM\n[Container]\nImage={IMAGE}\nPodmanArgs=--gpus 2 --ipc=host\nEnvironment=VLLM_USE_V1=1 "A=b c"\n'
