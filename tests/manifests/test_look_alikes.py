@@ -340,6 +340,7 @@ LOOK_ALIKES: dict[str, list[Any]] = {
         pod(*SMALL, CONNECTOR.replace("Offloading", "P2pNccl"), release="0.23.0"),
         pod(*SMALL, CONNECTOR, release="0.20.0", container={"env": EXPANDABLE}),
         pod(*SMALL, CONNECTOR, "--enable-sleep-mode", container={"env": EXPANDABLE}),
+        pod(*SMALL, CONNECTOR, "--enable-cumem-allocator", container={"env": EXPANDABLE}),
         pod(*SMALL, container={"env": EXPANDABLE}),
         pod(*SMALL, CONNECTOR, container={"env": [{"name": "PYTORCH_CUDA_ALLOC_CONF", "value": "expandable_segments:False"}]}),
         script(f"unset PYTORCH_CUDA_ALLOC_CONF\nvllm serve {' '.join(SMALL)} '{CONNECTOR}'", container={"env": EXPANDABLE}),

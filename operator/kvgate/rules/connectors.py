@@ -82,7 +82,7 @@ def connectors_are_taken(budget: Budget) -> Iterable[Finding]:
             )
     setting = "kv_offloading_size" if host.kv_offloading_bytes else "kv_transfer_config"
     is_used = bool(host.kv_connectors or host.kv_offloading_bytes)
-    is_expandable = request.circumstances.expandable_segments and not host.sleep_mode
+    is_expandable = request.circumstances.expandable_segments and not (host.sleep_mode or host.cumem_allocator)
     if is_used and is_expandable and release >= _REFUSES_EXPANDABLE_SEGMENTS:
         reason = "a KV connector registers memory that PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may move"
         yield _refused(setting, reason, any_one("leave PYTORCH_CUDA_ALLOC_CONF out", do("add {enable_sleep_mode}")))

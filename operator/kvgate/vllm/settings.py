@@ -247,6 +247,8 @@ SETTINGS: tuple[Setting, ...] = (
             help="GiB of each GPU's KV cache that V0 may swap out (up to 0.17)."),
     Setting(name="enable_sleep_mode", read=truth, budget="host.sleep_mode", is_switch=True,
             help="Let the engine sleep with its weights in host memory."),
+    Setting(name="enable_cumem_allocator", read=truth, budget="host.cumem_allocator", is_switch=True, is_swept=False,
+            help="Give weights and KV cache memory that is not moved, as connectors need it beside expandable segments."),
     Setting(name="mm_processor_cache_gb", read=values.gibibytes, budget="host.mm_processor_cache_bytes", is_swept=False,
             help="GiB of prepared images that a process keeps."),
     Setting(name="mm_processor_cache_type", read=one_of("lru", "shm"), budget="host.mm_processor_cache_type", is_swept=False,

@@ -43,6 +43,8 @@ class HostSettings(Struct, frozen=True, kw_only=True):
     """Blocks of each GPU that V0 may swap out; releases up to 0.17 have the option, and V1 leaves it unused."""
     sleep_mode: bool = False
     """True where weights may wait in host memory while the engine sleeps (`--enable-sleep-mode`)."""
+    cumem_allocator: bool = False
+    """True where the KV cache has memory that stays where it is (`--enable-cumem-allocator`); sleep mode switches it on as well."""
     mm_processor_cache_bytes: int | None = None
     """Images, sounds and videos that were prepared, per process that keeps them (`--mm-processor-cache-gb`, 0.10.2+)."""
     mm_processor_cache_type: str = "lru"
