@@ -11,6 +11,7 @@ from kvgate.budget import Verdict, parse_patch
 from kvgate.documents.reading import Document
 from kvgate.documents.written import Written
 from kvgate.findings.finding import Located, Place, located, words
+from kvgate.judgement.assessment import NOT_JUDGED
 from kvgate.manifests.judging.engine_budget import names_of
 from kvgate.manifests.judging.judgement import JudgedEngine
 from kvgate.rules.connectors import ROLES_DO_NOT_MATCH, Role, mismatches_of_roles
@@ -123,10 +124,12 @@ def _findings(prefill: JudgedEngine, decode: JudgedEngine) -> Iterator[Located]:
 
 
 def _role(judged: JudgedEngine, line: CommandLine) -> Role | None:
-    """Return what one of both states; None where its connector or another option is not known."""
+    """Return what one of both states; None where its connector or another option is not known, or nothing is stated yet."""
     platform, given = judged.engine.platform, line.given
     config = given.get("kv_transfer_config")
     is_open = judged.options_set is None or judged.engine.is_wrapped or platform in _FROM_A_TEMPLATE
+    if "kv_transfer_config" in line.unknown or not judged.engine.arguments or judged.verdict is NOT_JUDGED:
+        return None
     if config is None and platform not in _DEFAULT_OF_PLATFORM and is_open:
         return None
     try:

@@ -76,6 +76,46 @@ def test_blocks_that_divide_one_another_pass_from_0_14_on(tmp_path: Path, releas
     assert len(found) == expected
 
 
+@table(
+    ("image", "prefill", "decode", "expected"),
+    [
+        ("vllm/vllm-openai:v0.32.0", ["--model=Qwen/Qwen3-8B"], ["--model=Qwen/Qwen3-8B"], 1),
+        ("vllm/vllm-openai:v0.32.0", ["--model=Qwen/Qwen3-8B"], ["--model=Qwen/Qwen3-8B", NIXL], 1),
+        ("vllm/vllm-openai:v0.32.0", [], [], 0),
+        (
+            "vllm/vllm-openai:v0.32.0",
+            ["--model=Qwen/Qwen3-8B", "--kv-transfer-config=$(TRANSFER)"],
+            ["--model=Qwen/Qwen3-8B", NIXL],
+            0,
+        ),
+        (
+            "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx:0.13.0",
+            ["--model=Qwen/Qwen3-8B"],
+            ["--model=Qwen/Qwen3-8B"],
+            0,
+        ),
+    ],
+)
+def test_a_role_that_is_not_written_yet_says_nothing(
+    tmp_path: Path, image: str, prefill: list[str], decode: list[str], expected: int
+) -> None:
+    sides = (("prefill", prefill), ("decode", decode))
+    roles = [
+        {"name": name, "template": {"spec": {"containers": [{"name": "vllm", "image": image, "args": args}]}}}
+        for name, args in sides
+    ]
+    service = {
+        "apiVersion": "orchestration.aibrix.ai/v1alpha1",
+        "kind": "StormService",
+        "metadata": {"name": "svc"},
+        "spec": {"template": {"spec": {"roles": roles}}},
+    }
+    (tmp_path / "svc.yaml").write_text(yaml.safe_dump(service), encoding="utf-8")
+    report = run((str(tmp_path / "svc.yaml"),), CheckOptions())
+    rules = [each.rule for item in report.items for each in item.findings]
+    assert (len(report.items), rules.count("RolesDoNotMatch")) == (2, expected)
+
+
 def replicas(
     tmp_path: Path, *, selector: dict[str, str], gpus: tuple[str, ...], model: str = "Qwen/Qwen3-4B"
 ) -> list[str]:
