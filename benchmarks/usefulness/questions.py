@@ -109,7 +109,7 @@ class Said(Struct, frozen=True, kw_only=True):
         if outcome == "NotJudged":
             return "NotJudged"
         found = (record["verdict"] for record in _records(self.document) if isinstance(record.get("verdict"), str))
-        return next(found, "Fits" if outcome == "NothingWrong" else "")
+        return next(found, {"NothingWrong": "Fits", "MayFail": "MayNotFit"}.get(str(outcome), ""))
 
     @property
     def numbers(self) -> tuple[float, ...]:

@@ -38,7 +38,7 @@ EXITS: Mapping[str, Mapping[Exit, str]] = {
     "why": {
         Exit.FITS: "a cause was found, or nothing is wrong",
         Exit.FINDINGS: "it failed, and the cause is not in what was given",
-        Exit.UNDECIDED: "nothing can be judged",
+        Exit.UNDECIDED: "nothing can be judged, or not without a GPU that nobody names",
     },
     "diff": {
         Exit.FITS: "nothing got worse",

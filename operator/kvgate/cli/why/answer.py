@@ -28,6 +28,8 @@ class Outcome(StrEnum):
 
     CAUSE_FOUND = "CauseFound"
     """The log states a cause, or the arithmetic refuses the engine."""
+    MAY_FAIL = "MayFail"
+    """Nothing says that it failed, and it may not start: the memory is close, or some of the GPUs or releases in question refuse it."""
     NOTHING_WRONG = "NothingWrong"
     """The engine starts, or the log shows a server that serves."""
     CAUSE_UNKNOWN = "CauseUnknown"
@@ -68,7 +70,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 def answer_of(case: Case, judging: Judging) -> Answer:
     """Return the answer about one engine."""
     outcome = _outcome(case)
-    has_fixes = outcome is Outcome.CAUSE_FOUND and not (case.start and case.start.is_mixed)
+    has_fixes = outcome in (Outcome.CAUSE_FOUND, Outcome.MAY_FAIL) and not (case.start and case.start.is_mixed)
     return Answer(
         title=case.title,
         outcome=outcome,
@@ -101,9 +103,9 @@ def _outcome(case: Case) -> Outcome:
     if case.is_guessed:
         return Outcome.UNKNOWN
     is_admitted = case.item is not None and case.item.decision is not None
-    if is_admitted or case.verdict in (Verdict.FITS, Verdict.MAY_NOT_FIT):
+    if is_admitted or case.verdict is Verdict.FITS:
         return Outcome.NOTHING_WRONG
-    return Outcome.UNKNOWN
+    return Outcome.MAY_FAIL if case.verdict is Verdict.MAY_NOT_FIT else Outcome.UNKNOWN
 
 
 def _is_refused(case: Case) -> bool:

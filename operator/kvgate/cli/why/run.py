@@ -40,7 +40,9 @@ class Report(Struct, frozen=True, kw_only=True):
         if Outcome.CAUSE_UNKNOWN in outcomes:
             return Exit.FINDINGS
         return (
-            Exit.FITS if outcomes & {Outcome.CAUSE_FOUND, Outcome.NOTHING_WRONG, Outcome.NOT_JUDGED} else Exit.UNDECIDED
+            Exit.FITS
+            if outcomes & {Outcome.CAUSE_FOUND, Outcome.MAY_FAIL, Outcome.NOTHING_WRONG, Outcome.NOT_JUDGED}
+            else Exit.UNDECIDED
         )
 
 

@@ -11,14 +11,17 @@ from kvgate.sources.start_failure import failure_rows
 
 MAX_ANSWERS = 20
 """Engines whose answers are shown; those that fail come first."""
-_ORDER = (Outcome.CAUSE_FOUND, Outcome.CAUSE_UNKNOWN, Outcome.UNKNOWN, Outcome.NOT_JUDGED, Outcome.NOTHING_WRONG)
+_ORDER = (
+    Outcome.CAUSE_FOUND, Outcome.CAUSE_UNKNOWN, Outcome.MAY_FAIL, Outcome.UNKNOWN, Outcome.NOT_JUDGED, Outcome.NOTHING_WRONG,
+)  # fmt: skip
 _COLOURS = {
     Outcome.CAUSE_FOUND: "red", Outcome.CAUSE_UNKNOWN: "yellow", Outcome.UNKNOWN: "yellow", Outcome.NOT_JUDGED: "yellow",
-    Outcome.NOTHING_WRONG: "green",
+    Outcome.MAY_FAIL: "yellow", Outcome.NOTHING_WRONG: "green",
 }  # fmt: skip
 _HEADS = {
     Outcome.CAUSE_FOUND: "does not start",
     Outcome.CAUSE_UNKNOWN: "failed, and the cause is not known",
+    Outcome.MAY_FAIL: "may not start",
     Outcome.UNKNOWN: "not decided",
     Outcome.NOT_JUDGED: "not judged",
     Outcome.NOTHING_WRONG: "nothing wrong found",
@@ -68,7 +71,7 @@ def _head(answer: Answer) -> str:
     if answer.case.lacking is not None:
         return failure_rows()["KVCacheTooSmall"].cause
     judged = answer.case.assessment
-    if answer.outcome is Outcome.CAUSE_FOUND and judged is not None and judged.budget is not None:
+    if answer.outcome in (Outcome.CAUSE_FOUND, Outcome.MAY_FAIL) and judged is not None and judged.budget is not None:
         return judged_text(judged.verdict, judged.budget)
     return _HEADS[answer.outcome]
 
