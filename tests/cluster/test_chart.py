@@ -237,6 +237,7 @@ def serve_one(installation: Installation, in_namespace: str, *options: str) -> l
         wait_until(lambda: door.count("kvgate_pod_scrapes_total"), "its pod is asked")
         plane.apply(a_foreign_deployment("taken", in_namespace), inference_deployment("taken", namespace=in_namespace))
         plane.kubectl("wait", "infd/taken", *there, "--for=condition=Stalled", "--timeout=240s")
+        plane.kubectl("delete", "infd/taken", "deployment/taken", *there)
         crash(plane, installation.get("pods", *there)["items"][0], crashed(), restarts=2)
         plane.kubectl("wait", "-f", sample, *there, "--for=condition=Stalled", "--timeout=240s")
         plane.kubectl("patch", "-f", sample, *there, "--type=merge", "-p", '{"spec": {"vllm": {"maxNumSeqs": 2}}}')

@@ -99,6 +99,7 @@ def test_what_comes_late_is_found_soon_and_waiting_writes_nothing(plane: Control
     objects.wait_for("waiting", "Accepted", "Unknown", "InvalidModelConfig")
     objects.wait_for("late", "Accepted", "Unknown", "InvalidModelConfig")
     objects.wait_for("late", "Ready", "True")
+    objects.wait_for("waiting", "Ready", "True", "ScaledToZero")
     written, looks = len(objects.writes("waiting")), looks_for("never")
     plane.apply(config_map("novel"))
     plane.kubectl("delete", "deployment", "taken")

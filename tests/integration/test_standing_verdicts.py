@@ -333,9 +333,9 @@ def larger_model(patched: pytest.MonkeyPatch) -> None:
 def smaller_gpu(patched: pytest.MonkeyPatch) -> None:
     known = catalogue.find_accelerator("H100-SXM-80GB")
     assert known is not None
-    other = replace(
-        known, memory_bytes=known.memory_bytes - gib(2), gpu_labels=("ANOTHER-LABEL",), resource="nvidia.com/h100"
-    )
+    sizes = ("memory_bytes", "memory_low_bytes", "memory_high_bytes")
+    less = {name: getattr(known, name) - gib(2) for name in sizes}
+    other = replace(known, **less, gpu_labels=("ANOTHER-LABEL",), resource="nvidia.com/h100")
     patched.setattr(facts.catalogue, "find_accelerator", lambda _: other)
 
 

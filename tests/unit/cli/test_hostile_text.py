@@ -293,6 +293,7 @@ OWN_JSON = {
     "reports/wording.py": "defaults of vLLM, from kvgate's own table",
     "known_models.py": "a config.json with the files beside it, which is parsed again",
     "kubectl.py": "handed to kvgate check and to kvgate why",
+    "in_python.py": "the value of an option, which the command reads again",
 }
 """Modules that write JSON by themselves, and why that reaches no terminal."""
 
