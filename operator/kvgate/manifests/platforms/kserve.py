@@ -110,8 +110,8 @@ def _engines_of_model(given: ReaderInput, predictor: Written, model: Written) ->
 
 def read_runtime(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engines of a runtime that no service of the input names, where it names its model; a service may override every field."""
-    names = given.collected(_names_of_runtimes)
-    if given.root.get("spec", "disabled").value is True or any(each.text == given.name for each in names):
+    own, names = given.name, given.collected(_names_of_runtimes)
+    if given.root.get("spec", "disabled").value is True or any(each.value == own for each in names):
         return
     for engine in engines_of_pod(given, given.root.get("spec"), platform="kserve"):
         if names_its_model(engine):

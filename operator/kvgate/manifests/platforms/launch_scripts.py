@@ -25,7 +25,7 @@ _ASSIGNED = pattern(r"([\w.-]+)[ \t]*(?:::?|\?|!)?=[ \t]*(.*)")
 _MAKE_VARIABLE = pattern(r"\$[({]([A-Za-z_][\w.-]*)[)}]")
 _NO_NAME = pattern(r"\W")
 _NAME_OF_SCRIPT = pattern(r"(?<![\w.$}-])[\w.-]{1,100}\.(?:sh|bash)\b")
-_SHOWN = pattern(r"[ \t]*(?:cat|:)?[ \t]*<<-?[ \t]*['\"]?(\w+)['\"]?[ \t]*(?:>&2)?[ \t]*")
+_SHOWN = pattern(r"(?:cat|:)?[ \t]{0,20}<<-?[ \t]{0,20}['\"]?(\w{1,80})['\"]?[ \t]{0,20}(?:>&2)?")
 _MAX_STARTS = 256
 """Starts of one file that are read; nobody writes more."""
 _GPUS_OF_SLURM = pattern(
@@ -87,7 +87,7 @@ def _without_texts(text: str) -> str:
     """Return a script with empty lines in the place of those that `cat <<END` only shows, or `: <<END` leaves out."""
     lines, end = list[str](), ""
     for line in text.split("\n"):
-        shown = None if end else _SHOWN.fullmatch(line)
+        shown = None if end else _SHOWN.fullmatch(line.strip())
         lines.append("" if end or shown else line)
         end = shown[1] if shown else "" if line.strip() == end else end
     return "\n".join(lines)
