@@ -92,7 +92,7 @@ def exit_of(verdict: Verdict, *, is_refusal: bool) -> Exit:
 
 
 class BadInput(ValueError):
-    """What is given cannot be used: the message names everything that is wrong; `problems` has findings in files, with their places."""
+    """An input that cannot be used: the message names everything that is wrong; `problems` has findings in files, with their places."""
 
     def __init__(self, message: str = "", problems: Sequence["Placed"] = ()) -> None:
         super().__init__(message)

@@ -88,7 +88,7 @@ class SingleFlight(Generic[K, T]):
 
 
 MAX_LATER = 4
-"""Of these, the runs of objects that nobody changed."""
+"""Reconciles at a time of objects that nobody changed; a part of MAX_CONCURRENT."""
 MAX_CONCURRENT = 16
 """Reconciles at a time, of all objects together; one namespace has three quarters of them at most."""
 FIRST_RETRY_SECONDS = 1.0

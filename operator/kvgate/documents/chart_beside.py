@@ -26,7 +26,7 @@ _MAX_DEPTH = 20
 
 
 class ChartBeside(Struct, frozen=True, kw_only=True):
-    """What a chart says about its values without being rendered."""
+    """The facts that a chart states about its values without being rendered."""
 
     own: Mapping[str, Any]
     """Values that every other file of values is merged into."""

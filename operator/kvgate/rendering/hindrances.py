@@ -29,7 +29,7 @@ class Hindrance(Struct, frozen=True, kw_only=True):
     template_hash: str
     reason: Reason
     message: str
-    """What Kubernetes says, and what to do."""
+    """The words of Kubernetes, and the action that helps."""
 
     @property
     def needs_somebody(self) -> bool:

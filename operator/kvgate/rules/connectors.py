@@ -133,7 +133,7 @@ _COMPARES_DTYPES: _Minor = (0, 14)
 
 
 class Role(Struct, frozen=True, kw_only=True):
-    """What prefill or decode states about its KV cache."""
+    """The settings of the KV cache that prefill or decode states."""
 
     connectors: frozenset[str]
     """Empty where none is stated, and nothing else may state one."""

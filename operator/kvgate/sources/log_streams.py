@@ -17,7 +17,7 @@ from kvgate.sources.start_failure import words_of_failures
 WHOLE_BYTES = 4 << 20
 """Up to this size every line is kept."""
 HEAD_BYTES, TAIL_BYTES = 1 << 20, 6 << 20
-"""Of a longer log: the lines at its beginning, and the last lines that may show something."""
+"""The lines of a longer log that are kept: those at its beginning, and the last ones that may show something."""
 MAX_LINE_CHARACTERS = 64 * 1024
 _SAMPLE = 400
 """Lines by which the prefix of a source is found."""

@@ -22,7 +22,7 @@ _OFF = (None, False, "", 0, "0", "false", "False")
 
 
 class Effect(StrEnum):
-    """What a defect changes."""
+    """The thing that a defect changes."""
 
     STARTS = "starts"
     """It may not start."""

@@ -60,7 +60,7 @@ COSTS: Mapping[str, Cost] = {
     "pipeline_parallel_size": Cost(loss=Loss.MONEY, points=13, per="doubling", words="twice as many GPUs, one after the other"),
     "cpu_offload_gb": Cost(loss=Loss.SPEED, base=10, points=3, per="GiB", words="these weights cross the bus for each token"),
 }  # fmt: skip
-"""What a change costs. Points are added up; of two combinations, the one with fewer points comes first."""
+"""The cost of each change. Points are added up; of two combinations, the one with fewer points comes first."""
 SPARE_SEQUENCES = 16
 """Sequences above which fewer cost nobody much where max_num_seqs is vLLM's default, and no guarantee counts it."""
 _SPARED_POINTS = 0.25
@@ -93,7 +93,7 @@ class Alternative(Struct, frozen=True, kw_only=True):
 
 
 class Scope(Struct, frozen=True, kw_only=True):
-    """What may be changed, and how far."""
+    """The settings that may be changed, and how far."""
 
     keep: frozenset[str] = frozenset()
     """vLLM's names of the settings that stay as they are."""

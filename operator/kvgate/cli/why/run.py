@@ -1,4 +1,4 @@
-"""What was given → the report of `kvgate why`, with its exit code and, where somebody wants one, the bundle."""
+"""Texts and files that were given → the report of `kvgate why`, with its exit code and, where somebody wants one, the bundle."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
