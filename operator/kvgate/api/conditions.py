@@ -39,6 +39,9 @@ class ConditionType(StrEnum):
     """The spec would be judged otherwise today than when it was admitted; the verdict of the admission stands."""
     SCALED_BELOW_WORKLOAD = "ScaledBelowWorkload"
     """Fewer replicas run than the verdict was given for, and their larger share of the workload is not surely held."""
+    LENGTH_BELOW_FLOOR = "LengthBelowFloor"
+    """A ready replica serves shorter requests than admission.adjust.minMaxModelLen; present only where vllm.maxModelLen is auto and
+    there is a floor."""
 
 
 class Reason(StrEnum):
@@ -246,6 +249,14 @@ class Reason(StrEnum):
     """After scaling down each engine has a larger share of the workload than was judged, and may not hold it."""
     SHARE_HELD = "ShareHeld"
     """Each engine holds its share of the workload with the replicas that there are now."""
+    LENGTH_TOO_SHORT = "LengthTooShort"
+    """vLLM chose a shorter length than the floor on at least one replica."""
+    LENGTH_HELD = "LengthHeld"
+    """All ready replicas serve requests of the floor."""
+    API_KEY_REQUIRED = "ApiKeyRequired"
+    """A pod answers /v1/models only to those who have its API key, and kvgate has none."""
+    LENGTH_NOT_TOLD = "LengthNotTold"
+    """A pod does not tell its longest request at /v1/models."""
     NOT_OBSERVED = "NotObserved"
     """No pod of the current spec has reported yet, or there is no prediction to compare with."""
 
