@@ -1,4 +1,4 @@
-from kvgate.cli.in_python import BadInput as BadInput
+from kvgate.cli.exits import BadInput as BadInput
 from kvgate.cli.in_python import check as check
 from kvgate.cli.in_python import judge as judge
 from kvgate.cli.in_python import size as size

@@ -44,7 +44,7 @@ def _takes(options: type) -> Callable[[_Function], _Function]:
 
 
 @_takes(JudgeOptions)
-def judge(*, calibration: Path | None = None, lock: Path | None = None, **request: Unpack[JudgeOptions]) -> Report:
+def judge(*, calibration: Path | None = None, lock: Path | None = None, **keys: Unpack[JudgeOptions]) -> Report:
     """Judge one engine: whether it starts, what it holds, and where the memory of a GPU goes.
 
     The keys are those of a line of `kvgate explain --requests`: `model` or `model_config` (a config.json as a dictionary), `gpu`,
@@ -61,6 +61,7 @@ def judge(*, calibration: Path | None = None, lock: Path | None = None, **reques
     from kvgate.judgement.what_if import assess_request
     from kvgate.text.inert import inert_record
 
+    request: dict[str, Any] = {**keys}
     identifier = request.get("id")
     with _as_bad_input():
         guarantee, workload = promise_of_request(request)
