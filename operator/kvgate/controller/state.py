@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from kvgate.calibration.trust import Trust
 from kvgate.cluster import leases
-from kvgate.controller.fetches import ModelStore
 from kvgate.controller.leadership import Gate
+from kvgate.controller.model_store import ModelStore
 from kvgate.controller.observe import ScrapeInstruments
 from kvgate.controller.pods import Nodes
 from kvgate.controller.reconcile import ReconcileInstruments
