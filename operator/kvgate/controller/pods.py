@@ -9,7 +9,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -66,6 +66,8 @@ class Pod(Struct, frozen=True, kw_only=True):
     """Why it is not ready, as far as Kubernetes says that."""
     started_at: str = ""
     """RFC 3339: the start of the engine's container, or that of the pod while the container does not run."""
+    label: str = ""
+    """Value of our label, which its ReplicaSet has too."""
 
     @property
     def sample(self) -> PodSample:
@@ -104,6 +106,7 @@ def pod_of(body: Mapping[str, Any]) -> Pod:
         node=body.get("spec", {}).get("nodeName", ""),
         hindrance=hindrance_of(body),
         started_at=container.get("state", {}).get("running", {}).get("startedAt") or status.get("startTime", ""),
+        label=metadata.get("labels", {}).get(OWNER_LABEL, ""),
     )
 
 
@@ -169,15 +172,14 @@ class KnownPods:
     async def by_deployment(self, cluster: Cluster) -> dict[str, list[Pod]]:
         """Return pods by the uid of their Deployment; ReplicaSets are requested once, those of a namespace with several at a time."""
         pods = sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name))
-        alive = {pod.replica_set[1]: (pod.namespace, pod.replica_set[0]) for pod in pods if pod.replica_set}
+        alive = {pod.replica_set[1]: pod for pod in pods if pod.replica_set}
         self._deployments = {uid: owner for uid, owner in self._deployments.items() if uid in alive}
-        unknown: dict[str, dict[str, str]] = {}
+        unknown: dict[str, dict[str, Pod]] = {}
         for uid in alive.keys() - self._deployments.keys():
-            namespace, name = alive[uid]
-            unknown.setdefault(namespace, {})[uid] = name
-        for namespace, names in unknown.items():
-            found = await _replica_sets(cluster, namespace, names)
-            owners = {uid: controller_of(found[uid], "Deployment") if uid in found else None for uid in names}
+            unknown.setdefault(alive[uid].namespace, {})[uid] = alive[uid]
+        for namespace, asked in unknown.items():
+            found = await _replica_sets(cluster, namespace, asked.values())
+            owners = {uid: controller_of(found[uid], "Deployment") if uid in found else None for uid in asked}
             self._deployments |= {uid: owner[1] if owner else None for uid, owner in owners.items()}
         owned: dict[str, list[Pod]] = {}
         for pod in pods:
@@ -187,17 +189,22 @@ class KnownPods:
 
 
 _MOST_SINGLE = 3
-"""ReplicaSets of a namespace that are requested one by one; of more, all that have our label are listed."""
+"""ReplicaSets of a namespace that are requested one by one; more are listed by the labels of their pods."""
+_MOST_LABELS = 50
+"""Labels in one request: with 63 characters each it stays below the length of a URL that proxies accept."""
 
 
-async def _replica_sets(cluster: Cluster, namespace: str, names: Mapping[str, str]) -> dict[str, Document]:
-    """Return what there is of these ReplicaSets by their uids; `names` are their names by uid."""
-    if len(names) <= _MOST_SINGLE:
-        found = [await cluster.find(REPLICA_SETS, namespace, name) for name in names.values()]
-    else:
-        listed = cluster.list_metadata(REPLICA_SETS, namespace, label_selector=OWNER_LABEL)
-        found = [body async for body in listed]
-    return {body["metadata"]["uid"]: body for body in found if body}
+async def _replica_sets(cluster: Cluster, namespace: str, pods: Collection[Pod]) -> dict[str, Document]:
+    """Return what there is of the ReplicaSets of these pods, by their uids."""
+    if len(pods) <= _MOST_SINGLE:
+        single = [await cluster.find(REPLICA_SETS, namespace, pod.replica_set[0]) for pod in pods if pod.replica_set]
+        return {body["metadata"]["uid"]: body for body in single if body}
+    labels, found = sorted({pod.label for pod in pods}), dict[str, Document]()
+    for start in range(0, len(labels), _MOST_LABELS):
+        chosen = f"{OWNER_LABEL} in ({','.join(labels[start : start + _MOST_LABELS])})"
+        async for body in cluster.list_metadata(REPLICA_SETS, namespace, label_selector=chosen):
+            found[body["metadata"]["uid"]] = body
+    return found
 
 
 UNKNOWN_RESTARTS = 2
