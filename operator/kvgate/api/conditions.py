@@ -39,6 +39,8 @@ class ConditionType(StrEnum):
     """The spec would be judged otherwise today than when it was admitted; the verdict of the admission stands."""
     SCALED_BELOW_WORKLOAD = "ScaledBelowWorkload"
     """Fewer replicas run than the verdict was given for, and their larger share of the workload is not surely held."""
+    NODES_DIFFER = "NodesDiffer"
+    """The nodes that the pods may use have another GPU than the one that was judged, or one with less memory."""
 
 
 class Reason(StrEnum):
@@ -61,7 +63,7 @@ class Reason(StrEnum):
     MODEL_ASSUMED = "ModelAssumed"
     """The deployment would not fit if its model is like the one whose facts are assumed; it is rendered all the same."""
     SOURCES_CONTRADICT = "SourcesContradict"
-    """The deployment does not fit, and is rendered all the same, because two sources state different facts about its model."""
+    """The deployment does not fit, and is rendered all the same, because two sources state different facts about its model or its GPU."""
     BUDGET_SKIPPED = "BudgetSkipped"
     """The deployment does not fit, and is rendered all the same, because the break-glass annotation says so."""
     SKIP_ENDED = "BudgetSkipEnded"
@@ -246,6 +248,20 @@ class Reason(StrEnum):
     """After scaling down each engine has a larger share of the workload than was judged, and may not hold it."""
     SHARE_HELD = "ShareHeld"
     """Each engine holds its share of the workload with the replicas that there are now."""
+    NO_NODE_WITH_GPU = "NoNodeWithGpu"
+    """No node that the pods may use has the GPU."""
+    LESS_MEMORY = "LessMemory"
+    """A node that the pods may use has less GPU memory than the catalogue says; the least counts."""
+    NODES_CONTRADICT = "NodesContradict"
+    """Labels of a node contradict each other, or the catalogue; the message has both figures, and nothing is refused because of them."""
+    NODES_AGREE = "NodesAgree"
+    """The nodes that the pods may use have the GPU that was judged."""
+    NODES_DECIDE = "NodesDecide"
+    """The spec leaves the GPU to the nodes; the message says which one was judged."""
+    NODES_UNKNOWN = "NodesUnknown"
+    """No node says which GPU it has, or no node has one now."""
+    CLAIMS_NOT_SERVED = "ClaimsNotServed"
+    """The API server does not serve resource.k8s.io/v1, which spec.accelerator.resourceClaim needs."""
     NOT_OBSERVED = "NotObserved"
     """No pod of the current spec has reported yet, or there is no prediction to compare with."""
 

@@ -165,9 +165,10 @@ class Memory:
         if (known := self.judged(key, situation)) is not None:
             return known
         basis, (then, newest) = self._basis(situation), self._calibrations(key, situation)
-        judged = await self._judge(owner, situation.config, then, situation.models, situation.skip)
+        beside = situation.models, situation.skip, situation.offer
+        judged = await self._judge(owner, situation.config, then, *beside)
         if not _is_alike(judged, then, newest):
-            today = await self._judge(owner, situation.config, newest, situation.models, situation.skip)
+            today = await self._judge(owner, situation.config, newest, *beside)
             judged = replace(judged, newest=today)
         self._judged[key] = _Judgement(basis=basis, then=then, newest=newest, judged=judged)
         return judged
@@ -191,7 +192,8 @@ class Memory:
             config if isinstance(config, ConfigMissing) else sha256(config.encode(errors="surrogatepass")).digest()
         )
         fetched = situation.resolution.content if situation.resolution else ()
-        return metadata["uid"], metadata.get("generation"), situation.skip, content, fetched
+        nodes = situation.offer.basis if situation.offer else None
+        return metadata["uid"], metadata.get("generation"), situation.skip, content, fetched, nodes
 
     def _calibrations(self, key: Key, situation: Situation) -> tuple[Calibration, Calibration]:
         """Return the observed starts as of the admission, and the newest ones; both are the newest where nothing was admitted."""

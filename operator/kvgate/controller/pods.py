@@ -64,6 +64,8 @@ class Pod(Struct, frozen=True, kw_only=True):
     """Empty while it is not scheduled."""
     hindrance: Hindrance | None = None
     """Why it is not ready, as far as Kubernetes says that."""
+    gpus: tuple[tuple[str, int], ...] = ()
+    """GPUs that the engine's container requests, by resource."""
     started_at: str = ""
     """RFC 3339: the start of the engine's container, or that of the pod while the container does not run."""
     label: str = ""
@@ -105,8 +107,23 @@ def pod_of(body: Mapping[str, Any]) -> Pod:
         is_over=is_over,
         node=body.get("spec", {}).get("nodeName", ""),
         hindrance=hindrance_of(body),
+        gpus=_gpus(body),
         started_at=container.get("state", {}).get("running", {}).get("startedAt") or status.get("startTime", ""),
         label=metadata.get("labels", {}).get(OWNER_LABEL, ""),
+    )
+
+
+def _gpus(body: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    limits = (
+        (container.get("resources") or {}).get("limits") or {}
+        for container in body.get("spec", {}).get("containers", ())
+        if container.get("name") == CONTAINER
+    )
+    return tuple(
+        (name, int(str(amount)))
+        for each in limits
+        for name, amount in each.items()
+        if "/" in name and str(amount).isdecimal()
     )
 
 
@@ -156,6 +173,15 @@ class KnownPods:
         gone = self._pods.pop(uid, None)
         if gone is not None and gone.hindrance is not None:
             self.hindered.set()
+
+    def gpus_by_node(self, resource: str) -> dict[str, int]:
+        """Return how many GPUs of a resource the pods hold that are on a node and have not ended."""
+        held = dict[str, int]()
+        for pod in self._pods.values():
+            for name, count in pod.gpus if pod.node and not pod.is_over else ():
+                if name == resource:
+                    held[pod.node] = held.get(pod.node, 0) + count
+        return held
 
     async def relist(self, cluster: Cluster, namespaces: Iterable[str | None]) -> None:
         """Add pods that the watch has not reported yet, and forget those that went while it was broken."""

@@ -43,6 +43,7 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     calibration_map: ConfigMapName | None = None
     trust: Trust = VLLM_ALONE
     read_nodes: bool = False
+    watch_nodes: bool = False
     models_map: ConfigMapName | None = None
     """ConfigMap of the fetched models; None where the hub is asked for nothing."""
     resolve_seconds: float = RESOLVE_SECONDS

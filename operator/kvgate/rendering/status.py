@@ -108,13 +108,15 @@ def status_of(
     drift: str = "",
     resolved: Statement | None = None,
     recalibration: Document | None = None,
+    nodes: Statement | None = None,
 ) -> Document:
     """Return the whole status of an object that could be read.
 
     `admitted` is the spec that is rendered, and `template_hash` the hash of its pods. `is_kept` means that it was admitted before, so that
     its verdict stands and the present assessment does not count. `skip_ended` says why the break glass that admitted it counts no more.
     `drift` reports differences that kvgate does not correct any more. `resolved` is the condition ModelResolved of the present spec, where
-    the hub is asked for its model. `recalibration` is status.recalibrated of a spec whose verdict stands.
+    the hub is asked for its model. `recalibration` is status.recalibrated of a spec whose verdict stands. `nodes` is the condition
+    NodesDiffer, where nodes are watched.
     """
     rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.replicas)
     budget = None if left_out and admitted else assessment.effective
@@ -136,6 +138,7 @@ def status_of(
         *_drifted(drift, before),
         *_resolved(resolved, admitted if is_kept else None, before),
         *_scaled(owner, assessment.effective if is_kept else None, before),
+        *_nodes(nodes, before),
         *outdated(recalibration, owner, admitted, existed=before.has(ConditionType.PREDICTION_OUTDATED)),
         *about_pods,
     ]
@@ -365,6 +368,13 @@ def _drifted(drift: str, before: PreviousStatus) -> list[Statement]:
     if before.has(ConditionType.DRIFTED):
         return [(ConditionType.DRIFTED, False, Reason.AS_RENDERED, "Deployment and Service are as they were rendered")]
     return []
+
+
+def _nodes(nodes: Statement | None, before: PreviousStatus) -> list[Statement]:
+    """Return the condition NodesDiffer, which exists from the first time that there was something to say."""
+    if nodes is None or (nodes[2] in (Reason.NODES_AGREE, Reason.NODES_UNKNOWN) and not before.has(nodes[0])):
+        return []
+    return [nodes]
 
 
 def _effective(effective: Effective, owner: InferenceDeployment | None) -> Document:
