@@ -41,6 +41,9 @@ class ConditionType(StrEnum):
     """Fewer replicas run than the verdict was given for, and their larger share of the workload is not surely held."""
     NODES_DIFFER = "NodesDiffer"
     """The nodes that the pods may use have another GPU than the one that was judged, or one with less memory."""
+    LENGTH_BELOW_FLOOR = "LengthBelowFloor"
+    """A ready replica serves shorter requests than admission.adjust.minMaxModelLen; present only where vllm.maxModelLen is auto and
+    there is a floor."""
 
 
 class Reason(StrEnum):
@@ -262,6 +265,14 @@ class Reason(StrEnum):
     """No node says which GPU it has, or no node has one now."""
     CLAIMS_NOT_SERVED = "ClaimsNotServed"
     """The API server does not serve resource.k8s.io/v1, which spec.accelerator.resourceClaim needs."""
+    LENGTH_TOO_SHORT = "LengthTooShort"
+    """vLLM chose a shorter length than the floor on at least one replica."""
+    LENGTH_HELD = "LengthHeld"
+    """All ready replicas serve requests of the floor."""
+    API_KEY_REQUIRED = "ApiKeyRequired"
+    """A pod answers /v1/models only to those who have its API key, and kvgate has none."""
+    LENGTH_NOT_TOLD = "LengthNotTold"
+    """A pod does not tell its longest request at /v1/models."""
     NOT_OBSERVED = "NotObserved"
     """No pod of the current spec has reported yet, or there is no prediction to compare with."""
 

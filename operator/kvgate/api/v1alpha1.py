@@ -207,7 +207,7 @@ class Vllm(ApiModel):
     """Container image. Default: vLLM's image of this version; a `+` in the version is a `-` in its tag (0.19.0+cu130: v0.19.0-cu130)."""
     max_model_len: TokensOrAuto | None = None
     """Longest request in tokens, prompt and output together, or auto: the longest that fits, up to the model's own maximum (vLLM 0.14 and
-    later). With auto FullContext is judged at admission.adjust.minMaxModelLen. Default: the model's own maximum."""
+    later). With auto the promise is admission.adjust.minMaxModelLen. Default: the model's own maximum."""
     max_num_seqs: Count | None = None
     """Requests that run at the same time. Default: as many as fit the guarantee, and at most vLLM's default."""
     max_num_batched_tokens: Tokens | None = None
@@ -286,8 +286,9 @@ class Adjust(ApiModel):
     """Settings that may change; the first is the one that you would rather change. GpuMemoryUtilization changes only where sharedBy is
     above 1, and to an equal part at most."""
     min_max_model_len: Tokens = 1
-    """Least value of maxModelLen, in tokens. Where vllm.maxModelLen is auto, FullContext is judged at this length if it is above 1,
-    whatever the policy; else the start alone decides."""
+    """Least value of maxModelLen, in tokens. Where vllm.maxModelLen is auto and this is above 1, it is a promise whatever the policy:
+    FullContext is judged at it, a Workload with one request of it beside, and a pod that serves shorter ones is the condition
+    LengthBelowFloor. Without it the start alone decides."""
     min_max_num_seqs: Count = 1
     """Least value of maxNumSeqs."""
 

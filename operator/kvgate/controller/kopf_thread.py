@@ -105,8 +105,8 @@ async def _operate(process: Process) -> None:
             starts=process.starts, troubles=process.troubles, models=process.models, resolver=resolver,
         )  # fmt: skip
         observer = Observer(
-            cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, memory=memory, enqueue=queue.enqueue,
-            troubles=process.troubles,
+            cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, length=scraper.length, memory=memory,
+            enqueue=queue.enqueue, troubles=process.troubles,
         )  # fmt: skip
         tasks = [
             beat,

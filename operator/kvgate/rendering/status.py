@@ -21,6 +21,7 @@ from kvgate.judgement.summary import accepted, changes_text, finding_text, toget
 from kvgate.rendering.admission import Admitted, admission_status, budget_status, prediction_of
 from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import selector
+from kvgate.rendering.lengths import length_statement, lengths_of
 from kvgate.rendering.observation import (
     WAITING,
     Observation,
@@ -337,7 +338,12 @@ def _seen(
     if observation is None and before.has(ConditionType.OBSERVED):
         return [], previous or None
     figures = compared(observation, budget, template_hash, expected, pinned_blocks)
-    return observed_statements(observation or Observation(), figures), observed_status(figures, previous, before.now)
+    lengths = lengths_of(observation, budget, template_hash)
+    statements = [
+        *observed_statements(observation or Observation(), figures),
+        *(length_statement(lengths, existed=before.has(ConditionType.LENGTH_BELOW_FLOOR)) if budget else ()),
+    ]
+    return statements, observed_status(figures, lengths.document, previous, before.now)
 
 
 def _document(before: PreviousStatus, statements: Iterable[Statement], **parts: object) -> Document:
