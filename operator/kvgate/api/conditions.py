@@ -198,6 +198,8 @@ class Reason(StrEnum):
     """The API server failed to store a rendered object; kvgate tries again."""
     NAME_TAKEN = "NameTaken"
     """A Deployment or Service of this name belongs to somebody else; kvgate leaves it alone."""
+    ADOPTED = "Adopted"
+    """A Deployment or Service of this name that somebody else made became the object's own, as its annotation asks."""
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     """The pods did not become ready in the time that loading the model takes."""
     KV_CACHE_TOO_SMALL = "KVCacheTooSmall"

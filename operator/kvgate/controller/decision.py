@@ -14,12 +14,14 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Calibration, Verdict
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.controller.adopting import changes_of, obstacle_to
 from kvgate.controller.resolution import Resolution
 from kvgate.judgement.assess import assessments, undecided
 from kvgate.judgement.assessment import Assessment, Confidence, Decision
 from kvgate.judgement.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
 from kvgate.judgement.skipping import Skip, skip_of
 from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
+from kvgate.rendering.adoption import wants_adoption, with_selector_of
 from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by, was_ours
 from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences
@@ -178,6 +180,8 @@ class Intent(Struct, frozen=True, kw_only=True):
     skip_ended: str = ""
     """Why the break glass that admitted the spec counts no more; empty where it does, or where none did."""
     obstacle: Obstacle | None = None
+    adopts: str = ""
+    """What changes in children that somebody else made, and that become the object's own; empty where there are none."""
     resolved: Statement | None = None
     """The condition ModelResolved of the present spec."""
     drift: str = ""
@@ -267,23 +271,26 @@ def judgements(
 def decide(situation: Situation, judged: Judged | None) -> Intent:
     """Decide what is rendered (the present spec where it is admitted, else the last admitted one), and which children to change.
 
-    A child that belongs to somebody else is never changed.
+    A child that belongs to somebody else is never changed, unless the object's annotation says that it becomes its own.
     """
     intent = _verdict(situation, judged)
     owner = _rendered_owner(situation, intent)
     if intent.admitted is None or owner is None:
         return intent
     wanted, live = rendered(owner, intent.admitted.figures), situation.own_deployment
+    if situation.deployment is not None:
+        wanted = with_selector_of(wanted, situation.deployment)
     if live is not None and _hash_of_pods(live) != _hash_of_pods(wanted.deployment):
         # another release may have rendered these pods
         wanted = as_it_runs(wanted, live, intent.admitted.template_digest)
     wanted = annotated(wanted, intent.admitted)
     intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment))
     pairs = (situation.deployment, wanted.deployment), (situation.service, wanted.service)
-    foreign = [str(child["kind"]) for live, child in pairs if live is not None and not situation.owns(live)]
+    foreign = [(live, child) for live, child in pairs if live is not None and not situation.owns(live)]
     if foreign:
-        message = f"{' and '.join(foreign)} {owner.name} exist already and are not of this InferenceDeployment; rename one or the other"
-        return replace(intent, obstacle=Obstacle(reason=Reason.NAME_TAKEN, message=message))
+        if message := obstacle_to(foreign, wants_adoption=wants_adoption(situation.document)):
+            return replace(intent, obstacle=Obstacle(reason=Reason.NAME_TAKEN, message=message))
+        intent = replace(intent, adopts=changes_of(foreign))
     return replace(
         intent,
         deployment=_due(situation.deployment, wanted.deployment),
