@@ -22,6 +22,7 @@ from kvgate.judgement.facts import ConfigMissing, Facts, gather, look_up_acceler
 from kvgate.judgement.skipping import Skip, skip_of
 from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
 from kvgate.rendering.adoption import wants_adoption, with_selector_of
+from kvgate.rendering.drift import Drift, drift_of
 from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by, was_ours
 from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences
@@ -150,6 +151,8 @@ class ChildChange(Struct, frozen=True, kw_only=True):
     """Paths of the fields that are missing or have another value, which are applied; `MISSING` where there is no child."""
     added: tuple[str, ...] = ()
     """JSON pointers of the fields that others added, which are removed."""
+    drift: Drift | None = None
+    """Who made the difference, where kvgate wants what it wanted before."""
 
     @property
     def difference(self) -> tuple[str, ...]:
@@ -159,8 +162,9 @@ class ChildChange(Struct, frozen=True, kw_only=True):
     @classmethod
     def between(cls, live: Document, wanted: Document) -> "ChildChange":
         """Compare a child with what is wanted; at most _MAX_PATHS differences are named."""
-        differs = tuple(islice(differences(live, wanted), _MAX_PATHS))
-        return cls(wanted=wanted, differs=differs, added=additions(live, wanted))
+        differs, added = tuple(islice(differences(live, wanted), _MAX_PATHS)), additions(live, wanted)
+        drift = drift_of(live, wanted, differs, added) if differs or added else None
+        return cls(wanted=wanted, differs=differs, added=added, drift=drift)
 
 
 class Intent(Struct, frozen=True, kw_only=True):
@@ -186,6 +190,8 @@ class Intent(Struct, frozen=True, kw_only=True):
     """The condition ModelResolved of the present spec."""
     drift: str = ""
     """Differences that stay, because they come back after each correction."""
+    corrects: Drift | None = None
+    """A change by somebody else that is taken back."""
     template_hash: str = ""
     """Hash of the wanted pods; empty where nothing is rendered."""
     replaced: str = ""
@@ -193,6 +199,14 @@ class Intent(Struct, frozen=True, kw_only=True):
     deployment: ChildChange | None = None
     """None where the Deployment needs no change, or where nothing is rendered."""
     service: ChildChange | None = None
+
+    @property
+    def told_drift(self) -> tuple[Reason, str] | None:
+        """Reason and message of Drifted, where there is something to tell."""
+        if self.drift:
+            return Reason.CORRECTION_UNDONE, self.drift
+        told = self.corrects
+        return (told.reason, f"{told.message}; kvgate takes that back: {told.remedy}") if told else None
 
     @property
     def pending(self) -> bool:
@@ -405,7 +419,7 @@ def status_after(
         findings = intent.owner.findings if isinstance(intent.owner, InvalidDocument) else ()
         return invalid_status(
             name, findings, deployment=deployment, before=before, observation=observation, template_hash=intent.template_hash,
-            obstacle=intent.obstacle, admitted=intent.admitted, drift=intent.drift,
+            obstacle=intent.obstacle, admitted=intent.admitted, drift=intent.told_drift,
         )  # fmt: skip
     return status_of(
         intent.owner,
@@ -422,6 +436,6 @@ def status_after(
         is_kept=intent.is_kept,
         skip_ended=intent.skip_ended,
         recalibration=intent.recalibration,
-        drift=intent.drift,
+        drift=intent.told_drift,
         resolved=intent.resolved,
     )

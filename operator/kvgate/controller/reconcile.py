@@ -223,7 +223,8 @@ class Reconciler:
         for child, change in (("deployment", intent.deployment), ("service", intent.service)):
             if change is not None:
                 intent, left = _tried(intent, corrections, change)
-                intent = replace(intent, **{child: left})
+                corrects = change.drift if left is not None and change.drift is not None else intent.corrects
+                intent = replace(intent, **{child: left}, corrects=corrects)
         return intent
 
     async def _learn(self, key: Key, intent: Intent) -> None:
@@ -381,6 +382,7 @@ def _tried(intent: Intent, corrections: Corrections, change: ChildChange) -> tup
     if is_gone or corrections.may_try(kind, change.difference):
         return intent, change
     paths = ", ".join((*change.differs, *change.added))
-    name = change.wanted["metadata"]["name"]
-    text = f"{kind} {name}: {paths} comes back after each correction; find out who or which webhook sets it"
+    name, drift = change.wanted["metadata"]["name"], change.drift
+    whose = f"set by {drift.who}: {drift.remedy}" if drift and drift.who else "find out who or which webhook sets it"
+    text = f"{kind} {name}: {paths} comes back after each correction; {whose}"
     return replace(intent, drift="; ".join(filter(None, (intent.drift, text)))), None
