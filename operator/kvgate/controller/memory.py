@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.api import SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION
+from kvgate.api import ADOPT_ANNOTATION, SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
@@ -372,8 +372,10 @@ def _state(document: Document) -> tuple[object, ...]:
     """Return all of the object itself that a decision depends on; the uid is first."""
     metadata = document["metadata"]
     annotations = metadata.get("annotations") or {}
-    skip = annotations.get(SKIP_BUDGET_ANNOTATION), annotations.get(SKIP_BUDGET_UNTIL_ANNOTATION)
-    return metadata.get("uid"), metadata.get("generation"), skip, metadata.get("deletionTimestamp")
+    ours = tuple(
+        annotations.get(each) for each in (SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION, ADOPT_ANNOTATION)
+    )
+    return metadata.get("uid"), metadata.get("generation"), ours, metadata.get("deletionTimestamp")
 
 
 def _identity(start: RunningEngine | Crash) -> RunningEngine | tuple[str, Reason]:

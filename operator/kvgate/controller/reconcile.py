@@ -38,6 +38,7 @@ from kvgate.judgement.facts import ConfigMissing
 from kvgate.metrics import exporter, registry
 from kvgate.nodes.offer import Offer
 from kvgate.rendering.hindrances import Hindrance, with_room
+from kvgate.rendering.adoption import is_of_others, taken_over
 from kvgate.rendering.labels import is_owned_by, owner_reference
 from kvgate.rendering.live_deployment import lost_record
 from kvgate.rendering.observation import Crash, Obstacle, RunningEngine
@@ -255,7 +256,8 @@ class Reconciler:
         for child, change in (("deployment", intent.deployment), ("service", intent.service)):
             if change is not None:
                 intent, left = _tried(intent, corrections, change)
-                intent = replace(intent, **{child: left})
+                corrects = change.drift if left is not None and change.drift is not None else intent.corrects
+                intent = replace(intent, **{child: left}, corrects=corrects)
         return intent
 
     async def _learn(self, key: Key, intent: Intent) -> None:
@@ -282,7 +284,7 @@ class Reconciler:
         Returns the intent with its obstacle, the Deployment as it is now, and an error to raise after the status.
         """
         deployment, corrections, change = situation.own_deployment, self._memory.corrections(key), None
-        children = (DEPLOYMENTS, deployment, intent.deployment), (SERVICES, situation.service, intent.service)
+        children = (DEPLOYMENTS, situation.deployment, intent.deployment), (SERVICES, situation.service, intent.service)
         try:
             if intent.admitted is not None:
                 replaced = await self._memory.records.keep(self._cluster, situation.document, intent.admitted)
@@ -290,6 +292,11 @@ class Reconciler:
             if intent.claim is not None and (intent.deployment is not None or key in self.claimless):
                 await self._cluster.apply(RESOURCE_CLAIM_TEMPLATES, intent.claim)
                 self.claimless.discard(key)
+            if intent.adopts and (intent.deployment or intent.service):
+                await self._report(
+                    situation.document,
+                    Notice(kind="Warning", reason=Reason.ADOPTED, action="Apply", note=intent.adopts),
+                )
             for kind, live, change in children:
                 if change is None:
                     continue
@@ -314,11 +321,18 @@ class Reconciler:
 
     async def _corrected(self, key: Key, uid: str, kind: Kind, live: Document | None, change: ChildChange) -> Document:
         """Correct one child, and return it as the API server has it then; one of before a restore becomes a child of this object."""
-        if live is not None and not is_owned_by(live, uid):
-            owners = {"ownerReferences": [owner_reference(key[1], uid)]}
-            await self._cluster.merge(kind, *key, {"metadata": owners})
-        if change.differs or live is None:
-            live = await self._cluster.apply(kind, change.wanted, is_first=live is None)
+        becomes_ours = live is not None and not is_owned_by(live, uid)
+        if live is not None and becomes_ours:
+            await self._cluster.merge(kind, *key, {"metadata": taken_over(live, owner_reference(key[1], uid))})
+        if change.differs or becomes_ours or live is None:
+            is_first = live is None
+            live = await self._cluster.apply(kind, change.wanted, is_first=is_first)
+            if is_first and is_of_others(live):  # with equal values, so that there was no conflict
+                bare = {name: change.wanted[name] for name in ("apiVersion", "kind")}
+                await self._cluster.apply(
+                    kind, {**bare, "metadata": dict(zip(("namespace", "name"), key, strict=True))}
+                )
+                raise Conflict("patch", kind.resource, f"{key[1]} exists already")
         if added := ChildChange.between(live, change.wanted).added:
             live = await self._cluster.remove(kind, live["metadata"], added)
         self.live.put(kind, live)
@@ -327,7 +341,7 @@ class Reconciler:
     async def _write_status(self, document: Document, state: PreviousStatus, status: Document) -> bool:
         """Write a changed status to this very object (the same uid), then the events that follow from it.
 
-        Returns True where something was written. An event that cannot be written is logged.
+        Returns True where something was written.
         """
         if not is_changed(state, status):
             return False
@@ -341,11 +355,15 @@ class Reconciler:
         # fields that an older CRD drops; one object may lack a field that others have
         self._memory.dropped = (self._memory.dropped - sent) | (sent - kept)
         for notice in notices(state.conditions, map(Condition.from_document, status["conditions"])):
-            try:
-                await self._recorder.record(document, notice)
-            except ApiError as error:
-                _log.warning("the event %s was not written: %s", notice.reason, error)
+            await self._report(document, notice)
         return True
+
+    async def _report(self, document: Document, notice: Notice) -> None:
+        """Write an event. One that cannot be written is logged."""
+        try:
+            await self._recorder.record(document, notice)
+        except ApiError as error:
+            _log.warning("the event %s was not written: %s", notice.reason, error)
 
 
 _REPORTED = {
@@ -404,6 +422,7 @@ def _tried(intent: Intent, corrections: Corrections, change: ChildChange) -> tup
     if is_gone or corrections.may_try(kind, change.difference):
         return intent, change
     paths = ", ".join((*change.differs, *change.added))
-    name = change.wanted["metadata"]["name"]
-    text = f"{kind} {name}: {paths} comes back after each correction; find out who or which webhook sets it"
+    name, drift = change.wanted["metadata"]["name"], change.drift
+    whose = f"set by {drift.who}: {drift.remedy}" if drift and drift.who else "find out who or which webhook sets it"
+    text = f"{kind} {name}: {paths} comes back after each correction; {whose}"
     return replace(intent, drift="; ".join(filter(None, (intent.drift, text)))), None

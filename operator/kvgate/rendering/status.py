@@ -1,6 +1,7 @@
 """The status document, from the assessment and the state of the cluster; no clock, no calls."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from kvgate.judgement.assess import chosen_settings, effective_values, field_nam
 from kvgate.judgement.assessment import Assessment, Decision
 from kvgate.judgement.summary import accepted, changes_text, finding_text, together_text, value_text
 from kvgate.rendering.admission import Admitted, admission_status, budget_status, prediction_of
+from kvgate.rendering.drift import LASTS_SECONDS
 from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import selector
 from kvgate.rendering.lengths import length_statement, lengths_of
@@ -63,6 +65,14 @@ class PreviousStatus(Struct, frozen=True, kw_only=True):
     def has(self, kind: ConditionType) -> bool:
         return any(condition.type == kind for condition in self.conditions)
 
+    def is_older(self, condition: Condition) -> bool:
+        """Return True where a condition began more than LASTS_SECONDS ago."""
+        try:
+            began, now = map(datetime.fromisoformat, (condition.last_transition_time, self.now))
+            return (now - began).total_seconds() > LASTS_SECONDS
+        except (ValueError, TypeError):  # somebody wrote it
+            return True
+
     def renewed(self, statements: Iterable[Statement]) -> tuple[Condition, ...]:
         conditions = self.conditions
         for kind, status, reason, message in statements:
@@ -106,7 +116,7 @@ def status_of(
     admitted: Admitted | None = None,
     is_kept: bool = False,
     skip_ended: str = "",
-    drift: str = "",
+    drift: tuple[Reason, str] | None = None,
     resolved: Statement | None = None,
     recalibration: Document | None = None,
     nodes: Statement | None = None,
@@ -238,7 +248,7 @@ def invalid_status(
     template_hash: str = "",
     obstacle: Obstacle | None = None,
     admitted: Admitted | None = None,
-    drift: str = "",
+    drift: tuple[Reason, str] | None = None,
 ) -> Document:
     """Return the status of an object that this release cannot read: all its findings, and the state of the pods that still run."""
     message = "; ".join(map(finding_text, findings))
@@ -367,13 +377,16 @@ _LEDGER = (Reason.LEDGER_COMPUTED, "the memory ledger is in status.budget")
 _AS_WRITTEN = (Reason.AS_WRITTEN, "rendered as written")
 
 
-def _drifted(drift: str, before: PreviousStatus) -> list[Statement]:
-    """Return the condition Drifted, which exists from the first time that a difference stayed."""
-    if drift:
-        return [(ConditionType.DRIFTED, True, Reason.CORRECTION_UNDONE, drift)]
-    if before.has(ConditionType.DRIFTED):
-        return [(ConditionType.DRIFTED, False, Reason.AS_RENDERED, "Deployment and Service are as they were rendered")]
-    return []
+def _drifted(drift: tuple[Reason, str] | None, before: PreviousStatus) -> list[Statement]:
+    """Return the condition Drifted, which exists from the first change by somebody else; one that was taken back is shown for a while."""
+    if drift is not None:
+        return [(ConditionType.DRIFTED, True, *drift)]
+    previous = next((each for each in before.conditions if each.type == ConditionType.DRIFTED), None)
+    if previous is None:
+        return []
+    if previous.status == "True" and previous.reason != Reason.CORRECTION_UNDONE and not before.is_older(previous):
+        return [(ConditionType.DRIFTED, True, Reason(previous.reason), previous.message)]
+    return [(ConditionType.DRIFTED, False, Reason.AS_RENDERED, "Deployment and Service are as they were rendered")]
 
 
 def _nodes(nodes: Statement | None, before: PreviousStatus) -> list[Statement]:
