@@ -37,8 +37,8 @@ from kvgate.judgement.assessment import Assessment
 from kvgate.judgement.facts import ConfigMissing
 from kvgate.metrics import exporter, registry
 from kvgate.nodes.offer import Offer
-from kvgate.rendering.hindrances import Hindrance, with_room
 from kvgate.rendering.adoption import is_of_others, taken_over
+from kvgate.rendering.hindrances import Hindrance, with_room
 from kvgate.rendering.labels import is_owned_by, owner_reference
 from kvgate.rendering.live_deployment import lost_record
 from kvgate.rendering.observation import Crash, Obstacle, RunningEngine
