@@ -33,7 +33,7 @@ from kvgate.manifests.platforms.compose import Interpolation
 from kvgate.manifests.pods.containers import starts_of, unwrapped
 from kvgate.manifests.pods.which_engine import engine_in, is_simulator, is_vllm_image, server_in
 from kvgate.shell.words import calculated, commands_of, split
-from kvgate.sources.log_streams import numbered, streams
+from kvgate.sources.log_streams import streams
 from kvgate.sources.start_failure import recognise
 from kvgate.sources.startup_log import UnusableLog, read_startup_log
 from kvgate.text import expansion
@@ -68,6 +68,10 @@ def check(function: Callable[[str], object], make: Callable[[int], str]) -> None
 
 def repeated(piece: str, before: str = "", after: str = "") -> Callable[[int], str]:
     return lambda length: before + piece * (length // len(piece)) + after
+
+
+def numbered(text: str) -> list[tuple[int, str]]:
+    return list(enumerate(text.split("\n"), 1))
 
 
 def shell(text: str) -> None:

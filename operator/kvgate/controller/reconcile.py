@@ -286,17 +286,7 @@ class Reconciler:
         deployment, corrections, change = situation.own_deployment, self._memory.corrections(key), None
         children = (DEPLOYMENTS, situation.deployment, intent.deployment), (SERVICES, situation.service, intent.service)
         try:
-            if intent.admitted is not None:
-                replaced = await self._memory.records.keep(self._cluster, situation.document, intent.admitted)
-                intent = replace(intent, replaced=replaced)
-            if intent.claim is not None and (intent.deployment is not None or key in self.claimless):
-                await self._cluster.apply(RESOURCE_CLAIM_TEMPLATES, intent.claim)
-                self.claimless.discard(key)
-            if intent.adopts and (intent.deployment or intent.service):
-                await self._report(
-                    situation.document,
-                    Notice(kind="Warning", reason=Reason.ADOPTED, action="Apply", note=intent.adopts),
-                )
+            intent = await self._prepare(key, situation, intent)
             for kind, live, change in children:
                 if change is None:
                     continue
@@ -318,6 +308,21 @@ class Reconciler:
         except (Forbidden, Unavailable) as error:
             return replace(intent, obstacle=_obstacle(error)), deployment, error
         return intent, deployment, None
+
+    async def _prepare(self, key: Key, situation: Situation, intent: Intent) -> Intent:
+        """Store what must stand before the children: the record, and the template of the claims; and say what is adopted."""
+        if intent.admitted is not None:
+            replaced = await self._memory.records.keep(self._cluster, situation.document, intent.admitted)
+            intent = replace(intent, replaced=replaced)
+        if intent.claim is not None and (intent.deployment is not None or key in self.claimless):
+            await self._cluster.apply(RESOURCE_CLAIM_TEMPLATES, intent.claim)
+            self.claimless.discard(key)
+        if intent.adopts and (intent.deployment or intent.service):
+            await self._report(
+                situation.document,
+                Notice(kind="Warning", reason=Reason.ADOPTED, action="Apply", note=intent.adopts),
+            )
+        return intent
 
     async def _corrected(self, key: Key, uid: str, kind: Kind, live: Document | None, change: ChildChange) -> Document:
         """Correct one child, and return it as the API server has it then; one of before a restore becomes a child of this object."""
