@@ -10,12 +10,7 @@ from kvgate.budget import Budget, Verdict
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import format_gib
 from kvgate.cli.reports.placed import Placed
-<<<<<<< HEAD
-from kvgate.cli.why.cases import Case, Judging, Start
-=======
-from kvgate.cli.why.bundle import redacted
 from kvgate.cli.why.cases import Case, Judging
->>>>>>> wt-smaller
 from kvgate.cli.why.fixes import Fix, fixes_of
 from kvgate.cli.why.starts import Start
 from kvgate.cli.why.stated import reported, stated
