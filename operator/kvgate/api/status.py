@@ -226,8 +226,8 @@ class InferenceDeploymentStatus(Recorded):
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra={
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
     })] | None = None  # fmt: skip
-    """Conditions: Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled, Drifted, Observed, PredictionDrift, PredictionOutdated,
-    ModelResolved, ScaledBelowWorkload."""
+    """Conditions: Accepted, Predicted, Adjusted, Scheduled, Loading, Ready, Degraded, Reconciling, Stalled, Drifted, Observed,
+    PredictionDrift, PredictionOutdated, ModelResolved, ScaledBelowWorkload."""
     effective: EffectiveStatus | None = None
     """The values that the pods are rendered from."""
     workload_share: WorkloadShare | None = None
