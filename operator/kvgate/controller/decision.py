@@ -19,6 +19,7 @@ from kvgate.judgement.assess import assessments, undecided
 from kvgate.judgement.assessment import Assessment, Confidence, Decision
 from kvgate.judgement.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
 from kvgate.judgement.skipping import Skip, skip_of
+from kvgate.nodes.offer import Offer, findings_of, offered, with_decided
 from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
 from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by, was_ours
@@ -27,7 +28,7 @@ from kvgate.rendering.observation import Observation, Obstacle, Statement
 from kvgate.rendering.recalibration import recalibrated, recalibrated_from, taking_over
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
 from kvgate.rendering.workload import NotRendered, figures_of_verdict, rendered
-from kvgate.statement.deployment import statement_of
+from kvgate.statement.deployment import gpu_name, statement_of
 
 Key = tuple[str, str]
 """(namespace, name) of an InferenceDeployment."""
@@ -58,6 +59,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     """What the Deployment says of a record that is gone."""
     recalibrated: object = None
     """Today's prediction as the status has it, or as this process wrote it last."""
+    offer: Offer | None = None
+    """What the nodes have for the spec; None where nodes are not watched, or not listed yet."""
     resolution: Resolution | None = None
     """The state of the models that the catalogue lacks; None where the hub is not asked for any."""
     now: datetime = datetime.min.replace(tzinfo=UTC)
@@ -180,6 +183,8 @@ class Intent(Struct, frozen=True, kw_only=True):
     obstacle: Obstacle | None = None
     resolved: Statement | None = None
     """The condition ModelResolved of the present spec."""
+    offer: Offer | None = None
+    """What the nodes have for the spec."""
     drift: str = ""
     """Differences that stay, because they come back after each correction."""
     template_hash: str = ""
@@ -189,6 +194,8 @@ class Intent(Struct, frozen=True, kw_only=True):
     deployment: ChildChange | None = None
     """None where the Deployment needs no change, or where nothing is rendered."""
     service: ChildChange | None = None
+    claim: Document | None = None
+    """ResourceClaimTemplate of the wanted pods; None where they have none."""
 
     @property
     def pending(self) -> bool:
@@ -238,30 +245,34 @@ def config_text(reference: KeyRef, config_map: Mapping[str, Any] | None) -> str 
 
 def assess_owner(
     owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED,
-    models: PublishedModels = NO_MODELS, skip: Skip | None = None,
+    models: PublishedModels = NO_MODELS, skip: Skip | None = None, offer: Offer | None = None,
 ) -> Judged:  # fmt: skip
     """Judge the object with the facts of the cluster; `skip` is its break-glass annotation as it counts."""
-    *_, last = judgements(owner, config, calibration, models, skip)
+    *_, last = judgements(owner, config, calibration, models, skip, offer)
     return last
 
 
 def judgements(
     owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED,
-    models: PublishedModels = NO_MODELS, skip: Skip | None = None,
+    models: PublishedModels = NO_MODELS, skip: Skip | None = None, offer: Offer | None = None,
 ) -> Iterator[Judged]:  # fmt: skip
     """Yield the judgement without a verdict, then the one with the verdict, then the one with alternatives that would fit.
 
     Each one stands if there is no time for the next.
     """
-    accelerator, findings = look_up_accelerator(owner.spec.accelerator.type)
+    spec = with_decided(owner.spec, offer)
+    accelerator, findings = look_up_accelerator(gpu_name(spec.accelerator) or "")
 
     def judged(assessment: Assessment) -> Judged:
         return Judged(assessment=assessment, accelerator=accelerator, calibration_revision=calibration.revision)
 
     nothing_read = Facts(shape=None, accelerator=accelerator, findings=findings)
-    yield judged(undecided(owner.spec, nothing_read))
-    facts = gather(statement_of(owner.spec), lambda _: config, calibration, models)
-    yield from map(judged, assessments(owner.spec, facts, skip=skip))
+    yield judged(undecided(spec, nothing_read))
+    facts = gather(statement_of(spec), lambda _: config, calibration, models)
+    if offer is not None and facts.accelerator is not None:
+        beside = (*facts.findings, *findings_of(offer))
+        facts = replace(facts, accelerator=offered(facts.accelerator, offer), findings=beside)
+    yield from map(judged, assessments(spec, facts, skip=skip))
 
 
 def decide(situation: Situation, judged: Judged | None) -> Intent:
@@ -269,7 +280,7 @@ def decide(situation: Situation, judged: Judged | None) -> Intent:
 
     A child that belongs to somebody else is never changed.
     """
-    intent = _verdict(situation, judged)
+    intent = replace(_verdict(situation, judged), offer=situation.offer)
     owner = _rendered_owner(situation, intent)
     if intent.admitted is None or owner is None:
         return intent
@@ -278,7 +289,7 @@ def decide(situation: Situation, judged: Judged | None) -> Intent:
         # another release may have rendered these pods
         wanted = as_it_runs(wanted, live, intent.admitted.template_digest)
     wanted = annotated(wanted, intent.admitted)
-    intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment))
+    intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment), claim=wanted.claim)
     pairs = (situation.deployment, wanted.deployment), (situation.service, wanted.service)
     foreign = [str(child["kind"]) for live, child in pairs if live is not None and not situation.owns(live)]
     if foreign:
@@ -417,4 +428,5 @@ def status_after(
         recalibration=intent.recalibration,
         drift=intent.drift,
         resolved=intent.resolved,
+        nodes=intent.offer.statement if intent.offer else None,
     )

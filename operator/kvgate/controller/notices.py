@@ -16,6 +16,7 @@ _ACTIONS = {
     ConditionType.PREDICTION_DRIFT: "Observe",
     ConditionType.PREDICTION_OUTDATED: "Assess",
     ConditionType.SCALED_BELOW_WORKLOAD: "Assess",
+    ConditionType.NODES_DIFFER: "Assess",
 }
 """Conditions whose changes become events, each with kvgate's action; a reason that two of them share gives one event."""
 _USUAL = (

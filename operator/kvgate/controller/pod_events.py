@@ -48,7 +48,8 @@ class PodEvents:
         """Look at the events of those that are due, and forget all other pods. Returns True where one has another hindrance."""
         now, pods = self._clock(), {pod.uid: pod for pod in quiet}
         new = _Looked(since=now, due=now + QUIET_SECONDS)
-        before = self._looked = {uid: self._looked.get(uid, new) for uid in pods}
+        before = {uid: self._looked.get(uid, new) for uid in pods}
+        self._looked = dict(before)
         due = sorted((uid for uid in pods if before[uid].due <= now), key=lambda uid: before[uid].due)[:MAX_LOOKS]
         found = await asyncio.gather(*(self._hindrance(pods[uid]) for uid in due))
         for uid, hindrance in zip(due, found, strict=True):

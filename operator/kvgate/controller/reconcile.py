@@ -14,12 +14,21 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster, Kind
+from kvgate.cluster.client import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    INFERENCE_DEPLOYMENTS,
+    RESOURCE_CLAIM_TEMPLATES,
+    SERVICES,
+    Cluster,
+    Kind,
+)
 from kvgate.cluster.errors import ApiError, Conflict, Denied, Forbidden, NotFound, OverQuota, Rejected, Unavailable
 from kvgate.cluster.events import EventRecorder
 from kvgate.controller import decision as pure
 from kvgate.controller.decision import MISSING, Awaited, ChildChange, Intent, Judged, Key, Situation
 from kvgate.controller.live import LiveObjects
+from kvgate.controller.live_nodes import LiveNodes
 from kvgate.controller.memory import Corrections, Memory
 from kvgate.controller.notices import notices
 from kvgate.controller.records import Listed
@@ -28,7 +37,9 @@ from kvgate.judgement.assess import effective_values
 from kvgate.judgement.assessment import Assessment
 from kvgate.judgement.facts import ConfigMissing
 from kvgate.metrics import exporter, registry
+from kvgate.nodes.offer import Offer
 from kvgate.rendering.expectations import expected_seconds, next_step_seconds
+from kvgate.rendering.hindrances import Hindrance, with_nodes
 from kvgate.rendering.labels import is_owned_by, owner_reference
 from kvgate.rendering.live_deployment import lost_record
 from kvgate.rendering.observation import Crash, Obstacle, RunningEngine
@@ -71,7 +82,7 @@ class Reconciler:
 
     def __init__(
         self, cluster: Cluster, recorder: EventRecorder, memory: Memory, instruments: ReconcileInstruments,
-        on_start: OnStart, resolver: Resolver | None = None,
+        on_start: OnStart, resolver: Resolver | None = None, nodes: LiveNodes | None = None,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._recorder = recorder
@@ -79,11 +90,14 @@ class Reconciler:
         self._instruments = instruments
         self._on_start = on_start
         self._resolver = resolver
+        self._nodes = nodes
         self.live = LiveObjects()
         self.aside: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
         """Entered while an object waits for its judgement, so that others are reconciled meanwhile."""
         self.look_again: Callable[[Key, float], object] = lambda _, __: None
         """Plans a run for the time at which an engine that loads becomes slow, which no watch reports."""
+        self.claimless: set[Key] = set()
+        """Objects whose ResourceClaimTemplate a resync did not find."""
 
     async def __call__(self, key: Key) -> Awaited | None:
         """Run once, measured, and return what the object waits for if no watch reports that."""
@@ -155,11 +169,32 @@ class Reconciler:
         )  # fmt: skip
         own = situation.own_deployment
         standing = await self._memory.records.standing(self._cluster, document, owner, own, listed)
-        return replace(situation, standing=standing, lost=None if standing else lost_record(own))
+        situation = replace(situation, standing=standing, lost=None if standing else lost_record(own))
+        return replace(situation, offer=self._offer(key, situation))
+
+    def _offer(self, key: Key, situation: Situation) -> Offer | None:
+        """Return what the nodes have for the spec; a GPU that they decided stays the one that was admitted."""
+        if self._nodes is None or not isinstance(situation.owner, InferenceDeployment):
+            return None
+        admitted = situation.standing if situation.stands else None
+        decided = (admitted.record.placement.accelerator or "") if admitted else ""
+        return self._nodes.offer(key, situation.owner.spec, decided)
+
+    def _hindrances(self, key: Key, intent: Intent) -> tuple[Hindrance, ...]:
+        """Return why pods are not ready, with the GPUs of the nodes beside the words of the scheduler."""
+        found = self._memory.hindrances(key, intent.template_hash)
+        if self._nodes is None or intent.admitted is None or intent.admitted.owner is None:
+            return found
+        if not found:
+            return ()
+        room = self._nodes.room(key, intent.admitted.owner.spec.vllm.num_gpus)
+        return tuple(with_nodes(each, room, self._nodes.taints(key)) for each in found)
 
     def forget(self, key: Key) -> None:
         self._memory.forget(key)
         self.live.trust(key)
+        if self._nodes:
+            self._nodes.forget(key)
         if self._resolver:
             self._resolver.forget(key)
 
@@ -173,7 +208,7 @@ class Reconciler:
         state = self._before(key, situation.document)
         status = pure.status_after(
             intent, name=key[1], deployment=situation.own_deployment, before=state,
-            observation=self._memory.observation(key), hindrances=self._memory.hindrances(key, intent.template_hash),
+            observation=self._memory.observation(key), hindrances=self._hindrances(key, intent),
         )  # fmt: skip
         unlearnt = self._memory.new_starts(key, intent.template_hash)
         is_recorded = self._memory.records.is_stored(key, intent.admitted)
@@ -202,7 +237,7 @@ class Reconciler:
         state = self._before(key, situation.document)
         status = pure.status_after(
             intent, name=key[1], deployment=deployment, before=state, observation=self._memory.observation(key),
-            hindrances=self._memory.hindrances(key, intent.template_hash),
+            hindrances=self._hindrances(key, intent),
         )  # fmt: skip
         self._memory.show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
         written = await self._write_status(situation.document, state, status)
@@ -270,6 +305,9 @@ class Reconciler:
             if intent.admitted is not None:
                 replaced = await self._memory.records.keep(self._cluster, situation.document, intent.admitted)
                 intent = replace(intent, replaced=replaced)
+            if intent.claim is not None and (intent.deployment is not None or key in self.claimless):
+                await self._cluster.apply(RESOURCE_CLAIM_TEMPLATES, intent.claim)
+                self.claimless.discard(key)
             for kind, live, change in children:
                 if change is None:
                     continue
@@ -282,6 +320,9 @@ class Reconciler:
                 intent = _tried(intent, corrections, left)[0] if still_differs else intent
         except (Rejected, NotFound, OverQuota, Denied) as error:
             intent = replace(intent, obstacle=_obstacle(error))
+            if intent.claim is not None and change is None and isinstance(error, NotFound):
+                said = f"spec.accelerator.resourceClaim needs resource.k8s.io/v1, which the API server does not serve: {error}"
+                intent = replace(intent, obstacle=Obstacle(reason=Reason.CLAIMS_NOT_SERVED, message=said))
             if change is not None:
                 corrections.note(str(change.wanted["kind"]), change.difference, obstacle=intent.obstacle)
             return intent, deployment, None

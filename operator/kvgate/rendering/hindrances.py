@@ -40,6 +40,17 @@ class Hindrance(Struct, frozen=True, kw_only=True):
         return not POD_REASONS[self.reason].passes
 
 
+def with_nodes(hindrance: Hindrance, room: str, taints: str) -> Hindrance:
+    """Put what is known of the nodes beside the scheduler's words: it counts each node under the first thing that it lacks, without a name,
+    and most clusters have nodes with taints that no engine means.
+    """
+    if hindrance.reason not in (Reason.NOT_ENOUGH_GPUS, Reason.NO_MATCHING_NODE):
+        return hindrance
+    if taints and hindrance.reason is Reason.NO_MATCHING_NODE:
+        return replace(hindrance, reason=Reason.NODES_TAINTED, message=f"{taints}: {_TOLERATE}; {hindrance.message}")
+    return replace(hindrance, message=f"{room}; {hindrance.message}") if room else hindrance
+
+
 _Phrases = Sequence[tuple[Any, Reason, str]]
 """Text to look for, its reason, and what to do."""
 
@@ -48,6 +59,7 @@ def _phrases(*rows: tuple[str, Reason, str]) -> _Phrases:
     return tuple((pattern(text, IGNORECASE), reason, remedy) for text, reason, remedy in rows)
 
 
+_TOLERATE = "add the toleration to spec.template.tolerations"
 _SCHEDULING = _phrases(
     (r"persistentvolumeclaim \S+ not found", Reason.VOLUME_CLAIM_MISSING, "create the PersistentVolumeClaim"),
     (
@@ -58,14 +70,17 @@ _SCHEDULING = _phrases(
         r"Insufficient (?:\S*gpu\S*|\S*/mig-\S*)|cannot allocate all claims", Reason.NOT_ENOUGH_GPUS,
         "free GPUs, or let the node pool grow",
     ),
+    (r"Insufficient (?:memory|cpu|ephemeral-storage|hugepages\S*)|Too many pods", Reason.NOT_ENOUGH_RESOURCES,
+     "lower spec.template.resources, or free a node"),
+    (r"untolerated taint\(?s?\)? ?\{(?!node-role\.kubernetes\.io/|node\.|CriticalAddonsOnly)", Reason.NODES_TAINTED, _TOLERATE),
     (
         r"didn't match Pod's node (?:affinity|selector)|didn't match node selector", Reason.NO_MATCHING_NODE,
         "no node that the spec selects has room: compare spec.template.nodeSelector with `kubectl get nodes --show-labels`",
     ),
-    (r"untolerated taint|that the pod didn't tolerate", Reason.NODES_TAINTED, "add the toleration to spec.template.tolerations"),
-    (r"Insufficient (?:memory|cpu|ephemeral-storage|hugepages\S*)|Too many pods", Reason.NOT_ENOUGH_RESOURCES,
-     "lower spec.template.resources, or free a node"),
+    (r"untolerated taint|that the pod didn't tolerate", Reason.NODES_TAINTED, _TOLERATE),
 )  # fmt: skip
+"""The scheduler counts each node under the first thing that it lacks: taints before labels, labels before room. So room is lacking on a
+node that would do; a taint counts unless nodes of the control plane or of the platform have it, which no engine means."""
 _WAITING = _phrases(
     (r"toomanyrequests|rate limit|429 Too Many", Reason.IMAGE_RATE_LIMITED, "pull with credentials, or by a mirror"),
     (

@@ -21,6 +21,7 @@ from kvgate.rendering.admission import Admitted, admission_status, budget_status
 from kvgate.rendering.expectations import with_expectation
 from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import selector
+from kvgate.rendering.lengths import length_statement, lengths_of
 from kvgate.rendering.observation import (
     WAITING,
     Observation,
@@ -109,13 +110,15 @@ def status_of(
     drift: str = "",
     resolved: Statement | None = None,
     recalibration: Document | None = None,
+    nodes: Statement | None = None,
 ) -> Document:
     """Return the whole status of an object that could be read.
 
     `admitted` is the spec that is rendered, and `template_hash` the hash of its pods. `is_kept` means that it was admitted before, so that
     its verdict stands and the present assessment does not count. `skip_ended` says why the break glass that admitted it counts no more.
     `drift` reports differences that kvgate does not correct any more. `resolved` is the condition ModelResolved of the present spec, where
-    the hub is asked for its model. `recalibration` is status.recalibrated of a spec whose verdict stands.
+    the hub is asked for its model. `recalibration` is status.recalibrated of a spec whose verdict stands. `nodes` is the condition
+    NodesDiffer, where nodes are watched.
     """
     rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.replicas)
     budget = None if left_out and admitted else assessment.effective
@@ -149,6 +152,7 @@ def status_of(
         *_drifted(drift, before),
         *_resolved(resolved, admitted if is_kept else None, before),
         *_scaled(owner, assessment.effective if is_kept else None, before),
+        *_nodes(nodes, before),
         *outdated(recalibration, owner, admitted, existed=before.has(ConditionType.PREDICTION_OUTDATED)),
         *about_pods,
     ]
@@ -337,7 +341,12 @@ def _seen(
     if observation is None and before.has(ConditionType.OBSERVED):
         return [], previous or None
     figures = compared(observation, budget, template_hash, expected, pinned_blocks)
-    return observed_statements(observation or Observation(), figures), observed_status(figures, previous, before.now)
+    lengths = lengths_of(observation, budget, template_hash)
+    statements = [
+        *observed_statements(observation or Observation(), figures),
+        *(length_statement(lengths, existed=before.has(ConditionType.LENGTH_BELOW_FLOOR)) if budget else ()),
+    ]
+    return statements, observed_status(figures, lengths.document, previous, before.now)
 
 
 def _document(before: PreviousStatus, statements: Iterable[Statement], **parts: object) -> Document:
@@ -368,6 +377,13 @@ def _drifted(drift: str, before: PreviousStatus) -> list[Statement]:
     if before.has(ConditionType.DRIFTED):
         return [(ConditionType.DRIFTED, False, Reason.AS_RENDERED, "Deployment and Service are as they were rendered")]
     return []
+
+
+def _nodes(nodes: Statement | None, before: PreviousStatus) -> list[Statement]:
+    """Return the condition NodesDiffer, which exists from the first time that there was something to say."""
+    if nodes is None or (nodes[2] in (Reason.NODES_AGREE, Reason.NODES_UNKNOWN) and not before.has(nodes[0])):
+        return []
+    return [nodes]
 
 
 def _effective(effective: Effective, owner: InferenceDeployment | None) -> Document:

@@ -14,6 +14,7 @@ from kvgate.rendering.hindrances import (
     hindrance_in_events,
     hindrance_of,
     refusal_of,
+    with_nodes,
 )  # fmt: skip
 from kvgate.rendering.observation import Rollout, progress, rollout_of
 from support.manifests import NOW, a_deployment, a_pod
@@ -52,6 +53,24 @@ SCENES: dict[str, tuple[dict[str, Any], Reason]] = {
     "taint": (
         unscheduled("0/2 nodes are available: 2 node(s) had untolerated taint {nvidia.com/gpu: present}."),
         Reason.NODES_TAINTED,
+    ),
+    "taint among nodes of other kinds": (
+        unscheduled(
+            "0/3 nodes are available: 1 node(s) had untolerated taint {reserved: yes}, 2 node(s) didn't match Pod's node "
+            "affinity/selector."
+        ),
+        Reason.NODES_TAINTED,
+    ),
+    "no such GPU, beside a control plane": (
+        unscheduled(
+            "0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 2 node(s) didn't "
+            "match Pod's node affinity/selector."
+        ),
+        Reason.NO_MATCHING_NODE,
+    ),
+    "memory among nodes of other kinds": (
+        unscheduled("0/3 nodes are available: 1 Insufficient memory, 2 node(s) didn't match Pod's node affinity/selector."),
+        Reason.NOT_ENOUGH_RESOURCES,
     ),
     "memory": (unscheduled("0/2 nodes are available: 2 Insufficient memory."), Reason.NOT_ENOUGH_RESOURCES),
     "claim missing": (
@@ -279,3 +298,21 @@ def test_a_crash_whose_cause_vllm_states_counts_more() -> None:
     crash = (Reason.KV_CACHE_TOO_SMALL, "one request does not fit")
     ready, *_ = progress(None, None, ROLLING, crash, hindrances=hindered("killed at the memory limit"))
     assert ready[2:] == crash
+
+
+def test_known_nodes_say_what_the_scheduler_only_counts() -> None:
+    without = found(SCENES["no such GPU"][0])
+    few = found(SCENES["too few GPUs"][0])
+    sick = found(SCENES["no more ready"][0])
+    assert without is not None
+    assert few is not None
+    assert sick is not None
+    tainted = with_nodes(without, "", "nodes have the taint reserved")
+    assert (tainted.reason, tainted.message.startswith("nodes have the taint reserved: add the toleration")) == (
+        Reason.NODES_TAINTED,
+        True,
+    )
+    assert with_nodes(few, "needs 8; 2 nodes have 4 free", "").message.startswith(
+        "needs 8; 2 nodes have 4 free; not scheduled"
+    )
+    assert [with_nodes(without, "", ""), with_nodes(sick, "room", "taints")] == [without, sick]
