@@ -4,13 +4,20 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from generate import deployment_files, failure_page, incident_page, pages, reference, runbooks, schemas
+from generate import condition_page, deployment_files, failure_page, incident_page, pages, reference, runbooks, schemas
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.api.status import RECORD_PLURAL
 from kvgate.catalogue.boards import accelerators_json
 from kvgate.catalogue.models import entries_jsonl
-from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, NODE_RULES, NODE_WATCH_RULES, OWN_NAMESPACE_RULES, RULES
+from kvgate.cluster.permissions import (
+    LEASE_RULES,
+    MODEL_RULES,
+    NODE_RULES,
+    NODE_WATCH_RULES,
+    OWN_NAMESPACE_RULES,
+    RULES,
+)
 from kvgate.manifests.platforms.readers import resources_in_cluster
 from mixin import DASHBOARDS
 from mixin.openshift import console_json
@@ -73,6 +80,7 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/advisories.md", pages.advisories_reference),
     ("docs/reference/alerts.md", reference.alerts_reference),
     ("docs/reference/api.md", reference.api_reference),
+    ("docs/reference/conditions.md", condition_page.conditions_reference),
     ("docs/reference/check.schema.json", schemas.check_schema),
     ("docs/reference/reports.schema.json", schemas.reports_schema),
     ("docs/reference/failures.md", failure_page.failures_reference),

@@ -97,6 +97,7 @@ async def _operate(process: Process) -> None:
         )
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
         reconciler.aside = queue.aside
+        reconciler.look_again = lambda key, delay_seconds: queue.enqueue(key, delay_seconds=delay_seconds)
         process.queue_depth.set_function(queue.depth)
         if resolver:
             resolver.enqueue = lambda key, delay_seconds: queue.enqueue(key, delay_seconds=delay_seconds)
@@ -112,6 +113,7 @@ async def _operate(process: Process) -> None:
             beat,
             asyncio.create_task(observer.run_forever(options.observe_seconds)),
             asyncio.create_task(observer.run_hindrances_forever()),
+            asyncio.create_task(observer.run_events_forever()),
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
         ]
         if nodes:

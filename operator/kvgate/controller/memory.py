@@ -146,7 +146,7 @@ class Memory:
         self._lengths: dict[Key, Mapping[str, int]] = {}
         """Longest request of each pod, where vLLM chose it."""
         """Why pods are not ready, in the order of their names."""
-        self._learnt: dict[Key, frozenset[RunningEngine | tuple[str, Reason]]] = {}
+        self._learnt: dict[Key, frozenset[RunningEngine | tuple[str, str]]] = {}
         """Starts that were learnt from; a refused start is (pod, reason), because one of a kind is enough in a crash loop."""
         self._settled: dict[Key, tuple[tuple[object, ...], Document]] = {}
         """The state of the object that the last run saw (`_state`), and the status that this run left."""
@@ -378,5 +378,5 @@ def _state(document: Document) -> tuple[object, ...]:
     return metadata.get("uid"), metadata.get("generation"), ours, metadata.get("deletionTimestamp")
 
 
-def _identity(start: RunningEngine | Crash) -> RunningEngine | tuple[str, Reason]:
+def _identity(start: RunningEngine | Crash) -> RunningEngine | tuple[str, str]:
     return start if isinstance(start, RunningEngine) else (start.pod, start.reason)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from kvgate.api.base import Document
-from kvgate.api.conditions import ConditionType, Reason
+from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.cluster.client import (
@@ -30,6 +30,7 @@ from kvgate.controller.decision import MISSING, Awaited, ChildChange, Intent, Ju
 from kvgate.controller.live import LiveObjects
 from kvgate.controller.live_nodes import LiveNodes
 from kvgate.controller.memory import Corrections, Memory
+from kvgate.controller.notices import notices
 from kvgate.controller.records import Listed
 from kvgate.controller.resolving import Resolver
 from kvgate.judgement.assess import effective_values
@@ -38,7 +39,8 @@ from kvgate.judgement.facts import ConfigMissing
 from kvgate.metrics import exporter, registry
 from kvgate.nodes.offer import Offer
 from kvgate.rendering.adoption import is_of_others, taken_over
-from kvgate.rendering.hindrances import Hindrance, with_room
+from kvgate.rendering.expectations import expected_seconds, next_step_seconds
+from kvgate.rendering.hindrances import Hindrance, with_nodes
 from kvgate.rendering.labels import is_owned_by, owner_reference
 from kvgate.rendering.live_deployment import lost_record
 from kvgate.rendering.observation import Crash, Obstacle, RunningEngine
@@ -69,6 +71,7 @@ class ReconcileInstruments(Struct, frozen=True, kw_only=True):
 
 _FAILED = ((Forbidden, "forbidden"), (Conflict, "conflict"), (ApiError, "unavailable"), (Exception, "failed"))
 """Values of the label `result` for runs that end in an error."""
+MAX_PAUSE_SECONDS = 3600.0
 _Outcome = tuple[str, Awaited | None]
 """Value of the label `result` for a run without an error, and what its object waits for."""
 OnStart = Callable[[InferenceDeployment, Assessment, RunningEngine | Crash], Awaitable[str]]
@@ -92,6 +95,8 @@ class Reconciler:
         self.live = LiveObjects()
         self.aside: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
         """Entered while an object waits for its judgement, so that others are reconciled meanwhile."""
+        self.look_again: Callable[[Key, float], object] = lambda _, __: None
+        """Plans a run for the time at which an engine that loads becomes slow, which no watch reports."""
         self.claimless: set[Key] = set()
         """Objects whose ResourceClaimTemplate a resync did not find."""
 
@@ -181,8 +186,10 @@ class Reconciler:
         found = self._memory.hindrances(key, intent.template_hash)
         if self._nodes is None or intent.admitted is None or intent.admitted.owner is None:
             return found
-        room = self._nodes.room(key, intent.admitted.owner.spec.vllm.num_gpus) if found else ""
-        return tuple(with_room(each, room) for each in found)
+        if not found:
+            return ()
+        room = self._nodes.room(key, intent.admitted.owner.spec.vllm.num_gpus)
+        return tuple(with_nodes(each, room, self._nodes.taints(key)) for each in found)
 
     def forget(self, key: Key) -> None:
         self._memory.forget(key)
@@ -235,6 +242,7 @@ class Reconciler:
         )  # fmt: skip
         self._memory.show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
         written = await self._write_status(situation.document, state, status)
+        self._look_at_loads_again(key, intent, state.now)
         if error is not None:
             raise error
         if intent.replaced and intent.obstacle is None:
@@ -245,6 +253,16 @@ class Reconciler:
         else:
             self.live.doubt(key)  # it ends where no watch of ours may look
         return "written" if was_pending or written else "unchanged", pure.awaited_by(situation, intent)
+
+    def _look_at_loads_again(self, key: Key, intent: Intent, now: str) -> None:
+        if intent.judged is None or not isinstance(intent.owner, InferenceDeployment):
+            return
+        runs = intent.admitted.owner if intent.admitted and intent.admitted.owner else intent.owner
+        expected = expected_seconds(runs.spec, intent.judged.assessment.effective)
+        loads = [each for each in self._memory.hindrances(key, intent.template_hash) if each.since]
+        steps = [step for each in loads if (step := next_step_seconds(each.since, expected, now)) is not None]
+        if steps:
+            self.look_again(key, min(min(pause for _, pause in steps) + 1.0, MAX_PAUSE_SECONDS))
 
     def _before(self, key: Key, document: Document) -> PreviousStatus:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # the format of metav1.Time
@@ -369,43 +387,6 @@ class Reconciler:
             await self._recorder.record(document, notice)
         except ApiError as error:
             _log.warning("the event %s was not written: %s", notice.reason, error)
-
-
-_REPORTED = {
-    ConditionType.ACCEPTED: "Assess",
-    ConditionType.STALLED: "Apply",
-    ConditionType.DRIFTED: "Apply",
-    ConditionType.PREDICTION_DRIFT: "Observe",
-    ConditionType.PREDICTION_OUTDATED: "Assess",
-    ConditionType.SCALED_BELOW_WORKLOAD: "Assess",
-    ConditionType.NODES_DIFFER: "Assess",
-}
-"""Conditions whose changes become events, each with kvgate's action; the others change with every pod."""
-
-
-def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator[Notice]:
-    """Yield one event per condition with a new reason; a reason that two conditions share gives one event."""
-    was = {condition.type: condition.reason for condition in before}
-    now = {condition.type: condition for condition in after}
-    reasons = set()
-    for kind, action in _REPORTED.items():
-        condition = now.get(kind)
-        if condition is None or condition.reason == was.get(kind) or condition.reason in reasons:
-            continue
-        if kind is not ConditionType.ACCEPTED and condition.status != "True":
-            continue
-        reasons.add(condition.reason)
-        good = (
-            kind is ConditionType.ACCEPTED
-            and condition.status == "True"
-            and condition.reason in (Reason.FITS, Reason.ADJUSTED)
-        ) or condition.reason in (Reason.RESOLVING, Reason.FIGURES_MOVED)
-        yield Notice(
-            kind="Normal" if good else "Warning",
-            reason=condition.reason,
-            action=action,
-            note=condition.message,
-        )
 
 
 def _obstacle(error: ApiError) -> Obstacle:
