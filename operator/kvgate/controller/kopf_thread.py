@@ -90,7 +90,9 @@ async def _operate(process: Process) -> None:
         recorder = EventRecorder(cluster)
         learn = partial(process.starts.learn, cluster)
         resolver = await stack.enter_async_context(_resolver(process, cluster))
-        reconciler = Reconciler(cluster, recorder, memory, process.instruments, on_start=learn, resolver=resolver)
+        reconciler = Reconciler(
+            cluster, recorder, memory, process.instruments, on_start=learn, resolver=resolver, allowed=options.allowed
+        )
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
         reconciler.aside = queue.aside
         process.queue_depth.set_function(queue.depth)

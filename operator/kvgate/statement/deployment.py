@@ -13,7 +13,7 @@ from kvgate.budget.host.memory import HostLedger
 from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.findings.finding import Finding
 from kvgate.statement.engine import EngineStatement, is_known_release
-from kvgate.statement.passed_through import NO_EXTRA_ARGS, read_environment, read_extra_args
+from kvgate.statement.passed_through import NO_EXTRA_ARGS, containers_with_gpus, read_environment, read_extra_args
 from kvgate.vllm.images import is_own_image
 from kvgate.vllm.settings import SPEC_SETTINGS
 from kvgate.vllm.variables import ALLOW_LONG
@@ -65,6 +65,7 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
         sees_part_alone=accelerator.claim == "GpuMemory",
         image_digest=(vllm.image or "").partition("@")[2],
         unmodelled_variables=environment.kinds,
+        unmodelled_containers=containers_with_gpus(spec),
     )
 
 
