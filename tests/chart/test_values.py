@@ -48,6 +48,7 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "pods.allowedSidecarImages": ({}, {"pods": {"allowedSidecarImages": ["registry.example/team/*"]}}),
     "calibration.images": ({}, {"calibration": {"images": ["registry.example/team/*"]}}),
     "calibration.readNodes": ({}, {"calibration": {"readNodes": True}}),
+    "nodes.watch": ({}, {"nodes": {"watch": False}}),
     "calibration.scope": ({}, {"calibration": {"scope": "Cluster"}}),
     "models.resolve": ({}, HUB),
     "models.resolveSeconds": (HUB, {"models": {"resolve": "hub", "resolveSeconds": 30}}),

@@ -44,7 +44,7 @@ def rendered(case: str) -> list[dict[str, Any]]:
         before=previous_status(document, "2026-11-21T00:00:00Z"),
     )  # fmt: skip
     assert {c["type"] for c in status["conditions"]} >= {"Accepted", "Predicted", "Adjusted", "Ready"}
-    return [outcome.deployment, outcome.service]
+    return [each for each in (outcome.claim, outcome.deployment, outcome.service) if each is not None]
 
 
 @table("case", CASES)

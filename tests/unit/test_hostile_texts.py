@@ -21,7 +21,6 @@ from kvgate.cli.check.ignoring import directives
 from kvgate.cli.check.repository_config import is_release
 from kvgate.cli.explain.requests import answers
 from kvgate.cli.reports.markdown import cell
-from kvgate.cli.why.bundle import redacted
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.reading import parsed
 from kvgate.documents.streams import comments_in
@@ -41,6 +40,7 @@ from kvgate.text import expansion
 from kvgate.text.patterns import pattern as a_pattern
 from kvgate.vllm.arguments import Argument, is_open
 from kvgate.vllm.images import release_of_image
+from kvgate.vllm.redacting import redacted
 
 pytestmark = pytest.mark.slow
 

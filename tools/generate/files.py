@@ -10,7 +10,14 @@ from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.api.status import RECORD_PLURAL
 from kvgate.catalogue.boards import accelerators_json
 from kvgate.catalogue.models import entries_jsonl
-from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, NODE_RULES, OWN_NAMESPACE_RULES, RULES
+from kvgate.cluster.permissions import (
+    LEASE_RULES,
+    MODEL_RULES,
+    NODE_RULES,
+    NODE_WATCH_RULES,
+    OWN_NAMESPACE_RULES,
+    RULES,
+)
 from kvgate.manifests.platforms.readers import resources_in_cluster
 from mixin import DASHBOARDS
 from mixin.openshift import console_json
@@ -57,6 +64,7 @@ GENERATED: tuple[Generated, ...] = (
             ownNamespaceRules=OWN_NAMESPACE_RULES,
             modelRules=MODEL_RULES,
             nodeRules=NODE_RULES,
+            nodeWatchRules=NODE_WATCH_RULES,
             leaseRules=LEASE_RULES,
         ),
     ),

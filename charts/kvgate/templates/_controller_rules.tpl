@@ -20,6 +20,10 @@
 - apiGroups: ['']
   resources: [services]
   verbs: [get, list, watch, create, patch]
+# the devices that the engines claim, by spec.accelerator.resourceClaim
+- apiGroups: [resource.k8s.io]
+  resources: [resourceclaimtemplates]
+  verbs: [list, create, patch]
 # which engines are ready, at which address, and why one ended
 - apiGroups: ['']
   resources: [pods]
@@ -60,6 +64,16 @@
 - apiGroups: ['']
   resources: [nodes]
   verbs: [get]
+{{- end }}
+{{- define "kvgate.nodeWatchRules" -}}
+# GPUs, their memory, taints and labels of the nodes that can take an engine
+- apiGroups: ['']
+  resources: [nodes]
+  verbs: [list, watch]
+# GPUs that drivers of dynamic resource allocation offer
+- apiGroups: [resource.k8s.io]
+  resources: [resourceslices]
+  verbs: [list, watch]
 {{- end }}
 {{- define "kvgate.leaseRules" -}}
 # the other controllers of the same namespaces; create cannot be limited to a name

@@ -115,10 +115,45 @@ class Model(ApiModel):
     """Key of a Secret that holds a Hugging Face token. The pod reads it; kvgate never does."""
 
 
+GPU_RESOURCE_PATTERN = (
+    r"^([a-z]+[.])?(nvidia|amd|intel|habana)[.](com|ai)/[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
+)
+"""Extended resources of GPUs and of parts of them."""
+
+
+class ResourceClaim(ApiModel):
+    """Devices that the pods claim by dynamic resource allocation. Their number follows from the parallel sizes."""
+
+    device_class_name: DnsName
+    """Name of the DeviceClass, such as gpu.nvidia.com or mig.nvidia.com."""
+    selectors: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=8)] = ()
+    """Expressions of CEL that a device must satisfy, all of them. For a GPU of NVIDIA kvgate adds its product name, or the
+    profile of the MIG slice."""
+
+
 class Accelerator(ApiModel):
     """The GPU that the deployment runs on."""
 
     cel_rules: ClassVar = (
+        CelRule(
+            rule="!(has(self.resourceName) && has(self.resourceClaim))",
+            message="set resourceName or resourceClaim, not both",
+            holds=lambda accelerator: accelerator.resource_name is None or accelerator.resource_claim is None,
+        ),
+        CelRule(
+            rule="self.claim == 'Gpu' || !(has(self.resourceName) || has(self.resourceClaim))",
+            message="claim is about the resource that kvgate chooses; leave it out beside resourceName and resourceClaim",
+            holds=lambda accelerator: (
+                accelerator.claim == "Gpu" or not (accelerator.resource_name or accelerator.resource_claim)
+            ),
+            field_path=".claim",
+        ),
+        CelRule(
+            rule="self.sharedBy == 1 || !has(self.resourceClaim)",
+            message="each pod claims devices of its own with resourceClaim: sharedBy must be 1",
+            holds=lambda accelerator: accelerator.shared_by == 1 or accelerator.resource_claim is None,
+            field_path=".sharedBy",
+        ),
         CelRule(
             rule="self.claim == 'Gpu' || self.sharedBy > 1",
             message="claim GpuShared and claim GpuMemory need sharedBy of at least 2",
@@ -127,8 +162,14 @@ class Accelerator(ApiModel):
         ),
     )
 
-    type: Text
-    """Name of the GPU in the accelerator catalogue (H100-SXM-80GB), or its product name in the driver (NVIDIA H100 80GB HBM3)."""
+    type: Text | None = None
+    """Name of the GPU in the accelerator catalogue (H100-SXM-80GB), or its product name in the driver (NVIDIA H100 80GB HBM3). It may be
+    left out where resourceName, resourceClaim or template.nodeSelector decides the GPU: then the nodes in the cluster say which it is."""
+    resource_name: Annotated[str, Field(max_length=253, pattern=GPU_RESOURCE_PATTERN)] | None = None
+    """Extended resource that a pod requests, such as nvidia.com/mig-3g.40gb: a slice of the mixed MIG strategy, by which it is judged.
+    Default: the resource of the type."""
+    resource_claim: ResourceClaim | None = None
+    """Devices by dynamic resource allocation, in the place of an extended resource (Kubernetes 1.34 and later)."""
     shared_by: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
     """Number of engines that share each GPU, this one included, 1 to 64. Each of them may use an equal part of the memory;
     gpuMemoryUtilization has to say so, or policy Adjust may with the knob GpuMemoryUtilization."""
@@ -178,7 +219,7 @@ class Vllm(ApiModel):
     """Container image. Default: vLLM's image of this version; a `+` in the version is a `-` in its tag (0.19.0+cu130: v0.19.0-cu130)."""
     max_model_len: TokensOrAuto | None = None
     """Longest request in tokens, prompt and output together, or auto: the longest that fits, up to the model's own maximum (vLLM 0.14 and
-    later). With auto FullContext is judged at admission.adjust.minMaxModelLen. Default: the model's own maximum."""
+    later). With auto the promise is admission.adjust.minMaxModelLen. Default: the model's own maximum."""
     max_num_seqs: Count | None = None
     """Requests that run at the same time. Default: as many as fit the guarantee, and at most vLLM's default."""
     max_num_batched_tokens: Tokens | None = None
@@ -257,8 +298,9 @@ class Adjust(ApiModel):
     """Settings that may change; the first is the one that you would rather change. GpuMemoryUtilization changes only where sharedBy is
     above 1, and to an equal part at most."""
     min_max_model_len: Tokens = 1
-    """Least value of maxModelLen, in tokens. Where vllm.maxModelLen is auto, FullContext is judged at this length if it is above 1,
-    whatever the policy; else the start alone decides."""
+    """Least value of maxModelLen, in tokens. Where vllm.maxModelLen is auto and this is above 1, it is a promise whatever the policy:
+    FullContext is judged at it, a Workload with one request of it beside, and a pod that serves shorter ones is the condition
+    LengthBelowFloor. Without it the start alone decides."""
     min_max_num_seqs: Count = 1
     """Least value of maxNumSeqs."""
 
@@ -339,6 +381,23 @@ class InferenceDeploymentSpec(ApiModel):
     """The deployment as it should be: a model, a GPU, settings of vLLM, and a guarantee."""
 
     cel_rules: ClassVar = (
+        CelRule(
+            rule=(
+                "has(self.accelerator.type) || has(self.accelerator.resourceName) || has(self.accelerator.resourceClaim) || "
+                "(has(self.template.nodeSelector) && size(self.template.nodeSelector) > 0)"
+            ),
+            message=(
+                "accelerator.type is required where neither accelerator.resourceName, accelerator.resourceClaim nor "
+                "template.nodeSelector decides the GPU"
+            ),
+            holds=lambda spec: bool(
+                spec.accelerator.type
+                or spec.accelerator.resource_name
+                or spec.accelerator.resource_claim
+                or spec.template.node_selector
+            ),
+            field_path=".accelerator.type",
+        ),
         CelRule(
             rule="!has(self.admission.guarantee) || self.admission.guarantee != 'Workload' || has(self.workload)",
             message="guarantee Workload needs spec.workload",

@@ -155,6 +155,7 @@ def _cache_record(of: FiguresOfBudget, kind: type[_Cache]) -> _Cache | None:
         request_blocks=kv_cache.request_blocks,
         request_bytes=kv_cache.request_bytes,
         max_model_len_that_fits=of["max_model_len_that_fits"],
+        auto_max_model_len=of["auto_max_model_len"] or UNSET,
         pinned=_pinned_record(of) if budget.pin else UNSET,
         **values,
     )

@@ -117,6 +117,10 @@ def request_trace(observe: RequestObserver, may_write: Callable[[], bool]) -> ai
 REQUEST_TIMEOUT_SECONDS = 30.0
 """Time limit of every request. Without it, a request that hangs would block its object for ever."""
 PAGE_SIZE = 500
+WATCH_SECONDS, SILENCE_SECONDS = 270, 75.0
+"""Life of a watch, and the silence after which it is dead: a bookmark comes every minute."""
+MAX_EVENT_BYTES = 4 << 20
+"""Largest event of a watch; the API server stores objects of 1.5 MiB."""
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 LOG_LINES = 400
 """Lines of a log that are read. The traceback of vLLM's two processes has some hundred lines, with the cause among the first."""
@@ -159,6 +163,10 @@ REPLICA_SETS = Kind(group="apps", version="v1", kind="ReplicaSet", plural="repli
 CONFIG_MAPS = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
 LEASES = Kind(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
 NODES = Kind(group="", version="v1", kind="Node", plural="nodes")
+RESOURCE_SLICES = Kind(group="resource.k8s.io", version="v1", kind="ResourceSlice", plural="resourceslices")
+RESOURCE_CLAIM_TEMPLATES = Kind(
+    group="resource.k8s.io", version="v1", kind="ResourceClaimTemplate", plural="resourceclaimtemplates"
+)
 EVENTS = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
 
 
@@ -210,6 +218,43 @@ class Cluster:
             for item in page["items"] or ():  # a list of metadata without an item says null
                 yield {"apiVersion": kind.api_version, "kind": kind.kind, **item}  # the items of a list have neither
             following = page["metadata"].get("continue", "")
+
+    async def read_page(self, kind: Kind, *, limit: int, following: str = "") -> bytes:
+        """Return a page of all objects as the API server wrote it, for readers that decode a part of it."""
+        body: bytes = await self._receive(
+            "list", kind.resource, "get", kind.path(None), _read, limit=limit, _continue=following or None
+        )
+        return body
+
+    async def watch(self, kind: Kind, version: str) -> AsyncIterator[bytes]:
+        """Yield the events of all objects as the API server writes them, one a line, until the watch ends. Raises Unavailable."""
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": WATCH_SECONDS,
+            "resourceVersion": version,
+        }
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_TIMEOUT_SECONDS, sock_read=SILENCE_SECONDS)
+        answer: aiohttp.ClientResponse = await self._receive(
+            "watch",
+            kind.resource,
+            "get",
+            kind.path(None),
+            _opened,
+            query_params=[*query.items()],
+            limit_of_client=limit,
+        )
+        rest = b""
+        try:
+            async with answer:
+                async for chunk in answer.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in filter(None, lines):
+                        yield line
+                    if len(rest) > MAX_EVENT_BYTES:  # the connection is closed, and the kind is listed anew
+                        return
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Unavailable("watch", kind.resource, str(error) or type(error).__name__) from error
 
     async def probe(self, kind: Kind, namespace: str | None = None) -> None:
         """List a single object, which raises what a whole list would raise."""
@@ -288,10 +333,11 @@ class Cluster:
 
     async def _receive(
         self, verb: str, resource: str, method: str, path: str, read: Callable[[Any], Awaitable[Any]], *,
-        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS, **parameters: Any,
+        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS, limit_of_client: aiohttp.ClientTimeout | None = None,
+        **parameters: Any,
     ) -> Any:  # fmt: skip
         """Send a request and read its answer; all requests of this class pass here."""
-        limit = aiohttp.ClientTimeout(total=timeout_seconds)
+        limit = limit_of_client or aiohttp.ClientTimeout(total=timeout_seconds)
         try:
             async with asyncio.timeout(timeout_seconds):
                 answer = await self._dynamic.request(
@@ -304,6 +350,15 @@ class Cluster:
             raise Unavailable(verb, resource, f"no answer within {timeout_seconds:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unavailable(verb, resource, str(error) or type(error).__name__) from error
+
+
+async def _read(answer: aiohttp.ClientResponse) -> bytes:
+    return await answer.read()
+
+
+async def _opened(answer: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
+    """Return an answer that is read later."""
+    return answer
 
 
 async def _read_json(answer: aiohttp.ClientResponse) -> Document:

@@ -1,7 +1,7 @@
 """Permissions of the controller, each with its reason. The chart's roles are made from them, and a test compares them with the audit log.
 
 The controller reads no Secrets, because pods, its own one too, get tokens by reference, and nodes only
-where `calibration.readNodes` is set. It reads pods and never changes
+where `nodes.watch` or `calibration.readNodes` is set. It reads pods and never changes
 them; of a log, which may hold prompts, it keeps vLLM's message alone. It deletes nothing but its own records of admissions that stand
 no more: children are deleted with their owner.
 """
@@ -55,6 +55,12 @@ RULES: tuple[Permission, ...] = (
         why="the address of the engines",
     ),
     Permission(
+        group="resource.k8s.io",
+        resources=("resourceclaimtemplates",),
+        verbs=("list", "create", "patch"),
+        why="the devices that the engines claim, by spec.accelerator.resourceClaim",
+    ),
+    Permission(
         group="",
         resources=("pods",),
         verbs=("list", "watch"),
@@ -102,6 +108,22 @@ NODE_RULES: tuple[Permission, ...] = (
     ),
 )
 """Permissions in the whole cluster where `calibration.readNodes` is set."""
+
+NODE_WATCH_RULES: tuple[Permission, ...] = (
+    Permission(
+        group="",
+        resources=("nodes",),
+        verbs=("list", "watch"),
+        why="GPUs, their memory, taints and labels of the nodes that can take an engine",
+    ),
+    Permission(
+        group="resource.k8s.io",
+        resources=("resourceslices",),
+        verbs=("list", "watch"),
+        why="GPUs that drivers of dynamic resource allocation offer",
+    ),
+)
+"""Permissions in the whole cluster where `nodes.watch` is set."""
 
 MODEL_RULES: tuple[Permission, ...] = (
     Permission(

@@ -232,6 +232,12 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
     help="Read nodes: starts under another driver or GPU product then count as starts of a neighbour, and starts on nodes that are gone or"
     " were upgraded are no witnesses any more.",
 )
+@click.option(
+    "--watch-nodes",
+    is_flag=True,
+    help="Watch nodes and ResourceSlices: the least GPU memory of the nodes that can take a pod counts, and nodes that contradict the spec"
+    " are reported.",
+)
 @calibration_options(IMAGES.values())
 @click.option(
     "--models",

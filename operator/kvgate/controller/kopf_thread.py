@@ -29,6 +29,7 @@ from kvgate.cluster.client import (
 from kvgate.cluster.events import EventRecorder
 from kvgate.controller.fetches import WORKERS, fetch_in_worker
 from kvgate.controller.judging import LIMITS, judge_in_worker
+from kvgate.controller.live_nodes import LiveNodes, follow
 from kvgate.controller.memory import Memory
 from kvgate.controller.observe import Observer, Scraper
 from kvgate.controller.pods import KnownPods
@@ -90,8 +91,16 @@ async def _operate(process: Process) -> None:
         recorder = EventRecorder(cluster)
         learn = partial(process.starts.learn, cluster)
         resolver = await stack.enter_async_context(_resolver(process, cluster))
+        nodes = LiveNodes(pods.gpus_by_node) if process.options.watch_nodes else None
         reconciler = Reconciler(
-            cluster, recorder, memory, process.instruments, on_start=learn, resolver=resolver, allowed=options.allowed
+            cluster,
+            recorder,
+            memory,
+            process.instruments,
+            on_start=learn,
+            resolver=resolver,
+            nodes=nodes,
+            allowed=options.allowed,
         )
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
         reconciler.aside = queue.aside
@@ -103,8 +112,8 @@ async def _operate(process: Process) -> None:
             starts=process.starts, troubles=process.troubles, models=process.models, resolver=resolver,
         )  # fmt: skip
         observer = Observer(
-            cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, memory=memory, enqueue=queue.enqueue,
-            troubles=process.troubles,
+            cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, length=scraper.length, memory=memory,
+            enqueue=queue.enqueue, troubles=process.troubles,
         )  # fmt: skip
         tasks = [
             beat,
@@ -112,8 +121,12 @@ async def _operate(process: Process) -> None:
             asyncio.create_task(observer.run_hindrances_forever()),
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
         ]
+        if nodes:
+            tasks.append(asyncio.create_task(follow(cluster, nodes, process.troubles, queue.enqueue)))
         try:
             await resync.load()
+            if nodes:
+                await nodes.first_list()
             await _watch(process, Handlers(queue, reconciler, memory, pods))
         finally:
             process.died = not process.stop.is_set()

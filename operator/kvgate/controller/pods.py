@@ -9,7 +9,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -64,8 +64,12 @@ class Pod(Struct, frozen=True, kw_only=True):
     """Empty while it is not scheduled."""
     hindrance: Hindrance | None = None
     """Why it is not ready, as far as Kubernetes says that."""
+    gpus: tuple[tuple[str, int], ...] = ()
+    """GPUs that the engine's container requests, by resource."""
     started_at: str = ""
     """RFC 3339: the start of the engine's container, or that of the pod while the container does not run."""
+    label: str = ""
+    """Value of our label, which its ReplicaSet has too."""
 
     @property
     def sample(self) -> PodSample:
@@ -103,7 +107,23 @@ def pod_of(body: Mapping[str, Any]) -> Pod:
         is_over=is_over,
         node=body.get("spec", {}).get("nodeName", ""),
         hindrance=hindrance_of(body),
+        gpus=_gpus(body),
         started_at=container.get("state", {}).get("running", {}).get("startedAt") or status.get("startTime", ""),
+        label=metadata.get("labels", {}).get(OWNER_LABEL, ""),
+    )
+
+
+def _gpus(body: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    limits = (
+        (container.get("resources") or {}).get("limits") or {}
+        for container in body.get("spec", {}).get("containers", ())
+        if container.get("name") == CONTAINER
+    )
+    return tuple(
+        (name, int(str(amount)))
+        for each in limits
+        for name, amount in each.items()
+        if "/" in name and str(amount).isdecimal()
     )
 
 
@@ -154,6 +174,15 @@ class KnownPods:
         if gone is not None and gone.hindrance is not None:
             self.hindered.set()
 
+    def gpus_by_node(self, resource: str) -> dict[str, int]:
+        """Return how many GPUs of a resource the pods hold that are on a node and have not ended."""
+        held = dict[str, int]()
+        for pod in self._pods.values():
+            for name, count in pod.gpus if pod.node and not pod.is_over else ():
+                if name == resource:
+                    held[pod.node] = held.get(pod.node, 0) + count
+        return held
+
     async def relist(self, cluster: Cluster, namespaces: Iterable[str | None]) -> None:
         """Add pods that the watch has not reported yet, and forget those that went while it was broken."""
         known, listed = set(self._pods), set()
@@ -169,15 +198,14 @@ class KnownPods:
     async def by_deployment(self, cluster: Cluster) -> dict[str, list[Pod]]:
         """Return pods by the uid of their Deployment; ReplicaSets are requested once, those of a namespace with several at a time."""
         pods = sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name))
-        alive = {pod.replica_set[1]: (pod.namespace, pod.replica_set[0]) for pod in pods if pod.replica_set}
+        alive = {pod.replica_set[1]: pod for pod in pods if pod.replica_set}
         self._deployments = {uid: owner for uid, owner in self._deployments.items() if uid in alive}
-        unknown: dict[str, dict[str, str]] = {}
+        unknown: dict[str, dict[str, Pod]] = {}
         for uid in alive.keys() - self._deployments.keys():
-            namespace, name = alive[uid]
-            unknown.setdefault(namespace, {})[uid] = name
-        for namespace, names in unknown.items():
-            found = await _replica_sets(cluster, namespace, names)
-            owners = {uid: controller_of(found[uid], "Deployment") if uid in found else None for uid in names}
+            unknown.setdefault(alive[uid].namespace, {})[uid] = alive[uid]
+        for namespace, asked in unknown.items():
+            found = await _replica_sets(cluster, namespace, asked.values())
+            owners = {uid: controller_of(found[uid], "Deployment") if uid in found else None for uid in asked}
             self._deployments |= {uid: owner[1] if owner else None for uid, owner in owners.items()}
         owned: dict[str, list[Pod]] = {}
         for pod in pods:
@@ -187,17 +215,22 @@ class KnownPods:
 
 
 _MOST_SINGLE = 3
-"""ReplicaSets of a namespace that are requested one by one; of more, all that have our label are listed."""
+"""ReplicaSets of a namespace that are requested one by one; more are listed by the labels of their pods."""
+_MOST_LABELS = 50
+"""Labels in one request: with 63 characters each it stays below the length of a URL that proxies accept."""
 
 
-async def _replica_sets(cluster: Cluster, namespace: str, names: Mapping[str, str]) -> dict[str, Document]:
-    """Return what there is of these ReplicaSets by their uids; `names` are their names by uid."""
-    if len(names) <= _MOST_SINGLE:
-        found = [await cluster.find(REPLICA_SETS, namespace, name) for name in names.values()]
-    else:
-        listed = cluster.list_metadata(REPLICA_SETS, namespace, label_selector=OWNER_LABEL)
-        found = [body async for body in listed]
-    return {body["metadata"]["uid"]: body for body in found if body}
+async def _replica_sets(cluster: Cluster, namespace: str, pods: Collection[Pod]) -> dict[str, Document]:
+    """Return what there is of the ReplicaSets of these pods, by their uids."""
+    if len(pods) <= _MOST_SINGLE:
+        single = [await cluster.find(REPLICA_SETS, namespace, pod.replica_set[0]) for pod in pods if pod.replica_set]
+        return {body["metadata"]["uid"]: body for body in single if body}
+    labels, found = sorted({pod.label for pod in pods}), dict[str, Document]()
+    for start in range(0, len(labels), _MOST_LABELS):
+        chosen = f"{OWNER_LABEL} in ({','.join(labels[start : start + _MOST_LABELS])})"
+        async for body in cluster.list_metadata(REPLICA_SETS, namespace, label_selector=chosen):
+            found[body["metadata"]["uid"]] = body
+    return found
 
 
 UNKNOWN_RESTARTS = 2

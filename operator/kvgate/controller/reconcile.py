@@ -15,12 +15,21 @@ from kvgate.api.base import Document
 from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.cluster.client import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster, Kind
+from kvgate.cluster.client import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    INFERENCE_DEPLOYMENTS,
+    RESOURCE_CLAIM_TEMPLATES,
+    SERVICES,
+    Cluster,
+    Kind,
+)
 from kvgate.cluster.errors import ApiError, Conflict, Denied, Forbidden, NotFound, OverQuota, Rejected, Unavailable
 from kvgate.cluster.events import EventRecorder, Notice
 from kvgate.controller import decision as pure
 from kvgate.controller.decision import MISSING, Awaited, ChildChange, Intent, Judged, Key, Situation
 from kvgate.controller.live import LiveObjects
+from kvgate.controller.live_nodes import LiveNodes
 from kvgate.controller.memory import Corrections, Memory
 from kvgate.controller.records import Listed
 from kvgate.controller.resolving import Resolver
@@ -28,6 +37,9 @@ from kvgate.judgement.assess import effective_values
 from kvgate.judgement.assessment import Assessment
 from kvgate.judgement.facts import ConfigMissing
 from kvgate.metrics import exporter, registry
+from kvgate.nodes.offer import Offer
+from kvgate.rendering.adoption import is_of_others, taken_over
+from kvgate.rendering.hindrances import Hindrance, with_room
 from kvgate.rendering.labels import is_owned_by, owner_reference
 from kvgate.rendering.live_deployment import lost_record
 from kvgate.rendering.observation import Crash, Obstacle, RunningEngine
@@ -69,7 +81,8 @@ class Reconciler:
 
     def __init__(
         self, cluster: Cluster, recorder: EventRecorder, memory: Memory, instruments: ReconcileInstruments,
-        on_start: OnStart, resolver: Resolver | None = None, allowed: AllowedPods = NOTHING_ALLOWED,
+        on_start: OnStart, resolver: Resolver | None = None, nodes: LiveNodes | None = None,
+        allowed: AllowedPods = NOTHING_ALLOWED,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._recorder = recorder
@@ -77,10 +90,13 @@ class Reconciler:
         self._instruments = instruments
         self._on_start = on_start
         self._resolver = resolver
+        self._nodes = nodes
         self._allowed = allowed
         self.live = LiveObjects()
         self.aside: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
         """Entered while an object waits for its judgement, so that others are reconciled meanwhile."""
+        self.claimless: set[Key] = set()
+        """Objects whose ResourceClaimTemplate a resync did not find."""
 
     async def __call__(self, key: Key) -> Awaited | None:
         """Run once, measured, and return what the object waits for if no watch reports that."""
@@ -152,11 +168,30 @@ class Reconciler:
         )  # fmt: skip
         own = situation.own_deployment
         standing = await self._memory.records.standing(self._cluster, document, owner, own, listed)
-        return replace(situation, standing=standing, lost=None if standing else lost_record(own))
+        situation = replace(situation, standing=standing, lost=None if standing else lost_record(own))
+        return replace(situation, offer=self._offer(key, situation))
+
+    def _offer(self, key: Key, situation: Situation) -> Offer | None:
+        """Return what the nodes have for the spec; a GPU that they decided stays the one that was admitted."""
+        if self._nodes is None or not isinstance(situation.owner, InferenceDeployment):
+            return None
+        admitted = situation.standing if situation.stands else None
+        decided = (admitted.record.placement.accelerator or "") if admitted else ""
+        return self._nodes.offer(key, situation.owner.spec, decided)
+
+    def _hindrances(self, key: Key, intent: Intent) -> tuple[Hindrance, ...]:
+        """Return why pods are not ready, with the GPUs of the nodes beside the words of the scheduler."""
+        found = self._memory.hindrances(key, intent.template_hash)
+        if self._nodes is None or intent.admitted is None or intent.admitted.owner is None:
+            return found
+        room = self._nodes.room(key, intent.admitted.owner.spec.vllm.num_gpus) if found else ""
+        return tuple(with_room(each, room) for each in found)
 
     def forget(self, key: Key) -> None:
         self._memory.forget(key)
         self.live.trust(key)
+        if self._nodes:
+            self._nodes.forget(key)
         if self._resolver:
             self._resolver.forget(key)
 
@@ -170,7 +205,7 @@ class Reconciler:
         state = self._before(key, situation.document)
         status = pure.status_after(
             intent, name=key[1], deployment=situation.own_deployment, before=state,
-            observation=self._memory.observation(key), hindrances=self._memory.hindrances(key, intent.template_hash),
+            observation=self._memory.observation(key), hindrances=self._hindrances(key, intent),
         )  # fmt: skip
         unlearnt = self._memory.new_starts(key, intent.template_hash)
         is_recorded = self._memory.records.is_stored(key, intent.admitted)
@@ -199,7 +234,7 @@ class Reconciler:
         state = self._before(key, situation.document)
         status = pure.status_after(
             intent, name=key[1], deployment=deployment, before=state, observation=self._memory.observation(key),
-            hindrances=self._memory.hindrances(key, intent.template_hash),
+            hindrances=self._hindrances(key, intent),
         )  # fmt: skip
         self._memory.show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
         written = await self._write_status(situation.document, state, status)
@@ -224,7 +259,8 @@ class Reconciler:
         for child, change in (("deployment", intent.deployment), ("service", intent.service)):
             if change is not None:
                 intent, left = _tried(intent, corrections, change)
-                intent = replace(intent, **{child: left})
+                corrects = change.drift if left is not None and change.drift is not None else intent.corrects
+                intent = replace(intent, **{child: left}, corrects=corrects)
         return intent
 
     async def _learn(self, key: Key, intent: Intent) -> None:
@@ -251,11 +287,19 @@ class Reconciler:
         Returns the intent with its obstacle, the Deployment as it is now, and an error to raise after the status.
         """
         deployment, corrections, change = situation.own_deployment, self._memory.corrections(key), None
-        children = (DEPLOYMENTS, deployment, intent.deployment), (SERVICES, situation.service, intent.service)
+        children = (DEPLOYMENTS, situation.deployment, intent.deployment), (SERVICES, situation.service, intent.service)
         try:
             if intent.admitted is not None:
                 replaced = await self._memory.records.keep(self._cluster, situation.document, intent.admitted)
                 intent = replace(intent, replaced=replaced)
+            if intent.claim is not None and (intent.deployment is not None or key in self.claimless):
+                await self._cluster.apply(RESOURCE_CLAIM_TEMPLATES, intent.claim)
+                self.claimless.discard(key)
+            if intent.adopts and (intent.deployment or intent.service):
+                await self._report(
+                    situation.document,
+                    Notice(kind="Warning", reason=Reason.ADOPTED, action="Apply", note=intent.adopts),
+                )
             for kind, live, change in children:
                 if change is None:
                     continue
@@ -268,6 +312,9 @@ class Reconciler:
                 intent = _tried(intent, corrections, left)[0] if still_differs else intent
         except (Rejected, NotFound, OverQuota, Denied) as error:
             intent = replace(intent, obstacle=_obstacle(error))
+            if intent.claim is not None and change is None and isinstance(error, NotFound):
+                said = f"spec.accelerator.resourceClaim needs resource.k8s.io/v1, which the API server does not serve: {error}"
+                intent = replace(intent, obstacle=Obstacle(reason=Reason.CLAIMS_NOT_SERVED, message=said))
             if change is not None:
                 corrections.note(str(change.wanted["kind"]), change.difference, obstacle=intent.obstacle)
             return intent, deployment, None
@@ -277,11 +324,18 @@ class Reconciler:
 
     async def _corrected(self, key: Key, uid: str, kind: Kind, live: Document | None, change: ChildChange) -> Document:
         """Correct one child, and return it as the API server has it then; one of before a restore becomes a child of this object."""
-        if live is not None and not is_owned_by(live, uid):
-            owners = {"ownerReferences": [owner_reference(key[1], uid)]}
-            await self._cluster.merge(kind, *key, {"metadata": owners})
-        if change.differs or live is None:
-            live = await self._cluster.apply(kind, change.wanted, is_first=live is None)
+        becomes_ours = live is not None and not is_owned_by(live, uid)
+        if live is not None and becomes_ours:
+            await self._cluster.merge(kind, *key, {"metadata": taken_over(live, owner_reference(key[1], uid))})
+        if change.differs or becomes_ours or live is None:
+            is_first = live is None
+            live = await self._cluster.apply(kind, change.wanted, is_first=is_first)
+            if is_first and is_of_others(live):  # with equal values, so that there was no conflict
+                bare = {name: change.wanted[name] for name in ("apiVersion", "kind")}
+                await self._cluster.apply(
+                    kind, {**bare, "metadata": dict(zip(("namespace", "name"), key, strict=True))}
+                )
+                raise Conflict("patch", kind.resource, f"{key[1]} exists already")
         if added := ChildChange.between(live, change.wanted).added:
             live = await self._cluster.remove(kind, live["metadata"], added)
         self.live.put(kind, live)
@@ -290,7 +344,7 @@ class Reconciler:
     async def _write_status(self, document: Document, state: PreviousStatus, status: Document) -> bool:
         """Write a changed status to this very object (the same uid), then the events that follow from it.
 
-        Returns True where something was written. An event that cannot be written is logged.
+        Returns True where something was written.
         """
         if not is_changed(state, status):
             return False
@@ -304,11 +358,15 @@ class Reconciler:
         # fields that an older CRD drops; one object may lack a field that others have
         self._memory.dropped = (self._memory.dropped - sent) | (sent - kept)
         for notice in notices(state.conditions, map(Condition.from_document, status["conditions"])):
-            try:
-                await self._recorder.record(document, notice)
-            except ApiError as error:
-                _log.warning("the event %s was not written: %s", notice.reason, error)
+            await self._report(document, notice)
         return True
+
+    async def _report(self, document: Document, notice: Notice) -> None:
+        """Write an event. One that cannot be written is logged."""
+        try:
+            await self._recorder.record(document, notice)
+        except ApiError as error:
+            _log.warning("the event %s was not written: %s", notice.reason, error)
 
 
 _REPORTED = {
@@ -318,6 +376,7 @@ _REPORTED = {
     ConditionType.PREDICTION_DRIFT: "Observe",
     ConditionType.PREDICTION_OUTDATED: "Assess",
     ConditionType.SCALED_BELOW_WORKLOAD: "Assess",
+    ConditionType.NODES_DIFFER: "Assess",
 }
 """Conditions whose changes become events, each with kvgate's action; the others change with every pod."""
 
@@ -366,6 +425,7 @@ def _tried(intent: Intent, corrections: Corrections, change: ChildChange) -> tup
     if is_gone or corrections.may_try(kind, change.difference):
         return intent, change
     paths = ", ".join((*change.differs, *change.added))
-    name = change.wanted["metadata"]["name"]
-    text = f"{kind} {name}: {paths} comes back after each correction; find out who or which webhook sets it"
+    name, drift = change.wanted["metadata"]["name"], change.drift
+    whose = f"set by {drift.who}: {drift.remedy}" if drift and drift.who else "find out who or which webhook sets it"
+    text = f"{kind} {name}: {paths} comes back after each correction; {whose}"
     return replace(intent, drift="; ".join(filter(None, (intent.drift, text)))), None

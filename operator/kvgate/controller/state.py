@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods
 from kvgate.calibration.trust import Trust
 from kvgate.cluster import leases
-from kvgate.controller.fetches import ModelStore
 from kvgate.controller.leadership import Gate
+from kvgate.controller.model_store import ModelStore
 from kvgate.controller.observe import ScrapeInstruments
 from kvgate.controller.pods import Nodes
 from kvgate.controller.reconcile import ReconcileInstruments
@@ -44,6 +44,7 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     calibration_map: ConfigMapName | None = None
     trust: Trust = VLLM_ALONE
     read_nodes: bool = False
+    watch_nodes: bool = False
     models_map: ConfigMapName | None = None
     """ConfigMap of the fetched models; None where the hub is asked for nothing."""
     resolve_seconds: float = RESOLVE_SECONDS

@@ -8,6 +8,7 @@ from re import IGNORECASE
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.api.conditions import Reason
 from kvgate.rendering.labels import HASH_ANNOTATION
@@ -35,6 +36,12 @@ class Hindrance(Struct, frozen=True, kw_only=True):
     def needs_somebody(self) -> bool:
         """True where the cluster does not mend it by itself in its usual course."""
         return self.reason not in _PASSES
+
+
+def with_room(hindrance: Hindrance, room: str) -> Hindrance:
+    """Put what is known of the nodes' GPUs beside the scheduler's words, where GPUs are missing."""
+    is_about_gpus = hindrance.reason in (Reason.NOT_ENOUGH_GPUS, Reason.NO_MATCHING_NODE)
+    return replace(hindrance, message=f"{room}; {hindrance.message}") if room and is_about_gpus else hindrance
 
 
 _PASSES = frozenset(

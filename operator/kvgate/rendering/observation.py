@@ -41,6 +41,15 @@ class RunningEngine(Struct, frozen=True, kw_only=True):
     node: str = ""
 
 
+class ToldLength(Struct, frozen=True, kw_only=True):
+    """The longest request of a ready pod, as it tells it at `/v1/models`; `message` completes `pod …` where it does not."""
+
+    pod: str
+    tokens: int | None = None
+    reason: Reason = Reason.NOT_OBSERVED
+    message: str = ""
+
+
 class PodTrouble(Struct, frozen=True, kw_only=True):
     """A ready pod that cannot be read; `message` completes `pod …`."""
 
@@ -68,6 +77,7 @@ class Observation(Struct, frozen=True, kw_only=True, eq=False):
     """The reports of all pods of one InferenceDeployment. Two observations are equal if their capacities are, whatever the usage."""
 
     engines: tuple[RunningEngine, ...] = ()
+    lengths: tuple[ToldLength, ...] = ()
     troubles: tuple[PodTrouble, ...] = ()
     crashes: tuple[Crash, ...] = ()
     remark: str = ""
@@ -92,7 +102,7 @@ class Observation(Struct, frozen=True, kw_only=True, eq=False):
         return next((crash for crash in self.crashes if crash.template_hash == template_hash), None)
 
     def _identity(self) -> object:
-        return self.engines, self.troubles, self.crashes
+        return self.engines, self.lengths, self.troubles, self.crashes
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Observation) and self._identity() == other._identity()
@@ -185,7 +195,9 @@ def capacity_tokens(reading: EngineReading, budget: Budget | None) -> int | None
     return cache.num_tokens(reading.num_gpu_blocks)
 
 
-def observed_status(figures: Comparison, previous: Mapping[str, Any], now: str) -> Document | None:
+def observed_status(
+    figures: Comparison, lengths: list[Document] | None, previous: Mapping[str, Any], now: str
+) -> Document | None:
     """Return status.observed. Its time changes with the size alone; `previous` is the previous status.observed."""
     if figures.smallest is None:
         return None
@@ -195,7 +207,7 @@ def observed_status(figures: Comparison, previous: Mapping[str, Any], now: str) 
     keys = ("kvCacheCapacityTokens", *size)
     is_same = all(previous.get(key) == size.get(key) for key in keys) and isinstance(previous.get("observedTime"), str)
     return ObservedStatus(
-        **size, pods=figures.pods, observed_time=previous["observedTime"] if is_same else now,
+        **size, pods=figures.pods, lengths=lengths, observed_time=previous["observedTime"] if is_same else now,
         prediction_error_percent=f"{_percent(figures.error):.1f}" if figures.error is not None else None,
     ).model_dump(by_alias=True, exclude_none=True)  # fmt: skip
 

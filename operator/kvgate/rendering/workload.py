@@ -19,12 +19,14 @@ from kvgate.budget.answers.sharing import part_of
 from kvgate.budget.ground.units import MIB, cdiv
 from kvgate.budget.host.memory import HostLedger
 from kvgate.calibration.trust import Trust
+from kvgate.catalogue.lookup import labels_of_boards, mig_profile
 from kvgate.judgement.assess import effective_values, host_ledger_of
 from kvgate.judgement.assessment import Assessment, Decision
 from kvgate.judgement.summary import accepted
 from kvgate.rendering.labels import (
     HASH_ANNOTATION,
     PREDICTED_TOKENS_ANNOTATION,
+    digest_of,
     hashed,
     labels,
     metadata,
@@ -68,6 +70,8 @@ VLLM_ALONE = Trust.of(IMAGES.values(), CalibrationScope.NAMESPACE)
 """Default rule about whose starts correct predictions: those of the images that are rendered where a spec names none."""
 SHARED_SUFFIX = ".shared"
 """Ending of the resource where NVIDIA's device plugin shares a GPU under another name (`renameByDefault`)."""
+CLAIM = "gpus"
+"""Name of the claim of devices in a pod, and of its request."""
 MEMORY_CLAIM = "nvidia.com/gpumem"
 """MiB of each GPU that HAMi lets a container have."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -89,7 +93,7 @@ def pod_template(
     template = owner.spec.template
     host = host_ledger_of(statement_of(owner.spec), placement.vendor)
     volumes, mounts = _storage(owner.spec, host)
-    resources = _resources(owner.spec, placement, host)
+    resources, claim = _resources(owner.spec, placement, host), claim_template(owner, placement)
     container = {
         **_container(owner.spec, image, resources, effective, load_seconds),
         "volumeMounts": [*mounts, *(template.volume_mounts or ())],
@@ -107,6 +111,9 @@ def pod_template(
             "volumes": [*volumes, *(template.volumes or ())],
         },
     }
+    if claim is not None:
+        reference = {"name": CLAIM, "resourceClaimTemplateName": claim["metadata"]["name"]}
+        body["spec"]["resourceClaims"] = [reference]
     body["metadata"]["annotations"][HASH_ANNOTATION] = render_hash(body)
     return body
 
@@ -156,10 +163,22 @@ def arguments(spec: InferenceDeploymentSpec, effective: Effective) -> list[str]:
 
 
 def placement_of(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Placement:
-    """Return the resource and the node labels by which the pods find a whole GPU, or their part of one that is shared."""
+    """Return the resource and the node labels by which the pods find a whole GPU, a slice, or their part of one that is shared."""
     resource, products, claim = accelerator.resource, accelerator.gpu_labels, spec.accelerator.claim
-    shared_by, memory_mib = spec.accelerator.shared_by, None
-    if claim == "GpuShared":
+    shared_by, memory_mib, stated = spec.accelerator.shared_by, None, spec.accelerator.resource_name
+    decided = None if spec.accelerator.type else accelerator.name
+    if spec.accelerator.resource_claim is not None:
+        return Placement(
+            vendor=accelerator.vendor,
+            resource=resource,
+            device_selector=_device_selector(accelerator),
+            accelerator=decided,
+        )
+    if stated is not None:
+        resource = stated
+    if stated is not None and mig_profile(stated):
+        products = labels_of_boards(accelerator)
+    elif claim == "GpuShared":
         resource += SHARED_SUFFIX
     elif claim == "GpuMemory":
         memory_mib = part_of(accelerator, shared_by).memory_bytes // MIB
@@ -167,7 +186,28 @@ def placement_of(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Pla
         shared_by > 1 and accelerator.vendor == "nvidia"
     ):  # GPU feature discovery marks replicas that keep the resource's name
         products = tuple(f"{product}-SHARED" for product in products)
-    return Placement(vendor=accelerator.vendor, resource=resource, gpu_labels=products, gpu_memory_mib=memory_mib)
+    return Placement(
+        vendor=accelerator.vendor,
+        resource=resource,
+        gpu_labels=products,
+        gpu_memory_mib=memory_mib,
+        accelerator=decided,
+    )
+
+
+def _device_selector(accelerator: Accelerator) -> str | None:
+    """Return the expression by which NVIDIA's driver gives this board, or slices of this size; the names of others differ by release."""
+    if accelerator.vendor != "nvidia":
+        return None
+    board, _, profile = accelerator.name.partition("-MIG-")
+    wanted = f"profile == '{profile}'" if accelerator.is_slice and board else f"productName == '{accelerator.product}'"
+    return f"device.attributes['gpu.nvidia.com'].{wanted}"
+
+
+def tolerated(resource: str) -> tuple[str, ...]:
+    """Return the keys of the taints that keep others from the nodes of a resource: a MIG slice has its own, and that of its board."""
+    key = resource.removesuffix(SHARED_SUFFIX)
+    return (key, "nvidia.com/gpu") if mig_profile(resource) else (key,)
 
 
 def load_budget_seconds(budget: Budget | None) -> int:
@@ -195,7 +235,7 @@ def _pod_settings(template: Template, placement: Placement, name: str) -> Docume
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "tolerations": [
-            {"key": placement.resource.removesuffix(SHARED_SUFFIX), "operator": "Exists", "effect": "NoSchedule"},
+            *({"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in tolerated(placement.resource)),
             *(template.tolerations or ()),
         ],
     }
@@ -306,10 +346,13 @@ def _resources(spec: InferenceDeploymentSpec, placement: Placement, host: HostLe
     requests, limits = _amounts(resources.requests, links), _amounts(resources.limits, links)
     if host and "memory" not in requests and "memory" not in limits:
         requests["memory"] = format_bytes(memory_request_bytes(host))
-    limits = {**limits, placement.resource: str(spec.vllm.num_gpus)}
+    is_claimed = spec.accelerator.resource_claim is not None
+    if not is_claimed:
+        limits = {**limits, placement.resource: str(spec.vllm.num_gpus)}
     if placement.gpu_memory_mib is not None:
         limits[MEMORY_CLAIM] = str(placement.gpu_memory_mib)
-    return {"requests": requests, "limits": limits} if requests else {"limits": limits}
+    parts = {"requests": requests, "limits": limits, "claims": [{"name": CLAIM}] if is_claimed else None}
+    return {name: amounts for name, amounts in parts.items() if amounts}
 
 
 def _amounts(amounts: Amounts | None, shared_bytes: int) -> Document:
@@ -340,6 +383,27 @@ def _storage(spec: InferenceDeploymentSpec, host: HostLedger | None) -> tuple[li
     return volumes, [*mounts, {"name": "model", "mountPath": MODEL_MOUNT, "readOnly": True}]
 
 
+def claim_template(owner: InferenceDeployment, placement: Placement) -> Document | None:
+    """Return the ResourceClaimTemplate of the pods' devices; None where they request an extended resource.
+
+    Its spec can never change, so its name has the digest of the spec. Those of earlier pods go with their owner.
+    """
+    claim = owner.spec.accelerator.resource_claim
+    if claim is None:
+        return None
+    expressions = dict.fromkeys(filter(None, (*claim.selectors, placement.device_selector)))
+    request: Document = {
+        "deviceClassName": claim.device_class_name, "allocationMode": "ExactCount", "count": owner.spec.vllm.num_gpus,
+        **({"selectors": [{"cel": {"expression": each}} for each in expressions]} if expressions else {}),
+    }  # fmt: skip
+    spec = {"spec": {"devices": {"requests": [{"name": CLAIM, "exactly": request}]}}}
+    own = metadata(owner)
+    name = f"{owner.name}-{digest_of(spec)[:8]}"
+    return {
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {**own, "name": name}, "spec": spec,
+    }  # fmt: skip
+
+
 def service(owner: InferenceDeployment) -> Document:
     """Return the Service `http://NAME.NAMESPACE:8000`. Its port states TCP, because server-side apply would list it twice without."""
     port = {"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}
@@ -367,6 +431,8 @@ class NotRendered(Struct, frozen=True, kw_only=True):
 class Rendered(Struct, frozen=True, kw_only=True):
     deployment: Document
     service: Document
+    claim: Document | None = None
+    """ResourceClaimTemplate; None where the pods request an extended resource."""
 
 
 class PodFigures(Struct, frozen=True, kw_only=True):
@@ -429,7 +495,8 @@ def rendered(owner: InferenceDeployment, figures: PodFigures) -> Rendered:
             "template": template,
         },
     })  # fmt: skip
-    return Rendered(deployment=deployment, service=service(owner))
+    claim = claim_template(owner, figures.placement)
+    return Rendered(deployment=deployment, service=service(owner), claim=claim)
 
 
 def predicted_tokens(assessment: Assessment) -> int | None:

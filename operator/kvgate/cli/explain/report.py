@@ -280,8 +280,8 @@ def _cache(budget: Budget, kv_cache: KVCache) -> Iterator[str]:
         yield _row(
             label_of("capacity_tokens"), f"{kv_cache.num_tokens(pool.expected)}", "as vLLM logs the size of the cache"
         )
-        if budget.auto_from is not None:
-            yield _row("auto starts with", *_auto_length(budget, kv_cache, pool, budget.auto_from))
+        if budget.auto_lengths is not None:
+            yield _row(label_of("auto_max_model_len"), *_auto_length(budget, budget.auto_lengths))
     if textbook is not None and textbook.reasons:
         comparison = textbook.comparison(kv_cache.request_bytes)
         yield ""
@@ -289,9 +289,9 @@ def _cache(budget: Budget, kv_cache: KVCache) -> Iterator[str]:
         yield from (f"    {reason}" for reason in textbook.reasons)
 
 
-def _auto_length(budget: Budget, kv_cache: KVCache, pool: Interval, whole: int) -> tuple[str, str, str]:
+def _auto_length(budget: Budget, length: Interval) -> tuple[str, str, str]:
     """Return the length that `--max-model-len auto` starts with: expected, both ends, and beside what it stands."""
-    length = pool.each(lambda blocks: kv_cache.max_model_len_that_fits(blocks, at_most=whole))
     workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
-    promised = f"; {workload.request_tokens} are promised" if workload else ""
-    return f"{length.expected}", f"{length.low} to {length.high}", f"tokens, of the model's {whole}{promised}"
+    promised = max(budget.request.least_model_len or 0, workload.request_tokens if workload else 0)
+    beside = f"; {promised} are promised" if promised else ""
+    return f"{length.expected}", f"{length.low} to {length.high}", f"tokens, of the model's {budget.auto_from}{beside}"

@@ -354,6 +354,7 @@ def _candidate(question: Question, candidate: Candidate) -> CandidateRecord:
         engines_within_max_gpus=question.gpus_of(candidate.accelerator) // parallelism.num_gpus,
         full_requests_per_replica=round(float(candidate.full_requests), 2),
         max_model_len_that_surely_fits=candidate.longest,
+        auto_max_model_len=of["auto_max_model_len"],
         demand_bytes=of["demand_bytes"],
         available_kv_cache_bytes=of["available_kv_cache_bytes"],
         headroom_bytes=of["headroom_bytes"],

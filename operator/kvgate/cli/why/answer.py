@@ -10,7 +10,6 @@ from kvgate.budget import Budget, Verdict
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import format_gib
 from kvgate.cli.reports.placed import Placed
-from kvgate.cli.why.bundle import redacted
 from kvgate.cli.why.cases import Case, Judging, Start
 from kvgate.cli.why.fixes import Fix, fixes_of
 from kvgate.cli.why.stated import reported, stated
@@ -18,6 +17,7 @@ from kvgate.findings.finding import Finding, Severity
 from kvgate.judgement.summary import answer_text
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.sources.start_failure import FailureKind, Rank, failure_rows
+from kvgate.vllm.redacting import redacted
 
 _MAX_GPUS = 4
 """Boards that a sentence names."""

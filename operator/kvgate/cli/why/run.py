@@ -10,13 +10,14 @@ from kvgate import __version__
 from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.why.answer import Answer, Outcome, answer_of
-from kvgate.cli.why.bundle import VERSION, Bundle, redacted
+from kvgate.cli.why.bundle import VERSION, Bundle
 from kvgate.cli.why.cases import cases_of
 from kvgate.cli.why.gathered import Gathered, add_text, gather
 from kvgate.cli.why.record import report_record
 from kvgate.cli.why.text import in_order, render
 from kvgate.documents.bounded_files import write_text
 from kvgate.text.inert import inert_json, json_text
+from kvgate.vllm.redacting import redacted
 
 _OF_BUNDLE = ("accelerator", "vllm_version")
 """Options that a bundle repeats."""
