@@ -20,6 +20,7 @@ _ELSEWHERE = {
     "config": "spec.model.configFrom",
     "model_config": "spec.model.configFrom",
     "revision": "spec.model.revision",
+    "served_model_name": "spec.model.servedModelNames",
     "accelerator": "spec.accelerator.type",
     "shared_by": "spec.accelerator.sharedBy",
     "vllm_version": "spec.vllm.version",
@@ -28,6 +29,7 @@ _ELSEWHERE = {
     "capacity": "spec.admission.capacity",
     "extra_args": "spec.vllm.extraArgs",
     "environment": "spec.template.env",
+    "containers": "spec.template.containers",
     "min_max_model_len": "spec.admission.adjust.minMaxModelLen",
     "host_memory_limit_bytes": "spec.template.resources.limits.memory",
 }

@@ -8,10 +8,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods, parse_allowed
 from kvgate.api.base import Document, KeyRef
 from kvgate.api.conditions import Reason
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.api.validation import InvalidDocument
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Calibration, Verdict
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.controller.adopting import changes_of, obstacle_to
@@ -240,9 +241,10 @@ def awaited_by(situation: Situation, intent: Intent) -> Awaited | None:
     return Awaited(uid=situation.uid, generation=situation.document["metadata"].get("generation", 1), message=message)
 
 
-def read_owner(document: Document) -> InferenceDeployment | InvalidDocument:
+def read_owner(document: Document, allowed: AllowedPods = NOTHING_ALLOWED) -> InferenceDeployment | InvalidDocument:
+    """Return the object, or all that is wrong with it; `allowed` are the parts of pods that the administrator allows."""
     try:
-        return parse_document(document)
+        return parse_allowed(document, allowed)
     except InvalidDocument as invalid:
         return invalid
 

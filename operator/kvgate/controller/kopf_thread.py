@@ -93,7 +93,14 @@ async def _operate(process: Process) -> None:
         resolver = await stack.enter_async_context(_resolver(process, cluster))
         nodes = LiveNodes(pods.gpus_by_node) if process.options.watch_nodes else None
         reconciler = Reconciler(
-            cluster, recorder, memory, process.instruments, on_start=learn, resolver=resolver, nodes=nodes
+            cluster,
+            recorder,
+            memory,
+            process.instruments,
+            on_start=learn,
+            resolver=resolver,
+            nodes=nodes,
+            allowed=options.allowed,
         )
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
         reconciler.aside = queue.aside

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
@@ -84,6 +85,7 @@ class Reconciler:
     def __init__(
         self, cluster: Cluster, recorder: EventRecorder, memory: Memory, instruments: ReconcileInstruments,
         on_start: OnStart, resolver: Resolver | None = None, nodes: LiveNodes | None = None,
+        allowed: AllowedPods = NOTHING_ALLOWED,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._recorder = recorder
@@ -92,6 +94,7 @@ class Reconciler:
         self._on_start = on_start
         self._resolver = resolver
         self._nodes = nodes
+        self._allowed = allowed
         self.live = LiveObjects()
         self.aside: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
         """Entered while an object waits for its judgement, so that others are reconciled meanwhile."""
@@ -159,7 +162,7 @@ class Reconciler:
 
         ConfigMaps are not watched: an object whose ConfigMap is missing looks again, and a resync sees a changed one.
         """
-        owner = pure.read_owner(document)
+        owner = pure.read_owner(document, self._allowed)
         config: str | ConfigMissing = pure.NO_CONFIG
         if (reference := pure.config_reference(owner)) is not None:
             config = pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, key[0], reference.name))

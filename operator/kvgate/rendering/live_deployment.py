@@ -47,12 +47,18 @@ def differences(live: Any, wanted: Any, path: str = "", *, is_amount: bool = Fal
         yield path
 
 
+_KEYS = ("mountPath", "name")
+"""Keys of the items of lists. A volume may be mounted twice, at different paths."""
+
+
 def _item_differences(live: Sequence[Any], wanted: Sequence[Any], path: str, *, is_amount: bool) -> Iterator[str]:
-    """Compare items by name where all have one (containers, env, volumes, ports), else by position."""
-    if all(isinstance(item, Mapping) and "name" in item for item in (*live, *wanted)):
-        by_name = {item["name"]: item for item in live}
+    """Compare items by their path or name where all have one (mounts; containers, env, volumes, ports), else by position."""
+    items = (*live, *wanted)
+    key = next((key for key in _KEYS if all(isinstance(item, Mapping) and key in item for item in items)), None)
+    if key is not None:
+        by_name = {item[key]: item for item in live}
         for item in wanted:
-            name = item["name"]
+            name = item[key]
             yield from differences(by_name.get(name), item, f"{path}[{name}]", is_amount=is_amount)
     elif len(live) != len(wanted):
         yield path

@@ -177,7 +177,11 @@ def _guarded(document: Document, judge: Callable[..., T], *about: Any) -> T | Br
 
 
 def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFacts) -> Item:
+    from kvgate.api.allowed import disallowed  # a check without InferenceDeployments starts faster
+
     document = subject.document
+    if subject.deployment is not None and (refused := tuple(disallowed(subject.deployment.spec, given.allowed))):
+        subject = replace(subject, deployment=None, findings=refused)
     root = Written(value=document.load()) if given.file else NOTHING
     config = given.model_config_of(document.files, subject.name, root)
     judged = judge_deployment(subject, documents, config, given.calibration, given.models, guarantee=given.guarantee)
