@@ -184,7 +184,9 @@ def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFa
         subject = replace(subject, deployment=None, findings=refused)
     root = Written(value=document.load()) if given.file else NOTHING
     config = given.model_config_of(document.files, subject.name, root)
-    judged = judge_deployment(subject, documents, config, given.calibration, given.models, guarantee=given.guarantee)
+    judged = judge_deployment(
+        subject, documents, config, given.calibration, given.models, guarantee=given.guarantee, keep=given.keep
+    )
     spec = subject.deployment.spec if subject.deployment else None
     findings = judged.findings if judged else subject.findings
     if judged and judged.decision is not Decision.REFUSE:  # what the policy admits all the same is no error
@@ -226,10 +228,11 @@ def judge_deployment(
     models: PublishedModels = NO_MODELS,
     *,
     guarantee: Guarantee | None = None,
+    keep: frozenset[str] = frozenset(),
 ) -> Assessment | None:
     """Gather the facts from the input, and judge; None where the schema refuses the object.
 
-    `config` describes the model where the catalogue does not have it.
+    `config` describes the model where the catalogue does not have it, and `keep` names the settings that no proposal changes.
 
     `guarantee` replaces that of the object, except for a workload that the object does not declare.
     """
@@ -256,7 +259,7 @@ def judge_deployment(
         others = (each for each in known.findings if each.rule in (UNKNOWN_ACCELERATOR, UNKNOWN_VERSION))
         classes = look_up_model_class(shape, spec.vllm.version) if shape else ()
         known = replace(known, shape=shape, findings=(*problems, *others, *classes))
-    assessment = assess.assess(spec, known, skip=skip_of(deployment, datetime.now(UTC)))
+    assessment = assess.assess(spec, known, skip=skip_of(deployment, datetime.now(UTC)), keep=keep)
     if missing:
         not_declared = workload_missing("state spec.workload")
         assessment = replace(assessment, findings=(*assessment.findings, not_declared))
