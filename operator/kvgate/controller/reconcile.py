@@ -21,6 +21,7 @@ from kvgate.controller import decision as pure
 from kvgate.controller.decision import MISSING, Awaited, ChildChange, Intent, Judged, Key, Situation
 from kvgate.controller.live import LiveObjects
 from kvgate.controller.memory import Corrections, Memory
+from kvgate.controller.pace import Pace
 from kvgate.controller.records import Listed
 from kvgate.controller.resolving import Resolver
 from kvgate.judgement.assess import effective_values
@@ -69,7 +70,7 @@ class Reconciler:
 
     def __init__(
         self, cluster: Cluster, recorder: EventRecorder, memory: Memory, instruments: ReconcileInstruments,
-        on_start: OnStart, resolver: Resolver | None = None,
+        on_start: OnStart, resolver: Resolver | None = None, pace: Pace | None = None,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._recorder = recorder
@@ -77,6 +78,7 @@ class Reconciler:
         self._instruments = instruments
         self._on_start = on_start
         self._resolver = resolver
+        self._pace = pace or Pace()
         self.live = LiveObjects()
         self.aside: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
         """Entered while an object waits for its judgement, so that others are reconciled meanwhile."""
@@ -148,6 +150,7 @@ class Reconciler:
             document=document, owner=owner, config=config, deployment=deployment, service=service,
             recalibrated=(self._memory.written(key, document) or document.get("status") or {}).get("recalibrated"),
             resolution=self._resolver.look(key, document, owner) if self._resolver else None, now=datetime.now(UTC),
+            passed_on=self._memory.passed_on,
         )  # fmt: skip
         own = situation.own_deployment
         standing = await self._memory.records.standing(self._cluster, document, owner, own, listed)
@@ -155,6 +158,7 @@ class Reconciler:
 
     def forget(self, key: Key) -> None:
         self._memory.forget(key)
+        self._pace.forget(key)
         self.live.trust(key)
         if self._resolver:
             self._resolver.forget(key)
@@ -175,8 +179,17 @@ class Reconciler:
         is_recorded = self._memory.records.is_stored(key, intent.admitted)
         settled = is_recorded and not intent.pending and not is_changed(state, status) and not unlearnt
         if settled:
-            self._memory.show(key, situation, intent, status, situation.own_deployment)
+            self._show(key, situation, intent, status, situation.own_deployment)
         return settled
+
+    def _show(
+        self, key: Key, situation: Situation, intent: Intent, status: Document, deployment: Document | None
+    ) -> None:
+        self._memory.show(key, situation, intent, status, deployment)
+        stalled = any(
+            (each["type"], each["status"]) == (ConditionType.STALLED, "True") for each in status["conditions"]
+        )
+        self._pace.note(key, deployment, is_stalled=stalled)
 
     def _ask_for_models(self, key: Key, situation: Situation) -> None:
         """Have the hub asked for the models of an object that waits for them, or that stands on an assumption about them."""
@@ -200,7 +213,7 @@ class Reconciler:
             intent, name=key[1], deployment=deployment, before=state, observation=self._memory.observation(key),
             hindrances=self._memory.hindrances(key, intent.template_hash),
         )  # fmt: skip
-        self._memory.show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
+        self._show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
         written = await self._write_status(situation.document, state, status)
         if error is not None:
             raise error
@@ -219,7 +232,11 @@ class Reconciler:
 
     def _decide(self, key: Key, situation: Situation, judged: Judged | None) -> Intent:
         """Decide, and leave out changes that were made too often or refused; the status reports those."""
-        intent, corrections = pure.decide(situation, judged), self._memory.corrections(key)
+        intent, corrections = pure.decide(situation, judged, self._pace.release), self._memory.corrections(key)
+        if not intent.is_paced or intent.deployment is None:
+            self._pace.rest(key)
+        elif turn := self._pace.turn(key):
+            intent = pure.waiting(situation, intent, turn)
         for child, change in (("deployment", intent.deployment), ("service", intent.service)):
             if change is not None:
                 intent, left = _tried(intent, corrections, change)
@@ -331,6 +348,7 @@ _REPORTED = {
     ConditionType.ACCEPTED: "Assess",
     ConditionType.STALLED: "Apply",
     ConditionType.DRIFTED: "Apply",
+    ConditionType.REPLACEMENT_PENDING: "Apply",
     ConditionType.PREDICTION_DRIFT: "Observe",
     ConditionType.PREDICTION_OUTDATED: "Assess",
     ConditionType.SCALED_BELOW_WORKLOAD: "Assess",
@@ -354,7 +372,7 @@ def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator
             kind is ConditionType.ACCEPTED
             and condition.status == "True"
             and condition.reason in (Reason.FITS, Reason.ADJUSTED)
-        ) or condition.reason in (Reason.RESOLVING, Reason.FIGURES_MOVED)
+        ) or condition.reason in (Reason.RESOLVING, Reason.FIGURES_MOVED, Reason.CANARY_FIRST, Reason.TURN_AWAITED)
         yield Notice(
             kind="Normal" if good else "Warning",
             reason=condition.reason,

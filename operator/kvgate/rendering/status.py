@@ -116,6 +116,7 @@ def status_of(
     is_kept: bool = False,
     skip_ended: str = "",
     drift: tuple[Reason, str] | None = None,
+    awaits_turn: Statement | None = None,
     resolved: Statement | None = None,
     recalibration: Document | None = None,
 ) -> Document:
@@ -144,6 +145,7 @@ def status_of(
         *verdict,
         *progress(left_out, obstacle, rollout, cause, admitted, hindrances=needs),
         *_drifted(drift, before),
+        *_awaiting(awaits_turn, before),
         *_resolved(resolved, admitted if is_kept else None, before),
         *_scaled(owner, assessment.effective if is_kept else None, before),
         *outdated(recalibration, owner, admitted, existed=before.has(ConditionType.PREDICTION_OUTDATED)),
@@ -378,6 +380,13 @@ def _drifted(drift: tuple[Reason, str] | None, before: PreviousStatus) -> list[S
     if previous.status == "True" and previous.reason != Reason.CORRECTION_UNDONE and not before.is_older(previous):
         return [(ConditionType.DRIFTED, True, Reason(previous.reason), previous.message)]
     return [(ConditionType.DRIFTED, False, Reason.AS_RENDERED, "Deployment and Service are as they were rendered")]
+
+
+def _awaiting(turn: Statement | None, before: PreviousStatus) -> list[Statement]:
+    """Return the condition ReplacementPending, which exists from the first wait."""
+    if turn is not None or not before.has(ConditionType.REPLACEMENT_PENDING):
+        return [turn] if turn is not None else []
+    return [(ConditionType.REPLACEMENT_PENDING, False, Reason.AS_RENDERED, "the pods are those that kvgate renders")]
 
 
 def _effective(effective: Effective, owner: InferenceDeployment | None) -> Document:
