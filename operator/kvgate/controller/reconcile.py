@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods
 from kvgate.api.base import Document
-from kvgate.api.conditions import Reason
+from kvgate.api.conditions import ConditionType, Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.cluster.client import (
@@ -32,6 +32,7 @@ from kvgate.controller.live import LiveObjects
 from kvgate.controller.live_nodes import LiveNodes
 from kvgate.controller.memory import Corrections, Memory
 from kvgate.controller.notices import notices
+from kvgate.controller.pace import Pace
 from kvgate.controller.records import Listed
 from kvgate.controller.resolving import Resolver
 from kvgate.judgement.assess import effective_values
@@ -85,7 +86,7 @@ class Reconciler:
     def __init__(
         self, cluster: Cluster, recorder: EventRecorder, memory: Memory, instruments: ReconcileInstruments,
         on_start: OnStart, resolver: Resolver | None = None, nodes: LiveNodes | None = None,
-        allowed: AllowedPods = NOTHING_ALLOWED,
+        allowed: AllowedPods = NOTHING_ALLOWED, pace: Pace | None = None,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._recorder = recorder
@@ -95,6 +96,7 @@ class Reconciler:
         self._resolver = resolver
         self._nodes = nodes
         self._allowed = allowed
+        self._pace = pace or Pace()
         self.live = LiveObjects()
         self.aside: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
         """Entered while an object waits for its judgement, so that others are reconciled meanwhile."""
@@ -170,6 +172,7 @@ class Reconciler:
             document=document, owner=owner, config=config, deployment=deployment, service=service,
             recalibrated=(self._memory.written(key, document) or document.get("status") or {}).get("recalibrated"),
             resolution=self._resolver.look(key, document, owner) if self._resolver else None, now=datetime.now(UTC),
+            passed_on=self._memory.passed_on,
         )  # fmt: skip
         own = situation.own_deployment
         standing = await self._memory.records.standing(self._cluster, document, owner, own, listed)
@@ -196,6 +199,7 @@ class Reconciler:
 
     def forget(self, key: Key) -> None:
         self._memory.forget(key)
+        self._pace.forget(key)
         self.live.trust(key)
         if self._nodes:
             self._nodes.forget(key)
@@ -218,8 +222,17 @@ class Reconciler:
         is_recorded = self._memory.records.is_stored(key, intent.admitted)
         settled = is_recorded and not intent.pending and not is_changed(state, status) and not unlearnt
         if settled:
-            self._memory.show(key, situation, intent, status, situation.own_deployment)
+            self._show(key, situation, intent, status, situation.own_deployment)
         return settled
+
+    def _show(
+        self, key: Key, situation: Situation, intent: Intent, status: Document, deployment: Document | None
+    ) -> None:
+        self._memory.show(key, situation, intent, status, deployment)
+        stalled = any(
+            (each["type"], each["status"]) == (ConditionType.STALLED, "True") for each in status["conditions"]
+        )
+        self._pace.note(key, deployment, is_stalled=stalled)
 
     def _ask_for_models(self, key: Key, situation: Situation) -> None:
         """Have the hub asked for the models of an object that waits for them, or that stands on an assumption about them."""
@@ -243,7 +256,7 @@ class Reconciler:
             intent, name=key[1], deployment=deployment, before=state, observation=self._memory.observation(key),
             hindrances=self._hindrances(key, intent),
         )  # fmt: skip
-        self._memory.show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
+        self._show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
         written = await self._write_status(situation.document, state, status)
         self._look_at_loads_again(key, intent, state.now)
         if error is not None:
@@ -273,7 +286,11 @@ class Reconciler:
 
     def _decide(self, key: Key, situation: Situation, judged: Judged | None) -> Intent:
         """Decide, and leave out changes that were made too often or refused; the status reports those."""
-        intent, corrections = pure.decide(situation, judged), self._memory.corrections(key)
+        intent, corrections = pure.decide(situation, judged, self._pace.release), self._memory.corrections(key)
+        if not intent.is_paced or intent.deployment is None:
+            self._pace.rest(key)
+        elif turn := self._pace.turn(key):
+            intent = pure.waiting(situation, intent, turn)
         for child, change in (("deployment", intent.deployment), ("service", intent.service)):
             if change is not None:
                 intent, left = _tried(intent, corrections, change)

@@ -17,6 +17,7 @@ from kvgate.controller.decision import Awaited, Key
 from kvgate.controller.live import CHILDREN, FAMILY
 from kvgate.controller.memory import Memory
 from kvgate.controller.model_store import ModelStore
+from kvgate.controller.pace import Pace
 from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.resolving import Resolver
 from kvgate.controller.starts import ObservedStarts
@@ -252,7 +253,9 @@ class Resync:
         troubles: Troubles,
         models: ModelStore | None = None,
         resolver: Resolver | None = None,
+        pace: Pace | None = None,
     ) -> None:
+        self._pace = pace or Pace()
         self._models = models
         self._resolver = resolver
         self._connect = connect
@@ -291,6 +294,7 @@ class Resync:
             live = self._reconciler.live
             for kind in reversed(FAMILY):
                 await live.relist(cluster, kind, self._namespaces)
+            self._pace.is_known = True
             for key in live.owners():
                 document, deployment, service = [await live.find(cluster, kind, key) for kind in FAMILY]
                 if document is None:
@@ -312,8 +316,12 @@ class Resync:
         try:
             async with self._connect() as cluster:
                 await self._memory.records.load(cluster, self._namespaces)
+                live = self._reconciler.live
                 for kind in CHILDREN:
-                    await self._reconciler.live.relist(cluster, kind, self._namespaces)
+                    await live.relist(cluster, kind, self._namespaces)
+                for key, deployment in live.deployments():
+                    self._pace.note(key, deployment)
+                self._pace.is_known = True
         except ApiError as error:
             self._troubles.note("start", error, expected=ApiError)
 

@@ -118,6 +118,7 @@ def status_of(
     is_kept: bool = False,
     skip_ended: str = "",
     drift: tuple[Reason, str] | None = None,
+    awaits_turn: Statement | None = None,
     resolved: Statement | None = None,
     recalibration: Document | None = None,
     nodes: Statement | None = None,
@@ -160,6 +161,7 @@ def status_of(
         ),
         *pod_conditions(None if admitted else left_out, rollout, cause, needs, was_ready=is_lost),
         *_drifted(drift, before),
+        *_awaiting(awaits_turn, before),
         *_resolved(resolved, admitted if is_kept else None, before),
         *_scaled(owner, assessment.effective if is_kept else None, before),
         *_nodes(nodes, before),
@@ -397,6 +399,13 @@ def _nodes(nodes: Statement | None, before: PreviousStatus) -> list[Statement]:
     if nodes is None or (nodes[2] in (Reason.NODES_AGREE, Reason.NODES_UNKNOWN) and not before.has(nodes[0])):
         return []
     return [nodes]
+
+
+def _awaiting(turn: Statement | None, before: PreviousStatus) -> list[Statement]:
+    """Return the condition ReplacementPending, which exists from the first wait."""
+    if turn is not None or not before.has(ConditionType.REPLACEMENT_PENDING):
+        return [turn] if turn is not None else []
+    return [(ConditionType.REPLACEMENT_PENDING, False, Reason.AS_RENDERED, "the pods are those that kvgate renders")]
 
 
 def _effective(effective: Effective, owner: InferenceDeployment | None) -> Document:
