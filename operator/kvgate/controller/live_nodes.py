@@ -89,6 +89,9 @@ class LiveNodes:
         if not self.is_known:
             return None
         question = self._questions[key] = question_of(spec, decided)
+        if self.changed.is_set():  # what is kept is out of date, and serves to find out who must hear of it
+            self._offers.setdefault(question, Offer())
+            return offer_of(question, self._found(question))
         if question not in self._offers:
             self._offers[question] = offer_of(question, self._found(question))
         return self._offers[question]
