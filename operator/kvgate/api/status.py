@@ -227,7 +227,7 @@ class InferenceDeploymentStatus(Recorded):
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
     })] | None = None  # fmt: skip
     """Conditions: Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled, Drifted, Observed, PredictionDrift, PredictionOutdated,
-    ModelResolved, ScaledBelowWorkload."""
+    ModelResolved, ScaledBelowWorkload, ReplacementPending."""
     effective: EffectiveStatus | None = None
     """The values that the pods are rendered from."""
     workload_share: WorkloadShare | None = None
