@@ -8,6 +8,10 @@
 - apiGroups: [kvgate.io]
   resources: [inferencedeployments/status]
   verbs: [patch]
+# children hold their owner in a deletion in the foreground, for which some clusters (OpenShift) want this right
+- apiGroups: [kvgate.io]
+  resources: [inferencedeployments/finalizers]
+  verbs: [update]
 # the admissions; patch adopts them after a restore, and one that another takes the place of is deleted
 - apiGroups: [kvgate.io]
   resources: [admissionrecords]

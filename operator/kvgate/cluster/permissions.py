@@ -38,6 +38,12 @@ RULES: tuple[Permission, ...] = (
     ),
     Permission(
         group="kvgate.io",
+        resources=("inferencedeployments/finalizers",),
+        verbs=("update",),
+        why="children hold their owner in a deletion in the foreground, for which some clusters (OpenShift) want this right",
+    ),
+    Permission(
+        group="kvgate.io",
         resources=("admissionrecords",),
         verbs=("get", "list", "create", "patch", "delete"),
         why="the admissions; patch adopts them after a restore, and one that another takes the place of is deleted",

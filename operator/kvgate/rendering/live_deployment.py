@@ -261,15 +261,18 @@ def replaced_by(live: Mapping[str, Any] | None) -> str:
     return _annotations(live).get(PACED_ANNOTATION, "")
 
 
+def applied(live: Mapping[str, Any]) -> Document:
+    """Return a child as it was applied last, as far as nobody changed it."""
+    own = _own_fields(live)
+    names = {name: live["metadata"][name] for name in ("name", "namespace")}
+    kind = {name: live[name] for name in ("apiVersion", "kind")}
+    return {**kind, **own, "metadata": {**own.get("metadata", {}), **names}}
+
+
 def held(wanted: Document, live: Mapping[str, Any]) -> Document:
     """Return the Deployment as it was applied last, with the replicas that are wanted now."""
-    own = _own_fields(live)
-    names = {name: wanted["metadata"][name] for name in ("name", "namespace")}
-    return {
-        **{name: wanted[name] for name in ("apiVersion", "kind")},
-        "metadata": {**own.get("metadata", {}), **names},
-        "spec": {**own.get("spec", {}), "replicas": wanted["spec"]["replicas"]},
-    }
+    own = applied(live)
+    return {**own, "spec": {**own.get("spec", {}), "replicas": wanted["spec"]["replicas"]}}
 
 
 def _owned(fields: Mapping[str, Any], value: Any) -> Any:
