@@ -46,8 +46,7 @@ class FakeCluster:
         return {"metadata": {"name": name, "uid": f"uid-{name}", "ownerReferences": [owner]}}
 
     async def list_metadata(self, kind: Kind, namespace: str, *, label_selector: str) -> AsyncIterator[dict[str, Any]]:
-        assert label_selector == "kvgate.io/inferencedeployment"
-        self.asked.append(f"all in {namespace}")
+        self.asked.append(f"{label_selector} in {namespace}")
         for name in self.owners:
             yield self._replica_set(name)
 
@@ -204,7 +203,7 @@ async def test_only_ready_pods_of_our_deployment_are_asked_whatever_labels_say()
     assert [engine.pod for engine in seen.engines] == ["ours"]
 
 
-async def test_of_many_new_pods_the_replica_sets_are_listed() -> None:
+async def test_of_many_new_pods_the_replica_sets_are_listed_and_no_others() -> None:
     world = World()
     for number in range(5):
         world.cluster.owners[f"set-{number}"] = "uid-deployment"
@@ -212,7 +211,7 @@ async def test_of_many_new_pods_the_replica_sets_are_listed() -> None:
         world.answers[str(number)] = read()
     for _ in range(2):
         await world.round()
-    assert world.cluster.asked == ["all in serving"]
+    assert world.cluster.asked == ["kvgate.io/inferencedeployment in (qwen) in serving"]
     assert len(world.scraped) == 5
 
 

@@ -194,6 +194,10 @@ class Placement(Recorded):
     """Values of the vendor's node label that mean this GPU."""
     gpu_memory_mib: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
     """MiB of the GPU that the container requests as `nvidia.com/gpumem`; absent where it requests whole GPUs or replicas of them."""
+    device_selector: Annotated[str, Field(max_length=1024)] | None = None
+    """Expression of CEL by which a claim gets the GPU that was judged; absent without a claim, and where nothing tells it."""
+    accelerator: Annotated[str, Field(max_length=253)] | None = None
+    """Name of the GPU in the catalogue, where the spec leaves it to the nodes."""
 
 
 class RecalibratedStatus(ApiModel):
@@ -245,11 +249,12 @@ class InferenceDeploymentStatus(Recorded):
 
     observed_generation: int | None = None
     """Generation of the spec that the status is about."""
-    conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra={
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=24, json_schema_extra={
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
     })] | None = None  # fmt: skip
-    """Conditions: Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled, Drifted, Observed, PredictionDrift, PredictionOutdated,
-    ModelResolved, ScaledBelowWorkload, LengthBelowFloor."""
+    """Conditions: Accepted, Predicted, Adjusted, Scheduled, Loading, Ready, Degraded, Reconciling, Stalled, Drifted, Observed,
+    PredictionDrift, PredictionOutdated, ModelResolved, ScaledBelowWorkload, NodesDiffer, LengthBelowFloor,
+    ReplacementPending."""
     effective: EffectiveStatus | None = None
     """The values that the pods are rendered from."""
     workload_share: WorkloadShare | None = None

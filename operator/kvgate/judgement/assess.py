@@ -35,7 +35,7 @@ from kvgate.judgement.assessment import WORST_FIRST, Assessment, Confidence, Dec
 from kvgate.judgement.facts import Facts, look_up_accelerator, question
 from kvgate.judgement.skipping import Skip
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
-from kvgate.rules.facts import ASSESSMENT_STOPPED, SEARCH_STOPPED
+from kvgate.rules.facts import ASSESSMENT_STOPPED, NODES_CONTRADICT, SEARCH_STOPPED
 from kvgate.rules.host_memory import judge_pod
 from kvgate.rules.memory import GUARANTEE_NOT_MET
 from kvgate.rules.pinned import CAPACITY_CONFLICT, nothing_is_pinned
@@ -196,7 +196,8 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
     judged = tuple(named(found, naming))
     rules, refused = {each.rule for each in judged}, error_rules((*extra, *judged))
     confidence = Confidence.ASSUMED if budget.request.shape.assumed else Confidence.KNOWN
-    if budget.contradictions or NAME_STATES_ANOTHER_FORMAT in rules:
+    of_nodes = any(each.rule == NODES_CONTRADICT for each in extra)
+    if budget.contradictions or NAME_STATES_ANOTHER_FORMAT in rules or of_nodes:
         confidence = Confidence.CONTRADICTORY
     doubtful = judged
     if budget.is_of_doubtful_facts:

@@ -152,7 +152,7 @@ def sample_of(
         namespace=deployment.namespace,
         name=deployment.name,
         model=spec.model.name,
-        accelerator=request.accelerator.name if request else spec.accelerator.type,
+        accelerator=request.accelerator.name if request else spec.accelerator.type or "",
         kv_cache_dtype=request.settings.kv_cache_dtype if request else spec.vllm.kv_cache_dtype,
         policy=spec.admission.policy,
         max_model_len_tokens=effective.max_model_len,

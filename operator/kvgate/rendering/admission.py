@@ -250,7 +250,8 @@ def judged_part(spec: InferenceDeploymentSpec) -> InferenceDeploymentSpec:
     admission = spec.admission
     if admission.recalibrate:
         admission = admission.model_copy(update={"recalibrate": False})
-    return spec.model_copy(update={"replicas": 0, "admission": admission})
+    beside = {"replicas": 0, "suspend": None, "strategy": None, "pod_disruption_budget": None}
+    return spec.model_copy(update={**beside, "admission": admission})
 
 
 def spec_digest(owner: InferenceDeployment, skip_reason: str | None) -> str:

@@ -326,7 +326,8 @@ def _unmodelled(request: BudgetRequest) -> tuple[str, ...]:
     drafts = ("drafts by layers that the config does not describe",) if lacks_drafts else ()
     given = request.shape.unmodelled if request.weights_bytes is not None else ()
     kinds = (kind for kind in request.shape.unmodelled_kinds if kind not in given)
-    return (*kinds, *drafts, *request.unmodelled_settings, *request.unmodelled_variables)
+    beside = (*request.unmodelled_settings, *request.unmodelled_variables, *request.unmodelled_containers)
+    return (*kinds, *drafts, *beside)
 
 
 def _with_longest(

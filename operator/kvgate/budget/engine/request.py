@@ -294,6 +294,8 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
     """Arguments that change memory in a way without a formula here (a worker of its own)."""
     unmodelled_variables: tuple[str, ...] = ()
     """Environment variables that do."""
+    unmodelled_containers: tuple[str, ...] = ()
+    """Containers of the same pod that do."""
     is_stretched: bool = False
     """True where the model's own longest request does not bind: the user overrides its config, or lets vLLM take longer requests."""
     is_whole: bool = False

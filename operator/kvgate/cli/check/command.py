@@ -287,11 +287,10 @@ def report_or_exit(paths: Sequence[str], options: CheckOptions) -> Report:
     try:
         return run(paths, options)
     except BadInput as error:
-        from kvgate.cli.reports.text import broken_lines
+        from kvgate.cli.reports.text import lines_of_bad_input
 
-        problems = (line for placed in error.problems for line in broken_lines(placed))
         shown = options.other.shown_text(str(error)) if options.other else str(error)
-        show_error(*filter(None, [shown]), *problems)
+        show_error(*lines_of_bad_input(shown, error))
     sys.exit(Exit.UNDECIDED)
 
 

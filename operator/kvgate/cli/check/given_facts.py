@@ -30,6 +30,7 @@ from kvgate.manifests.judging.engine_budget import Defaults
 from kvgate.manifests.pods.engine_found import FoundEngine, MappedFields
 
 if TYPE_CHECKING:
+    from kvgate.api.allowed import AllowedPods
     from kvgate.cli.check.repository_config import Config, ConfigFile, Mapping
     from kvgate.cli.reports.report import Item
 
@@ -102,6 +103,13 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
     keep: frozenset[str] = frozenset()
     """Settings that no proposal changes."""
     file: ConfigFile | None = None
+
+    @property
+    def allowed(self) -> AllowedPods:
+        """Parts of pods that the administrator allows."""
+        from kvgate.api.allowed import NOTHING_ALLOWED
+
+        return (self.file.config.pods if self.file else None) or NOTHING_ALLOWED
 
     def is_mapped(self, file: str) -> bool:
         """Return whether a mapping with paths says where the facts of this file's engines stand."""
