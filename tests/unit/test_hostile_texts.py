@@ -21,7 +21,6 @@ from kvgate.cli.check.ignoring import directives
 from kvgate.cli.check.repository_config import is_release
 from kvgate.cli.explain.requests import answers
 from kvgate.cli.reports.markdown import cell
-from kvgate.cli.why.bundle import redacted
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.reading import parsed
 from kvgate.documents.streams import comments_in
@@ -34,13 +33,14 @@ from kvgate.manifests.platforms.compose import Interpolation
 from kvgate.manifests.pods.containers import starts_of, unwrapped
 from kvgate.manifests.pods.which_engine import engine_in, is_simulator, is_vllm_image, server_in
 from kvgate.shell.words import calculated, commands_of, split
-from kvgate.sources.log_streams import numbered, streams
+from kvgate.sources.log_streams import streams
 from kvgate.sources.start_failure import recognise
 from kvgate.sources.startup_log import UnusableLog, read_startup_log
 from kvgate.text import expansion
 from kvgate.text.patterns import pattern as a_pattern
 from kvgate.vllm.arguments import Argument, is_open
 from kvgate.vllm.images import release_of_image
+from kvgate.vllm.redacting import redacted
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +68,10 @@ def check(function: Callable[[str], object], make: Callable[[int], str]) -> None
 
 def repeated(piece: str, before: str = "", after: str = "") -> Callable[[int], str]:
     return lambda length: before + piece * (length // len(piece)) + after
+
+
+def numbered(text: str) -> list[tuple[int, str]]:
+    return list(enumerate(text.split("\n"), 1))
 
 
 def shell(text: str) -> None:

@@ -4,7 +4,17 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from generate import deployment_files, failure_page, incident_page, node_page, pages, reference, runbooks, schemas
+from generate import (
+    condition_page,
+    deployment_files,
+    failure_page,
+    incident_page,
+    node_page,
+    pages,
+    reference,
+    runbooks,
+    schemas,
+)
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.api.status import RECORD_PLURAL
@@ -81,6 +91,7 @@ GENERATED: tuple[Generated, ...] = (
     ("docs/reference/nodes.md", node_page.nodes_reference),
     ("docs/reference/alerts.md", reference.alerts_reference),
     ("docs/reference/api.md", reference.api_reference),
+    ("docs/reference/conditions.md", condition_page.conditions_reference),
     ("docs/reference/check.schema.json", schemas.check_schema),
     ("docs/reference/reports.schema.json", schemas.reports_schema),
     ("docs/reference/failures.md", failure_page.failures_reference),

@@ -10,7 +10,9 @@ import click
 import kvgate
 from kvgate.api import API_VERSION, KIND
 from kvgate.api.crd import custom_resource_definition, record_definition
+from kvgate.api.kubernetes_types import kubernetes_type_in
 from kvgate.api.status import RECORD_KIND
+from kvgate.api.template import Template
 from kvgate.budget.answers.figures import FIGURES
 from kvgate.cli.exits import EXITS, Exit
 from kvgate.cli.help import Command, examples_of, exit_codes, grouped, path_of
@@ -54,10 +56,18 @@ def api_reference() -> str:
     return "\n".join([HEAD, f"# {KIND} ({API_VERSION})\n", *tables, f"# {RECORD_KIND} ({API_VERSION})\n", *records])
 
 
+OF_KUBERNETES = {
+    f"spec.template.{field.alias}": name
+    for field in Template.model_fields.values()
+    if (name := kubernetes_type_in(field.annotation))
+}
+"""Fields whose type is Kubernetes' own: `kubectl explain` shows what is in them."""
+
+
 def object_tables(path: str, node: Mapping[str, Any]) -> Iterator[str]:
     """Return the table of an object, then those of the objects in it."""
     inner = node if node.get("properties") else node.get("items", {})
-    if not inner.get("properties"):
+    if not inner.get("properties") or path.removesuffix("[]") in OF_KUBERNETES:
         return
     rows = []
     for name, child in inner["properties"].items():
@@ -69,7 +79,9 @@ def object_tables(path: str, node: Mapping[str, Any]) -> Iterator[str]:
         else:
             default = f"`{str(value).lower() if isinstance(value, bool) else value}`"
         meaning = _cell(" ".join(child.get("description", "").split()))
-        rows.append(f"| `{name}` | {_type(child)} | {default} | {meaning} |")
+        kind = OF_KUBERNETES.get(f"{path}.{name}")
+        written = _type(child).replace("object", f"Kubernetes' {kind}") if kind else _type(child)
+        rows.append(f"| `{name}` | {written} | {default} | {meaning} |")
     heading = (
         f"## {path}\n",
         f"{node.get('description', '')}\n",

@@ -40,10 +40,10 @@
 - apiGroups: ['']
   resources: [configmaps]
   verbs: [get]
-# one event per new reason, counted
+# one event per new reason, counted; list, for one pod at a time, why it waits on its node without a word in its status
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create, patch, list]
 {{- end }}
 {{- define "kvgate.ownNamespaceRules" -}}
 # observed starts, which correct predictions, in ConfigMaps; an apply that creates one states its name

@@ -28,7 +28,7 @@ class ConditionType(StrEnum):
     STALLED = "Stalled"
     """The cluster will not get to the current spec unless somebody changes something."""
     DRIFTED = "Drifted"
-    """The Deployment or the Service differs from what kvgate renders, and differs again after each correction."""
+    """Somebody changed the Deployment or the Service: in the last hour, or again after each correction."""
     OBSERVED = "Observed"
     """Running pods reported how large their KV cache is."""
     MODEL_RESOLVED = "ModelResolved"
@@ -39,8 +39,17 @@ class ConditionType(StrEnum):
     """The spec would be judged otherwise today than when it was admitted; the verdict of the admission stands."""
     SCALED_BELOW_WORKLOAD = "ScaledBelowWorkload"
     """Fewer replicas run than the verdict was given for, and their larger share of the workload is not surely held."""
+    SCHEDULED = "Scheduled"
+    """Each replica of the current spec has a pod with a node."""
+    LOADING = "Loading"
+    """An engine of the current spec loads its model; False also where one cannot begin to."""
+    DEGRADED = "Degraded"
+    """All replicas of the current spec were ready, and some are not any more."""
     NODES_DIFFER = "NodesDiffer"
     """The nodes that the pods may use have another GPU than the one that was judged, or one with less memory."""
+    LENGTH_BELOW_FLOOR = "LengthBelowFloor"
+    """A ready replica serves shorter requests than admission.adjust.minMaxModelLen; present only where vllm.maxModelLen is auto and
+    there is a floor."""
 
 
 class Reason(StrEnum):
@@ -122,8 +131,20 @@ class Reason(StrEnum):
     """Some replicas are not ready yet."""
     SCALED_TO_ZERO = "ScaledToZero"
     """No replica is wanted."""
+    PODS_SCHEDULED = "PodsScheduled"
+    """All replicas have a pod with a node."""
+    WAITING_FOR_SCHEDULER = "WaitingForScheduler"
+    """Some replicas have no pod yet, or one of which the scheduler has said nothing."""
+    REPLICA_LOST = "ReplicaLost"
+    """A replica that was ready is gone, or is not ready any more, and Kubernetes does not say why."""
+    CONTAINER_CREATING = "ContainerCreating"
+    """The node pulls the image, mounts the volumes and creates the containers."""
     LOADING = "Loading"
     """An engine runs and loads its model."""
+    LOADING_SLOWLY = "LoadingSlowly"
+    """An engine takes longer to load than is expected for its weights and where they come from. The expectation is a range, no limit."""
+    NODE_LOST = "NodeLost"
+    """The node of a pod does not report any more."""
     NOT_ANSWERING = "NotAnswering"
     """An engine was ready, and its readiness probe does not pass any more."""
     NO_MATCHING_NODE = "NoMatchingNode"
@@ -142,6 +163,14 @@ class Reason(StrEnum):
     """A PersistentVolumeClaim that the pods mount does not exist."""
     VOLUME_CLAIM_PENDING = "VolumeClaimPending"
     """A PersistentVolumeClaim has no volume yet, or one that no node in question can reach."""
+    VOLUME_IN_USE = "VolumeInUse"
+    """A volume is attached to another node, and may be attached to one only."""
+    VOLUME_NOT_ATTACHED = "VolumeNotAttached"
+    """A volume cannot be attached to the node; the message says why."""
+    VOLUME_NOT_MOUNTED = "VolumeNotMounted"
+    """A volume cannot be mounted; the message says why."""
+    VOLUME_FULL = "VolumeFull"
+    """A volume, or the node's disk, has no space left."""
     IMAGE_NOT_FOUND = "ImageNotFound"
     """The registry has no such image, or its name is none."""
     IMAGE_UNAUTHORIZED = "ImageUnauthorized"
@@ -184,6 +213,16 @@ class Reason(StrEnum):
     """kvgate failed on this object by a defect of its own; the controller's log has the traceback."""
     CORRECTION_UNDONE = "CorrectionUndone"
     """Somebody, or an admission webhook, undoes the corrections of kvgate."""
+    SCALED_BY_AUTOSCALER = "ScaledByAutoscaler"
+    """A HorizontalPodAutoscaler set the replicas of the Deployment, and kvgate took that back."""
+    SCALED_BY_KEDA = "ScaledByKeda"
+    """KEDA itself set the replicas of the Deployment, and kvgate took that back."""
+    SCALED_BY_HAND = "ScaledByHand"
+    """Somebody set the replicas of the Deployment, and kvgate took that back."""
+    TEMPLATE_CHANGED = "TemplateChanged"
+    """Somebody changed the pods of the Deployment, and kvgate took that back: pods were replaced."""
+    CHILD_CHANGED = "ChildChanged"
+    """Somebody changed another field of the Deployment or the Service that kvgate renders, and kvgate took that back."""
     AS_RENDERED = "AsRendered"
     """Deployment and Service are as kvgate rendered them."""
     API_FORBIDDEN = "ApiForbidden"
@@ -200,6 +239,8 @@ class Reason(StrEnum):
     """The API server failed to store a rendered object; kvgate tries again."""
     NAME_TAKEN = "NameTaken"
     """A Deployment or Service of this name belongs to somebody else; kvgate leaves it alone."""
+    ADOPTED = "Adopted"
+    """A Deployment or Service of this name that somebody else made became the object's own, as its annotation asks."""
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     """The pods did not become ready in the time that loading the model takes."""
     KV_CACHE_TOO_SMALL = "KVCacheTooSmall"
@@ -209,7 +250,7 @@ class Reason(StrEnum):
     ENGINE_REFUSED_TO_START = "EngineRefusedToStart"
     """vLLM stops while it starts: it refuses a setting, whatever memory there is."""
     ENGINE_CRASHED = "EngineCrashed"
-    """vLLM stops again and again, because of something around it (files, network, driver, host), or nobody knows why."""
+    """vLLM stops, and its log has no cause that kvgate knows."""
     CAPACITY_REPORTED = "CapacityReported"
     """Ready pods reported the size of their KV cache."""
     NO_READY_PODS = "NoReadyPods"
@@ -262,6 +303,14 @@ class Reason(StrEnum):
     """No node says which GPU it has, or no node has one now."""
     CLAIMS_NOT_SERVED = "ClaimsNotServed"
     """The API server does not serve resource.k8s.io/v1, which spec.accelerator.resourceClaim needs."""
+    LENGTH_TOO_SHORT = "LengthTooShort"
+    """vLLM chose a shorter length than the floor on at least one replica."""
+    LENGTH_HELD = "LengthHeld"
+    """All ready replicas serve requests of the floor."""
+    API_KEY_REQUIRED = "ApiKeyRequired"
+    """A pod answers /v1/models only to those who have its API key, and kvgate has none."""
+    LENGTH_NOT_TOLD = "LengthNotTold"
+    """A pod does not tell its longest request at /v1/models."""
     NOT_OBSERVED = "NotObserved"
     """No pod of the current spec has reported yet, or there is no prediction to compare with."""
 
@@ -271,7 +320,7 @@ def set_condition(
     kind: ConditionType,
     *,
     status: bool | None,
-    reason: Reason,
+    reason: str,
     message: str,
     generation: int,
     now: str,
@@ -284,7 +333,7 @@ def set_condition(
     text = "Unknown" if status is None else str(status)
     since = before.last_transition_time if before is not None and before.status == text else now
     renewed = Condition.from_document({
-        "type": kind.value, "status": text, "reason": reason.value, "message": inert_line(message)[:4096],
+        "type": kind.value, "status": text, "reason": str(reason), "message": inert_line(message)[:4096],
         "lastTransitionTime": since, "observedGeneration": generation,
     })  # fmt: skip
     return tuple(sorted((*kept, renewed), key=lambda condition: condition.type))

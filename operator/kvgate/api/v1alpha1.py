@@ -13,6 +13,7 @@ from kvgate.api.base import (
     ApiModel,
     CelRule,
     Count,
+    CountOrPercent,
     Distinct,
     DnsName,
     Document,
@@ -99,6 +100,17 @@ class Model(ApiModel):
     """The config.json of the model. It wins over the catalogue."""
     source: ModelSource | None = None
     """Place that the weights are loaded from. Default: the Hugging Face hub."""
+    served_model_names: (
+        Annotated[
+            tuple[
+                Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9_][-._/:@A-Za-z0-9]*$")], ...
+            ],
+            Field(min_length=1, max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"}),
+            Distinct,
+        ]
+        | None
+    ) = None
+    """Names of the model in vLLM's API; answers and metrics carry the first. Default: its Hugging Face id."""
     token_secret_ref: KeyRef | None = None
     """Key of a Secret that holds a Hugging Face token. The pod reads it; kvgate never does."""
 
@@ -207,7 +219,7 @@ class Vllm(ApiModel):
     """Container image. Default: vLLM's image of this version; a `+` in the version is a `-` in its tag (0.19.0+cu130: v0.19.0-cu130)."""
     max_model_len: TokensOrAuto | None = None
     """Longest request in tokens, prompt and output together, or auto: the longest that fits, up to the model's own maximum (vLLM 0.14 and
-    later). With auto FullContext is judged at admission.adjust.minMaxModelLen. Default: the model's own maximum."""
+    later). With auto the promise is admission.adjust.minMaxModelLen. Default: the model's own maximum."""
     max_num_seqs: Count | None = None
     """Requests that run at the same time. Default: as many as fit the guarantee, and at most vLLM's default."""
     max_num_batched_tokens: Tokens | None = None
@@ -286,8 +298,9 @@ class Adjust(ApiModel):
     """Settings that may change; the first is the one that you would rather change. GpuMemoryUtilization changes only where sharedBy is
     above 1, and to an equal part at most."""
     min_max_model_len: Tokens = 1
-    """Least value of maxModelLen, in tokens. Where vllm.maxModelLen is auto, FullContext is judged at this length if it is above 1,
-    whatever the policy; else the start alone decides."""
+    """Least value of maxModelLen, in tokens. Where vllm.maxModelLen is auto and this is above 1, it is a promise whatever the policy:
+    FullContext is judged at it, a Workload with one request of it beside, and a pod that serves shorter ones is the condition
+    LengthBelowFloor. Without it the start alone decides."""
     min_max_num_seqs: Count = 1
     """Least value of maxNumSeqs."""
 
@@ -308,6 +321,60 @@ class Admission(ApiModel):
     recalibrate: Switch = False
     """False: an admitted spec keeps its verdict and its values until the spec is edited. True: a better prediction, from observed starts or
     from a later release of kvgate, takes their place at once; with policy Adjust that may replace pods. It never refuses what runs."""
+
+
+class RollingUpdate(ApiModel):
+    """Number of pods that a rollout replaces at a time, as in a Deployment."""
+
+    cel_rules: ClassVar = (
+        CelRule(
+            rule=(
+                "!has(self.maxUnavailable) || !string(self.maxUnavailable).matches('^0+%?$') "
+                "|| (has(self.maxSurge) && !string(self.maxSurge).matches('^0+%?$'))"
+            ),
+            message="a rollout that makes no pod unavailable needs a maxSurge above 0, and free GPUs for it",
+            holds=lambda update: not _is_zero(update.max_unavailable) or not _is_zero(update.max_surge or 0),
+            field_path=".maxUnavailable",
+        ),
+    )
+
+    max_surge: CountOrPercent | None = None
+    """Pods that may run beyond spec.replicas during a rollout, as a number or in percent. Each needs GPUs that are free, and waits for
+    them, with the old pods running. Default: 0, because most clusters have none."""
+    max_unavailable: CountOrPercent | None = None
+    """Replicas that may be missing during a rollout, as a number or in percent. Default: 1, or 0 where maxSurge is above 0."""
+
+
+def _is_zero(amount: int | str | None) -> bool:
+    return amount is not None and re.fullmatch("0+%?", str(amount)) is not None
+
+
+class Strategy(ApiModel):
+    """Way in which new pods take the place of old ones."""
+
+    cel_rules: ClassVar = (
+        CelRule(
+            rule="!has(self.rollingUpdate) || !has(self.type) || self.type == 'RollingUpdate'",
+            message="rollingUpdate needs type RollingUpdate",
+            holds=lambda strategy: strategy.rolling_update is None or strategy.type in (None, "RollingUpdate"),
+            field_path=".rollingUpdate",
+        ),
+    )
+
+    type: Literal["RollingUpdate", "Recreate"] | None = None
+    """RollingUpdate replaces pods one after the other. Recreate ends all of them before new ones start. Default: RollingUpdate."""
+    rolling_update: RollingUpdate | None = None
+    """Number of pods that a rollout replaces at a time."""
+
+
+class DisruptionBudget(ApiModel):
+    """Limit of the evictions, such as by a drain of a node, that the pods bear at a time."""
+
+    enabled: Switch | None = None
+    """False: no PodDisruptionBudget. Default: one, where more than one replica runs."""
+    max_unavailable: CountOrPercent | None = None
+    """Replicas that may be missing, as a number or in percent. Default: 1, or 0 where the guarantee Workload needs every replica: a drain
+    then waits until there is one more."""
 
 
 class InferenceDeploymentSpec(ApiModel):
@@ -360,8 +427,20 @@ class InferenceDeploymentSpec(ApiModel):
     """Reaction of kvgate to a deployment that does not fit."""
     replicas: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 1
     """Number of engines that run side by side. Each of them has the whole budget to itself, and its share of the workload."""
+    suspend: Switch | None = None
+    """True: no pod runs, and the verdict stands; false again: as many as spec.replicas. Default: false."""
+    strategy: Strategy | None = None
+    """Way in which a change of the spec replaces pods. Default: RollingUpdate with maxSurge 0 and maxUnavailable 1, so that a rollout needs
+    no free GPU: an old pod ends before its successor starts."""
+    pod_disruption_budget: DisruptionBudget | None = None
+    """PodDisruptionBudget of the pods. Default: one with maxUnavailable 1 where more than one replica runs."""
     template: Template = Template.model_construct()
     """Part of the pod template that is yours to choose; kvgate renders everything else."""
+
+    @property
+    def wanted_replicas(self) -> int:
+        """Replicas that run; none where the deployment is suspended."""
+        return 0 if self.suspend else self.replicas
 
     @property
     def num_engines(self) -> int:

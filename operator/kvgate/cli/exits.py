@@ -111,6 +111,18 @@ def read_given(path: Path, *, max_bytes: int, inside: Path | None, kind: str = "
         raise BadInput(f"{path} is not {kind}: {error}{remedy}") from None
 
 
+def replace_file(path: Path, text: str, option: str = "") -> None:
+    """Write a new file beside the old one, then rename it: no reader meets half a file. Raises click.UsageError."""
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        fresh.unlink(missing_ok=True)  # left by a run that was killed; it may be a link, so it is never written to
+        with fresh.open("x", encoding="utf-8") as file:
+            file.write(text)
+        fresh.replace(path)
+    except OSError as error:
+        raise click.UsageError(f"{option} {path} cannot be written: {error.strerror or error}".lstrip()) from None
+
+
 @contextmanager
 def inert_usage_errors() -> Iterator[None]:
     """Make click's own messages inert: a file or a pull request may have written a part of them."""

@@ -82,7 +82,10 @@ RULES: tuple[Permission, ...] = (
         group="", resources=("configmaps",), verbs=("get",), why="config.json of models, by spec.model.configFrom"
     ),
     Permission(
-        group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="one event per new reason, counted"
+        group="events.k8s.io",
+        resources=("events",),
+        verbs=("create", "patch", "list"),
+        why="one event per new reason, counted; list, for one pod at a time, why it waits on its node without a word in its status",
     ),
 )
 """Permissions of the controller in the namespaces of InferenceDeployments; the webhook needs none."""

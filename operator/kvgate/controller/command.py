@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 
+from kvgate.api.allowed import AllowedPods
 from kvgate.cluster import leases
 from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES, Cluster, load_configuration
 from kvgate.cluster.errors import ApiError, Forbidden, NoConfiguration, NotFound
@@ -30,7 +31,7 @@ from kvgate.controller.state import RESOLVE_SECONDS, ControllerOptions, Process
 from kvgate.metrics.exporter import endpoint_app
 from kvgate.metrics.listener import listen
 from kvgate.rendering.workload import IMAGES
-from kvgate.runtime.service import calibration_options, log_as_json, otlp_options, stop_signal
+from kvgate.runtime.service import calibration_options, log_as_json, otlp_options, pods_option, stop_signal
 
 STOP_SECONDS = 18.0
 """Time in which kopf's thread must end; the pod has 30 s."""
@@ -276,6 +277,7 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
     type=click.FloatRange(min=1),
     help="Time between two reads of the metrics of running vLLM pods, ± 10 %.",
 )
+@pods_option(AllowedPods.from_document)
 @otlp_options
 def controller(kubeconfig: Path | None, **options: Any) -> None:
     """Reconcile InferenceDeployments.

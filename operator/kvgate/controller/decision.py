@@ -8,12 +8,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods, parse_allowed
 from kvgate.api.base import Document, KeyRef
 from kvgate.api.conditions import Reason
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.api.validation import InvalidDocument
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Calibration, Verdict
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.controller.adopting import changes_of, obstacle_to
 from kvgate.controller.resolution import Resolution
 from kvgate.judgement.assess import assessments, undecided
 from kvgate.judgement.assessment import Assessment, Confidence, Decision
@@ -21,6 +23,8 @@ from kvgate.judgement.facts import ConfigMissing, Facts, gather, look_up_acceler
 from kvgate.judgement.skipping import Skip, skip_of
 from kvgate.nodes.offer import Offer, findings_of, offered, with_decided
 from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
+from kvgate.rendering.adoption import wants_adoption, with_selector_of
+from kvgate.rendering.drift import Drift, drift_of
 from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by, was_ours
 from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences
@@ -151,6 +155,8 @@ class ChildChange(Struct, frozen=True, kw_only=True):
     """Paths of the fields that are missing or have another value, which are applied; `MISSING` where there is no child."""
     added: tuple[str, ...] = ()
     """JSON pointers of the fields that others added, which are removed."""
+    drift: Drift | None = None
+    """Who made the difference, where kvgate wants what it wanted before."""
 
     @property
     def difference(self) -> tuple[str, ...]:
@@ -160,8 +166,9 @@ class ChildChange(Struct, frozen=True, kw_only=True):
     @classmethod
     def between(cls, live: Document, wanted: Document) -> "ChildChange":
         """Compare a child with what is wanted; at most _MAX_PATHS differences are named."""
-        differs = tuple(islice(differences(live, wanted), _MAX_PATHS))
-        return cls(wanted=wanted, differs=differs, added=additions(live, wanted))
+        differs, added = tuple(islice(differences(live, wanted), _MAX_PATHS)), additions(live, wanted)
+        drift = drift_of(live, wanted, differs, added) if differs or added else None
+        return cls(wanted=wanted, differs=differs, added=added, drift=drift)
 
 
 class Intent(Struct, frozen=True, kw_only=True):
@@ -181,12 +188,16 @@ class Intent(Struct, frozen=True, kw_only=True):
     skip_ended: str = ""
     """Why the break glass that admitted the spec counts no more; empty where it does, or where none did."""
     obstacle: Obstacle | None = None
+    adopts: str = ""
+    """What changes in children that somebody else made, and that become the object's own; empty where there are none."""
     resolved: Statement | None = None
     """The condition ModelResolved of the present spec."""
     offer: Offer | None = None
     """What the nodes have for the spec."""
     drift: str = ""
     """Differences that stay, because they come back after each correction."""
+    corrects: Drift | None = None
+    """A change by somebody else that is taken back."""
     template_hash: str = ""
     """Hash of the wanted pods; empty where nothing is rendered."""
     replaced: str = ""
@@ -196,6 +207,14 @@ class Intent(Struct, frozen=True, kw_only=True):
     service: ChildChange | None = None
     claim: Document | None = None
     """ResourceClaimTemplate of the wanted pods; None where they have none."""
+
+    @property
+    def told_drift(self) -> tuple[Reason, str] | None:
+        """Reason and message of Drifted, where there is something to tell."""
+        if self.drift:
+            return Reason.CORRECTION_UNDONE, self.drift
+        told = self.corrects
+        return (told.reason, f"{told.message}; kvgate takes that back: {told.remedy}") if told else None
 
     @property
     def pending(self) -> bool:
@@ -222,9 +241,10 @@ def awaited_by(situation: Situation, intent: Intent) -> Awaited | None:
     return Awaited(uid=situation.uid, generation=situation.document["metadata"].get("generation", 1), message=message)
 
 
-def read_owner(document: Document) -> InferenceDeployment | InvalidDocument:
+def read_owner(document: Document, allowed: AllowedPods = NOTHING_ALLOWED) -> InferenceDeployment | InvalidDocument:
+    """Return the object, or all that is wrong with it; `allowed` are the parts of pods that the administrator allows."""
     try:
-        return parse_document(document)
+        return parse_allowed(document, allowed)
     except InvalidDocument as invalid:
         return invalid
 
@@ -278,23 +298,26 @@ def judgements(
 def decide(situation: Situation, judged: Judged | None) -> Intent:
     """Decide what is rendered (the present spec where it is admitted, else the last admitted one), and which children to change.
 
-    A child that belongs to somebody else is never changed.
+    A child that belongs to somebody else is never changed, unless the object's annotation says that it becomes its own.
     """
     intent = replace(_verdict(situation, judged), offer=situation.offer)
     owner = _rendered_owner(situation, intent)
     if intent.admitted is None or owner is None:
         return intent
     wanted, live = rendered(owner, intent.admitted.figures), situation.own_deployment
+    if situation.deployment is not None:
+        wanted = with_selector_of(wanted, situation.deployment)
     if live is not None and _hash_of_pods(live) != _hash_of_pods(wanted.deployment):
         # another release may have rendered these pods
         wanted = as_it_runs(wanted, live, intent.admitted.template_digest)
     wanted = annotated(wanted, intent.admitted)
     intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment), claim=wanted.claim)
     pairs = (situation.deployment, wanted.deployment), (situation.service, wanted.service)
-    foreign = [str(child["kind"]) for live, child in pairs if live is not None and not situation.owns(live)]
+    foreign = [(live, child) for live, child in pairs if live is not None and not situation.owns(live)]
     if foreign:
-        message = f"{' and '.join(foreign)} {owner.name} exist already and are not of this InferenceDeployment; rename one or the other"
-        return replace(intent, obstacle=Obstacle(reason=Reason.NAME_TAKEN, message=message))
+        if message := obstacle_to(foreign, wants_adoption=wants_adoption(situation.document)):
+            return replace(intent, obstacle=Obstacle(reason=Reason.NAME_TAKEN, message=message))
+        intent = replace(intent, adopts=changes_of(foreign))
     return replace(
         intent,
         deployment=_due(situation.deployment, wanted.deployment),
@@ -409,7 +432,7 @@ def status_after(
         findings = intent.owner.findings if isinstance(intent.owner, InvalidDocument) else ()
         return invalid_status(
             name, findings, deployment=deployment, before=before, observation=observation, template_hash=intent.template_hash,
-            obstacle=intent.obstacle, admitted=intent.admitted, drift=intent.drift,
+            obstacle=intent.obstacle, admitted=intent.admitted, drift=intent.told_drift,
         )  # fmt: skip
     return status_of(
         intent.owner,
@@ -426,7 +449,7 @@ def status_after(
         is_kept=intent.is_kept,
         skip_ended=intent.skip_ended,
         recalibration=intent.recalibration,
-        drift=intent.drift,
+        drift=intent.told_drift,
         resolved=intent.resolved,
         nodes=intent.offer.statement if intent.offer else None,
     )

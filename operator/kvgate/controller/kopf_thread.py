@@ -93,10 +93,18 @@ async def _operate(process: Process) -> None:
         resolver = await stack.enter_async_context(_resolver(process, cluster))
         nodes = LiveNodes(pods.gpus_by_node) if process.options.watch_nodes else None
         reconciler = Reconciler(
-            cluster, recorder, memory, process.instruments, on_start=learn, resolver=resolver, nodes=nodes
+            cluster,
+            recorder,
+            memory,
+            process.instruments,
+            on_start=learn,
+            resolver=resolver,
+            nodes=nodes,
+            allowed=options.allowed,
         )
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
         reconciler.aside = queue.aside
+        reconciler.look_again = lambda key, delay_seconds: queue.enqueue(key, delay_seconds=delay_seconds)
         process.queue_depth.set_function(queue.depth)
         if resolver:
             resolver.enqueue = lambda key, delay_seconds: queue.enqueue(key, delay_seconds=delay_seconds)
@@ -105,13 +113,14 @@ async def _operate(process: Process) -> None:
             starts=process.starts, troubles=process.troubles, models=process.models, resolver=resolver,
         )  # fmt: skip
         observer = Observer(
-            cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, memory=memory, enqueue=queue.enqueue,
-            troubles=process.troubles,
+            cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, length=scraper.length, memory=memory,
+            enqueue=queue.enqueue, troubles=process.troubles,
         )  # fmt: skip
         tasks = [
             beat,
             asyncio.create_task(observer.run_forever(options.observe_seconds)),
             asyncio.create_task(observer.run_hindrances_forever()),
+            asyncio.create_task(observer.run_events_forever()),
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
         ]
         if nodes:

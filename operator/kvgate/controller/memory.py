@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.api import SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION
+from kvgate.api import ADOPT_ANNOTATION, SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
@@ -32,6 +32,7 @@ from kvgate.metrics.samples import (
     sample_of,
 )
 from kvgate.rendering.hindrances import Hindrance
+from kvgate.rendering.lengths import lengths_of
 from kvgate.rendering.observation import (
     Crash,
     Observation,
@@ -142,8 +143,10 @@ class Memory:
         self._budgets: dict[Key, Budget | None] = {}
         """Budget of the last judgement, whose layout turns an old engine's blocks into tokens."""
         self._hindrances: dict[Key, tuple[Hindrance, ...]] = {}
+        self._lengths: dict[Key, Mapping[str, int]] = {}
+        """Longest request of each pod, where vLLM chose it."""
         """Why pods are not ready, in the order of their names."""
-        self._learnt: dict[Key, frozenset[RunningEngine | tuple[str, Reason]]] = {}
+        self._learnt: dict[Key, frozenset[RunningEngine | tuple[str, str]]] = {}
         """Starts that were learnt from; a refused start is (pod, reason), because one of a kind is enough in a crash loop."""
         self._settled: dict[Key, tuple[tuple[object, ...], Document]] = {}
         """The state of the object that the last run saw (`_state`), and the status that this run left."""
@@ -229,9 +232,12 @@ class Memory:
             figures = compared(observation, assessment.effective, intent.template_hash, expected)
             error = float(figures.error) if figures.error is not None else None
             usage = observation.usage_ratio if observation else None
+            lengths = lengths_of(observation, assessment.effective, intent.template_hash).tokens
+            self._lengths[key] = {pod: length for length, pod in lengths}
             seen = ObservedSample(
-                pods=figures.pods, capacity_tokens=figures.capacity_tokens, usage_ratio=usage, error_ratio=error
-            )
+                pods=figures.pods, capacity_tokens=figures.capacity_tokens, usage_ratio=usage, error_ratio=error,
+                max_model_len_tokens=lengths[0][0] if lengths else None,
+            )  # fmt: skip
             sample = sample_of(situation.owner, assessment, conditions, seen if observation else None)
             if admitted is not None and admitted.record.reason == Reason.BUDGET_SKIPPED:
                 skip = situation.skip_now  # its end is not known where the object has another break glass by now
@@ -265,7 +271,10 @@ class Memory:
         engines = {engine.pod: engine.reading for engine in self._observations.get(key, Observation()).engines}
         pods = (
             replace(
-                pod, capacity_tokens=capacity_tokens(reading, self._budgets.get(key)), usage_ratio=reading.usage_ratio
+                pod,
+                capacity_tokens=capacity_tokens(reading, self._budgets.get(key)),
+                usage_ratio=reading.usage_ratio,
+                max_model_len_tokens=self._lengths.get(key, {}).get(pod.name),
             )
             if pod.is_ready and (reading := engines.get(pod.name))
             else pod
@@ -336,7 +345,7 @@ class Memory:
     def forget(self, key: Key) -> None:
         memories: tuple[dict[Key, Any], ...] = (
             self._judged, self._deployments, self._observations, self._learnt, self._remarks, self._settled,
-            self._corrections, self._pods, self._budgets, self._hindrances,
+            self._corrections, self._pods, self._budgets, self._hindrances, self._lengths,
         )  # fmt: skip
         for memory in memories:
             memory.pop(key, None)
@@ -363,9 +372,11 @@ def _state(document: Document) -> tuple[object, ...]:
     """Return all of the object itself that a decision depends on; the uid is first."""
     metadata = document["metadata"]
     annotations = metadata.get("annotations") or {}
-    skip = annotations.get(SKIP_BUDGET_ANNOTATION), annotations.get(SKIP_BUDGET_UNTIL_ANNOTATION)
-    return metadata.get("uid"), metadata.get("generation"), skip, metadata.get("deletionTimestamp")
+    ours = tuple(
+        annotations.get(each) for each in (SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION, ADOPT_ANNOTATION)
+    )
+    return metadata.get("uid"), metadata.get("generation"), ours, metadata.get("deletionTimestamp")
 
 
-def _identity(start: RunningEngine | Crash) -> RunningEngine | tuple[str, Reason]:
+def _identity(start: RunningEngine | Crash) -> RunningEngine | tuple[str, str]:
     return start if isinstance(start, RunningEngine) else (start.pod, start.reason)

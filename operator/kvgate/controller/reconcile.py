@@ -3,15 +3,16 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods
 from kvgate.api.base import Document
-from kvgate.api.conditions import ConditionType, Reason
+from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.cluster.client import (
@@ -30,6 +31,7 @@ from kvgate.controller.decision import MISSING, Awaited, ChildChange, Intent, Ju
 from kvgate.controller.live import LiveObjects
 from kvgate.controller.live_nodes import LiveNodes
 from kvgate.controller.memory import Corrections, Memory
+from kvgate.controller.notices import notices
 from kvgate.controller.records import Listed
 from kvgate.controller.resolving import Resolver
 from kvgate.judgement.assess import effective_values
@@ -37,7 +39,9 @@ from kvgate.judgement.assessment import Assessment
 from kvgate.judgement.facts import ConfigMissing
 from kvgate.metrics import exporter, registry
 from kvgate.nodes.offer import Offer
-from kvgate.rendering.hindrances import Hindrance, with_room
+from kvgate.rendering.adoption import is_of_others, taken_over
+from kvgate.rendering.expectations import expected_seconds, next_step_seconds
+from kvgate.rendering.hindrances import Hindrance, with_nodes
 from kvgate.rendering.labels import is_owned_by, owner_reference
 from kvgate.rendering.live_deployment import lost_record
 from kvgate.rendering.observation import Crash, Obstacle, RunningEngine
@@ -68,6 +72,7 @@ class ReconcileInstruments(Struct, frozen=True, kw_only=True):
 
 _FAILED = ((Forbidden, "forbidden"), (Conflict, "conflict"), (ApiError, "unavailable"), (Exception, "failed"))
 """Values of the label `result` for runs that end in an error."""
+MAX_PAUSE_SECONDS = 3600.0
 _Outcome = tuple[str, Awaited | None]
 """Value of the label `result` for a run without an error, and what its object waits for."""
 OnStart = Callable[[InferenceDeployment, Assessment, RunningEngine | Crash], Awaitable[str]]
@@ -80,6 +85,7 @@ class Reconciler:
     def __init__(
         self, cluster: Cluster, recorder: EventRecorder, memory: Memory, instruments: ReconcileInstruments,
         on_start: OnStart, resolver: Resolver | None = None, nodes: LiveNodes | None = None,
+        allowed: AllowedPods = NOTHING_ALLOWED,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._recorder = recorder
@@ -88,9 +94,12 @@ class Reconciler:
         self._on_start = on_start
         self._resolver = resolver
         self._nodes = nodes
+        self._allowed = allowed
         self.live = LiveObjects()
         self.aside: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
         """Entered while an object waits for its judgement, so that others are reconciled meanwhile."""
+        self.look_again: Callable[[Key, float], object] = lambda _, __: None
+        """Plans a run for the time at which an engine that loads becomes slow, which no watch reports."""
         self.claimless: set[Key] = set()
         """Objects whose ResourceClaimTemplate a resync did not find."""
 
@@ -153,7 +162,7 @@ class Reconciler:
 
         ConfigMaps are not watched: an object whose ConfigMap is missing looks again, and a resync sees a changed one.
         """
-        owner = pure.read_owner(document)
+        owner = pure.read_owner(document, self._allowed)
         config: str | ConfigMissing = pure.NO_CONFIG
         if (reference := pure.config_reference(owner)) is not None:
             config = pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, key[0], reference.name))
@@ -180,8 +189,10 @@ class Reconciler:
         found = self._memory.hindrances(key, intent.template_hash)
         if self._nodes is None or intent.admitted is None or intent.admitted.owner is None:
             return found
-        room = self._nodes.room(key, intent.admitted.owner.spec.vllm.num_gpus) if found else ""
-        return tuple(with_room(each, room) for each in found)
+        if not found:
+            return ()
+        room = self._nodes.room(key, intent.admitted.owner.spec.vllm.num_gpus)
+        return tuple(with_nodes(each, room, self._nodes.taints(key)) for each in found)
 
     def forget(self, key: Key) -> None:
         self._memory.forget(key)
@@ -234,6 +245,7 @@ class Reconciler:
         )  # fmt: skip
         self._memory.show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
         written = await self._write_status(situation.document, state, status)
+        self._look_at_loads_again(key, intent, state.now)
         if error is not None:
             raise error
         if intent.replaced and intent.obstacle is None:
@@ -245,6 +257,16 @@ class Reconciler:
             self.live.doubt(key)  # it ends where no watch of ours may look
         return "written" if was_pending or written else "unchanged", pure.awaited_by(situation, intent)
 
+    def _look_at_loads_again(self, key: Key, intent: Intent, now: str) -> None:
+        if intent.judged is None or not isinstance(intent.owner, InferenceDeployment):
+            return
+        runs = intent.admitted.owner if intent.admitted and intent.admitted.owner else intent.owner
+        expected = expected_seconds(runs.spec, intent.judged.assessment.effective)
+        loads = [each for each in self._memory.hindrances(key, intent.template_hash) if each.since]
+        steps = [step for each in loads if (step := next_step_seconds(each.since, expected, now)) is not None]
+        if steps:
+            self.look_again(key, min(min(pause for _, pause in steps) + 1.0, MAX_PAUSE_SECONDS))
+
     def _before(self, key: Key, document: Document) -> PreviousStatus:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # the format of metav1.Time
         return previous_status(document, now, self._memory.written(key, document), self._memory.dropped)
@@ -255,7 +277,8 @@ class Reconciler:
         for child, change in (("deployment", intent.deployment), ("service", intent.service)):
             if change is not None:
                 intent, left = _tried(intent, corrections, change)
-                intent = replace(intent, **{child: left})
+                corrects = change.drift if left is not None and change.drift is not None else intent.corrects
+                intent = replace(intent, **{child: left}, corrects=corrects)
         return intent
 
     async def _learn(self, key: Key, intent: Intent) -> None:
@@ -282,14 +305,9 @@ class Reconciler:
         Returns the intent with its obstacle, the Deployment as it is now, and an error to raise after the status.
         """
         deployment, corrections, change = situation.own_deployment, self._memory.corrections(key), None
-        children = (DEPLOYMENTS, deployment, intent.deployment), (SERVICES, situation.service, intent.service)
+        children = (DEPLOYMENTS, situation.deployment, intent.deployment), (SERVICES, situation.service, intent.service)
         try:
-            if intent.admitted is not None:
-                replaced = await self._memory.records.keep(self._cluster, situation.document, intent.admitted)
-                intent = replace(intent, replaced=replaced)
-            if intent.claim is not None and (intent.deployment is not None or key in self.claimless):
-                await self._cluster.apply(RESOURCE_CLAIM_TEMPLATES, intent.claim)
-                self.claimless.discard(key)
+            intent = await self._prepare(key, situation, intent)
             for kind, live, change in children:
                 if change is None:
                     continue
@@ -312,13 +330,35 @@ class Reconciler:
             return replace(intent, obstacle=_obstacle(error)), deployment, error
         return intent, deployment, None
 
+    async def _prepare(self, key: Key, situation: Situation, intent: Intent) -> Intent:
+        """Store what must stand before the children: the record, and the template of the claims; and say what is adopted."""
+        if intent.admitted is not None:
+            replaced = await self._memory.records.keep(self._cluster, situation.document, intent.admitted)
+            intent = replace(intent, replaced=replaced)
+        if intent.claim is not None and (intent.deployment is not None or key in self.claimless):
+            await self._cluster.apply(RESOURCE_CLAIM_TEMPLATES, intent.claim)
+            self.claimless.discard(key)
+        if intent.adopts and (intent.deployment or intent.service):
+            await self._report(
+                situation.document,
+                Notice(kind="Warning", reason=Reason.ADOPTED, action="Apply", note=intent.adopts),
+            )
+        return intent
+
     async def _corrected(self, key: Key, uid: str, kind: Kind, live: Document | None, change: ChildChange) -> Document:
         """Correct one child, and return it as the API server has it then; one of before a restore becomes a child of this object."""
-        if live is not None and not is_owned_by(live, uid):
-            owners = {"ownerReferences": [owner_reference(key[1], uid)]}
-            await self._cluster.merge(kind, *key, {"metadata": owners})
-        if change.differs or live is None:
-            live = await self._cluster.apply(kind, change.wanted, is_first=live is None)
+        becomes_ours = live is not None and not is_owned_by(live, uid)
+        if live is not None and becomes_ours:
+            await self._cluster.merge(kind, *key, {"metadata": taken_over(live, owner_reference(key[1], uid))})
+        if change.differs or becomes_ours or live is None:
+            is_first = live is None
+            live = await self._cluster.apply(kind, change.wanted, is_first=is_first)
+            if is_first and is_of_others(live):  # with equal values, so that there was no conflict
+                bare = {name: change.wanted[name] for name in ("apiVersion", "kind")}
+                await self._cluster.apply(
+                    kind, {**bare, "metadata": dict(zip(("namespace", "name"), key, strict=True))}
+                )
+                raise Conflict("patch", kind.resource, f"{key[1]} exists already")
         if added := ChildChange.between(live, change.wanted).added:
             live = await self._cluster.remove(kind, live["metadata"], added)
         self.live.put(kind, live)
@@ -327,7 +367,7 @@ class Reconciler:
     async def _write_status(self, document: Document, state: PreviousStatus, status: Document) -> bool:
         """Write a changed status to this very object (the same uid), then the events that follow from it.
 
-        Returns True where something was written. An event that cannot be written is logged.
+        Returns True where something was written.
         """
         if not is_changed(state, status):
             return False
@@ -341,48 +381,15 @@ class Reconciler:
         # fields that an older CRD drops; one object may lack a field that others have
         self._memory.dropped = (self._memory.dropped - sent) | (sent - kept)
         for notice in notices(state.conditions, map(Condition.from_document, status["conditions"])):
-            try:
-                await self._recorder.record(document, notice)
-            except ApiError as error:
-                _log.warning("the event %s was not written: %s", notice.reason, error)
+            await self._report(document, notice)
         return True
 
-
-_REPORTED = {
-    ConditionType.ACCEPTED: "Assess",
-    ConditionType.STALLED: "Apply",
-    ConditionType.DRIFTED: "Apply",
-    ConditionType.PREDICTION_DRIFT: "Observe",
-    ConditionType.PREDICTION_OUTDATED: "Assess",
-    ConditionType.SCALED_BELOW_WORKLOAD: "Assess",
-    ConditionType.NODES_DIFFER: "Assess",
-}
-"""Conditions whose changes become events, each with kvgate's action; the others change with every pod."""
-
-
-def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator[Notice]:
-    """Yield one event per condition with a new reason; a reason that two conditions share gives one event."""
-    was = {condition.type: condition.reason for condition in before}
-    now = {condition.type: condition for condition in after}
-    reasons = set()
-    for kind, action in _REPORTED.items():
-        condition = now.get(kind)
-        if condition is None or condition.reason == was.get(kind) or condition.reason in reasons:
-            continue
-        if kind is not ConditionType.ACCEPTED and condition.status != "True":
-            continue
-        reasons.add(condition.reason)
-        good = (
-            kind is ConditionType.ACCEPTED
-            and condition.status == "True"
-            and condition.reason in (Reason.FITS, Reason.ADJUSTED)
-        ) or condition.reason in (Reason.RESOLVING, Reason.FIGURES_MOVED)
-        yield Notice(
-            kind="Normal" if good else "Warning",
-            reason=condition.reason,
-            action=action,
-            note=condition.message,
-        )
+    async def _report(self, document: Document, notice: Notice) -> None:
+        """Write an event. One that cannot be written is logged."""
+        try:
+            await self._recorder.record(document, notice)
+        except ApiError as error:
+            _log.warning("the event %s was not written: %s", notice.reason, error)
 
 
 def _obstacle(error: ApiError) -> Obstacle:
@@ -404,6 +411,7 @@ def _tried(intent: Intent, corrections: Corrections, change: ChildChange) -> tup
     if is_gone or corrections.may_try(kind, change.difference):
         return intent, change
     paths = ", ".join((*change.differs, *change.added))
-    name = change.wanted["metadata"]["name"]
-    text = f"{kind} {name}: {paths} comes back after each correction; find out who or which webhook sets it"
+    name, drift = change.wanted["metadata"]["name"], change.drift
+    whose = f"set by {drift.who}: {drift.remedy}" if drift and drift.who else "find out who or which webhook sets it"
+    text = f"{kind} {name}: {paths} comes back after each correction; {whose}"
     return replace(intent, drift="; ".join(filter(None, (intent.drift, text)))), None

@@ -14,9 +14,9 @@ from kvgate.api.base import Document
 from kvgate.cluster.client import ADMISSION_RECORDS, RESOURCE_CLAIM_TEMPLATES, Cluster
 from kvgate.cluster.errors import ApiError, Forbidden
 from kvgate.controller.decision import Awaited, Key
-from kvgate.controller.fetches import ModelStore
 from kvgate.controller.live import CHILDREN, FAMILY
 from kvgate.controller.memory import Memory
+from kvgate.controller.model_store import ModelStore
 from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.resolving import Resolver
 from kvgate.controller.starts import ObservedStarts

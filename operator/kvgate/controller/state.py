@@ -9,10 +9,11 @@ from functools import partial
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
+from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods
 from kvgate.calibration.trust import Trust
 from kvgate.cluster import leases
-from kvgate.controller.fetches import ModelStore
 from kvgate.controller.leadership import Gate
+from kvgate.controller.model_store import ModelStore
 from kvgate.controller.observe import ScrapeInstruments
 from kvgate.controller.pods import Nodes
 from kvgate.controller.reconcile import ReconcileInstruments
@@ -47,6 +48,8 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     models_map: ConfigMapName | None = None
     """ConfigMap of the fetched models; None where the hub is asked for nothing."""
     resolve_seconds: float = RESOLVE_SECONDS
+    allowed: AllowedPods = NOTHING_ALLOWED
+    """Parts of pods that the administrator allows."""
     lease_namespace: str = leases.NAMESPACE
     instance: str = ""
     """The installation that this process belongs to; empty: the name of the machine."""

@@ -328,6 +328,7 @@ def question(statement: EngineStatement, facts: Facts) -> BudgetRequest:
         weights_bytes=known.get("weights_bytes"),
         unmodelled_settings=unmodelled_kinds(statement.values, accounting_of(statement.version)),
         unmodelled_variables=statement.unmodelled_variables,
+        unmodelled_containers=statement.unmodelled_containers,
         is_stretched=stretches_length(statement.values),
         calibration=facts.calibration,
         image_digest=statement.image_digest if facts.calibration.starts else "",

@@ -63,17 +63,26 @@ def is_owned_by(child: Mapping[str, Any], uid: str) -> bool:
     return any(owner.get("uid") == uid for owner in child.get("metadata", {}).get("ownerReferences", ()))
 
 
+def controller_of(child: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the owner reference of the object that controls a child; there is one at most."""
+    owners = child.get("metadata", {}).get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
 def was_ours(child: Mapping[str, Any], name: str) -> bool:
     """Return True for a child of an InferenceDeployment with this name that is gone: after a restore from a backup, the same objects have
     other uids or no owner at all.
 
-    A name belongs to one object at a time. Without an owner a child counts that kvgate rendered, by its label and its hash.
+    A name belongs to one object at a time. Without a controller a child counts that kvgate rendered, by its label and its hash.
     """
     metadata = child.get("metadata", {})
-    owners = metadata.get("ownerReferences") or ()
-    if owners:
-        whose = ((owner.get("apiVersion"), owner.get("kind"), owner.get("name")) for owner in owners)
+    whose = {
+        (each.get("apiVersion"), each.get("kind"), each.get("name")) for each in metadata.get("ownerReferences") or ()
+    }
+    if any(owner[:2] == (API_VERSION, KIND) for owner in whose):
         return (API_VERSION, KIND, name) in whose
+    if controller_of(child) is not None:
+        return False
     is_ours = child.get("kind") == RECORD_KIND or HASH_ANNOTATION in (metadata.get("annotations") or {})
     return is_ours and (metadata.get("labels") or {}).get(OWNER_LABEL) == name
 

@@ -49,12 +49,18 @@ def differences(live: Any, wanted: Any, path: str = "", *, is_amount: bool = Fal
         yield path
 
 
+_KEYS = ("mountPath", "name")
+"""Keys of the items of lists. A volume may be mounted twice, at different paths."""
+
+
 def _item_differences(live: Sequence[Any], wanted: Sequence[Any], path: str, *, is_amount: bool) -> Iterator[str]:
-    """Compare items by name where all have one (containers, env, volumes, ports), else by position."""
-    if all(isinstance(item, Mapping) and "name" in item for item in (*live, *wanted)):
-        by_name = {item["name"]: item for item in live}
+    """Compare items by their path or name where all have one (mounts; containers, env, volumes, ports), else by position."""
+    items = (*live, *wanted)
+    key = next((key for key in _KEYS if all(isinstance(item, Mapping) and key in item for item in items)), None)
+    if key is not None:
+        by_name = {item[key]: item for item in live}
         for item in wanted:
-            name = item["name"]
+            name = item[key]
             yield from differences(by_name.get(name), item, f"{path}[{name}]", is_amount=is_amount)
     elif len(live) != len(wanted):
         yield path
@@ -107,12 +113,44 @@ def _beyond(theirs: Mapping[str, Any], ours: Sequence[Mapping[str, Any]]) -> Ite
             yield from ((step, *deeper) for deeper in _beyond(inside, known))
 
 
+_DEFAULTS: Mapping[str, Any] = {
+    "dnsPolicy": "ClusterFirst", "restartPolicy": "Always", "schedulerName": "default-scheduler", "securityContext": {}, "scheme": "HTTP",
+    "successThreshold": 1, "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+}  # fmt: skip
+"""Values that the API server gives to fields of a pod that nobody sets; who restores a backup owns them."""
+
+
+def unrendered(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the paths of what stands in a child that others made, changes what runs or who is served, and is not rendered."""
+    steps = ("spec", "selector") if wanted["kind"] == "Service" else _RUNS
+    for step in steps:
+        live, wanted = live.get(step) or {}, wanted[step]
+    yield from differences(wanted, _without_defaults(live), ".".join(steps))
+
+
+def _without_defaults(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_defaults(inside) for name, inside in value.items() if not _is_default(name, value)}
+    return [_without_defaults(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_default(name: str, inside: Mapping[str, Any]) -> bool:
+    if name == "imagePullPolicy":
+        last = str(inside.get("image", "")).rpartition("/")[2]
+        return bool(
+            inside[name] == ("Always" if last.endswith(":latest") or not {":", "@"} & {*last} else "IfNotPresent")
+        )
+    return name in _DEFAULTS and bool(inside[name] == _DEFAULTS[name])
+
+
 def _pointer(steps: Sequence[str], node: Any) -> str | None:
-    """Return the JSON pointer for steps of managedFields; None where the field is gone, or is one value of a set."""
+    """Return the JSON pointer for steps of managedFields; None where the field is gone, is one value of a set, or has its default."""
     pointer = ""
     for step in steps:
         kind, _, name = step.partition(":")
         if kind == "f" and isinstance(node, Mapping) and name in node:
+            if step is steps[-1] and _is_default(name, node):
+                return None
             node, pointer = node[name], f"{pointer}/{_escaped(name)}"
         elif kind == "k" and isinstance(node, Sequence):
             key = json.loads(name)

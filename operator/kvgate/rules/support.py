@@ -51,6 +51,7 @@ def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
     fields = {
         **dict.fromkeys(budget.request.unmodelled_settings, "extra_args"),
         **dict.fromkeys(budget.request.unmodelled_variables, "environment"),
+        **dict.fromkeys(budget.request.unmodelled_containers, "containers"),
         f"{setting} {value}": setting,
     }
     for kind in budget.unmodelled:

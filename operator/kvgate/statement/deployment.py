@@ -14,7 +14,7 @@ from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.catalogue.lookup import find_accelerator, mig_profile, slice_of
 from kvgate.findings.finding import Finding
 from kvgate.statement.engine import EngineStatement, is_known_release
-from kvgate.statement.passed_through import NO_EXTRA_ARGS, read_environment, read_extra_args
+from kvgate.statement.passed_through import NO_EXTRA_ARGS, containers_with_gpus, read_environment, read_extra_args
 from kvgate.text.patterns import pattern
 from kvgate.vllm.images import is_own_image
 from kvgate.vllm.settings import SPEC_SETTINGS
@@ -73,6 +73,7 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
         sees_part_alone=accelerator.claim == "GpuMemory",
         image_digest=(vllm.image or "").partition("@")[2],
         unmodelled_variables=environment.kinds,
+        unmodelled_containers=containers_with_gpus(spec),
     )
 
 

@@ -13,9 +13,10 @@ from msgspec import Struct
 from pydantic import ValidationError
 
 from kvgate.api import GROUP, KIND, PLURAL, VERSION
+from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods, parse_allowed
 from kvgate.api.status import AdmissionStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.api.validation import InvalidDocument
 from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judgement import summary
@@ -82,6 +83,8 @@ class Known(Struct, frozen=True, kw_only=True, eq=False):
 
     calibration: Calibration = NOTHING_OBSERVED
     models: PublishedModels = NO_MODELS
+    allowed: AllowedPods = NOTHING_ALLOWED
+    """Parts of pods that the administrator allows."""
     asks_hub: bool = False
     """True where the controller asks the hub for models that are not known."""
 
@@ -128,7 +131,7 @@ def reviews(body: Any, known: Known, now: datetime) -> Iterator[Answer]:
     """Yield the answer without a verdict, then the one with the verdict, then the one with what would fit. Raises ReviewError."""
     request, document = read_request(body)
     try:
-        deployment = parse_document(document)
+        deployment = parse_allowed(document, known.allowed)
     except InvalidDocument as error:
         texts = (f.message + (f" ({f.remediation})" if f.remediation else "") for f in error.findings)
         message = "; ".join(texts)

@@ -72,6 +72,7 @@ class CandidateRecord(AnswersRecord, frozen=True, kw_only=True):
     engines_within_max_gpus: int
     full_requests_per_replica: Annotated[float, described("full_length_requests")]
     max_model_len_that_surely_fits: int
+    auto_max_model_len: Annotated[Interval | None, described("auto_max_model_len")]
     demand_bytes: Annotated[int | None, described("demand_bytes")]
     available_kv_cache_bytes: Annotated[Interval | None, described("available_kv_cache_bytes")]
     headroom_bytes: Annotated[Interval | None, described("headroom_bytes")]
