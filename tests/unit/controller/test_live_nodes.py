@@ -81,7 +81,9 @@ async def followed(cluster: FakeCluster, nodes: LiveNodes, seconds: float = 0.05
 async def test_nodes_are_listed_page_by_page_and_kept_without_what_is_not_read() -> None:
     nodes = LiveNodes()
     cluster = FakeCluster([node_document(f"gpu-{number}", H100) for number in range(250)], [a_slice("s")])
-    await followed(cluster, nodes)
+    assert nodes.offer(("serving", "early"), an_owner("early").spec) is None
+    enqueued, _ = await followed(cluster, nodes, 1.2)
+    assert enqueued == [("serving", "early")], "it was judged before the nodes were known"
     assert [following for plural, following in cluster.lists if plural == "nodes"] == ["", "100", "200"]
     assert nodes.is_known
     offer = nodes.offer(KEY, an_owner().spec)
@@ -109,6 +111,7 @@ async def test_a_heartbeat_concerns_nobody_and_a_lesser_memory_concerns_those_wh
     enqueued, _ = await followed(cluster, nodes)
     assert sorted(enqueued) == [KEY, ("serving", "same")]
     nodes.forget(KEY)
+    nodes.offer(("serving", "same"), an_owner("same").spec)
     cluster.events["nodes"] = [[line("DELETED", node_document("gpu-1", less)), line("ERROR", {"code": 410})]]
     enqueued, _ = await followed(cluster, nodes)
     assert enqueued == [("serving", "same")]
