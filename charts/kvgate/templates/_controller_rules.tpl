@@ -28,6 +28,10 @@
 - apiGroups: [resource.k8s.io]
   resources: [resourceclaimtemplates]
   verbs: [list, create, patch]
+# evictions of engines that run side by side; one is deleted where one replica is left, or the spec wants none
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
 # which engines are ready, at which address, and why one ended
 - apiGroups: ['']
   resources: [pods]

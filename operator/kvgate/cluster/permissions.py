@@ -3,7 +3,7 @@
 The controller reads no Secrets, because pods, its own one too, get tokens by reference, and nodes only
 where `nodes.watch` or `calibration.readNodes` is set. It reads pods and never changes
 them; of a log, which may hold prompts, it keeps vLLM's message alone. It deletes nothing but its own records of admissions that stand
-no more: children are deleted with their owner.
+no more, and its own PodDisruptionBudgets: other children are deleted with their owner.
 """
 
 from msgspec import Struct
@@ -65,6 +65,12 @@ RULES: tuple[Permission, ...] = (
         resources=("resourceclaimtemplates",),
         verbs=("list", "create", "patch"),
         why="the devices that the engines claim, by spec.accelerator.resourceClaim",
+    ),
+    Permission(
+        group="policy",
+        resources=("poddisruptionbudgets",),
+        verbs=("get", "list", "watch", "create", "patch", "delete"),
+        why="evictions of engines that run side by side; one is deleted where one replica is left, or the spec wants none",
     ),
     Permission(
         group="",

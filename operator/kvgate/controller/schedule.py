@@ -302,16 +302,16 @@ class Resync:
                 await live.relist(cluster, kind, self._namespaces)
             self._pace.is_known = True
             for key in live.owners():
-                document, deployment, service = [await live.find(cluster, kind, key) for kind in FAMILY]
+                document, *children = [await live.find(cluster, kind, key) for kind in FAMILY]
                 if document is None:
                     continue
                 seen.add(key)
-                claims[key] = claim_of(deployment)
+                claims[key] = claim_of(children[0])
                 if before.get(key, "") != self._memory.records.name(key):
                     continue  # a run stored its record during the list
                 self._starts.note_revision((document.get("status") or {}).get("calibrationRevision"))
-                await self._compare(key, document, deployment, service, records.get(key, {}))
-                await self._memory.records.tidy(cluster, document, deployment, records.get(key, {}))
+                await self._compare(key, document, children, records.get(key, {}))
+                await self._memory.records.tidy(cluster, document, children[0], records.get(key, {}))
                 await asyncio.sleep(0)  # others may run between two judgements
             await self._look_for_claims(cluster, claims)
             if self._resolver is not None:
@@ -347,14 +347,13 @@ class Resync:
             self._troubles.note("start", error, expected=ApiError)
 
     async def _compare(
-        self, key: Key, document: Document, deployment: Document | None, service: Document | None,
-        records: Mapping[str, Document],
-    ) -> None:  # fmt: skip
+        self, key: Key, document: Document, children: Sequence[Document | None], records: Mapping[str, Document]
+    ) -> None:
         """Reconcile an object that is not settled. An error with one object does not stop the round: its own reconcile reports it."""
         if "deletionTimestamp" in document["metadata"]:
             return
         try:
-            situation = await self._reconciler.situation(key, document, deployment, service, records)
+            situation = await self._reconciler.situation(key, document, children, records)
             is_settled = self._reconciler.is_settled(key, situation)
         except Exception as error:  # noqa: BLE001 - the round goes on with the others
             self._troubles.note("resync", error, about="/".join(key), expected=ApiError)
