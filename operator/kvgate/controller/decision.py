@@ -26,6 +26,7 @@ from kvgate.nodes.offer import Offer, findings_of, offered, with_decided
 from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
 from kvgate.rendering.adoption import wants_adoption, with_selector_of
 from kvgate.rendering.drift import Drift, drift_of
+from kvgate.rendering.earlier_formats import earlier_template
 from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import HASH_ANNOTATION, PassedOn, is_owned_by, was_ours
 from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences, held, replaced_by
@@ -335,7 +336,10 @@ def decide(situation: Situation, judged: Judged | None, release: str = "") -> In
         wanted = with_selector_of(wanted, situation.deployment)
     if live is not None and _hash_of_pods(live) != _hash_of_pods(wanted.deployment):
         # another release may have rendered these pods
-        wanted = as_it_runs(wanted, live, intent.admitted.template_digest)
+        digest = intent.admitted.template_digest
+        if digest is None and situation.is_unedited:
+            digest = earlier_template(live, wanted.deployment["spec"]["template"])
+        wanted = as_it_runs(wanted, live, digest)
     is_other = live is not None and _hash_of_pods(live) not in ("", _hash_of_pods(wanted.deployment))
     is_paced = is_other and live is not None and situation.is_unedited and rollout_of(live).available > 0
     by = release if is_paced else "" if is_other else replaced_by(live)
