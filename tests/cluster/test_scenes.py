@@ -10,6 +10,8 @@ import pytest
 from controlplane.plane import ControlPlane
 from controlplane.programs import wait_until
 from fleet.fake_gpus import fake_gpu_node
+from kvgate.api.conditions import Reason
+from kvgate.api.pod_reasons import POD_REASONS
 from support.doors import Door
 from support.inference import H100, Objects, crash, inference_deployment
 
@@ -157,6 +159,8 @@ def test_what_scheduler_and_api_server_say_is_the_reason(objects: Objects, name:
     if words:
         wait_until(lambda: words in objects.condition(name, "Ready", where)[2], f"{words} in {message}")
     assert objects.condition(name, "Scheduled", where)[:2] == ("False", reason)
+    assert objects.condition(name, "Stalled", where)[0] == str(not POD_REASONS[Reason(reason)].passes)
+    assert reason in objects.plane.kubectl("get", "infd", name, "-n", where).stdout, "the column WHY"
     assert objects.condition(name, "Degraded", where)[0] == "False"
     objects.plane.kubectl("delete", "infd", name, "-n", where)
     wait_until(lambda: not objects.pods(name, where), "its pods are gone")
@@ -241,6 +245,8 @@ def test_what_the_kubelet_says_is_the_reason(objects: Objects, chat: Mapping[str
     assert objects.condition("chat", kind)[:2] == (expected, reason)
     assert objects.condition("chat", "Degraded")[:2] == ("True", reason), "it was ready before"
     assert objects.condition("chat", "Scheduled")[0] == "True"
+    is_killed = reason == "HostMemoryExceeded"
+    assert ("; kvgate expects a need of " in message) == is_killed, "the ledger of the host stands beside the limit"
 
 
 @pytest.mark.parametrize("scene", EVENTS)
@@ -306,6 +312,12 @@ def test_one_lost_replica_of_two_is_named_and_is_no_rollout_and_comes_back(objec
         ("Warning", "NotAnswering"),
     ]
     objects.plane.kubectl("delete", "infd", "pair")
+
+
+def test_no_replica_is_wanted(objects: Objects) -> None:
+    objects.plane.apply(inference_deployment("zero", replicas=0))
+    assert objects.wait_for("zero", "Ready", "True", "ScaledToZero")
+    objects.plane.kubectl("delete", "infd", "zero")
 
 
 def test_an_evicted_pod_is_the_reason_while_another_one_loads(objects: Objects) -> None:

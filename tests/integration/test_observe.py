@@ -516,3 +516,38 @@ async def test_a_pod_that_does_not_answer_is_not_asked_a_second_thing() -> None:
     world.answers["a"] = trouble()
     await world.round()
     assert world.asked_for_length == []
+
+
+async def test_a_pod_that_came_before_its_object_was_known_is_looked_at_once_it_is() -> None:
+    world = World()
+    world.memory.forget(KEY)
+    body = a_pod(ready=False)
+    body["status"]["containerStatuses"] = [{"name": "vllm", "state": {"waiting": {"reason": "ErrImagePull"}}}]
+    world.pods.put(body)
+    world.pods.hindered.clear()
+    await world.observer.look_at_hindrances()
+    assert world.memory.hindrances(KEY, "hash") == ()
+    world.show()
+    await world.observer.look_at_events()
+    assert world.pods.hindered.is_set()
+    await world.observer.look_at_hindrances()
+    assert [each.reason for each in world.memory.hindrances(KEY, "hash")] == ["ImageNotPulled"]
+    world.pods.hindered.clear()
+    await world.observer.look_at_events()
+    assert not world.pods.hindered.is_set()
+
+
+async def test_an_engine_that_ends_is_reported_before_the_next_round_and_one_that_is_gone_is_not() -> None:
+    world = World()
+    world.pods.put(a_pod(ready=False, ended=crashed(), restarts=1))
+    await world.observer.look_at_hindrances()
+    observation = world.memory.observation(KEY)
+    assert observation is not None
+    assert [crash.reason for crash in observation.crashes] == ["KVCacheTooSmall"]
+    assert world.enqueued == [KEY]
+    world.pods.forget("uid-qwen-1-a")
+    world.pods.put(a_pod("other", ready=False))
+    await world.observer.look_at_hindrances()
+    observation = world.memory.observation(KEY)
+    assert observation is not None
+    assert observation.crashes == ()

@@ -20,18 +20,21 @@ from kvgate.controller.resolution import Resolution
 from kvgate.judgement.assess import assessments, undecided
 from kvgate.judgement.assessment import Assessment, Confidence, Decision
 from kvgate.judgement.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
+from kvgate.judgement.replicas import replicas_needed
 from kvgate.judgement.skipping import Skip, skip_of
 from kvgate.nodes.offer import Offer, findings_of, offered, with_decided
 from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
 from kvgate.rendering.adoption import wants_adoption, with_selector_of
 from kvgate.rendering.drift import Drift, drift_of
+from kvgate.rendering.earlier_formats import earlier_template
 from kvgate.rendering.hindrances import Hindrance
-from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by, was_ours
-from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences
-from kvgate.rendering.observation import Observation, Obstacle, Statement
+from kvgate.rendering.labels import HASH_ANNOTATION, PassedOn, is_owned_by, was_ours
+from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences, held, replaced_by
+from kvgate.rendering.observation import Observation, Obstacle, Statement, rollout_of
 from kvgate.rendering.recalibration import recalibrated, recalibrated_from, taking_over
+from kvgate.rendering.rollout import disruption_budget
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
-from kvgate.rendering.workload import NotRendered, figures_of_verdict, rendered
+from kvgate.rendering.workload import NotRendered, Rendered, figures_of_verdict, rendered
 from kvgate.statement.deployment import gpu_name, statement_of
 
 Key = tuple[str, str]
@@ -57,6 +60,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     config: str | ConfigMissing = NO_CONFIG
     deployment: Document | None = None
     service: Document | None = None
+    budget: Document | None = None
+    """The PodDisruptionBudget of this name."""
     standing: Admitted | None = None
     """The spec that was admitted last, if its record is known."""
     lost: Lost | None = None
@@ -67,6 +72,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     """What the nodes have for the spec; None where nodes are not watched, or not listed yet."""
     resolution: Resolution | None = None
     """The state of the models that the catalogue lacks; None where the hub is not asked for any."""
+    passed_on: PassedOn = PassedOn()
     now: datetime = datetime.min.replace(tzinfo=UTC)
     """The time by which a break glass has ended or not; without it none has."""
 
@@ -120,12 +126,24 @@ class Situation(Struct, frozen=True, kw_only=True):
         return (self.standing.record.calibration_revision or 0) if self.stands else None
 
     @property
+    def is_unedited(self) -> bool:
+        """True where neither the spec nor another thing that its author states has changed since it was admitted, or since its status."""
+        if self.standing is not None:
+            return self.stands
+        metadata, status = self.document["metadata"], self.document.get("status") or {}
+        return bool(status.get("observedGeneration") == metadata.get("generation", 1))
+
+    @property
     def uid(self) -> str:
         return str(self.document["metadata"]["uid"])
 
     @property
     def own_deployment(self) -> Document | None:
         return self.deployment if self.deployment and self.owns(self.deployment) else None
+
+    @property
+    def own_budget(self) -> Document | None:
+        return self.budget if self.budget and self.owns(self.budget) else None
 
     def owns(self, child: Document) -> bool:
         """Return True for a child of this object, and for one of the object that had its name before a restore from a backup."""
@@ -190,6 +208,10 @@ class Intent(Struct, frozen=True, kw_only=True):
     obstacle: Obstacle | None = None
     adopts: str = ""
     """What changes in children that somebody else made, and that become the object's own; empty where there are none."""
+    is_paced: bool = False
+    """True where pods are replaced that nobody edited: that takes its turn."""
+    awaits_turn: Statement | None = None
+    """The condition of that wait; the pods stay meanwhile."""
     resolved: Statement | None = None
     """The condition ModelResolved of the present spec."""
     offer: Offer | None = None
@@ -205,6 +227,10 @@ class Intent(Struct, frozen=True, kw_only=True):
     deployment: ChildChange | None = None
     """None where the Deployment needs no change, or where nothing is rendered."""
     service: ChildChange | None = None
+    budget: ChildChange | None = None
+    """None where the PodDisruptionBudget needs no change, or where there should be none."""
+    drops_budget: bool = False
+    """True where a PodDisruptionBudget of the object's own must go."""
     claim: Document | None = None
     """ResourceClaimTemplate of the wanted pods; None where they have none."""
 
@@ -218,7 +244,8 @@ class Intent(Struct, frozen=True, kw_only=True):
 
     @property
     def pending(self) -> bool:
-        return self.deployment is not None or self.service is not None
+        is_change = (each is not None for each in (self.deployment, self.service, self.budget))
+        return self.drops_budget or any(is_change)
 
 
 class Awaited(Struct, frozen=True, kw_only=True):
@@ -295,7 +322,7 @@ def judgements(
     yield from map(judged, assessments(spec, facts, skip=skip))
 
 
-def decide(situation: Situation, judged: Judged | None) -> Intent:
+def decide(situation: Situation, judged: Judged | None, release: str = "") -> Intent:
     """Decide what is rendered (the present spec where it is admitted, else the last admitted one), and which children to change.
 
     A child that belongs to somebody else is never changed, unless the object's annotation says that it becomes its own.
@@ -309,20 +336,47 @@ def decide(situation: Situation, judged: Judged | None) -> Intent:
         wanted = with_selector_of(wanted, situation.deployment)
     if live is not None and _hash_of_pods(live) != _hash_of_pods(wanted.deployment):
         # another release may have rendered these pods
-        wanted = as_it_runs(wanted, live, intent.admitted.template_digest)
-    wanted = annotated(wanted, intent.admitted)
-    intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment), claim=wanted.claim)
+        digest = intent.admitted.template_digest
+        if digest is None and situation.is_unedited:
+            digest = earlier_template(live, wanted.deployment["spec"]["template"])
+        wanted = as_it_runs(wanted, live, digest)
+    is_other = live is not None and _hash_of_pods(live) not in ("", _hash_of_pods(wanted.deployment))
+    is_paced = is_other and live is not None and situation.is_unedited and rollout_of(live).available > 0
+    by = release if is_paced else "" if is_other else replaced_by(live)
+    wanted = annotated(wanted, intent.admitted, replaced_by=by)
+    metadata = situation.document["metadata"]
+    wanted = Rendered(
+        deployment=situation.passed_on.on(wanted.deployment, metadata),
+        service=situation.passed_on.on(wanted.service, metadata),
+        claim=wanted.claim,
+    )
+    intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment), is_paced=is_paced, claim=wanted.claim)
     pairs = (situation.deployment, wanted.deployment), (situation.service, wanted.service)
     foreign = [(live, child) for live, child in pairs if live is not None and not situation.owns(live)]
     if foreign:
         if message := obstacle_to(foreign, wants_adoption=wants_adoption(situation.document)):
             return replace(intent, obstacle=Obstacle(reason=Reason.NAME_TAKEN, message=message))
         intent = replace(intent, adopts=changes_of(foreign))
+    budget = _wanted_budget(situation, intent, owner, wanted.deployment["spec"]["selector"])
+    is_free = situation.budget is None or situation.own_budget is not None
     return replace(
         intent,
         deployment=_due(situation.deployment, wanted.deployment),
         service=_due(situation.service, wanted.service),
+        budget=_due(situation.budget, budget) if budget is not None and is_free else None,
+        drops_budget=budget is None and situation.own_budget is not None,
     )
+
+
+def _wanted_budget(
+    situation: Situation, intent: Intent, owner: InferenceDeployment, selector: Document
+) -> Document | None:
+    """Return the PodDisruptionBudget that the object should have. While another spec runs than the present one, ours stays as it is."""
+    judged, live = intent.judged, situation.own_budget
+    if judged is not None and intent.left_out is None:
+        return disruption_budget(owner, replicas_needed(owner.spec, judged.assessment.effective), selector)
+    wanted = disruption_budget(owner, 0, selector)
+    return wanted if wanted is None or live is None else live
 
 
 def _verdict(situation: Situation, judged: Judged | None) -> Intent:
@@ -409,8 +463,19 @@ def _rendered_owner(situation: Situation, intent: Intent) -> InferenceDeployment
     if intent.left_out is None and not isinstance(intent.owner, InvalidDocument):
         return intent.owner if intent.judged else None
     spec = situation.document.get("spec")
-    replicas = spec.get("replicas") if isinstance(spec, Mapping) else None
-    return intent.admitted.scaled(replicas) if intent.admitted else None
+    wish = spec if isinstance(spec, Mapping) else {}
+    is_suspended = wish.get("suspend") is True
+    return intent.admitted.scaled(wish.get("replicas"), is_suspended=is_suspended) if intent.admitted else None
+
+
+def waiting(situation: Situation, intent: Intent, turn: Statement) -> Intent:
+    """Return the intent of an object that waits for its turn: its Deployment is scaled, and else stays as it is."""
+    live, change = situation.own_deployment, intent.deployment
+    if live is None or change is None:
+        return replace(intent, awaits_turn=turn)
+    scales = live["spec"].get("replicas") != change.wanted["spec"]["replicas"]
+    left = ChildChange.between(live, held(change.wanted, live)) if scales else None
+    return replace(intent, awaits_turn=turn, deployment=left, template_hash=_hash_of_pods(live))
 
 
 def _due(live: Document | None, wanted: Document) -> ChildChange | None:
@@ -452,4 +517,5 @@ def status_after(
         drift=intent.told_drift,
         resolved=intent.resolved,
         nodes=intent.offer.statement if intent.offer else None,
+        awaits_turn=intent.awaits_turn,
     )

@@ -18,6 +18,7 @@ from kvgate.api import API_VERSION, GROUP, KIND
 from kvgate.budget import ModelShape
 from kvgate.cluster.client import (
     DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
     INFERENCE_DEPLOYMENTS,
     PODS,
     SERVICES,
@@ -37,7 +38,7 @@ from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.resolving import Resolver
 from kvgate.controller.schedule import Resync, WorkQueue
 from kvgate.controller.state import Process
-from kvgate.rendering.labels import OWNER_LABEL
+from kvgate.rendering.labels import OWNER_LABEL, PassedOn
 from kvgate.runtime import background
 from kvgate.runtime.background import Troubles
 from kvgate.runtime.pool import Pool
@@ -86,12 +87,14 @@ async def _operate(process: Process) -> None:
     connect = partial(Cluster, configuration, process.count_request, may_write=process.gate.is_open)
     pool, pods = Pool(LIMITS, preload=("kvgate.controller.decision",), by_content=(ModelShape,)), KnownPods()
     memory = Memory(process.deployments, process.starts, partial(judge_in_worker, pool, process.starts))
+    memory.passed_on = PassedOn(labels=tuple(options.pass_labels), annotations=tuple(options.pass_annotations))
     beat = asyncio.create_task(_beat(process, memory))  # from now on, because the workers take a while to start
     async with pool, connect() as cluster, Scraper(process.scrapes) as scraper, contextlib.AsyncExitStack() as stack:
         recorder = EventRecorder(cluster)
         learn = partial(process.starts.learn, cluster)
         resolver = await stack.enter_async_context(_resolver(process, cluster))
         nodes = LiveNodes(pods.gpus_by_node) if process.options.watch_nodes else None
+        pace = process.pace
         reconciler = Reconciler(
             cluster,
             recorder,
@@ -101,16 +104,17 @@ async def _operate(process: Process) -> None:
             resolver=resolver,
             nodes=nodes,
             allowed=options.allowed,
+            pace=pace,
         )
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
-        reconciler.aside = queue.aside
+        reconciler.aside, pace.enqueue = queue.aside, queue.enqueue
         reconciler.look_again = lambda key, delay_seconds: queue.enqueue(key, delay_seconds=delay_seconds)
         process.queue_depth.set_function(queue.depth)
         if resolver:
             resolver.enqueue = lambda key, delay_seconds: queue.enqueue(key, delay_seconds=delay_seconds)
         resync = Resync(
             connect=connect, namespaces=options.namespaces, reconciler=reconciler, queue=queue, memory=memory,
-            starts=process.starts, troubles=process.troubles, models=process.models, resolver=resolver,
+            starts=process.starts, troubles=process.troubles, models=process.models, resolver=resolver, pace=pace,
         )  # fmt: skip
         observer = Observer(
             cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, length=scraper.length, memory=memory,
@@ -241,6 +245,7 @@ class Handlers:
             (INFERENCE_DEPLOYMENTS, self.owner),
             (DEPLOYMENTS, partial(self.child, DEPLOYMENTS)),
             (SERVICES, partial(self.child, SERVICES)),
+            (DISRUPTION_BUDGETS, partial(self.child, DISRUPTION_BUDGETS)),
             (PODS, self.pod),
         )
         for kind, handler in watched:
@@ -288,7 +293,12 @@ _SETTINGS: tuple[tuple[str, str, object], ...] = (
     ("execution", "max_workers", 2),  # every handler is async
 )
 """kopf's settings, by their group and name."""
-_OURS_ALONE = (("apps", "v1", "deployments"), ("", "v1", "services"), ("", "v1", "pods"))
+_OURS_ALONE = (
+    ("apps", "v1", "deployments"),
+    ("", "v1", "services"),
+    ("", "v1", "pods"),
+    ("policy", "v1", "poddisruptionbudgets"),
+)
 """Kinds of which other objects than those with our label never enter the process."""
 
 

@@ -13,6 +13,7 @@ _ACTIONS = {
     ConditionType.SCHEDULED: "Observe",
     ConditionType.LOADING: "Observe",
     ConditionType.DRIFTED: "Apply",
+    ConditionType.REPLACEMENT_PENDING: "Apply",
     ConditionType.PREDICTION_DRIFT: "Observe",
     ConditionType.PREDICTION_OUTDATED: "Assess",
     ConditionType.SCALED_BELOW_WORKLOAD: "Assess",
@@ -24,6 +25,7 @@ _USUAL = (
     Reason.LOADING, Reason.CONTAINER_CREATING, Reason.WAITING_FOR_SCHEDULER, Reason.REPLICAS_READY, Reason.SCALED_TO_ZERO,
 )  # fmt: skip
 """Reasons that each start, or each scaling, passes through: they are no events."""
+_GOOD = (Reason.RESOLVING, Reason.FIGURES_MOVED, Reason.CANARY_FIRST, Reason.TURN_AWAITED)
 _WANTED = (ConditionType.SCHEDULED, ConditionType.LOADING)
 
 
@@ -38,7 +40,7 @@ def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator
         reported.add(condition.reason)
         is_admitted = (kind, condition.status) == (ConditionType.ACCEPTED, "True")
         is_good = is_admitted and condition.reason in (Reason.FITS, Reason.ADJUSTED)
-        is_good = is_good or condition.reason in (Reason.RESOLVING, Reason.FIGURES_MOVED)
+        is_good = is_good or condition.reason in _GOOD
         yield Notice(
             kind="Normal" if is_good else "Warning", reason=condition.reason, action=action, note=condition.message
         )

@@ -279,6 +279,8 @@ class Observer:
         self._troubles = troubles
         self._logs = CrashLogs(cluster)
         self._events = PodEvents(cluster)
+        self._owners = frozenset[str]()
+        """Uids of our Deployments at the last look."""
         self._round = asyncio.Lock()
         self._answers: dict[tuple[str, int], _Answers] = {}
         """Answers by the pod's uid and its restarts."""
@@ -304,15 +306,22 @@ class Observer:
         async def look() -> None:
             await self._pods.hindered.wait()
             self._pods.hindered.clear()
-            await self.look_at_hindrances()
+            try:
+                await self.look_at_hindrances()
+            except ApiError:
+                self._pods.hindered.set()
+                raise
 
         await repeat("hindrances", look, interval_seconds=1.0, troubles=self._troubles, expected=ApiError)
 
     async def run_events_forever(self) -> None:
-        """Once a second, look for pods that wait without a word; without such a pod there is nothing to do."""
+        """Once a second, look for pods that wait without a word, or that came before their object was known to own their Deployment."""
         await repeat("events", self.look_at_events, interval_seconds=1.0, troubles=self._troubles, expected=ApiError)
 
     async def look_at_events(self) -> None:
+        if (owners := frozenset(self._memory.deployments())) != self._owners:
+            self._owners = owners
+            self._pods.hindered.set()
         owned = await self._owned() if self._pods.quiet else {}
         if await self._events.look(pod for pods in owned.values() for pod in pods if pod.is_quiet):
             self._pods.hindered.set()

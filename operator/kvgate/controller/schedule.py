@@ -17,6 +17,7 @@ from kvgate.controller.decision import Awaited, Key
 from kvgate.controller.live import CHILDREN, FAMILY
 from kvgate.controller.memory import Memory
 from kvgate.controller.model_store import ModelStore
+from kvgate.controller.pace import Pace
 from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.resolving import Resolver
 from kvgate.controller.starts import ObservedStarts
@@ -258,7 +259,9 @@ class Resync:
         troubles: Troubles,
         models: ModelStore | None = None,
         resolver: Resolver | None = None,
+        pace: Pace | None = None,
     ) -> None:
+        self._pace = pace or Pace()
         self._models = models
         self._resolver = resolver
         self._connect = connect
@@ -297,17 +300,18 @@ class Resync:
             live = self._reconciler.live
             for kind in reversed(FAMILY):
                 await live.relist(cluster, kind, self._namespaces)
+            self._pace.is_known = True
             for key in live.owners():
-                document, deployment, service = [await live.find(cluster, kind, key) for kind in FAMILY]
+                document, *children = [await live.find(cluster, kind, key) for kind in FAMILY]
                 if document is None:
                     continue
                 seen.add(key)
-                claims[key] = claim_of(deployment)
+                claims[key] = claim_of(children[0])
                 if before.get(key, "") != self._memory.records.name(key):
                     continue  # a run stored its record during the list
                 self._starts.note_revision((document.get("status") or {}).get("calibrationRevision"))
-                await self._compare(key, document, deployment, service, records.get(key, {}))
-                await self._memory.records.tidy(cluster, document, deployment, records.get(key, {}))
+                await self._compare(key, document, children, records.get(key, {}))
+                await self._memory.records.tidy(cluster, document, children[0], records.get(key, {}))
                 await asyncio.sleep(0)  # others may run between two judgements
             await self._look_for_claims(cluster, claims)
             if self._resolver is not None:
@@ -333,20 +337,23 @@ class Resync:
         try:
             async with self._connect() as cluster:
                 await self._memory.records.load(cluster, self._namespaces)
+                live = self._reconciler.live
                 for kind in CHILDREN:
-                    await self._reconciler.live.relist(cluster, kind, self._namespaces)
+                    await live.relist(cluster, kind, self._namespaces)
+                for key, deployment in live.deployments():
+                    self._pace.note(key, deployment)
+                self._pace.is_known = True
         except ApiError as error:
             self._troubles.note("start", error, expected=ApiError)
 
     async def _compare(
-        self, key: Key, document: Document, deployment: Document | None, service: Document | None,
-        records: Mapping[str, Document],
-    ) -> None:  # fmt: skip
+        self, key: Key, document: Document, children: Sequence[Document | None], records: Mapping[str, Document]
+    ) -> None:
         """Reconcile an object that is not settled. An error with one object does not stop the round: its own reconcile reports it."""
         if "deletionTimestamp" in document["metadata"]:
             return
         try:
-            situation = await self._reconciler.situation(key, document, deployment, service, records)
+            situation = await self._reconciler.situation(key, document, children, records)
             is_settled = self._reconciler.is_settled(key, situation)
         except Exception as error:  # noqa: BLE001 - the round goes on with the others
             self._troubles.note("resync", error, about="/".join(key), expected=ApiError)

@@ -118,6 +118,7 @@ def status_of(
     is_kept: bool = False,
     skip_ended: str = "",
     drift: tuple[Reason, str] | None = None,
+    awaits_turn: Statement | None = None,
     resolved: Statement | None = None,
     recalibration: Document | None = None,
     nodes: Statement | None = None,
@@ -130,7 +131,8 @@ def status_of(
     the hub is asked for its model. `recalibration` is status.recalibrated of a spec whose verdict stands. `nodes` is the condition
     NodesDiffer, where nodes are watched.
     """
-    rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.replicas)
+    rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.wanted_replicas)
+    rollout = replace(rollout, is_suspended=bool(owner.spec.suspend))
     budget = None if left_out and admitted else assessment.effective
     crash = observation.crash_of(template_hash) if observation else None
     cause = (crash.reason, crash_text(crash, budget)) if crash else None
@@ -160,6 +162,7 @@ def status_of(
         ),
         *pod_conditions(None if admitted else left_out, rollout, cause, needs, was_ready=is_lost),
         *_drifted(drift, before),
+        *_awaiting(awaits_turn, before),
         *_resolved(resolved, admitted if is_kept else None, before),
         *_scaled(owner, assessment.effective if is_kept else None, before),
         *_nodes(nodes, before),
@@ -399,6 +402,13 @@ def _nodes(nodes: Statement | None, before: PreviousStatus) -> list[Statement]:
     return [nodes]
 
 
+def _awaiting(turn: Statement | None, before: PreviousStatus) -> list[Statement]:
+    """Return the condition ReplacementPending, which exists from the first wait."""
+    if turn is not None or not before.has(ConditionType.REPLACEMENT_PENDING):
+        return [turn] if turn is not None else []
+    return [(ConditionType.REPLACEMENT_PENDING, False, Reason.AS_RENDERED, "the pods are those that kvgate renders")]
+
+
 def _effective(effective: Effective, owner: InferenceDeployment | None) -> Document:
     """Return status.effective: the values, and the names of those that the spec leaves to kvgate."""
     chosen = chosen_settings(owner.spec, effective.max_num_seqs) if owner else ()
@@ -415,7 +425,7 @@ def _scaled(owner: InferenceDeployment, judged: Budget | None, before: PreviousS
     """
     kind, then = ConditionType.SCALED_BELOW_WORKLOAD, judged.request.workload if judged else None
     today = workload_of(owner.spec)
-    if judged and then and today and owner.spec.replicas and today.peak_concurrency > then.peak_concurrency:
+    if judged and then and today and owner.spec.wanted_replicas and today.peak_concurrency > then.peak_concurrency:
         verdict = plan(replace(judged.request, workload=today)).verdict
         sequences = judged.resolved.max_num_seqs
         if verdict is not Verdict.FITS or today.peak_concurrency > sequences:
