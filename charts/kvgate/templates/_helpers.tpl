@@ -82,6 +82,12 @@ kvgate-controller
 {{- end }}
 {{- end }}
 
+{{/* Whether the controller watches nodes: "true" or nothing. */}}
+{{- define "kvgate.watchesNodes" -}}
+{{- $watch := toString .Values.nodes.watch }}
+{{- if or (eq $watch "true") (and (eq $watch "auto") (not .Values.watchNamespaces)) }}true{{ end }}
+{{- end }}
+
 {{/* Whether the controller asks a hub for models: "true" or nothing. YAML takes off without quotes for false. */}}
 {{- define "kvgate.resolves" -}}
 {{- if eq (toString .Values.models.resolve) "hub" }}true{{ end -}}
