@@ -8,6 +8,10 @@
 - apiGroups: [kvgate.io]
   resources: [inferencedeployments/status]
   verbs: [patch]
+# children hold their owner in a deletion in the foreground, for which some clusters (OpenShift) want this right
+- apiGroups: [kvgate.io]
+  resources: [inferencedeployments/finalizers]
+  verbs: [update]
 # the admissions; patch adopts them after a restore, and one that another takes the place of is deleted
 - apiGroups: [kvgate.io]
   resources: [admissionrecords]
@@ -44,10 +48,10 @@
 - apiGroups: ['']
   resources: [configmaps]
   verbs: [get]
-# one event per new reason, counted
+# one event per new reason, counted; list, for one pod at a time, why it waits on its node without a word in its status
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create, patch, list]
 {{- end }}
 {{- define "kvgate.ownNamespaceRules" -}}
 # observed starts, which correct predictions, in ConfigMaps; an apply that creates one states its name

@@ -29,6 +29,8 @@ class ConditionType(StrEnum):
     """The cluster will not get to the current spec unless somebody changes something."""
     DRIFTED = "Drifted"
     """Somebody changed the Deployment or the Service: in the last hour, or again after each correction."""
+    REPLACEMENT_PENDING = "ReplacementPending"
+    """The pods are to be replaced although nobody edited the object, and wait for their turn; they serve meanwhile."""
     OBSERVED = "Observed"
     """Running pods reported how large their KV cache is."""
     MODEL_RESOLVED = "ModelResolved"
@@ -39,6 +41,12 @@ class ConditionType(StrEnum):
     """The spec would be judged otherwise today than when it was admitted; the verdict of the admission stands."""
     SCALED_BELOW_WORKLOAD = "ScaledBelowWorkload"
     """Fewer replicas run than the verdict was given for, and their larger share of the workload is not surely held."""
+    SCHEDULED = "Scheduled"
+    """Each replica of the current spec has a pod with a node."""
+    LOADING = "Loading"
+    """An engine of the current spec loads its model; False also where one cannot begin to."""
+    DEGRADED = "Degraded"
+    """All replicas of the current spec were ready, and some are not any more."""
     NODES_DIFFER = "NodesDiffer"
     """The nodes that the pods may use have another GPU than the one that was judged, or one with less memory."""
     LENGTH_BELOW_FLOOR = "LengthBelowFloor"
@@ -127,8 +135,20 @@ class Reason(StrEnum):
     """No replica is wanted."""
     SUSPENDED = "Suspended"
     """spec.suspend is true: no replica runs, and the verdict stands."""
+    PODS_SCHEDULED = "PodsScheduled"
+    """All replicas have a pod with a node."""
+    WAITING_FOR_SCHEDULER = "WaitingForScheduler"
+    """Some replicas have no pod yet, or one of which the scheduler has said nothing."""
+    REPLICA_LOST = "ReplicaLost"
+    """A replica that was ready is gone, or is not ready any more, and Kubernetes does not say why."""
+    CONTAINER_CREATING = "ContainerCreating"
+    """The node pulls the image, mounts the volumes and creates the containers."""
     LOADING = "Loading"
     """An engine runs and loads its model."""
+    LOADING_SLOWLY = "LoadingSlowly"
+    """An engine takes longer to load than is expected for its weights and where they come from. The expectation is a range, no limit."""
+    NODE_LOST = "NodeLost"
+    """The node of a pod does not report any more."""
     NOT_ANSWERING = "NotAnswering"
     """An engine was ready, and its readiness probe does not pass any more."""
     NO_MATCHING_NODE = "NoMatchingNode"
@@ -147,6 +167,14 @@ class Reason(StrEnum):
     """A PersistentVolumeClaim that the pods mount does not exist."""
     VOLUME_CLAIM_PENDING = "VolumeClaimPending"
     """A PersistentVolumeClaim has no volume yet, or one that no node in question can reach."""
+    VOLUME_IN_USE = "VolumeInUse"
+    """A volume is attached to another node, and may be attached to one only."""
+    VOLUME_NOT_ATTACHED = "VolumeNotAttached"
+    """A volume cannot be attached to the node; the message says why."""
+    VOLUME_NOT_MOUNTED = "VolumeNotMounted"
+    """A volume cannot be mounted; the message says why."""
+    VOLUME_FULL = "VolumeFull"
+    """A volume, or the node's disk, has no space left."""
     IMAGE_NOT_FOUND = "ImageNotFound"
     """The registry has no such image, or its name is none."""
     IMAGE_UNAUTHORIZED = "ImageUnauthorized"
@@ -199,6 +227,12 @@ class Reason(StrEnum):
     """Somebody changed the pods of the Deployment, and kvgate took that back: pods were replaced."""
     CHILD_CHANGED = "ChildChanged"
     """Somebody changed another field of the Deployment or the Service that kvgate renders, and kvgate took that back."""
+    CANARY_FIRST = "CanaryFirst"
+    """One engine of the fleet gets the pods of this release first."""
+    TURN_AWAITED = "TurnAwaited"
+    """As many engines load as may at a time."""
+    REPLACEMENT_HALTED = "ReplacementHalted"
+    """An engine of the fleet did not become ready with the pods of this release, so no further one gets them."""
     AS_RENDERED = "AsRendered"
     """Deployment and Service are as kvgate rendered them."""
     API_FORBIDDEN = "ApiForbidden"
@@ -228,7 +262,7 @@ class Reason(StrEnum):
     ENGINE_REFUSED_TO_START = "EngineRefusedToStart"
     """vLLM stops while it starts: it refuses a setting, whatever memory there is."""
     ENGINE_CRASHED = "EngineCrashed"
-    """vLLM stops again and again, because of something around it (files, network, driver, host), or nobody knows why."""
+    """vLLM stops, and its log has no cause that kvgate knows."""
     CAPACITY_REPORTED = "CapacityReported"
     """Ready pods reported the size of their KV cache."""
     NO_READY_PODS = "NoReadyPods"
@@ -298,7 +332,7 @@ def set_condition(
     kind: ConditionType,
     *,
     status: bool | None,
-    reason: Reason,
+    reason: str,
     message: str,
     generation: int,
     now: str,
@@ -311,7 +345,7 @@ def set_condition(
     text = "Unknown" if status is None else str(status)
     since = before.last_transition_time if before is not None and before.status == text else now
     renewed = Condition.from_document({
-        "type": kind.value, "status": text, "reason": reason.value, "message": inert_line(message)[:4096],
+        "type": kind.value, "status": text, "reason": str(reason), "message": inert_line(message)[:4096],
         "lastTransitionTime": since, "observedGeneration": generation,
     })  # fmt: skip
     return tuple(sorted((*kept, renewed), key=lambda condition: condition.type))

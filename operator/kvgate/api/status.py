@@ -252,8 +252,9 @@ class InferenceDeploymentStatus(Recorded):
     conditions: Annotated[tuple[Condition, ...], Field(max_length=24, json_schema_extra={
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
     })] | None = None  # fmt: skip
-    """Conditions: Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled, Drifted, Observed, PredictionDrift, PredictionOutdated,
-    ModelResolved, ScaledBelowWorkload, NodesDiffer, LengthBelowFloor."""
+    """Conditions: Accepted, Predicted, Adjusted, Scheduled, Loading, Ready, Degraded, Reconciling, Stalled, Drifted, Observed,
+    PredictionDrift, PredictionOutdated, ModelResolved, ScaledBelowWorkload, NodesDiffer, LengthBelowFloor,
+    ReplacementPending."""
     effective: EffectiveStatus | None = None
     """The values that the pods are rendered from."""
     workload_share: WorkloadShare | None = None

@@ -127,6 +127,9 @@ LOG_LINES = 400
 LOG_BYTES = 1 << 16
 LOG_TIMEOUT_SECONDS = 5.0
 """Time limit of a log, which comes from the pod's node; a node may hang."""
+MAX_EVENTS, EVENTS_BYTES = 100, 1 << 20
+"""Events of one object that are read, and the size of the whole answer; an event of the kubelet has 1 KiB."""
+EVENTS_TIMEOUT_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 14
 
 
@@ -312,6 +315,18 @@ class Cluster:
         with suppress(NotFound):
             await self._send("delete", kind.resource, "delete", kind.path(namespace, name))
 
+    async def events_about(self, namespace: str, **regarding: str) -> Sequence[Document]:
+        """Return events about one object, the newest last; `regarding` has its uid, or its kind and name.
+
+        Some or none are missing where they are many or large: anybody may write an event.
+        """
+        selector = ",".join(f"regarding.{name}={value}" for name, value in regarding.items())
+        found = await self._receive(
+            "list", EVENTS.resource, "get", EVENTS.path(namespace), _events, timeout_seconds=EVENTS_TIMEOUT_SECONDS,
+            field_selector=selector, limit=MAX_EVENTS,
+        )  # fmt: skip
+        return sorted(found, key=_time_of_event)
+
     async def log(self, namespace: str, pod: str, container: str, *, of_previous: bool) -> str:
         """Return the last lines of a container's log, or of the log before its last restart."""
         limits = {"previous": str(of_previous).lower(), "tailLines": LOG_LINES, "limitBytes": LOG_BYTES}
@@ -369,10 +384,31 @@ async def _read_json(answer: aiohttp.ClientResponse) -> Document:
 
 async def _log_text(answer: aiohttp.ClientResponse) -> str:
     """Read a log, but at most LOG_BYTES: a node may send more than was requested."""
+    return (await _first_bytes(answer, LOG_BYTES)).decode(errors="replace")
+
+
+async def _events(answer: aiohttp.ClientResponse) -> list[Document]:
+    """Read a list of events; none where somebody made the answer too large to be read."""
+    body = await _first_bytes(answer, EVENTS_BYTES)
+    return list(msgspec.json.decode(body)["items"] or ()) if len(body) < EVENTS_BYTES else []
+
+
+async def _first_bytes(answer: aiohttp.ClientResponse, limit: int) -> bytes:
     body = bytearray()
     async with answer:
         async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
             body += chunk
-            if len(body) >= LOG_BYTES:
+            if len(body) >= limit:
                 break
-    return body[:LOG_BYTES].decode(errors="replace")
+    return bytes(body[:limit])
+
+
+def _time_of_event(event: Document) -> str:
+    """Return the last time at which an event was seen; recorders write it in one of these fields."""
+    series = (event.get("series") or {}).get("lastObservedTime")
+    return str(
+        series
+        or event.get("deprecatedLastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"].get("creationTimestamp")
+    )

@@ -38,6 +38,12 @@ RULES: tuple[Permission, ...] = (
     ),
     Permission(
         group="kvgate.io",
+        resources=("inferencedeployments/finalizers",),
+        verbs=("update",),
+        why="children hold their owner in a deletion in the foreground, for which some clusters (OpenShift) want this right",
+    ),
+    Permission(
+        group="kvgate.io",
         resources=("admissionrecords",),
         verbs=("get", "list", "create", "patch", "delete"),
         why="the admissions; patch adopts them after a restore, and one that another takes the place of is deleted",
@@ -88,7 +94,10 @@ RULES: tuple[Permission, ...] = (
         group="", resources=("configmaps",), verbs=("get",), why="config.json of models, by spec.model.configFrom"
     ),
     Permission(
-        group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="one event per new reason, counted"
+        group="events.k8s.io",
+        resources=("events",),
+        verbs=("create", "patch", "list"),
+        why="one event per new reason, counted; list, for one pod at a time, why it waits on its node without a word in its status",
     ),
 )
 """Permissions of the controller in the namespaces of InferenceDeployments; the webhook needs none."""

@@ -34,6 +34,7 @@ from kvgate.cluster.errors import ApiError, Forbidden, NoConfiguration, NotFound
 from kvgate.cluster.leases import Claim, Leases
 from kvgate.controller.kopf_thread import run_thread
 from kvgate.controller.leadership import RENEW_SECONDS, Elector, LeaseLost
+from kvgate.controller.pace import MAX_REPLACING
 from kvgate.controller.starts import ConfigMapName
 from kvgate.controller.state import RESOLVE_SECONDS, ControllerOptions, Process
 from kvgate.metrics.exporter import endpoint_app
@@ -261,6 +262,20 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
     type=click.FloatRange(0, 3600),
     help="Longest time for which an object is held back while its model is fetched.",
 )
+@click.option(
+    "--max-replacing",
+    default=MAX_REPLACING,
+    type=click.IntRange(1, 1000),
+    help="Most engines that load at a time where pods are replaced that nobody edited, as after an upgrade of kvgate.",
+)
+@click.option(
+    "--pass-label",
+    "pass_labels",
+    multiple=True,
+    metavar="KEY",
+    help="Label of InferenceDeployments that their children get too; `example.com/*` means all that begin so. May be repeated.",
+)
+@click.option("--pass-annotation", "pass_annotations", multiple=True, metavar="KEY", help="The same for an annotation.")
 @click.option(
     "--lease-namespace",
     metavar="NS",

@@ -27,13 +27,13 @@ from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_dige
 from kvgate.rendering.adoption import wants_adoption, with_selector_of
 from kvgate.rendering.drift import Drift, drift_of
 from kvgate.rendering.hindrances import Hindrance
-from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by, was_ours
-from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences
-from kvgate.rendering.observation import Observation, Obstacle, Statement
+from kvgate.rendering.labels import HASH_ANNOTATION, PassedOn, is_owned_by, was_ours
+from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences, held, replaced_by
+from kvgate.rendering.observation import Observation, Obstacle, Statement, rollout_of
 from kvgate.rendering.recalibration import recalibrated, recalibrated_from, taking_over
 from kvgate.rendering.rollout import disruption_budget
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
-from kvgate.rendering.workload import NotRendered, figures_of_verdict, rendered
+from kvgate.rendering.workload import NotRendered, Rendered, figures_of_verdict, rendered
 from kvgate.statement.deployment import gpu_name, statement_of
 
 Key = tuple[str, str]
@@ -71,6 +71,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     """What the nodes have for the spec; None where nodes are not watched, or not listed yet."""
     resolution: Resolution | None = None
     """The state of the models that the catalogue lacks; None where the hub is not asked for any."""
+    passed_on: PassedOn = PassedOn()
     now: datetime = datetime.min.replace(tzinfo=UTC)
     """The time by which a break glass has ended or not; without it none has."""
 
@@ -122,6 +123,14 @@ class Situation(Struct, frozen=True, kw_only=True):
         if self.standing is None:
             return self.lost.calibration_revision if self.lost else None
         return (self.standing.record.calibration_revision or 0) if self.stands else None
+
+    @property
+    def is_unedited(self) -> bool:
+        """True where neither the spec nor another thing that its author states has changed since it was admitted, or since its status."""
+        if self.standing is not None:
+            return self.stands
+        metadata, status = self.document["metadata"], self.document.get("status") or {}
+        return bool(status.get("observedGeneration") == metadata.get("generation", 1))
 
     @property
     def uid(self) -> str:
@@ -198,6 +207,10 @@ class Intent(Struct, frozen=True, kw_only=True):
     obstacle: Obstacle | None = None
     adopts: str = ""
     """What changes in children that somebody else made, and that become the object's own; empty where there are none."""
+    is_paced: bool = False
+    """True where pods are replaced that nobody edited: that takes its turn."""
+    awaits_turn: Statement | None = None
+    """The condition of that wait; the pods stay meanwhile."""
     resolved: Statement | None = None
     """The condition ModelResolved of the present spec."""
     offer: Offer | None = None
@@ -308,7 +321,7 @@ def judgements(
     yield from map(judged, assessments(spec, facts, skip=skip))
 
 
-def decide(situation: Situation, judged: Judged | None) -> Intent:
+def decide(situation: Situation, judged: Judged | None, release: str = "") -> Intent:
     """Decide what is rendered (the present spec where it is admitted, else the last admitted one), and which children to change.
 
     A child that belongs to somebody else is never changed, unless the object's annotation says that it becomes its own.
@@ -323,8 +336,17 @@ def decide(situation: Situation, judged: Judged | None) -> Intent:
     if live is not None and _hash_of_pods(live) != _hash_of_pods(wanted.deployment):
         # another release may have rendered these pods
         wanted = as_it_runs(wanted, live, intent.admitted.template_digest)
-    wanted = annotated(wanted, intent.admitted)
-    intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment), claim=wanted.claim)
+    is_other = live is not None and _hash_of_pods(live) not in ("", _hash_of_pods(wanted.deployment))
+    is_paced = is_other and live is not None and situation.is_unedited and rollout_of(live).available > 0
+    by = release if is_paced else "" if is_other else replaced_by(live)
+    wanted = annotated(wanted, intent.admitted, replaced_by=by)
+    metadata = situation.document["metadata"]
+    wanted = Rendered(
+        deployment=situation.passed_on.on(wanted.deployment, metadata),
+        service=situation.passed_on.on(wanted.service, metadata),
+        claim=wanted.claim,
+    )
+    intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment), is_paced=is_paced, claim=wanted.claim)
     pairs = (situation.deployment, wanted.deployment), (situation.service, wanted.service)
     foreign = [(live, child) for live, child in pairs if live is not None and not situation.owns(live)]
     if foreign:
@@ -442,6 +464,16 @@ def _rendered_owner(situation: Situation, intent: Intent) -> InferenceDeployment
     return intent.admitted.scaled(wish.get("replicas"), is_suspended=is_suspended) if intent.admitted else None
 
 
+def waiting(situation: Situation, intent: Intent, turn: Statement) -> Intent:
+    """Return the intent of an object that waits for its turn: its Deployment is scaled, and else stays as it is."""
+    live, change = situation.own_deployment, intent.deployment
+    if live is None or change is None:
+        return replace(intent, awaits_turn=turn)
+    scales = live["spec"].get("replicas") != change.wanted["spec"]["replicas"]
+    left = ChildChange.between(live, held(change.wanted, live)) if scales else None
+    return replace(intent, awaits_turn=turn, deployment=left, template_hash=_hash_of_pods(live))
+
+
 def _due(live: Document | None, wanted: Document) -> ChildChange | None:
     """Return the change that a child needs, if any; the end of a child that is being deleted is waited for."""
     if live is None:
@@ -481,4 +513,5 @@ def status_after(
         drift=intent.told_drift,
         resolved=intent.resolved,
         nodes=intent.offer.statement if intent.offer else None,
+        awaits_turn=intent.awaits_turn,
     )

@@ -38,7 +38,7 @@ from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.resolving import Resolver
 from kvgate.controller.schedule import Resync, WorkQueue
 from kvgate.controller.state import Process
-from kvgate.rendering.labels import OWNER_LABEL
+from kvgate.rendering.labels import OWNER_LABEL, PassedOn
 from kvgate.runtime import background
 from kvgate.runtime.background import Troubles
 from kvgate.runtime.pool import Pool
@@ -87,12 +87,14 @@ async def _operate(process: Process) -> None:
     connect = partial(Cluster, configuration, process.count_request, may_write=process.gate.is_open)
     pool, pods = Pool(LIMITS, preload=("kvgate.controller.decision",), by_content=(ModelShape,)), KnownPods()
     memory = Memory(process.deployments, process.starts, partial(judge_in_worker, pool, process.starts))
+    memory.passed_on = PassedOn(labels=tuple(options.pass_labels), annotations=tuple(options.pass_annotations))
     beat = asyncio.create_task(_beat(process, memory))  # from now on, because the workers take a while to start
     async with pool, connect() as cluster, Scraper(process.scrapes) as scraper, contextlib.AsyncExitStack() as stack:
         recorder = EventRecorder(cluster)
         learn = partial(process.starts.learn, cluster)
         resolver = await stack.enter_async_context(_resolver(process, cluster))
         nodes = LiveNodes(pods.gpus_by_node) if process.options.watch_nodes else None
+        pace = process.pace
         reconciler = Reconciler(
             cluster,
             recorder,
@@ -102,15 +104,17 @@ async def _operate(process: Process) -> None:
             resolver=resolver,
             nodes=nodes,
             allowed=options.allowed,
+            pace=pace,
         )
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
-        reconciler.aside = queue.aside
+        reconciler.aside, pace.enqueue = queue.aside, queue.enqueue
+        reconciler.look_again = lambda key, delay_seconds: queue.enqueue(key, delay_seconds=delay_seconds)
         process.queue_depth.set_function(queue.depth)
         if resolver:
             resolver.enqueue = lambda key, delay_seconds: queue.enqueue(key, delay_seconds=delay_seconds)
         resync = Resync(
             connect=connect, namespaces=options.namespaces, reconciler=reconciler, queue=queue, memory=memory,
-            starts=process.starts, troubles=process.troubles, models=process.models, resolver=resolver,
+            starts=process.starts, troubles=process.troubles, models=process.models, resolver=resolver, pace=pace,
         )  # fmt: skip
         observer = Observer(
             cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, length=scraper.length, memory=memory,
@@ -120,6 +124,7 @@ async def _operate(process: Process) -> None:
             beat,
             asyncio.create_task(observer.run_forever(options.observe_seconds)),
             asyncio.create_task(observer.run_hindrances_forever()),
+            asyncio.create_task(observer.run_events_forever()),
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
         ]
         if nodes:

@@ -5,7 +5,7 @@ request that failed, and while a name belongs to somebody else, because the watc
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec import Struct
@@ -93,6 +93,12 @@ class LiveObjects:
             if kept.get(key) is before[key]:  # else a watch reported it meanwhile
                 del kept[key]
         self._listed.add(kind.plural)
+
+    def deployments(self) -> Iterator[tuple[Key, Document]]:
+        """Yield the Deployments that are kept, with the names of their objects."""
+        for key, kept in [*self._kept[DEPLOYMENTS.plural].items()]:
+            if kept.text is not None:
+                yield key, _decode(kept.text)
 
     def owners(self) -> tuple[Key, ...]:
         return tuple(self._kept[INFERENCE_DEPLOYMENTS.plural])

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.cluster.client import NODES, RESOURCE_SLICES, Cluster
 from kvgate.cluster.errors import ApiError
@@ -16,7 +18,7 @@ from kvgate.cluster.following import Follower
 from kvgate.controller.decision import Key
 from kvgate.nodes.devices import DeviceSlice, SliceObject, claimable, slice_of_devices
 from kvgate.nodes.node import Node, NodeObject, node_of
-from kvgate.nodes.offer import Candidate, Offer, Question, candidates, offer_of, question_of, room_text
+from kvgate.nodes.offer import Candidate, Offer, Question, candidates, offer_of, question_of, room_text, selected
 from kvgate.runtime.background import Troubles
 
 FIRST_LIST_SECONDS = 10.0
@@ -87,6 +89,9 @@ class LiveNodes:
         if not self.is_known:
             return None
         question = self._questions[key] = question_of(spec, decided)
+        if self.changed.is_set():  # what is kept is out of date, and serves to find out who must hear of it
+            self._offers.setdefault(question, Offer())
+            return offer_of(question, self._found(question))
         if question not in self._offers:
             self._offers[question] = offer_of(question, self._found(question))
         return self._offers[question]
@@ -98,6 +103,18 @@ class LiveNodes:
             return ""
         found = self._found(question)
         return room_text(question, found, num_gpus, self._used(found[0].gpus.resource) if found else {})
+
+    def taints(self, key: Key) -> str:
+        """Name the taints for which nodes with the GPU do not take an object; empty where there is another node, or none at all."""
+        question = self._questions.get(key)
+        if question is None or question.device_class:
+            return ""
+        everything = replace(question.requirement, tolerations=((("operator", "Exists"),),))
+        found = selected(question, self._found(replace(question, requirement=everything)))
+        if not found or selected(question, self._found(question)):
+            return ""
+        names = sorted({taint.key for each in found for taint in each.node.taints})
+        return f"nodes with this GPU, such as {found[0].node.name}, have the taint {', '.join(names)}"
 
     def forget(self, key: Key) -> None:
         self._questions.pop(key, None)

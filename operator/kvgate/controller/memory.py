@@ -32,6 +32,7 @@ from kvgate.metrics.samples import (
     sample_of,
 )
 from kvgate.rendering.hindrances import Hindrance
+from kvgate.rendering.labels import PassedOn
 from kvgate.rendering.lengths import lengths_of
 from kvgate.rendering.observation import (
     Crash,
@@ -146,7 +147,7 @@ class Memory:
         self._lengths: dict[Key, Mapping[str, int]] = {}
         """Longest request of each pod, where vLLM chose it."""
         """Why pods are not ready, in the order of their names."""
-        self._learnt: dict[Key, frozenset[RunningEngine | tuple[str, Reason]]] = {}
+        self._learnt: dict[Key, frozenset[RunningEngine | tuple[str, str]]] = {}
         """Starts that were learnt from; a refused start is (pod, reason), because one of a kind is enough in a crash loop."""
         self._settled: dict[Key, tuple[tuple[object, ...], Document]] = {}
         """The state of the object that the last run saw (`_state`), and the status that this run left."""
@@ -154,6 +155,7 @@ class Memory:
         self._remarks: dict[Key, str] = {}
         self._is_dirty = False
         self.records = Records()
+        self.passed_on = PassedOn()
         self.dropped: frozenset[str] = frozenset()
         """Fields of the last status that the API server dropped, because its CRD is older than kvgate."""
 
@@ -211,12 +213,22 @@ class Memory:
         return status if state[0] == document["metadata"]["uid"] else None
 
     def settled(self, key: Key, document: Document, status: Document) -> None:
-        self._settled[key] = (_state(document), status)
+        self._settled[key] = (self._state(document), status)
 
     def is_news(self, key: Key, document: Document) -> bool:
         """Return True where an event tells something that no run has seen; False for the echo of our own write."""
         state, status = self._settled.get(key, (None, {}))
-        return state != _state(document) or is_changed(previous_status(document, "", dropped=self.dropped), status)
+        return state != self._state(document) or is_changed(previous_status(document, "", dropped=self.dropped), status)
+
+    def _state(self, document: Document) -> tuple[object, ...]:
+        """Return all of the object itself that a decision depends on; the uid is first."""
+        metadata = document["metadata"]
+        annotations = metadata.get("annotations") or {}
+        ours = tuple(
+            annotations.get(each) for each in (SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION, ADOPT_ANNOTATION)
+        )
+        passed = self.passed_on.of(metadata)
+        return metadata.get("uid"), metadata.get("generation"), ours, passed, metadata.get("deletionTimestamp")
 
     def corrections(self, key: Key) -> Corrections:
         return self._corrections.setdefault(key, Corrections())
@@ -378,5 +390,5 @@ def _state(document: Document) -> tuple[object, ...]:
     return metadata.get("uid"), metadata.get("generation"), ours, metadata.get("deletionTimestamp")
 
 
-def _identity(start: RunningEngine | Crash) -> RunningEngine | tuple[str, Reason]:
+def _identity(start: RunningEngine | Crash) -> RunningEngine | tuple[str, str]:
     return start if isinstance(start, RunningEngine) else (start.pod, start.reason)

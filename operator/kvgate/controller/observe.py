@@ -6,7 +6,7 @@ A read is bounded in time and bytes, because anything may answer at a pod's addr
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self, TypeVar
@@ -20,11 +20,12 @@ from yarl import URL
 from kvgate.api.conditions import Reason
 from kvgate.cluster.client import USER_AGENT, Cluster
 from kvgate.cluster.errors import ApiError
+from kvgate.controller.crashes import CrashLogs, crash_of
 from kvgate.controller.decision import Key
 from kvgate.controller.memory import Memory
-from kvgate.controller.pods import CrashLogs, KnownPods, Pod, crash_of
+from kvgate.controller.pod_events import PodEvents
+from kvgate.controller.pods import KnownPods, Pod
 from kvgate.metrics import exporter, registry
-from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.observation import Observation, PodTrouble, RunningEngine, ToldLength
 from kvgate.rendering.workload import PORT
 from kvgate.runtime.background import Troubles, repeat
@@ -277,6 +278,8 @@ class Observer:
         self._enqueue = enqueue
         self._troubles = troubles
         self._logs = CrashLogs(cluster)
+        self._events = PodEvents(cluster)
+        self._round = asyncio.Lock()
         self._answers: dict[tuple[str, int], _Answers] = {}
         """Answers by the pod's uid and its restarts."""
 
@@ -305,43 +308,81 @@ class Observer:
 
         await repeat("hindrances", look, interval_seconds=1.0, troubles=self._troubles, expected=ApiError)
 
+    async def run_events_forever(self) -> None:
+        """Once a second, look for pods that wait without a word; without such a pod there is nothing to do."""
+        await repeat("events", self.look_at_events, interval_seconds=1.0, troubles=self._troubles, expected=ApiError)
+
+    async def look_at_events(self) -> None:
+        owned = await self._owned() if self._pods.quiet else {}
+        if await self._events.look(pod for pods in owned.values() for pod in pods if pod.is_quiet):
+            self._pods.hindered.set()
+
     async def look_at_hindrances(self) -> None:
-        owners, found = self._memory.deployments(), dict[Key, list[Hindrance]]()
-        for uid, pods in (await self._pods.by_deployment(self._cluster)).items():
-            if uid in owners:
-                found[owners[uid]] = [pod.hindrance for pod in pods if pod.hindrance is not None]
+        """Keep why pods are not ready, and where an engine ended, read why at once."""
+        ended, owned = frozenset(self._pods.ended_anew), await self._owned()
+        found = {
+            key: [each for each in map(self._events.hindrance, pods) if each is not None] for key, pods in owned.items()
+        }
         for key in self._memory.hinder(found):
             self._enqueue(key)
+        if concerned := {key for key, pods in owned.items() if self._is_news(key, pods, ended)}:
+            await self.run_once(concerned)
+        self._pods.ended_anew -= {uid for uid in ended if not self._is_due(uid, owned)}
+        if self._pods.ended_anew:
+            self._pods.hindered.set()
 
-    async def run_once(self) -> None:
-        """Run one round: read the pods, remember the answers, and reconcile the objects about which something new was learnt."""
-        keys, owners = self._memory.keys(), self._memory.deployments()  # an object that comes during the round waits
-        owned = await self._pods.by_deployment(self._cluster)
-        by_key = {owners[uid]: pods for uid, pods in owned.items() if uid in owners}
-        self._memory.see_pods(
-            {key: tuple(pod.sample for pod in by_key.get(key, ()) if not pod.is_over) for key in keys}
-        )
-        ready = [pod for pods in by_key.values() for pod in pods if pod.is_ready]
-        self._answers = {_identity(pod): self._answers.get(_identity(pod), _Answers()) for pod in ready}
-        asked = await asyncio.gather(*map(self._ask, ready), return_exceptions=True)
-        for pod, scrape in zip(ready, asked, strict=True):
+    def _is_news(self, key: Key, pods: Sequence[Pod], ended: Collection[str]) -> bool:
+        """Return True where an engine ended, or where one that has crashed is gone or ready."""
+        crashed = {crash.pod for crash in (self._memory.observation(key) or Observation()).crashes}
+        return any(pod.uid in ended for pod in pods) or not crashed <= {
+            pod.name for pod in pods if pod.ended and not pod.is_ready
+        }
+
+    def _is_due(self, uid: str, owned: Mapping[Key, Sequence[Pod]]) -> bool:
+        return any(pod.uid == uid and self._logs.is_due(pod) for pods in owned.values() for pod in pods)
+
+    async def _owned(self) -> dict[Key, list[Pod]]:
+        """Return the pods of Deployments that are ours by their uid."""
+        owners = self._memory.deployments()
+        by_deployment = await self._pods.by_deployment(self._cluster)
+        return {owners[uid]: pods for uid, pods in by_deployment.items() if uid in owners}
+
+    async def run_once(self, only: Collection[Key] | None = None) -> None:
+        """Run one round: read the pods, remember the answers, and reconcile the objects about which something new was learnt.
+
+        `only` limits the round to the pods of these objects.
+        """
+        async with self._round:
+            keys = self._memory.keys()  # an object that comes during the round waits
+            by_key = await self._owned()
+            self._memory.see_pods(
+                {key: tuple(pod.sample for pod in by_key.get(key, ()) if not pod.is_over) for key in keys}
+            )
+            ready = [pod for pods in by_key.values() for pod in pods if pod.is_ready]
+            self._answers = {_identity(pod): self._answers.get(_identity(pod), _Answers()) for pod in ready}
+            keys = keys if only is None else keys & frozenset(only)
+            await self._scrape_all([pod for key in keys for pod in by_key.get(key, ()) if pod.is_ready])
+            await self._logs.read(pod for pods in by_key.values() for pod in pods)
+            seen: dict[Key, Observation] = {}
+            for key in keys:
+                try:
+                    found = self._observation(key, by_key.get(key, ()))
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is about this object's pods
+                    self._troubles.note("observe", error, about="/".join(key))
+                else:
+                    seen |= {} if found is None else {key: found}
+            for key in self._memory.observe(seen):
+                self._enqueue(key)
+
+    async def _scrape_all(self, pods: Sequence[Pod]) -> None:
+        asked = await asyncio.gather(*map(self._ask, pods), return_exceptions=True)
+        for pod, scrape in zip(pods, asked, strict=True):
             if isinstance(scrape, Scrape):
                 self._note(pod, scrape)
             elif isinstance(
                 scrape, Exception
             ):  # whatever it is, it is of this pod, and the others are read all the same
                 self._troubles.note("observe", scrape, about=f"pod {pod.namespace}/{pod.name}")
-        await self._logs.read(pod for pods in by_key.values() for pod in pods)
-        seen: dict[Key, Observation] = {}
-        for key in keys:
-            try:
-                found = self._observation(by_key.get(key, ()))
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is about this object's pods
-                self._troubles.note("observe", error, about="/".join(key))
-            else:
-                seen |= {} if found is None else {key: found}
-        for key in self._memory.observe(seen):
-            self._enqueue(key)
 
     async def _ask(self, pod: Pod) -> Scrape:
         """Read a pod, and the longest request that it serves until that is known."""
@@ -371,11 +412,17 @@ class Observer:
             fields = {"namespace": pod.namespace, "pod": pod.name, "result": scrape.result.value}
             _log.warning("pod %s/%s %s", pod.namespace, pod.name, scrape.trouble, extra={"fields": fields})
 
-    def _observation(self, pods: Sequence[Pod]) -> Observation | None:
-        """Return what these pods report; None while a pod has given neither a reading nor a trouble: the last observation stays."""
+    def _observation(self, key: Key, pods: Sequence[Pod]) -> Observation | None:
+        """Return what these pods report. While a ready pod has given neither a reading nor a trouble, only the crashes are new."""
         answers = [(pod, self._answers[_identity(pod)]) for pod in pods if pod.is_ready]
+        crashes = tuple(
+            crash
+            for pod in pods
+            if not self._logs.is_due(pod) and (crash := crash_of(pod, self._logs.cause(pod))) is not None
+        )
         if any(found.reading is None and found.trouble is None for _, found in answers):
-            return None
+            known = self._memory.observation(key) or Observation()
+            return replace(known, crashes=crashes) if crashes != known.crashes else None
         return Observation(
             engines=tuple(
                 RunningEngine(
@@ -391,7 +438,7 @@ class Observer:
             ),
             lengths=tuple(_told(pod.name, found.length) for pod, found in answers if found.length is not None),
             troubles=tuple(found.trouble for _, found in answers if found.trouble is not None),
-            crashes=tuple(crash for pod in pods if (crash := crash_of(pod, self._logs.cause(pod))) is not None),
+            crashes=crashes,
         )
 
 

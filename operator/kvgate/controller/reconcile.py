@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -33,6 +33,8 @@ from kvgate.controller.disruption import OtherBudgets
 from kvgate.controller.live import CHILDREN, LiveObjects
 from kvgate.controller.live_nodes import LiveNodes
 from kvgate.controller.memory import Corrections, Memory
+from kvgate.controller.notices import notices
+from kvgate.controller.pace import Pace
 from kvgate.controller.records import Listed
 from kvgate.controller.resolving import Resolver
 from kvgate.judgement.assess import effective_values
@@ -41,7 +43,8 @@ from kvgate.judgement.facts import ConfigMissing
 from kvgate.metrics import exporter, registry
 from kvgate.nodes.offer import Offer
 from kvgate.rendering.adoption import is_of_others, taken_over
-from kvgate.rendering.hindrances import Hindrance, with_room
+from kvgate.rendering.expectations import expected_seconds, next_step_seconds
+from kvgate.rendering.hindrances import Hindrance, with_nodes
 from kvgate.rendering.labels import is_owned_by, owner_reference
 from kvgate.rendering.live_deployment import lost_record
 from kvgate.rendering.observation import Crash, Obstacle, RunningEngine
@@ -74,6 +77,7 @@ _REFUSALS = (Rejected, NotFound, OverQuota, Denied)
 """Answers of the API server to a change that it will not make."""
 _FAILED = ((Forbidden, "forbidden"), (Conflict, "conflict"), (ApiError, "unavailable"), (Exception, "failed"))
 """Values of the label `result` for runs that end in an error."""
+MAX_PAUSE_SECONDS = 3600.0
 _Outcome = tuple[str, Awaited | None]
 """Value of the label `result` for a run without an error, and what its object waits for."""
 OnStart = Callable[[InferenceDeployment, Assessment, RunningEngine | Crash], Awaitable[str]]
@@ -86,7 +90,7 @@ class Reconciler:
     def __init__(
         self, cluster: Cluster, recorder: EventRecorder, memory: Memory, instruments: ReconcileInstruments,
         on_start: OnStart, resolver: Resolver | None = None, nodes: LiveNodes | None = None,
-        allowed: AllowedPods = NOTHING_ALLOWED,
+        allowed: AllowedPods = NOTHING_ALLOWED, pace: Pace | None = None,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._recorder = recorder
@@ -96,10 +100,13 @@ class Reconciler:
         self._resolver = resolver
         self._nodes = nodes
         self._allowed = allowed
+        self._pace = pace or Pace()
         self.live = LiveObjects()
         self.aside: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
         """Entered while an object waits for its judgement, so that others are reconciled meanwhile."""
         self._other_budgets = OtherBudgets()
+        self.look_again: Callable[[Key, float], object] = lambda _, __: None
+        """Plans a run for the time at which an engine that loads becomes slow, which no watch reports."""
         self.claimless: set[Key] = set()
         """Objects whose ResourceClaimTemplate a resync did not find."""
 
@@ -168,6 +175,7 @@ class Reconciler:
             document=document, owner=owner, config=config, deployment=deployment, service=service, budget=budget,
             recalibrated=(self._memory.written(key, document) or document.get("status") or {}).get("recalibrated"),
             resolution=self._resolver.look(key, document, owner) if self._resolver else None, now=datetime.now(UTC),
+            passed_on=self._memory.passed_on,
         )  # fmt: skip
         own = situation.own_deployment
         standing = await self._memory.records.standing(self._cluster, document, owner, own, listed)
@@ -187,12 +195,15 @@ class Reconciler:
         found = self._memory.hindrances(key, intent.template_hash)
         if self._nodes is None or intent.admitted is None or intent.admitted.owner is None:
             return found
-        room = self._nodes.room(key, intent.admitted.owner.spec.vllm.num_gpus) if found else ""
-        return tuple(with_room(each, room) for each in found)
+        if not found:
+            return ()
+        room = self._nodes.room(key, intent.admitted.owner.spec.vllm.num_gpus)
+        return tuple(with_nodes(each, room, self._nodes.taints(key)) for each in found)
 
     def forget(self, key: Key) -> None:
         self._memory.forget(key)
         self._other_budgets.found.pop(key, None)
+        self._pace.forget(key)
         self.live.trust(key)
         if self._nodes:
             self._nodes.forget(key)
@@ -215,8 +226,17 @@ class Reconciler:
         is_recorded = self._memory.records.is_stored(key, intent.admitted)
         settled = is_recorded and not intent.pending and not is_changed(state, status) and not unlearnt
         if settled:
-            self._memory.show(key, situation, intent, status, situation.own_deployment)
+            self._show(key, situation, intent, status, situation.own_deployment)
         return settled
+
+    def _show(
+        self, key: Key, situation: Situation, intent: Intent, status: Document, deployment: Document | None
+    ) -> None:
+        self._memory.show(key, situation, intent, status, deployment)
+        stalled = any(
+            (each["type"], each["status"]) == (ConditionType.STALLED, "True") for each in status["conditions"]
+        )
+        self._pace.note(key, deployment, is_stalled=stalled)
 
     def _ask_for_models(self, key: Key, situation: Situation) -> None:
         """Have the hub asked for the models of an object that waits for them, or that stands on an assumption about them."""
@@ -240,8 +260,9 @@ class Reconciler:
             intent, name=key[1], deployment=deployment, before=state, observation=self._memory.observation(key),
             hindrances=self._hindrances(key, intent),
         )  # fmt: skip
-        self._memory.show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
+        self._show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
         written = await self._write_status(situation.document, state, status)
+        self._look_at_loads_again(key, intent, state.now)
         if error is not None:
             raise error
         if intent.replaced and intent.obstacle is None:
@@ -253,13 +274,27 @@ class Reconciler:
             self.live.doubt(key)  # it ends where no watch of ours may look
         return "written" if was_pending or written else "unchanged", pure.awaited_by(situation, intent)
 
+    def _look_at_loads_again(self, key: Key, intent: Intent, now: str) -> None:
+        if intent.judged is None or not isinstance(intent.owner, InferenceDeployment):
+            return
+        runs = intent.admitted.owner if intent.admitted and intent.admitted.owner else intent.owner
+        expected = expected_seconds(runs.spec, intent.judged.assessment.effective)
+        loads = [each for each in self._memory.hindrances(key, intent.template_hash) if each.since]
+        steps = [step for each in loads if (step := next_step_seconds(each.since, expected, now)) is not None]
+        if steps:
+            self.look_again(key, min(min(pause for _, pause in steps) + 1.0, MAX_PAUSE_SECONDS))
+
     def _before(self, key: Key, document: Document) -> PreviousStatus:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # the format of metav1.Time
         return previous_status(document, now, self._memory.written(key, document), self._memory.dropped)
 
     def _decide(self, key: Key, situation: Situation, judged: Judged | None) -> Intent:
         """Decide, and leave out changes that were made too often or refused; the status reports those."""
-        intent, corrections = pure.decide(situation, judged), self._memory.corrections(key)
+        intent, corrections = pure.decide(situation, judged, self._pace.release), self._memory.corrections(key)
+        if not intent.is_paced or intent.deployment is None:
+            self._pace.rest(key)
+        elif turn := self._pace.turn(key):
+            intent = pure.waiting(situation, intent, turn)
         if intent.budget is not None and self._other_budgets.of(key, situation.document):
             intent = replace(intent, budget=None)
         for child, change in (
@@ -298,17 +333,7 @@ class Reconciler:
         """
         deployment = situation.own_deployment
         try:
-            if intent.admitted is not None:
-                replaced = await self._memory.records.keep(self._cluster, situation.document, intent.admitted)
-                intent = replace(intent, replaced=replaced)
-            if intent.claim is not None and (intent.deployment is not None or key in self.claimless):
-                await self._cluster.apply(RESOURCE_CLAIM_TEMPLATES, intent.claim)
-                self.claimless.discard(key)
-            if intent.adopts and (intent.deployment or intent.service):
-                await self._report(
-                    situation.document,
-                    Notice(kind="Warning", reason=Reason.ADOPTED, action="Apply", note=intent.adopts),
-                )
+            intent = await self._prepare(key, situation, intent)
             for kind, live, change in (
                 (DEPLOYMENTS, situation.deployment, intent.deployment),
                 (SERVICES, situation.service, intent.service),
@@ -325,6 +350,21 @@ class Reconciler:
         except (Forbidden, Unavailable) as error:
             return replace(intent, obstacle=_obstacle(error)), deployment, error
         return intent, deployment, None
+
+    async def _prepare(self, key: Key, situation: Situation, intent: Intent) -> Intent:
+        """Store what must stand before the children: the record, and the template of the claims; and say what is adopted."""
+        if intent.admitted is not None:
+            replaced = await self._memory.records.keep(self._cluster, situation.document, intent.admitted)
+            intent = replace(intent, replaced=replaced)
+        if intent.claim is not None and (intent.deployment is not None or key in self.claimless):
+            await self._cluster.apply(RESOURCE_CLAIM_TEMPLATES, intent.claim)
+            self.claimless.discard(key)
+        if intent.adopts and (intent.deployment or intent.service):
+            await self._report(
+                situation.document,
+                Notice(kind="Warning", reason=Reason.ADOPTED, action="Apply", note=intent.adopts),
+            )
+        return intent
 
     async def _change(
         self, key: Key, situation: Situation, intent: Intent, kind: Kind, live: Document | None, change: ChildChange
@@ -394,43 +434,6 @@ class Reconciler:
             await self._recorder.record(document, notice)
         except ApiError as error:
             _log.warning("the event %s was not written: %s", notice.reason, error)
-
-
-_REPORTED = {
-    ConditionType.ACCEPTED: "Assess",
-    ConditionType.STALLED: "Apply",
-    ConditionType.DRIFTED: "Apply",
-    ConditionType.PREDICTION_DRIFT: "Observe",
-    ConditionType.PREDICTION_OUTDATED: "Assess",
-    ConditionType.SCALED_BELOW_WORKLOAD: "Assess",
-    ConditionType.NODES_DIFFER: "Assess",
-}
-"""Conditions whose changes become events, each with kvgate's action; the others change with every pod."""
-
-
-def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator[Notice]:
-    """Yield one event per condition with a new reason; a reason that two conditions share gives one event."""
-    was = {condition.type: condition.reason for condition in before}
-    now = {condition.type: condition for condition in after}
-    reasons = set()
-    for kind, action in _REPORTED.items():
-        condition = now.get(kind)
-        if condition is None or condition.reason == was.get(kind) or condition.reason in reasons:
-            continue
-        if kind is not ConditionType.ACCEPTED and condition.status != "True":
-            continue
-        reasons.add(condition.reason)
-        good = (
-            kind is ConditionType.ACCEPTED
-            and condition.status == "True"
-            and condition.reason in (Reason.FITS, Reason.ADJUSTED)
-        ) or condition.reason in (Reason.RESOLVING, Reason.FIGURES_MOVED)
-        yield Notice(
-            kind="Normal" if good else "Warning",
-            reason=condition.reason,
-            action=action,
-            note=condition.message,
-        )
 
 
 def _obstacle(error: ApiError) -> Obstacle:

@@ -75,9 +75,12 @@ def field_name(setting: str) -> str:
 _TAKE_THE_TIME = "run `kvgate check` on the object: it takes the time that it needs"
 
 
-def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | None = None) -> Assessment:
-    """Judge a spec against the facts, and apply its admission policy; `skip` is the break-glass annotation as it counts now."""
-    *_, last = assessments(spec, facts, skip=skip)
+def assess(
+    spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | None = None, keep: frozenset[str] = frozenset()
+) -> Assessment:
+    """Judge a spec against the facts, and apply its admission policy; `skip` is the break-glass annotation as it counts now, and `keep`
+    names the settings that no proposal changes."""
+    *_, last = assessments(spec, facts, skip=skip, keep=keep)
     return last
 
 
@@ -97,7 +100,9 @@ _SEARCH_STOPPED = SEARCH_STOPPED.finding(
 )
 
 
-def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | None = None) -> Iterator[Assessment]:
+def assessments(
+    spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | None = None, keep: frozenset[str] = frozenset()
+) -> Iterator[Assessment]:
     """Yield the verdict as soon as it is known, then the same with changes that would fit. Each answer is complete by itself."""
     statement = statement_of(spec)
     findings = tuple(named((*facts.findings, *statement.findings), field_name))
@@ -124,7 +129,12 @@ def assessments(spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | Non
     from kvgate.judgement.advisor import ADMISSION, advice  # for what does not fit
 
     floors = spec.admission.adjust
-    scope = replace(ADMISSION, min_max_model_len=floors.min_max_model_len, min_max_num_seqs=floors.min_max_num_seqs)
+    scope = replace(
+        ADMISSION,
+        keep=ADMISSION.keep | keep,
+        min_max_model_len=floors.min_max_model_len,
+        min_max_num_seqs=floors.min_max_num_seqs,
+    )
     others = advice(request, scope, checkpoints=False)
     yield _decided(replace(judged, adjustment=adjustment, alternatives=others, sought=knobs), spec, skip)
 

@@ -44,7 +44,7 @@ OWNER_LABELS = ("namespace", "inferencedeployment")
 """Labels of every metric of one InferenceDeployment; a uid is never a label."""
 MAX_PODS = 256
 """Pods of one InferenceDeployment that have series of their own, the first ones by name; the figures over all pods count every pod."""
-MAX_SERIES, MAX_SERIES_OF_A_POD = 67, 7
+MAX_SERIES, MAX_SERIES_OF_A_POD = 72, 7
 """Budget of series of one InferenceDeployment, and of each pod. A figure on which an alert or a panel rests is worth one; what changes
 with every spec or every request (a message, a uid, an image) never is a label."""
 
@@ -220,6 +220,11 @@ LEADER = _own(
     "lease",
 )
 QUEUE_DEPTH = _own("kvgate_queue_depth", "InferenceDeployments that wait for a reconcile that is due.")
+REPLACEMENTS = _own(
+    "kvgate_replacements",
+    "InferenceDeployments whose pods kvgate replaces although nobody edited them, by state (waiting, loading, failed, ready).",
+    "state",
+)
 BACKGROUND_ERRORS = _own(
     "kvgate_background_errors_total",
     "Exceptions in background loops, which continue, by loop; the log has each cause once.",

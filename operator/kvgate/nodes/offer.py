@@ -236,12 +236,16 @@ def findings_of(offer: Offer) -> Iterator[Finding]:
         yield NODES_CONTRADICT.finding("accelerator", offer.contradiction, remedy)
 
 
+def selected(question: Question, found: Iterable[Candidate]) -> list[Candidate]:
+    return [each for each in found if _is_selected(each, question)]
+
+
 def room_text(question: Question, found: Sequence[Candidate], num_gpus: int, used: Mapping[str, int]) -> str:
     """Say how many GPUs the nodes may have free; `used` is what kvgate's own pods hold by node, and pods of others are not known.
 
     Empty where nothing is known of such nodes.
     """
-    usable = [each for each in found if _is_selected(each, question)]
+    usable = selected(question, found)
     if not usable:
         return ""
     resource, free = usable[0].gpus.resource, dict[int, int]()

@@ -7,11 +7,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvgate.api import FIELD_MANAGER
 from kvgate.api.base import Document
 from kvgate.api.quantity import is_same_amount, parse_quantity
 from kvgate.rendering.admission import Admitted, Lost
 from kvgate.rendering.labels import (
+    PACED_ANNOTATION,
     RECORD_ANNOTATION,
     RECORD_DIGEST_ANNOTATION,
     REVISION_ANNOTATION,
@@ -179,8 +182,11 @@ _DIGEST = pattern("[0-9a-f]{64}")
 _REVISION = pattern("[0-9]{1,15}")
 
 
-def annotated(wanted: Rendered, admitted: Admitted) -> Rendered:
-    """Return the manifests with the name and the digest of their record, and the digest of their pods, on the Deployment."""
+def annotated(wanted: Rendered, admitted: Admitted, *, replaced_by: str = "") -> Rendered:
+    """Return the manifests with the name and the digest of their record, and the digest of their pods, on the Deployment.
+
+    `replaced_by` is the release that replaced the pods although nobody had edited the object, if one did.
+    """
     deployment = wanted.deployment
     metadata = deployment["metadata"]
     annotations = {
@@ -189,9 +195,10 @@ def annotated(wanted: Rendered, admitted: Admitted) -> Rendered:
         RECORD_DIGEST_ANNOTATION: admitted.digest,
         REVISION_ANNOTATION: str(admitted.record.calibration_revision or 0),
         TEMPLATE_ANNOTATION: template_digest(deployment["spec"]["template"]),
+        **({PACED_ANNOTATION: replaced_by} if replaced_by else {}),
     }
     noted = {**deployment, "metadata": {**metadata, "annotations": annotations}}
-    return Rendered(deployment=hashed(noted), service=wanted.service)
+    return replace(wanted, deployment=hashed(noted))
 
 
 def record_of(live: Mapping[str, Any] | None) -> tuple[str, str]:
@@ -232,17 +239,40 @@ def as_it_runs(wanted: Rendered, live: Mapping[str, Any], digest: str | None) ->
     if not template or template_digest(template) != digest:
         return wanted
     deployment = {**wanted.deployment, "spec": {**wanted.deployment["spec"], "template": template}}
-    return Rendered(deployment=hashed(deployment), service=wanted.service)
+    return replace(wanted, deployment=hashed(deployment))
 
 
 def _own_template(live: Mapping[str, Any]) -> Document:
     """Return the fields of the pod template that kvgate owns by server-side apply."""
+    template: Document = _own_fields(live).get("spec", {}).get("template") or {}
+    return template
+
+
+def _own_fields(live: Mapping[str, Any]) -> Document:
+    """Return the fields that kvgate owns by server-side apply: what it applied last, as far as nobody changed it."""
     for entry in live.get("metadata", {}).get("managedFields") or ():
         if entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply" and not entry.get("subresource"):
-            fields = (entry.get("fieldsV1") or {}).get("f:spec", {}).get("f:template") or {}
-            template = live.get("spec", {}).get("template")
-            return _owned(fields, template) if fields and isinstance(template, Mapping) else {}
+            fields: Document = _owned(entry.get("fieldsV1") or {}, live) if entry.get("fieldsV1") else {}
+            return fields
     return {}
+
+
+def replaced_by(live: Mapping[str, Any] | None) -> str:
+    return _annotations(live).get(PACED_ANNOTATION, "")
+
+
+def applied(live: Mapping[str, Any]) -> Document:
+    """Return a child as it was applied last, as far as nobody changed it."""
+    own = _own_fields(live)
+    names = {name: live["metadata"][name] for name in ("name", "namespace")}
+    kind = {name: live[name] for name in ("apiVersion", "kind")}
+    return {**kind, **own, "metadata": {**own.get("metadata", {}), **names}}
+
+
+def held(wanted: Document, live: Mapping[str, Any]) -> Document:
+    """Return the Deployment as it was applied last, with the replicas that are wanted now."""
+    own = applied(live)
+    return {**own, "spec": {**own.get("spec", {}), "replicas": wanted["spec"]["replicas"]}}
 
 
 def _owned(fields: Mapping[str, Any], value: Any) -> Any:

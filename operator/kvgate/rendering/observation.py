@@ -23,7 +23,7 @@ from kvgate.vllm.metric_names import EngineReading
 DRIFT_PERCENT = 5
 """Difference from the prediction, in either direction, beyond which the prediction counts as wrong."""
 
-Statement = tuple[ConditionType, bool | None, Reason, str]
+Statement = tuple[ConditionType, bool | None, str, str]
 """Type, status, reason and message of one condition."""
 
 
@@ -63,8 +63,11 @@ class Crash(Struct, frozen=True, kw_only=True):
 
     pod: str
     template_hash: str
-    reason: Reason
+    reason: str
+    """A Reason, or the name of the row in the table of failed starts."""
     message: str
+    may_pass: bool = False
+    """True where the next start may succeed: the engine ended once, and by nothing that vLLM itself refuses."""
     available_kv_cache_bytes: int | None = None
     """Bytes that vLLM had found for the KV cache, if its message states them."""
     declared_image: str = ""
@@ -302,6 +305,8 @@ class Rollout(Struct, frozen=True, kw_only=True):
     """Message of the API server where it refuses the pods (a quota, an admission policy); else empty."""
     is_suspended: bool = False
     """True where the spec wants no pod for now."""
+    was_complete: bool = False
+    """True where all pods of the present template were available at one time."""
 
     @property
     def is_complete(self) -> bool:
@@ -323,14 +328,19 @@ def rollout_of(deployment: Mapping[str, Any]) -> Rollout:
         is_observed=status.get("observedGeneration", 0) >= metadata.get("generation", 1),
         stuck=str(progressing.get("message", "")) if progressing.get("reason") == "ProgressDeadlineExceeded" else "",
         refused=str(failure.get("message", "")) if failure.get("status") == "True" else "",
+        was_complete=progressing.get("reason") == "NewReplicaSetAvailable",
     )
 
 
 def progress(
-    left_out: NotRendered | None, obstacle: Obstacle | None, rollout: Rollout, crash: tuple[Reason, str] | None,
-    admitted: Admitted | None = None, *, hindrances: Sequence[Hindrance] = (),
+    left_out: NotRendered | None, obstacle: Obstacle | None, rollout: Rollout, crash: tuple[str, str] | None,
+    admitted: Admitted | None = None, *, hindrances: Sequence[Hindrance] = (), may_pass: bool = False,
+    was_ready: bool = False,
 ) -> list[Statement]:  # fmt: skip
-    """Return Ready, Reconciling and Stalled. A crash whose cause vLLM states says more than what Kubernetes sees of it."""
+    """Return Ready, Reconciling and Stalled. A crash whose cause vLLM states says more than what Kubernetes sees of it.
+
+    `may_pass` is about the crash. `was_ready` means that all replicas of the current spec were ready once.
+    """
     if left_out is not None and admitted is not None and admitted.owner is not None:
         return _of_earlier(left_out, obstacle, rollout, admitted.record.generation)
     if left_out is not None:
@@ -339,9 +349,9 @@ def progress(
         return [ready, *_left_out(left_out, stale)]
     if obstacle is not None and not obstacle.is_transient:
         return _halted(obstacle.reason, obstacle.message, Reason.REPLICAS_NOT_READY)
-    if crash is not None and not rollout.is_complete:
+    if crash is not None and not rollout.is_complete and not may_pass:
         return _halted(*crash, crash[0])
-    ready, reconciling, stalled = _of_rollout(rollout, hindrances)
+    ready, reconciling, stalled = _of_rollout(rollout, hindrances, crash, was_ready=was_ready)
     if obstacle is not None:
         reconciling = (ConditionType.RECONCILING, True, obstacle.reason, obstacle.message)
     return [ready, reconciling, stalled]
@@ -367,7 +377,26 @@ def _left_out(left_out: NotRendered, more: str) -> list[Statement]:
     return _halted(left_out.reason, left_out.message + more, left_out.reason)[1:]
 
 
-def _of_rollout(rollout: Rollout, hindrances: Sequence[Hindrance]) -> list[Statement]:
+def first_of(hindrances: Sequence[Hindrance]) -> tuple[str, str, bool] | None:
+    """Return the reason, the message and whether somebody must help, of the pod that needs somebody before one that time helps."""
+    usual = (
+        Reason.EVICTED,
+        Reason.LOADING_SLOWLY,
+        Reason.LOADING,
+        Reason.CONTAINER_CREATING,
+    )  # another takes its place
+    rank = {reason: index for index, reason in enumerate(usual)}
+    first = min(hindrances, key=lambda each: (not each.needs_somebody, rank.get(each.reason, -1)), default=None)
+    if first is None:
+        return None
+    others = sum(each.reason is first.reason for each in hindrances) - 1
+    more = f"; so {'do' if others > 1 else 'does'} {others} more" if others else ""
+    return first.reason, f"pod {first.pod}: {first.message}{more}", first.needs_somebody
+
+
+def _of_rollout(
+    rollout: Rollout, hindrances: Sequence[Hindrance], crash: tuple[str, str] | None, *, was_ready: bool
+) -> list[Statement]:
     ready = f"{rollout.available} of {rollout.wanted} replicas are ready"
     if rollout.is_complete:
         is_empty = not rollout.wanted
@@ -384,24 +413,23 @@ def _of_rollout(rollout: Rollout, hindrances: Sequence[Hindrance]) -> list[State
         ]
     if rollout.refused:
         return _halted(refusal_of(rollout.refused), rollout.refused, refusal_of(rollout.refused))
-    first = min(hindrances, key=lambda each: (not each.needs_somebody, each.reason is Reason.LOADING), default=None)
-    if first is None:
-        why, text, is_halted = Reason.ROLLING_OUT, rollout.stuck or ready, bool(rollout.stuck)
-    else:
-        others = sum(each.reason is first.reason for each in hindrances) - 1
-        more = f"; so {'do' if others > 1 else 'does'} {others} more" if others else ""
-        why, text = first.reason, f"{ready}; pod {first.pod}: {first.message}{more}"
-        is_halted = first.needs_somebody or bool(rollout.stuck)
-    if rollout.stuck and (first is None or not first.needs_somebody):
-        why, text = Reason.PROGRESS_DEADLINE_EXCEEDED, f"{rollout.stuck}; {text}" if first else rollout.stuck
+    found = (*crash, False) if crash else first_of(hindrances)
+    why: str = Reason.REPLICA_LOST if was_ready else Reason.ROLLING_OUT
+    of_ready, text, is_halted = (why if was_ready else Reason.REPLICAS_NOT_READY), ready, bool(rollout.stuck)
+    if found is not None:
+        why, text = found[0], f"{ready}; {found[1]}"
+        of_ready, is_halted = why, found[2] or is_halted
+    told = text
+    if rollout.stuck and not (found and found[2]):
+        why, told = Reason.PROGRESS_DEADLINE_EXCEEDED, f"{rollout.stuck}; {text}" if found else rollout.stuck
     return [
-        (ConditionType.READY, False, first.reason if first else Reason.REPLICAS_NOT_READY, text if first else ready),
-        (ConditionType.RECONCILING, not is_halted, why, text),
-        (ConditionType.STALLED, is_halted, why, text if is_halted else _NOTHING_BLOCKS),
+        (ConditionType.READY, False, of_ready, text),
+        (ConditionType.RECONCILING, not is_halted, why, told),
+        (ConditionType.STALLED, is_halted, why, told if is_halted else _NOTHING_BLOCKS),
     ]
 
 
-def _halted(reason: Reason, message: str, ready: Reason) -> list[Statement]:
+def _halted(reason: str, message: str, ready: str) -> list[Statement]:
     return [
         (ConditionType.READY, False, ready, message),
         (ConditionType.RECONCILING, False, reason, WAITING),

@@ -210,13 +210,19 @@ def tolerated(resource: str) -> tuple[str, ...]:
     return (key, "nvidia.com/gpu") if mig_profile(resource) else (key,)
 
 
-def load_budget_seconds(budget: Budget | None) -> int:
-    """Return the seconds that download, load and compilation may take; the longest where the weights are not known."""
+def loaded_bytes(budget: Budget | None) -> int | None:
+    """Return the weights of one engine's ranks together; None where they are not known."""
     ledgers = [stage.ledger for stage in budget.stages if stage.ledger] if budget else []
     if budget is None or not ledgers:
+        return None
+    return sum(ledger.weights.expected for ledger in ledgers) * budget.request.settings.parallelism.tensor
+
+
+def load_budget_seconds(budget: Budget | None) -> int:
+    """Return the seconds that download, load and compilation may take; the longest where the weights are not known."""
+    weights_bytes = loaded_bytes(budget)
+    if weights_bytes is None:
         return MAX_LOAD_SECONDS
-    ranks = budget.request.settings.parallelism.tensor
-    weights_bytes = sum(ledger.weights.expected for ledger in ledgers) * ranks
     seconds = cdiv(weights_bytes, LOAD_BYTES_PER_SECOND) + LOAD_BASE_SECONDS
     return min(max(cdiv(seconds, LOAD_STEP_SECONDS) * LOAD_STEP_SECONDS, MIN_LOAD_SECONDS), MAX_LOAD_SECONDS)
 

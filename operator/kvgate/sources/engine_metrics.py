@@ -96,7 +96,13 @@ def read_histogram(exposition: bytes, metric: EngineMetric) -> tuple[list[tuple[
     text = b"\n" + exposition.rstrip() + b"\n\n"
     buckets = Counter[float]()
     for labels, value in _samples(text, _part_of(metric, "_bucket")):
-        buckets[_upper_end(labels)] += int(_counted(value))
+        try:
+            end = float(labels["le"])
+        except (KeyError, ValueError):
+            end = 0.0
+        if not end > 0:  # NaN fails too
+            raise UnreadableMetrics("has a bucket without a number above 0 in `le`")
+        buckets[end] += int(_counted(value))
     total = buckets.get(inf, 0)
     sums = [_counted(value) for _, value in _samples(text, _part_of(metric, "_sum"))]
     if not total or not sums:
@@ -106,16 +112,6 @@ def read_histogram(exposition: bytes, metric: EngineMetric) -> tuple[list[tuple[
 
 def _part_of(metric: EngineMetric, suffix: str) -> EngineMetric:
     return replace(metric, names=tuple(replace(each, name=f"{each.name}{suffix}") for each in metric.names))
-
-
-def _upper_end(labels: Mapping[str, str]) -> float:
-    try:
-        end = float(labels["le"])
-    except (KeyError, ValueError):
-        end = 0.0
-    if not end > 0:  # NaN fails too
-        raise UnreadableMetrics("has a bucket without a number above 0 in `le`")
-    return end
 
 
 def _counted(value: float) -> float:

@@ -8,7 +8,7 @@ reads the container's log.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -162,7 +162,14 @@ def failure_rows() -> Mapping[str, FailureRow]:
 
 @cache
 def _phrases() -> Sequence[_Phrase]:
-    return [_phrase(row, text) for row in failure_rows().values() for text in row.phrases]
+    """Compile all phrases; every repetition is bounded, because a log may hold anything."""
+    found = []
+    phrases = [(row, text) for row in failure_rows().values() for text in row.phrases]
+    for row, text in phrases:
+        pieces = _PLACEHOLDER.split(text)
+        written = "".join(re.escape(piece) if index % 2 == 0 else _group(piece) for index, piece in enumerate(pieces))
+        found.append(_Phrase(row, _without_digits(max(pieces[::2], key=len)), re.compile(written)))
+    return found
 
 
 def words_of_failures() -> frozenset[bytes]:
@@ -171,13 +178,6 @@ def words_of_failures() -> frozenset[bytes]:
     return frozenset(
         max(_PLACEHOLDER.split(text)[::2], key=len).encode() for row in failure_rows().values() for text in row.phrases
     ) | {word.encode() for word in near}
-
-
-def _phrase(row: FailureRow, text: str) -> _Phrase:
-    """Compile a phrase; every repetition is bounded, because a log may hold anything."""
-    pieces = _PLACEHOLDER.split(text)
-    written = "".join(re.escape(piece) if index % 2 == 0 else _group(piece) for index, piece in enumerate(pieces))
-    return _Phrase(row, _without_digits(max(pieces[::2], key=len)), re.compile(written))
 
 
 def _group(name: str) -> str:
@@ -196,20 +196,16 @@ def messages(text: str) -> list[Message]:
     """Return the last message of every row that the text has, for each phrase of the row; rows that share words exclude each other."""
     found: list[Message] = []
     taken = set[tuple[int, int]]()
-    shapes = _shapes(text)
+    # every different line once, without digits: a log repeats few lines, and is searched for hundreds of words
+    shapes = b"\n".join(set(_without_digits(text).split(b"\n")))
     present = [(each.row, list(each.pattern.finditer(text))) for each in _phrases() if each.shape in shapes]
-    for belongs in (_is_below, _is_above, _is_alone):
+    for belongs in (_is_below, _is_above, lambda row, *_: not row.near):
         for row, everywhere in present:
             matches = [each for each in everywhere if each.span() not in taken and belongs(row, text, each)]
             if matches:
                 found.append(Message(row, matches[-1]))
                 taken |= {each.span() for each in matches if row.near}
     return found
-
-
-def _shapes(text: str) -> bytes:
-    """Return every different line once, without digits: a log repeats few lines, and is searched for hundreds of words."""
-    return b"\n".join(set(_without_digits(text).split(b"\n")))
 
 
 def _without_digits(text: str) -> bytes:
@@ -230,20 +226,11 @@ def _is_above(row: FailureRow, text: str, match: re.Match[str]) -> bool:
     end = match.end() + _BELOW_CHARACTERS
     found = [
         (at, each.id)
-        for each in _rows_with_frames()
+        for each in failure_rows().values()
         for word in each.near
         if (at := text.find(word, match.end(), end)) >= 0
     ]
     return bool(row.near) and bool(found) and min(found)[1] == row.id
-
-
-def _is_alone(row: FailureRow, _: str, __: re.Match[str]) -> bool:
-    return not row.near
-
-
-@cache
-def _rows_with_frames() -> Sequence[FailureRow]:
-    return [row for row in failure_rows().values() if row.near]
 
 
 def root_of(found: Sequence[Message]) -> Message | None:
@@ -296,17 +283,12 @@ def _sentence(text: str, message: Message) -> str:
     start = max(start, match.start() - MAX_SENTENCE_CHARACTERS // 2)
     line_end = text.find("\n", match.end())
     if message.row.is_followed and line_end >= 0:
-        followed = next(_lines_after(text, line_end), "")
+        # the next line with words that are not the name of a field
+        lines = text[line_end + 1 : line_end + 4000].split("\n")[:3]
+        followed = next((line for line in lines if " " in line.strip()), "")
         prefix = _PREFIX.match(followed)
         return (followed[prefix.end() :] if prefix else followed).strip()[:MAX_SENTENCE_CHARACTERS]
     line = text[start : line_end if line_end >= 0 else len(text)]
     stop = line.find(". ", match.end() - start)
     sentence = " ".join((line if stop < 0 else line[: stop + 1]).split())
     return sentence[:MAX_SENTENCE_CHARACTERS]
-
-
-def _lines_after(text: str, position: int) -> Iterator[str]:
-    """Yield the next lines with words that are not the name of a field."""
-    for line in text[position + 1 : position + 4000].split("\n")[:3]:
-        if " " in line.strip():
-            yield line

@@ -227,14 +227,15 @@ def read_start(text: str, *, starts: int = 1, found: Sequence[Message] | None = 
             counts[name] = min(map(float if name == "max_concurrency" else int, counted))
     # where a server that is not ready raised an error after all its figures, that was the end; an error before them was not
     last = max((match.end() for _, pattern in (*_MEMORY, *_COUNTS) for match in pattern.finditer(text)), default=0)
-    found = () if _READY.search(text) else messages(whole) if found is None else found
+    is_ready = _READY.search(text) is not None
+    found = () if is_ready else messages(whole) if found is None else found
     root = root_of(found)
     if root and root.row.kind is FailureKind.ENVIRONMENT and last:  # a download that was tried again is no end
         at = whole.rfind(text[text.rfind("\n", 0, last) + 1 : last])
         found = [each for each in found if each.match.start() > at]
         root = root_of(found)
     refusal = failure_of(whole, root, found) if root else None
-    ends_in_traceback = _READY.search(text) is None and _TRACEBACK.search(text, last) is not None
+    ends_in_traceback = not is_ready and _TRACEBACK.search(text, last) is not None
     named = arguments.get("model") or arguments.get("model_tag") or (model[1] if model else None)
     return StartupLog(
         vllm_version=version[1] if version else None,
@@ -246,7 +247,7 @@ def read_start(text: str, *, starts: int = 1, found: Sequence[Message] | None = 
         circumstances={key: value for key, value, line in reversed(_CIRCUMSTANCES) if line.search(text)},
         refusal=refusal,
         is_crash=not refusal.is_of_kv_cache if refusal else ends_in_traceback,
-        is_ready=_READY.search(text) is not None,
+        is_ready=is_ready,
         is_size_given=_GIVEN.search(text) is not None,
         starts=starts,
     )

@@ -39,6 +39,7 @@ NOT_ON_A_DASHBOARD: dict[str, str] = {
     "kvgate_pod_ready": "the graph of the replicas shows how many are ready",
     "kvgate_background_errors_total": "0 for ever unless kvgate has a defect or the API server is away; the log says which",
     "kvgate_model_resolutions_total": "0 for ever unless models.resolve is hub, which is off by default",
+    "kvgate_replacements": "0 for ever unless an upgrade renders other pods; the condition ReplacementPending names each object",
     "kvgate_models_waiting": "0 for ever unless models.resolve is hub, which is off by default",
     "kvgate_pinned_kv_cache_tokens": "the band of the predicted interval, which has no width then, shows it",
     "kvgate_forgone_kv_cache_bytes": "it never changes while a verdict stands; it is for reports about a fleet",

@@ -59,6 +59,8 @@ class CheckOptions(ModelOptions, frozen=True, kw_only=True):
     config: Path | None = None
     baseline: Path | None = None
     fail_on: str | None = None
+    keep: frozenset[str] = frozenset()
+    """Settings that no proposal changes."""
     show: str = Severity.WARNING.value
     """Least severity that reports for people show."""
     root: Path | None = None
@@ -98,6 +100,8 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
     models: PublishedModels = NO_MODELS
     """Checkpoints that are known beside the catalogue."""
     fetches: bool = False
+    keep: frozenset[str] = frozenset()
+    """Settings that no proposal changes."""
     file: ConfigFile | None = None
 
     @property
@@ -249,6 +253,7 @@ def given_facts(paths: Sequence[str], options: CheckOptions) -> GivenFacts:
         calibration=read_calibration(starts, inside=inside_of(options.calibration)),
         calibration_place=options.shown(starts),
         models=locked_models(lock, inside=inside_of(options.lock), shown=options.shown(lock), facts=options.facts),
+        keep=options.keep,
         fetches=bool(own and own.fetch) if options.fetch is None else options.fetch,
         file=file,
     )

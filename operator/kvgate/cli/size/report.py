@@ -158,12 +158,9 @@ def _load(question: Question, candidate: Candidate) -> Iterator[Line]:
     yield from _in_the_cache(candidate)
     bounds = decode_bounds(candidate, held)
     if not bounds:
-        is_known = accelerator.memory_bandwidth_bytes_per_second is not None
-        reason = (
-            "a part of the model has no formula"
-            if is_known
-            else f"the memory bandwidth of {accelerator.name} is not known"
-        )
+        reason = f"the memory bandwidth of {accelerator.name} is not known"
+        if accelerator.memory_bandwidth_bytes_per_second is not None:
+            reason = "a part of the model has no formula"
         yield f"These numbers count memory, not throughput; no bound of the decode speed: {reason}"
         return
     evenly = ", and experts are chosen evenly" if candidate.budget.request.shape.is_sparse else ""

@@ -292,8 +292,3 @@ def _kind_after(kind: str, line: str) -> str:
 def _checked(kind: str, lines: list[tuple[int, str]]) -> tuple[str, list[tuple[int, str]]]:
     is_real = kind != "manifest" or _IS_YAML.search("\n".join(line for _, line in lines)) is not None
     return (kind if is_real else "text"), lines
-
-
-def labels_of_nodes(found: Gathered) -> Iterator[Mapping[str, str]]:
-    """Yield the labels of the nodes that were described."""
-    yield from (each.labels for _, each in found.pasted if each.kind == "Node")
