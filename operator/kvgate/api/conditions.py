@@ -41,6 +41,17 @@ class ConditionType(StrEnum):
     """The spec would be judged otherwise today than when it was admitted; the verdict of the admission stands."""
     SCALED_BELOW_WORKLOAD = "ScaledBelowWorkload"
     """Fewer replicas run than the verdict was given for, and their larger share of the workload is not surely held."""
+    SCHEDULED = "Scheduled"
+    """Each replica of the current spec has a pod with a node."""
+    LOADING = "Loading"
+    """An engine of the current spec loads its model; False also where one cannot begin to."""
+    DEGRADED = "Degraded"
+    """All replicas of the current spec were ready, and some are not any more."""
+    NODES_DIFFER = "NodesDiffer"
+    """The nodes that the pods may use have another GPU than the one that was judged, or one with less memory."""
+    LENGTH_BELOW_FLOOR = "LengthBelowFloor"
+    """A ready replica serves shorter requests than admission.adjust.minMaxModelLen; present only where vllm.maxModelLen is auto and
+    there is a floor."""
 
 
 class Reason(StrEnum):
@@ -63,7 +74,7 @@ class Reason(StrEnum):
     MODEL_ASSUMED = "ModelAssumed"
     """The deployment would not fit if its model is like the one whose facts are assumed; it is rendered all the same."""
     SOURCES_CONTRADICT = "SourcesContradict"
-    """The deployment does not fit, and is rendered all the same, because two sources state different facts about its model."""
+    """The deployment does not fit, and is rendered all the same, because two sources state different facts about its model or its GPU."""
     BUDGET_SKIPPED = "BudgetSkipped"
     """The deployment does not fit, and is rendered all the same, because the break-glass annotation says so."""
     SKIP_ENDED = "BudgetSkipEnded"
@@ -122,8 +133,22 @@ class Reason(StrEnum):
     """Some replicas are not ready yet."""
     SCALED_TO_ZERO = "ScaledToZero"
     """No replica is wanted."""
+    PODS_SCHEDULED = "PodsScheduled"
+    """All replicas have a pod with a node."""
+    WAITING_FOR_SCHEDULER = "WaitingForScheduler"
+    """Some replicas have no pod yet, or one of which the scheduler has said nothing."""
+    REPLICA_LOST = "ReplicaLost"
+    """A replica that was ready is gone, or is not ready any more, and Kubernetes does not say why."""
+    CONTAINER_CREATING = "ContainerCreating"
+    """The node pulls the image, mounts the volumes and creates the containers."""
+    SUSPENDED = "Suspended"
+    """spec.suspend is true: no replica runs, and the verdict stands."""
     LOADING = "Loading"
     """An engine runs and loads its model."""
+    LOADING_SLOWLY = "LoadingSlowly"
+    """An engine takes longer to load than is expected for its weights and where they come from. The expectation is a range, no limit."""
+    NODE_LOST = "NodeLost"
+    """The node of a pod does not report any more."""
     NOT_ANSWERING = "NotAnswering"
     """An engine was ready, and its readiness probe does not pass any more."""
     NO_MATCHING_NODE = "NoMatchingNode"
@@ -142,6 +167,14 @@ class Reason(StrEnum):
     """A PersistentVolumeClaim that the pods mount does not exist."""
     VOLUME_CLAIM_PENDING = "VolumeClaimPending"
     """A PersistentVolumeClaim has no volume yet, or one that no node in question can reach."""
+    VOLUME_IN_USE = "VolumeInUse"
+    """A volume is attached to another node, and may be attached to one only."""
+    VOLUME_NOT_ATTACHED = "VolumeNotAttached"
+    """A volume cannot be attached to the node; the message says why."""
+    VOLUME_NOT_MOUNTED = "VolumeNotMounted"
+    """A volume cannot be mounted; the message says why."""
+    VOLUME_FULL = "VolumeFull"
+    """A volume, or the node's disk, has no space left."""
     IMAGE_NOT_FOUND = "ImageNotFound"
     """The registry has no such image, or its name is none."""
     IMAGE_UNAUTHORIZED = "ImageUnauthorized"
@@ -208,6 +241,8 @@ class Reason(StrEnum):
     """A ResourceQuota of the namespace leaves no room for a rendered object or its pods."""
     ADMISSION_DENIED = "AdmissionDenied"
     """An admission policy or webhook of the cluster refuses a rendered object; its message says why."""
+    OTHER_DISRUPTION_BUDGET = "OtherDisruptionBudget"
+    """A PodDisruptionBudget of somebody else selects the pods, so that kvgate makes none; the reason of an event."""
     PODS_REFUSED = "PodsRefused"
     """The API server refuses the pods of the Deployment; its message says why."""
     API_REJECTED = "ApiRejected"
@@ -227,7 +262,7 @@ class Reason(StrEnum):
     ENGINE_REFUSED_TO_START = "EngineRefusedToStart"
     """vLLM stops while it starts: it refuses a setting, whatever memory there is."""
     ENGINE_CRASHED = "EngineCrashed"
-    """vLLM stops again and again, because of something around it (files, network, driver, host), or nobody knows why."""
+    """vLLM stops, and its log has no cause that kvgate knows."""
     CAPACITY_REPORTED = "CapacityReported"
     """Ready pods reported the size of their KV cache."""
     NO_READY_PODS = "NoReadyPods"
@@ -266,6 +301,28 @@ class Reason(StrEnum):
     """After scaling down each engine has a larger share of the workload than was judged, and may not hold it."""
     SHARE_HELD = "ShareHeld"
     """Each engine holds its share of the workload with the replicas that there are now."""
+    NO_NODE_WITH_GPU = "NoNodeWithGpu"
+    """No node that the pods may use has the GPU."""
+    LESS_MEMORY = "LessMemory"
+    """A node that the pods may use has less GPU memory than the catalogue says; the least counts."""
+    NODES_CONTRADICT = "NodesContradict"
+    """Labels of a node contradict each other, or the catalogue; the message has both figures, and nothing is refused because of them."""
+    NODES_AGREE = "NodesAgree"
+    """The nodes that the pods may use have the GPU that was judged."""
+    NODES_DECIDE = "NodesDecide"
+    """The spec leaves the GPU to the nodes; the message says which one was judged."""
+    NODES_UNKNOWN = "NodesUnknown"
+    """No node says which GPU it has, or no node has one now."""
+    CLAIMS_NOT_SERVED = "ClaimsNotServed"
+    """The API server does not serve resource.k8s.io/v1, which spec.accelerator.resourceClaim needs."""
+    LENGTH_TOO_SHORT = "LengthTooShort"
+    """vLLM chose a shorter length than the floor on at least one replica."""
+    LENGTH_HELD = "LengthHeld"
+    """All ready replicas serve requests of the floor."""
+    API_KEY_REQUIRED = "ApiKeyRequired"
+    """A pod answers /v1/models only to those who have its API key, and kvgate has none."""
+    LENGTH_NOT_TOLD = "LengthNotTold"
+    """A pod does not tell its longest request at /v1/models."""
     NOT_OBSERVED = "NotObserved"
     """No pod of the current spec has reported yet, or there is no prediction to compare with."""
 
@@ -275,7 +332,7 @@ def set_condition(
     kind: ConditionType,
     *,
     status: bool | None,
-    reason: Reason,
+    reason: str,
     message: str,
     generation: int,
     now: str,
@@ -288,7 +345,7 @@ def set_condition(
     text = "Unknown" if status is None else str(status)
     since = before.last_transition_time if before is not None and before.status == text else now
     renewed = Condition.from_document({
-        "type": kind.value, "status": text, "reason": reason.value, "message": inert_line(message)[:4096],
+        "type": kind.value, "status": text, "reason": str(reason), "message": inert_line(message)[:4096],
         "lastTransitionTime": since, "observedGeneration": generation,
     })  # fmt: skip
     return tuple(sorted((*kept, renewed), key=lambda condition: condition.type))

@@ -117,12 +117,19 @@ def request_trace(observe: RequestObserver, may_write: Callable[[], bool]) -> ai
 REQUEST_TIMEOUT_SECONDS = 30.0
 """Time limit of every request. Without it, a request that hangs would block its object for ever."""
 PAGE_SIZE = 500
+WATCH_SECONDS, SILENCE_SECONDS = 270, 75.0
+"""Life of a watch, and the silence after which it is dead: a bookmark comes every minute."""
+MAX_EVENT_BYTES = 4 << 20
+"""Largest event of a watch; the API server stores objects of 1.5 MiB."""
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 LOG_LINES = 400
 """Lines of a log that are read. The traceback of vLLM's two processes has some hundred lines, with the cause among the first."""
 LOG_BYTES = 1 << 16
 LOG_TIMEOUT_SECONDS = 5.0
 """Time limit of a log, which comes from the pod's node; a node may hang."""
+MAX_EVENTS, EVENTS_BYTES = 100, 1 << 20
+"""Events of one object that are read, and the size of the whole answer; an event of the kubelet has 1 KiB."""
+EVENTS_TIMEOUT_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 14
 
 
@@ -154,11 +161,16 @@ INFERENCE_DEPLOYMENTS = Kind(group=GROUP, version=VERSION, kind=KIND, plural=PLU
 ADMISSION_RECORDS = Kind(group=GROUP, version=VERSION, kind=RECORD_KIND, plural=RECORD_PLURAL)
 DEPLOYMENTS = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
 SERVICES = Kind(group="", version="v1", kind="Service", plural="services")
+DISRUPTION_BUDGETS = Kind(group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets")
 PODS = Kind(group="", version="v1", kind="Pod", plural="pods")
 REPLICA_SETS = Kind(group="apps", version="v1", kind="ReplicaSet", plural="replicasets")
 CONFIG_MAPS = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
 LEASES = Kind(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
 NODES = Kind(group="", version="v1", kind="Node", plural="nodes")
+RESOURCE_SLICES = Kind(group="resource.k8s.io", version="v1", kind="ResourceSlice", plural="resourceslices")
+RESOURCE_CLAIM_TEMPLATES = Kind(
+    group="resource.k8s.io", version="v1", kind="ResourceClaimTemplate", plural="resourceclaimtemplates"
+)
 EVENTS = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
 
 
@@ -210,6 +222,43 @@ class Cluster:
             for item in page["items"] or ():  # a list of metadata without an item says null
                 yield {"apiVersion": kind.api_version, "kind": kind.kind, **item}  # the items of a list have neither
             following = page["metadata"].get("continue", "")
+
+    async def read_page(self, kind: Kind, *, limit: int, following: str = "") -> bytes:
+        """Return a page of all objects as the API server wrote it, for readers that decode a part of it."""
+        body: bytes = await self._receive(
+            "list", kind.resource, "get", kind.path(None), _read, limit=limit, _continue=following or None
+        )
+        return body
+
+    async def watch(self, kind: Kind, version: str) -> AsyncIterator[bytes]:
+        """Yield the events of all objects as the API server writes them, one a line, until the watch ends. Raises Unavailable."""
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": WATCH_SECONDS,
+            "resourceVersion": version,
+        }
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_TIMEOUT_SECONDS, sock_read=SILENCE_SECONDS)
+        answer: aiohttp.ClientResponse = await self._receive(
+            "watch",
+            kind.resource,
+            "get",
+            kind.path(None),
+            _opened,
+            query_params=[*query.items()],
+            limit_of_client=limit,
+        )
+        rest = b""
+        try:
+            async with answer:
+                async for chunk in answer.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in filter(None, lines):
+                        yield line
+                    if len(rest) > MAX_EVENT_BYTES:  # the connection is closed, and the kind is listed anew
+                        return
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Unavailable("watch", kind.resource, str(error) or type(error).__name__) from error
 
     async def probe(self, kind: Kind, namespace: str | None = None) -> None:
         """List a single object, which raises what a whole list would raise."""
@@ -266,6 +315,18 @@ class Cluster:
         with suppress(NotFound):
             await self._send("delete", kind.resource, "delete", kind.path(namespace, name))
 
+    async def events_about(self, namespace: str, **regarding: str) -> Sequence[Document]:
+        """Return events about one object, the newest last; `regarding` has its uid, or its kind and name.
+
+        Some or none are missing where they are many or large: anybody may write an event.
+        """
+        selector = ",".join(f"regarding.{name}={value}" for name, value in regarding.items())
+        found = await self._receive(
+            "list", EVENTS.resource, "get", EVENTS.path(namespace), _events, timeout_seconds=EVENTS_TIMEOUT_SECONDS,
+            field_selector=selector, limit=MAX_EVENTS,
+        )  # fmt: skip
+        return sorted(found, key=_time_of_event)
+
     async def log(self, namespace: str, pod: str, container: str, *, of_previous: bool) -> str:
         """Return the last lines of a container's log, or of the log before its last restart."""
         limits = {"previous": str(of_previous).lower(), "tailLines": LOG_LINES, "limitBytes": LOG_BYTES}
@@ -288,10 +349,11 @@ class Cluster:
 
     async def _receive(
         self, verb: str, resource: str, method: str, path: str, read: Callable[[Any], Awaitable[Any]], *,
-        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS, **parameters: Any,
+        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS, limit_of_client: aiohttp.ClientTimeout | None = None,
+        **parameters: Any,
     ) -> Any:  # fmt: skip
         """Send a request and read its answer; all requests of this class pass here."""
-        limit = aiohttp.ClientTimeout(total=timeout_seconds)
+        limit = limit_of_client or aiohttp.ClientTimeout(total=timeout_seconds)
         try:
             async with asyncio.timeout(timeout_seconds):
                 answer = await self._dynamic.request(
@@ -306,6 +368,15 @@ class Cluster:
             raise Unavailable(verb, resource, str(error) or type(error).__name__) from error
 
 
+async def _read(answer: aiohttp.ClientResponse) -> bytes:
+    return await answer.read()
+
+
+async def _opened(answer: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
+    """Return an answer that is read later."""
+    return answer
+
+
 async def _read_json(answer: aiohttp.ClientResponse) -> Document:
     document: Document = msgspec.json.decode(await answer.read())  # five times as fast as the standard library
     return document
@@ -313,10 +384,31 @@ async def _read_json(answer: aiohttp.ClientResponse) -> Document:
 
 async def _log_text(answer: aiohttp.ClientResponse) -> str:
     """Read a log, but at most LOG_BYTES: a node may send more than was requested."""
+    return (await _first_bytes(answer, LOG_BYTES)).decode(errors="replace")
+
+
+async def _events(answer: aiohttp.ClientResponse) -> list[Document]:
+    """Read a list of events; none where somebody made the answer too large to be read."""
+    body = await _first_bytes(answer, EVENTS_BYTES)
+    return list(msgspec.json.decode(body)["items"] or ()) if len(body) < EVENTS_BYTES else []
+
+
+async def _first_bytes(answer: aiohttp.ClientResponse, limit: int) -> bytes:
     body = bytearray()
     async with answer:
         async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
             body += chunk
-            if len(body) >= LOG_BYTES:
+            if len(body) >= limit:
                 break
-    return body[:LOG_BYTES].decode(errors="replace")
+    return bytes(body[:limit])
+
+
+def _time_of_event(event: Document) -> str:
+    """Return the last time at which an event was seen; recorders write it in one of these fields."""
+    series = (event.get("series") or {}).get("lastObservedTime")
+    return str(
+        series
+        or event.get("deprecatedLastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"].get("creationTimestamp")
+    )

@@ -19,8 +19,17 @@ from typing import Any
 
 import click
 
+from kvgate.api.allowed import AllowedPods
 from kvgate.cluster import leases
-from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES, Cluster, load_configuration
+from kvgate.cluster.client import (
+    DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
+    INFERENCE_DEPLOYMENTS,
+    PODS,
+    SERVICES,
+    Cluster,
+    load_configuration,
+)
 from kvgate.cluster.errors import ApiError, Forbidden, NoConfiguration, NotFound
 from kvgate.cluster.leases import Claim, Leases
 from kvgate.controller.kopf_thread import run_thread
@@ -31,7 +40,7 @@ from kvgate.controller.state import RESOLVE_SECONDS, ControllerOptions, Process
 from kvgate.metrics.exporter import endpoint_app
 from kvgate.metrics.listener import listen
 from kvgate.rendering.workload import IMAGES
-from kvgate.runtime.service import calibration_options, log_as_json, otlp_options, stop_signal
+from kvgate.runtime.service import calibration_options, log_as_json, otlp_options, pods_option, stop_signal
 
 STOP_SECONDS = 18.0
 """Time in which kopf's thread must end; the pod has 30 s."""
@@ -90,7 +99,7 @@ def _pushing(process: Process) -> AbstractAsyncContextManager[None]:
     return pushing(process.options.otlp, "kvgate-controller", process.registry, process.troubles, process.deployments)
 
 
-_KINDS = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS)
+_KINDS = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, DISRUPTION_BUDGETS, PODS)
 
 
 async def _wait_for_cluster(cluster: Cluster, process: Process, stopped: asyncio.Event) -> bool:
@@ -232,6 +241,12 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
     help="Read nodes: starts under another driver or GPU product then count as starts of a neighbour, and starts on nodes that are gone or"
     " were upgraded are no witnesses any more.",
 )
+@click.option(
+    "--watch-nodes",
+    is_flag=True,
+    help="Watch nodes and ResourceSlices: the least GPU memory of the nodes that can take a pod counts, and nodes that contradict the spec"
+    " are reported.",
+)
 @calibration_options(IMAGES.values())
 @click.option(
     "--models",
@@ -285,6 +300,7 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
     type=click.FloatRange(min=1),
     help="Time between two reads of the metrics of running vLLM pods, ± 10 %.",
 )
+@pods_option(AllowedPods.from_document)
 @otlp_options
 def controller(kubeconfig: Path | None, **options: Any) -> None:
     """Reconcile InferenceDeployments.

@@ -8,10 +8,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods, parse_allowed
 from kvgate.api.base import Document, KeyRef
 from kvgate.api.conditions import Reason
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.api.validation import InvalidDocument
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Calibration, Verdict
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.controller.adopting import changes_of, obstacle_to
@@ -19,7 +20,9 @@ from kvgate.controller.resolution import Resolution
 from kvgate.judgement.assess import assessments, undecided
 from kvgate.judgement.assessment import Assessment, Confidence, Decision
 from kvgate.judgement.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
+from kvgate.judgement.replicas import replicas_needed
 from kvgate.judgement.skipping import Skip, skip_of
+from kvgate.nodes.offer import Offer, findings_of, offered, with_decided
 from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
 from kvgate.rendering.adoption import wants_adoption, with_selector_of
 from kvgate.rendering.drift import Drift, drift_of
@@ -29,9 +32,10 @@ from kvgate.rendering.labels import HASH_ANNOTATION, PassedOn, is_owned_by, was_
 from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences, held, replaced_by
 from kvgate.rendering.observation import Observation, Obstacle, Statement, rollout_of
 from kvgate.rendering.recalibration import recalibrated, recalibrated_from, taking_over
+from kvgate.rendering.rollout import disruption_budget
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
 from kvgate.rendering.workload import NotRendered, Rendered, figures_of_verdict, rendered
-from kvgate.statement.deployment import statement_of
+from kvgate.statement.deployment import gpu_name, statement_of
 
 Key = tuple[str, str]
 """(namespace, name) of an InferenceDeployment."""
@@ -56,12 +60,16 @@ class Situation(Struct, frozen=True, kw_only=True):
     config: str | ConfigMissing = NO_CONFIG
     deployment: Document | None = None
     service: Document | None = None
+    budget: Document | None = None
+    """The PodDisruptionBudget of this name."""
     standing: Admitted | None = None
     """The spec that was admitted last, if its record is known."""
     lost: Lost | None = None
     """What the Deployment says of a record that is gone."""
     recalibrated: object = None
     """Today's prediction as the status has it, or as this process wrote it last."""
+    offer: Offer | None = None
+    """What the nodes have for the spec; None where nodes are not watched, or not listed yet."""
     resolution: Resolution | None = None
     """The state of the models that the catalogue lacks; None where the hub is not asked for any."""
     passed_on: PassedOn = PassedOn()
@@ -133,6 +141,10 @@ class Situation(Struct, frozen=True, kw_only=True):
     def own_deployment(self) -> Document | None:
         return self.deployment if self.deployment and self.owns(self.deployment) else None
 
+    @property
+    def own_budget(self) -> Document | None:
+        return self.budget if self.budget and self.owns(self.budget) else None
+
     def owns(self, child: Document) -> bool:
         """Return True for a child of this object, and for one of the object that had its name before a restore from a backup."""
         return is_owned_by(child, self.uid) or was_ours(child, self.document["metadata"]["name"])
@@ -202,6 +214,8 @@ class Intent(Struct, frozen=True, kw_only=True):
     """The condition of that wait; the pods stay meanwhile."""
     resolved: Statement | None = None
     """The condition ModelResolved of the present spec."""
+    offer: Offer | None = None
+    """What the nodes have for the spec."""
     drift: str = ""
     """Differences that stay, because they come back after each correction."""
     corrects: Drift | None = None
@@ -213,6 +227,12 @@ class Intent(Struct, frozen=True, kw_only=True):
     deployment: ChildChange | None = None
     """None where the Deployment needs no change, or where nothing is rendered."""
     service: ChildChange | None = None
+    budget: ChildChange | None = None
+    """None where the PodDisruptionBudget needs no change, or where there should be none."""
+    drops_budget: bool = False
+    """True where a PodDisruptionBudget of the object's own must go."""
+    claim: Document | None = None
+    """ResourceClaimTemplate of the wanted pods; None where they have none."""
 
     @property
     def told_drift(self) -> tuple[Reason, str] | None:
@@ -224,7 +244,8 @@ class Intent(Struct, frozen=True, kw_only=True):
 
     @property
     def pending(self) -> bool:
-        return self.deployment is not None or self.service is not None
+        is_change = (each is not None for each in (self.deployment, self.service, self.budget))
+        return self.drops_budget or any(is_change)
 
 
 class Awaited(Struct, frozen=True, kw_only=True):
@@ -247,9 +268,10 @@ def awaited_by(situation: Situation, intent: Intent) -> Awaited | None:
     return Awaited(uid=situation.uid, generation=situation.document["metadata"].get("generation", 1), message=message)
 
 
-def read_owner(document: Document) -> InferenceDeployment | InvalidDocument:
+def read_owner(document: Document, allowed: AllowedPods = NOTHING_ALLOWED) -> InferenceDeployment | InvalidDocument:
+    """Return the object, or all that is wrong with it; `allowed` are the parts of pods that the administrator allows."""
     try:
-        return parse_document(document)
+        return parse_allowed(document, allowed)
     except InvalidDocument as invalid:
         return invalid
 
@@ -270,30 +292,34 @@ def config_text(reference: KeyRef, config_map: Mapping[str, Any] | None) -> str 
 
 def assess_owner(
     owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED,
-    models: PublishedModels = NO_MODELS, skip: Skip | None = None,
+    models: PublishedModels = NO_MODELS, skip: Skip | None = None, offer: Offer | None = None,
 ) -> Judged:  # fmt: skip
     """Judge the object with the facts of the cluster; `skip` is its break-glass annotation as it counts."""
-    *_, last = judgements(owner, config, calibration, models, skip)
+    *_, last = judgements(owner, config, calibration, models, skip, offer)
     return last
 
 
 def judgements(
     owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED,
-    models: PublishedModels = NO_MODELS, skip: Skip | None = None,
+    models: PublishedModels = NO_MODELS, skip: Skip | None = None, offer: Offer | None = None,
 ) -> Iterator[Judged]:  # fmt: skip
     """Yield the judgement without a verdict, then the one with the verdict, then the one with alternatives that would fit.
 
     Each one stands if there is no time for the next.
     """
-    accelerator, findings = look_up_accelerator(owner.spec.accelerator.type)
+    spec = with_decided(owner.spec, offer)
+    accelerator, findings = look_up_accelerator(gpu_name(spec.accelerator) or "")
 
     def judged(assessment: Assessment) -> Judged:
         return Judged(assessment=assessment, accelerator=accelerator, calibration_revision=calibration.revision)
 
     nothing_read = Facts(shape=None, accelerator=accelerator, findings=findings)
-    yield judged(undecided(owner.spec, nothing_read))
-    facts = gather(statement_of(owner.spec), lambda _: config, calibration, models)
-    yield from map(judged, assessments(owner.spec, facts, skip=skip))
+    yield judged(undecided(spec, nothing_read))
+    facts = gather(statement_of(spec), lambda _: config, calibration, models)
+    if offer is not None and facts.accelerator is not None:
+        beside = (*facts.findings, *findings_of(offer))
+        facts = replace(facts, accelerator=offered(facts.accelerator, offer), findings=beside)
+    yield from map(judged, assessments(spec, facts, skip=skip))
 
 
 def decide(situation: Situation, judged: Judged | None, release: str = "") -> Intent:
@@ -301,7 +327,7 @@ def decide(situation: Situation, judged: Judged | None, release: str = "") -> In
 
     A child that belongs to somebody else is never changed, unless the object's annotation says that it becomes its own.
     """
-    intent = _verdict(situation, judged)
+    intent = replace(_verdict(situation, judged), offer=situation.offer)
     owner = _rendered_owner(situation, intent)
     if intent.admitted is None or owner is None:
         return intent
@@ -322,19 +348,35 @@ def decide(situation: Situation, judged: Judged | None, release: str = "") -> In
     wanted = Rendered(
         deployment=situation.passed_on.on(wanted.deployment, metadata),
         service=situation.passed_on.on(wanted.service, metadata),
+        claim=wanted.claim,
     )
-    intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment), is_paced=is_paced)
+    intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment), is_paced=is_paced, claim=wanted.claim)
     pairs = (situation.deployment, wanted.deployment), (situation.service, wanted.service)
     foreign = [(live, child) for live, child in pairs if live is not None and not situation.owns(live)]
     if foreign:
         if message := obstacle_to(foreign, wants_adoption=wants_adoption(situation.document)):
             return replace(intent, obstacle=Obstacle(reason=Reason.NAME_TAKEN, message=message))
         intent = replace(intent, adopts=changes_of(foreign))
+    budget = _wanted_budget(situation, intent, owner, wanted.deployment["spec"]["selector"])
+    is_free = situation.budget is None or situation.own_budget is not None
     return replace(
         intent,
         deployment=_due(situation.deployment, wanted.deployment),
         service=_due(situation.service, wanted.service),
+        budget=_due(situation.budget, budget) if budget is not None and is_free else None,
+        drops_budget=budget is None and situation.own_budget is not None,
     )
+
+
+def _wanted_budget(
+    situation: Situation, intent: Intent, owner: InferenceDeployment, selector: Document
+) -> Document | None:
+    """Return the PodDisruptionBudget that the object should have. While another spec runs than the present one, ours stays as it is."""
+    judged, live = intent.judged, situation.own_budget
+    if judged is not None and intent.left_out is None:
+        return disruption_budget(owner, replicas_needed(owner.spec, judged.assessment.effective), selector)
+    wanted = disruption_budget(owner, 0, selector)
+    return wanted if wanted is None or live is None else live
 
 
 def _verdict(situation: Situation, judged: Judged | None) -> Intent:
@@ -421,8 +463,9 @@ def _rendered_owner(situation: Situation, intent: Intent) -> InferenceDeployment
     if intent.left_out is None and not isinstance(intent.owner, InvalidDocument):
         return intent.owner if intent.judged else None
     spec = situation.document.get("spec")
-    replicas = spec.get("replicas") if isinstance(spec, Mapping) else None
-    return intent.admitted.scaled(replicas) if intent.admitted else None
+    wish = spec if isinstance(spec, Mapping) else {}
+    is_suspended = wish.get("suspend") is True
+    return intent.admitted.scaled(wish.get("replicas"), is_suspended=is_suspended) if intent.admitted else None
 
 
 def waiting(situation: Situation, intent: Intent, turn: Statement) -> Intent:
@@ -473,5 +516,6 @@ def status_after(
         recalibration=intent.recalibration,
         drift=intent.told_drift,
         resolved=intent.resolved,
+        nodes=intent.offer.statement if intent.offer else None,
         awaits_turn=intent.awaits_turn,
     )

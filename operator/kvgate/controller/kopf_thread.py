@@ -18,6 +18,7 @@ from kvgate.api import API_VERSION, GROUP, KIND
 from kvgate.budget import ModelShape
 from kvgate.cluster.client import (
     DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
     INFERENCE_DEPLOYMENTS,
     PODS,
     SERVICES,
@@ -29,6 +30,7 @@ from kvgate.cluster.client import (
 from kvgate.cluster.events import EventRecorder
 from kvgate.controller.fetches import WORKERS, fetch_in_worker
 from kvgate.controller.judging import LIMITS, judge_in_worker
+from kvgate.controller.live_nodes import LiveNodes, follow
 from kvgate.controller.memory import Memory
 from kvgate.controller.observe import Observer, Scraper
 from kvgate.controller.pods import KnownPods
@@ -91,6 +93,7 @@ async def _operate(process: Process) -> None:
         recorder = EventRecorder(cluster)
         learn = partial(process.starts.learn, cluster)
         resolver = await stack.enter_async_context(_resolver(process, cluster))
+        nodes = LiveNodes(pods.gpus_by_node) if process.options.watch_nodes else None
         pace = process.pace
         reconciler = Reconciler(
             cluster,
@@ -99,10 +102,13 @@ async def _operate(process: Process) -> None:
             process.instruments,
             on_start=learn,
             resolver=resolver,
+            nodes=nodes,
+            allowed=options.allowed,
             pace=pace,
         )
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
         reconciler.aside, pace.enqueue = queue.aside, queue.enqueue
+        reconciler.look_again = lambda key, delay_seconds: queue.enqueue(key, delay_seconds=delay_seconds)
         process.queue_depth.set_function(queue.depth)
         if resolver:
             resolver.enqueue = lambda key, delay_seconds: queue.enqueue(key, delay_seconds=delay_seconds)
@@ -111,17 +117,22 @@ async def _operate(process: Process) -> None:
             starts=process.starts, troubles=process.troubles, models=process.models, resolver=resolver, pace=pace,
         )  # fmt: skip
         observer = Observer(
-            cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, memory=memory, enqueue=queue.enqueue,
-            troubles=process.troubles,
+            cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, length=scraper.length, memory=memory,
+            enqueue=queue.enqueue, troubles=process.troubles,
         )  # fmt: skip
         tasks = [
             beat,
             asyncio.create_task(observer.run_forever(options.observe_seconds)),
             asyncio.create_task(observer.run_hindrances_forever()),
+            asyncio.create_task(observer.run_events_forever()),
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
         ]
+        if nodes:
+            tasks.append(asyncio.create_task(follow(cluster, nodes, process.troubles, queue.enqueue)))
         try:
             await resync.load()
+            if nodes:
+                await nodes.first_list()
             await _watch(process, Handlers(queue, reconciler, memory, pods))
         finally:
             process.died = not process.stop.is_set()
@@ -234,6 +245,7 @@ class Handlers:
             (INFERENCE_DEPLOYMENTS, self.owner),
             (DEPLOYMENTS, partial(self.child, DEPLOYMENTS)),
             (SERVICES, partial(self.child, SERVICES)),
+            (DISRUPTION_BUDGETS, partial(self.child, DISRUPTION_BUDGETS)),
             (PODS, self.pod),
         )
         for kind, handler in watched:
@@ -281,7 +293,12 @@ _SETTINGS: tuple[tuple[str, str, object], ...] = (
     ("execution", "max_workers", 2),  # every handler is async
 )
 """kopf's settings, by their group and name."""
-_OURS_ALONE = (("apps", "v1", "deployments"), ("", "v1", "services"), ("", "v1", "pods"))
+_OURS_ALONE = (
+    ("apps", "v1", "deployments"),
+    ("", "v1", "services"),
+    ("", "v1", "pods"),
+    ("policy", "v1", "poddisruptionbudgets"),
+)
 """Kinds of which other objects than those with our label never enter the process."""
 
 

@@ -33,6 +33,7 @@ from kvgate.metrics.samples import (
 )
 from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import PassedOn
+from kvgate.rendering.lengths import lengths_of
 from kvgate.rendering.observation import (
     Crash,
     Observation,
@@ -143,8 +144,10 @@ class Memory:
         self._budgets: dict[Key, Budget | None] = {}
         """Budget of the last judgement, whose layout turns an old engine's blocks into tokens."""
         self._hindrances: dict[Key, tuple[Hindrance, ...]] = {}
+        self._lengths: dict[Key, Mapping[str, int]] = {}
+        """Longest request of each pod, where vLLM chose it."""
         """Why pods are not ready, in the order of their names."""
-        self._learnt: dict[Key, frozenset[RunningEngine | tuple[str, Reason]]] = {}
+        self._learnt: dict[Key, frozenset[RunningEngine | tuple[str, str]]] = {}
         """Starts that were learnt from; a refused start is (pod, reason), because one of a kind is enough in a crash loop."""
         self._settled: dict[Key, tuple[tuple[object, ...], Document]] = {}
         """The state of the object that the last run saw (`_state`), and the status that this run left."""
@@ -167,9 +170,10 @@ class Memory:
         if (known := self.judged(key, situation)) is not None:
             return known
         basis, (then, newest) = self._basis(situation), self._calibrations(key, situation)
-        judged = await self._judge(owner, situation.config, then, situation.models, situation.skip)
+        beside = situation.models, situation.skip, situation.offer
+        judged = await self._judge(owner, situation.config, then, *beside)
         if not _is_alike(judged, then, newest):
-            today = await self._judge(owner, situation.config, newest, situation.models, situation.skip)
+            today = await self._judge(owner, situation.config, newest, *beside)
             judged = replace(judged, newest=today)
         self._judged[key] = _Judgement(basis=basis, then=then, newest=newest, judged=judged)
         return judged
@@ -193,7 +197,8 @@ class Memory:
             config if isinstance(config, ConfigMissing) else sha256(config.encode(errors="surrogatepass")).digest()
         )
         fetched = situation.resolution.content if situation.resolution else ()
-        return metadata["uid"], metadata.get("generation"), situation.skip, content, fetched
+        nodes = situation.offer.basis if situation.offer else None
+        return metadata["uid"], metadata.get("generation"), situation.skip, content, fetched, nodes
 
     def _calibrations(self, key: Key, situation: Situation) -> tuple[Calibration, Calibration]:
         """Return the observed starts as of the admission, and the newest ones; both are the newest where nothing was admitted."""
@@ -239,9 +244,12 @@ class Memory:
             figures = compared(observation, assessment.effective, intent.template_hash, expected)
             error = float(figures.error) if figures.error is not None else None
             usage = observation.usage_ratio if observation else None
+            lengths = lengths_of(observation, assessment.effective, intent.template_hash).tokens
+            self._lengths[key] = {pod: length for length, pod in lengths}
             seen = ObservedSample(
-                pods=figures.pods, capacity_tokens=figures.capacity_tokens, usage_ratio=usage, error_ratio=error
-            )
+                pods=figures.pods, capacity_tokens=figures.capacity_tokens, usage_ratio=usage, error_ratio=error,
+                max_model_len_tokens=lengths[0][0] if lengths else None,
+            )  # fmt: skip
             sample = sample_of(situation.owner, assessment, conditions, seen if observation else None)
             if admitted is not None and admitted.record.reason == Reason.BUDGET_SKIPPED:
                 skip = situation.skip_now  # its end is not known where the object has another break glass by now
@@ -275,7 +283,10 @@ class Memory:
         engines = {engine.pod: engine.reading for engine in self._observations.get(key, Observation()).engines}
         pods = (
             replace(
-                pod, capacity_tokens=capacity_tokens(reading, self._budgets.get(key)), usage_ratio=reading.usage_ratio
+                pod,
+                capacity_tokens=capacity_tokens(reading, self._budgets.get(key)),
+                usage_ratio=reading.usage_ratio,
+                max_model_len_tokens=self._lengths.get(key, {}).get(pod.name),
             )
             if pod.is_ready and (reading := engines.get(pod.name))
             else pod
@@ -346,7 +357,7 @@ class Memory:
     def forget(self, key: Key) -> None:
         memories: tuple[dict[Key, Any], ...] = (
             self._judged, self._deployments, self._observations, self._learnt, self._remarks, self._settled,
-            self._corrections, self._pods, self._budgets, self._hindrances,
+            self._corrections, self._pods, self._budgets, self._hindrances, self._lengths,
         )  # fmt: skip
         for memory in memories:
             memory.pop(key, None)
@@ -369,5 +380,15 @@ class Memory:
             self._snapshot.publish(self._samples)
 
 
-def _identity(start: RunningEngine | Crash) -> RunningEngine | tuple[str, Reason]:
+def _state(document: Document) -> tuple[object, ...]:
+    """Return all of the object itself that a decision depends on; the uid is first."""
+    metadata = document["metadata"]
+    annotations = metadata.get("annotations") or {}
+    ours = tuple(
+        annotations.get(each) for each in (SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION, ADOPT_ANNOTATION)
+    )
+    return metadata.get("uid"), metadata.get("generation"), ours, metadata.get("deletionTimestamp")
+
+
+def _identity(start: RunningEngine | Crash) -> RunningEngine | tuple[str, str]:
     return start if isinstance(start, RunningEngine) else (start.pod, start.reason)

@@ -9,10 +9,11 @@ from functools import partial
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
+from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods
 from kvgate.calibration.trust import Trust
 from kvgate.cluster import leases
-from kvgate.controller.fetches import ModelStore
 from kvgate.controller.leadership import Gate
+from kvgate.controller.model_store import ModelStore
 from kvgate.controller.observe import ScrapeInstruments
 from kvgate.controller.pace import MAX_REPLACING, Pace, Progress
 from kvgate.controller.pods import Nodes
@@ -44,9 +45,12 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     calibration_map: ConfigMapName | None = None
     trust: Trust = VLLM_ALONE
     read_nodes: bool = False
+    watch_nodes: bool = False
     models_map: ConfigMapName | None = None
     """ConfigMap of the fetched models; None where the hub is asked for nothing."""
     resolve_seconds: float = RESOLVE_SECONDS
+    allowed: AllowedPods = NOTHING_ALLOWED
+    """Parts of pods that the administrator allows."""
     max_replacing: int = MAX_REPLACING
     """Engines that load at a time where pods are replaced that nobody edited."""
     pass_labels: Sequence[str] = ()

@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvgate.api import FIELD_MANAGER
 from kvgate.api.base import Document
 from kvgate.api.quantity import is_same_amount, parse_quantity
@@ -48,12 +50,18 @@ def differences(live: Any, wanted: Any, path: str = "", *, is_amount: bool = Fal
         yield path
 
 
+_KEYS = ("mountPath", "name")
+"""Keys of the items of lists. A volume may be mounted twice, at different paths."""
+
+
 def _item_differences(live: Sequence[Any], wanted: Sequence[Any], path: str, *, is_amount: bool) -> Iterator[str]:
-    """Compare items by name where all have one (containers, env, volumes, ports), else by position."""
-    if all(isinstance(item, Mapping) and "name" in item for item in (*live, *wanted)):
-        by_name = {item["name"]: item for item in live}
+    """Compare items by their path or name where all have one (mounts; containers, env, volumes, ports), else by position."""
+    items = (*live, *wanted)
+    key = next((key for key in _KEYS if all(isinstance(item, Mapping) and key in item for item in items)), None)
+    if key is not None:
+        by_name = {item[key]: item for item in live}
         for item in wanted:
-            name = item["name"]
+            name = item[key]
             yield from differences(by_name.get(name), item, f"{path}[{name}]", is_amount=is_amount)
     elif len(live) != len(wanted):
         yield path
@@ -190,7 +198,7 @@ def annotated(wanted: Rendered, admitted: Admitted, *, replaced_by: str = "") ->
         **({PACED_ANNOTATION: replaced_by} if replaced_by else {}),
     }
     noted = {**deployment, "metadata": {**metadata, "annotations": annotations}}
-    return Rendered(deployment=hashed(noted), service=wanted.service)
+    return replace(wanted, deployment=hashed(noted))
 
 
 def record_of(live: Mapping[str, Any] | None) -> tuple[str, str]:
@@ -231,7 +239,7 @@ def as_it_runs(wanted: Rendered, live: Mapping[str, Any], digest: str | None) ->
     if not template or template_digest(template) != digest:
         return wanted
     deployment = {**wanted.deployment, "spec": {**wanted.deployment["spec"], "template": template}}
-    return Rendered(deployment=hashed(deployment), service=wanted.service)
+    return replace(wanted, deployment=hashed(deployment))
 
 
 def _own_template(live: Mapping[str, Any]) -> Document:

@@ -45,6 +45,9 @@ NOT_ON_A_DASHBOARD: dict[str, str] = {
     "kvgate_forgone_kv_cache_bytes": "it never changes while a verdict stands; it is for reports about a fleet",
     "kvgate_host_memory_bytes": "it never changes while a verdict stands; alerts about pods compare it with cAdvisor's figures",
     "kvgate_budget_skip_expiry_timestamp_seconds": "the table of the fleet shows whether a budget is skipped; its end is for queries",
+    "kvgate_auto_max_model_len_tokens": "it never changes while a verdict stands; the figure of the longest request shows what pods serve",
+    "kvgate_min_max_model_len_tokens": "it never changes while a verdict stands; KvgateLengthBelowFloor compares it",
+    "kvgate_pod_max_model_len_tokens": "the shortest of all pods is shown; its runbook asks for each of them",
     "kvgate_models_stored": "0 for ever unless models.resolve is hub, which is off by default",
 }
 """Metrics of ours that no panel shows, each with the reason."""
@@ -237,7 +240,7 @@ def reconcile_results() -> set[str]:
     returned = (
         node.value.elts[0]
         for node in ast.walk(tree)
-        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and node.value.elts
     )
     constants = (each for value in returned for each in ast.walk(value) if isinstance(each, ast.Constant))
     words = {each.value for each in constants if isinstance(each.value, str) and each.value.isalpha()}
