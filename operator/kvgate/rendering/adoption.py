@@ -52,7 +52,9 @@ def taken_over(child: Mapping[str, Any], reference: Document) -> Document:
         "uid": metadata["uid"],
         "resourceVersion": metadata["resourceVersion"],
         "ownerReferences": [*others, reference],
-        "managedFields": _managed(child["apiVersion"], _TAKEN[child["kind"]], metadata.get("managedFields") or ()),
+        "managedFields": _managed(
+            child["apiVersion"], _TAKEN.get(child["kind"], ()), metadata.get("managedFields") or ()
+        ),
     }
 
 
