@@ -231,7 +231,7 @@ def without_rules(node: Any) -> Any:
 
 def test_an_object_from_before_a_rule_keeps_its_status_and_its_other_fields_can_change(plane: ControlPlane) -> None:
     """The API server holds new rules against what changes: an upgrade blocks neither the controller nor a correction."""
-    crd = yaml.safe_load(CRD.read_text(encoding="utf-8"))
+    crd = yaml.load(CRD.read_text(encoding="utf-8"), yaml.CSafeLoader)
     plane.kubectl("replace", "-f", "-", input=yaml.safe_dump(without_rules(crd)))
     old = with_value(
         base(), "template", {"env": [{"name": "LD_PRELOAD", "value": "x.so"}, {"name": "A", "value": "1"}]}

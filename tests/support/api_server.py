@@ -14,6 +14,7 @@ Json = dict[str, Any]
 _RESOURCES: dict[str, tuple[str, ...]] = {
     "/api/v1": ("services", "pods", "namespaces"),
     "/apis/apps/v1": ("deployments",),
+    "/apis/policy/v1": ("poddisruptionbudgets",),
     "/apis/kvgate.io/v1alpha1": ("inferencedeployments",),
     "/apis/apiextensions.k8s.io/v1": ("customresourcedefinitions",),
 }

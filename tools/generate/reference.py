@@ -14,7 +14,7 @@ from kvgate.api.kubernetes_types import kubernetes_type_in
 from kvgate.api.status import RECORD_KIND
 from kvgate.api.template import Template
 from kvgate.budget.answers.figures import FIGURES
-from kvgate.cli.exits import EXITS, Exit
+from kvgate.cli.exits import EXITS, PROCESS_EXITS, Exit
 from kvgate.cli.help import Command, examples_of, exit_codes, grouped, path_of
 from kvgate.cli.main import main
 from kvgate.cli.rule_examples import example_of
@@ -131,7 +131,7 @@ def exits_reference() -> str:
     """Write the exit codes of every command in one table; a cell is empty where a command does not end so."""
     rows = [
         f"| `kvgate {path}` | {' | '.join(_cell(exits.get(code, '')) for code in Exit)} |"
-        for path, exits in EXITS.items()
+        for path, exits in {**EXITS, **PROCESS_EXITS}.items()
     ]
     return "\n".join([HEAD, _EXITS, *rows, _OTHER_EXITS])
 
@@ -158,8 +158,16 @@ def python_reference() -> str:
     sections = []
     for name in kvgate.__all__:
         each = getattr(kvgate, name)
-        takes = str(inspect.signature(each)).partition(" ->")[0].replace("'", "") if inspect.isfunction(each) else ""
-        sections.append(f"## {name}\n\n```python\nkvgate.{name}{takes}\n```\n\n{inspect.getdoc(each)}\n")
+        if not inspect.isfunction(each):
+            sections.append(f"## {name}\n\n{inspect.getdoc(each)}\n")
+            continue
+        parameters = inspect.signature(each).parameters.values()
+        shown = ", ".join(str(part).replace("'", "") for part in parameters if part.kind is part.VAR_POSITIONAL)
+        keys = ", ".join(f"`{part.name}`" for part in parameters if part.kind is part.KEYWORD_ONLY)
+        takes = f"({shown}{', ' if shown else ''}*, …)"
+        sections.append(
+            f"## {name}\n\n```python\nkvgate.{name}{takes}\n```\n\n{inspect.getdoc(each)}\n\nKeys: {keys}.\n"
+        )
     return "\n".join([HEAD, _PYTHON, *sections])
 
 

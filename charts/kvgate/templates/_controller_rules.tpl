@@ -8,6 +8,10 @@
 - apiGroups: [kvgate.io]
   resources: [inferencedeployments/status]
   verbs: [patch]
+# children hold their owner in a deletion in the foreground, for which some clusters (OpenShift) want this right
+- apiGroups: [kvgate.io]
+  resources: [inferencedeployments/finalizers]
+  verbs: [update]
 # the admissions; patch adopts them after a restore, and one that another takes the place of is deleted
 - apiGroups: [kvgate.io]
   resources: [admissionrecords]
@@ -24,6 +28,10 @@
 - apiGroups: [resource.k8s.io]
   resources: [resourceclaimtemplates]
   verbs: [list, create, patch]
+# evictions of engines that run side by side; one is deleted where one replica is left, or the spec wants none
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
 # which engines are ready, at which address, and why one ended
 - apiGroups: ['']
   resources: [pods]

@@ -25,6 +25,8 @@ _ELSEWHERE = {
     "shared_by": "spec.accelerator.sharedBy",
     "vllm_version": "spec.vllm.version",
     "replicas": "spec.replicas",
+    "strategy": "spec.strategy",
+    "disruption_budget": "spec.podDisruptionBudget.maxUnavailable",
     "workload": "spec.workload",
     "capacity": "spec.admission.capacity",
     "extra_args": "spec.vllm.extraArgs",

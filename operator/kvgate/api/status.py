@@ -253,7 +253,8 @@ class InferenceDeploymentStatus(Recorded):
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
     })] | None = None  # fmt: skip
     """Conditions: Accepted, Predicted, Adjusted, Scheduled, Loading, Ready, Degraded, Reconciling, Stalled, Drifted, Observed,
-    PredictionDrift, PredictionOutdated, ModelResolved, ScaledBelowWorkload, NodesDiffer, LengthBelowFloor."""
+    PredictionDrift, PredictionOutdated, ModelResolved, ScaledBelowWorkload, NodesDiffer, LengthBelowFloor,
+    ReplacementPending."""
     effective: EffectiveStatus | None = None
     """The values that the pods are rendered from."""
     workload_share: WorkloadShare | None = None

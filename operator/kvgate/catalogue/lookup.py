@@ -59,6 +59,8 @@ def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
         nvlink=entry.get("interconnect") == "nvlink",
         multiprocessors=entry.get("sm_count", 0),
         memory_bandwidth_bytes_per_second=entry.get("memory_bandwidth_bytes_per_second"),
+        peak_bf16_flops=entry.get("peak_bf16_flops"),
+        peak_fp8_flops=entry.get("peak_fp8_flops"),
         is_slice="mig_profile" in entry,
         gpu_labels=tuple(entry.get("gpu_labels", ())),
         resource=entry.get("resource", "nvidia.com/gpu"),

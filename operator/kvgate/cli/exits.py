@@ -79,6 +79,21 @@ EXITS: Mapping[str, Mapping[Exit, str]] = {
     "rules": _LISTED,
 }
 """Path of a command → its exit codes; 2 is also that of a command that was misused."""
+_STOPPED = "SIGTERM or SIGINT stopped it, and what was under way is done"
+_NO_PACKAGE = "a package of the extra `operator` is missing"
+PROCESS_EXITS: Mapping[str, Mapping[Exit, str]] = {
+    "controller": {
+        Exit.FITS: _STOPPED,
+        Exit.FINDINGS: "there is no kubeconfig, the CRDs are not there, the Lease is lost, the address of the metrics cannot be listened "
+        f"on, the thread of the watches ended by itself, or {_NO_PACKAGE}",
+    },
+    "webhook": {
+        Exit.FITS: _STOPPED,
+        Exit.FINDINGS: _NO_PACKAGE,
+        Exit.UNDECIDED: "the certificate cannot be used, or an address cannot be listened on",
+    },
+}
+"""The same of the operator's processes, which their kubelet starts again whatever the code is."""
 
 
 FAIL_ON = r"^(error|warning|unknown|skipped)( ?, ?(error|warning|unknown|skipped)){0,5}$"

@@ -161,6 +161,7 @@ INFERENCE_DEPLOYMENTS = Kind(group=GROUP, version=VERSION, kind=KIND, plural=PLU
 ADMISSION_RECORDS = Kind(group=GROUP, version=VERSION, kind=RECORD_KIND, plural=RECORD_PLURAL)
 DEPLOYMENTS = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
 SERVICES = Kind(group="", version="v1", kind="Service", plural="services")
+DISRUPTION_BUDGETS = Kind(group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets")
 PODS = Kind(group="", version="v1", kind="Pod", plural="pods")
 REPLICA_SETS = Kind(group="apps", version="v1", kind="ReplicaSet", plural="replicasets")
 CONFIG_MAPS = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")

@@ -3,7 +3,7 @@
 The controller reads no Secrets, because pods, its own one too, get tokens by reference, and nodes only
 where `nodes.watch` or `calibration.readNodes` is set. It reads pods and never changes
 them; of a log, which may hold prompts, it keeps vLLM's message alone. It deletes nothing but its own records of admissions that stand
-no more: children are deleted with their owner.
+no more, and its own PodDisruptionBudgets: other children are deleted with their owner.
 """
 
 from msgspec import Struct
@@ -38,6 +38,12 @@ RULES: tuple[Permission, ...] = (
     ),
     Permission(
         group="kvgate.io",
+        resources=("inferencedeployments/finalizers",),
+        verbs=("update",),
+        why="children hold their owner in a deletion in the foreground, for which some clusters (OpenShift) want this right",
+    ),
+    Permission(
+        group="kvgate.io",
         resources=("admissionrecords",),
         verbs=("get", "list", "create", "patch", "delete"),
         why="the admissions; patch adopts them after a restore, and one that another takes the place of is deleted",
@@ -59,6 +65,12 @@ RULES: tuple[Permission, ...] = (
         resources=("resourceclaimtemplates",),
         verbs=("list", "create", "patch"),
         why="the devices that the engines claim, by spec.accelerator.resourceClaim",
+    ),
+    Permission(
+        group="policy",
+        resources=("poddisruptionbudgets",),
+        verbs=("get", "list", "watch", "create", "patch", "delete"),
+        why="evictions of engines that run side by side; one is deleted where one replica is left, or the spec wants none",
     ),
     Permission(
         group="",

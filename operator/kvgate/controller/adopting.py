@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvgate.api import ADOPT_ANNOTATION
-from kvgate.manifests.pods.which_engine import is_vllm_image, vllm_program
 from kvgate.rendering.adoption import controlled_by
 from kvgate.rendering.live_deployment import differences, unrendered
 from kvgate.vllm.arguments import Argument
@@ -56,6 +55,8 @@ def _problem(live: Mapping[str, Any]) -> str:
 
 
 def _runs_vllm(container: Mapping[str, Any]) -> bool:
+    from kvgate.manifests.pods.which_engine import is_vllm_image, vllm_program  # rarely needed, and large
+
     words = " ".join(map(str, (*(container.get("command") or ()), *(container.get("args") or ())))).split()
     return is_vllm_image(str(container.get("image", ""))) or bool(
         vllm_program([Argument(text=word, path="") for word in words])

@@ -21,7 +21,15 @@ import click
 
 from kvgate.api.allowed import AllowedPods
 from kvgate.cluster import leases
-from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES, Cluster, load_configuration
+from kvgate.cluster.client import (
+    DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
+    INFERENCE_DEPLOYMENTS,
+    PODS,
+    SERVICES,
+    Cluster,
+    load_configuration,
+)
 from kvgate.cluster.errors import ApiError, Forbidden, NoConfiguration, NotFound
 from kvgate.cluster.leases import Claim, Leases
 from kvgate.controller.kopf_thread import run_thread
@@ -91,7 +99,7 @@ def _pushing(process: Process) -> AbstractAsyncContextManager[None]:
     return pushing(process.options.otlp, "kvgate-controller", process.registry, process.troubles, process.deployments)
 
 
-_KINDS = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS)
+_KINDS = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, DISRUPTION_BUDGETS, PODS)
 
 
 async def _wait_for_cluster(cluster: Cluster, process: Process, stopped: asyncio.Event) -> bool:

@@ -20,16 +20,19 @@ from kvgate.controller.resolution import Resolution
 from kvgate.judgement.assess import assessments, undecided
 from kvgate.judgement.assessment import Assessment, Confidence, Decision
 from kvgate.judgement.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
+from kvgate.judgement.replicas import replicas_needed
 from kvgate.judgement.skipping import Skip, skip_of
 from kvgate.nodes.offer import Offer, findings_of, offered, with_decided
 from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
 from kvgate.rendering.adoption import wants_adoption, with_selector_of
 from kvgate.rendering.drift import Drift, drift_of
+from kvgate.rendering.earlier_formats import earlier_template
 from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import HASH_ANNOTATION, PassedOn, is_owned_by, was_ours
 from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences, held, replaced_by
 from kvgate.rendering.observation import Observation, Obstacle, Statement, rollout_of
 from kvgate.rendering.recalibration import recalibrated, recalibrated_from, taking_over
+from kvgate.rendering.rollout import disruption_budget
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
 from kvgate.rendering.workload import NotRendered, Rendered, figures_of_verdict, rendered
 from kvgate.statement.deployment import gpu_name, statement_of
@@ -57,6 +60,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     config: str | ConfigMissing = NO_CONFIG
     deployment: Document | None = None
     service: Document | None = None
+    budget: Document | None = None
+    """The PodDisruptionBudget of this name."""
     standing: Admitted | None = None
     """The spec that was admitted last, if its record is known."""
     lost: Lost | None = None
@@ -135,6 +140,10 @@ class Situation(Struct, frozen=True, kw_only=True):
     @property
     def own_deployment(self) -> Document | None:
         return self.deployment if self.deployment and self.owns(self.deployment) else None
+
+    @property
+    def own_budget(self) -> Document | None:
+        return self.budget if self.budget and self.owns(self.budget) else None
 
     def owns(self, child: Document) -> bool:
         """Return True for a child of this object, and for one of the object that had its name before a restore from a backup."""
@@ -218,6 +227,10 @@ class Intent(Struct, frozen=True, kw_only=True):
     deployment: ChildChange | None = None
     """None where the Deployment needs no change, or where nothing is rendered."""
     service: ChildChange | None = None
+    budget: ChildChange | None = None
+    """None where the PodDisruptionBudget needs no change, or where there should be none."""
+    drops_budget: bool = False
+    """True where a PodDisruptionBudget of the object's own must go."""
     claim: Document | None = None
     """ResourceClaimTemplate of the wanted pods; None where they have none."""
 
@@ -231,7 +244,8 @@ class Intent(Struct, frozen=True, kw_only=True):
 
     @property
     def pending(self) -> bool:
-        return self.deployment is not None or self.service is not None
+        is_change = (each is not None for each in (self.deployment, self.service, self.budget))
+        return self.drops_budget or any(is_change)
 
 
 class Awaited(Struct, frozen=True, kw_only=True):
@@ -322,7 +336,10 @@ def decide(situation: Situation, judged: Judged | None, release: str = "") -> In
         wanted = with_selector_of(wanted, situation.deployment)
     if live is not None and _hash_of_pods(live) != _hash_of_pods(wanted.deployment):
         # another release may have rendered these pods
-        wanted = as_it_runs(wanted, live, intent.admitted.template_digest)
+        digest = intent.admitted.template_digest
+        if digest is None and situation.is_unedited:
+            digest = earlier_template(live, wanted.deployment["spec"]["template"])
+        wanted = as_it_runs(wanted, live, digest)
     is_other = live is not None and _hash_of_pods(live) not in ("", _hash_of_pods(wanted.deployment))
     is_paced = is_other and live is not None and situation.is_unedited and rollout_of(live).available > 0
     by = release if is_paced else "" if is_other else replaced_by(live)
@@ -340,11 +357,26 @@ def decide(situation: Situation, judged: Judged | None, release: str = "") -> In
         if message := obstacle_to(foreign, wants_adoption=wants_adoption(situation.document)):
             return replace(intent, obstacle=Obstacle(reason=Reason.NAME_TAKEN, message=message))
         intent = replace(intent, adopts=changes_of(foreign))
+    budget = _wanted_budget(situation, intent, owner, wanted.deployment["spec"]["selector"])
+    is_free = situation.budget is None or situation.own_budget is not None
     return replace(
         intent,
         deployment=_due(situation.deployment, wanted.deployment),
         service=_due(situation.service, wanted.service),
+        budget=_due(situation.budget, budget) if budget is not None and is_free else None,
+        drops_budget=budget is None and situation.own_budget is not None,
     )
+
+
+def _wanted_budget(
+    situation: Situation, intent: Intent, owner: InferenceDeployment, selector: Document
+) -> Document | None:
+    """Return the PodDisruptionBudget that the object should have. While another spec runs than the present one, ours stays as it is."""
+    judged, live = intent.judged, situation.own_budget
+    if judged is not None and intent.left_out is None:
+        return disruption_budget(owner, replicas_needed(owner.spec, judged.assessment.effective), selector)
+    wanted = disruption_budget(owner, 0, selector)
+    return wanted if wanted is None or live is None else live
 
 
 def _verdict(situation: Situation, judged: Judged | None) -> Intent:
@@ -431,8 +463,9 @@ def _rendered_owner(situation: Situation, intent: Intent) -> InferenceDeployment
     if intent.left_out is None and not isinstance(intent.owner, InvalidDocument):
         return intent.owner if intent.judged else None
     spec = situation.document.get("spec")
-    replicas = spec.get("replicas") if isinstance(spec, Mapping) else None
-    return intent.admitted.scaled(replicas) if intent.admitted else None
+    wish = spec if isinstance(spec, Mapping) else {}
+    is_suspended = wish.get("suspend") is True
+    return intent.admitted.scaled(wish.get("replicas"), is_suspended=is_suspended) if intent.admitted else None
 
 
 def waiting(situation: Situation, intent: Intent, turn: Statement) -> Intent:

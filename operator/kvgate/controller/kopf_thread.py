@@ -18,6 +18,7 @@ from kvgate.api import API_VERSION, GROUP, KIND
 from kvgate.budget import ModelShape
 from kvgate.cluster.client import (
     DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
     INFERENCE_DEPLOYMENTS,
     PODS,
     SERVICES,
@@ -244,6 +245,7 @@ class Handlers:
             (INFERENCE_DEPLOYMENTS, self.owner),
             (DEPLOYMENTS, partial(self.child, DEPLOYMENTS)),
             (SERVICES, partial(self.child, SERVICES)),
+            (DISRUPTION_BUDGETS, partial(self.child, DISRUPTION_BUDGETS)),
             (PODS, self.pod),
         )
         for kind, handler in watched:
@@ -291,7 +293,12 @@ _SETTINGS: tuple[tuple[str, str, object], ...] = (
     ("execution", "max_workers", 2),  # every handler is async
 )
 """kopf's settings, by their group and name."""
-_OURS_ALONE = (("apps", "v1", "deployments"), ("", "v1", "services"), ("", "v1", "pods"))
+_OURS_ALONE = (
+    ("apps", "v1", "deployments"),
+    ("", "v1", "services"),
+    ("", "v1", "pods"),
+    ("policy", "v1", "poddisruptionbudgets"),
+)
 """Kinds of which other objects than those with our label never enter the process."""
 
 

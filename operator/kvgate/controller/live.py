@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from kvgate.api.base import Document
-from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster, Kind
+from kvgate.cluster.client import DEPLOYMENTS, DISRUPTION_BUDGETS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster, Kind
 from kvgate.controller.decision import Key, key_of
 from kvgate.rendering.labels import OWNER_LABEL
 
-CHILDREN = (DEPLOYMENTS, SERVICES)
+CHILDREN = (DEPLOYMENTS, SERVICES, DISRUPTION_BUDGETS)
 FAMILY = (INFERENCE_DEPLOYMENTS, *CHILDREN)
 """Kinds that are kept."""
 MAX_KEPT_BYTES = 1 << 16

@@ -38,7 +38,10 @@ class LiveNodes:
         """Hash of what was read of each node, which a heartbeat leaves as it is."""
         self._slices: dict[str, DeviceSlice] = {}
         self._questions: dict[Key, Question] = {}
-        self._offers: dict[Question, Offer] = {}
+        self._told: dict[Key, Offer] = {}
+        """What each object was told last."""
+        self._answers: dict[Question, Offer] = {}
+        """Answers since the last change."""
         self.is_known = False
         """True from the first complete list of nodes on."""
         self.changed = asyncio.Event()
@@ -56,7 +59,7 @@ class LiveNodes:
         if self._objects.get(found.metadata.name) != seen:
             self._objects[found.metadata.name] = seen
             self._nodes[found.metadata.name] = node_of(found)
-            self.changed.set()
+            self._note_change()
 
     def keep_nodes(self, names: frozenset[str]) -> None:
         self.is_known = True
@@ -66,7 +69,7 @@ class LiveNodes:
     def drop_node(self, name: str) -> None:
         self._objects.pop(name, None)
         if self._nodes.pop(name, None) is not None:
-            self.changed.set()
+            self._note_change()
 
     def put_slice(self, found: SliceObject) -> None:
         read = slice_of_devices(found)
@@ -74,7 +77,11 @@ class LiveNodes:
             self.drop_slice(found.metadata.name)
         elif self._slices.get(read.name) != read:
             self._slices[read.name] = read
-            self.changed.set()
+            self._note_change()
+
+    def _note_change(self) -> None:
+        self._answers.clear()
+        self.changed.set()
 
     def keep_slices(self, names: frozenset[str]) -> None:
         for name in self._slices.keys() - names:
@@ -82,16 +89,20 @@ class LiveNodes:
 
     def drop_slice(self, name: str) -> None:
         if self._slices.pop(name, None) is not None:
-            self.changed.set()
+            self._note_change()
 
     def offer(self, key: Key, spec: InferenceDeploymentSpec, decided: str = "") -> Offer | None:
         """Return what the cluster offers to a spec; None until the nodes were listed."""
+        question = self._questions[key] = question_of(spec, decided)
         if not self.is_known:
             return None
-        question = self._questions[key] = question_of(spec, decided)
-        if question not in self._offers:
-            self._offers[question] = offer_of(question, self._found(question))
-        return self._offers[question]
+        answer = self._told[key] = self._answer(question)
+        return answer
+
+    def _answer(self, question: Question) -> Offer:
+        if question not in self._answers:
+            self._answers[question] = offer_of(question, self._found(question))
+        return self._answers[question]
 
     def room(self, key: Key, num_gpus: int) -> str:
         """Say how many GPUs may be free for an object; empty where it is not known."""
@@ -115,17 +126,16 @@ class LiveNodes:
 
     def forget(self, key: Key) -> None:
         self._questions.pop(key, None)
+        self._told.pop(key, None)
 
     def _found(self, question: Question) -> list[Candidate]:
         if question.device_class:
             return claimable(question, self._slices.values(), self._nodes)
         return candidates(question, self._nodes.values())
 
-    def renew(self) -> list[Key]:
-        """Answer all questions anew, and return the objects whose answer changed."""
-        before, asked = self._offers, set(self._questions.values())
-        self._offers = {each: offer_of(each, self._found(each)) for each in asked}
-        return [key for key, question in self._questions.items() if before.get(question) != self._offers[question]]
+    def to_tell(self) -> list[Key]:
+        """Return the objects whose answer is another one than they were told."""
+        return [key for key, question in self._questions.items() if self._told.get(key) != self._answer(question)]
 
 
 async def follow(cluster: Cluster, nodes: LiveNodes, troubles: Troubles, enqueue: Callable[[Key], object]) -> None:
@@ -151,5 +161,5 @@ async def follow(cluster: Cluster, nodes: LiveNodes, troubles: Troubles, enqueue
             await nodes.changed.wait()
             await asyncio.sleep(PAUSE_SECONDS)
             nodes.changed.clear()
-            for key in nodes.renew():
+            for key in nodes.to_tell():
                 enqueue(key)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.cluster.client import (
     CONFIG_MAPS,
     DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
     INFERENCE_DEPLOYMENTS,
     RESOURCE_CLAIM_TEMPLATES,
     SERVICES,
@@ -28,7 +29,8 @@ from kvgate.cluster.errors import ApiError, Conflict, Denied, Forbidden, NotFoun
 from kvgate.cluster.events import EventRecorder, Notice
 from kvgate.controller import decision as pure
 from kvgate.controller.decision import MISSING, Awaited, ChildChange, Intent, Judged, Key, Situation
-from kvgate.controller.live import LiveObjects
+from kvgate.controller.disruption import OtherBudgets
+from kvgate.controller.live import CHILDREN, LiveObjects
 from kvgate.controller.live_nodes import LiveNodes
 from kvgate.controller.memory import Corrections, Memory
 from kvgate.controller.notices import notices
@@ -71,6 +73,8 @@ class ReconcileInstruments(Struct, frozen=True, kw_only=True):
         )
 
 
+_REFUSALS = (Rejected, NotFound, OverQuota, Denied)
+"""Answers of the API server to a change that it will not make."""
 _FAILED = ((Forbidden, "forbidden"), (Conflict, "conflict"), (ApiError, "unavailable"), (Exception, "failed"))
 """Values of the label `result` for runs that end in an error."""
 MAX_PAUSE_SECONDS = 3600.0
@@ -102,6 +106,7 @@ class Reconciler:
         """Entered while an object waits for its judgement, so that others are reconciled meanwhile."""
         self.look_again: Callable[[Key, float], object] = lambda _, __: None
         """Plans a run for the time at which an engine that loads becomes slow, which no watch reports."""
+        self._other_budgets = OtherBudgets()
         self.claimless: set[Key] = set()
         """Objects whose ResourceClaimTemplate a resync did not find."""
 
@@ -147,29 +152,27 @@ class Reconciler:
     async def _gather(self, key: Key, document: Document) -> Situation:
         """Read all that the decision needs. A missing permission is reported in the object's own status, if that can be written."""
         try:
-            children = await asyncio.gather(
-                *(self.live.find(self._cluster, kind, key) for kind in (DEPLOYMENTS, SERVICES))
-            )
-            return await self.situation(key, document, *children)
+            children = await asyncio.gather(*(self.live.find(self._cluster, kind, key) for kind in CHILDREN))
+            return await self.situation(key, document, children)
         except Forbidden as error:
             state = self._before(key, document)
             await self._write_status(document, state, halted_status(_obstacle(error), state))
             raise
 
     async def situation(
-        self, key: Key, document: Document, deployment: Document | None, service: Document | None,
-        listed: Listed | None = None,
-    ) -> Situation:  # fmt: skip
+        self, key: Key, document: Document, children: Sequence[Document | None], listed: Listed | None = None
+    ) -> Situation:
         """Return the object with all that its verdict depends on; `listed` are its records where they were listed.
 
         ConfigMaps are not watched: an object whose ConfigMap is missing looks again, and a resync sees a changed one.
         """
         owner = pure.read_owner(document, self._allowed)
+        deployment, service, budget = children
         config: str | ConfigMissing = pure.NO_CONFIG
         if (reference := pure.config_reference(owner)) is not None:
             config = pure.config_text(reference, await self._cluster.find(CONFIG_MAPS, key[0], reference.name))
         situation = Situation(
-            document=document, owner=owner, config=config, deployment=deployment, service=service,
+            document=document, owner=owner, config=config, deployment=deployment, service=service, budget=budget,
             recalibrated=(self._memory.written(key, document) or document.get("status") or {}).get("recalibrated"),
             resolution=self._resolver.look(key, document, owner) if self._resolver else None, now=datetime.now(UTC),
             passed_on=self._memory.passed_on,
@@ -200,6 +203,7 @@ class Reconciler:
     def forget(self, key: Key) -> None:
         self._memory.forget(key)
         self._pace.forget(key)
+        self._other_budgets.found.pop(key, None)
         self.live.trust(key)
         if self._nodes:
             self._nodes.forget(key)
@@ -287,11 +291,17 @@ class Reconciler:
     def _decide(self, key: Key, situation: Situation, judged: Judged | None) -> Intent:
         """Decide, and leave out changes that were made too often or refused; the status reports those."""
         intent, corrections = pure.decide(situation, judged, self._pace.release), self._memory.corrections(key)
+        if intent.budget is not None and self._other_budgets.of(key, situation.document):
+            intent = replace(intent, budget=None)
         if not intent.is_paced or intent.deployment is None:
             self._pace.rest(key)
         elif turn := self._pace.turn(key):
             intent = pure.waiting(situation, intent, turn)
-        for child, change in (("deployment", intent.deployment), ("service", intent.service)):
+        for child, change in (
+            ("deployment", intent.deployment),
+            ("service", intent.service),
+            ("budget", intent.budget),
+        ):
             if change is not None:
                 intent, left = _tried(intent, corrections, change)
                 corrects = change.drift if left is not None and change.drift is not None else intent.corrects
@@ -321,28 +331,22 @@ class Reconciler:
 
         Returns the intent with its obstacle, the Deployment as it is now, and an error to raise after the status.
         """
-        deployment, corrections, change = situation.own_deployment, self._memory.corrections(key), None
-        children = (DEPLOYMENTS, situation.deployment, intent.deployment), (SERVICES, situation.service, intent.service)
+        deployment = situation.own_deployment
         try:
             intent = await self._prepare(key, situation, intent)
-            for kind, live, change in children:
-                if change is None:
-                    continue
-                corrected = await self._corrected(key, situation.uid, kind, live, change)
-                left = ChildChange.between(corrected, change.wanted)
-                still_differs = bool(left.differs or left.added)
-                if change.differs != (MISSING,) or still_differs:
-                    corrections.note(kind.kind, change.difference, left=left.difference if still_differs else ())
-                deployment = corrected if kind is DEPLOYMENTS else deployment
-                intent = _tried(intent, corrections, left)[0] if still_differs else intent
-        except (Rejected, NotFound, OverQuota, Denied) as error:
-            intent = replace(intent, obstacle=_obstacle(error))
-            if intent.claim is not None and change is None and isinstance(error, NotFound):
-                said = f"spec.accelerator.resourceClaim needs resource.k8s.io/v1, which the API server does not serve: {error}"
-                intent = replace(intent, obstacle=Obstacle(reason=Reason.CLAIMS_NOT_SERVED, message=said))
-            if change is not None:
-                corrections.note(str(change.wanted["kind"]), change.difference, obstacle=intent.obstacle)
-            return intent, deployment, None
+            for kind, live, change in (
+                (DEPLOYMENTS, situation.deployment, intent.deployment),
+                (SERVICES, situation.service, intent.service),
+                (DISRUPTION_BUDGETS, situation.budget, intent.budget),
+            ):
+                if change is not None:
+                    intent, corrected = await self._change(key, situation, intent, kind, live, change)
+                    deployment = corrected if kind is DEPLOYMENTS else deployment
+            if intent.drops_budget and situation.budget is not None:
+                await self._cluster.delete(DISRUPTION_BUDGETS, *key)
+                self.live.drop(DISRUPTION_BUDGETS, situation.budget)
+        except _REFUSALS as error:
+            return replace(intent, obstacle=_obstacle(error)), deployment, None
         except (Forbidden, Unavailable) as error:
             return replace(intent, obstacle=_obstacle(error)), deployment, error
         return intent, deployment, None
@@ -361,6 +365,29 @@ class Reconciler:
                 Notice(kind="Warning", reason=Reason.ADOPTED, action="Apply", note=intent.adopts),
             )
         return intent
+
+    async def _change(
+        self, key: Key, situation: Situation, intent: Intent, kind: Kind, live: Document | None, change: ChildChange
+    ) -> tuple[Intent, Document | None]:
+        """Make one change, and return what the intent is then, and the child. Raises ApiError where it is refused."""
+        corrections = self._memory.corrections(key)
+        if kind is DISRUPTION_BUDGETS and live is None:
+            pods = intent.deployment.wanted if intent.deployment else situation.own_deployment
+            if pods and (other := await self._other_budgets.look(self._cluster, key, situation.document, pods)):
+                note = f"PodDisruptionBudget {other} selects the pods, and two would make every eviction fail: kvgate makes none"
+                found = Notice(kind="Normal", reason=Reason.OTHER_DISRUPTION_BUDGET, action="Apply", note=note)
+                await self._report(situation.document, found)
+                return intent, None
+        try:
+            corrected = await self._corrected(key, situation.uid, kind, live, change)
+        except _REFUSALS as error:
+            corrections.note(kind.kind, change.difference, obstacle=_obstacle(error))
+            raise
+        left = ChildChange.between(corrected, change.wanted)
+        still_differs = bool(left.differs or left.added)
+        if change.differs != (MISSING,) or still_differs:
+            corrections.note(kind.kind, change.difference, left=left.difference if still_differs else ())
+        return (_tried(intent, corrections, left)[0] if still_differs else intent), corrected
 
     async def _corrected(self, key: Key, uid: str, kind: Kind, live: Document | None, change: ChildChange) -> Document:
         """Correct one child, and return it as the API server has it then; one of before a restore becomes a child of this object."""
@@ -410,6 +437,9 @@ class Reconciler:
 
 
 def _obstacle(error: ApiError) -> Obstacle:
+    if isinstance(error, NotFound) and error.resource == RESOURCE_CLAIM_TEMPLATES.resource:
+        said = f"spec.accelerator.resourceClaim needs resource.k8s.io/v1, which the API server does not serve: {error}"
+        return Obstacle(reason=Reason.CLAIMS_NOT_SERVED, message=said)
     reasons = {
         OverQuota: Reason.QUOTA_EXCEEDED,
         Denied: Reason.ADMISSION_DENIED,

@@ -33,6 +33,7 @@ from kvgate.budget.host.settings import UNKNOWN_POD
 from kvgate.findings.finding import Finding, Naming, error_rules, named, words
 from kvgate.judgement.assessment import WORST_FIRST, Assessment, Confidence, Decision, joined, refuse_apart
 from kvgate.judgement.facts import Facts, look_up_accelerator, question
+from kvgate.judgement.replicas import promise_findings
 from kvgate.judgement.skipping import Skip
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
 from kvgate.rules.facts import ASSESSMENT_STOPPED, NODES_CONTRADICT, SEARCH_STOPPED
@@ -115,7 +116,8 @@ def assessments(
     findings += tuple(named(sharing_findings(spec, facts.accelerator), field_name))
     request = _with_chosen_sequences(question(statement, facts), spec)
     judged = judge(request, extra=findings, naming=field_name)
-    judged = replace(judged, chosen=chosen_settings(spec, request.settings.max_num_seqs))
+    told = (*judged.findings, *named(promise_findings(spec, judged.budget), field_name))
+    judged = replace(judged, chosen=chosen_settings(spec, request.settings.max_num_seqs), findings=told)
     if not is_about_bytes(judged):
         yield _decided(judged, spec, skip)
         return

@@ -229,12 +229,13 @@ class Admitted(Struct, frozen=True, kw_only=True):
     def predicted_tokens(self) -> int | None:
         return self.prediction.capacity_tokens if self.prediction else None
 
-    def scaled(self, replicas: object) -> InferenceDeployment | None:
-        """Return the object as it was admitted, with as many replicas as are requested now."""
+    def scaled(self, replicas: object, *, is_suspended: bool = False) -> InferenceDeployment | None:
+        """Return the object as it was admitted, with as many replicas as are requested now, or suspended as it is now."""
         if self.owner is None:
             return None
         is_number = type(replicas) is int and 0 <= replicas <= 10_000
-        spec = self.owner.spec.model_copy(update={"replicas": replicas} if is_number else {})
+        changes = {"suspend": is_suspended or None, **({"replicas": replicas} if is_number else {})}
+        spec = self.owner.spec.model_copy(update=changes)
         return self.owner.model_copy(update={"spec": spec})
 
 

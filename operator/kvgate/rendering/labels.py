@@ -86,10 +86,9 @@ def metadata(owner: InferenceDeployment) -> Document:
 
 
 def owner_reference(name: str, uid: object) -> Document:
-    """Return the reference to an InferenceDeployment, without blockOwnerDeletion: that needs a right over the owner's finalizers on some
-    clusters.
-    """
-    return {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": str(uid), "controller": True}
+    """Return the reference to an InferenceDeployment, which goes after its children where it is deleted in the foreground."""
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": str(uid)}
+    return {**owner, "controller": True, "blockOwnerDeletion": True}
 
 
 def is_owned_by(child: Mapping[str, Any], uid: str) -> bool:

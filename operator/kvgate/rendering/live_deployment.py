@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvgate.api import FIELD_MANAGER
 from kvgate.api.base import Document
 from kvgate.api.quantity import is_same_amount, parse_quantity
@@ -196,7 +198,7 @@ def annotated(wanted: Rendered, admitted: Admitted, *, replaced_by: str = "") ->
         **({PACED_ANNOTATION: replaced_by} if replaced_by else {}),
     }
     noted = {**deployment, "metadata": {**metadata, "annotations": annotations}}
-    return Rendered(deployment=hashed(noted), service=wanted.service)
+    return replace(wanted, deployment=hashed(noted))
 
 
 def record_of(live: Mapping[str, Any] | None) -> tuple[str, str]:
@@ -237,7 +239,7 @@ def as_it_runs(wanted: Rendered, live: Mapping[str, Any], digest: str | None) ->
     if not template or template_digest(template) != digest:
         return wanted
     deployment = {**wanted.deployment, "spec": {**wanted.deployment["spec"], "template": template}}
-    return Rendered(deployment=hashed(deployment), service=wanted.service)
+    return replace(wanted, deployment=hashed(deployment))
 
 
 def _own_template(live: Mapping[str, Any]) -> Document:
@@ -259,15 +261,18 @@ def replaced_by(live: Mapping[str, Any] | None) -> str:
     return _annotations(live).get(PACED_ANNOTATION, "")
 
 
+def applied(live: Mapping[str, Any]) -> Document:
+    """Return a child as it was applied last, as far as nobody changed it."""
+    own = _own_fields(live)
+    names = {name: live["metadata"][name] for name in ("name", "namespace")}
+    kind = {name: live[name] for name in ("apiVersion", "kind")}
+    return {**kind, **own, "metadata": {**own.get("metadata", {}), **names}}
+
+
 def held(wanted: Document, live: Mapping[str, Any]) -> Document:
     """Return the Deployment as it was applied last, with the replicas that are wanted now."""
-    own = _own_fields(live)
-    names = {name: wanted["metadata"][name] for name in ("name", "namespace")}
-    return {
-        **{name: wanted[name] for name in ("apiVersion", "kind")},
-        "metadata": {**own.get("metadata", {}), **names},
-        "spec": {**own.get("spec", {}), "replicas": wanted["spec"]["replicas"]},
-    }
+    own = applied(live)
+    return {**own, "spec": {**own.get("spec", {}), "replicas": wanted["spec"]["replicas"]}}
 
 
 def _owned(fields: Mapping[str, Any], value: Any) -> Any:

@@ -305,6 +305,8 @@ class Rollout(Struct, frozen=True, kw_only=True):
     """Message of the API server where it refuses the pods (a quota, an admission policy); else empty."""
     was_complete: bool = False
     """True where all pods of the present template were available at one time."""
+    is_suspended: bool = False
+    """True where the spec wants no pod for now."""
 
     @property
     def is_complete(self) -> bool:
@@ -398,7 +400,12 @@ def _of_rollout(
     ready = f"{rollout.available} of {rollout.wanted} replicas are ready"
     if rollout.is_complete:
         is_empty = not rollout.wanted
-        all_ready = (Reason.SCALED_TO_ZERO, "spec.replicas is 0") if is_empty else (Reason.REPLICAS_READY, ready)
+        none = (
+            (Reason.SUSPENDED, "spec.suspend is true")
+            if rollout.is_suspended
+            else (Reason.SCALED_TO_ZERO, "spec.replicas is 0")
+        )
+        all_ready = none if is_empty else (Reason.REPLICAS_READY, ready)
         return [
             (ConditionType.READY, True, *all_ready),
             (ConditionType.RECONCILING, False, Reason.UP_TO_DATE, "all replicas are of the current spec"),

@@ -1,10 +1,9 @@
 """Availability of the pods: how a rollout replaces them, how many may be evicted at a time, and how they are spread. Pure."""
 
-from fractions import Fraction
-
 from kvgate.api.base import Document
 from kvgate.api.template import Template
-from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec, RollingUpdate
+from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
+from kvgate.judgement.replicas import pace_of
 from kvgate.rendering.labels import hashed, metadata, selector
 
 SPREAD_OVER = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
@@ -12,34 +11,11 @@ SPREAD_OVER = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 
 
 def strategy_of(spec: InferenceDeploymentSpec) -> Document:
-    """Return the strategy of the Deployment. By default an old pod ends first: there are no spare GPUs for a surge."""
-    given = spec.strategy
-    if given is not None and given.type == "Recreate":
+    """Return the strategy of the Deployment."""
+    pace = pace_of(spec)
+    if pace is None:
         return {"type": "Recreate"}
-    update = (given.rolling_update if given else None) or RollingUpdate()
-    surge = 0 if update.max_surge is None else update.max_surge
-    unavailable = update.max_unavailable
-    if unavailable is None:
-        unavailable = 0 if pods(surge, 100, is_surge=True) else 1
-    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
-
-
-def pods(amount: int | str, replicas: int, *, is_surge: bool = False) -> int:
-    """Return a number of pods, or a percentage of the replicas as Kubernetes rounds it: a surge up, missing replicas down."""
-    if isinstance(amount, int):
-        return amount
-    share = Fraction(int(amount[:-1]) * replicas, 100)
-    return -(-share.numerator // share.denominator) if is_surge else int(share)
-
-
-def missing_in_rollout(spec: InferenceDeploymentSpec) -> int:
-    """Return how many replicas a rollout takes away at a time; a Deployment that could replace none takes one."""
-    strategy = strategy_of(spec)
-    if strategy["type"] == "Recreate":
-        return spec.replicas
-    update = strategy["rollingUpdate"]
-    missing = pods(update["maxUnavailable"], spec.replicas)
-    return min(missing or int(not pods(update["maxSurge"], spec.replicas, is_surge=True)), spec.replicas)
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": pace.surge, "maxUnavailable": pace.unavailable}}
 
 
 def spread_of(template: Template, name: str) -> list[Document]:
@@ -50,10 +26,10 @@ def spread_of(template: Template, name: str) -> list[Document]:
     return [{**each, "labelSelector": each.get("labelSelector", {"matchLabels": selector(name)})} for each in chosen]
 
 
-def disruption_budget(owner: InferenceDeployment, needed: int) -> Document | None:
+def disruption_budget(owner: InferenceDeployment, needed: int, pods_of: Document) -> Document | None:
     """Return the PodDisruptionBudget; None where at most one replica runs, or where the spec wants none.
 
-    `needed` is the number of replicas that the promise needs: by default no more are evicted than are left.
+    `needed` is the number of replicas that the promise needs: by default no more are evicted than are left. `pods_of` is the selector.
     """
     given, replicas = owner.spec.pod_disruption_budget, owner.spec.wanted_replicas
     if replicas <= 1 or (given is not None and given.enabled is False):
@@ -65,7 +41,7 @@ def disruption_budget(owner: InferenceDeployment, needed: int) -> Document | Non
         "metadata": metadata(owner),
         "spec": {
             "maxUnavailable": max(0, min(1, replicas - needed)) if stated is None else stated,
-            "selector": {"matchLabels": selector(owner.name)},
+            "selector": pods_of,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",  # a pod that is not ready serves nobody
         },
     })  # fmt: skip

@@ -131,7 +131,8 @@ def status_of(
     the hub is asked for its model. `recalibration` is status.recalibrated of a spec whose verdict stands. `nodes` is the condition
     NodesDiffer, where nodes are watched.
     """
-    rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.replicas)
+    rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.wanted_replicas)
+    rollout = replace(rollout, is_suspended=bool(owner.spec.suspend))
     budget = None if left_out and admitted else assessment.effective
     crash = observation.crash_of(template_hash) if observation else None
     cause = (crash.reason, crash_text(crash, budget)) if crash else None
@@ -424,7 +425,7 @@ def _scaled(owner: InferenceDeployment, judged: Budget | None, before: PreviousS
     """
     kind, then = ConditionType.SCALED_BELOW_WORKLOAD, judged.request.workload if judged else None
     today = workload_of(owner.spec)
-    if judged and then and today and owner.spec.replicas and today.peak_concurrency > then.peak_concurrency:
+    if judged and then and today and owner.spec.wanted_replicas and today.peak_concurrency > then.peak_concurrency:
         verdict = plan(replace(judged.request, workload=today)).verdict
         sequences = judged.resolved.max_num_seqs
         if verdict is not Verdict.FITS or today.peak_concurrency > sequences:

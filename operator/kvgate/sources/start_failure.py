@@ -8,7 +8,7 @@ reads the container's log.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -150,6 +150,19 @@ class _Phrase(NamedTuple):
     shape: bytes
     """The longest of its words without a placeholder, and without digits: most texts lack it, which is found out fast."""
     pattern: re.Pattern[str]
+    word: str = ""
+    """The same words with their digits where the phrase begins with a placeholder: a pattern without a beginning is slow on a long log."""
+
+    def everywhere(self, text: str) -> Iterator[re.Match[str]]:
+        """Yield every place of the phrase, which is within one line."""
+        at = text.find(self.word) if self.word else -1
+        if not self.word:
+            yield from self.pattern.finditer(text)
+        while at >= 0:
+            begin, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+            end = len(text) if end < 0 else end
+            yield from self.pattern.finditer(text, begin, end)
+            at = text.find(self.word, end)
 
 
 @cache
@@ -168,7 +181,9 @@ def _phrases() -> Sequence[_Phrase]:
     for row, text in phrases:
         pieces = _PLACEHOLDER.split(text)
         written = "".join(re.escape(piece) if index % 2 == 0 else _group(piece) for index, piece in enumerate(pieces))
-        found.append(_Phrase(row, _without_digits(max(pieces[::2], key=len)), re.compile(written)))
+        words = max(pieces[::2], key=len)
+        is_in_line = not pieces[0] and "\n" not in text
+        found.append(_Phrase(row, _without_digits(words), re.compile(written), words if is_in_line else ""))
     return found
 
 
@@ -198,7 +213,7 @@ def messages(text: str) -> list[Message]:
     taken = set[tuple[int, int]]()
     # every different line once, without digits: a log repeats few lines, and is searched for hundreds of words
     shapes = b"\n".join(set(_without_digits(text).split(b"\n")))
-    present = [(each.row, list(each.pattern.finditer(text))) for each in _phrases() if each.shape in shapes]
+    present = [(each.row, list(each.everywhere(text))) for each in _phrases() if each.shape in shapes]
     for belongs in (_is_below, _is_above, lambda row, *_: not row.near):
         for row, everywhere in present:
             matches = [each for each in everywhere if each.span() not in taken and belongs(row, text, each)]

@@ -218,7 +218,8 @@ def read_start(text: str, *, starts: int = 1, found: Sequence[Message] | None = 
 
     `starts`: the number of those in the log that it is the last of. `found`: the messages of failures in the text, where they are known.
     """
-    whole, text = text, "\n".join(line for line in text.split("\n") if any(word in line for word in _TELLING))
+    telling = [word for word in _TELLING if word in text]  # a log repeats lines that have none of these few
+    whole, text = text, "\n".join(line for line in text.split("\n") if any(word in line for word in telling))
     arguments, unread = _printed_arguments(text)
     version, model = _VERSION.search(text), _MODEL.search(text)
     counts: dict[str, Any] = {}  # the least of all engines; blocks set by hand replace those that were found

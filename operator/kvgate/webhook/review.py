@@ -26,6 +26,7 @@ from kvgate.judgement.facts import ConfigMissing, Facts, gather, names_to_fetch
 from kvgate.judgement.skipping import skip_of
 from kvgate.rendering.admission import admission_status, spec_digest
 from kvgate.rendering.earlier_formats import admitted_earlier
+from kvgate.rendering.outage import outage_warning
 from kvgate.statement.deployment import statement_of
 from kvgate.text.inert import inert_line
 from kvgate.text.json_values import MAX_DEPTH, NOT_UNICODE, is_nested_beyond, parsed_has_lone_surrogate
@@ -152,7 +153,9 @@ def reviews(body: Any, known: Known, now: datetime) -> Iterator[Answer]:
     missing = [str(name) for name in wanted if known.models.fetched.get(name.key) is None]
     announced = [_FETCHED_FIRST.format(" and ".join(missing))] if missing and not (skip and skip.counts) else []
     for assessment in assessments(spec, facts, skip=skip):
-        yield _judged(request, deployment, assessment, announced)
+        is_edit = request.operation == "UPDATE" and assessment.decision is not Decision.REFUSE
+        outage = outage_warning(body["request"].get("oldObject"), deployment, assessment) if is_edit else ""
+        yield _judged(request, deployment, assessment, [*announced, outage] if outage else announced)
 
 
 def _judged(

@@ -128,7 +128,7 @@ async def test_an_event_that_cannot_be_understood_is_counted_and_nothing_is_rais
     assert failed == ["watch of pods", "watch of deployments"]
 
 
-@pytest.mark.parametrize("plural", ["deployments", "services"])
+@pytest.mark.parametrize("plural", ["deployments", "services", "poddisruptionbudgets"])
 async def test_a_childs_event_is_its_owners(registry: kopf.OperatorRegistry, queue: FakeQueue, plural: str) -> None:
     owners = [
         {"apiVersion": "kvgate.io/v1alpha1", "kind": "InferenceDeployment", "name": "qwen"},

@@ -240,7 +240,7 @@ def reconcile_results() -> set[str]:
     returned = (
         node.value.elts[0]
         for node in ast.walk(tree)
-        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and node.value.elts
     )
     constants = (each for value in returned for each in ast.walk(value) if isinstance(each, ast.Constant))
     words = {each.value for each in constants if isinstance(each.value, str) and each.value.isalpha()}

@@ -195,6 +195,18 @@ def _in_the_cache(candidate: Candidate) -> Iterator[str]:
         f"The GPUs of an engine keep {cached.gpu_tokens} tokens or more; each GiB of host memory (--kv-offloading-size) or disk "
         f"{cached.tokens_per_gib} more for later requests"
     )
+    if (bound := cached.prefill) is None:
+        yield f"No bound of the time to the first token: the peak FLOPS of {candidate.accelerator.name} in this format are not known"
+        return
+    yield (
+        f"The first token of a prompt of {bound.prompt_tokens} tokens comes after {bound.seconds:.2g} s or more, a lower bound: 2 × "
+        f"{bound.parameters / 1e9:.1f} G parameters × tokens ÷ {bound.peak_flops / 1e12:g} TFLOPS "
+        f"of {bound.num_gpus} GPU{'s' if bound.num_gpus > 1 else ''}"
+    )
+    yield (
+        f"A tier that gives an engine {(cached.reload_bytes_per_second or 0) / 1e9:.2g} GB/s or more is surely faster than computing its "
+        "tokens again, a bound by the same peak"
+    )
 
 
 def _title(question: Question, candidate: Candidate, costs: Prices) -> Iterator[str]:
@@ -329,6 +341,7 @@ def _candidate(question: Question, candidate: Candidate) -> CandidateRecord:
     held = requests_held(candidate) if candidate.verdict is Verdict.FITS else 0
     bounds = decode_bounds(candidate, held) if candidate.verdict in _SHOWN else ()
     least = least_cache(budget) if takes_cache_bytes(budget.request) else None
+    cached = cache_of_requests(candidate) if candidate.verdict in _SHOWN else None
     return CandidateRecord(
         accelerator=candidate.accelerator.name,
         **{**made.answers_of(candidate.assessment), "verdict": candidate.verdict},
@@ -358,6 +371,8 @@ def _candidate(question: Question, candidate: Candidate) -> CandidateRecord:
         memory_bandwidth_bytes_per_second=candidate.accelerator.memory_bandwidth_bytes_per_second,
         decode_tokens_per_second_at_most=bounds[-1].tokens_per_second if bounds else None,
         decode_bounds=bounds,
+        first_token_seconds_at_least=cached.prefill.seconds if cached and cached.prefill else None,
+        reload_bytes_per_second_break_even=cached.reload_bytes_per_second if cached else None,
         pinned_blocks=of["pinned_blocks"],
         kv_cache_memory_bytes_needed=least.cache_memory_bytes if least else None,
         gpu_memory_left_bytes=least.left if least else None,
