@@ -1,6 +1,7 @@
 """Why an engine does not serve: each way has a reason of its own, within seconds of the API server saying it, and one event."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.cluster
 OPTIONS = ("--metrics-host=127.0.0.1", "--observe-seconds=60", "--watch-nodes")
 """A round of observation takes longer than the test waits: the watches alone tell it."""
 SECONDS = 5.0
+"""Time from the API server's word to the condition, on a machine with a free core; a busy one has as much more as it is overloaded."""
 A100 = "NVIDIA-A100-SXM4-80GB"
 EARLIER = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 ON_PODS = {
@@ -49,6 +51,10 @@ def policy(kind: str, namespace: str, spec: Mapping[str, Any], **binding: Any) -
         {"kind": kind, **version, "spec": {**ON_PODS, **spec}},
         {"kind": f"{kind}Binding", **version, "spec": bound},
     ]
+
+
+def allowed_seconds() -> float:
+    return SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def tell(objects: Objects, pod: Mapping[str, Any], status: Mapping[str, Any]) -> None:
@@ -155,7 +161,7 @@ def test_what_scheduler_and_api_server_say_is_the_reason(objects: Objects, name:
     wait_until(lambda: is_said(objects, name, where), f"the API says why {name} does not start")
     began = time.monotonic()
     message = objects.wait_for(name, "Ready", "False", reason, namespace=where)
-    assert time.monotonic() - began < SECONDS
+    assert time.monotonic() - began < allowed_seconds()
     if words:
         wait_until(lambda: words in objects.condition(name, "Ready", where)[2], f"{words} in {message}")
     assert objects.condition(name, "Scheduled", where)[:2] == ("False", reason)
@@ -239,7 +245,7 @@ def test_what_the_kubelet_says_is_the_reason(objects: Objects, chat: Mapping[str
     tell(objects, chat, status(chat))
     began = time.monotonic()
     message = objects.wait_for("chat", "Ready", "False", reason)
-    assert time.monotonic() - began < SECONDS
+    assert time.monotonic() - began < allowed_seconds()
     assert f"pod {chat['metadata']['name']}: " in message
     kind, _, expected = condition.partition("=")
     assert objects.condition("chat", kind)[:2] == (expected, reason)
@@ -265,7 +271,7 @@ def test_what_only_events_say_is_the_reason(objects: Objects, chat: Mapping[str,
     })  # fmt: skip
     began = time.monotonic()
     message = objects.wait_for("chat", "Loading", "False", reason)
-    assert time.monotonic() - began < SECONDS
+    assert time.monotonic() - began < allowed_seconds()
     assert "swordfish1" not in message
     tell(objects, chat, in_container(chat, state=EARLIER, started=True))
     objects.wait_for("chat", "Ready", "False", "NotAnswering")
@@ -282,7 +288,7 @@ def test_a_crash_after_the_start_has_the_name_of_its_row(objects: Objects, scene
     crash(objects.plane, pod, ended, restarts=1)
     began = time.monotonic()
     objects.wait_for(name, "Degraded", "True", reason)
-    assert time.monotonic() - began < SECONDS
+    assert time.monotonic() - began < allowed_seconds()
     assert objects.condition(name, "Stalled")[0] == "False", "it may pass once"
     crash(objects.plane, pod, ended | {"containerID": "containerd://2"}, restarts=2)
     objects.wait_for(name, "Stalled", "True", reason)
@@ -298,7 +304,7 @@ def test_one_lost_replica_of_two_is_named_and_is_no_rollout_and_comes_back(objec
     tell(objects, lost, in_container(lost, state=EARLIER, started=True))
     began = time.monotonic()
     message = objects.wait_for("pair", "Degraded", "True", "NotAnswering")
-    assert time.monotonic() - began < SECONDS
+    assert time.monotonic() - began < allowed_seconds()
     assert message.startswith(f"1 of 2 replicas are ready, and all were; pod {lost['metadata']['name']}: ")
     assert objects.condition("pair", "Reconciling")[1] == "NotAnswering"
     back = {"conditions": lost["status"]["conditions"], "containerStatuses": lost["status"]["containerStatuses"]}
@@ -339,7 +345,7 @@ def test_an_evicted_pod_is_the_reason_while_another_one_loads(objects: Objects) 
     tell(objects, new, in_container(new, state=EARLIER))
     began = time.monotonic()
     objects.wait_for("evicted", "Ready", "False", "Evicted")
-    assert time.monotonic() - began < SECONDS
+    assert time.monotonic() - began < allowed_seconds()
     objects.plane.kubectl("delete", "infd", "evicted")
 
 

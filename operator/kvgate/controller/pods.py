@@ -194,10 +194,11 @@ class KnownPods:
         return len(self._pods)
 
     def put(self, body: Mapping[str, Any]) -> None:
-        pod = pod_of(body)
-        if pod.replica_set is None or self._deployments.get(pod.replica_set[1], "") is None:
-            self.forget(pod.uid)  # it has our label, and is somebody else's
+        replica_set = controller_of(body, "ReplicaSet")
+        if replica_set is None or self._deployments.get(replica_set[1], "") is None:
+            self.forget(body["metadata"]["uid"])  # it has our label, and is somebody else's
             return
+        pod = pod_of(body)
         before = self._pods.get(pod.uid)
         if before is not None and before.hindrance and pod.hindrance and _says_less(pod.hindrance, before.hindrance):
             pod = replace(pod, hindrance=before.hindrance)

@@ -174,7 +174,7 @@ def hindrance_in_claim(hindrance: Hindrance, events: Sequence[Mapping[str, Any]]
 
 
 def _worded(said: str, remedy: str) -> str:
-    words = redacted(" ".join(said[:MAX_READ].split()))[:MAX_QUOTED].rstrip(".; ")
+    words = redacted(" ".join(said[: 2 * MAX_QUOTED].split()))[:MAX_QUOTED].rstrip(".; ")
     return "; ".join(filter(None, (words, remedy)))
 
 
