@@ -133,7 +133,7 @@ def controller_of(body: Mapping[str, Any], kind: str) -> tuple[str, str] | None:
 
 
 class KnownPods:
-    """The pods that the watch has reported; used in kopf's event loop only."""
+    """The pods that the watch has reported; used in the working thread's event loop only."""
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}

@@ -20,16 +20,14 @@ from kvgate.text.patterns import pattern
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line: a record's `fields` stand beside its event, and kopf's records name their object."""
+    """One JSON object per line: a record's `fields` stand beside its event."""
 
     def format(self, record: logging.LogRecord) -> str:
-        reference = getattr(record, "k8s_ref", None) or {}
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
-            **{key: reference[key] for key in ("namespace", "name") if key in reference},
             **getattr(record, "fields", {}),
         }
         line = inert_values(line)
