@@ -30,7 +30,7 @@ from kvgate.controller.working_thread import run_thread
 from kvgate.metrics.exporter import endpoint_app
 from kvgate.metrics.listener import listen
 from kvgate.rendering.workload import IMAGES
-from kvgate.runtime.service import calibration_options, log_as_json, otlp_options, stop_signal
+from kvgate.runtime.service import audit_option, calibration_options, log_as_json, otlp_options, stop_signal
 
 STOP_SECONDS = 18.0
 """Time in which the working thread must end; the pod has 30 s."""
@@ -270,6 +270,7 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
     type=click.FloatRange(min=1),
     help="Time between two reads of the metrics of running vLLM pods, ± 10 %.",
 )
+@audit_option
 @otlp_options
 def controller(kubeconfig: Path | None, **options: Any) -> None:
     """Reconcile InferenceDeployments.

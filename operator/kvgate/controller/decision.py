@@ -247,7 +247,7 @@ def assess_owner(
 
 def judgements(
     owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED,
-    models: PublishedModels = NO_MODELS, skip: Skip | None = None,
+    models: PublishedModels = NO_MODELS, skip: Skip | None = None, *, audits: bool = False,
 ) -> Iterator[Judged]:  # fmt: skip
     """Yield the judgement without a verdict, then the one with the verdict, then the one with alternatives that would fit.
 
@@ -261,7 +261,7 @@ def judgements(
     nothing_read = Facts(shape=None, accelerator=accelerator, findings=findings)
     yield judged(undecided(owner.spec, nothing_read))
     facts = gather(statement_of(owner.spec), lambda _: config, calibration, models)
-    yield from map(judged, assessments(owner.spec, facts, skip=skip))
+    yield from map(judged, assessments(owner.spec, facts, skip=skip, audits=audits))
 
 
 def decide(situation: Situation, judged: Judged | None) -> Intent:

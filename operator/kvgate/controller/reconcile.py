@@ -322,12 +322,12 @@ _REPORTED = {
 
 def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator[Notice]:
     """Yield one event per condition with a new reason; a reason that two conditions share gives one event."""
-    was = {condition.type: condition.reason for condition in before}
+    was = {condition.type: _told(condition) for condition in before}
     now = {condition.type: condition for condition in after}
     reasons = set()
     for kind, action in _REPORTED.items():
         condition = now.get(kind)
-        if condition is None or condition.reason == was.get(kind) or condition.reason in reasons:
+        if condition is None or _told(condition) == was.get(kind) or condition.reason in reasons:
             continue
         if kind is not ConditionType.ACCEPTED and condition.status != "True":
             continue
@@ -343,6 +343,11 @@ def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator
             action=action,
             note=condition.message,
         )
+
+
+def _told(condition: Condition) -> tuple[str, int | None]:
+    """Return what makes a condition new: its reason, and for what the audit mode admits each generation."""
+    return condition.reason, condition.observed_generation if condition.reason == Reason.WOULD_BE_REFUSED else None
 
 
 def _obstacle(error: ApiError) -> Obstacle:

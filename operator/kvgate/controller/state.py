@@ -43,6 +43,8 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     calibration_map: ConfigMapName | None = None
     trust: Trust = VLLM_ALONE
     read_nodes: bool = False
+    audit: bool = False
+    """True where a refusal is reported, and what would be refused runs."""
     models_map: ConfigMapName | None = None
     """ConfigMap of the fetched models; None where the hub is asked for nothing."""
     resolve_seconds: float = RESOLVE_SECONDS

@@ -62,7 +62,9 @@ async def _operate(process: Process) -> None:
     options, configuration = process.options, await load_configuration(process.options.kubeconfig)
     connect = partial(Cluster, configuration, process.count_request, may_write=process.gate.is_open)
     pool, pods = Pool(LIMITS, preload=("kvgate.controller.decision",), by_content=(ModelShape, Accounting)), KnownPods()
-    memory = Memory(process.deployments, process.starts, partial(judge_in_worker, pool, process.starts))
+    memory = Memory(
+        process.deployments, process.starts, partial(judge_in_worker, pool, process.starts, audits=options.audit)
+    )
     beat = asyncio.create_task(_beat(process, memory))  # from now on, because the workers take a while to start
     async with pool, connect() as cluster, Scraper(process.scrapes) as scraper, contextlib.AsyncExitStack() as stack:
         recorder = EventRecorder(cluster)

@@ -51,6 +51,14 @@ def stop_signal() -> asyncio.Event:
     return stopped
 
 
+audit_option = click.option(
+    "--audit",
+    is_flag=True,
+    help="Admit and run what would be refused, and report it: for the first weeks of an installation.",
+)
+"""Option of both processes, which must agree."""
+
+
 class OtlpOptions(Struct, frozen=True, kw_only=True):
     """The receiver to which metrics are pushed, and the seconds between two pushes."""
 

@@ -133,16 +133,18 @@ class ModelsFolder:
 class MountedFacts:
     """All that the webhook reads from its mounted files."""
 
-    def __init__(self, starts: StartsFile, folder: ModelsFolder, *, asks_hub: bool) -> None:
+    def __init__(self, starts: StartsFile, folder: ModelsFolder, *, asks_hub: bool, audits: bool = False) -> None:
         self._starts = starts
         self._folder = folder
         self._asks_hub = asks_hub
+        self._audits = audits
         self._known: tuple[object, object, Known] | None = None
 
     def __call__(self) -> Known:
         """Return the newest facts: the same object until one of the files changes."""
         calibration, models = self._starts.calibration, self._folder.models
         if self._known is None or self._known[0] is not calibration or self._known[1] is not models:
-            known = Known(calibration=calibration, models=PublishedModels(fetched=models), asks_hub=self._asks_hub)
+            published = PublishedModels(fetched=models)
+            known = Known(calibration=calibration, models=published, asks_hub=self._asks_hub, audits=self._audits)
             self._known = calibration, models, known
         return self._known[2]

@@ -84,6 +84,8 @@ class Known(Struct, frozen=True, kw_only=True, eq=False):
     models: PublishedModels = NO_MODELS
     asks_hub: bool = False
     """True where the controller asks the hub for models that are not known."""
+    audits: bool = False
+    """True where everything is admitted, with a warning in the place of a refusal."""
 
 
 NOTHING_KNOWN = Known()
@@ -130,8 +132,13 @@ def reviews(body: Any, known: Known, now: datetime) -> Iterator[Answer]:
     try:
         deployment = parse_document(document)
     except InvalidDocument as error:
-        texts = (f.message + (f" ({f.remediation})" if f.remediation else "") for f in error.findings)
+        texts = [f.message + (f" ({f.remediation})" if f.remediation else "") for f in error.findings]
         message = "; ".join(texts)
+        if known.audits:
+            yield _allowed(
+                request, Decision.WOULD_REFUSE.value, NO_POLICY, [summary.WOULD_BE_REFUSED, *map(_warning, texts)]
+            )
+            return
         yield _refused(request, INVALID, NO_POLICY, code=422, reason="Invalid", message=message)
         return
     standing, skip = _standing(body["request"].get("oldObject"), deployment), skip_of(deployment, now)
@@ -148,7 +155,7 @@ def reviews(body: Any, known: Known, now: datetime) -> Iterator[Answer]:
     wanted = names_to_fetch(spec) if known.asks_hub else ()
     missing = [str(name) for name in wanted if known.models.fetched.get(name.key) is None]
     announced = [_FETCHED_FIRST.format(" and ".join(missing))] if missing and not (skip and skip.counts) else []
-    for assessment in assessments(spec, facts, skip=skip):
+    for assessment in assessments(spec, facts, skip=skip, audits=known.audits):
         yield _judged(request, deployment, assessment, announced)
 
 
