@@ -21,24 +21,12 @@ INSTALL = "pip install '.[{extras}]' in a checkout of kvgate"
 It names a folder, because the name `kvgate` on PyPI is not ours: whoever takes it decides what an install by that name runs.
 """
 
-TYPE_CHECKING = False  # type checkers take it for typing's, which takes longer to import than all of this
-
-if TYPE_CHECKING:  # declared and not imported, because modules of the command line import this one
-    from collections.abc import Callable
-    from typing import Any
-
-    BadInput: type[ValueError]
-    check: Callable[..., dict[str, Any]]
-    judge: Callable[..., dict[str, Any]]
-    size: Callable[..., dict[str, Any]]
-    sweep: Callable[..., dict[str, Any]]
-    why: Callable[..., dict[str, Any]]
-
 __all__ = ["BadInput", "check", "judge", "size", "sweep", "why"]
-"""Names for programs in Python; the module of the functions is imported when one is first used."""
+"""Names for programs in Python; the module of the functions is imported when one is first used. `__init__.pyi` has their types: modules
+of the command line import this one, so that it can import none of them."""
 
 
-def __getattr__(name: str) -> "Any":
+def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

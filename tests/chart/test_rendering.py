@@ -337,7 +337,9 @@ def test_the_policy_of_authors_looks_at_every_secret_that_a_spec_can_name(binary
     policy = str(one(rendered, "ValidatingAdmissionPolicy", f"kvgate-author-rights.{NAMESPACE}"))
     spec = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     fields = set(re.findall(r"'(\w*[sS]ecret\w*)': ", str(spec)))
-    assert fields == {"tokenSecretRef", "secretKeyRef", "imagePullSecrets"}
+    assert fields == {
+        "tokenSecretRef", "secretKeyRef", "imagePullSecrets", "secret", "secretName", "secretRef", "nodePublishSecretRef",
+    }  # fmt: skip
     assert [field for field in fields if field not in policy] == []
 
 

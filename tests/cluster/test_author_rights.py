@@ -64,7 +64,7 @@ def answer(plane: ControlPlane, person: str, document: dict[str, Any] | None = N
     return done.stdout + done.stderr
 
 
-def naming(*, env: Sequence[str] = (), token: str = "", pull: Sequence[str] = ()) -> dict[str, Any]:
+def naming(*, env: Sequence[str] = (), token: str = "", pull: Sequence[str] = (), **more: Any) -> dict[str, Any]:
     """An InferenceDeployment whose spec names Secrets; each twice in its variables."""
     model = {"name": "Qwen/Qwen3-8B", **({"tokenSecretRef": {"name": token, "key": "k"}} if token else {})}
     variables = [
@@ -72,7 +72,7 @@ def naming(*, env: Sequence[str] = (), token: str = "", pull: Sequence[str] = ()
         for index, name in enumerate(env)
         for copy in (1, 2)
     ]
-    template = {"env": [{"name": "TZ", "value": "UTC"}, *variables], "imagePullSecrets": list(pull)}
+    template = {"env": [{"name": "TZ", "value": "UTC"}, *variables], "imagePullSecrets": list(pull), **more}
     return inference_deployment("new", model=model, template=template)
 
 
@@ -104,8 +104,32 @@ def test_who_writes_one_needs_the_right_to_create_pods(plane: ControlPlane, pers
         (naming(env=NAMED[:8], token="other"), {"builder", "reader"}),
         (naming(env=["s0", "s1", "s2", "other"]), {"builder", "reader"}),
         (naming(env=NAMED), {"builder", "reader"}),
+        (
+            naming(volumes=[{"name": "ca", "secret": {"secretName": "s0"}}], envFrom=[{"secretRef": {"name": "s1"}}]),
+            {"builder"},
+        ),
+        (naming(env=["s0"], envFrom=[{"secretRef": {"name": "other"}}]), {"builder", "reader"}),
+        (
+            naming(volumes=[{"name": "ca", "projected": {"sources": [{"secret": {"name": "s0"}}]}}]),
+            {"builder", "reader"},
+        ),
+        (naming(containers=[{"name": "a", "envFrom": [{"secretRef": {"name": "s0"}}]}]), {"builder", "reader"}),
+        (naming(volumes=[{"name": "ca", "configMap": {"name": "ca"}}], containers=[{"name": "a"}]), set()),
     ],
-    ids=["none", "token", "pull", "eight", "a ninth, not readable", "one of four", "nine"],
+    ids=[
+        "none",
+        "token",
+        "pull",
+        "eight",
+        "a ninth, not readable",
+        "one of four",
+        "nine",
+        "volume and source",
+        "source, not readable",
+        "projected",
+        "of a container",
+        "no Secret",
+    ],
 )
 def test_who_names_a_secret_needs_the_right_to_get_it(
     plane: ControlPlane, document: dict[str, Any], refused: set[str]

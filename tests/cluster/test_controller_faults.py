@@ -156,7 +156,7 @@ def test_an_outage_of_the_api_server_is_survived(plane: ControlPlane, objects: O
 def test_a_stored_object_that_this_release_cannot_read_is_told_with_all_findings(
     plane: ControlPlane, objects: Objects
 ) -> None:
-    loose = copy.deepcopy(yaml.safe_load(CRD.read_text(encoding="utf-8")))
+    loose = copy.deepcopy(yaml.load(CRD.read_text(encoding="utf-8"), yaml.CSafeLoader))
     spec = loose["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["properties"]["vllm"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     del spec["x-kubernetes-validations"]  # they speak of fields of vllm, which has none any more
@@ -175,7 +175,7 @@ def test_a_stored_object_that_this_release_cannot_read_is_told_with_all_findings
         assert objects.condition("stored", "Stalled")[:2] == ("True", "InvalidSpec")
         wait_until(lambda: process.count("kvgate_condition") > 0, "alerts can see it")
     plane.kubectl("delete", "infd", "stored")
-    plane.apply(yaml.safe_load(CRD.read_text(encoding="utf-8")))
+    plane.apply(yaml.load(CRD.read_text(encoding="utf-8"), yaml.CSafeLoader))
 
 
 def test_without_the_crd_it_says_what_to_do_and_ends_with_1(pytestconfig: pytest.Config) -> None:

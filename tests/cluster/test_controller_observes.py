@@ -88,6 +88,36 @@ def test_an_engine_with_an_api_key_becomes_ready_and_is_observed_like_any_other(
     assert "not-a-secret" not in told
 
 
+AUTO = {
+    "vllm": {"maxModelLen": "auto", "maxNumSeqs": 1, "version": "0.33.0", "gpuMemoryUtilization": "0.27"},
+    "admission": {"adjust": {"minMaxModelLen": 16384}},
+}
+
+
+def test_a_replica_that_starts_shorter_than_the_floor_is_a_condition_and_a_metric(objects: Objects, door: Door) -> None:
+    blocks = ready(objects, "auto", replicas=2, **AUTO)
+    held, short = (replace(engine(blocks), max_model_len=tokens) for tokens in (25_456, 12_000))
+    (first, second), owner = addresses(objects, "auto"), '{namespace="default",inferencedeployment="auto"'
+    with serving(held, first), serving(short, second):
+        message = objects.wait_for("auto", "LengthBelowFloor", "True", "LengthTooShort")
+        assert "serves requests of at most 12,000 tokens, 4,384 fewer than the floor of 16,384" in message
+        lengths = objects.get("infd", "auto")["status"]["observed"]["lengths"]
+        assert [each["maxModelLen"] for each in lengths] == [12_000, 25_456]
+        shown = f"kvgate_observed_max_model_len_tokens{owner}}}"
+        wait_until(lambda: door.count_of(shown) == 12_000, "the metric follows")
+        assert door.count_of(f"kvgate_min_max_model_len_tokens{owner}}}") == 16_384
+        assert door.count_of(f'kvgate_auto_max_model_len_tokens{owner},bound="low"}}') > 16_384
+    objects.plane.kubectl("delete", "infd", "auto", "--timeout=240s")
+
+
+def test_an_api_key_before_the_list_of_models_leaves_the_length_open(objects: Objects) -> None:
+    blocks = ready(objects, "auto-keyed", **AUTO)
+    with serving(replace(engine(blocks), api_key="not-a-secret"), *addresses(objects, "auto-keyed")):
+        message = objects.wait_for("auto-keyed", "LengthBelowFloor", "Unknown", "ApiKeyRequired")
+    assert "kvgate never reads one" in message
+    objects.plane.kubectl("delete", "infd", "auto-keyed", "--timeout=240s")
+
+
 @pytest.mark.parametrize("version", ["0.10.2", "0.22.1", "0.32.0"])
 def test_a_smaller_cache_than_was_promised_is_a_drift_with_an_event_whatever_the_release(
     objects: Objects, version: str

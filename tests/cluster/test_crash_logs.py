@@ -89,7 +89,7 @@ def available(objects: Objects, name: str) -> dict[str, int]:
 
 
 def test_with_the_crd_of_an_older_release_the_metrics_and_the_pods_are_there_all_the_same(plane: ControlPlane) -> None:
-    objects, crd = Objects(plane=plane), yaml.safe_load(CRD.read_text(encoding="utf-8"))
+    objects, crd = Objects(plane=plane), yaml.load(CRD.read_text(encoding="utf-8"), yaml.CSafeLoader)
     del crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["budget"]
     plane.apply(crd)
     with running("controller", *OPTIONS, kubeconfig=plane.kubeconfig) as controller:

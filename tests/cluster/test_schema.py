@@ -21,6 +21,43 @@ CRD = Path(__file__).resolve().parents[2] / "crds" / "kvgate.io_inferencedeploym
 COLLECTION = "/apis/kvgate.io/v1alpha1/namespaces/default/inferencedeployments"
 DRY_RUN = f"{COLLECTION}?dryRun=All&fieldValidation=Strict"
 
+SCRATCH = {"name": "scratch", "emptyDir": {}}
+CONTAINER = {"name": "logs", "image": "registry/logs:1"}
+POD_PARTS: list[dict[str, Any]] = [
+    {"runtimeClassName": "nvidia", "schedulerName": "volcano", "serviceAccountName": "weights", "volumes": []},
+    {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}, "nodeAffinity": None}},
+    {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
+    {"volumes": [SCRATCH, {"name": "node", "hostPath": {"path": "/mnt"}}], "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]},
+    {"volumes": [SCRATCH], "volumeMounts": [{"name": "scratch", "mountPath": "/cache/huggingface"},
+                                            {"name": "scratch", "mountPath": "/etc/ssl/certs"}]},
+    {"volumes": [{"name": "big", "emptyDir": {"sizeLimit": "1.5Gi", "medium": "Memory"}}]},
+    {"volumes": [{"name": "big", "ephemeral": {"volumeClaimTemplate": {"spec": {"resources": {"requests": {"storage": 5}}}}}}]},
+    {"envFrom": [{"configMapRef": {"name": "proxy"}, "prefix": "P_"}, {"secretRef": {"name": "keys"}}]},
+    {"lifecycle": {"postStart": {"exec": {"command": ["true"]}}, "preStop": {"httpGet": {"port": "http"}}}},
+    {"initContainers": [{**CONTAINER, "restartPolicy": "Always"}], "containers": [{**CONTAINER, "name": "other"}]},
+    {"containers": [{**CONTAINER, "resources": {"limits": {"nvidia.com/gpu": 1, "memory": "1Gi"}}, "args": ["$(X)"]}]},
+]  # fmt: skip
+WRONG_POD_PARTS: list[dict[str, Any]] = [
+    {"affinity": {"podAffinity": []}}, {"affinity": {"nodeAfinity": {}}}, {"affinity": "node"},
+    {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"namespaces": ["a"]}]}}},
+    {"topologySpreadConstraints": [{"maxSkew": "1", "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
+    {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Never"}]},
+    {"volumes": [{"name": "cache", "emptyDir": {}}]}, {"volumes": [{"name": "shm", "emptyDir": {}}]}, {"volumes": [{"name": "a"}]},
+    {"volumes": [{**SCRATCH, "secret": {"secretName": "a"}}]}, {"volumes": [SCRATCH, SCRATCH]}, {"volumes": [{"emptyDir": {}}]},
+    {"volumes": [{"name": "nfs", "nfs": {"server": "a", "path": "/"}}]}, {"volumes": [{"name": "a", "emptyDir": {"sizeLimit": "lots"}}]},
+    {"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]},
+    *({"volumes": [SCRATCH], "volumeMounts": [{"name": "scratch", "mountPath": path}]} for path in (
+        "/", "/cache", "/cache/", "/model/x", "/dev/shm", "/usr/local/lib", "/etc/ld.so.preload", "scratch", "/a/../usr", "//usr", "/a:b",
+        "/a/..", "/./usr")),
+    {"volumes": [SCRATCH], "volumeMounts": [{"name": "scratch", "mountPath": "/a"}, {"name": "scratch", "mountPath": "/a"}]},
+    {"envFrom": [{"configMapRef": "proxy"}]}, {"envFrom": {"configMapRef": {}}}, {"lifecycle": {"preStop": {"sleep": {}}}},
+    {"initContainers": [{**CONTAINER, "name": "vllm"}]}, {"containers": [{**CONTAINER, "name": "vllm"}]}, {"containers": [{"image": "a"}]},
+    {"initContainers": [CONTAINER], "containers": [CONTAINER]}, {"containers": [CONTAINER, CONTAINER]},
+    {"containers": [{**CONTAINER, "securityContext": {"privileged": True}}]}, {"containers": [{**CONTAINER, "tty": True}]},
+    {"tolerations": [{"operator": "Exists", "tolerationSeconds": "5"}]}, {"serviceAccountName": "A"}, {"hostPID": True},
+]  # fmt: skip
+
+
 VALUES: dict[str, tuple[list[Any], list[Any]]] = {
     "model": (
         [{"name": "Qwen/Qwen3-8B"}, {"name": "gpt2", "revision": "main"},
@@ -78,18 +115,32 @@ VALUES: dict[str, tuple[list[Any], list[Any]]] = {
          {"adjust": {"minMaxModelLen": 0}}, {"polcy": "Warn"}],
     ),
     "replicas": ([0, 3], [-1, 1.5, "2", 10**6]),
+    "suspend": ([True, False], ["yes", 1]),
+    "model.servedModelNames": ([["qwen"], ["qwen", "team/qwen:8b"]], [[], ["-x"], [""], ["a", "a"], ["a b"], "qwen", [1], ["a"] * 17]),
+    "strategy": (
+        [{}, {"type": "Recreate"}, {"rollingUpdate": {"maxSurge": 1}}, {"rollingUpdate": {"maxUnavailable": "50%"}},
+         {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}}],
+        [{"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}, {"rollingUpdate": {"maxUnavailable": 0}}, {"type": "BlueGreen"},
+         {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}}, {"rollingUpdate": {"maxSurge": -1}},
+         {"rollingUpdate": {"maxUnavailable": "101%"}}, {"rollingUpdate": {"maxUnavailable": 10**5}}, {"rollingUpdate": {"maxsurge": 1}}],
+    ),
+    "podDisruptionBudget": (
+        [{}, {"enabled": False}, {"maxUnavailable": 0}, {"maxUnavailable": "34%"}],
+        [{"enabled": "no"}, {"maxUnavailable": -1}, {"maxUnavailable": "half"}, {"minAvailable": 1}],
+    ),
     "template": (
         [{}, {"labels": {"team": "ml"}, "nodeSelector": {"zone": "a"}}, {"resources": {"requests": {"cpu": 4, "memory": "64Gi"}}},
          {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
          {"env": [{"name": "A", "value": "1"}, {"name": "B", "secretKeyRef": {"name": "s", "key": "k"}}]},
          {"env": [{"name": "VLLM_API_KEY", "secretKeyRef": {"name": "s", "key": "k"}}, {"name": "NCCL_DEBUG", "value": "$(X)"}]},
-         {"imagePullSecrets": ["registry"], "cacheClaimName": "cache", "priorityClassName": "high"}],
+         {"imagePullSecrets": ["registry"], "cacheClaimName": "cache", "priorityClassName": "high"},
+         *POD_PARTS],
         [{"labels": {"kvgate.io/x": "1"}}, {"annotations": {"a.kubernetes.io/b": "1"}}, {"resources": {"limits": {"nvidia.com/gpu": 1}}},
          {"resources": {"requests": {"memory": "lots"}}}, {"tolerations": [{"operator": "Like"}]}, {"env": [{"name": "1A"}]},
          *({"env": [{"name": name, "value": "1"}]} for name in (
              "NVIDIA_VISIBLE_DEVICES", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "LD_PRELOAD", "PATH", "PYTHONPATH", "VLLM_DP_SIZE",
              "VLLM_MODEL_REDIRECT_PATH")),
-         {"env": [{"name": "A", "value": "1", "secretKeyRef": {"name": "s", "key": "k"}}]}, {"hostNetwork": True}, {"volumes": []}],
+         {"env": [{"name": "A", "value": "1", "secretKeyRef": {"name": "s", "key": "k"}}]}, {"hostNetwork": True}, *WRONG_POD_PARTS],
     ),
 }  # fmt: skip
 """Field of the spec → values that are right, values that are wrong."""
@@ -180,7 +231,7 @@ def without_rules(node: Any) -> Any:
 
 def test_an_object_from_before_a_rule_keeps_its_status_and_its_other_fields_can_change(plane: ControlPlane) -> None:
     """The API server holds new rules against what changes: an upgrade blocks neither the controller nor a correction."""
-    crd = yaml.safe_load(CRD.read_text(encoding="utf-8"))
+    crd = yaml.load(CRD.read_text(encoding="utf-8"), yaml.CSafeLoader)
     plane.kubectl("replace", "-f", "-", input=yaml.safe_dump(without_rules(crd)))
     old = with_value(
         base(), "template", {"env": [{"name": "LD_PRELOAD", "value": "x.so"}, {"name": "A", "value": "1"}]}

@@ -303,7 +303,7 @@ def test_a_restore_from_a_backup_keeps_record_and_pods(plane: ControlPlane, obje
 
 def test_an_older_crd_drops_fields_and_moves_nothing(plane: ControlPlane, objects: Objects) -> None:
     before = stands(objects)
-    crd = yaml.safe_load(CRD.read_text(encoding="utf-8"))
+    crd = yaml.load(CRD.read_text(encoding="utf-8"), yaml.CSafeLoader)
     older = copy.deepcopy(crd)
     status = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     for name in ("admission", "recalibrated"):

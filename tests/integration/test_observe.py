@@ -75,11 +75,13 @@ class World:
         )
         self.answers: dict[str, Scrape] = {}
         self.scraped: list[str] = []
+        self.lengths: dict[str, int | Scrape] = {}
+        self.asked_for_length: list[str] = []
         self.enqueued: list[Key] = []
         self.failed: list[str] = []
         self.observer = Observer(
             cluster=self.cluster, namespaces=(), pods=self.pods, scrape=self.scrape,  # type: ignore[arg-type]
-            memory=self.memory, enqueue=self.enqueued.append, troubles=Troubles(self.failed.append),
+            length=self.length, memory=self.memory, enqueue=self.enqueued.append, troubles=Troubles(self.failed.append),
         )  # fmt: skip
         self.show()
 
@@ -97,6 +99,10 @@ class World:
     async def scrape(self, ip: str, known: EngineReading | None = None) -> Scrape:
         self.scraped.append(ip)
         return self.answers[ip]
+
+    async def length(self, ip: str) -> int | Scrape:
+        self.asked_for_length.append(ip)
+        return self.lengths.get(ip, 40960)
 
     async def round(self) -> list[Key]:
         """Whose reconcile it asked for."""
@@ -477,3 +483,71 @@ async def test_the_loop_goes_on_after_an_api_server_that_refuses_and_after_a_def
         await world.observer.run_forever(15.0)
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
     assert world.enqueued == [KEY]
+
+
+async def test_a_container_is_asked_for_its_longest_request_until_it_answers_and_then_no_more() -> None:
+    world = World()
+    for name in ("a", "b", "c"):
+        world.pods.put(a_pod(name, ip=name))
+        world.answers[name] = read()
+    world.lengths = {
+        "a": 25456, "b": trouble(), "c": Scrape(result=ScrapeResult.HTTP_ERROR, trouble="answers HTTP 401", http_status=401),
+    }  # fmt: skip
+    await world.round()
+    assert sorted(world.asked_for_length) == ["a", "b", "c"]
+    seen = world.memory.observation(KEY)
+    assert seen is not None
+    assert [(each.pod, each.tokens, each.reason) for each in seen.lengths] == [
+        ("a", 25456, "NotObserved"), ("b", None, "LengthNotTold"), ("c", None, "ApiKeyRequired"),
+    ]  # fmt: skip
+    assert "kvgate never reads one" in seen.lengths[2].message
+    world.lengths["b"] = 30000
+    assert await world.round() == [KEY], "a length that is learnt later is news"
+    assert await world.round() == []
+    assert sorted(world.asked_for_length) == ["a", "b", "b", "c"]
+    world.pods.put(a_pod("a", ip="a", restarts=1))
+    await world.round()
+    assert world.asked_for_length[4:] == ["a"], "a restarted container may have found another length"
+
+
+async def test_a_pod_that_does_not_answer_is_not_asked_a_second_thing() -> None:
+    world = World()
+    world.pods.put(a_pod(ip="a"))
+    world.answers["a"] = trouble()
+    await world.round()
+    assert world.asked_for_length == []
+
+
+async def test_a_pod_that_came_before_its_object_was_known_is_looked_at_once_it_is() -> None:
+    world = World()
+    world.memory.forget(KEY)
+    body = a_pod(ready=False)
+    body["status"]["containerStatuses"] = [{"name": "vllm", "state": {"waiting": {"reason": "ErrImagePull"}}}]
+    world.pods.put(body)
+    world.pods.hindered.clear()
+    await world.observer.look_at_hindrances()
+    assert world.memory.hindrances(KEY, "hash") == ()
+    world.show()
+    await world.observer.look_at_events()
+    assert world.pods.hindered.is_set()
+    await world.observer.look_at_hindrances()
+    assert [each.reason for each in world.memory.hindrances(KEY, "hash")] == ["ImageNotPulled"]
+    world.pods.hindered.clear()
+    await world.observer.look_at_events()
+    assert not world.pods.hindered.is_set()
+
+
+async def test_an_engine_that_ends_is_reported_before_the_next_round_and_one_that_is_gone_is_not() -> None:
+    world = World()
+    world.pods.put(a_pod(ready=False, ended=crashed(), restarts=1))
+    await world.observer.look_at_hindrances()
+    observation = world.memory.observation(KEY)
+    assert observation is not None
+    assert [crash.reason for crash in observation.crashes] == ["KVCacheTooSmall"]
+    assert world.enqueued == [KEY]
+    world.pods.forget("uid-qwen-1-a")
+    world.pods.put(a_pod("other", ready=False))
+    await world.observer.look_at_hindrances()
+    observation = world.memory.observation(KEY)
+    assert observation is not None
+    assert observation.crashes == ()

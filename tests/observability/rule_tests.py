@@ -1,6 +1,7 @@
 """Rule tests in promtool's own format, run against the rules that are shipped."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -12,6 +13,8 @@ from controlplane.prometheus import run_rule_tests
 from mixin.alerts import rule_groups
 
 Json = dict[str, Any]
+written = partial(yaml.dump, Dumper=yaml.CSafeDumper, width=10_000_000)
+"""YAML, five times as fast as by `yaml.safe_dump`."""
 
 
 def situation(series: Mapping[str, str]) -> Json:
@@ -39,24 +42,24 @@ def run_each(assets: Path, folder: Path, tests: Iterable[tuple[str, Json]]) -> N
     """Tests of alerts by name, each against the rules of its alert."""
     files = []
     for alert, of_alert in groupby(sorted(tests, key=itemgetter(0)), key=itemgetter(0)):
-        (folder / f"{alert}.rules.yaml").write_text(yaml.safe_dump(only(alert)), encoding="utf-8")
+        (folder / f"{alert}.rules.yaml").write_text(written(only(alert)), encoding="utf-8")
         whole = {
             "rule_files": [f"{alert}.rules.yaml"],
             "evaluation_interval": "1m",
             "tests": [test for _, test in of_alert],
         }
         files.append(folder / f"{alert}.tests.yaml")
-        files[-1].write_text(yaml.safe_dump(whole), encoding="utf-8")
+        files[-1].write_text(written(whole), encoding="utf-8")
     run_rule_tests(assets, *files)
 
 
 def run(assets: Path, folder: Path, tests: Sequence[Json], groups: Json | None = None) -> None:
     """The tests against the rules that are shipped, or others."""
     shipped = groups or rule_groups()
-    (folder / "rules.yaml").write_text(yaml.safe_dump(shipped), encoding="utf-8")
+    (folder / "rules.yaml").write_text(written(shipped), encoding="utf-8")
     order = [group["name"] for group in shipped["groups"]]
     whole = {
         "rule_files": ["rules.yaml"], "evaluation_interval": "1m", "group_eval_order": order, "tests": list(tests),
     }  # fmt: skip
-    (folder / "tests.yaml").write_text(yaml.safe_dump(whole), encoding="utf-8")
+    (folder / "tests.yaml").write_text(written(whole), encoding="utf-8")
     run_rule_tests(assets, folder / "tests.yaml")

@@ -93,6 +93,7 @@ STALLED = condition("Stalled", "True", "OutOfMemory")
 GPUS = owned("kvgate_gpus")
 ERROR = owned("kvgate_prediction_error_ratio")
 DEMAND = owned("kvgate_kv_cache_demand_tokens")
+OBSERVED_LENGTH, FLOOR = owned("kvgate_observed_max_model_len_tokens"), owned("kvgate_min_max_model_len_tokens")
 OBSERVED_CAPACITY = owned("kvgate_observed_kv_cache_capacity_tokens")
 CAPACITY = owned("kvgate_kv_cache_capacity_tokens", 'bound="expected"')
 CAPACITY_LOW = owned("kvgate_kv_cache_capacity_tokens", 'bound="low"')
@@ -492,6 +493,16 @@ SCENES = (
         labels=OWNER,
         summary="serving/chat has less KV cache than before",
         description="The smallest pod reports 25% less KV cache than pods of the same generation had within the last day.",
+    ),
+    Scene(
+        alert="KvgateLengthBelowFloor",
+        series={OBSERVED_LENGTH: phases(32768, 16384), FLOOR: always(32768)},
+        needs=frozenset({OBSERVED_LENGTH, FLOOR}),
+        innocent=({OBSERVED_LENGTH: always(32768)}, {FLOOR: always(16384)}),
+        labels=OWNER,
+        summary="serving/chat serves shorter requests than promised",
+        description="A pod serves requests of at most 16.38k tokens, fewer than the floor in the InferenceDeployment. It answers longer"
+        " ones with an error.",
     ),
     *(
         Scene(

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controlplane.programs import free_port
-from fleet.doors import door, scrape, wait_ready
+from fleet.doors import door, scrape, started, wait_ready
+from support.forked import Forked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Door:
 def running(
     name: str, *options: str, kubeconfig: Path | None = None, variables: Mapping[str, str] | None = None
 ) -> Iterator[Door]:
-    """The door from its readiness to the end of the `with`."""
+    """The door from its readiness to the end of the `with`; with variables of its own as users start it, because its workers need them."""
     port = free_port()
     kept = kubeconfig.parent / "logs" if kubeconfig else None
     environment = {**os.environ, **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {}), **(variables or {})}
@@ -50,6 +51,7 @@ def running(
             f"--metrics-port={port}",
             "--metrics-host=127.0.0.1",
             environment=environment,
+            start=started if variables else Forked,
         ) as process,
     ):
         wait_ready(name, process, log, port)

@@ -33,11 +33,11 @@ NO_VALUES = {"starts.requests", "ledger.calibration.starts"}
 """Paths that these questions have no value at: the answer on the load counts requests of its own, and nothing was observed."""
 
 
-def deployment(capacity: str, *, max_num_seqs: int = 4) -> InferenceDeployment:
+def deployment(capacity: str, *, max_num_seqs: int = 4, max_model_len: int | str = 4096) -> InferenceDeployment:
     extra = ["--enable-lora"]
     spec = {
         "model": {"name": "Qwen/Qwen3-8B"}, "accelerator": {"type": "L4-24GB"}, "admission": {"capacity": capacity},
-        "vllm": {"version": "0.19.1", "maxModelLen": 4096, "maxNumSeqs": max_num_seqs, "extraArgs": extra},
+        "vllm": {"version": "0.19.1", "maxModelLen": max_model_len, "maxNumSeqs": max_num_seqs, "extraArgs": extra},
     }  # fmt: skip
     head = {"apiVersion": "kvgate.io/v1alpha1", "kind": "InferenceDeployment"}
     return parse_document({**head, "metadata": {"name": "a", "namespace": "b"}, "spec": spec})
@@ -59,9 +59,9 @@ def shown(of: FiguresOfBudget, name: str) -> list[Any]:
     return [value, expected, *([f"{expected:.2f}"] if name == "full_length_requests" else [])]
 
 
-@pytest.mark.parametrize("capacity", CAPACITIES)
-def test_json_status_and_metrics_show_each_figure_where_its_row_says(capacity: str) -> None:
-    owner = deployment(capacity)
+@pytest.mark.parametrize(("capacity", "max_model_len"), list(product(CAPACITIES, (4096, "auto"))))
+def test_json_status_and_metrics_show_each_figure_where_its_row_says(capacity: str, max_model_len: int | str) -> None:
+    owner = deployment(capacity, max_model_len=max_model_len)
     assessment = judged(owner)
     assert assessment.budget is not None
     of = figures_of(assessment.budget)
@@ -86,7 +86,7 @@ def test_json_status_and_metrics_show_each_figure_where_its_row_says(capacity: s
     pinned = {name for name, row in FIGURES.items() if ".pinned." in "".join(row.json)}
     assert {name for name in FIGURES if of[name] is None} == {"observed_starts"} | absent | (
         set() if capacity == "Pinned" else pinned
-    )
+    ) | (set() if max_model_len == "auto" else {"auto_max_model_len"})
 
 
 def test_every_term_of_the_host_has_a_row() -> None:
@@ -107,11 +107,12 @@ def test_every_term_of_the_host_has_a_row() -> None:
     assert {f"host_{name}_bytes" for name in terms} <= FIGURES.keys()
 
 
-def test_what_size_and_sweep_show_is_the_figure() -> None:
-    flags = ("--model", "Qwen/Qwen3-8B", "--max-model-len", "4096", "--max-num-seqs", "4", "--vllm-version", "0.19.1")
+@pytest.mark.parametrize("length", ["4096", "auto"])
+def test_what_size_and_sweep_show_is_the_figure(length: str) -> None:
+    flags = ("--model", "Qwen/Qwen3-8B", "--max-model-len", length, "--max-num-seqs", "4", "--vllm-version", "0.19.1")
     sized = checked_report(invoked("size", *flags, "--gpus", "L4", "-o", "json").stdout)["candidates"][0]
     swept = checked_report(
-        invoked("sweep", *flags[:2], *flags[6:], "--gpu", "L4-24GB", "--x", "max_model_len=4096", "--y", "max_num_seqs=4",
+        invoked("sweep", *flags[:2], *flags[6:], "--gpu", "L4-24GB", "--x", f"max_model_len={length}", "--y", "max_num_seqs=4",
                 "-o", "json").stdout
     )["cells"][0][0]  # fmt: skip
     explained = checked_report(invoked("explain", *flags, "--gpu", "L4-24GB", "-o", "json").stdout)
@@ -140,7 +141,7 @@ def test_every_figure_that_a_door_shows_is_a_row() -> None:
     models = (BudgetStatus, LedgerStatus, PinnedStatus, HostMemoryStatus)
     aliases = {field.alias for model in models for field in model.model_fields.values()}
     assert aliases - {"verdict", "guarantee", "ledger", "pinned", "hostMemory"} == of_status - {""}
-    predicted = re.compile("kvgate_(kv_cache|gpu_memory|pinned|forgone|full|host)_")
+    predicted = re.compile("kvgate_(kv_cache|gpu_memory|pinned|forgone|full|host|auto)_")
     metrics = {metric.name for metric in PER_DEPLOYMENT if predicted.match(metric.name)}
     assert metrics == {row.metric for row in FIGURES.values() if row.metric}
     terms = {name.removesuffix("_bytes") for name, row in FIGURES.items() if row.metric == "kvgate_gpu_memory_bytes"}

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from io import BytesIO
 from itertools import pairwise
@@ -21,7 +22,6 @@ from kvgate.cli.check.ignoring import directives
 from kvgate.cli.check.repository_config import is_release
 from kvgate.cli.explain.requests import answers
 from kvgate.cli.reports.markdown import cell
-from kvgate.cli.why.bundle import redacted
 from kvgate.documents.nodes import YamlError, value_of
 from kvgate.documents.reading import parsed
 from kvgate.documents.streams import comments_in
@@ -34,13 +34,14 @@ from kvgate.manifests.platforms.compose import Interpolation
 from kvgate.manifests.pods.containers import starts_of, unwrapped
 from kvgate.manifests.pods.which_engine import engine_in, is_simulator, is_vllm_image, server_in
 from kvgate.shell.words import calculated, commands_of, split
-from kvgate.sources.log_streams import numbered, streams
+from kvgate.sources.log_streams import streams
 from kvgate.sources.start_failure import recognise
 from kvgate.sources.startup_log import UnusableLog, read_startup_log
 from kvgate.text import expansion
 from kvgate.text.patterns import pattern as a_pattern
 from kvgate.vllm.arguments import Argument, is_open
 from kvgate.vllm.images import release_of_image
+from kvgate.vllm.redacting import redacted
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +69,10 @@ def check(function: Callable[[str], object], make: Callable[[int], str]) -> None
 
 def repeated(piece: str, before: str = "", after: str = "") -> Callable[[int], str]:
     return lambda length: before + piece * (length // len(piece)) + after
+
+
+def numbered(text: str) -> list[tuple[int, str]]:
+    return list(enumerate(text.split("\n"), 1))
 
 
 def shell(text: str) -> None:
@@ -456,10 +461,22 @@ def pieces(pattern: re.Pattern[Any]) -> list[str]:
     return list(dict.fromkeys([*own, *joined, *more, *"a1 .", "a1", '\\"', "${a:-"]))
 
 
-def uses(name: str, module: ModuleType, source: str) -> set[str]:
+_CALL = re.compile(r"\b(\w+)(?:\[\w+\])?\.(match|fullmatch|search|sub|finditer|findall|split)\(")
+
+
+@cache
+def calls(path: Path) -> dict[str, set[str]]:
+    """How each name is used in a file, or in all of a folder."""
+    found: dict[str, set[str]] = {}
+    for each in path.rglob("*.py") if path.is_dir() else [path]:
+        for name, use in _CALL.findall(each.read_text(encoding="utf-8")):
+            found.setdefault(name, set()).add(use)
+    return found
+
+
+def uses(name: str, module: ModuleType) -> set[str]:
     """How a pattern of this name is used, in its module or else anywhere; one of a table is searched for."""
-    call = re.compile(rf"\b{name}(?:\[\w+\])?\.(match|fullmatch|search|sub|finditer|findall|split)\(")
-    found = set(call.findall(Path(module.__file__ or "").read_text(encoding="utf-8")) or call.findall(source))
+    found = calls(Path(module.__file__ or "")).get(name) or calls(PACKAGE).get(name, set())
     return {"finditer" if use in ("sub", "findall", "split") else use for use in found} or {"finditer"}
 
 
@@ -485,7 +502,6 @@ def slow_texts(pattern: re.Pattern[Any], use: str) -> Iterator[str]:
 
 def test_no_pattern_of_the_package_goes_back_over_a_long_text() -> None:
     """Whatever is added to a module is tried here without being named."""
-    source = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     tried: set[str] = set()
     slow: dict[str, list[str]] = {}
     for module in modules():
@@ -494,7 +510,7 @@ def test_no_pattern_of_the_package_goes_back_over_a_long_text() -> None:
             for pattern in patterns(value):
                 if pattern.pattern not in tried and key not in NOT_ALONE:
                     tried.add(pattern.pattern)
-                    texts = [text for use in uses(name, module, source) for text in slow_texts(pattern, use)]
+                    texts = [text for use in uses(name, module) for text in slow_texts(pattern, use)]
                     slow |= {key: texts} if texts else {}
     assert slow == {}
     assert len(tried) > 100

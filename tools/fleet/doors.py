@@ -6,7 +6,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,13 +20,23 @@ class DoorError(Exception):
     """A process of kvgate ended by itself, or did not end with 0 after SIGTERM."""
 
 
+def started(log: Path, environment: Mapping[str, str] | None, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start `kvgate NAME …` as users do."""
+    with log.open("ab") as output:
+        return subprocess.Popen([KVGATE, *arguments], stdout=output, stderr=subprocess.STDOUT, env=environment)
+
+
 @contextmanager
 def door(
-    name: str, log: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    name: str,
+    log: Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    start: Callable[..., subprocess.Popen[bytes]] = started,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """`kvgate NAME …` until the block ends, then SIGTERM; whatever goes wrong carries the end of its log."""
-    with log.open("wb") as output:
-        running = subprocess.Popen([KVGATE, name, *arguments], stdout=output, stderr=subprocess.STDOUT, env=environment)
+    log.write_bytes(b"")
+    running = start(log, environment, name, *arguments)
     try:
         yield running
         _expect_running(name, running)

@@ -58,6 +58,8 @@ class Engine:
     data_parallel_size: int = 1
     gpu_memory_utilization: float | None = None
     """Share of the GPU that it reports; none where it is None."""
+    max_model_len: int = 2048
+    """Longest request that it tells at /v1/models."""
     kv_cache_usage: float | None = None
     """Usage that replaces the recorded one."""
     is_vllm: bool = True
@@ -293,7 +295,13 @@ def application(engine: Engine, replay: Replay, fault: Fault, stopped: threading
     ProcessCollector(registry=registry)
     registry.register(EngineCollector(engine=replace(engine, **fault.changes), replay=replay))
     metrics = make_wsgi_app(registry)
-    models = json.dumps({"object": "list", "data": [{"id": engine.model_name, "object": "model", "owned_by": "vllm"}]})
+    card = {
+        "id": engine.model_name, "object": "model", "created": 1_795_000_000, "owned_by": "vllm", "root": engine.model_name,
+        "parent": None, "max_model_len": engine.max_model_len, "permission": [],
+    }  # fmt: skip
+    adapter = {**card, "id": "legal", "parent": engine.model_name, "max_model_len": None}
+    cards = [card, *([adapter] if "adapters" in engine.parts else [])]
+    models = json.dumps({"object": "list", "data": cards})
 
     def answer(environment: dict[str, Any], start: StartResponse) -> Answer:
         path = environment["PATH_INFO"]

@@ -4,13 +4,31 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from generate import deployment_files, failure_page, incident_page, pages, reference, runbooks, schemas
+from generate import (
+    condition_page,
+    deployment_files,
+    failure_page,
+    incident_page,
+    node_page,
+    pages,
+    python_options,
+    reference,
+    runbooks,
+    schemas,
+)
 from kvgate.api import GROUP, PLURAL
 from kvgate.api.crd import custom_resource_definition, record_definition
 from kvgate.api.status import RECORD_PLURAL
 from kvgate.catalogue.boards import accelerators_json
 from kvgate.catalogue.models import entries_jsonl
-from kvgate.cluster.permissions import LEASE_RULES, MODEL_RULES, NODE_RULES, OWN_NAMESPACE_RULES, RULES
+from kvgate.cluster.permissions import (
+    LEASE_RULES,
+    MODEL_RULES,
+    NODE_RULES,
+    NODE_WATCH_RULES,
+    OWN_NAMESPACE_RULES,
+    RULES,
+)
 from kvgate.manifests.platforms.readers import resources_in_cluster
 from mixin import DASHBOARDS
 from mixin.openshift import console_json
@@ -57,6 +75,7 @@ GENERATED: tuple[Generated, ...] = (
             ownNamespaceRules=OWN_NAMESPACE_RULES,
             modelRules=MODEL_RULES,
             nodeRules=NODE_RULES,
+            nodeWatchRules=NODE_WATCH_RULES,
             leaseRules=LEASE_RULES,
         ),
     ),
@@ -70,14 +89,17 @@ GENERATED: tuple[Generated, ...] = (
     (deployment_files.RELABELING_TEMPLATE, deployment_files.relabeling_template),
     ("docs/incidents.md", incident_page.incident_page),
     ("docs/reference/advisories.md", pages.advisories_reference),
+    ("docs/reference/nodes.md", node_page.nodes_reference),
     ("docs/reference/alerts.md", reference.alerts_reference),
     ("docs/reference/api.md", reference.api_reference),
+    ("docs/reference/conditions.md", condition_page.conditions_reference),
     ("docs/reference/check.schema.json", schemas.check_schema),
     ("docs/reference/reports.schema.json", schemas.reports_schema),
     ("docs/reference/failures.md", failure_page.failures_reference),
     ("docs/reference/figures.md", reference.figures_reference),
     ("docs/reference/cli.md", reference.cli_reference),
     ("docs/reference/exits.md", reference.exits_reference),
+    (python_options.FILE, python_options.python_options),
     ("docs/reference/python.md", reference.python_reference),
     ("docs/reference/diff.schema.json", schemas.diff_schema),
     ("docs/reference/manifests.md", pages.manifests_reference),

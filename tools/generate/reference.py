@@ -10,9 +10,11 @@ import click
 import kvgate
 from kvgate.api import API_VERSION, KIND
 from kvgate.api.crd import custom_resource_definition, record_definition
+from kvgate.api.kubernetes_types import kubernetes_type_in
 from kvgate.api.status import RECORD_KIND
+from kvgate.api.template import Template
 from kvgate.budget.answers.figures import FIGURES
-from kvgate.cli.exits import EXITS, Exit
+from kvgate.cli.exits import EXITS, PROCESS_EXITS, Exit
 from kvgate.cli.help import Command, examples_of, exit_codes, grouped, path_of
 from kvgate.cli.main import main
 from kvgate.cli.rule_examples import example_of
@@ -54,10 +56,18 @@ def api_reference() -> str:
     return "\n".join([HEAD, f"# {KIND} ({API_VERSION})\n", *tables, f"# {RECORD_KIND} ({API_VERSION})\n", *records])
 
 
+OF_KUBERNETES = {
+    f"spec.template.{field.alias}": name
+    for field in Template.model_fields.values()
+    if (name := kubernetes_type_in(field.annotation))
+}
+"""Fields whose type is Kubernetes' own: `kubectl explain` shows what is in them."""
+
+
 def object_tables(path: str, node: Mapping[str, Any]) -> Iterator[str]:
     """Return the table of an object, then those of the objects in it."""
     inner = node if node.get("properties") else node.get("items", {})
-    if not inner.get("properties"):
+    if not inner.get("properties") or path.removesuffix("[]") in OF_KUBERNETES:
         return
     rows = []
     for name, child in inner["properties"].items():
@@ -69,7 +79,9 @@ def object_tables(path: str, node: Mapping[str, Any]) -> Iterator[str]:
         else:
             default = f"`{str(value).lower() if isinstance(value, bool) else value}`"
         meaning = _cell(" ".join(child.get("description", "").split()))
-        rows.append(f"| `{name}` | {_type(child)} | {default} | {meaning} |")
+        kind = OF_KUBERNETES.get(f"{path}.{name}")
+        written = _type(child).replace("object", f"Kubernetes' {kind}") if kind else _type(child)
+        rows.append(f"| `{name}` | {written} | {default} | {meaning} |")
     heading = (
         f"## {path}\n",
         f"{node.get('description', '')}\n",
@@ -119,7 +131,7 @@ def exits_reference() -> str:
     """Write the exit codes of every command in one table; a cell is empty where a command does not end so."""
     rows = [
         f"| `kvgate {path}` | {' | '.join(_cell(exits.get(code, '')) for code in Exit)} |"
-        for path, exits in EXITS.items()
+        for path, exits in {**EXITS, **PROCESS_EXITS}.items()
     ]
     return "\n".join([HEAD, _EXITS, *rows, _OTHER_EXITS])
 
@@ -146,8 +158,16 @@ def python_reference() -> str:
     sections = []
     for name in kvgate.__all__:
         each = getattr(kvgate, name)
-        takes = str(inspect.signature(each)).partition(" ->")[0].replace("'", "") if inspect.isfunction(each) else ""
-        sections.append(f"## {name}\n\n```python\nkvgate.{name}{takes}\n```\n\n{inspect.getdoc(each)}\n")
+        if not inspect.isfunction(each):
+            sections.append(f"## {name}\n\n{inspect.getdoc(each)}\n")
+            continue
+        parameters = inspect.signature(each).parameters.values()
+        shown = ", ".join(str(part).replace("'", "") for part in parameters if part.kind is part.VAR_POSITIONAL)
+        keys = ", ".join(f"`{part.name}`" for part in parameters if part.kind is part.KEYWORD_ONLY)
+        takes = f"({shown}{', ' if shown else ''}*, …)"
+        sections.append(
+            f"## {name}\n\n```python\nkvgate.{name}{takes}\n```\n\n{inspect.getdoc(each)}\n\nKeys: {keys}.\n"
+        )
     return "\n".join([HEAD, _PYTHON, *sections])
 
 

@@ -128,6 +128,18 @@ CAPACITY_DROPPED = Alert(
     cause='kvgate_pod_kv_cache_capacity_tokens{namespace="NAMESPACE", inferencedeployment="NAME"}',
     remedy="kubectl delete pod -n NAMESPACE POD    # the smaller one, when nothing else is on its GPU: its successor measures again",
 )
+LENGTH_BELOW_FLOOR = Alert(
+    name="KvgateLengthBelowFloor",
+    when="vLLM chose max_model_len, and a ready pod serves shorter requests than admission.adjust.minMaxModelLen",
+    query=f"{owned(registry.OBSERVED_MAX_MODEL_LEN_TOKENS)} < {owned(registry.MIN_MAX_MODEL_LEN_TOKENS)}",
+    holds_for="10m",
+    severity="warning",
+    summary=f"{OWNER} serves shorter requests than promised",
+    description=f"A pod serves requests of at most {COUNT} tokens, fewer than the floor in the InferenceDeployment. It answers longer ones"
+    " with an error.",
+    cause='kvgate_pod_max_model_len_tokens{namespace="NAMESPACE", inferencedeployment="NAME"}',
+    remedy="kubectl delete pod -n NAMESPACE POD    # the shortest one, when nothing else is on its GPU: its successor measures again",
+)
 FOREIGN_GPU_MEMORY = Alert(
     name="KvgateForeignGpuMemory",
     when="more memory of a GPU is in use than vLLM may take; needs NVIDIA's dcgm-exporter with pod names",
@@ -159,6 +171,7 @@ ALERTS = (
     PREDICTION_FAR_OFF,
     PREDICTION_WRONG,
     CAPACITY_DROPPED,
+    LENGTH_BELOW_FLOOR,
     FOREIGN_GPU_MEMORY,
     CALIBRATION_UNUSED,
     HEADROOM_LOW_,

@@ -284,8 +284,8 @@ def fits() -> list[stat.Panel]:
             description="Requests of max_model_len tokens that one engine holds at once, at the low end of the prediction.",
         ),
         Figure(
-            title="Longest request", unit="locale", expr=ask.chosen(registry.MAX_MODEL_LEN_TOKENS), no_value=BY_VLLM,
-            description="max_model_len in tokens, as rendered.",
+            title="Longest request", unit="locale", expr=ask.LONGEST_REQUEST, no_value=BY_VLLM,
+            description="max_model_len in tokens: as rendered, or with auto the shortest that a pod serves.",
         ),
         Figure(
             title="max_num_seqs", unit="none", expr=ask.chosen(registry.MAX_NUM_SEQS), no_value=BY_VLLM,

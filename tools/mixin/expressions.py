@@ -174,6 +174,7 @@ POD_CAPACITY = share_of_expected(per_pod(registry.POD_KV_CACHE_CAPACITY_TOKENS))
 POD_USED = share_of_expected(
     f"({per_pod(registry.POD_KV_CACHE_CAPACITY_TOKENS)} - {per_pod(registry.POD_KV_CACHE_HEADROOM_TOKENS)})"
 )
+LONGEST_REQUEST = f"{chosen(registry.OBSERVED_MAX_MODEL_LEN_TOKENS)} or {chosen(registry.MAX_MODEL_LEN_TOKENS)}"
 SMALLEST_CAPACITY = share_of_expected(chosen(registry.OBSERVED_KV_CACHE_CAPACITY_TOKENS))
 DEMAND = share_of_expected(chosen(registry.KV_CACHE_DEMAND_TOKENS))
 STARTED_AT = f"1000 * {per_pod(registry.POD_START_TIME)}"

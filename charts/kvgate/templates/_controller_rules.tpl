@@ -8,6 +8,10 @@
 - apiGroups: [kvgate.io]
   resources: [inferencedeployments/status]
   verbs: [patch]
+# children hold their owner in a deletion in the foreground, for which some clusters (OpenShift) want this right
+- apiGroups: [kvgate.io]
+  resources: [inferencedeployments/finalizers]
+  verbs: [update]
 # the admissions; patch adopts them after a restore, and one that another takes the place of is deleted
 - apiGroups: [kvgate.io]
   resources: [admissionrecords]
@@ -20,6 +24,14 @@
 - apiGroups: ['']
   resources: [services]
   verbs: [get, list, watch, create, patch]
+# the devices that the engines claim, by spec.accelerator.resourceClaim
+- apiGroups: [resource.k8s.io]
+  resources: [resourceclaimtemplates]
+  verbs: [list, create, patch]
+# evictions of engines that run side by side; one is deleted where one replica is left, or the spec wants none
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
 # which engines are ready, at which address, and why one ended
 - apiGroups: ['']
   resources: [pods]
@@ -36,10 +48,10 @@
 - apiGroups: ['']
   resources: [configmaps]
   verbs: [get]
-# one event per new reason, counted
+# one event per new reason, counted; list, for one pod at a time, why it waits on its node without a word in its status
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create, patch, list]
 {{- end }}
 {{- define "kvgate.ownNamespaceRules" -}}
 # observed starts, which correct predictions, in ConfigMaps; an apply that creates one states its name
@@ -60,6 +72,16 @@
 - apiGroups: ['']
   resources: [nodes]
   verbs: [get]
+{{- end }}
+{{- define "kvgate.nodeWatchRules" -}}
+# GPUs, their memory, taints and labels of the nodes that can take an engine
+- apiGroups: ['']
+  resources: [nodes]
+  verbs: [list, watch]
+# GPUs that drivers of dynamic resource allocation offer
+- apiGroups: [resource.k8s.io]
+  resources: [resourceslices]
+  verbs: [list, watch]
 {{- end }}
 {{- define "kvgate.leaseRules" -}}
 # the other controllers of the same namespaces; create cannot be limited to a name

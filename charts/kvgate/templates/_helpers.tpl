@@ -232,3 +232,10 @@ namespaceSelector:
   any: true
   {{- end }}
 {{- end }}
+
+{{/* Any field of the spec but replicas, which may be scaled as well, without a verdict. */}}
+{{- define "kvgate.specChanged" -}}
+request.operation == 'CREATE'
+|| object.spec.exists(key, key != 'replicas' && !(key in oldObject.spec && object.spec[key] == oldObject.spec[key]))
+|| oldObject.spec.exists(key, key != 'replicas' && !(key in object.spec))
+{{- end -}}

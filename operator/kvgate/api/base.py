@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Self
@@ -131,6 +132,28 @@ TokensOrAuto = Annotated[
     }),
 ]  # fmt: skip
 """A length in tokens, or auto for the longest that fits."""
+
+
+def _count_or_percent(value: Any) -> Any:
+    if (type(value) is int and 0 <= value <= 10_000) or (isinstance(value, str) and re.fullmatch(_PERCENT, value)):
+        return value
+    raise PydanticCustomError("count_or_percent", "It must be a number of pods from 0 to 10000, or text such as 25%")
+
+
+_PERCENT = "(100|[0-9]{1,2})%"
+CountOrPercent = Annotated[
+    int | str,
+    PlainValidator(_count_or_percent),
+    WithJsonSchema({
+        "x-kubernetes-int-or-string": True,
+        "maxLength": 4,
+        "x-kubernetes-validations": [{
+            "rule": f"type(self) == int ? self >= 0 && self <= 10000 : self.matches('^{_PERCENT}$')",
+            "message": "must be a number of pods from 0 to 10000, or text such as 25%",
+        }],
+    }),
+]  # fmt: skip
+"""A number of pods, or a percentage of spec.replicas as text."""
 GpuShare = Annotated[str, Field(strict=True, max_length=5, pattern=r"^(0\.[0-9]{1,3}|1(\.0{1,3})?)$")]
 """A decimal string: the API has no floats."""
 _PATH_PART = "[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*"
@@ -151,17 +174,15 @@ def _quantity(value: Any) -> Any:
     return value
 
 
-Quantity = Annotated[
-    int | str,
-    PlainValidator(_quantity),
-    WithJsonSchema({
-        "x-kubernetes-int-or-string": True,
-        "pattern": QUANTITY_PATTERN,
-        "maxLength": MAX_QUANTITY_LENGTH,
-        "minimum": 0,
-    }),
-]  # fmt: skip
-"""An amount of a resource. Pattern and length are the limits of a text, the minimum is that of a number."""
+QUANTITY_SCHEMA: dict[str, Any] = {
+    "x-kubernetes-int-or-string": True,
+    "pattern": QUANTITY_PATTERN,
+    "maxLength": MAX_QUANTITY_LENGTH,
+    "minimum": 0,
+}
+"""Pattern and length are the limits of a text, the minimum is that of a number."""
+Quantity = Annotated[int | str, PlainValidator(_quantity), WithJsonSchema(QUANTITY_SCHEMA)]
+"""An amount of a resource."""
 
 
 def _distinct(items: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -174,6 +174,8 @@ def custom_resource_definition() -> dict[str, Any]:
                 node = node["properties"][name]
             node["description"] = row.help
     schema["properties"].update(apiVersion={"type": "string"}, kind={"type": "string"}, metadata={"type": "object"})
+    # An object that nobody has looked at yet is InProgress for kstatus (Helm, Flux, kubectl), and not Current.
+    status["default"] = {"observedGeneration": -1}
     schema["required"] = ["spec"]
     scale = {
         "specReplicasPath": ".spec.replicas",

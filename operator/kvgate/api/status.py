@@ -14,6 +14,9 @@ from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from kvgate.api.base import ApiModel, CelRule, Document, GpuShare
 
+MAX_LENGTHS = 64
+"""Pods whose longest request is in the status; the metric has more of them."""
+
 
 class Condition(ApiModel):
     """One condition, as metav1.Condition."""
@@ -72,8 +75,8 @@ class WorkloadShare(Recorded):
     """Requests that run on each of them at the same time, rounded up."""
 
 
-class Bytes(Recorded):
-    """A prediction in bytes, as an interval."""
+class Predicted(Recorded):
+    """A prediction as an interval."""
 
     low: int
     """Low end of the interval."""
@@ -81,6 +84,10 @@ class Bytes(Recorded):
     """Expected value."""
     high: int
     """High end of the interval."""
+
+
+class Bytes(Predicted):
+    """A prediction in bytes, as an interval."""
 
 
 class LedgerStatus(Recorded):
@@ -125,6 +132,7 @@ class BudgetStatus(Recorded):
     headroom_bytes: Bytes
     headroom_percent: int | None = None
     capacity_tokens: int
+    auto_max_model_len: Predicted | None = None
     max_concurrency: str
     observed_starts: int | None = None
     pinned: PinnedStatus | None = None
@@ -144,6 +152,15 @@ class AlternativeStatus(ApiModel):
     """Value of the setting that fits, near the one in the spec; for `together`, all changes: `kvCacheDtype fp8, maxNumSeqs 32`."""
 
 
+class ObservedLength(ApiModel):
+    """Longest request that one pod serves."""
+
+    pod: Annotated[str, Field(max_length=253)]
+    """Name of the pod."""
+    max_model_len: int
+    """Tokens of the longest request, prompt and output together."""
+
+
 class ObservedStatus(ApiModel):
     """KV cache that running pods report. Of several pods, the smallest one counts."""
 
@@ -157,6 +174,11 @@ class ObservedStatus(ApiModel):
     """Number of ready pods that reported."""
     prediction_error_percent: str | None = None
     """Observed size / expected size - 1 in percent, a decimal string. Only pods of the current spec count."""
+    lengths: Annotated[tuple[ObservedLength, ...], Field(max_length=MAX_LENGTHS, json_schema_extra={
+        "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["pod"],
+    })] | None = None  # fmt: skip
+    """Longest requests of the pods of the current spec where vllm.maxModelLen is auto, the shortest ones first; those of vLLM before 0.20
+    are computed from the KV cache that the pod reports."""
     observed_time: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
     """Time at which the size last changed."""
 
@@ -172,6 +194,10 @@ class Placement(Recorded):
     """Values of the vendor's node label that mean this GPU."""
     gpu_memory_mib: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
     """MiB of the GPU that the container requests as `nvidia.com/gpumem`; absent where it requests whole GPUs or replicas of them."""
+    device_selector: Annotated[str, Field(max_length=1024)] | None = None
+    """Expression of CEL by which a claim gets the GPU that was judged; absent without a claim, and where nothing tells it."""
+    accelerator: Annotated[str, Field(max_length=253)] | None = None
+    """Name of the GPU in the catalogue, where the spec leaves it to the nodes."""
 
 
 class RecalibratedStatus(ApiModel):
@@ -223,11 +249,12 @@ class InferenceDeploymentStatus(Recorded):
 
     observed_generation: int | None = None
     """Generation of the spec that the status is about."""
-    conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra={
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=24, json_schema_extra={
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
     })] | None = None  # fmt: skip
-    """Conditions: Accepted, Predicted, Adjusted, Ready, Reconciling, Stalled, Drifted, Observed, PredictionDrift, PredictionOutdated,
-    ModelResolved, ScaledBelowWorkload."""
+    """Conditions: Accepted, Predicted, Adjusted, Scheduled, Loading, Ready, Degraded, Reconciling, Stalled, Drifted, Observed,
+    PredictionDrift, PredictionOutdated, ModelResolved, ScaledBelowWorkload, NodesDiffer, LengthBelowFloor,
+    ReplacementPending."""
     effective: EffectiveStatus | None = None
     """The values that the pods are rendered from."""
     workload_share: WorkloadShare | None = None

@@ -13,6 +13,7 @@ from kvgate.api.base import (
     ApiModel,
     CelRule,
     Count,
+    CountOrPercent,
     Distinct,
     DnsName,
     Document,
@@ -99,14 +100,60 @@ class Model(ApiModel):
     """The config.json of the model. It wins over the catalogue."""
     source: ModelSource | None = None
     """Place that the weights are loaded from. Default: the Hugging Face hub."""
+    served_model_names: (
+        Annotated[
+            tuple[
+                Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9_][-._/:@A-Za-z0-9]*$")], ...
+            ],
+            Field(min_length=1, max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"}),
+            Distinct,
+        ]
+        | None
+    ) = None
+    """Names of the model in vLLM's API; answers and metrics carry the first. Default: its Hugging Face id."""
     token_secret_ref: KeyRef | None = None
     """Key of a Secret that holds a Hugging Face token. The pod reads it; kvgate never does."""
+
+
+GPU_RESOURCE_PATTERN = (
+    r"^([a-z]+[.])?(nvidia|amd|intel|habana)[.](com|ai)/[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
+)
+"""Extended resources of GPUs and of parts of them."""
+
+
+class ResourceClaim(ApiModel):
+    """Devices that the pods claim by dynamic resource allocation. Their number follows from the parallel sizes."""
+
+    device_class_name: DnsName
+    """Name of the DeviceClass, such as gpu.nvidia.com or mig.nvidia.com."""
+    selectors: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=8)] = ()
+    """Expressions of CEL that a device must satisfy, all of them. For a GPU of NVIDIA kvgate adds its product name, or the
+    profile of the MIG slice."""
 
 
 class Accelerator(ApiModel):
     """The GPU that the deployment runs on."""
 
     cel_rules: ClassVar = (
+        CelRule(
+            rule="!(has(self.resourceName) && has(self.resourceClaim))",
+            message="set resourceName or resourceClaim, not both",
+            holds=lambda accelerator: accelerator.resource_name is None or accelerator.resource_claim is None,
+        ),
+        CelRule(
+            rule="self.claim == 'Gpu' || !(has(self.resourceName) || has(self.resourceClaim))",
+            message="claim is about the resource that kvgate chooses; leave it out beside resourceName and resourceClaim",
+            holds=lambda accelerator: (
+                accelerator.claim == "Gpu" or not (accelerator.resource_name or accelerator.resource_claim)
+            ),
+            field_path=".claim",
+        ),
+        CelRule(
+            rule="self.sharedBy == 1 || !has(self.resourceClaim)",
+            message="each pod claims devices of its own with resourceClaim: sharedBy must be 1",
+            holds=lambda accelerator: accelerator.shared_by == 1 or accelerator.resource_claim is None,
+            field_path=".sharedBy",
+        ),
         CelRule(
             rule="self.claim == 'Gpu' || self.sharedBy > 1",
             message="claim GpuShared and claim GpuMemory need sharedBy of at least 2",
@@ -115,8 +162,14 @@ class Accelerator(ApiModel):
         ),
     )
 
-    type: Text
-    """Name of the GPU in the accelerator catalogue (H100-SXM-80GB), or its product name in the driver (NVIDIA H100 80GB HBM3)."""
+    type: Text | None = None
+    """Name of the GPU in the accelerator catalogue (H100-SXM-80GB), or its product name in the driver (NVIDIA H100 80GB HBM3). It may be
+    left out where resourceName, resourceClaim or template.nodeSelector decides the GPU: then the nodes in the cluster say which it is."""
+    resource_name: Annotated[str, Field(max_length=253, pattern=GPU_RESOURCE_PATTERN)] | None = None
+    """Extended resource that a pod requests, such as nvidia.com/mig-3g.40gb: a slice of the mixed MIG strategy, by which it is judged.
+    Default: the resource of the type."""
+    resource_claim: ResourceClaim | None = None
+    """Devices by dynamic resource allocation, in the place of an extended resource (Kubernetes 1.34 and later)."""
     shared_by: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
     """Number of engines that share each GPU, this one included, 1 to 64. Each of them may use an equal part of the memory;
     gpuMemoryUtilization has to say so, or policy Adjust may with the knob GpuMemoryUtilization."""
@@ -166,7 +219,7 @@ class Vllm(ApiModel):
     """Container image. Default: vLLM's image of this version; a `+` in the version is a `-` in its tag (0.19.0+cu130: v0.19.0-cu130)."""
     max_model_len: TokensOrAuto | None = None
     """Longest request in tokens, prompt and output together, or auto: the longest that fits, up to the model's own maximum (vLLM 0.14 and
-    later). With auto FullContext is judged at admission.adjust.minMaxModelLen. Default: the model's own maximum."""
+    later). With auto the promise is admission.adjust.minMaxModelLen. Default: the model's own maximum."""
     max_num_seqs: Count | None = None
     """Requests that run at the same time. Default: as many as fit the guarantee, and at most vLLM's default."""
     max_num_batched_tokens: Tokens | None = None
@@ -245,8 +298,9 @@ class Adjust(ApiModel):
     """Settings that may change; the first is the one that you would rather change. GpuMemoryUtilization changes only where sharedBy is
     above 1, and to an equal part at most."""
     min_max_model_len: Tokens = 1
-    """Least value of maxModelLen, in tokens. Where vllm.maxModelLen is auto, FullContext is judged at this length if it is above 1,
-    whatever the policy; else the start alone decides."""
+    """Least value of maxModelLen, in tokens. Where vllm.maxModelLen is auto and this is above 1, it is a promise whatever the policy:
+    FullContext is judged at it, a Workload with one request of it beside, and a pod that serves shorter ones is the condition
+    LengthBelowFloor. Without it the start alone decides."""
     min_max_num_seqs: Count = 1
     """Least value of maxNumSeqs."""
 
@@ -269,10 +323,81 @@ class Admission(ApiModel):
     from a later release of kvgate, takes their place at once; with policy Adjust that may replace pods. It never refuses what runs."""
 
 
+class RollingUpdate(ApiModel):
+    """Number of pods that a rollout replaces at a time, as in a Deployment."""
+
+    cel_rules: ClassVar = (
+        CelRule(
+            rule=(
+                "!has(self.maxUnavailable) || !string(self.maxUnavailable).matches('^0+%?$') "
+                "|| (has(self.maxSurge) && !string(self.maxSurge).matches('^0+%?$'))"
+            ),
+            message="a rollout that makes no pod unavailable needs a maxSurge above 0, and free GPUs for it",
+            holds=lambda update: not _is_zero(update.max_unavailable) or not _is_zero(update.max_surge or 0),
+            field_path=".maxUnavailable",
+        ),
+    )
+
+    max_surge: CountOrPercent | None = None
+    """Pods that may run beyond spec.replicas during a rollout, as a number or in percent. Each needs GPUs that are free, and waits for
+    them, with the old pods running. Default: 0, because most clusters have none."""
+    max_unavailable: CountOrPercent | None = None
+    """Replicas that may be missing during a rollout, as a number or in percent. Default: 1, or 0 where maxSurge is above 0."""
+
+
+def _is_zero(amount: int | str | None) -> bool:
+    return amount is not None and re.fullmatch("0+%?", str(amount)) is not None
+
+
+class Strategy(ApiModel):
+    """Way in which new pods take the place of old ones."""
+
+    cel_rules: ClassVar = (
+        CelRule(
+            rule="!has(self.rollingUpdate) || !has(self.type) || self.type == 'RollingUpdate'",
+            message="rollingUpdate needs type RollingUpdate",
+            holds=lambda strategy: strategy.rolling_update is None or strategy.type in (None, "RollingUpdate"),
+            field_path=".rollingUpdate",
+        ),
+    )
+
+    type: Literal["RollingUpdate", "Recreate"] | None = None
+    """RollingUpdate replaces pods one after the other. Recreate ends all of them before new ones start. Default: RollingUpdate."""
+    rolling_update: RollingUpdate | None = None
+    """Number of pods that a rollout replaces at a time."""
+
+
+class DisruptionBudget(ApiModel):
+    """Limit of the evictions, such as by a drain of a node, that the pods bear at a time."""
+
+    enabled: Switch | None = None
+    """False: no PodDisruptionBudget. Default: one, where more than one replica runs."""
+    max_unavailable: CountOrPercent | None = None
+    """Replicas that may be missing, as a number or in percent. Default: 1, or 0 where the guarantee Workload needs every replica: a drain
+    then waits until there is one more."""
+
+
 class InferenceDeploymentSpec(ApiModel):
     """The deployment as it should be: a model, a GPU, settings of vLLM, and a guarantee."""
 
     cel_rules: ClassVar = (
+        CelRule(
+            rule=(
+                "has(self.accelerator.type) || has(self.accelerator.resourceName) || has(self.accelerator.resourceClaim) || "
+                "(has(self.template.nodeSelector) && size(self.template.nodeSelector) > 0)"
+            ),
+            message=(
+                "accelerator.type is required where neither accelerator.resourceName, accelerator.resourceClaim nor "
+                "template.nodeSelector decides the GPU"
+            ),
+            holds=lambda spec: bool(
+                spec.accelerator.type
+                or spec.accelerator.resource_name
+                or spec.accelerator.resource_claim
+                or spec.template.node_selector
+            ),
+            field_path=".accelerator.type",
+        ),
         CelRule(
             rule="!has(self.admission.guarantee) || self.admission.guarantee != 'Workload' || has(self.workload)",
             message="guarantee Workload needs spec.workload",
@@ -302,8 +427,20 @@ class InferenceDeploymentSpec(ApiModel):
     """Reaction of kvgate to a deployment that does not fit."""
     replicas: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 1
     """Number of engines that run side by side. Each of them has the whole budget to itself, and its share of the workload."""
+    suspend: Switch | None = None
+    """True: no pod runs, and the verdict stands; false again: as many as spec.replicas. Default: false."""
+    strategy: Strategy | None = None
+    """Way in which a change of the spec replaces pods. Default: RollingUpdate with maxSurge 0 and maxUnavailable 1, so that a rollout needs
+    no free GPU: an old pod ends before its successor starts."""
+    pod_disruption_budget: DisruptionBudget | None = None
+    """PodDisruptionBudget of the pods. Default: one with maxUnavailable 1 where more than one replica runs."""
     template: Template = Template.model_construct()
     """Part of the pod template that is yours to choose; kvgate renders everything else."""
+
+    @property
+    def wanted_replicas(self) -> int:
+        """Replicas that run; none where the deployment is suspended."""
+        return 0 if self.suspend else self.replicas
 
     @property
     def num_engines(self) -> int:

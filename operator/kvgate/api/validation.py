@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from kvgate.api.kubernetes_types import ERROR as OF_KUBERNETES_TYPE
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.findings.finding import Finding, SettingName, words
 from kvgate.rules.repository import INVALID_FIELD
@@ -146,13 +147,42 @@ def _remove(node: Any, location: tuple[int | str, ...]) -> None:
 
 def schema_findings(error: ValidationError, model: type[BaseModel], see: str) -> Iterator[Finding]:
     """Yield one finding for each error; `see` is the remedy where there is no better one."""
-    for detail in error.errors(include_url=False):
+    for detail in _details(error):
         path = _path(detail["loc"])
         if detail["type"] == "extra_forbidden":
-            yield _about(path, "is not a field", _suggestion(detail["loc"], model))
+            written, fields = str(detail["loc"][-1]), detail.get("ctx", {}).get("fields")
+            remedy = _suggestion(detail["loc"], model) if fields is None else _field_instead(written, fields)
+            yield _about(path, "is not a field", remedy)
         else:
             predicate, remedy = _wording(detail, path)
             yield _about(path, predicate, remedy or see)
+
+
+def _details(error: ValidationError) -> Iterator[ErrorDetails]:
+    """Yield all errors, those inside of a value of Kubernetes' own type as well."""
+    for detail in error.errors(include_url=False):
+        if detail["type"] != OF_KUBERNETES_TYPE:
+            yield detail
+            continue
+        for inner in detail["ctx"]["details"]:
+            value = _Withheld(inner["input"]) if isinstance(inner["input"], dict | list) else inner["input"]
+            loc = (*detail["loc"], *inner["loc"])
+            yield ErrorDetails(type=inner["type"], loc=loc, msg=inner["msg"], input=value, ctx=inner["ctx"])
+
+
+_NOT_YOURS = {
+    "securityContext": "remove it: every container of the pod has kvgate's, which passes the restricted Pod Security Standard",
+    "nfs": "remove it, and mount the share by a PersistentVolumeClaim, or by csi",
+}
+"""Fields of Kubernetes' types that the spec leaves out, and what to write instead."""
+
+
+def _field_instead(written: str, fields: list[str]) -> str:
+    """Return what to write in the place of a field that a type of Kubernetes lacks here."""
+    if written in _NOT_YOURS:
+        return _NOT_YOURS[written]
+    matches = _written_alike(written, fields) or _nearest(written, fields)
+    return f"did you mean {matches[0]}?" if matches else f"remove it; the fields here are {', '.join(fields)}"
 
 
 def _about(path: str, predicate: str, remedy: str) -> Finding:
@@ -163,7 +193,7 @@ def _about(path: str, predicate: str, remedy: str) -> Finding:
 
 def _may_be_secret(path: str, value: Any) -> bool:
     """Return whether a value may be a secret, which no message repeats: messages are in the logs of CI and of the API server."""
-    is_variable = path.startswith("spec.template.env") and not path.endswith(".name") and value != ""
+    is_variable = ".env" in path and path.startswith("spec.template.") and not path.endswith(".name") and value != ""
     is_or_holds = path.startswith("spec.vllm.extraArgs") or (
         path != "" and any(each.startswith(path) for each in ("spec.template.env", "spec.vllm.extraArgs"))
     )

@@ -20,8 +20,8 @@ Entry = Mapping[str, Any]
 
 def accelerators_json() -> str:
     """Return the entries of all tables as JSON, one a line: every start reads it, which takes a fiftieth of the time."""
-    listed = read_yaml(DATA / "accelerators.yaml")["accelerators"]
-    entries = [*listed, *seldom_entries(DATA, listed)]
+    listed, peaks = read_yaml(DATA / "accelerators.yaml")["accelerators"], peaks_by_name(DATA)
+    entries = [{**entry, **peaks.get(entry["name"], {})} for entry in (*listed, *seldom_entries(DATA, listed))]
     lines = ",\n".join(json.dumps(entry, default=str, ensure_ascii=False) for entry in entries)
     return f"[\n{lines}\n]\n"
 
@@ -33,6 +33,18 @@ def seldom_entries(folder: Path, listed: Sequence[Entry]) -> Iterator[dict[str, 
     by_name = {entry["name"]: entry for entry in listed}
     for row in _rows(folder / "slices.csv"):
         yield _slice(row, by_name[row["parent"]])
+
+
+def peaks_by_name(folder: Path) -> Mapping[str, Entry]:
+    """Return the peak arithmetic of the boards whose data sheet was read."""
+    return {
+        row["name"]: {
+            "peak_bf16_flops": round(float(row["bf16"]) * 1e12),
+            **({"peak_fp8_flops": round(float(row["fp8"]) * 1e12)} if row["fp8"] else {}),
+            "peak_source": row["source"],
+        }
+        for row in _rows(folder / "peaks.csv")
+    }
 
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:

@@ -59,6 +59,8 @@ def _accelerator(entry: Mapping[str, Any]) -> Accelerator:
         nvlink=entry.get("interconnect") == "nvlink",
         multiprocessors=entry.get("sm_count", 0),
         memory_bandwidth_bytes_per_second=entry.get("memory_bandwidth_bytes_per_second"),
+        peak_bf16_flops=entry.get("peak_bf16_flops"),
+        peak_fp8_flops=entry.get("peak_fp8_flops"),
         is_slice="mig_profile" in entry,
         gpu_labels=tuple(entry.get("gpu_labels", ())),
         resource=entry.get("resource", "nvidia.com/gpu"),
@@ -76,6 +78,41 @@ def driver_memory_mib() -> Mapping[str, int]:
         for e in _accelerator_entries()
         if "nvml_memory_mib" in e and "is_seldom" not in e
     }
+
+
+def nvml_mib(name: str) -> int | None:
+    """Return the MiB that NVML reports of an accelerator, by its short name; None where no source states it."""
+    return _nvml_mib().get(name)
+
+
+@lru_cache(maxsize=1)
+def _nvml_mib() -> Mapping[str, int]:
+    return {e["name"]: e["nvml_memory_mib"] for e in _accelerator_entries() if "nvml_memory_mib" in e}
+
+
+_MIG_RESOURCE = pattern(r"nvidia\.com/mig-(\d+g\.\d+gb)(?:\.me)?(?:\.shared)?")
+
+
+def mig_profile(resource: str) -> str:
+    """Return the profile that a resource of the mixed MIG strategy names: `3g.40gb`; empty for any other resource."""
+    found = _MIG_RESOURCE.fullmatch(resource)
+    return found[1] if found else ""
+
+
+def slice_of(board: Accelerator, profile: str) -> Accelerator | None:
+    """Return the MIG slice of a board; GPU feature discovery names it by the board's label and the profile."""
+    found = (find_accelerator(f"{label}-MIG-{profile}") for label in board.gpu_labels)
+    return next(filter(None, found), None)
+
+
+def slices(profile: str) -> tuple[Accelerator, ...]:
+    """Return the MIG slices of a profile, of every board."""
+    return tuple(each for each in every_accelerator() if each.is_slice and each.name.endswith(f"-MIG-{profile}"))
+
+
+def labels_of_boards(slice_: Accelerator) -> tuple[str, ...]:
+    """Return the product labels of the boards that a MIG slice is cut from: with the mixed strategy nodes have them."""
+    return tuple(label.rpartition("-MIG-")[0] for label in slice_.gpu_labels)
 
 
 _FIXED_MIB, _SHARE_UNSEEN = 410, 0.0019

@@ -20,7 +20,6 @@ from kvgate.budget import (
     ModelShape,
     Most,
     Verdict,
-    Workload,
 )
 from kvgate.budget.answers.figure_values import FiguresOfBudget
 from kvgate.budget.answers.figures import FIGURES, figures_of
@@ -155,6 +154,7 @@ def _cache_record(of: FiguresOfBudget, kind: type[_Cache]) -> _Cache | None:
         request_blocks=kv_cache.request_blocks,
         request_bytes=kv_cache.request_bytes,
         max_model_len_that_fits=of["max_model_len_that_fits"],
+        auto_max_model_len=of["auto_max_model_len"] or UNSET,
         pinned=_pinned_record(of) if budget.pin else UNSET,
         **values,
     )
@@ -322,21 +322,16 @@ def assumed_records(request: BudgetRequest | None, findings: Iterable[Finding]) 
     """Return the facts that a command line does not state."""
     if request is None:
         return []
-    version = request.vllm_version
-    releases = (records.AssumedRecord(fact="vllm_version", value=version, why=why) for why in released(findings))
-    return [*assumed_model(request.shape), *releases, *_assumed_load(request.workload)]
-
-
-def _assumed_load(workload: Workload | None) -> Iterator[records.AssumedRecord]:
-    if workload is None:
-        return
-    if workload.lengths or workload.average_concurrency is not None:
+    workload, facts = request.workload, [("vllm_version", request.vllm_version, why) for why in released(findings)]
+    if workload and (workload.lengths or workload.average_concurrency is not None):
         from kvgate.planning.request_lengths import notes
 
-        yield from (records.AssumedRecord(fact=fact, value=value, why=why) for fact, value, why in notes(workload))
-    if workload.is_output_assumed:
+        facts += notes(workload)
+    if workload and workload.is_output_assumed:
         why = "no --output-tokens: 512, at most the prompt and what --max-model-len leaves"
-        yield records.AssumedRecord(fact="output_tokens", value=str(workload.output_tokens), why=why)
+        facts.append(("output_tokens", str(workload.output_tokens), why))
+    assumed = (records.AssumedRecord(fact=fact, value=value, why=why) for fact, value, why in facts)
+    return [*assumed_model(request.shape), *assumed]
 
 
 def assumed_model(shape: ModelShape) -> Iterator[records.AssumedRecord]:

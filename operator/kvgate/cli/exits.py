@@ -79,6 +79,21 @@ EXITS: Mapping[str, Mapping[Exit, str]] = {
     "rules": _LISTED,
 }
 """Path of a command → its exit codes; 2 is also that of a command that was misused."""
+_STOPPED = "SIGTERM or SIGINT stopped it, and what was under way is done"
+_NO_PACKAGE = "a package of the extra `operator` is missing"
+PROCESS_EXITS: Mapping[str, Mapping[Exit, str]] = {
+    "controller": {
+        Exit.FITS: _STOPPED,
+        Exit.FINDINGS: "there is no kubeconfig, the CRDs are not there, the Lease is lost, the address of the metrics cannot be listened "
+        f"on, the thread of the watches ended by itself, or {_NO_PACKAGE}",
+    },
+    "webhook": {
+        Exit.FITS: _STOPPED,
+        Exit.FINDINGS: _NO_PACKAGE,
+        Exit.UNDECIDED: "the certificate cannot be used, or an address cannot be listened on",
+    },
+}
+"""The same of the operator's processes, which their kubelet starts again whatever the code is."""
 
 
 FAIL_ON = r"^(error|warning|unknown|skipped)( ?, ?(error|warning|unknown|skipped)){0,5}$"
@@ -109,6 +124,18 @@ def read_given(path: Path, *, max_bytes: int, inside: Path | None, kind: str = "
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not {kind}: {error}{remedy}") from None
+
+
+def replace_file(path: Path, text: str, option: str = "") -> None:
+    """Write a new file beside the old one, then rename it: no reader meets half a file. Raises click.UsageError."""
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        fresh.unlink(missing_ok=True)  # left by a run that was killed; it may be a link, so it is never written to
+        with fresh.open("x", encoding="utf-8") as file:
+            file.write(text)
+        fresh.replace(path)
+    except OSError as error:
+        raise click.UsageError(f"{option} {path} cannot be written: {error.strerror or error}".lstrip()) from None
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from kvgate.budget import Accelerator
 from kvgate.budget.ground.units import MIB
 from kvgate.catalogue.gpu_names import gpus_meant, why_not_run
 from kvgate.catalogue.lookup import seen_mib
-from kvgate.cli.terminal import show_error
+from kvgate.cli.terminal import show_error, some_of
 from kvgate.text.patterns import pattern
 from kvgate.vllm.values import UnusableValue
 
@@ -25,7 +25,6 @@ _COUNTED = pattern(
 _MEMORY = pattern(r"(\d{1,4}) ?g(?:i?b|i)?", IGNORECASE)
 """`24GB`: all boards of this size."""
 _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "prefill_context_parallel_size")
-_MOST_NAMED = 6
 
 
 class GpuChoice(Struct, frozen=True, kw_only=True):
@@ -84,9 +83,7 @@ def on_one_gpu(given: Mapping[str, Any]) -> dict[str, Any]:
     questions = list(on_gpus(given))
     names = [name for settings, meant in questions for name in meant or (settings.get("gpu"),)]
     if len(names) > 1:
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        listed = ", ".join(map(str, names[:_MOST_NAMED]))
-        raise UnusableValue(f"--gpu {given['gpu']} may be {listed}{more}; name the one that it is")
+        raise UnusableValue(f"--gpu {given['gpu']} may be {some_of(map(str, names))}; name the one that it is")
     return questions[0][0]
 
 
@@ -113,23 +110,19 @@ def _choice(text: str) -> GpuChoice:
             raise UnusableValue(f"--gpu says {text!r}; write at least one GPU, such as 8x{name}")
         found = _choice(name)
         return GpuChoice(text=text, names=found.names, count=count, remark=found.remark)
-    return _machine(text) or _unknown(text)
+    from kvgate.manifests.pods.accelerator_hints import accelerators_named, gpus_of_instance
+    from kvgate.manifests.pods.engine_found import Hint
+
+    # an instance type of a cloud, or a word by which a node's label, Ray or SkyPilot names a GPU
+    for value in (text, f"Standard_{text}"):
+        if meant := accelerators_named(value):
+            has = gpus_of_instance([Hint(name=INSTANCE, value=value, path="")])
+            return GpuChoice(text=text, names=_names(meant), count=has, is_machine=True)
+    return _unknown(text)
 
 
 def _names(found: Sequence[Accelerator]) -> tuple[str, ...]:
     return tuple(each.name for each in found)
-
-
-def _machine(text: str) -> GpuChoice | None:
-    """Read an instance type of a cloud, or a word by which a node's label, Ray or SkyPilot names a GPU; None for any other text."""
-    from kvgate.manifests.pods.accelerator_hints import accelerators_named, gpus_of_instance
-    from kvgate.manifests.pods.engine_found import Hint
-
-    for value in (text, f"Standard_{text}"):
-        if found := accelerators_named(value):
-            count = gpus_of_instance([Hint(name=INSTANCE, value=value, path="")])
-            return GpuChoice(text=text, names=_names(found), count=count, is_machine=True)
-    return None
 
 
 INSTANCE = "node.kubernetes.io/instance-type"
@@ -160,7 +153,12 @@ def _this_machine() -> Iterator[GpuChoice]:
         )
     for device, count in found.items():
         meant, reported = gpus_meant(device.product), device.memory_bytes
-        alike = [each for each in meant if _may_report(each, reported)]
+        # nothing is reported of unified memory; else a driver reports at most 5 % more than a process sees
+        alike = [
+            each
+            for each in meant
+            if (not reported or each.memory_low_bytes <= reported <= each.memory_high_bytes * 1.05 + 512 * MIB)
+        ]
         names = _names(alike or meant) or (device.product,)
         # what no row of the catalogue explains: another board under a known name, memory that checks itself, a new board
         is_other = bool(reported) and not alike
@@ -172,8 +170,3 @@ def _this_machine() -> Iterator[GpuChoice]:
             is_machine=True,
             memory_bytes=seen,
         )
-
-
-def _may_report(accelerator: Accelerator, reported: int) -> bool:
-    """Return whether a driver reports so much memory for it: nothing for unified memory, else 5 % more than a process sees at most."""
-    return not reported or accelerator.memory_low_bytes <= reported <= accelerator.memory_high_bytes * 1.05 + 512 * MIB

@@ -6,24 +6,45 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import Parameter, Signature, signature
 from io import BytesIO
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, Unpack
 
 import click
 import msgspec
 
 from kvgate.cli.exits import BadInput
+from kvgate.cli.python_options import CheckOptions, JudgeOptions, SizeOptions, SweepOptions, WhyOptions
 from kvgate.findings.finding import vllm_name
 
 Report = dict[str, Any]
 Input = str | PathLike[str]
+_Function = TypeVar("_Function", bound=Callable[..., Report])
 
 
-def judge(*, calibration: Path | None = None, lock: Path | None = None, **request: Any) -> Report:
+def _takes(options: type) -> Callable[[_Function], _Function]:
+    """Put the keys of a TypedDict into the signature that help() and editors show, in place of `**options`."""
+    keys = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind.__forward_arg__)
+        for name, kind in options.__annotations__.items()
+    ]
+
+    def shown(function: _Function) -> _Function:
+        own = signature(function)
+        others = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+        found = Signature([*others, *keys], return_annotation=own.return_annotation)
+        function.__signature__ = found  # type: ignore[attr-defined]  # inspect looks for it
+        return function
+
+    return shown
+
+
+@_takes(JudgeOptions)
+def judge(*, calibration: Path | None = None, lock: Path | None = None, **keys: Unpack[JudgeOptions]) -> Report:
     """Judge one engine: whether it starts, what it holds, and where the memory of a GPU goes.
 
     The keys are those of a line of `kvgate explain --requests`: `model` or `model_config` (a config.json as a dictionary), `gpu`,
@@ -40,6 +61,7 @@ def judge(*, calibration: Path | None = None, lock: Path | None = None, **reques
     from kvgate.judgement.what_if import assess_request
     from kvgate.text.inert import inert_record
 
+    request: dict[str, Any] = {**keys}
     identifier = request.get("id")
     with _as_bad_input():
         guarantee, workload = promise_of_request(request)
@@ -50,7 +72,8 @@ def judge(*, calibration: Path | None = None, lock: Path | None = None, **reques
     return {"id": identifier, **msgspec.json.decode(inert_record(request_answer(assessment)))}
 
 
-def size(**options: Any) -> Report:
+@_takes(SizeOptions)
+def size(**options: Unpack[SizeOptions]) -> Report:
     """Find the GPUs for a model and its workload: how many, which parallelism, which settings; cheapest first.
 
     The keys are the long options of `kvgate size` with underscores: `model`, `gpus`, `prompt_tokens`, `output_tokens`, `peak_concurrency`,
@@ -66,7 +89,8 @@ def size(**options: Any) -> Report:
         return _loaded(json_report(*searched(values)[:2]))
 
 
-def sweep(**options: Any) -> Report:
+@_takes(SweepOptions)
+def sweep(**options: Unpack[SweepOptions]) -> Report:
     """Judge every pair of two settings, and find where memory runs out.
 
     The keys are the long options of `kvgate sweep` with underscores: `model`, `gpu`, `x="max_model_len=4K..40K+4K"`, `y`, `at` …
@@ -87,7 +111,8 @@ def sweep(**options: Any) -> Report:
         return _loaded(json_report(swept(settings, models=models)))
 
 
-def check(*paths: Input, **options: Any) -> Report:
+@_takes(CheckOptions)
+def check(*paths: Input, **options: Unpack[CheckOptions]) -> Report:
     """Judge every vLLM engine in files and folders of manifests, Helm values, charts and kustomizations.
 
     The keys are the long options of `kvgate check` with underscores: `gpu`, `vllm_version`, `config`, `fail_on="unknown"`, `set=["a=b"]` …
@@ -107,7 +132,8 @@ def check(*paths: Input, **options: Any) -> Report:
         return _loaded(render(run([fspath(path) for path in paths], given)))
 
 
-def why(*what: Input, **options: Any) -> Report:
+@_takes(WhyOptions)
+def why(*what: Input, **options: Unpack[WhyOptions]) -> Report:
     """Say why vLLM does not start, and what would change that.
 
     `what` are files, folders, or texts: a log, a command, manifests, what `kubectl describe` prints. The keys are the long options of

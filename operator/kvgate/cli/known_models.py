@@ -1,7 +1,7 @@
 """Models that are known beside the catalogue: from a lock file, and from a hub where the user asks for that."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -124,20 +124,6 @@ def _placed_entries(path: Path, inside: Path | None) -> Sequence[tuple[Published
         return list(zip(entries, lines if len(lines) == len(entries) else [0] * len(entries), strict=True))
     except LockFileError as error:
         raise BadInput(f"{path}: {error}") from None
-
-
-def write_lock_file(path: Path, entries: Iterable[Published]) -> None:
-    """Write a new file beside the old one, then rename it: no reader meets half a file. Raises click.UsageError."""
-    from kvgate.checkpoint.published import lock_text
-
-    fresh = path.with_name(f".{path.name}.new")
-    try:
-        fresh.unlink(missing_ok=True)  # left by a run that was killed; it may be a link, so it is never written to
-        with fresh.open("x", encoding="utf-8") as file:
-            file.write(lock_text(entries))
-        fresh.replace(path)
-    except OSError as error:
-        raise click.UsageError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def locked_models(

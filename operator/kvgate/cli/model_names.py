@@ -1,6 +1,6 @@
 """`--model`: the ways in which people name a model → a name that is looked up, or what files of this machine say, for all commands."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from re import IGNORECASE
@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from kvgate import catalogue
 from kvgate.checkpoint.not_fetched import NotFetched
-from kvgate.checkpoint.published import Published, PublishedModels, name_key
+from kvgate.checkpoint.published import PublishedModels, name_key
 from kvgate.cli.exits import BadInput
 from kvgate.cli.known_models import ModelOptions, judged_with_fetched, locked_models, read_lock_file, read_model_config
-from kvgate.cli.terminal import show_error
+from kvgate.cli.terminal import show_error, some_of
 from kvgate.text.patterns import pattern
 from kvgate.vllm.values import UnusableValue
 
@@ -24,7 +24,6 @@ _ADDRESS = pattern(
     IGNORECASE,
 )
 """A page of the hub: a repository, a revision and a file of it."""
-_MOST_NAMED = 6
 
 
 def hub_name(text: str) -> tuple[str, str]:
@@ -99,7 +98,10 @@ def _of_files(
         found = (
             read_folder(path, name=text) if path.is_dir() else read_folder(path.parent, name=text, gguf_file=path.name)
         )
-        return {**settings, "model": text}, _with_entry(models, text, found)
+        key = name_key(text, found.revision)
+        if isinstance(found, NotFetched):
+            return {**settings, "model": text}, replace(models, missing={**models.missing, key: found})
+        return {**settings, "model": text}, replace(models, fetched={**models.fetched, key: found})
     from kvgate.hf_config.fields import parse_config_text
 
     config = parse_config_text(read_model_config(path, inside=None).text)
@@ -108,19 +110,12 @@ def _of_files(
     wanted, entries = text.partition("#")[2], read_lock_file(path)
     meant = [each for each in entries if wanted.lower() in ("", each.name.lower())]
     if len(meant) != 1:
-        listed = _listed(each.name for each in entries)
+        listed = some_of(each.name for each in entries)
         raise UnusableValue(f"--model {text}: the lock file has {listed}; write one of them: {path}#NAME")
     entry = meant[0]
     key = name_key(entry.name, entry.revision)
     known = replace(models, locked={**models.locked, key: entry}, places={**models.places, key: str(path)})
     return {**settings, "model": entry.name, "revision": entry.revision}, known
-
-
-def _with_entry(models: PublishedModels, name: str, found: Published | NotFetched) -> PublishedModels:
-    key = name_key(name, found.revision)
-    if isinstance(found, NotFetched):
-        return replace(models, missing={**models.missing, key: found})
-    return replace(models, fetched={**models.fetched, key: found})
 
 
 def _of_short_name(name: str, models: PublishedModels) -> str:
@@ -134,11 +129,11 @@ def _of_short_name(name: str, models: PublishedModels) -> str:
     wanted = _letters(name)
     meant = list(dict.fromkeys(known[each] for each in known if _letters(each.rpartition("/")[2]) == wanted))
     if len(meant) > 1:
-        raise UnusableValue(f"--model {name} may be {_listed(meant)}; write the one that it is")
+        raise UnusableValue(f"--model {name} may be {some_of(meant)}; write the one that it is")
     begun = {known[each] for each in known if _letters(each.rpartition("/")[2]).startswith(wanted)}
     if not meant and begun:
         shortest_first = sorted(begun, key=lambda each: (len(each), each))
-        show_error(f"--model {name} is no whole name; names that begin so: {_listed(shortest_first)}")
+        show_error(f"--model {name} is no whole name; names that begin so: {some_of(shortest_first)}")
     elif not meant:
         show_error(f"--model {name} is a name without its owner; write OWNER/{name}, and add --fetch to ask the hub")
     return meant[0] if meant else name
@@ -146,9 +141,3 @@ def _of_short_name(name: str, models: PublishedModels) -> str:
 
 def _letters(name: str) -> str:
     return "".join(filter(str.isalnum, name)).lower()
-
-
-def _listed(names: Iterable[str]) -> str:
-    all_names = list(names)
-    more = f" and {len(all_names) - _MOST_NAMED} more" if len(all_names) > _MOST_NAMED else ""
-    return ", ".join(all_names[:_MOST_NAMED]) + more

@@ -142,6 +142,13 @@ def folded_command(line: str, width: int | None) -> Iterator[str]:
     yield row
 
 
+def some_of(names: Iterable[str], *, most: int = 6, count: int | None = None) -> str:
+    """Return `a, b and 3 more`: the first of the names, and how many are left of all, or of a count of which these are the beginning."""
+    listed = list(names)
+    left = (len(listed) if count is None else count) - most
+    return ", ".join(listed[:most]) + (f" and {left} more" if left > 0 else "")
+
+
 def width_of_terminal() -> int | None:
     """Return the columns of the terminal; None where a pipe or a file gets the output, whose lines nothing folds."""
     if not is_terminal():

@@ -81,11 +81,18 @@ def _read_kept(_: click.Context, __: click.Parameter, text: str | None) -> froze
     return names
 
 
+KEEP_OPTION = click.option(
+    "--keep",
+    callback=_read_kept,
+    metavar="SETTINGS",
+    help="Settings that no proposal changes: max_model_len,kv_cache_dtype.",
+)
+
+
 def with_wishes(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options about the changes that are proposed."""
     options = (
-        click.option("--keep", callback=_read_kept, metavar="SETTINGS",
-                     help="Settings that no proposal changes: max_model_len,kv_cache_dtype."),
+        KEEP_OPTION,
         click.option("--maximize", type=click.Choice(["context", "users"]),
                      help="Find the settings for the longest context for the stated users, or for most users at the stated length."),
     )  # fmt: skip

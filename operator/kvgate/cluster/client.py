@@ -15,7 +15,6 @@ from urllib.request import getproxies
 import aiohttp
 import msgspec
 import yaml
-from aiohttp.http_exceptions import HttpProcessingError
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, ApiException, Configuration
 from kubernetes.aio.dynamic import DynamicClient
@@ -83,19 +82,22 @@ REQUEST_TIMEOUT_SECONDS = 30.0
 """Time limit of every request. Without it, a request that hangs would block its object for ever."""
 PAGE_SIZE = 500
 LISTED = "LISTED"
-"""Type of the events with which a watch begins: one for each object that is there."""
-WATCH_SECONDS = 270
-"""Life of a watch; the next one goes on from its last version."""
+"""Type of the events with which the changes of a kind begin: one for each object that is there."""
+WATCH_SECONDS, SILENCE_SECONDS = 270, 75.0
+"""Life of a watch, and the silence after which it is dead: a bookmark comes every minute."""
+MAX_EVENT_BYTES = 4 << 20
+"""Largest event of a watch; the API server stores objects of 1.5 MiB."""
 QUIET_SECONDS = 1.0
 """Pause after a watch that ended without an event."""
-_WATCH_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=70)
-"""A bookmark comes every minute: a stream that is silent for longer is dead."""
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 LOG_LINES = 400
 """Lines of a log that are read. The traceback of vLLM's two processes has some hundred lines, with the cause among the first."""
 LOG_BYTES = 1 << 16
 LOG_TIMEOUT_SECONDS = 5.0
 """Time limit of a log, which comes from the pod's node; a node may hang."""
+MAX_EVENTS, EVENTS_BYTES = 100, 1 << 20
+"""Events of one object that are read, and the size of the whole answer; an event of the kubelet has 1 KiB."""
+EVENTS_TIMEOUT_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 14
 
 
@@ -127,11 +129,16 @@ INFERENCE_DEPLOYMENTS = Kind(group=GROUP, version=VERSION, kind=KIND, plural=PLU
 ADMISSION_RECORDS = Kind(group=GROUP, version=VERSION, kind=RECORD_KIND, plural=RECORD_PLURAL)
 DEPLOYMENTS = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
 SERVICES = Kind(group="", version="v1", kind="Service", plural="services")
+DISRUPTION_BUDGETS = Kind(group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets")
 PODS = Kind(group="", version="v1", kind="Pod", plural="pods")
 REPLICA_SETS = Kind(group="apps", version="v1", kind="ReplicaSet", plural="replicasets")
 CONFIG_MAPS = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
 LEASES = Kind(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
 NODES = Kind(group="", version="v1", kind="Node", plural="nodes")
+RESOURCE_SLICES = Kind(group="resource.k8s.io", version="v1", kind="ResourceSlice", plural="resourceslices")
+RESOURCE_CLAIM_TEMPLATES = Kind(
+    group="resource.k8s.io", version="v1", kind="ResourceClaimTemplate", plural="resourceclaimtemplates"
+)
 EVENTS = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
 
 
@@ -188,7 +195,14 @@ class Cluster:
             yield page
             following = page["metadata"].get("continue", "")
 
-    async def watch(
+    async def read_page(self, kind: Kind, *, limit: int, following: str = "") -> bytes:
+        """Return a page of all objects as the API server wrote it, for readers that decode a part of it."""
+        body: bytes = await self._receive(
+            "list", kind.resource, "get", kind.path(None), _read, limit=limit, _continue=following or None
+        )
+        return body
+
+    async def changes(
         self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
     ) -> AsyncIterator[tuple[str, Document]]:
         """Yield every object as LISTED, and then every change as ADDED, MODIFIED or DELETED, until the API server forgets the version.
@@ -203,26 +217,48 @@ class Cluster:
                 yield LISTED, item
         while version:
             before = version
-            async with await self._stream(kind, namespace, version, chosen) as answer:
-                async for line in _lines(kind, answer):
-                    event = _decode_event(line)
-                    if event.type == "ERROR":  # the version is too old, mostly
-                        return
-                    version = event.object["metadata"]["resourceVersion"]
-                    if event.type != "BOOKMARK":
-                        yield event.type, event.object
+            async for line in self.watch(kind, version, namespace, **chosen):
+                event = _decode_event(line)
+                if event.type == "ERROR":  # the version is too old, mostly
+                    return
+                version = event.object["metadata"]["resourceVersion"]
+                if event.type != "BOOKMARK":
+                    yield event.type, event.object
             if version == before:
                 await asyncio.sleep(QUIET_SECONDS)
 
-    async def _stream(
-        self, kind: Kind, namespace: str | None, version: str, chosen: Mapping[str, Any]
-    ) -> aiohttp.ClientResponse:
-        query = [("watch", "true"), ("allowWatchBookmarks", "true"), ("timeoutSeconds", WATCH_SECONDS)]
+    async def watch(
+        self, kind: Kind, version: str, namespace: str | None = None, **chosen: Any
+    ) -> AsyncIterator[bytes]:
+        """Yield the events of a kind as the API server writes them, one a line, until the watch ends. Raises Unavailable."""
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": WATCH_SECONDS,
+            "resourceVersion": version,
+        }
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_TIMEOUT_SECONDS, sock_read=SILENCE_SECONDS)
         answer: aiohttp.ClientResponse = await self._receive(
-            "watch", kind.resource, "get", kind.path(namespace), _opened, resource_version=version,
-            query_params=query, limit_of_client=_WATCH_LIMIT, **chosen,
-        )  # fmt: skip
-        return answer
+            "watch",
+            kind.resource,
+            "get",
+            kind.path(namespace),
+            _opened,
+            query_params=[*query.items()],
+            limit_of_client=limit,
+            **chosen,
+        )
+        rest = b""
+        try:
+            async with answer:
+                async for chunk in answer.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in filter(None, lines):
+                        yield line
+                    if len(rest) > MAX_EVENT_BYTES:  # the connection is closed, and the kind is listed anew
+                        raise Unavailable("watch", kind.resource, "an event is too large")
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Unavailable("watch", kind.resource, str(error) or type(error).__name__) from error
 
     async def probe(self, kind: Kind, namespace: str | None = None) -> None:
         """List a single object, which raises what a whole list would raise."""
@@ -279,6 +315,18 @@ class Cluster:
         with suppress(NotFound):
             await self._send("delete", kind.resource, "delete", kind.path(namespace, name))
 
+    async def events_about(self, namespace: str, **regarding: str) -> Sequence[Document]:
+        """Return events about one object, the newest last; `regarding` has its uid, or its kind and name.
+
+        Some or none are missing where they are many or large: anybody may write an event.
+        """
+        selector = ",".join(f"regarding.{name}={value}" for name, value in regarding.items())
+        found = await self._receive(
+            "list", EVENTS.resource, "get", EVENTS.path(namespace), _events, timeout_seconds=EVENTS_TIMEOUT_SECONDS,
+            field_selector=selector, limit=MAX_EVENTS,
+        )  # fmt: skip
+        return sorted(found, key=_time_of_event)
+
     async def log(self, namespace: str, pod: str, container: str, *, of_previous: bool) -> str:
         """Return the last lines of a container's log, or of the log before its last restart."""
         limits = {"previous": str(of_previous).lower(), "tailLines": LOG_LINES, "limitBytes": LOG_BYTES}
@@ -301,7 +349,8 @@ class Cluster:
 
     async def _receive(
         self, verb: str, resource: str, method: str, path: str, read: Callable[[Any], Awaitable[Any]], *,
-        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS, limit_of_client: aiohttp.ClientTimeout | None = None, **parameters: Any,
+        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS, limit_of_client: aiohttp.ClientTimeout | None = None,
+        **parameters: Any,
     ) -> Any:  # fmt: skip
         """Send a request and read its answer; all requests of this class pass here."""
         limit = limit_of_client or aiohttp.ClientTimeout(total=timeout_seconds)
@@ -332,17 +381,12 @@ class _Event(Struct):
 _decode_event = msgspec.json.Decoder(_Event).decode
 
 
-async def _lines(kind: Kind, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield the lines of a watch: each is an event, of 4 MiB at most. Raises Unavailable where the connection breaks or is silent."""
-    try:
-        async for line in answer.content:
-            yield line
-    except (aiohttp.ClientError, HttpProcessingError, OSError, TimeoutError) as error:
-        raise Unavailable("watch", kind.resource, str(error) or type(error).__name__) from error
+async def _read(answer: aiohttp.ClientResponse) -> bytes:
+    return await answer.read()
 
 
 async def _opened(answer: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
-    """Return an answer that is read later, bit by bit."""
+    """Return an answer that is read later."""
     return answer
 
 
@@ -353,10 +397,31 @@ async def _read_json(answer: aiohttp.ClientResponse) -> Document:
 
 async def _log_text(answer: aiohttp.ClientResponse) -> str:
     """Read a log, but at most LOG_BYTES: a node may send more than was requested."""
+    return (await _first_bytes(answer, LOG_BYTES)).decode(errors="replace")
+
+
+async def _events(answer: aiohttp.ClientResponse) -> list[Document]:
+    """Read a list of events; none where somebody made the answer too large to be read."""
+    body = await _first_bytes(answer, EVENTS_BYTES)
+    return list(msgspec.json.decode(body)["items"] or ()) if len(body) < EVENTS_BYTES else []
+
+
+async def _first_bytes(answer: aiohttp.ClientResponse, limit: int) -> bytes:
     body = bytearray()
     async with answer:
         async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
             body += chunk
-            if len(body) >= LOG_BYTES:
+            if len(body) >= limit:
                 break
-    return body[:LOG_BYTES].decode(errors="replace")
+    return bytes(body[:limit])
+
+
+def _time_of_event(event: Document) -> str:
+    """Return the last time at which an event was seen; recorders write it in one of these fields."""
+    series = (event.get("series") or {}).get("lastObservedTime")
+    return str(
+        series
+        or event.get("deprecatedLastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"].get("creationTimestamp")
+    )

@@ -1,9 +1,9 @@
 """Permissions of the controller, each with its reason. The chart's roles are made from them, and a test compares them with the audit log.
 
 The controller reads no Secrets, because pods, its own one too, get tokens by reference, and nodes only
-where `calibration.readNodes` is set. It reads pods and never changes
+where `nodes.watch` or `calibration.readNodes` is set. It reads pods and never changes
 them; of a log, which may hold prompts, it keeps vLLM's message alone. It deletes nothing but its own records of admissions that stand
-no more: children are deleted with their owner.
+no more, and its own PodDisruptionBudgets: other children are deleted with their owner.
 """
 
 from msgspec import Struct
@@ -38,6 +38,12 @@ RULES: tuple[Permission, ...] = (
     ),
     Permission(
         group="kvgate.io",
+        resources=("inferencedeployments/finalizers",),
+        verbs=("update",),
+        why="children hold their owner in a deletion in the foreground, for which some clusters (OpenShift) want this right",
+    ),
+    Permission(
+        group="kvgate.io",
         resources=("admissionrecords",),
         verbs=("get", "list", "create", "patch", "delete"),
         why="the admissions; patch adopts them after a restore, and one that another takes the place of is deleted",
@@ -53,6 +59,18 @@ RULES: tuple[Permission, ...] = (
         resources=("services",),
         verbs=("get", "list", "watch", "create", "patch"),
         why="the address of the engines",
+    ),
+    Permission(
+        group="resource.k8s.io",
+        resources=("resourceclaimtemplates",),
+        verbs=("list", "create", "patch"),
+        why="the devices that the engines claim, by spec.accelerator.resourceClaim",
+    ),
+    Permission(
+        group="policy",
+        resources=("poddisruptionbudgets",),
+        verbs=("get", "list", "watch", "create", "patch", "delete"),
+        why="evictions of engines that run side by side; one is deleted where one replica is left, or the spec wants none",
     ),
     Permission(
         group="",
@@ -76,7 +94,10 @@ RULES: tuple[Permission, ...] = (
         group="", resources=("configmaps",), verbs=("get",), why="config.json of models, by spec.model.configFrom"
     ),
     Permission(
-        group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="one event per new reason, counted"
+        group="events.k8s.io",
+        resources=("events",),
+        verbs=("create", "patch", "list"),
+        why="one event per new reason, counted; list, for one pod at a time, why it waits on its node without a word in its status",
     ),
 )
 """Permissions of the controller in the namespaces of InferenceDeployments; the webhook needs none."""
@@ -102,6 +123,22 @@ NODE_RULES: tuple[Permission, ...] = (
     ),
 )
 """Permissions in the whole cluster where `calibration.readNodes` is set."""
+
+NODE_WATCH_RULES: tuple[Permission, ...] = (
+    Permission(
+        group="",
+        resources=("nodes",),
+        verbs=("list", "watch"),
+        why="GPUs, their memory, taints and labels of the nodes that can take an engine",
+    ),
+    Permission(
+        group="resource.k8s.io",
+        resources=("resourceslices",),
+        verbs=("list", "watch"),
+        why="GPUs that drivers of dynamic resource allocation offer",
+    ),
+)
+"""Permissions in the whole cluster where `nodes.watch` is set."""
 
 MODEL_RULES: tuple[Permission, ...] = (
     Permission(

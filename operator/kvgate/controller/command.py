@@ -19,18 +19,35 @@ from typing import Any
 
 import click
 
+from kvgate.api.allowed import AllowedPods
 from kvgate.cluster import leases
-from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, PODS, SERVICES, Cluster, load_configuration
+from kvgate.cluster.client import (
+    DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
+    INFERENCE_DEPLOYMENTS,
+    PODS,
+    SERVICES,
+    Cluster,
+    load_configuration,
+)
 from kvgate.cluster.errors import ApiError, Forbidden, NoConfiguration, NotFound
 from kvgate.cluster.leases import Claim, Leases
 from kvgate.controller.leadership import RENEW_SECONDS, Elector, LeaseLost
+from kvgate.controller.pace import MAX_REPLACING
 from kvgate.controller.starts import ConfigMapName
 from kvgate.controller.state import RESOLVE_SECONDS, ControllerOptions, Process
 from kvgate.controller.working_thread import run_thread
 from kvgate.metrics.exporter import endpoint_app
 from kvgate.metrics.listener import listen
 from kvgate.rendering.workload import IMAGES
-from kvgate.runtime.service import audit_option, calibration_options, log_as_json, otlp_options, stop_signal
+from kvgate.runtime.service import (
+    audit_option,
+    calibration_options,
+    log_as_json,
+    otlp_options,
+    pods_option,
+    stop_signal,
+)
 
 STOP_SECONDS = 18.0
 """Time in which the working thread must end; the pod has 30 s."""
@@ -89,7 +106,7 @@ def _pushing(process: Process) -> AbstractAsyncContextManager[None]:
     return pushing(process.options.otlp, "kvgate-controller", process.registry, process.troubles, process.deployments)
 
 
-_KINDS = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, PODS)
+_KINDS = (INFERENCE_DEPLOYMENTS, DEPLOYMENTS, SERVICES, DISRUPTION_BUDGETS, PODS)
 
 
 async def _wait_for_cluster(cluster: Cluster, process: Process, stopped: asyncio.Event) -> bool:
@@ -231,6 +248,12 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
     help="Read nodes: starts under another driver or GPU product then count as starts of a neighbour, and starts on nodes that are gone or"
     " were upgraded are no witnesses any more.",
 )
+@click.option(
+    "--watch-nodes",
+    is_flag=True,
+    help="Watch nodes and ResourceSlices: the least GPU memory of the nodes that can take a pod counts, and nodes that contradict the spec"
+    " are reported.",
+)
 @calibration_options(IMAGES.values())
 @click.option(
     "--models",
@@ -246,6 +269,20 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
     type=click.FloatRange(0, 3600),
     help="Longest time for which an object is held back while its model is fetched.",
 )
+@click.option(
+    "--max-replacing",
+    default=MAX_REPLACING,
+    type=click.IntRange(1, 1000),
+    help="Most engines that load at a time where pods are replaced that nobody edited, as after an upgrade of kvgate.",
+)
+@click.option(
+    "--pass-label",
+    "pass_labels",
+    multiple=True,
+    metavar="KEY",
+    help="Label of InferenceDeployments that their children get too; `example.com/*` means all that begin so. May be repeated.",
+)
+@click.option("--pass-annotation", "pass_annotations", multiple=True, metavar="KEY", help="The same for an annotation.")
 @click.option(
     "--lease-namespace",
     metavar="NS",
@@ -271,6 +308,7 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
     help="Time between two reads of the metrics of running vLLM pods, ± 10 %.",
 )
 @audit_option
+@pods_option(AllowedPods.from_document)
 @otlp_options
 def controller(kubeconfig: Path | None, **options: Any) -> None:
     """Reconcile InferenceDeployments.

@@ -8,26 +8,34 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods, parse_allowed
 from kvgate.api.base import Document, KeyRef
 from kvgate.api.conditions import Reason
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.api.validation import InvalidDocument
 from kvgate.budget import NOTHING_OBSERVED, Accelerator, Calibration, Verdict
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
+from kvgate.controller.adopting import changes_of, obstacle_to
 from kvgate.controller.resolution import Resolution
 from kvgate.judgement.assess import assessments, undecided
 from kvgate.judgement.assessment import Assessment, Confidence, Decision
 from kvgate.judgement.facts import ConfigMissing, Facts, gather, look_up_accelerator, text_of_key
+from kvgate.judgement.replicas import replicas_needed
 from kvgate.judgement.skipping import Skip, skip_of
+from kvgate.nodes.offer import Offer, findings_of, offered, with_decided
 from kvgate.rendering.admission import Admitted, Lost, admitted_now, config_digest
+from kvgate.rendering.adoption import wants_adoption, with_selector_of
+from kvgate.rendering.drift import Drift, drift_of
+from kvgate.rendering.earlier_formats import earlier_template
 from kvgate.rendering.hindrances import Hindrance
-from kvgate.rendering.labels import HASH_ANNOTATION, is_owned_by, was_ours
-from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences
-from kvgate.rendering.observation import Observation, Obstacle, Statement
+from kvgate.rendering.labels import HASH_ANNOTATION, PassedOn, is_owned_by, was_ours
+from kvgate.rendering.live_deployment import additions, annotated, as_it_runs, differences, held, replaced_by
+from kvgate.rendering.observation import Observation, Obstacle, Statement, rollout_of
 from kvgate.rendering.recalibration import recalibrated, recalibrated_from, taking_over
+from kvgate.rendering.rollout import disruption_budget
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
-from kvgate.rendering.workload import NotRendered, figures_of_verdict, rendered
-from kvgate.statement.deployment import statement_of
+from kvgate.rendering.workload import NotRendered, Rendered, figures_of_verdict, rendered
+from kvgate.statement.deployment import gpu_name, statement_of
 
 Key = tuple[str, str]
 """(namespace, name) of an InferenceDeployment."""
@@ -52,14 +60,19 @@ class Situation(Struct, frozen=True, kw_only=True):
     config: str | ConfigMissing = NO_CONFIG
     deployment: Document | None = None
     service: Document | None = None
+    budget: Document | None = None
+    """The PodDisruptionBudget of this name."""
     standing: Admitted | None = None
     """The spec that was admitted last, if its record is known."""
     lost: Lost | None = None
     """What the Deployment says of a record that is gone."""
     recalibrated: object = None
     """Today's prediction as the status has it, or as this process wrote it last."""
+    offer: Offer | None = None
+    """What the nodes have for the spec; None where nodes are not watched, or not listed yet."""
     resolution: Resolution | None = None
     """The state of the models that the catalogue lacks; None where the hub is not asked for any."""
+    passed_on: PassedOn = PassedOn()
     now: datetime = datetime.min.replace(tzinfo=UTC)
     """The time by which a break glass has ended or not; without it none has."""
 
@@ -113,12 +126,24 @@ class Situation(Struct, frozen=True, kw_only=True):
         return (self.standing.record.calibration_revision or 0) if self.stands else None
 
     @property
+    def is_unedited(self) -> bool:
+        """True where neither the spec nor another thing that its author states has changed since it was admitted, or since its status."""
+        if self.standing is not None:
+            return self.stands
+        metadata, status = self.document["metadata"], self.document.get("status") or {}
+        return bool(status.get("observedGeneration") == metadata.get("generation", 1))
+
+    @property
     def uid(self) -> str:
         return str(self.document["metadata"]["uid"])
 
     @property
     def own_deployment(self) -> Document | None:
         return self.deployment if self.deployment and self.owns(self.deployment) else None
+
+    @property
+    def own_budget(self) -> Document | None:
+        return self.budget if self.budget and self.owns(self.budget) else None
 
     def owns(self, child: Document) -> bool:
         """Return True for a child of this object, and for one of the object that had its name before a restore from a backup."""
@@ -148,6 +173,8 @@ class ChildChange(Struct, frozen=True, kw_only=True):
     """Paths of the fields that are missing or have another value, which are applied; `MISSING` where there is no child."""
     added: tuple[str, ...] = ()
     """JSON pointers of the fields that others added, which are removed."""
+    drift: Drift | None = None
+    """Who made the difference, where kvgate wants what it wanted before."""
 
     @property
     def difference(self) -> tuple[str, ...]:
@@ -157,8 +184,9 @@ class ChildChange(Struct, frozen=True, kw_only=True):
     @classmethod
     def between(cls, live: Document, wanted: Document) -> "ChildChange":
         """Compare a child with what is wanted; at most _MAX_PATHS differences are named."""
-        differs = tuple(islice(differences(live, wanted), _MAX_PATHS))
-        return cls(wanted=wanted, differs=differs, added=additions(live, wanted))
+        differs, added = tuple(islice(differences(live, wanted), _MAX_PATHS)), additions(live, wanted)
+        drift = drift_of(live, wanted, differs, added) if differs or added else None
+        return cls(wanted=wanted, differs=differs, added=added, drift=drift)
 
 
 class Intent(Struct, frozen=True, kw_only=True):
@@ -178,10 +206,20 @@ class Intent(Struct, frozen=True, kw_only=True):
     skip_ended: str = ""
     """Why the break glass that admitted the spec counts no more; empty where it does, or where none did."""
     obstacle: Obstacle | None = None
+    adopts: str = ""
+    """What changes in children that somebody else made, and that become the object's own; empty where there are none."""
+    is_paced: bool = False
+    """True where pods are replaced that nobody edited: that takes its turn."""
+    awaits_turn: Statement | None = None
+    """The condition of that wait; the pods stay meanwhile."""
     resolved: Statement | None = None
     """The condition ModelResolved of the present spec."""
+    offer: Offer | None = None
+    """What the nodes have for the spec."""
     drift: str = ""
     """Differences that stay, because they come back after each correction."""
+    corrects: Drift | None = None
+    """A change by somebody else that is taken back."""
     template_hash: str = ""
     """Hash of the wanted pods; empty where nothing is rendered."""
     replaced: str = ""
@@ -189,10 +227,25 @@ class Intent(Struct, frozen=True, kw_only=True):
     deployment: ChildChange | None = None
     """None where the Deployment needs no change, or where nothing is rendered."""
     service: ChildChange | None = None
+    budget: ChildChange | None = None
+    """None where the PodDisruptionBudget needs no change, or where there should be none."""
+    drops_budget: bool = False
+    """True where a PodDisruptionBudget of the object's own must go."""
+    claim: Document | None = None
+    """ResourceClaimTemplate of the wanted pods; None where they have none."""
+
+    @property
+    def told_drift(self) -> tuple[Reason, str] | None:
+        """Reason and message of Drifted, where there is something to tell."""
+        if self.drift:
+            return Reason.CORRECTION_UNDONE, self.drift
+        told = self.corrects
+        return (told.reason, f"{told.message}; kvgate takes that back: {told.remedy}") if told else None
 
     @property
     def pending(self) -> bool:
-        return self.deployment is not None or self.service is not None
+        is_change = (each is not None for each in (self.deployment, self.service, self.budget))
+        return self.drops_budget or any(is_change)
 
 
 class Awaited(Struct, frozen=True, kw_only=True):
@@ -215,9 +268,10 @@ def awaited_by(situation: Situation, intent: Intent) -> Awaited | None:
     return Awaited(uid=situation.uid, generation=situation.document["metadata"].get("generation", 1), message=message)
 
 
-def read_owner(document: Document) -> InferenceDeployment | InvalidDocument:
+def read_owner(document: Document, allowed: AllowedPods = NOTHING_ALLOWED) -> InferenceDeployment | InvalidDocument:
+    """Return the object, or all that is wrong with it; `allowed` are the parts of pods that the administrator allows."""
     try:
-        return parse_document(document)
+        return parse_allowed(document, allowed)
     except InvalidDocument as invalid:
         return invalid
 
@@ -238,57 +292,91 @@ def config_text(reference: KeyRef, config_map: Mapping[str, Any] | None) -> str 
 
 def assess_owner(
     owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED,
-    models: PublishedModels = NO_MODELS, skip: Skip | None = None,
+    models: PublishedModels = NO_MODELS, skip: Skip | None = None, offer: Offer | None = None,
 ) -> Judged:  # fmt: skip
     """Judge the object with the facts of the cluster; `skip` is its break-glass annotation as it counts."""
-    *_, last = judgements(owner, config, calibration, models, skip)
+    *_, last = judgements(owner, config, calibration, models, skip, offer)
     return last
 
 
 def judgements(
     owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED,
-    models: PublishedModels = NO_MODELS, skip: Skip | None = None, *, audits: bool = False,
+    models: PublishedModels = NO_MODELS, skip: Skip | None = None, offer: Offer | None = None, *, audits: bool = False,
 ) -> Iterator[Judged]:  # fmt: skip
     """Yield the judgement without a verdict, then the one with the verdict, then the one with alternatives that would fit.
 
     Each one stands if there is no time for the next.
     """
-    accelerator, findings = look_up_accelerator(owner.spec.accelerator.type)
+    spec = with_decided(owner.spec, offer)
+    accelerator, findings = look_up_accelerator(gpu_name(spec.accelerator) or "")
 
     def judged(assessment: Assessment) -> Judged:
         return Judged(assessment=assessment, accelerator=accelerator, calibration_revision=calibration.revision)
 
     nothing_read = Facts(shape=None, accelerator=accelerator, findings=findings)
-    yield judged(undecided(owner.spec, nothing_read))
-    facts = gather(statement_of(owner.spec), lambda _: config, calibration, models)
-    yield from map(judged, assessments(owner.spec, facts, skip=skip, audits=audits))
+    yield judged(undecided(spec, nothing_read))
+    facts = gather(statement_of(spec), lambda _: config, calibration, models)
+    if offer is not None and facts.accelerator is not None:
+        beside = (*facts.findings, *findings_of(offer))
+        facts = replace(facts, accelerator=offered(facts.accelerator, offer), findings=beside)
+    yield from map(judged, assessments(spec, facts, skip=skip, audits=audits))
 
 
-def decide(situation: Situation, judged: Judged | None) -> Intent:
+def decide(situation: Situation, judged: Judged | None, release: str = "") -> Intent:
     """Decide what is rendered (the present spec where it is admitted, else the last admitted one), and which children to change.
 
-    A child that belongs to somebody else is never changed.
+    A child that belongs to somebody else is never changed, unless the object's annotation says that it becomes its own.
     """
-    intent = _verdict(situation, judged)
+    intent = replace(_verdict(situation, judged), offer=situation.offer)
     owner = _rendered_owner(situation, intent)
     if intent.admitted is None or owner is None:
         return intent
     wanted, live = rendered(owner, intent.admitted.figures), situation.own_deployment
+    if situation.deployment is not None:
+        wanted = with_selector_of(wanted, situation.deployment)
     if live is not None and _hash_of_pods(live) != _hash_of_pods(wanted.deployment):
         # another release may have rendered these pods
-        wanted = as_it_runs(wanted, live, intent.admitted.template_digest)
-    wanted = annotated(wanted, intent.admitted)
-    intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment))
+        digest = intent.admitted.template_digest
+        if digest is None and situation.is_unedited:
+            digest = earlier_template(live, wanted.deployment["spec"]["template"])
+        wanted = as_it_runs(wanted, live, digest)
+    is_other = live is not None and _hash_of_pods(live) not in ("", _hash_of_pods(wanted.deployment))
+    is_paced = is_other and live is not None and situation.is_unedited and rollout_of(live).available > 0
+    by = release if is_paced else "" if is_other else replaced_by(live)
+    wanted = annotated(wanted, intent.admitted, replaced_by=by)
+    metadata = situation.document["metadata"]
+    wanted = Rendered(
+        deployment=situation.passed_on.on(wanted.deployment, metadata),
+        service=situation.passed_on.on(wanted.service, metadata),
+        claim=wanted.claim,
+    )
+    intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment), is_paced=is_paced, claim=wanted.claim)
     pairs = (situation.deployment, wanted.deployment), (situation.service, wanted.service)
-    foreign = [str(child["kind"]) for live, child in pairs if live is not None and not situation.owns(live)]
+    foreign = [(live, child) for live, child in pairs if live is not None and not situation.owns(live)]
     if foreign:
-        message = f"{' and '.join(foreign)} {owner.name} exist already and are not of this InferenceDeployment; rename one or the other"
-        return replace(intent, obstacle=Obstacle(reason=Reason.NAME_TAKEN, message=message))
+        if message := obstacle_to(foreign, wants_adoption=wants_adoption(situation.document)):
+            return replace(intent, obstacle=Obstacle(reason=Reason.NAME_TAKEN, message=message))
+        intent = replace(intent, adopts=changes_of(foreign))
+    budget = _wanted_budget(situation, intent, owner, wanted.deployment["spec"]["selector"])
+    is_free = situation.budget is None or situation.own_budget is not None
     return replace(
         intent,
         deployment=_due(situation.deployment, wanted.deployment),
         service=_due(situation.service, wanted.service),
+        budget=_due(situation.budget, budget) if budget is not None and is_free else None,
+        drops_budget=budget is None and situation.own_budget is not None,
     )
+
+
+def _wanted_budget(
+    situation: Situation, intent: Intent, owner: InferenceDeployment, selector: Document
+) -> Document | None:
+    """Return the PodDisruptionBudget that the object should have. While another spec runs than the present one, ours stays as it is."""
+    judged, live = intent.judged, situation.own_budget
+    if judged is not None and intent.left_out is None:
+        return disruption_budget(owner, replicas_needed(owner.spec, judged.assessment.effective), selector)
+    wanted = disruption_budget(owner, 0, selector)
+    return wanted if wanted is None or live is None else live
 
 
 def _verdict(situation: Situation, judged: Judged | None) -> Intent:
@@ -375,8 +463,19 @@ def _rendered_owner(situation: Situation, intent: Intent) -> InferenceDeployment
     if intent.left_out is None and not isinstance(intent.owner, InvalidDocument):
         return intent.owner if intent.judged else None
     spec = situation.document.get("spec")
-    replicas = spec.get("replicas") if isinstance(spec, Mapping) else None
-    return intent.admitted.scaled(replicas) if intent.admitted else None
+    wish = spec if isinstance(spec, Mapping) else {}
+    is_suspended = wish.get("suspend") is True
+    return intent.admitted.scaled(wish.get("replicas"), is_suspended=is_suspended) if intent.admitted else None
+
+
+def waiting(situation: Situation, intent: Intent, turn: Statement) -> Intent:
+    """Return the intent of an object that waits for its turn: its Deployment is scaled, and else stays as it is."""
+    live, change = situation.own_deployment, intent.deployment
+    if live is None or change is None:
+        return replace(intent, awaits_turn=turn)
+    scales = live["spec"].get("replicas") != change.wanted["spec"]["replicas"]
+    left = ChildChange.between(live, held(change.wanted, live)) if scales else None
+    return replace(intent, awaits_turn=turn, deployment=left, template_hash=_hash_of_pods(live))
 
 
 def _due(live: Document | None, wanted: Document) -> ChildChange | None:
@@ -398,7 +497,7 @@ def status_after(
         findings = intent.owner.findings if isinstance(intent.owner, InvalidDocument) else ()
         return invalid_status(
             name, findings, deployment=deployment, before=before, observation=observation, template_hash=intent.template_hash,
-            obstacle=intent.obstacle, admitted=intent.admitted, drift=intent.drift,
+            obstacle=intent.obstacle, admitted=intent.admitted, drift=intent.told_drift,
         )  # fmt: skip
     return status_of(
         intent.owner,
@@ -415,6 +514,8 @@ def status_after(
         is_kept=intent.is_kept,
         skip_ended=intent.skip_ended,
         recalibration=intent.recalibration,
-        drift=intent.drift,
+        drift=intent.told_drift,
         resolved=intent.resolved,
+        nodes=intent.offer.statement if intent.offer else None,
+        awaits_turn=intent.awaits_turn,
     )

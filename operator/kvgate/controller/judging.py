@@ -11,6 +11,7 @@ from kvgate.controller.decision import Judged, assess_owner, judgements
 from kvgate.controller.starts import ObservedStarts
 from kvgate.judgement.facts import ConfigMissing
 from kvgate.judgement.skipping import Skip
+from kvgate.nodes.offer import Offer
 from kvgate.runtime.pool import Pool
 from kvgate.runtime.worker import Limits, OutOfTime, TurnedAway, WorkerLost
 
@@ -22,9 +23,11 @@ _ATTEMPTS = 2
 """A node without memory may end a worker because of another task. Where the worker is lost twice, the object itself is the cause."""
 
 Judge = Callable[
-    [InferenceDeployment, str | ConfigMissing, Calibration, PublishedModels, Skip | None], Awaitable[Judged]
+    [InferenceDeployment, str | ConfigMissing, Calibration, PublishedModels, Skip | None, Offer | None],
+    Awaitable[Judged],
 ]
-"""Judges an object with the text behind configFrom, the observed starts, what was fetched about its models, and its break glass."""
+"""Judges an object with the text behind configFrom, the observed starts, what was fetched about its models, its break glass, and what the
+nodes have."""
 
 
 async def judge_here(
@@ -33,21 +36,22 @@ async def judge_here(
     calibration: Calibration,
     models: PublishedModels = NO_MODELS,
     skip: Skip | None = None,
+    offer: Offer | None = None,
 ) -> Judged:
     """Judge in the event loop, for callers without other work in it."""
-    return assess_owner(owner, config, calibration, models, skip)
+    return assess_owner(owner, config, calibration, models, skip, offer)
 
 
 async def judge_in_worker(
     pool: Pool, starts: ObservedStarts, owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration,
-    models: PublishedModels = NO_MODELS, skip: Skip | None = None, *, audits: bool = False,
+    models: PublishedModels = NO_MODELS, skip: Skip | None = None, offer: Offer | None = None, *, audits: bool = False,
 ) -> Judged:  # fmt: skip
     """Judge in a worker process, where no namespace waits for another one's judgements, as far as the time allows.
 
     Raises TurnedAway, or TaskFailed for a defect of kvgate.
     """
     pool.share(starts.calibration)
-    judge, task = partial(judgements, audits=audits), (owner, config, calibration, models, skip)
+    judge, task = partial(judgements, audits=audits), (owner, config, calibration, models, skip, offer)
     with contextlib.suppress(OutOfTime):
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(WorkerLost):

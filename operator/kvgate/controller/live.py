@@ -5,17 +5,17 @@ request that failed, and while a name belongs to somebody else, because the watc
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec import Struct
 
 from kvgate.api.base import Document
-from kvgate.cluster.client import DEPLOYMENTS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster, Kind
+from kvgate.cluster.client import DEPLOYMENTS, DISRUPTION_BUDGETS, INFERENCE_DEPLOYMENTS, SERVICES, Cluster, Kind
 from kvgate.controller.decision import Key, key_of
 from kvgate.rendering.labels import OWNER_LABEL
 
-CHILDREN = (DEPLOYMENTS, SERVICES)
+CHILDREN = (DEPLOYMENTS, SERVICES, DISRUPTION_BUDGETS)
 FAMILY = (INFERENCE_DEPLOYMENTS, *CHILDREN)
 """Kinds that are kept."""
 MAX_KEPT_BYTES = 1 << 16
@@ -93,6 +93,12 @@ class LiveObjects:
             if kept.get(key) is before[key]:  # else a watch reported it meanwhile
                 del kept[key]
         self._listed.add(kind.plural)
+
+    def deployments(self) -> Iterator[tuple[Key, Document]]:
+        """Yield the Deployments that are kept, with the names of their objects."""
+        for key, kept in [*self._kept[DEPLOYMENTS.plural].items()]:
+            if kept.text is not None:
+                yield key, _decode(kept.text)
 
     def owners(self) -> tuple[Key, ...]:
         return tuple(self._kept[INFERENCE_DEPLOYMENTS.plural])

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.api import SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION
+from kvgate.api import ADOPT_ANNOTATION, SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
 from kvgate.api.status import Condition
@@ -32,6 +32,8 @@ from kvgate.metrics.samples import (
     sample_of,
 )
 from kvgate.rendering.hindrances import Hindrance
+from kvgate.rendering.labels import PassedOn
+from kvgate.rendering.lengths import lengths_of
 from kvgate.rendering.observation import (
     Crash,
     Observation,
@@ -142,8 +144,10 @@ class Memory:
         self._budgets: dict[Key, Budget | None] = {}
         """Budget of the last judgement, whose layout turns an old engine's blocks into tokens."""
         self._hindrances: dict[Key, tuple[Hindrance, ...]] = {}
+        self._lengths: dict[Key, Mapping[str, int]] = {}
+        """Longest request of each pod, where vLLM chose it."""
         """Why pods are not ready, in the order of their names."""
-        self._learnt: dict[Key, frozenset[RunningEngine | tuple[str, Reason]]] = {}
+        self._learnt: dict[Key, frozenset[RunningEngine | tuple[str, str]]] = {}
         """Starts that were learnt from; a refused start is (pod, reason), because one of a kind is enough in a crash loop."""
         self._settled: dict[Key, tuple[tuple[object, ...], Document]] = {}
         """The state of the object that the last run saw (`_state`), and the status that this run left."""
@@ -151,6 +155,7 @@ class Memory:
         self._remarks: dict[Key, str] = {}
         self._is_dirty = False
         self.records = Records()
+        self.passed_on = PassedOn()
         self.dropped: frozenset[str] = frozenset()
         """Fields of the last status that the API server dropped, because its CRD is older than kvgate."""
 
@@ -165,9 +170,10 @@ class Memory:
         if (known := self.judged(key, situation)) is not None:
             return known
         basis, (then, newest) = self._basis(situation), self._calibrations(key, situation)
-        judged = await self._judge(owner, situation.config, then, situation.models, situation.skip)
+        beside = situation.models, situation.skip, situation.offer
+        judged = await self._judge(owner, situation.config, then, *beside)
         if not _is_alike(judged, then, newest):
-            today = await self._judge(owner, situation.config, newest, situation.models, situation.skip)
+            today = await self._judge(owner, situation.config, newest, *beside)
             judged = replace(judged, newest=today)
         self._judged[key] = _Judgement(basis=basis, then=then, newest=newest, judged=judged)
         return judged
@@ -191,7 +197,8 @@ class Memory:
             config if isinstance(config, ConfigMissing) else sha256(config.encode(errors="surrogatepass")).digest()
         )
         fetched = situation.resolution.content if situation.resolution else ()
-        return metadata["uid"], metadata.get("generation"), situation.skip, content, fetched
+        nodes = situation.offer.basis if situation.offer else None
+        return metadata["uid"], metadata.get("generation"), situation.skip, content, fetched, nodes
 
     def _calibrations(self, key: Key, situation: Situation) -> tuple[Calibration, Calibration]:
         """Return the observed starts as of the admission, and the newest ones; both are the newest where nothing was admitted."""
@@ -206,12 +213,22 @@ class Memory:
         return status if state[0] == document["metadata"]["uid"] else None
 
     def settled(self, key: Key, document: Document, status: Document) -> None:
-        self._settled[key] = (_state(document), status)
+        self._settled[key] = (self._state(document), status)
 
     def is_news(self, key: Key, document: Document) -> bool:
         """Return True where an event tells something that no run has seen; False for the echo of our own write."""
         state, status = self._settled.get(key, (None, {}))
-        return state != _state(document) or is_changed(previous_status(document, "", dropped=self.dropped), status)
+        return state != self._state(document) or is_changed(previous_status(document, "", dropped=self.dropped), status)
+
+    def _state(self, document: Document) -> tuple[object, ...]:
+        """Return all of the object itself that a decision depends on; the uid is first."""
+        metadata = document["metadata"]
+        annotations = metadata.get("annotations") or {}
+        ours = tuple(
+            annotations.get(each) for each in (SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION, ADOPT_ANNOTATION)
+        )
+        passed = self.passed_on.of(metadata)
+        return metadata.get("uid"), metadata.get("generation"), ours, passed, metadata.get("deletionTimestamp")
 
     def corrections(self, key: Key) -> Corrections:
         return self._corrections.setdefault(key, Corrections())
@@ -227,9 +244,12 @@ class Memory:
             figures = compared(observation, assessment.effective, intent.template_hash, expected)
             error = float(figures.error) if figures.error is not None else None
             usage = observation.usage_ratio if observation else None
+            lengths = lengths_of(observation, assessment.effective, intent.template_hash).tokens
+            self._lengths[key] = {pod: length for length, pod in lengths}
             seen = ObservedSample(
-                pods=figures.pods, capacity_tokens=figures.capacity_tokens, usage_ratio=usage, error_ratio=error
-            )
+                pods=figures.pods, capacity_tokens=figures.capacity_tokens, usage_ratio=usage, error_ratio=error,
+                max_model_len_tokens=lengths[0][0] if lengths else None,
+            )  # fmt: skip
             sample = sample_of(situation.owner, assessment, conditions, seen if observation else None)
             if admitted is not None and admitted.record.reason == Reason.BUDGET_SKIPPED:
                 skip = situation.skip_now  # its end is not known where the object has another break glass by now
@@ -263,7 +283,10 @@ class Memory:
         engines = {engine.pod: engine.reading for engine in self._observations.get(key, Observation()).engines}
         pods = (
             replace(
-                pod, capacity_tokens=capacity_tokens(reading, self._budgets.get(key)), usage_ratio=reading.usage_ratio
+                pod,
+                capacity_tokens=capacity_tokens(reading, self._budgets.get(key)),
+                usage_ratio=reading.usage_ratio,
+                max_model_len_tokens=self._lengths.get(key, {}).get(pod.name),
             )
             if pod.is_ready and (reading := engines.get(pod.name))
             else pod
@@ -334,7 +357,7 @@ class Memory:
     def forget(self, key: Key) -> None:
         memories: tuple[dict[Key, Any], ...] = (
             self._judged, self._deployments, self._observations, self._learnt, self._remarks, self._settled,
-            self._corrections, self._pods, self._budgets, self._hindrances,
+            self._corrections, self._pods, self._budgets, self._hindrances, self._lengths,
         )  # fmt: skip
         for memory in memories:
             memory.pop(key, None)
@@ -361,9 +384,11 @@ def _state(document: Document) -> tuple[object, ...]:
     """Return all of the object itself that a decision depends on; the uid is first."""
     metadata = document["metadata"]
     annotations = metadata.get("annotations") or {}
-    skip = annotations.get(SKIP_BUDGET_ANNOTATION), annotations.get(SKIP_BUDGET_UNTIL_ANNOTATION)
-    return metadata.get("uid"), metadata.get("generation"), skip, metadata.get("deletionTimestamp")
+    ours = tuple(
+        annotations.get(each) for each in (SKIP_BUDGET_ANNOTATION, SKIP_BUDGET_UNTIL_ANNOTATION, ADOPT_ANNOTATION)
+    )
+    return metadata.get("uid"), metadata.get("generation"), ours, metadata.get("deletionTimestamp")
 
 
-def _identity(start: RunningEngine | Crash) -> RunningEngine | tuple[str, Reason]:
+def _identity(start: RunningEngine | Crash) -> RunningEngine | tuple[str, str]:
     return start if isinstance(start, RunningEngine) else (start.pod, start.reason)

@@ -6,10 +6,10 @@ A read is bounded in time and bytes, because anything may answer at a pod's addr
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self
+from typing import Self, TypeVar
 
 import aiohttp
 from msgspec import Struct
@@ -20,15 +20,23 @@ from yarl import URL
 from kvgate.api.conditions import Reason
 from kvgate.cluster.client import USER_AGENT, Cluster
 from kvgate.cluster.errors import ApiError
+from kvgate.controller.crashes import CrashLogs, crash_of
 from kvgate.controller.decision import Key
 from kvgate.controller.memory import Memory
-from kvgate.controller.pods import CrashLogs, KnownPods, Pod, crash_of
+from kvgate.controller.pod_events import PodEvents
+from kvgate.controller.pods import KnownPods, Pod
 from kvgate.metrics import exporter, registry
-from kvgate.rendering.hindrances import Hindrance
-from kvgate.rendering.observation import Observation, PodTrouble, RunningEngine
+from kvgate.rendering.observation import Observation, PodTrouble, RunningEngine, ToldLength
 from kvgate.rendering.workload import PORT
 from kvgate.runtime.background import Troubles, repeat
-from kvgate.sources.engine_metrics import CutMetrics, NotAnEngine, UnknownNames, UnreadableMetrics, read_engine
+from kvgate.sources.engine_metrics import (
+    CutMetrics,
+    NotAnEngine,
+    UnknownNames,
+    UnreadableMetrics,
+    read_engine,
+    read_max_model_len,
+)
 from kvgate.vllm.metric_names import EngineReading
 
 TIMEOUT_SECONDS = 2.0
@@ -39,12 +47,14 @@ MAX_CONCURRENT = 64
 """Pods that are read at the same time. With 500 pods that hang, a round takes 16 s."""
 _CHUNK_BYTES = 1 << 16
 _HEADERS = {
-    "Accept": "text/plain;version=0.0.4",
     "Accept-Encoding": "identity",  # and nothing is ever decompressed: a small answer stays small
     "User-Agent": USER_AGENT,
 }
 _OPEN_METRICS = "application/openmetrics-text"
+_JSON = "application/json"
 _TYPES = ("text/plain", _OPEN_METRICS)
+_ACCEPTED = {_TYPES: "text/plain;version=0.0.4", (_JSON,): _JSON}
+_Read = TypeVar("_Read")
 
 
 class ScrapeResult(StrEnum):
@@ -76,6 +86,8 @@ class Scrape(Struct, frozen=True, kw_only=True):
     reading: EngineReading | None = None
     trouble: str = ""
     """Completes `pod NAME …`. The same trouble has the same words each time, so that the status is written once."""
+    http_status: int | None = None
+    """Status of an answer that is none of 200."""
 
 
 class ScrapeInstruments(Struct, frozen=True, kw_only=True):
@@ -114,13 +126,35 @@ class Scraper:
         """Read one pod, of which `known` was read before; whatever the server does becomes a result and never an exception."""
         async with self._turn:
             with self._instruments.durations.time():
-                scrape = await self._scrape(URL.build(scheme="http", host=ip, port=self._port, path="/metrics"), known)
+                scrape = await self._scrape(ip, known)
         self._instruments.results.labels(scrape.result).inc()
         return scrape
 
-    async def _scrape(self, url: URL, known: EngineReading | None) -> Scrape:
+    async def length(self, ip: str) -> int | Scrape:
+        """Read the longest request that a pod serves, or what is wrong with its answer."""
+        async with self._turn:
+            return await self._asked(ip, "/v1/models", (_JSON,), lambda body, _: read_max_model_len(body))
+
+    async def _scrape(self, ip: str, known: EngineReading | None) -> Scrape:
+        reading = await self._asked(
+            ip, "/metrics", _TYPES, lambda body, kind: read_engine(body, is_open_metrics=kind == _OPEN_METRICS)
+        )
+        if isinstance(reading, Scrape):
+            return reading
+        if known is not None and reading != known:
+            trouble = "reports another capacity than before, and its container did not restart"
+            return Scrape(result=ScrapeResult.CHANGED, reading=reading, trouble=trouble)
+        if reading.missing:
+            trouble = f"has unknown metrics of vLLM, and no known one for {', '.join(reading.missing)}"
+            return Scrape(result=ScrapeResult.UNKNOWN_NAMES, reading=reading, trouble=trouble)
+        return Scrape(result=ScrapeResult.READ, reading=reading)
+
+    async def _asked(
+        self, ip: str, path: str, types: tuple[str, ...], read: Callable[[bytes, str], _Read]
+    ) -> _Read | Scrape:
+        """Return what `read` makes of the body and its type, or what is wrong with the answer."""
         try:
-            reading = await self._get(url)
+            return await self._get(URL.build(scheme="http", host=ip, port=self._port, path=path), types, read)
         except (NotAnEngine, UnreadableMetrics) as error:
             return Scrape(result=_UNREAD.get(type(error), ScrapeResult.UNREADABLE), trouble=str(error))
         except aiohttp.ClientPayloadError:
@@ -133,26 +167,15 @@ class Scraper:
             return Scrape(result=ScrapeResult.UNREACHABLE, trouble=f"cannot be reached: {reason}")
         except (aiohttp.ClientError, ValueError) as error:
             return Scrape(result=ScrapeResult.HTTP_ERROR, trouble=f"does not answer in HTTP: {type(error).__name__}")
-        if isinstance(reading, Scrape):
-            return reading
-        if known is not None and reading != known:
-            trouble = "reports another capacity than before, and its container did not restart"
-            return Scrape(result=ScrapeResult.CHANGED, reading=reading, trouble=trouble)
-        if reading.missing:
-            trouble = f"has unknown metrics of vLLM, and no known one for {', '.join(reading.missing)}"
-            return Scrape(result=ScrapeResult.UNKNOWN_NAMES, reading=reading, trouble=trouble)
-        return Scrape(result=ScrapeResult.READ, reading=reading)
 
-    async def _get(self, url: URL) -> EngineReading | Scrape:
-        """Return what the body says, or what is wrong with the answer.
-
-        An answer that is too large is left at the first byte too many, which closes its connection.
-        """
-        async with self._session.get(url, allow_redirects=False) as response:
+    async def _get(self, url: URL, types: tuple[str, ...], read: Callable[[bytes, str], _Read]) -> _Read | Scrape:
+        """Return what the body says. An answer that is too large is left at the first byte too many, which closes its connection."""
+        async with self._session.get(url, headers={"Accept": _ACCEPTED[types]}, allow_redirects=False) as response:
             if response.status != 200:
-                return Scrape(result=ScrapeResult.HTTP_ERROR, trouble=f"answers HTTP {response.status}")
-            if response.content_type not in _TYPES:
-                trouble = f"answers {response.content_type!r:.80} instead of text/plain"
+                trouble = f"answers HTTP {response.status}"
+                return Scrape(result=ScrapeResult.HTTP_ERROR, trouble=trouble, http_status=response.status)
+            if response.content_type not in types:
+                trouble = f"answers {response.content_type!r:.80} instead of {types[0]}"
                 return Scrape(result=ScrapeResult.NOT_VLLM, trouble=trouble)
             if response.headers.get("Content-Encoding", "identity") != "identity":
                 trouble = "sends a compressed answer, which kvgate did not request"
@@ -162,7 +185,7 @@ class Scraper:
                 body += chunk
                 if len(body) > MAX_BYTES:
                     return Scrape(result=ScrapeResult.TOO_LARGE, trouble=f"answers more than {MAX_BYTES >> 20} MiB")
-            return read_engine(bytes(body), is_open_metrics=response.content_type == _OPEN_METRICS)
+            return read(bytes(body), response.content_type)
 
 
 REPORT_AFTER = 2
@@ -203,6 +226,7 @@ _WORDS = {
     ScrapeResult.UNREADABLE: (Reason.METRICS_UNREADABLE, "check that spec.vllm.version is the release in the image"),
 }
 """Reason of the condition for each result, and what to do."""
+_NO_ANSWER = (ScrapeResult.TIMEOUT, ScrapeResult.UNREACHABLE, ScrapeResult.CUT)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -218,6 +242,13 @@ class _Answers:
     last: ScrapeResult | None = None
     streak: int = 0
     logged: set[ScrapeResult] = field(default_factory=set)
+    length: int | Scrape | None = None
+    """Longest request that it serves, which does not change either, or what was wrong when it was asked."""
+
+    @property
+    def is_length_settled(self) -> bool:
+        """True where asking again would bring nothing else."""
+        return isinstance(self.length, int) or (self.length is not None and self.length.result not in _NO_ANSWER)
 
     def settled(self, scrape: Scrape) -> Scrape:
         """Return the scrape without its capacity, unless that has stayed long enough to take the place of the first one."""
@@ -235,17 +266,22 @@ class Observer:
     """Reads the ready pods of Deployments that are ours by their uid."""
 
     def __init__(
-        self, *, cluster: Cluster, namespaces: Sequence[str], pods: KnownPods, scrape: Scraper, memory: Memory,
+        self, *, cluster: Cluster, namespaces: Sequence[str], pods: KnownPods, scrape: Scraper,
+        length: Callable[[str], Awaitable[int | Scrape]], memory: Memory,
         enqueue: Callable[[Key], None], troubles: Troubles,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._namespaces: Sequence[str | None] = namespaces or (None,)
         self._pods = pods
-        self._scrape = scrape
+        self._scrape, self._length = scrape, length
         self._memory = memory
         self._enqueue = enqueue
         self._troubles = troubles
         self._logs = CrashLogs(cluster)
+        self._events = PodEvents(cluster)
+        self._owners = frozenset[str]()
+        """Uids of our Deployments at the last look."""
+        self._round = asyncio.Lock()
         self._answers: dict[tuple[str, int], _Answers] = {}
         """Answers by the pod's uid and its restarts."""
 
@@ -270,47 +306,100 @@ class Observer:
         async def look() -> None:
             await self._pods.hindered.wait()
             self._pods.hindered.clear()
-            await self.look_at_hindrances()
+            try:
+                await self.look_at_hindrances()
+            except ApiError:
+                self._pods.hindered.set()
+                raise
 
         await repeat("hindrances", look, interval_seconds=1.0, troubles=self._troubles, expected=ApiError)
 
+    async def run_events_forever(self) -> None:
+        """Once a second, look for pods that wait without a word, or that came before their object was known to own their Deployment."""
+        await repeat("events", self.look_at_events, interval_seconds=1.0, troubles=self._troubles, expected=ApiError)
+
+    async def look_at_events(self) -> None:
+        if (owners := frozenset(self._memory.deployments())) != self._owners:
+            self._owners = owners
+            self._pods.hindered.set()
+        owned = await self._owned() if self._pods.quiet else {}
+        if await self._events.look(pod for pods in owned.values() for pod in pods if pod.is_quiet):
+            self._pods.hindered.set()
+
     async def look_at_hindrances(self) -> None:
-        owners, found = self._memory.deployments(), dict[Key, list[Hindrance]]()
-        for uid, pods in (await self._pods.by_deployment(self._cluster)).items():
-            if uid in owners:
-                found[owners[uid]] = [pod.hindrance for pod in pods if pod.hindrance is not None]
+        """Keep why pods are not ready, and where an engine ended, read why at once."""
+        ended, owned = frozenset(self._pods.ended_anew), await self._owned()
+        found = {
+            key: [each for each in map(self._events.hindrance, pods) if each is not None] for key, pods in owned.items()
+        }
         for key in self._memory.hinder(found):
             self._enqueue(key)
+        if concerned := {key for key, pods in owned.items() if self._is_news(key, pods, ended)}:
+            await self.run_once(concerned)
+        self._pods.ended_anew -= {uid for uid in ended if not self._is_due(uid, owned)}
+        if self._pods.ended_anew:
+            self._pods.hindered.set()
 
-    async def run_once(self) -> None:
-        """Run one round: read the pods, remember the answers, and reconcile the objects about which something new was learnt."""
-        keys, owners = self._memory.keys(), self._memory.deployments()  # an object that comes during the round waits
-        owned = await self._pods.by_deployment(self._cluster)
-        by_key = {owners[uid]: pods for uid, pods in owned.items() if uid in owners}
-        self._memory.see_pods(
-            {key: tuple(pod.sample for pod in by_key.get(key, ()) if not pod.is_over) for key in keys}
-        )
-        ready = [pod for pods in by_key.values() for pod in pods if pod.is_ready]
-        self._answers = {_identity(pod): self._answers.get(_identity(pod), _Answers()) for pod in ready}
-        asked = (self._scrape(pod.ip, self._answers[_identity(pod)].reading) for pod in ready)
-        for pod, scrape in zip(ready, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+    def _is_news(self, key: Key, pods: Sequence[Pod], ended: Collection[str]) -> bool:
+        """Return True where an engine ended, or where one that has crashed is gone or ready."""
+        crashed = {crash.pod for crash in (self._memory.observation(key) or Observation()).crashes}
+        return any(pod.uid in ended for pod in pods) or not crashed <= {
+            pod.name for pod in pods if pod.ended and not pod.is_ready
+        }
+
+    def _is_due(self, uid: str, owned: Mapping[Key, Sequence[Pod]]) -> bool:
+        return any(pod.uid == uid and self._logs.is_due(pod) for pods in owned.values() for pod in pods)
+
+    async def _owned(self) -> dict[Key, list[Pod]]:
+        """Return the pods of Deployments that are ours by their uid."""
+        owners = self._memory.deployments()
+        by_deployment = await self._pods.by_deployment(self._cluster)
+        return {owners[uid]: pods for uid, pods in by_deployment.items() if uid in owners}
+
+    async def run_once(self, only: Collection[Key] | None = None) -> None:
+        """Run one round: read the pods, remember the answers, and reconcile the objects about which something new was learnt.
+
+        `only` limits the round to the pods of these objects.
+        """
+        async with self._round:
+            keys = self._memory.keys()  # an object that comes during the round waits
+            by_key = await self._owned()
+            self._memory.see_pods(
+                {key: tuple(pod.sample for pod in by_key.get(key, ()) if not pod.is_over) for key in keys}
+            )
+            ready = [pod for pods in by_key.values() for pod in pods if pod.is_ready]
+            self._answers = {_identity(pod): self._answers.get(_identity(pod), _Answers()) for pod in ready}
+            keys = keys if only is None else keys & frozenset(only)
+            await self._scrape_all([pod for key in keys for pod in by_key.get(key, ()) if pod.is_ready])
+            await self._logs.read(pod for pods in by_key.values() for pod in pods)
+            seen: dict[Key, Observation] = {}
+            for key in keys:
+                try:
+                    found = self._observation(key, by_key.get(key, ()))
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is about this object's pods
+                    self._troubles.note("observe", error, about="/".join(key))
+                else:
+                    seen |= {} if found is None else {key: found}
+            for key in self._memory.observe(seen):
+                self._enqueue(key)
+
+    async def _scrape_all(self, pods: Sequence[Pod]) -> None:
+        asked = await asyncio.gather(*map(self._ask, pods), return_exceptions=True)
+        for pod, scrape in zip(pods, asked, strict=True):
             if isinstance(scrape, Scrape):
                 self._note(pod, scrape)
             elif isinstance(
                 scrape, Exception
             ):  # whatever it is, it is of this pod, and the others are read all the same
                 self._troubles.note("observe", scrape, about=f"pod {pod.namespace}/{pod.name}")
-        await self._logs.read(pod for pods in by_key.values() for pod in pods)
-        seen: dict[Key, Observation] = {}
-        for key in keys:
-            try:
-                found = self._observation(by_key.get(key, ()))
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is about this object's pods
-                self._troubles.note("observe", error, about="/".join(key))
-            else:
-                seen |= {} if found is None else {key: found}
-        for key in self._memory.observe(seen):
-            self._enqueue(key)
+
+    async def _ask(self, pod: Pod) -> Scrape:
+        """Read a pod, and the longest request that it serves until that is known."""
+        answer = self._answers[_identity(pod)]
+        scrape = await self._scrape(pod.ip, answer.reading)
+        if not answer.is_length_settled and scrape.result not in _NO_ANSWER:
+            answer.length = await self._length(pod.ip)
+        return scrape
 
     def _note(self, pod: Pod, scrape: Scrape) -> None:
         answer = self._answers[_identity(pod)]
@@ -332,11 +421,17 @@ class Observer:
             fields = {"namespace": pod.namespace, "pod": pod.name, "result": scrape.result.value}
             _log.warning("pod %s/%s %s", pod.namespace, pod.name, scrape.trouble, extra={"fields": fields})
 
-    def _observation(self, pods: Sequence[Pod]) -> Observation | None:
-        """Return what these pods report; None while a pod has given neither a reading nor a trouble: the last observation stays."""
+    def _observation(self, key: Key, pods: Sequence[Pod]) -> Observation | None:
+        """Return what these pods report. While a ready pod has given neither a reading nor a trouble, only the crashes are new."""
         answers = [(pod, self._answers[_identity(pod)]) for pod in pods if pod.is_ready]
+        crashes = tuple(
+            crash
+            for pod in pods
+            if not self._logs.is_due(pod) and (crash := crash_of(pod, self._logs.cause(pod))) is not None
+        )
         if any(found.reading is None and found.trouble is None for _, found in answers):
-            return None
+            known = self._memory.observation(key) or Observation()
+            return replace(known, crashes=crashes) if crashes != known.crashes else None
         return Observation(
             engines=tuple(
                 RunningEngine(
@@ -350,9 +445,22 @@ class Observer:
                 for pod, found in answers
                 if found.reading is not None
             ),
+            lengths=tuple(_told(pod.name, found.length) for pod, found in answers if found.length is not None),
             troubles=tuple(found.trouble for _, found in answers if found.trouble is not None),
-            crashes=tuple(crash for pod in pods if (crash := crash_of(pod, self._logs.cause(pod))) is not None),
+            crashes=crashes,
         )
+
+
+_LOCKED = (401, 403)
+_NO_KEY = "wants the API key of the engine at /v1/models, and kvgate never reads one: compare max_model_len in the pod's log yourself"
+
+
+def _told(pod: str, length: int | Scrape) -> ToldLength:
+    if isinstance(length, int):
+        return ToldLength(pod=pod, tokens=length)
+    if length.http_status in _LOCKED:
+        return ToldLength(pod=pod, reason=Reason.API_KEY_REQUIRED, message=_NO_KEY)
+    return ToldLength(pod=pod, reason=Reason.LENGTH_NOT_TOLD, message=f"{length.trouble}, asked for /v1/models")
 
 
 def _identity(pod: Pod) -> tuple[str, int]:

@@ -1,13 +1,10 @@
-"""The pods of our engines, the causes for which one ended, and the nodes that they run on.
+"""The pods of our engines, and the nodes that they run on.
 
-A watch keeps the pods up to date, and only what the observation needs is stored. The cause of an end stands in the termination message, or
-else in the log. A log may hold prompts, so no line of it is logged, stored or reported: only the sentence in which vLLM states the cause
-is kept. Nodes are read only where somebody allows it.
+A watch keeps the pods up to date, and only what the observation needs is stored. Nodes are read only where somebody allows it.
 """
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
@@ -15,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvgate.api.base import Document
 from kvgate.api.conditions import Reason
@@ -23,9 +21,7 @@ from kvgate.cluster.errors import ApiError
 from kvgate.metrics.samples import PodSample
 from kvgate.rendering.hindrances import Hindrance, hindrance_of
 from kvgate.rendering.labels import HASH_ANNOTATION, OWNER_LABEL
-from kvgate.rendering.observation import Crash
 from kvgate.rendering.workload import CONTAINER
-from kvgate.sources.start_failure import FailureKind, StartFailure, recognise
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -64,10 +60,24 @@ class Pod(Struct, frozen=True, kw_only=True):
     """Empty while it is not scheduled."""
     hindrance: Hindrance | None = None
     """Why it is not ready, as far as Kubernetes says that."""
+    gpus: tuple[tuple[str, int], ...] = ()
+    """GPUs that the engine's container requests, by resource."""
     started_at: str = ""
     """RFC 3339: the start of the engine's container, or that of the pod while the container does not run."""
+    claims: tuple[str, ...] = ()
+    """Names of the PersistentVolumeClaims that it mounts."""
     label: str = ""
     """Value of our label, which its ReplicaSet has too."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """True where it is not ready, and its status does not say why: only events do."""
+        waits_on_node = bool(self.node) and self.hindrance is None and self.ended is None
+        return not (self.is_over or self.is_ready) and (waits_on_node or self.waits_for_claim)
+
+    @property
+    def waits_for_claim(self) -> bool:
+        return self.hindrance is not None and self.hindrance.reason is Reason.VOLUME_CLAIM_PENDING
 
     @property
     def sample(self) -> PodSample:
@@ -105,9 +115,32 @@ def pod_of(body: Mapping[str, Any]) -> Pod:
         is_over=is_over,
         node=body.get("spec", {}).get("nodeName", ""),
         hindrance=hindrance_of(body),
+        gpus=_gpus(body),
         started_at=container.get("state", {}).get("running", {}).get("startedAt") or status.get("startTime", ""),
+        claims=_claims(body.get("spec", {}).get("volumes") or ()),
         label=metadata.get("labels", {}).get(OWNER_LABEL, ""),
     )
+
+
+def _gpus(body: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    limits = (
+        (container.get("resources") or {}).get("limits") or {}
+        for container in body.get("spec", {}).get("containers", ())
+        if container.get("name") == CONTAINER
+    )
+    return tuple(
+        (name, int(str(amount)))
+        for each in limits
+        for name, amount in each.items()
+        if "/" in name and str(amount).isdecimal()
+    )
+
+
+def _claims(volumes: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    claims = (
+        each["persistentVolumeClaim"].get("claimName", "") for each in volumes if each.get("persistentVolumeClaim")
+    )
+    return tuple(filter(None, claims))
 
 
 def _ended(container: Mapping[str, Any]) -> Ended | None:
@@ -132,34 +165,70 @@ def controller_of(body: Mapping[str, Any], kind: str) -> tuple[str, str] | None:
     return None
 
 
+_PULLS = (
+    Reason.IMAGE_NOT_FOUND, Reason.IMAGE_UNAUTHORIZED, Reason.IMAGE_RATE_LIMITED, Reason.IMAGE_WRONG_PLATFORM,
+)  # fmt: skip
+
+
+def _says_less(now: Hindrance, before: Hindrance) -> bool:
+    """Return True where the kubelet waits before it pulls again: it repeats the cause, or leaves it out."""
+    return before.reason in _PULLS and now.reason in (before.reason, Reason.IMAGE_NOT_PULLED)
+
+
 class KnownPods:
     """The pods that the watch has reported; used in the working thread's event loop only."""
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
         self._deployments: dict[str, str | None] = {}
-        """Uid of the Deployment by the uid of its ReplicaSet; that never changes."""
+        """Uid of the Deployment by the uid of its ReplicaSet; None, which is looked at again with each list, for a ReplicaSet without
+        one: its pods are not kept."""
         self.hindered = asyncio.Event()
-        """Set where a pod's hindrance changed."""
+        """Set where a pod's hindrance changed, or where an engine ended."""
+        self.ended_anew: set[str] = set()
+        """Uids of pods whose engine ended since the last look."""
+        self.quiet: set[str] = set()
+        """Uids of pods that wait without a reason in their status; those of others are among them."""
 
     def __len__(self) -> int:
         return len(self._pods)
 
     def put(self, body: Mapping[str, Any]) -> None:
         pod = pod_of(body)
+        if pod.replica_set is None or self._deployments.get(pod.replica_set[1], "") is None:
+            self.forget(pod.uid)  # it has our label, and is somebody else's
+            return
         before = self._pods.get(pod.uid)
+        if before is not None and before.hindrance and pod.hindrance and _says_less(pod.hindrance, before.hindrance):
+            pod = replace(pod, hindrance=before.hindrance)
         self._pods[pod.uid] = pod
-        if pod.hindrance != (before.hindrance if before else None):
+        (self.quiet.add if pod.is_quiet else self.quiet.discard)(pod.uid)
+        end, last_end = ((each.ended, each.restarts) if each and each.ended else None for each in (pod, before))
+        if end is not None and end != last_end:
+            self.ended_anew.add(pod.uid)
+        if end != last_end or pod.hindrance != (before.hindrance if before else None):
             self.hindered.set()
 
     def forget(self, uid: str) -> None:
         gone = self._pods.pop(uid, None)
-        if gone is not None and gone.hindrance is not None:
+        self.quiet.discard(uid)
+        self.ended_anew.discard(uid)
+        if gone is not None and (gone.hindrance is not None or gone.ended is not None):
             self.hindered.set()
+
+    def gpus_by_node(self, resource: str) -> dict[str, int]:
+        """Return how many GPUs of a resource the pods hold that are on a node and have not ended."""
+        held = dict[str, int]()
+        for pod in self._pods.values():
+            for name, count in pod.gpus if pod.node and not pod.is_over else ():
+                if name == resource:
+                    held[pod.node] = held.get(pod.node, 0) + count
+        return held
 
     async def relist(self, cluster: Cluster, namespaces: Iterable[str | None]) -> None:
         """Add pods that the watch has not reported yet, and forget those that went while it was broken."""
         known, listed = set(self._pods), set()
+        self._deployments = {uid: owner for uid, owner in self._deployments.items() if owner is not None}
         for namespace in namespaces:
             async for body in cluster.list(PODS, namespace, label_selector=OWNER_LABEL):
                 uid = body["metadata"]["uid"]
@@ -173,7 +242,8 @@ class KnownPods:
         """Return pods by the uid of their Deployment; ReplicaSets are requested once, those of a namespace with several at a time."""
         pods = sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name))
         alive = {pod.replica_set[1]: pod for pod in pods if pod.replica_set}
-        self._deployments = {uid: owner for uid, owner in self._deployments.items() if uid in alive}
+        known = self._deployments.items()
+        self._deployments = {uid: owner for uid, owner in known if uid in alive or owner is None}
         unknown: dict[str, dict[str, Pod]] = {}
         for uid in alive.keys() - self._deployments.keys():
             unknown.setdefault(alive[uid].namespace, {})[uid] = alive[uid]
@@ -183,8 +253,11 @@ class KnownPods:
             self._deployments |= {uid: owner[1] if owner else None for uid, owner in owners.items()}
         owned: dict[str, list[Pod]] = {}
         for pod in pods:
-            if pod.replica_set and (deployment := self._deployments[pod.replica_set[1]]) is not None:
+            deployment = self._deployments[pod.replica_set[1]] if pod.replica_set else None
+            if deployment is not None:
                 owned.setdefault(deployment, []).append(pod)
+            else:
+                self.forget(pod.uid)
         return owned
 
 
@@ -207,117 +280,10 @@ async def _replica_sets(cluster: Cluster, namespace: str, pods: Collection[Pod])
     return found
 
 
-UNKNOWN_RESTARTS = 2
-"""Restarts after which an end with an unknown cause is reported."""
-MAX_QUOTED = 300
-
-_REASONS = {
-    FailureKind.KV_CACHE_TOO_SMALL: Reason.KV_CACHE_TOO_SMALL,
-    FailureKind.NO_MEMORY_FOR_KV_CACHE: Reason.KV_CACHE_TOO_SMALL,
-    FailureKind.MAMBA_BLOCKS: Reason.KV_CACHE_TOO_SMALL,
-    FailureKind.GPU_MEMORY_TAKEN: Reason.OUT_OF_MEMORY,
-    FailureKind.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
-    FailureKind.INVALID_SETTING: Reason.ENGINE_REFUSED_TO_START,
-    FailureKind.ENVIRONMENT: Reason.ENGINE_CRASHED,
-}
-
-
-def cause_in(text: str) -> StartFailure | None:
-    """Return the cause that a text states; None where it has none, such as the end of a traceback whose cause was printed before."""
-    failure = recognise(text)
-    return failure if failure and failure.kind in _REASONS else None
-
-
-def wants_log(pod: Pod) -> bool:
-    """Return True where the termination message has no cause; with V1 the traceback of vLLM's API server alone fills it."""
-    ended = pod.ended
-    return ended is not None and not pod.is_ready and ended.reason != "OOMKilled" and cause_in(ended.message) is None
-
-
-def crash_of(pod: Pod, logged: StartFailure | None = None) -> Crash | None:
-    """Return the crash of a pod, if it is to be reported; `logged` is the cause in its log."""
-    ended = pod.ended
-    if (
-        pod.is_ready or ended is None or ended.reason == "OOMKilled"
-    ):  # that is a hindrance, which Kubernetes states at once
-        return None
-    failure = cause_in(ended.message) or logged
-    is_passing = failure is not None and failure.kind is FailureKind.ENVIRONMENT  # a hub or a network may be well again
-    if failure and not (is_passing and pod.restarts < UNKNOWN_RESTARTS):
-        # lines about tokens, paths and addresses are nobody's to read in a status: the table's own words stand for them
-        words = (
-            f"{failure.row.cause} {failure.row.do}" if is_passing else f"vLLM reports: {failure.sentence.rstrip('.')}"
-        )
-        return Crash(
-            pod=pod.name,
-            template_hash=pod.template_hash,
-            reason=_REASONS[failure.kind],
-            message=words,
-            available_kv_cache_bytes=failure.available_kv_cache_bytes,
-            declared_image=pod.declared_image,
-            image=pod.image,
-            node=pod.node,
-        )
-    if pod.restarts < UNKNOWN_RESTARTS:
-        return None
-    last = next((line.strip() for line in reversed(ended.message.splitlines()) if line.strip()), "")
-    end = f"with {last[:MAX_QUOTED]!r}" if last else f"without a message ({ended.reason})"
-    message = f"the engine ended {end}; see `kubectl logs -n {pod.namespace} {pod.name} --previous`"
-    return Crash(pod=pod.name, template_hash=pod.template_hash, reason=Reason.ENGINE_CRASHED, message=message)
-
-
-MAX_READS = 8
-"""Logs that one round reads at the same time; the others wait for the next round. So nodes that hang cost a round one time limit."""
-
-_OF_REQUESTS = re.compile(r"^.*(?:prompt|message|received request|generated response).*$", re.IGNORECASE | re.MULTILINE)
-"""Lines that quote users, who could write a sentence that looks like a cause."""
-
-_log = logging.getLogger(__name__)
-
-
-class CrashLogs:
-    """The causes in the logs of containers that ended; one per process. Each log is read once."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._causes: dict[tuple[str, str], StartFailure | None] = {}
-        """Causes by the pod's uid and its run; None where the log has no known cause, or cannot be read."""
-        self._logged: set[str] = set()
-        """Kinds of errors that were logged."""
-
-    def cause(self, pod: Pod) -> StartFailure | None:
-        return self._causes.get(_run(pod))
-
-    async def read(self, pods: Iterable[Pod]) -> None:
-        """Read the logs that are due among these pods, and forget all other pods."""
-        runs = {_run(pod): pod for pod in pods if pod.ended}
-        self._causes = {run: cause for run, cause in self._causes.items() if run in runs}
-        due = [(run, pod) for run, pod in runs.items() if run not in self._causes and wants_log(pod)][:MAX_READS]
-        causes = await asyncio.gather(*(self._cause(pod) for _, pod in due))
-        self._causes |= {run: cause for (run, _), cause in zip(due, causes, strict=True)}
-
-    async def _cause(self, pod: Pod) -> StartFailure | None:
-        previous = pod.ended is not None and pod.ended.has_restarted
-        try:
-            log = await self._cluster.log(pod.namespace, pod.name, CONTAINER, of_previous=previous)
-        except ApiError as error:
-            kind = type(error).__name__  # the node's own words are not logged: they might quote the container's log
-            if kind not in self._logged:
-                self._logged.add(kind)
-                fields = {"namespace": pod.namespace, "pod": pod.name, "verb": error.verb, "resource": error.resource}
-                text = "the log of the crashed pod %s/%s cannot be read: %s"
-                _log.warning(text, pod.namespace, pod.name, kind, extra={"fields": fields})
-            return None
-        return cause_in(_OF_REQUESTS.sub("", log))
-
-
-def _run(pod: Pod) -> tuple[str, str]:
-    return pod.uid, pod.ended.container_id if pod.ended else ""
-
-
 KEPT_SECONDS = 600.0
 """Time for which a node's labels are believed; a driver changes with a restart of the node."""
 MAX_NODES = 5000
+_log = logging.getLogger(__name__)
 _DRIVERS = ("nvidia.com/cuda.driver-version.full", "amd.com/gpu.driver-version")
 _PARTS = tuple(f"nvidia.com/cuda.driver.{part}" for part in ("major", "minor", "rev"))
 """Labels of GPU feature discovery before 0.16; later releases have them beside the whole text."""

@@ -21,7 +21,8 @@ from kvgate.checkpoint.stored import entry_key
 from kvgate.cluster.client import Cluster
 from kvgate.cluster.errors import ApiError
 from kvgate.controller.decision import Key
-from kvgate.controller.fetches import Failure, Fetched, FetchQueue, ModelStore, Origin, Stored, superfluous
+from kvgate.controller.fetches import Failure, Fetched, FetchQueue, Origin
+from kvgate.controller.model_store import ModelStore, Stored, superfluous
 from kvgate.controller.resolution import Resolution, Waiting, resolution, waiting_since
 from kvgate.judgement.facts import names_to_fetch
 from kvgate.metrics import exporter, registry

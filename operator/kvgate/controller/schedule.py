@@ -11,12 +11,13 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from kvgate.api.base import Document
-from kvgate.cluster.client import ADMISSION_RECORDS, Cluster
+from kvgate.cluster.client import ADMISSION_RECORDS, RESOURCE_CLAIM_TEMPLATES, Cluster
 from kvgate.cluster.errors import ApiError, Forbidden
 from kvgate.controller.decision import Awaited, Key
-from kvgate.controller.fetches import ModelStore
 from kvgate.controller.live import CHILDREN, FAMILY
 from kvgate.controller.memory import Memory
+from kvgate.controller.model_store import ModelStore
+from kvgate.controller.pace import Pace
 from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.resolving import Resolver
 from kvgate.controller.starts import ObservedStarts
@@ -230,6 +231,12 @@ def _fields(key: Key, error: ApiError) -> dict[str, str]:
     return {"namespace": key[0], "name": key[1], "verb": error.verb, "resource": error.resource}
 
 
+def claim_of(deployment: Document | None) -> str:
+    """Return the name of the ResourceClaimTemplate that the pods of a Deployment refer to; empty where they have none."""
+    pod = deployment["spec"]["template"]["spec"] if deployment else {}
+    return next((str(each.get("resourceClaimTemplateName", "")) for each in pod.get("resourceClaims") or ()), "")
+
+
 Connect = Callable[[], Cluster]
 """Makes a new connection, because the old one may be what is broken."""
 
@@ -252,7 +259,9 @@ class Resync:
         troubles: Troubles,
         models: ModelStore | None = None,
         resolver: Resolver | None = None,
+        pace: Pace | None = None,
     ) -> None:
+        self._pace = pace or Pace()
         self._models = models
         self._resolver = resolver
         self._connect = connect
@@ -276,7 +285,7 @@ class Resync:
         )  # fmt: skip
 
     async def run_once(self) -> None:
-        known, seen = self._memory.keys(), set()
+        known, seen, claims = self._memory.keys(), set(), dict[Key, str]()
         async with self._connect() as cluster:
             running = self._memory.running_images()
             await self._starts.try_load(cluster, self._troubles, loop="resync", running=running)
@@ -291,41 +300,60 @@ class Resync:
             live = self._reconciler.live
             for kind in reversed(FAMILY):
                 await live.relist(cluster, kind, self._namespaces)
+            self._pace.is_known = True
             for key in live.owners():
-                document, deployment, service = [await live.find(cluster, kind, key) for kind in FAMILY]
+                document, *children = [await live.find(cluster, kind, key) for kind in FAMILY]
                 if document is None:
                     continue
                 seen.add(key)
+                claims[key] = claim_of(children[0])
                 if before.get(key, "") != self._memory.records.name(key):
                     continue  # a run stored its record during the list
                 self._starts.note_revision((document.get("status") or {}).get("calibrationRevision"))
-                await self._compare(key, document, deployment, service, records.get(key, {}))
-                await self._memory.records.tidy(cluster, document, deployment, records.get(key, {}))
+                await self._compare(key, document, children, records.get(key, {}))
+                await self._memory.records.tidy(cluster, document, children[0], records.get(key, {}))
                 await asyncio.sleep(0)  # others may run between two judgements
+            await self._look_for_claims(cluster, claims)
             if self._resolver is not None:
                 await self._resolver.tidy(cluster)
         for key in known - seen:
             self._queue.enqueue(key)
+
+    async def _look_for_claims(self, cluster: Cluster, claims: Mapping[Key, str]) -> None:
+        """Make templates of claims again that somebody deleted, because no watch reports them; `claims` has their names."""
+        there = set[tuple[str, str]]()
+        if not any(claims.values()):
+            return
+        for namespace in self._namespaces:
+            async for found in cluster.list_metadata(RESOURCE_CLAIM_TEMPLATES, namespace, label_selector=OWNER_LABEL):
+                there.add((found["metadata"]["namespace"], found["metadata"]["name"]))
+        for key, name in claims.items():
+            if name and (key[0], name) not in there:
+                self._reconciler.claimless.add(key)
+                self._queue.enqueue(key)
 
     async def load(self) -> None:
         """List children and records before the first reconcile. What cannot be listed is requested one by one until a round lists it."""
         try:
             async with self._connect() as cluster:
                 await self._memory.records.load(cluster, self._namespaces)
+                live = self._reconciler.live
                 for kind in CHILDREN:
-                    await self._reconciler.live.relist(cluster, kind, self._namespaces)
+                    await live.relist(cluster, kind, self._namespaces)
+                for key, deployment in live.deployments():
+                    self._pace.note(key, deployment)
+                self._pace.is_known = True
         except ApiError as error:
             self._troubles.note("start", error, expected=ApiError)
 
     async def _compare(
-        self, key: Key, document: Document, deployment: Document | None, service: Document | None,
-        records: Mapping[str, Document],
-    ) -> None:  # fmt: skip
+        self, key: Key, document: Document, children: Sequence[Document | None], records: Mapping[str, Document]
+    ) -> None:
         """Reconcile an object that is not settled. An error with one object does not stop the round: its own reconcile reports it."""
         if "deletionTimestamp" in document["metadata"]:
             return
         try:
-            situation = await self._reconciler.situation(key, document, deployment, service, records)
+            situation = await self._reconciler.situation(key, document, children, records)
             is_settled = self._reconciler.is_settled(key, situation)
         except Exception as error:  # noqa: BLE001 - the round goes on with the others
             self._troubles.note("resync", error, about="/".join(key), expected=ApiError)

@@ -9,11 +9,13 @@ from functools import partial
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
+from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods
 from kvgate.calibration.trust import Trust
 from kvgate.cluster import leases
-from kvgate.controller.fetches import ModelStore
 from kvgate.controller.leadership import Gate
+from kvgate.controller.model_store import ModelStore
 from kvgate.controller.observe import ScrapeInstruments
+from kvgate.controller.pace import MAX_REPLACING, Pace, Progress
 from kvgate.controller.pods import Nodes
 from kvgate.controller.reconcile import ReconcileInstruments
 from kvgate.controller.resolving import ResolvingInstruments
@@ -45,9 +47,16 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     read_nodes: bool = False
     audit: bool = False
     """True where a refusal is reported, and what would be refused runs."""
+    watch_nodes: bool = False
     models_map: ConfigMapName | None = None
     """ConfigMap of the fetched models; None where the hub is asked for nothing."""
     resolve_seconds: float = RESOLVE_SECONDS
+    allowed: AllowedPods = NOTHING_ALLOWED
+    """Parts of pods that the administrator allows."""
+    max_replacing: int = MAX_REPLACING
+    """Engines that load at a time where pods are replaced that nobody edited."""
+    pass_labels: Sequence[str] = ()
+    pass_annotations: Sequence[str] = ()
     lease_namespace: str = leases.NAMESPACE
     instance: str = ""
     """The installation that this process belongs to; empty: the name of the machine."""
@@ -142,6 +151,10 @@ class Process:
         lease = leases.Claim.of(self.options.namespaces, holder="", instance="").lease
         self.leader = gauge(metrics.LEADER, self.registry).labels(lease)
         self.queue_depth = gauge(metrics.QUEUE_DEPTH, self.registry)
+        self.pace = Pace(self.options.max_replacing)
+        replacements = gauge(metrics.REPLACEMENTS, self.registry)
+        for progress in Progress:
+            replacements.labels(progress).set_function(partial(self.pace.count, progress))
         self.lag = gauge(metrics.EVENT_LOOP_LAG, self.registry)
         self.instruments = ReconcileInstruments.registered(self.registry)
         self.resolving = ResolvingInstruments.registered(self.registry)

@@ -20,6 +20,8 @@ from kvgate.controller.decision import key_of
 from kvgate.controller.fetches import WORKERS, fetch_in_worker
 from kvgate.controller.judging import LIMITS, judge_in_worker
 from kvgate.controller.live import CHILDREN
+from kvgate.controller.live_nodes import LiveNodes
+from kvgate.controller.live_nodes import follow as follow_nodes
 from kvgate.controller.memory import Memory
 from kvgate.controller.observe import Observer, Scraper
 from kvgate.controller.pods import KnownPods
@@ -27,7 +29,7 @@ from kvgate.controller.reconcile import Reconciler
 from kvgate.controller.resolving import Resolver
 from kvgate.controller.schedule import Connect, Resync, WorkQueue
 from kvgate.controller.state import Process
-from kvgate.rendering.labels import OWNER_LABEL
+from kvgate.rendering.labels import OWNER_LABEL, PassedOn
 from kvgate.runtime import background
 from kvgate.runtime.background import Troubles
 from kvgate.runtime.pool import Pool
@@ -65,33 +67,45 @@ async def _operate(process: Process) -> None:
     memory = Memory(
         process.deployments, process.starts, partial(judge_in_worker, pool, process.starts, audits=options.audit)
     )
+    memory.passed_on = PassedOn(labels=tuple(options.pass_labels), annotations=tuple(options.pass_annotations))
     beat = asyncio.create_task(_beat(process, memory))  # from now on, because the workers take a while to start
     async with pool, connect() as cluster, Scraper(process.scrapes) as scraper, contextlib.AsyncExitStack() as stack:
         recorder = EventRecorder(cluster)
         learn = partial(process.starts.learn, cluster)
         resolver = await stack.enter_async_context(_resolver(process, cluster))
-        reconciler = Reconciler(cluster, recorder, memory, process.instruments, on_start=learn, resolver=resolver)
+        nodes = LiveNodes(pods.gpus_by_node) if process.options.watch_nodes else None
+        pace = process.pace
+        reconciler = Reconciler(
+            cluster, recorder, memory, process.instruments, on_start=learn, resolver=resolver, nodes=nodes,
+            allowed=options.allowed, pace=pace,
+        )  # fmt: skip
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
-        reconciler.aside = queue.aside
+        reconciler.aside, pace.enqueue = queue.aside, queue.enqueue
+        reconciler.look_again = lambda key, delay_seconds: queue.enqueue(key, delay_seconds=delay_seconds)
         process.queue_depth.set_function(queue.depth)
         if resolver:
             resolver.enqueue = lambda key, delay_seconds: queue.enqueue(key, delay_seconds=delay_seconds)
         resync = Resync(
             connect=connect, namespaces=options.namespaces, reconciler=reconciler, queue=queue, memory=memory,
-            starts=process.starts, troubles=process.troubles, models=process.models, resolver=resolver,
+            starts=process.starts, troubles=process.troubles, models=process.models, resolver=resolver, pace=pace,
         )  # fmt: skip
         observer = Observer(
-            cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, memory=memory, enqueue=queue.enqueue,
-            troubles=process.troubles,
+            cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, length=scraper.length, memory=memory,
+            enqueue=queue.enqueue, troubles=process.troubles,
         )  # fmt: skip
         tasks = [
             beat,
             asyncio.create_task(observer.run_forever(options.observe_seconds)),
             asyncio.create_task(observer.run_hindrances_forever()),
+            asyncio.create_task(observer.run_events_forever()),
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
         ]
+        if nodes:
+            tasks.append(asyncio.create_task(follow_nodes(cluster, nodes, process.troubles, queue.enqueue)))
         try:
             await resync.load()
+            if nodes:
+                await nodes.first_list()
             await _watch(process, connect, Handlers(queue, reconciler, memory, pods))
         finally:
             process.died = not process.stop.is_set()
@@ -201,7 +215,7 @@ async def follow(cluster: Cluster, kind: Kind, namespace: str | None, handler: _
     pauses = iter(BACKOFF_SECONDS)
     while True:
         try:
-            async for type_, document in cluster.watch(kind, namespace, label_selector=selector):
+            async for type_, document in cluster.changes(kind, namespace, label_selector=selector):
                 if type_ != LISTED:  # a list that can never be followed must not come every second
                     pauses = iter(BACKOFF_SECONDS)
                 try:

@@ -33,9 +33,10 @@ from kvgate.budget.host.settings import UNKNOWN_POD
 from kvgate.findings.finding import Finding, Naming, error_rules, named, words
 from kvgate.judgement.assessment import WORST_FIRST, Assessment, Confidence, Decision, joined, refuse_apart
 from kvgate.judgement.facts import Facts, look_up_accelerator, question
+from kvgate.judgement.replicas import promise_findings
 from kvgate.judgement.skipping import Skip
 from kvgate.rules.checks import BUDGET_RULES, judge_budget
-from kvgate.rules.facts import ASSESSMENT_STOPPED, SEARCH_STOPPED
+from kvgate.rules.facts import ASSESSMENT_STOPPED, NODES_CONTRADICT, SEARCH_STOPPED
 from kvgate.rules.host_memory import judge_pod
 from kvgate.rules.memory import GUARANTEE_NOT_MET
 from kvgate.rules.pinned import CAPACITY_CONFLICT, nothing_is_pinned
@@ -74,9 +75,12 @@ def field_name(setting: str) -> str:
 _TAKE_THE_TIME = "run `kvgate check` on the object: it takes the time that it needs"
 
 
-def assess(spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | None = None) -> Assessment:
-    """Judge a spec against the facts, and apply its admission policy; `skip` is the break-glass annotation as it counts now."""
-    *_, last = assessments(spec, facts, skip=skip)
+def assess(
+    spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | None = None, keep: frozenset[str] = frozenset()
+) -> Assessment:
+    """Judge a spec against the facts, and apply its admission policy; `skip` is the break-glass annotation as it counts now, and `keep`
+    names the settings that no proposal changes."""
+    *_, last = assessments(spec, facts, skip=skip, keep=keep)
     return last
 
 
@@ -97,8 +101,9 @@ _SEARCH_STOPPED = SEARCH_STOPPED.finding(
 
 
 def assessments(
-    spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | None = None, audits: bool = False
-) -> Iterator[Assessment]:
+    spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | None = None, keep: frozenset[str] = frozenset(),
+    audits: bool = False,
+) -> Iterator[Assessment]:  # fmt: skip
     """Yield the verdict as soon as it is known, then the same with changes that would fit. Each answer is complete by itself.
 
     With `audits`, what the policy refuses is admitted as Decision.WOULD_REFUSE.
@@ -116,7 +121,8 @@ def assessments(
     findings += tuple(named(sharing_findings(spec, facts.accelerator), field_name))
     request = _with_chosen_sequences(question(statement, facts), spec)
     judged = judge(request, extra=findings, naming=field_name)
-    judged = replace(judged, chosen=chosen_settings(spec, request.settings.max_num_seqs))
+    told = (*judged.findings, *named(promise_findings(spec, judged.budget), field_name))
+    judged = replace(judged, chosen=chosen_settings(spec, request.settings.max_num_seqs), findings=told)
     if not is_about_bytes(judged):
         yield decided(judged)
         return
@@ -128,7 +134,12 @@ def assessments(
     from kvgate.judgement.advisor import ADMISSION, advice  # for what does not fit
 
     floors = spec.admission.adjust
-    scope = replace(ADMISSION, min_max_model_len=floors.min_max_model_len, min_max_num_seqs=floors.min_max_num_seqs)
+    scope = replace(
+        ADMISSION,
+        keep=ADMISSION.keep | keep,
+        min_max_model_len=floors.min_max_model_len,
+        min_max_num_seqs=floors.min_max_num_seqs,
+    )
     others = advice(request, scope, checkpoints=False)
     yield decided(replace(judged, adjustment=adjustment, alternatives=others, sought=knobs))
 
@@ -192,7 +203,8 @@ def judge(request: BudgetRequest, *, extra: tuple[Finding, ...] = (), naming: Na
     judged = tuple(named(found, naming))
     rules, refused = {each.rule for each in judged}, error_rules((*extra, *judged))
     confidence = Confidence.ASSUMED if budget.request.shape.assumed else Confidence.KNOWN
-    if budget.contradictions or NAME_STATES_ANOTHER_FORMAT in rules:
+    of_nodes = any(each.rule == NODES_CONTRADICT for each in extra)
+    if budget.contradictions or NAME_STATES_ANOTHER_FORMAT in rules or of_nodes:
         confidence = Confidence.CONTRADICTORY
     doubtful = judged
     if budget.is_of_doubtful_facts:

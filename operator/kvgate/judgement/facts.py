@@ -62,6 +62,11 @@ class ConfigMissing(Struct, frozen=True, kw_only=True):
 _NO_GPU = UNKNOWN_ACCELERATOR.finding(
     "gpu", words("neither {gpu} nor {gpu_memory_bytes} is given"), "give a name that `kvgate gpus` lists"
 )
+_NODES_DECIDE = UNKNOWN_ACCELERATOR.finding(
+    "accelerator",
+    "the nodes decide the GPU, and here it is not known which nodes there are",
+    "name it in spec.accelerator.type, or let the controller watch nodes (`nodes.watch` of the chart)",
+)
 ConfigLookup = Callable[["KeyRef"], str | ConfigMissing]
 """A door's way to the text of a ConfigMap key: it asks the cluster, reads files beside the one that is checked, or finds nothing."""
 
@@ -182,7 +187,7 @@ def speculation_of(statement: EngineStatement) -> Speculation | None:
 def _accelerator(known: Mapping[str, Any]) -> tuple[Accelerator | None, tuple[Finding, ...]]:
     """Return the catalogue's accelerator, with the memory that the request states; describe a GPU of which only the memory is known."""
     name, memory_bytes = known.get("gpu"), known.get("gpu_memory_bytes")
-    accelerator, findings = look_up_accelerator(name) if name else (None, (_NO_GPU,))
+    accelerator, findings = (None, (_NO_GPU,)) if name is None else look_up_accelerator(name)
     if memory_bytes is None:
         return accelerator, findings
     if accelerator is None:
@@ -263,7 +268,9 @@ _MAX_LISTED = 6
 
 
 def look_up_accelerator(name: str) -> tuple[Accelerator | None, tuple[Finding, ...]]:
-    """Return an accelerator of the catalogue, or a finding with the nearest names."""
+    """Return an accelerator of the catalogue, or a finding with the nearest names; an empty name is one that the nodes decide."""
+    if not name:
+        return None, (_NODES_DECIDE,)
     accelerator = catalogue.find_accelerator(name)
     if accelerator is not None:
         return accelerator, ()
@@ -321,6 +328,7 @@ def question(statement: EngineStatement, facts: Facts) -> BudgetRequest:
         weights_bytes=known.get("weights_bytes"),
         unmodelled_settings=unmodelled_kinds(statement.values, accounting_of(statement.version)),
         unmodelled_variables=statement.unmodelled_variables,
+        unmodelled_containers=statement.unmodelled_containers,
         is_stretched=stretches_length(statement.values),
         calibration=facts.calibration,
         image_digest=statement.image_digest if facts.calibration.starts else "",

@@ -44,7 +44,7 @@ OWNER_LABELS = ("namespace", "inferencedeployment")
 """Labels of every metric of one InferenceDeployment; a uid is never a label."""
 MAX_PODS = 256
 """Pods of one InferenceDeployment that have series of their own, the first ones by name; the figures over all pods count every pod."""
-MAX_SERIES, MAX_SERIES_OF_A_POD = 61, 6
+MAX_SERIES, MAX_SERIES_OF_A_POD = 72, 7
 """Budget of series of one InferenceDeployment, and of each pod. A figure on which an alert or a panel rests is worth one; what changes
 with every spec or every request (a message, a uid, an image) never is a label."""
 
@@ -104,6 +104,15 @@ GPU_MEMORY_TOTAL_BYTES = _shown("total_bytes")
 GPU_MEMORY_REQUESTED_BYTES = _shown("requested_bytes")
 FULL_LENGTH_REQUESTS = _shown("full_length_requests", "bound")
 MAX_MODEL_LEN_TOKENS = _owned("kvgate_max_model_len_tokens", "Longest request, as rendered.")
+AUTO_MAX_MODEL_LEN_TOKENS = _shown("auto_max_model_len", "bound")
+MIN_MAX_MODEL_LEN_TOKENS = _owned(
+    "kvgate_min_max_model_len_tokens",
+    "Longest request that every pod must serve where vLLM chooses max_model_len; absent where nobody states one.",
+)
+OBSERVED_MAX_MODEL_LEN_TOKENS = _owned(
+    "kvgate_observed_max_model_len_tokens",
+    "Longest request that vLLM serves where it chose max_model_len: the shortest of all ready pods of the current spec.",
+)
 MAX_NUM_SEQS = _owned("kvgate_max_num_seqs", "Requests that one engine runs at the same time, as rendered.")
 GPUS = _owned(
     "kvgate_gpus",
@@ -165,6 +174,9 @@ POD_KV_CACHE_CAPACITY_TOKENS = _owned(
     "KV cache that the vLLM of a ready pod reports, in tokens of one engine.",
     "pod",
 )
+POD_MAX_MODEL_LEN_TOKENS = _owned(
+    "kvgate_pod_max_model_len_tokens", "Longest request that a ready pod serves where vLLM chose max_model_len.", "pod"
+)
 POD_KV_CACHE_HEADROOM_TOKENS = _owned(
     "kvgate_pod_kv_cache_headroom_tokens",
     "KV cache of a ready pod less what requests hold, in tokens of one engine.",
@@ -209,6 +221,11 @@ LEADER = _own(
     "lease",
 )
 QUEUE_DEPTH = _own("kvgate_queue_depth", "InferenceDeployments that wait for a reconcile that is due.")
+REPLACEMENTS = _own(
+    "kvgate_replacements",
+    "InferenceDeployments whose pods kvgate replaces although nobody edited them, by state (waiting, loading, failed, ready).",
+    "state",
+)
 BACKGROUND_ERRORS = _own(
     "kvgate_background_errors_total",
     "Exceptions in background loops, which continue, by loop; the log has each cause once.",

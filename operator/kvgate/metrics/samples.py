@@ -27,6 +27,7 @@ class ObservedSample(Struct, frozen=True, kw_only=True):
     capacity_tokens: int | None = None
     usage_ratio: float | None = None
     error_ratio: float | None = None
+    max_model_len_tokens: int | None = None
 
 
 class PodSample(Struct, frozen=True, kw_only=True):
@@ -40,6 +41,8 @@ class PodSample(Struct, frozen=True, kw_only=True):
     restarts: int = 0
     capacity_tokens: int | None = None
     usage_ratio: float | None = None
+    max_model_len_tokens: int | None = None
+    """None where the length is given, and where it is not known."""
 
     @property
     def headroom_tokens(self) -> int | None:
@@ -117,6 +120,9 @@ class DeploymentSample(Struct, frozen=True, kw_only=True):
     full_length_requests: Bounds | None = None
     host_memory_bytes: int | None = None
     max_model_len_tokens: int | None = None
+    auto_max_model_len: Bounds | None = None
+    """None where the length is given."""
+    min_max_model_len_tokens: int | None = None
     max_num_seqs: int | None = None
     gpus: float | None = None
     observed: ObservedSample | None = None
@@ -146,10 +152,11 @@ def sample_of(
         namespace=deployment.namespace,
         name=deployment.name,
         model=spec.model.name,
-        accelerator=request.accelerator.name if request else spec.accelerator.type,
+        accelerator=request.accelerator.name if request else spec.accelerator.type or "",
         kv_cache_dtype=request.settings.kv_cache_dtype if request else spec.vllm.kv_cache_dtype,
         policy=spec.admission.policy,
         max_model_len_tokens=effective.max_model_len,
+        min_max_model_len_tokens=request.least_model_len if request else None,
         max_num_seqs=effective.max_num_seqs,
         gpus=spec.vllm.num_gpus * spec.replicas / spec.accelerator.shared_by,
         observed=observed,
@@ -173,7 +180,14 @@ def conditions_of(conditions: Iterable[Condition]) -> tuple[tuple[str, str, str]
     return tuple((condition.type, condition.status, condition.reason) for condition in conditions)
 
 
-_PREDICTED = ("capacity_tokens", "capacity_bytes", "headroom_bytes", "headroom_ratio", "full_length_requests")
+_PREDICTED = (
+    "capacity_tokens",
+    "capacity_bytes",
+    "headroom_bytes",
+    "headroom_ratio",
+    "full_length_requests",
+    "auto_max_model_len",
+)
 
 
 def _figures(of: Figures) -> dict[str, Any]:
@@ -221,6 +235,7 @@ _INTERVALS = (
     (registry.KV_CACHE_HEADROOM_BYTES, "headroom_bytes"),
     (registry.KV_CACHE_HEADROOM_RATIO, "headroom_ratio"),
     (registry.FULL_LENGTH_REQUESTS, "full_length_requests"),
+    (registry.AUTO_MAX_MODEL_LEN_TOKENS, "auto_max_model_len"),
     (registry.RECALIBRATED_KV_CACHE_CAPACITY_TOKENS, "recalibrated_tokens"),
 )
 _FIGURES: tuple[_Row, ...] = (
@@ -228,6 +243,7 @@ _FIGURES: tuple[_Row, ...] = (
     (registry.KV_CACHE_DEMAND_TOKENS, "", "demand_tokens"),
     (registry.HOST_MEMORY_BYTES, "", "host_memory_bytes"),
     (registry.MAX_MODEL_LEN_TOKENS, "", "max_model_len_tokens"),
+    (registry.MIN_MAX_MODEL_LEN_TOKENS, "", "min_max_model_len_tokens"),
     (registry.MAX_NUM_SEQS, "", "max_num_seqs"),
     (registry.GPUS, "", "gpus"),
     (registry.LOAD_BUDGET_SECONDS, "", "load_seconds"),
@@ -244,12 +260,14 @@ _OBSERVED: tuple[_Row, ...] = (
     (registry.OBSERVED_KV_CACHE_CAPACITY_TOKENS, "observed", "capacity_tokens"),
     (registry.OBSERVED_PODS, "observed", "pods"),
     (registry.PREDICTION_ERROR_RATIO, "observed", "error_ratio"),
+    (registry.OBSERVED_MAX_MODEL_LEN_TOKENS, "observed", "max_model_len_tokens"),
 )
 _OF_A_POD = (
     (registry.POD_READY, "is_ready"),
     (registry.POD_RESTARTS, "restarts"),
     (registry.POD_START_TIME, "started_seconds"),
     (registry.POD_KV_CACHE_CAPACITY_TOKENS, "capacity_tokens"),
+    (registry.POD_MAX_MODEL_LEN_TOKENS, "max_model_len_tokens"),
 )
 
 

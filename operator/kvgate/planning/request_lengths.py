@@ -5,8 +5,10 @@ most have fewer; long prompts have long answers, unless a trace says which have;
 because it runs as long.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from itertools import accumulate
 from math import ceil, exp, lgamma, log, sqrt
 
 from msgspec.structs import replace
@@ -51,25 +53,13 @@ def shares_of(points: Sequence[Share], mean: Fraction | None = None) -> list[Sha
 
 def together(prompts: Sequence[Share], outputs: Sequence[Share]) -> list[tuple[int, int, int]]:
     """Return (prompt, output, weight) where the longest prompts have the longest outputs, which needs the most memory."""
-    ends = sorted({end for shares in (prompts, outputs) for end in _ends(shares)})
+    ends = [list(accumulate(share for share, _ in shares)) for shares in (prompts, outputs)]
     found, before = [], Fraction(0)
-    for end in ends:
-        prompt, output = (_at(shares, end) for shares in (prompts, outputs))
+    for end in sorted({*ends[0], *ends[1]}):
+        prompt, output = prompts[bisect_left(ends[0], end)][1], outputs[bisect_left(ends[1], end)][1]
         found.append((prompt, output, int((end - before) * _PARTS)))
         before = end
     return found
-
-
-def _ends(shares: Sequence[Share]) -> list[Fraction]:
-    ends, end = [], Fraction(0)
-    for share, _ in shares:
-        end += share
-        ends.append(end)
-    return ends
-
-
-def _at(shares: Sequence[Share], end: Fraction) -> int:
-    return next(tokens for (_, tokens), own in zip(shares, _ends(shares), strict=True) if own >= end)
 
 
 def lengths_of(requests: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int], ...]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from math import inf
+from math import ceil, inf
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Scope, Verdict, plan
+from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Scope, Verdict, Workload, plan
 from kvgate.budget.answers.decoding import DecodeBound, decode_bound
+from kvgate.budget.answers.prefill import PrefillBound, prefill_bound
 from kvgate.budget.answers.support import parallelism_refusals
 from kvgate.budget.ground.units import GIB, cdiv
 from kvgate.budget.kv_cache.capacity import blocks_of_workload, largest, shared_tokens
@@ -261,6 +262,15 @@ class CacheOfRequests(Struct, frozen=True, kw_only=True):
     """Tokens that the GPUs of the engine hold, at the low end."""
     tokens_per_gib: int
     """Tokens that a GiB of host memory or of a disk keeps, of the caches of all ranks together."""
+    prefill: PrefillBound | None = None
+    """The least time for its prompt; None where a figure is not known."""
+
+    @property
+    def reload_bytes_per_second(self) -> int | None:
+        """Bandwidth to an engine from which on reading its tokens back is surely faster than computing them again."""
+        if self.prefill is None or not self.tokens_per_gib:
+            return None
+        return ceil(self.prefill.tokens_per_second * GIB / self.tokens_per_gib)
 
 
 def cache_of_requests(candidate: Candidate) -> CacheOfRequests | None:
@@ -283,7 +293,13 @@ def cache_of_requests(candidate: Candidate) -> CacheOfRequests | None:
         saved_bytes=saved * stage.bytes_per_block,
         gpu_tokens=max(0, kv_cache.num_tokens(pool.low)),
         tokens_per_gib=GIB * tokens // (blocks * of_all_ranks),
+        prefill=prefill_bound(budget, _new_tokens(workload) if is_workload and workload else tokens),
     )
+
+
+def _new_tokens(workload: Workload) -> int:
+    """Return the tokens of a prompt beyond the prefix that all requests share."""
+    return max(1, workload.prompt_tokens - workload.shared_prefix_tokens)
 
 
 HOST_MEMORY = (

@@ -1,7 +1,6 @@
 """Two settings against each other: the verdict of every pair of values, and where memory runs out."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -99,7 +98,14 @@ def judge_pairs(
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Sweep:
     """Judge every pair. Raises BadRequest, and UnknownFacts where nothing can be judged."""
-    ask = partial(_request, guarantee=guarantee, workload=workload, models=models)
+
+    def ask(given: Mapping[str, Any]) -> _Asked:
+        stated = {"usage_context": "server", **given}
+        request, findings = read_request(stated, guarantee=guarantee, workload=workload, models=models)
+        if request is None:
+            raise UnknownFacts(findings)
+        return request, findings
+
     columns = []
     for number in range(len(x.values)):
         columns.append(_column(ask, {**values, x.name: x.values[number]}, y))
@@ -124,17 +130,6 @@ def judge_pairs(
 
 
 _Asked = tuple[BudgetRequest, tuple[Finding, ...]]
-
-
-def _request(
-    values: Mapping[str, Any], *, guarantee: Guarantee, workload: Workload | None, models: PublishedModels
-) -> _Asked:
-    request, findings = read_request(
-        {"usage_context": "server", **values}, guarantee=guarantee, workload=workload, models=models
-    )
-    if request is None:
-        raise UnknownFacts(findings)
-    return request, findings
 
 
 def _column(ask: Callable[[Mapping[str, Any]], _Asked], column: Mapping[str, Any], y: Axis) -> list[Cell]:

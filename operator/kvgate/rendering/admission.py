@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
@@ -28,6 +29,7 @@ from kvgate.api.status import (
     HostMemoryStatus,
     LedgerStatus,
     PinnedStatus,
+    Predicted,
     RecordedFigure,
 )
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
@@ -142,6 +144,7 @@ def budget_status(prediction: Prediction | None) -> Document | None:
         headroom_bytes=as_bytes(of["headroom_bytes"]),
         headroom_percent=of.expected("headroom_percent"),
         capacity_tokens=prediction.capacity_tokens,
+        auto_max_model_len=Predicted(**asdict(of["auto_max_model_len"])) if of["auto_max_model_len"] else None,
         max_concurrency=f"{of.expected('full_length_requests') or 0:.2f}",
         observed_starts=prediction.observed_starts,
         pinned=PinnedStatus(
@@ -226,12 +229,13 @@ class Admitted(Struct, frozen=True, kw_only=True):
     def predicted_tokens(self) -> int | None:
         return self.prediction.capacity_tokens if self.prediction else None
 
-    def scaled(self, replicas: object) -> InferenceDeployment | None:
-        """Return the object as it was admitted, with as many replicas as are requested now."""
+    def scaled(self, replicas: object, *, is_suspended: bool = False) -> InferenceDeployment | None:
+        """Return the object as it was admitted, with as many replicas as are requested now, or suspended as it is now."""
         if self.owner is None:
             return None
         is_number = type(replicas) is int and 0 <= replicas <= 10_000
-        spec = self.owner.spec.model_copy(update={"replicas": replicas} if is_number else {})
+        changes = {"suspend": is_suspended or None, **({"replicas": replicas} if is_number else {})}
+        spec = self.owner.spec.model_copy(update=changes)
         return self.owner.model_copy(update={"spec": spec})
 
 
@@ -247,7 +251,8 @@ def judged_part(spec: InferenceDeploymentSpec) -> InferenceDeploymentSpec:
     admission = spec.admission
     if admission.recalibrate:
         admission = admission.model_copy(update={"recalibrate": False})
-    return spec.model_copy(update={"replicas": 0, "admission": admission})
+    beside = {"replicas": 0, "suspend": None, "strategy": None, "pod_disruption_budget": None}
+    return spec.model_copy(update={**beside, "admission": admission})
 
 
 def spec_digest(owner: InferenceDeployment, skip_reason: str | None) -> str:

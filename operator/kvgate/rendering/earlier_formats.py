@@ -1,6 +1,7 @@
-"""Records as kvgate 0.1 kept them before AdmissionRecord: in status.standing, with a digest beside it. Nothing else reads that format.
+"""What kvgate 0.1 kept before AdmissionRecord, or did not keep. Nothing else reads these formats.
 
-Such a status is turned into a record once, so that an upgrade changes no pod.
+Records stood in status.standing, with a digest beside it. Such a status is turned into a record once, so that an upgrade changes no pod.
+Before that there were none, and no digest of the pods: a hash that these have of themselves says that they are as they were rendered.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,8 @@ from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.api.validation import InvalidDocument, parse_document
 from kvgate.budget.answers.figures import FIGURES
 from kvgate.rendering.admission import Admitted, admitted_as, is_plausible, sha256_of, spec_digest
+from kvgate.rendering.labels import HASH_ANNOTATION, render_hash
+from kvgate.rendering.live_deployment import applied, template_digest
 
 _UNSIGNED = ("digest", "budget")
 """Fields outside the digest. `budget` stood there while status.budget was that of a refused generation."""
@@ -92,3 +95,24 @@ def _derived(budget: Mapping[str, Any]) -> Iterator[tuple[str, Document]]:
     yield "fullLengthRequests", {end: repr(requests * size / whole) for end, size in capacity.items()}
     yield "headroomRatio", {end: repr(headroom[end] / whole) for end in capacity}
     yield "demandTokens", {"expected": round(tokens * budget["demandBytes"] / whole)}
+
+
+def earlier_template(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+    """Return the digest of the pods that an earlier release rendered, where nobody changed them and they run what is wanted now.
+
+    That is the same image with the same command and arguments; probes, requests and the like may be rendered otherwise by now.
+    """
+    template = applied(live).get("spec", {}).get("template", {})
+    metadata = template.get("metadata", {})
+    others = dict(metadata.get("annotations") or {})
+    noted = others.pop(HASH_ANNOTATION, "")
+    if noted != render_hash({**template, "metadata": {**metadata, "annotations": others}}):
+        return None
+    runs = [
+        [{name: each.get(name) for name in _RUNS} for each in found["spec"]["containers"]]
+        for found in (template, wanted)
+    ]
+    return template_digest(template) if runs[0] == runs[1] else None
+
+
+_RUNS = ("name", "image", "command", "args")

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from msgspec import Struct
 
 from kvgate.api import API_VERSION, GROUP, KIND
 from kvgate.api.base import Document
@@ -25,6 +27,38 @@ REVISION_ANNOTATION = f"{GROUP}/calibration-revision"
 """Annotation of the Deployment with the number of the newest observed start that the admission knew."""
 TEMPLATE_ANNOTATION = f"{GROUP}/template-digest"
 """Annotation of the Deployment with the digest of its pod template. A later release that renders other pods leaves running ones alone."""
+PACED_ANNOTATION = f"{GROUP}/replaced-by"
+"""Annotation of a Deployment with the release of kvgate that replaced its pods although nobody had edited the object."""
+
+
+class PassedOn(Struct, frozen=True, kw_only=True):
+    """Keys of labels and annotations that children get from their InferenceDeployment; a key with `*` at its end means all that begin so.
+
+    Pods get none of them, because a change would replace the pods.
+    """
+
+    labels: tuple[str, ...] = ()
+    annotations: tuple[str, ...] = ()
+
+    def of(self, owner: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+        """Return what an owner's metadata have of them, by `labels` and `annotations`."""
+        return {
+            part: {key: text for key, text in (owner.get(part) or {}).items() if _is_among(key, keys)}
+            for part, keys in (("labels", self.labels), ("annotations", self.annotations))
+        }
+
+    def on(self, child: Document, owner: Mapping[str, Any]) -> Document:
+        """Return the child with those of its owner's metadata; the child's own come first."""
+        found, inner = self.of(owner), child["metadata"]
+        if not any(found.values()):
+            return child
+        parts = {part: {**more, **inner.get(part, {})} for part, more in found.items()}
+        return hashed({**child, "metadata": {**inner, **parts}})
+
+
+def _is_among(key: str, keys: Iterable[str]) -> bool:
+    may = not key.startswith((f"{GROUP}/", "kubectl.kubernetes.io/", "deployment.kubernetes.io/"))
+    return may and any(key.startswith(each[:-1]) if each.endswith("*") else key == each for each in keys)
 
 
 def selector(name: str) -> dict[str, str]:
@@ -52,10 +86,9 @@ def metadata(owner: InferenceDeployment) -> Document:
 
 
 def owner_reference(name: str, uid: object) -> Document:
-    """Return the reference to an InferenceDeployment, without blockOwnerDeletion: that needs a right over the owner's finalizers on some
-    clusters.
-    """
-    return {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": str(uid), "controller": True}
+    """Return the reference to an InferenceDeployment, which goes after its children where it is deleted in the foreground."""
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": str(uid)}
+    return {**owner, "controller": True, "blockOwnerDeletion": True}
 
 
 def is_owned_by(child: Mapping[str, Any], uid: str) -> bool:
@@ -63,17 +96,26 @@ def is_owned_by(child: Mapping[str, Any], uid: str) -> bool:
     return any(owner.get("uid") == uid for owner in child.get("metadata", {}).get("ownerReferences", ()))
 
 
+def controller_of(child: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the owner reference of the object that controls a child; there is one at most."""
+    owners = child.get("metadata", {}).get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
 def was_ours(child: Mapping[str, Any], name: str) -> bool:
     """Return True for a child of an InferenceDeployment with this name that is gone: after a restore from a backup, the same objects have
     other uids or no owner at all.
 
-    A name belongs to one object at a time. Without an owner a child counts that kvgate rendered, by its label and its hash.
+    A name belongs to one object at a time. Without a controller a child counts that kvgate rendered, by its label and its hash.
     """
     metadata = child.get("metadata", {})
-    owners = metadata.get("ownerReferences") or ()
-    if owners:
-        whose = ((owner.get("apiVersion"), owner.get("kind"), owner.get("name")) for owner in owners)
+    whose = {
+        (each.get("apiVersion"), each.get("kind"), each.get("name")) for each in metadata.get("ownerReferences") or ()
+    }
+    if any(owner[:2] == (API_VERSION, KIND) for owner in whose):
         return (API_VERSION, KIND, name) in whose
+    if controller_of(child) is not None:
+        return False
     is_ours = child.get("kind") == RECORD_KIND or HASH_ANNOTATION in (metadata.get("annotations") or {})
     return is_ours and (metadata.get("labels") or {}).get(OWNER_LABEL) == name
 

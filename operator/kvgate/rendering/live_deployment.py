@@ -7,11 +7,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvgate.api import FIELD_MANAGER
 from kvgate.api.base import Document
 from kvgate.api.quantity import is_same_amount, parse_quantity
 from kvgate.rendering.admission import Admitted, Lost
 from kvgate.rendering.labels import (
+    PACED_ANNOTATION,
     RECORD_ANNOTATION,
     RECORD_DIGEST_ANNOTATION,
     REVISION_ANNOTATION,
@@ -48,12 +51,18 @@ def differences(live: Any, wanted: Any, path: str = "", *, is_amount: bool = Fal
         yield path
 
 
+_KEYS = ("mountPath", "name")
+"""Keys of the items of lists. A volume may be mounted twice, at different paths."""
+
+
 def _item_differences(live: Sequence[Any], wanted: Sequence[Any], path: str, *, is_amount: bool) -> Iterator[str]:
-    """Compare items by name where all have one (containers, env, volumes, ports), else by position."""
-    if all(isinstance(item, dict) and "name" in item for item in (*live, *wanted)):
-        by_name = {item["name"]: item for item in live}
+    """Compare items by their path or name where all have one (mounts; containers, env, volumes, ports), else by position."""
+    items = (*live, *wanted)
+    key = next((key for key in _KEYS if all(isinstance(item, dict) and key in item for item in items)), None)
+    if key is not None:
+        by_name = {item[key]: item for item in live}
         for item in wanted:
-            name = item["name"]
+            name = item[key]
             yield from differences(by_name.get(name), item, f"{path}[{name}]", is_amount=is_amount)
     elif len(live) != len(wanted):
         yield path
@@ -106,12 +115,44 @@ def _beyond(theirs: Mapping[str, Any], ours: Sequence[Mapping[str, Any]]) -> Ite
             yield from ((step, *deeper) for deeper in _beyond(inside, known))
 
 
+_DEFAULTS: Mapping[str, Any] = {
+    "dnsPolicy": "ClusterFirst", "restartPolicy": "Always", "schedulerName": "default-scheduler", "securityContext": {}, "scheme": "HTTP",
+    "successThreshold": 1, "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+}  # fmt: skip
+"""Values that the API server gives to fields of a pod that nobody sets; who restores a backup owns them."""
+
+
+def unrendered(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the paths of what stands in a child that others made, changes what runs or who is served, and is not rendered."""
+    steps = ("spec", "selector") if wanted["kind"] == "Service" else _RUNS
+    for step in steps:
+        live, wanted = live.get(step) or {}, wanted[step]
+    yield from differences(wanted, _without_defaults(live), ".".join(steps))
+
+
+def _without_defaults(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_defaults(inside) for name, inside in value.items() if not _is_default(name, value)}
+    return [_without_defaults(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_default(name: str, inside: Mapping[str, Any]) -> bool:
+    if name == "imagePullPolicy":
+        last = str(inside.get("image", "")).rpartition("/")[2]
+        return bool(
+            inside[name] == ("Always" if last.endswith(":latest") or not {":", "@"} & {*last} else "IfNotPresent")
+        )
+    return name in _DEFAULTS and bool(inside[name] == _DEFAULTS[name])
+
+
 def _pointer(steps: Sequence[str], node: Any) -> str | None:
-    """Return the JSON pointer for steps of managedFields; None where the field is gone, or is one value of a set."""
+    """Return the JSON pointer for steps of managedFields; None where the field is gone, is one value of a set, or has its default."""
     pointer = ""
     for step in steps:
         kind, _, name = step.partition(":")
         if kind == "f" and isinstance(node, Mapping) and name in node:
+            if step is steps[-1] and _is_default(name, node):
+                return None
             node, pointer = node[name], f"{pointer}/{_escaped(name)}"
         elif kind == "k" and isinstance(node, Sequence):
             key = json.loads(name)
@@ -142,8 +183,11 @@ _DIGEST = pattern("[0-9a-f]{64}")
 _REVISION = pattern("[0-9]{1,15}")
 
 
-def annotated(wanted: Rendered, admitted: Admitted) -> Rendered:
-    """Return the manifests with the name and the digest of their record, and the digest of their pods, on the Deployment."""
+def annotated(wanted: Rendered, admitted: Admitted, *, replaced_by: str = "") -> Rendered:
+    """Return the manifests with the name and the digest of their record, and the digest of their pods, on the Deployment.
+
+    `replaced_by` is the release that replaced the pods although nobody had edited the object, if one did.
+    """
     deployment = wanted.deployment
     metadata = deployment["metadata"]
     annotations = {
@@ -152,9 +196,10 @@ def annotated(wanted: Rendered, admitted: Admitted) -> Rendered:
         RECORD_DIGEST_ANNOTATION: admitted.digest,
         REVISION_ANNOTATION: str(admitted.record.calibration_revision or 0),
         TEMPLATE_ANNOTATION: template_digest(deployment["spec"]["template"]),
+        **({PACED_ANNOTATION: replaced_by} if replaced_by else {}),
     }
     noted = {**deployment, "metadata": {**metadata, "annotations": annotations}}
-    return Rendered(deployment=hashed(noted), service=wanted.service)
+    return replace(wanted, deployment=hashed(noted))
 
 
 def record_of(live: Mapping[str, Any] | None) -> tuple[str, str]:
@@ -195,17 +240,40 @@ def as_it_runs(wanted: Rendered, live: Mapping[str, Any], digest: str | None) ->
     if not template or template_digest(template) != digest:
         return wanted
     deployment = {**wanted.deployment, "spec": {**wanted.deployment["spec"], "template": template}}
-    return Rendered(deployment=hashed(deployment), service=wanted.service)
+    return replace(wanted, deployment=hashed(deployment))
 
 
 def _own_template(live: Mapping[str, Any]) -> Document:
     """Return the fields of the pod template that kvgate owns by server-side apply."""
+    template: Document = _own_fields(live).get("spec", {}).get("template") or {}
+    return template
+
+
+def _own_fields(live: Mapping[str, Any]) -> Document:
+    """Return the fields that kvgate owns by server-side apply: what it applied last, as far as nobody changed it."""
     for entry in live.get("metadata", {}).get("managedFields") or ():
         if entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply" and not entry.get("subresource"):
-            fields = (entry.get("fieldsV1") or {}).get("f:spec", {}).get("f:template") or {}
-            template = live.get("spec", {}).get("template")
-            return _owned(fields, template) if fields and isinstance(template, Mapping) else {}
+            fields: Document = _owned(entry.get("fieldsV1") or {}, live) if entry.get("fieldsV1") else {}
+            return fields
     return {}
+
+
+def replaced_by(live: Mapping[str, Any] | None) -> str:
+    return _annotations(live).get(PACED_ANNOTATION, "")
+
+
+def applied(live: Mapping[str, Any]) -> Document:
+    """Return a child as it was applied last, as far as nobody changed it."""
+    own = _own_fields(live)
+    names = {name: live["metadata"][name] for name in ("name", "namespace")}
+    kind = {name: live[name] for name in ("apiVersion", "kind")}
+    return {**kind, **own, "metadata": {**own.get("metadata", {}), **names}}
+
+
+def held(wanted: Document, live: Mapping[str, Any]) -> Document:
+    """Return the Deployment as it was applied last, with the replicas that are wanted now."""
+    own = applied(live)
+    return {**own, "spec": {**own.get("spec", {}), "replicas": wanted["spec"]["replicas"]}}
 
 
 def _owned(fields: Mapping[str, Any], value: Any) -> Any:

@@ -23,7 +23,7 @@ from kvgate.vllm.metric_names import EngineReading
 DRIFT_PERCENT = 5
 """Difference from the prediction, in either direction, beyond which the prediction counts as wrong."""
 
-Statement = tuple[ConditionType, bool | None, Reason, str]
+Statement = tuple[ConditionType, bool | None, str, str]
 """Type, status, reason and message of one condition."""
 
 
@@ -41,6 +41,15 @@ class RunningEngine(Struct, frozen=True, kw_only=True):
     node: str = ""
 
 
+class ToldLength(Struct, frozen=True, kw_only=True):
+    """The longest request of a ready pod, as it tells it at `/v1/models`; `message` completes `pod …` where it does not."""
+
+    pod: str
+    tokens: int | None = None
+    reason: Reason = Reason.NOT_OBSERVED
+    message: str = ""
+
+
 class PodTrouble(Struct, frozen=True, kw_only=True):
     """A ready pod that cannot be read; `message` completes `pod …`."""
 
@@ -54,8 +63,11 @@ class Crash(Struct, frozen=True, kw_only=True):
 
     pod: str
     template_hash: str
-    reason: Reason
+    reason: str
+    """A Reason, or the name of the row in the table of failed starts."""
     message: str
+    may_pass: bool = False
+    """True where the next start may succeed: the engine ended once, and by nothing that vLLM itself refuses."""
     available_kv_cache_bytes: int | None = None
     """Bytes that vLLM had found for the KV cache, if its message states them."""
     declared_image: str = ""
@@ -68,6 +80,7 @@ class Observation(Struct, frozen=True, kw_only=True, eq=False):
     """The reports of all pods of one InferenceDeployment. Two observations are equal if their capacities are, whatever the usage."""
 
     engines: tuple[RunningEngine, ...] = ()
+    lengths: tuple[ToldLength, ...] = ()
     troubles: tuple[PodTrouble, ...] = ()
     crashes: tuple[Crash, ...] = ()
     remark: str = ""
@@ -92,7 +105,7 @@ class Observation(Struct, frozen=True, kw_only=True, eq=False):
         return next((crash for crash in self.crashes if crash.template_hash == template_hash), None)
 
     def _identity(self) -> object:
-        return self.engines, self.troubles, self.crashes
+        return self.engines, self.lengths, self.troubles, self.crashes
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Observation) and self._identity() == other._identity()
@@ -185,7 +198,9 @@ def capacity_tokens(reading: EngineReading, budget: Budget | None) -> int | None
     return cache.num_tokens(reading.num_gpu_blocks)
 
 
-def observed_status(figures: Comparison, previous: Mapping[str, Any], now: str) -> Document | None:
+def observed_status(
+    figures: Comparison, lengths: list[Document] | None, previous: Mapping[str, Any], now: str
+) -> Document | None:
     """Return status.observed. Its time changes with the size alone; `previous` is the previous status.observed."""
     if figures.smallest is None:
         return None
@@ -195,7 +210,7 @@ def observed_status(figures: Comparison, previous: Mapping[str, Any], now: str) 
     keys = ("kvCacheCapacityTokens", *size)
     is_same = all(previous.get(key) == size.get(key) for key in keys) and isinstance(previous.get("observedTime"), str)
     return ObservedStatus(
-        **size, pods=figures.pods, observed_time=previous["observedTime"] if is_same else now,
+        **size, pods=figures.pods, lengths=lengths, observed_time=previous["observedTime"] if is_same else now,
         prediction_error_percent=f"{_percent(figures.error):.1f}" if figures.error is not None else None,
     ).model_dump(by_alias=True, exclude_none=True)  # fmt: skip
 
@@ -288,6 +303,10 @@ class Rollout(Struct, frozen=True, kw_only=True):
     """Message of the Deployment's controller after the progress deadline; else empty."""
     refused: str = ""
     """Message of the API server where it refuses the pods (a quota, an admission policy); else empty."""
+    was_complete: bool = False
+    """True where all pods of the present template were available at one time."""
+    is_suspended: bool = False
+    """True where the spec wants no pod for now."""
 
     @property
     def is_complete(self) -> bool:
@@ -309,14 +328,19 @@ def rollout_of(deployment: Mapping[str, Any]) -> Rollout:
         is_observed=status.get("observedGeneration", 0) >= metadata.get("generation", 1),
         stuck=str(progressing.get("message", "")) if progressing.get("reason") == "ProgressDeadlineExceeded" else "",
         refused=str(failure.get("message", "")) if failure.get("status") == "True" else "",
+        was_complete=progressing.get("reason") == "NewReplicaSetAvailable",
     )
 
 
 def progress(
-    left_out: NotRendered | None, obstacle: Obstacle | None, rollout: Rollout, crash: tuple[Reason, str] | None,
-    admitted: Admitted | None = None, *, hindrances: Sequence[Hindrance] = (),
+    left_out: NotRendered | None, obstacle: Obstacle | None, rollout: Rollout, crash: tuple[str, str] | None,
+    admitted: Admitted | None = None, *, hindrances: Sequence[Hindrance] = (), may_pass: bool = False,
+    was_ready: bool = False,
 ) -> list[Statement]:  # fmt: skip
-    """Return Ready, Reconciling and Stalled. A crash whose cause vLLM states says more than what Kubernetes sees of it."""
+    """Return Ready, Reconciling and Stalled. A crash whose cause vLLM states says more than what Kubernetes sees of it.
+
+    `may_pass` is about the crash. `was_ready` means that all replicas of the current spec were ready once.
+    """
     if left_out is not None and admitted is not None and admitted.owner is not None:
         return _of_earlier(left_out, obstacle, rollout, admitted.record.generation)
     if left_out is not None:
@@ -325,9 +349,9 @@ def progress(
         return [ready, *_left_out(left_out, stale)]
     if obstacle is not None and not obstacle.is_transient:
         return _halted(obstacle.reason, obstacle.message, Reason.REPLICAS_NOT_READY)
-    if crash is not None and not rollout.is_complete:
+    if crash is not None and not rollout.is_complete and not may_pass:
         return _halted(*crash, crash[0])
-    ready, reconciling, stalled = _of_rollout(rollout, hindrances)
+    ready, reconciling, stalled = _of_rollout(rollout, hindrances, crash, was_ready=was_ready)
     if obstacle is not None:
         reconciling = (ConditionType.RECONCILING, True, obstacle.reason, obstacle.message)
     return [ready, reconciling, stalled]
@@ -353,11 +377,35 @@ def _left_out(left_out: NotRendered, more: str) -> list[Statement]:
     return _halted(left_out.reason, left_out.message + more, left_out.reason)[1:]
 
 
-def _of_rollout(rollout: Rollout, hindrances: Sequence[Hindrance]) -> list[Statement]:
+def first_of(hindrances: Sequence[Hindrance]) -> tuple[str, str, bool] | None:
+    """Return the reason, the message and whether somebody must help, of the pod that needs somebody before one that time helps."""
+    usual = (
+        Reason.EVICTED,
+        Reason.LOADING_SLOWLY,
+        Reason.LOADING,
+        Reason.CONTAINER_CREATING,
+    )  # another takes its place
+    rank = {reason: index for index, reason in enumerate(usual)}
+    first = min(hindrances, key=lambda each: (not each.needs_somebody, rank.get(each.reason, -1)), default=None)
+    if first is None:
+        return None
+    others = sum(each.reason is first.reason for each in hindrances) - 1
+    more = f"; so {'do' if others > 1 else 'does'} {others} more" if others else ""
+    return first.reason, f"pod {first.pod}: {first.message}{more}", first.needs_somebody
+
+
+def _of_rollout(
+    rollout: Rollout, hindrances: Sequence[Hindrance], crash: tuple[str, str] | None, *, was_ready: bool
+) -> list[Statement]:
     ready = f"{rollout.available} of {rollout.wanted} replicas are ready"
     if rollout.is_complete:
         is_empty = not rollout.wanted
-        all_ready = (Reason.SCALED_TO_ZERO, "spec.replicas is 0") if is_empty else (Reason.REPLICAS_READY, ready)
+        none = (
+            (Reason.SUSPENDED, "spec.suspend is true")
+            if rollout.is_suspended
+            else (Reason.SCALED_TO_ZERO, "spec.replicas is 0")
+        )
+        all_ready = none if is_empty else (Reason.REPLICAS_READY, ready)
         return [
             (ConditionType.READY, True, *all_ready),
             (ConditionType.RECONCILING, False, Reason.UP_TO_DATE, "all replicas are of the current spec"),
@@ -365,24 +413,23 @@ def _of_rollout(rollout: Rollout, hindrances: Sequence[Hindrance]) -> list[State
         ]
     if rollout.refused:
         return _halted(refusal_of(rollout.refused), rollout.refused, refusal_of(rollout.refused))
-    first = min(hindrances, key=lambda each: (not each.needs_somebody, each.reason is Reason.LOADING), default=None)
-    if first is None:
-        why, text, is_halted = Reason.ROLLING_OUT, rollout.stuck or ready, bool(rollout.stuck)
-    else:
-        others = sum(each.reason is first.reason for each in hindrances) - 1
-        more = f"; so {'do' if others > 1 else 'does'} {others} more" if others else ""
-        why, text = first.reason, f"{ready}; pod {first.pod}: {first.message}{more}"
-        is_halted = first.needs_somebody or bool(rollout.stuck)
-    if rollout.stuck and (first is None or not first.needs_somebody):
-        why, text = Reason.PROGRESS_DEADLINE_EXCEEDED, f"{rollout.stuck}; {text}" if first else rollout.stuck
+    found = (*crash, False) if crash else first_of(hindrances)
+    why: str = Reason.REPLICA_LOST if was_ready else Reason.ROLLING_OUT
+    of_ready, text, is_halted = (why if was_ready else Reason.REPLICAS_NOT_READY), ready, bool(rollout.stuck)
+    if found is not None:
+        why, text = found[0], f"{ready}; {found[1]}"
+        of_ready, is_halted = why, found[2] or is_halted
+    told = text
+    if rollout.stuck and not (found and found[2]):
+        why, told = Reason.PROGRESS_DEADLINE_EXCEEDED, f"{rollout.stuck}; {text}" if found else rollout.stuck
     return [
-        (ConditionType.READY, False, first.reason if first else Reason.REPLICAS_NOT_READY, text if first else ready),
-        (ConditionType.RECONCILING, not is_halted, why, text),
-        (ConditionType.STALLED, is_halted, why, text if is_halted else _NOTHING_BLOCKS),
+        (ConditionType.READY, False, of_ready, text),
+        (ConditionType.RECONCILING, not is_halted, why, told),
+        (ConditionType.STALLED, is_halted, why, told if is_halted else _NOTHING_BLOCKS),
     ]
 
 
-def _halted(reason: Reason, message: str, ready: Reason) -> list[Statement]:
+def _halted(reason: str, message: str, ready: str) -> list[Statement]:
     return [
         (ConditionType.READY, False, ready, message),
         (ConditionType.RECONCILING, False, reason, WAITING),

@@ -1,6 +1,7 @@
 """The status document, from the assessment and the state of the cluster; no clock, no calls."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -13,14 +14,16 @@ from kvgate.api.conditions import ConditionType, Reason, set_condition
 from kvgate.api.status import Condition, Effective, InferenceDeploymentStatus, WorkloadShare
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import TOGETHER, Budget, Guarantee, Verdict, plan
-from kvgate.budget.ground.units import format_gib
 from kvgate.findings.finding import Finding
-from kvgate.judgement.assess import chosen_settings, effective_values, field_name, host_ledger_of
+from kvgate.judgement.assess import chosen_settings, effective_values, field_name
 from kvgate.judgement.assessment import Assessment, Decision
 from kvgate.judgement.summary import accepted, changes_text, finding_text, together_text, value_text
 from kvgate.rendering.admission import Admitted, admission_status, budget_status, prediction_of
+from kvgate.rendering.drift import LASTS_SECONDS
+from kvgate.rendering.expectations import with_expectation
 from kvgate.rendering.hindrances import Hindrance
 from kvgate.rendering.labels import selector
+from kvgate.rendering.lengths import length_statement, lengths_of
 from kvgate.rendering.observation import (
     WAITING,
     Observation,
@@ -34,9 +37,10 @@ from kvgate.rendering.observation import (
     progress,
     rollout_of,
 )
+from kvgate.rendering.pod_conditions import pod_conditions, was_ready
 from kvgate.rendering.recalibration import outdated
 from kvgate.rendering.workload import NotRendered, predicted_tokens
-from kvgate.statement.deployment import guarantee_of, statement_of, workload_of
+from kvgate.statement.deployment import guarantee_of, workload_of
 
 
 class PreviousStatus(Struct, frozen=True, kw_only=True):
@@ -61,6 +65,14 @@ class PreviousStatus(Struct, frozen=True, kw_only=True):
 
     def has(self, kind: ConditionType) -> bool:
         return any(condition.type == kind for condition in self.conditions)
+
+    def is_older(self, condition: Condition) -> bool:
+        """Return True where a condition began more than LASTS_SECONDS ago."""
+        try:
+            began, now = map(datetime.fromisoformat, (condition.last_transition_time, self.now))
+            return (now - began).total_seconds() > LASTS_SECONDS
+        except (ValueError, TypeError):  # somebody wrote it
+            return True
 
     def renewed(self, statements: Iterable[Statement]) -> tuple[Condition, ...]:
         conditions = self.conditions
@@ -105,22 +117,28 @@ def status_of(
     admitted: Admitted | None = None,
     is_kept: bool = False,
     skip_ended: str = "",
-    drift: str = "",
+    drift: tuple[Reason, str] | None = None,
+    awaits_turn: Statement | None = None,
     resolved: Statement | None = None,
     recalibration: Document | None = None,
+    nodes: Statement | None = None,
 ) -> Document:
     """Return the whole status of an object that could be read.
 
     `admitted` is the spec that is rendered, and `template_hash` the hash of its pods. `is_kept` means that it was admitted before, so that
     its verdict stands and the present assessment does not count. `skip_ended` says why the break glass that admitted it counts no more.
     `drift` reports differences that kvgate does not correct any more. `resolved` is the condition ModelResolved of the present spec, where
-    the hub is asked for its model. `recalibration` is status.recalibrated of a spec whose verdict stands.
+    the hub is asked for its model. `recalibration` is status.recalibrated of a spec whose verdict stands. `nodes` is the condition
+    NodesDiffer, where nodes are watched.
     """
-    rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.replicas)
+    rollout = rollout_of(deployment) if deployment else Rollout(wanted=owner.spec.wanted_replicas)
+    rollout = replace(rollout, is_suspended=bool(owner.spec.suspend))
     budget = None if left_out and admitted else assessment.effective
     crash = observation.crash_of(template_hash) if observation else None
     cause = (crash.reason, crash_text(crash, budget)) if crash else None
-    needs = [_with_need(each, admitted) for each in hindrances]
+    is_lost = not rollout.is_complete and was_ready(before.conditions, before.generation, rollout)
+    runs_for = admitted.owner if admitted and admitted.owner else owner
+    needs = [with_expectation(each, runs_for, admitted, assessment.effective, before.now) for each in hindrances]
     runs = admitted.prediction if admitted else prediction_of(assessment)
     expected = admitted.predicted_tokens if admitted else predicted_tokens(assessment)
     pinned = runs.figures["pinned_blocks"] if runs else None  # none where vLLM measures
@@ -132,10 +150,22 @@ def status_of(
     )
     statements = [
         *verdict,
-        *progress(left_out, obstacle, rollout, cause, admitted, hindrances=needs),
+        *progress(
+            left_out,
+            obstacle,
+            rollout,
+            cause,
+            admitted,
+            hindrances=needs,
+            may_pass=bool(crash and crash.may_pass),
+            was_ready=is_lost,
+        ),
+        *pod_conditions(None if admitted else left_out, rollout, cause, needs, was_ready=is_lost),
         *_drifted(drift, before),
+        *_awaiting(awaits_turn, before),
         *_resolved(resolved, admitted if is_kept else None, before),
         *_scaled(owner, assessment.effective if is_kept else None, before),
+        *_nodes(nodes, before),
         *outdated(recalibration, owner, admitted, existed=before.has(ConditionType.PREDICTION_OUTDATED)),
         *about_pods,
     ]
@@ -155,17 +185,6 @@ def status_of(
         recalibrated=recalibration,
         admission=admission_status(admitted) if admitted else None,
     )
-
-
-def _with_need(hindrance: Hindrance, admitted: Admitted | None) -> Hindrance:
-    """Put what the ledger of the host expects beside the limit at which a container was killed."""
-    if hindrance.reason is not Reason.HOST_MEMORY_EXCEEDED or admitted is None or admitted.owner is None:
-        return hindrance
-    ledger = host_ledger_of(statement_of(admitted.owner.spec), admitted.record.placement.vendor)
-    if ledger is None:
-        return hindrance
-    expected, low, high = map(format_gib, (ledger.needs.expected, ledger.needs.low, ledger.needs.high))
-    return replace(hindrance, message=f"{hindrance.message}; kvgate expects a need of {expected} ({low} to {high})")
 
 
 def _verdict_of_now(
@@ -234,7 +253,7 @@ def invalid_status(
     template_hash: str = "",
     obstacle: Obstacle | None = None,
     admitted: Admitted | None = None,
-    drift: str = "",
+    drift: tuple[Reason, str] | None = None,
 ) -> Document:
     """Return the status of an object that this release cannot read: all its findings, and the state of the pods that still run."""
     message = "; ".join(map(finding_text, findings))
@@ -247,6 +266,7 @@ def invalid_status(
         (ConditionType.PREDICTED, False, Reason.INVALID_SPEC, left_out.message),
         (ConditionType.ADJUSTED, False, *_NOTHING_RENDERED),
         *progress(left_out, obstacle, rollout, None, admitted),
+        *pod_conditions(None if admitted else left_out, rollout, None, (), was_ready=False),
         *_drifted(drift, before),
         *about_pods,
     ]
@@ -334,7 +354,12 @@ def _seen(
     if observation is None and before.has(ConditionType.OBSERVED):
         return [], previous or None
     figures = compared(observation, budget, template_hash, expected, pinned_blocks)
-    return observed_statements(observation or Observation(), figures), observed_status(figures, previous, before.now)
+    lengths = lengths_of(observation, budget, template_hash)
+    statements = [
+        *observed_statements(observation or Observation(), figures),
+        *(length_statement(lengths, existed=before.has(ConditionType.LENGTH_BELOW_FLOOR)) if budget else ()),
+    ]
+    return statements, observed_status(figures, lengths.document, previous, before.now)
 
 
 def _document(before: PreviousStatus, statements: Iterable[Statement], **parts: object) -> Document:
@@ -358,13 +383,30 @@ _LEDGER = (Reason.LEDGER_COMPUTED, "the memory ledger is in status.budget")
 _AS_WRITTEN = (Reason.AS_WRITTEN, "rendered as written")
 
 
-def _drifted(drift: str, before: PreviousStatus) -> list[Statement]:
-    """Return the condition Drifted, which exists from the first time that a difference stayed."""
-    if drift:
-        return [(ConditionType.DRIFTED, True, Reason.CORRECTION_UNDONE, drift)]
-    if before.has(ConditionType.DRIFTED):
-        return [(ConditionType.DRIFTED, False, Reason.AS_RENDERED, "Deployment and Service are as they were rendered")]
-    return []
+def _drifted(drift: tuple[Reason, str] | None, before: PreviousStatus) -> list[Statement]:
+    """Return the condition Drifted, which exists from the first change by somebody else; one that was taken back is shown for a while."""
+    if drift is not None:
+        return [(ConditionType.DRIFTED, True, *drift)]
+    previous = next((each for each in before.conditions if each.type == ConditionType.DRIFTED), None)
+    if previous is None:
+        return []
+    if previous.status == "True" and previous.reason != Reason.CORRECTION_UNDONE and not before.is_older(previous):
+        return [(ConditionType.DRIFTED, True, Reason(previous.reason), previous.message)]
+    return [(ConditionType.DRIFTED, False, Reason.AS_RENDERED, "Deployment and Service are as they were rendered")]
+
+
+def _nodes(nodes: Statement | None, before: PreviousStatus) -> list[Statement]:
+    """Return the condition NodesDiffer, which exists from the first time that there was something to say."""
+    if nodes is None or (nodes[2] in (Reason.NODES_AGREE, Reason.NODES_UNKNOWN) and not before.has(nodes[0])):
+        return []
+    return [nodes]
+
+
+def _awaiting(turn: Statement | None, before: PreviousStatus) -> list[Statement]:
+    """Return the condition ReplacementPending, which exists from the first wait."""
+    if turn is not None or not before.has(ConditionType.REPLACEMENT_PENDING):
+        return [turn] if turn is not None else []
+    return [(ConditionType.REPLACEMENT_PENDING, False, Reason.AS_RENDERED, "the pods are those that kvgate renders")]
 
 
 def _effective(effective: Effective, owner: InferenceDeployment | None) -> Document:
@@ -383,7 +425,7 @@ def _scaled(owner: InferenceDeployment, judged: Budget | None, before: PreviousS
     """
     kind, then = ConditionType.SCALED_BELOW_WORKLOAD, judged.request.workload if judged else None
     today = workload_of(owner.spec)
-    if judged and then and today and owner.spec.replicas and today.peak_concurrency > then.peak_concurrency:
+    if judged and then and today and owner.spec.wanted_replicas and today.peak_concurrency > then.peak_concurrency:
         verdict = plan(replace(judged.request, workload=today)).verdict
         sequences = judged.resolved.max_num_seqs
         if verdict is not Verdict.FITS or today.peak_concurrency > sequences:

@@ -12,25 +12,28 @@ from kvgate.api.base import Document, KeyRef
 from kvgate.api.conditions import Reason
 from kvgate.api.quantity import format_bytes, plus_bytes
 from kvgate.api.status import Effective, Placement
-from kvgate.api.template import Amounts, Resources, Template
+from kvgate.api.template import ENGINE_CONTAINER, Amounts, Resources, Template
 from kvgate.api.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec, Model, Vllm
 from kvgate.budget import Accelerator, Budget, CalibrationScope, UnknownVersion, accounting_of
 from kvgate.budget.answers.sharing import part_of
 from kvgate.budget.ground.units import MIB, cdiv
 from kvgate.budget.host.memory import HostLedger
 from kvgate.calibration.trust import Trust
+from kvgate.catalogue.lookup import labels_of_boards, mig_profile
 from kvgate.judgement.assess import effective_values, host_ledger_of
 from kvgate.judgement.assessment import Assessment, Decision
 from kvgate.judgement.summary import accepted
 from kvgate.rendering.labels import (
     HASH_ANNOTATION,
     PREDICTED_TOKENS_ANNOTATION,
+    digest_of,
     hashed,
     labels,
     metadata,
     render_hash,
     selector,
 )
+from kvgate.rendering.rollout import spread_of, strategy_of
 from kvgate.rules.facts import UNKNOWN_ACCELERATOR
 from kvgate.statement.deployment import links_bytes, memory_request_bytes, shared_memory_bytes, statement_of
 from kvgate.text.expansion import escape_references
@@ -43,7 +46,7 @@ GRACE_SECONDS = 120
 """Time from the announcement of a pod's end to its kill. vLLM gets what the preStop pause and its own exit leave of that."""
 SHUTDOWN_RESERVE_SECONDS = 20
 PORT = 8000
-CONTAINER = "vllm"
+CONTAINER = ENGINE_CONTAINER
 HEALTH_PATH = "/health"
 """Path of the probes. vLLM answers it without an API key, which it requires for /v1 only, and not before the weights are loaded: vLLM 0.6
 to 0.33 listen only when the engine is up, so until then a connection is refused."""
@@ -67,8 +70,11 @@ VLLM_ALONE = Trust.of(IMAGES.values(), CalibrationScope.NAMESPACE)
 """Default rule about whose starts correct predictions: those of the images that are rendered where a spec names none."""
 SHARED_SUFFIX = ".shared"
 """Ending of the resource where NVIDIA's device plugin shares a GPU under another name (`renameByDefault`)."""
+CLAIM = "gpus"
+"""Name of the claim of devices in a pod, and of its request."""
 MEMORY_CLAIM = "nvidia.com/gpumem"
 """MiB of each GPU that HAMi lets a container have."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PRODUCT_LABELS = {"nvidia": "nvidia.com/gpu.product", "amd": "amd.com/gpu.product-name"}
 """Node labels that name the GPU, by vendor."""
 
@@ -87,15 +93,27 @@ def pod_template(
     template = owner.spec.template
     host = host_ledger_of(statement_of(owner.spec), placement.vendor)
     volumes, mounts = _storage(owner.spec, host)
-    resources = _resources(owner.spec, placement, host)
-    container = {**_container(owner.spec, image, resources, effective, load_seconds), "volumeMounts": mounts}
+    resources, claim = _resources(owner.spec, placement, host), claim_template(owner, placement)
+    container = {
+        **_container(owner.spec, image, resources, effective, load_seconds),
+        "volumeMounts": [*mounts, *(template.volume_mounts or ())],
+    }
+    if template.env_from:
+        container["envFrom"] = list(template.env_from)
     body: Document = {
         "metadata": {
             "labels": {**(template.labels or {}), **labels(owner.name)},
             "annotations": dict(template.annotations or {}),
         },
-        "spec": {**_pod_settings(template, placement), "containers": [container], "volumes": volumes},
+        "spec": {
+            **_pod_settings(template, placement, owner.name),
+            "containers": [container, *_hardened(template.containers)],
+            "volumes": [*volumes, *(template.volumes or ())],
+        },
     }
+    if claim is not None:
+        reference = {"name": CLAIM, "resourceClaimTemplateName": claim["metadata"]["name"]}
+        body["spec"]["resourceClaims"] = [reference]
     body["metadata"]["annotations"][HASH_ANNOTATION] = render_hash(body)
     return body
 
@@ -116,9 +134,12 @@ def model_path(model: Model) -> str:
 def arguments(spec: InferenceDeploymentSpec, effective: Effective) -> list[str]:
     """Return everything after the model, one option per item; a setting with its default value is left out."""
     found: list[str] = []
-    if spec.model.source is not None:
-        found.append(f"--served-model-name={spec.model.name}")
-    elif spec.model.revision is not None:
+    names = spec.model.served_model_names or (() if spec.model.source is None else (spec.model.name,))
+    if len(names) == 1:
+        found.append(f"--served-model-name={names[0]}")
+    elif names:
+        found += ["--served-model-name", *names]
+    if spec.model.source is None and spec.model.revision is not None:
         found.append(f"--revision={spec.model.revision}")
     values = {**dict(spec.vllm), **{name: value for name, value in effective if value is not None}}
     if spec.vllm.max_model_len == "auto":
@@ -142,10 +163,22 @@ def arguments(spec: InferenceDeploymentSpec, effective: Effective) -> list[str]:
 
 
 def placement_of(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Placement:
-    """Return the resource and the node labels by which the pods find a whole GPU, or their part of one that is shared."""
+    """Return the resource and the node labels by which the pods find a whole GPU, a slice, or their part of one that is shared."""
     resource, products, claim = accelerator.resource, accelerator.gpu_labels, spec.accelerator.claim
-    shared_by, memory_mib = spec.accelerator.shared_by, None
-    if claim == "GpuShared":
+    shared_by, memory_mib, stated = spec.accelerator.shared_by, None, spec.accelerator.resource_name
+    decided = None if spec.accelerator.type else accelerator.name
+    if spec.accelerator.resource_claim is not None:
+        return Placement(
+            vendor=accelerator.vendor,
+            resource=resource,
+            device_selector=_device_selector(accelerator),
+            accelerator=decided,
+        )
+    if stated is not None:
+        resource = stated
+    if stated is not None and mig_profile(stated):
+        products = labels_of_boards(accelerator)
+    elif claim == "GpuShared":
         resource += SHARED_SUFFIX
     elif claim == "GpuMemory":
         memory_mib = part_of(accelerator, shared_by).memory_bytes // MIB
@@ -153,21 +186,48 @@ def placement_of(spec: InferenceDeploymentSpec, accelerator: Accelerator) -> Pla
         shared_by > 1 and accelerator.vendor == "nvidia"
     ):  # GPU feature discovery marks replicas that keep the resource's name
         products = tuple(f"{product}-SHARED" for product in products)
-    return Placement(vendor=accelerator.vendor, resource=resource, gpu_labels=products, gpu_memory_mib=memory_mib)
+    return Placement(
+        vendor=accelerator.vendor,
+        resource=resource,
+        gpu_labels=products,
+        gpu_memory_mib=memory_mib,
+        accelerator=decided,
+    )
+
+
+def _device_selector(accelerator: Accelerator) -> str | None:
+    """Return the expression by which NVIDIA's driver gives this board, or slices of this size; the names of others differ by release."""
+    if accelerator.vendor != "nvidia":
+        return None
+    board, _, profile = accelerator.name.partition("-MIG-")
+    wanted = f"profile == '{profile}'" if accelerator.is_slice and board else f"productName == '{accelerator.product}'"
+    return f"device.attributes['gpu.nvidia.com'].{wanted}"
+
+
+def tolerated(resource: str) -> tuple[str, ...]:
+    """Return the keys of the taints that keep others from the nodes of a resource: a MIG slice has its own, and that of its board."""
+    key = resource.removesuffix(SHARED_SUFFIX)
+    return (key, "nvidia.com/gpu") if mig_profile(resource) else (key,)
+
+
+def loaded_bytes(budget: Budget | None) -> int | None:
+    """Return the weights of one engine's ranks together; None where they are not known."""
+    ledgers = [stage.ledger for stage in budget.stages if stage.ledger] if budget else []
+    if budget is None or not ledgers:
+        return None
+    return sum(ledger.weights.expected for ledger in ledgers) * budget.request.settings.parallelism.tensor
 
 
 def load_budget_seconds(budget: Budget | None) -> int:
     """Return the seconds that download, load and compilation may take; the longest where the weights are not known."""
-    ledgers = [stage.ledger for stage in budget.stages if stage.ledger] if budget else []
-    if budget is None or not ledgers:
+    weights_bytes = loaded_bytes(budget)
+    if weights_bytes is None:
         return MAX_LOAD_SECONDS
-    ranks = budget.request.settings.parallelism.tensor
-    weights_bytes = sum(ledger.weights.expected for ledger in ledgers) * ranks
     seconds = cdiv(weights_bytes, LOAD_BYTES_PER_SECOND) + LOAD_BASE_SECONDS
     return min(max(cdiv(seconds, LOAD_STEP_SECONDS) * LOAD_STEP_SECONDS, MIN_LOAD_SECONDS), MAX_LOAD_SECONDS)
 
 
-def _pod_settings(template: Template, placement: Placement) -> Document:
+def _pod_settings(template: Template, placement: Placement, name: str) -> Document:
     settings: Document = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,  # a Service called vllm would set VLLM_PORT, which vLLM reads as its own
@@ -181,23 +241,50 @@ def _pod_settings(template: Template, placement: Placement) -> Document:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "tolerations": [
-            {"key": placement.resource.removesuffix(SHARED_SUFFIX), "operator": "Exists", "effect": "NoSchedule"},
-            *(item.model_dump(by_alias=True, exclude_none=True) for item in template.tolerations or ()),
+            *({"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in tolerated(placement.resource)),
+            *(template.tolerations or ()),
         ],
     }
-    if placement.gpu_labels and placement.vendor in PRODUCT_LABELS:
-        # Only nodes whose GPU is the one that was judged; time-sliced GPUs have labels of their own (…-SHARED).
-        wanted = {"key": PRODUCT_LABELS[placement.vendor], "operator": "In", "values": list(placement.gpu_labels)}
-        terms = [{"matchExpressions": [wanted]}]
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        settings["affinity"] = {"nodeAffinity": required}
-    if template.node_selector:
-        settings["nodeSelector"] = dict(template.node_selector)
-    if template.image_pull_secrets:
-        settings["imagePullSecrets"] = [{"name": name} for name in template.image_pull_secrets]
-    if template.priority_class_name:
-        settings["priorityClassName"] = template.priority_class_name
-    return settings
+    given = {
+        "affinity": _affinity(template.affinity or {}, placement),
+        "nodeSelector": dict(template.node_selector or {}),
+        "imagePullSecrets": [{"name": name} for name in template.image_pull_secrets or ()],
+        "priorityClassName": template.priority_class_name,
+        "topologySpreadConstraints": spread_of(template, name),
+        "schedulerName": template.scheduler_name,
+        "runtimeClassName": template.runtime_class_name,
+        "serviceAccountName": template.service_account_name,
+        "initContainers": _hardened(template.init_containers),
+    }
+    return {**settings, **{field: value for field, value in given.items() if value}}
+
+
+def _affinity(given: Document, placement: Placement) -> Document:
+    """Return the affinity with the GPU's product in each required term: pods go only to nodes whose GPU is the one that was judged.
+
+    Time-sliced GPUs have labels of their own (…-SHARED).
+    """
+    if not placement.gpu_labels or placement.vendor not in PRODUCT_LABELS:
+        return given
+    product = {"key": PRODUCT_LABELS[placement.vendor], "operator": "In", "values": list(placement.gpu_labels)}
+    nodes = given.get("nodeAffinity", {})
+    terms = nodes.get(_REQUIRED, {}).get("nodeSelectorTerms") or [{}]
+    with_gpu = [{**term, "matchExpressions": [*term.get("matchExpressions", ()), product]} for term in terms]
+    return {**given, "nodeAffinity": {**nodes, _REQUIRED: {"nodeSelectorTerms": with_gpu}}}
+
+
+def _security_context() -> Document:
+    """Return the security context of every container of a pod."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": False,  # nvidia-cdi-hook writes to it
+    }
+
+
+def _hardened(containers: tuple[Document, ...] | None) -> list[Document]:
+    """Return containers of the user's with the security context of the engine's."""
+    return [{**container, "securityContext": _security_context()} for container in containers or ()]
 
 
 def _container(
@@ -215,12 +302,8 @@ def _container(
         "readinessProbe": _probe(period=5, failures=3),
         "livenessProbe": _probe(period=10, failures=10),
         "terminationMessagePolicy": "FallbackToLogsOnError",  # a failed start says why in the pod's status
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": False,  # nvidia-cdi-hook writes to it
-        },
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}, **(spec.template.lifecycle or {})},
+        "securityContext": _security_context(),
     }
 
 
@@ -269,10 +352,13 @@ def _resources(spec: InferenceDeploymentSpec, placement: Placement, host: HostLe
     requests, limits = _amounts(resources.requests, links), _amounts(resources.limits, links)
     if host and "memory" not in requests and "memory" not in limits:
         requests["memory"] = format_bytes(memory_request_bytes(host))
-    limits = {**limits, placement.resource: str(spec.vllm.num_gpus)}
+    is_claimed = spec.accelerator.resource_claim is not None
+    if not is_claimed:
+        limits = {**limits, placement.resource: str(spec.vllm.num_gpus)}
     if placement.gpu_memory_mib is not None:
         limits[MEMORY_CLAIM] = str(placement.gpu_memory_mib)
-    return {"requests": requests, "limits": limits} if requests else {"limits": limits}
+    parts = {"requests": requests, "limits": limits, "claims": [{"name": CLAIM}] if is_claimed else None}
+    return {name: amounts for name, amounts in parts.items() if amounts}
 
 
 def _amounts(amounts: Amounts | None, shared_bytes: int) -> Document:
@@ -303,6 +389,27 @@ def _storage(spec: InferenceDeploymentSpec, host: HostLedger | None) -> tuple[li
     return volumes, [*mounts, {"name": "model", "mountPath": MODEL_MOUNT, "readOnly": True}]
 
 
+def claim_template(owner: InferenceDeployment, placement: Placement) -> Document | None:
+    """Return the ResourceClaimTemplate of the pods' devices; None where they request an extended resource.
+
+    Its spec can never change, so its name has the digest of the spec. Those of earlier pods go with their owner.
+    """
+    claim = owner.spec.accelerator.resource_claim
+    if claim is None:
+        return None
+    expressions = dict.fromkeys(filter(None, (*claim.selectors, placement.device_selector)))
+    request: Document = {
+        "deviceClassName": claim.device_class_name, "allocationMode": "ExactCount", "count": owner.spec.vllm.num_gpus,
+        **({"selectors": [{"cel": {"expression": each}} for each in expressions]} if expressions else {}),
+    }  # fmt: skip
+    spec = {"spec": {"devices": {"requests": [{"name": CLAIM, "exactly": request}]}}}
+    own = metadata(owner)
+    name = f"{owner.name}-{digest_of(spec)[:8]}"
+    return {
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {**own, "name": name}, "spec": spec,
+    }  # fmt: skip
+
+
 def service(owner: InferenceDeployment) -> Document:
     """Return the Service `http://NAME.NAMESPACE:8000`. Its port states TCP, because server-side apply would list it twice without."""
     port = {"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}
@@ -330,6 +437,8 @@ class NotRendered(Struct, frozen=True, kw_only=True):
 class Rendered(Struct, frozen=True, kw_only=True):
     deployment: Document
     service: Document
+    claim: Document | None = None
+    """ResourceClaimTemplate; None where the pods request an extended resource."""
 
 
 class PodFigures(Struct, frozen=True, kw_only=True):
@@ -384,18 +493,16 @@ def rendered(owner: InferenceDeployment, figures: PodFigures) -> Rendered:
         "kind": "Deployment",
         "metadata": {**metadata(owner), **annotations},
         "spec": {
-            "replicas": owner.spec.replicas,
+            "replicas": owner.spec.wanted_replicas,
             "selector": {"matchLabels": selector(owner.name)},
             "revisionHistoryLimit": 3,
             "progressDeadlineSeconds": figures.load_seconds + ROLLOUT_SLACK_SECONDS,
-            "strategy": {  # there are no spare GPUs for a surge
-                "type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
-            },
+            "strategy": strategy_of(owner.spec),
             "template": template,
         },
     })  # fmt: skip
-    return Rendered(deployment=deployment, service=service(owner))
+    claim = claim_template(owner, figures.placement)
+    return Rendered(deployment=deployment, service=service(owner), claim=claim)
 
 
 def predicted_tokens(assessment: Assessment) -> int | None:

@@ -45,6 +45,15 @@ ACCELERATOR_NOT_LISTED = _rule(
     title="The accelerator is not in the catalogue.",
     explanation="gpu_memory_bytes is used, and its capabilities are not judged.",
 )
+NODES_CONTRADICT = _rule(
+    id="NodesContradict",
+    severities=(Severity.WARNING,),
+    title="Labels of a node contradict each other, or the memory of the GPU that the catalogue has.",
+    explanation=(
+        "Only a controller that watches nodes reports it. The message has both figures; the verdict follows from the lesser one, is "
+        "MayNotFit at best, and refuses nothing."
+    ),
+)
 UNKNOWN_VERSION = _rule(
     id="UnknownVersion",
     severities=(Severity.WARNING, Severity.INFO),

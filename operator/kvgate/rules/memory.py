@@ -206,7 +206,8 @@ def demanded(budget: Budget) -> str:
         length = budget.request.least_model_len or settings.max_model_len
         return f"full context ({settings.max_num_seqs} requests of {length} tokens)"
     if budget.request.guarantee is Guarantee.WORKLOAD and workload is not None:
-        return f"the workload ({workload})"
+        least = budget.request.least_model_len
+        return f"the workload ({workload})" + (f" and one request of {least} tokens" if least else "")
     return ""
 
 

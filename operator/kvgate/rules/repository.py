@@ -9,6 +9,12 @@ _rule = partial(Rule, scope=Scope.FILES)
 INVALID_FIELD = _rule(
     id="InvalidField", severities=(Severity.ERROR,), title="An InferenceDeployment has a field that its schema refuses."
 )
+NOT_ALLOWED = _rule(
+    id="AdministratorMustAllow",
+    severities=(Severity.ERROR,),
+    title="A pod of an InferenceDeployment has a part that the administrator does not allow.",
+    explanation="These are hostPath volumes, service accounts, init containers and further containers: `pods` in the values of the chart.",
+)
 UNKNOWN_KIND = _rule(
     id="UnknownKind",
     severities=(Severity.ERROR,),

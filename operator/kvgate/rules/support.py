@@ -45,12 +45,22 @@ UNMODELLED_KIND = Rule(
 )
 
 
+TOO_FEW_REPLICAS = Rule(
+    id="TooFewReplicasLeft",
+    severities=(Severity.WARNING, Severity.INFO),
+    scope=Scope.SETTINGS,
+    title="A rollout or an eviction leaves fewer replicas than the promised workload needs.",
+    explanation="It is an info where the strategy is the default: a surge needs GPUs that are free.",
+)
+
+
 def kinds_are_modelled(budget: Budget) -> Iterable[Finding]:
     is_refused = kv_cache_dtype_refusal_of(budget) is not None
     setting, value = budget.unmodelled_value or ("", "")
     fields = {
         **dict.fromkeys(budget.request.unmodelled_settings, "extra_args"),
         **dict.fromkeys(budget.request.unmodelled_variables, "environment"),
+        **dict.fromkeys(budget.request.unmodelled_containers, "containers"),
         f"{setting} {value}": setting,
     }
     for kind in budget.unmodelled:

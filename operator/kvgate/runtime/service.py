@@ -1,6 +1,7 @@
-"""The common part of the two long-running processes: log lines as JSON, the end on a signal, and the options about calibration."""
+"""The common part of the two long-running processes: log lines as JSON, the end on a signal, and options of both."""
 
 import asyncio
+import json
 import logging
 import signal
 from collections.abc import Callable, Iterable
@@ -104,6 +105,30 @@ def otlp_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(otlp=OtlpOptions(endpoint=otlp_endpoint, interval_seconds=otlp_seconds), **options)
 
     return with_otlp
+
+
+def pods_option(read: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add --pods; the command gets what `read` makes of it as `allowed`."""
+    option = click.option(
+        "--pods",
+        metavar="JSON",
+        default="{}",
+        help="Parts of pods that InferenceDeployments may have, as `pods` in the values of the chart: allowHostPath,"
+        " allowedServiceAccounts, allowedInitImages, allowedSidecarImages. Without it they may have none of these.",
+    )
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_pods(*, pods: str, **options: Any) -> Any:
+            try:
+                allowed = read(json.loads(pods))
+            except ValueError as error:
+                raise click.BadParameter(inert_line(str(error)), param_hint="--pods") from None
+            return command(allowed=allowed, **options)
+
+        return option(with_pods)
+
+    return decorate
 
 
 def calibration_options(images: Iterable[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -1,4 +1,5 @@
-"""The text of a vLLM server's `/metrics` → EngineReading, for every release that `vllm/metric_names.py` knows; pure.
+"""The text of a vLLM server's `/metrics` → EngineReading, for every release that `vllm/metric_names.py` knows, and of its `/v1/models` →
+the longest request; pure.
 
 A name has a colon, or an underscore by a fault of prometheus-client 0.23 and later when OpenMetrics is requested, or it stands in quotes
 inside the braces, as Prometheus 3 allows. Timestamps, exemplars and clocks of the server count for nothing.
@@ -11,6 +12,8 @@ from fractions import Fraction
 from itertools import islice
 from math import inf
 
+from msgspec import DecodeError, Struct
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from kvgate.text.patterns import pattern
@@ -32,7 +35,7 @@ class NotAnEngine(ValueError):
 
 
 class UnreadableMetrics(ValueError):
-    """vLLM's metrics without a readable capacity; the message names what is wrong."""
+    """vLLM's metrics without a readable capacity, or models without a length; the message names what is wrong."""
 
 
 class UnknownNames(UnreadableMetrics):
@@ -93,7 +96,13 @@ def read_histogram(exposition: bytes, metric: EngineMetric) -> tuple[list[tuple[
     text = b"\n" + exposition.rstrip() + b"\n\n"
     buckets = Counter[float]()
     for labels, value in _samples(text, _part_of(metric, "_bucket")):
-        buckets[_upper_end(labels)] += int(_counted(value))
+        try:
+            end = float(labels["le"])
+        except (KeyError, ValueError):
+            end = 0.0
+        if not end > 0:  # NaN fails too
+            raise UnreadableMetrics("has a bucket without a number above 0 in `le`")
+        buckets[end] += int(_counted(value))
     total = buckets.get(inf, 0)
     sums = [_counted(value) for _, value in _samples(text, _part_of(metric, "_sum"))]
     if not total or not sums:
@@ -103,16 +112,6 @@ def read_histogram(exposition: bytes, metric: EngineMetric) -> tuple[list[tuple[
 
 def _part_of(metric: EngineMetric, suffix: str) -> EngineMetric:
     return replace(metric, names=tuple(replace(each, name=f"{each.name}{suffix}") for each in metric.names))
-
-
-def _upper_end(labels: Mapping[str, str]) -> float:
-    try:
-        end = float(labels["le"])
-    except (KeyError, ValueError):
-        end = 0.0
-    if not end > 0:  # NaN fails too
-        raise UnreadableMetrics("has a bucket without a number above 0 in `le`")
-    return end
 
 
 def _counted(value: float) -> float:
@@ -137,6 +136,27 @@ def _without_capacity(exposition: bytes, text: bytes) -> ValueError:
     lines = exposition[:4096].decode(errors="replace").splitlines()
     first = (re.split(r"[ {]", line, maxsplit=1)[0] for line in lines if line.strip() and not line.startswith("#"))
     return NotAnEngine(f"has no metrics of vLLM; the first one is {_quoted(next(first, 'none at all'))}")
+
+
+class _Model(Struct):
+    max_model_len: int | None = None
+    """Of the base models alone: an adapter has none (0.6.6 to 0.33, `show_available_models`)."""
+
+
+class _Models(Struct):
+    data: list[_Model]
+
+
+def read_max_model_len(models: bytes) -> int:
+    """Return the longest request, in tokens, that `/v1/models` tells. Raises UnreadableMetrics."""
+    try:
+        found = [each.max_model_len for each in decode(models, type=_Models).data]
+    except (DecodeError, RecursionError, ValueError):
+        raise UnreadableMetrics("answers /v1/models with something that is no list of models") from None
+    lengths = [each for each in found if each is not None and 0 < each <= MAX_TOKENS]
+    if not lengths:
+        raise UnreadableMetrics("tells no max_model_len at /v1/models")
+    return min(lengths)
 
 
 def _capacity(infos: list[Mapping[str, str]]) -> EngineReading:

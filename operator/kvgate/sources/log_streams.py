@@ -72,29 +72,25 @@ class LogReader:
     def __init__(self) -> None:
         self._head: list[tuple[int, bytes]] = []
         self._tail: deque[tuple[int, bytes]] = deque()
-        self._num_lines = self._num_bytes = self._tail_bytes = 0
+        self._num_lines = self.num_bytes = self._tail_bytes = 0
         self._words = (*_WORDS_OF_STARTS, *words_of_failures())
         self.left_out = 0
         """Lines that may show something and that had no room."""
-
-    @property
-    def num_bytes(self) -> int:
-        return self._num_bytes
 
     def add(self, data: bytes) -> None:
         """Take whole lines."""
         begin = self._num_lines
         lines = data.split(b"\n")
-        if lines and not lines[-1]:
+        if not lines[-1]:
             lines.pop()
         self._num_lines += len(lines)
-        self._num_bytes += len(data)
+        self.num_bytes += len(data)
         numbered: Iterable[tuple[int, bytes]] = enumerate(lines, begin + 1)
-        if self._num_bytes > WHOLE_BYTES:
+        if self.num_bytes > WHOLE_BYTES:
             numbered = self._telling(numbered)
         for number, whole in numbered:
             line = whole[:MAX_LINE_CHARACTERS]
-            if self._num_bytes <= HEAD_BYTES:
+            if self.num_bytes <= HEAD_BYTES:
                 self._head.append((number, line))
                 continue
             self._tail.append((number, line))
@@ -103,23 +99,16 @@ class LogReader:
                 self._tail_bytes -= len(self._tail.popleft()[1]) + 1
                 self.left_out += 1
 
-    def _telling(self, numbered: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines that have a word of a start or of a failure, and those around an exception."""
+    def _telling(self, numbered: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        """Return the lines that have a word of a start or of a failure."""
         rest = [each for each in numbered if not any(word in each[1] for word in _OF_REQUESTS)]
         joined = b"\n".join(line for _, line in rest)
         words = [word for word in self._words if word in joined]
-        for number, line in rest if words else ():
-            if any(word in line for word in words):
-                yield number, line
+        return [each for each in rest if any(word in each[1] for word in words)]
 
     def lines(self) -> Iterator[tuple[int, str]]:
         for number, line in (*self._head, *self._tail):
             yield number, line.decode(errors="replace").rstrip("\r")
-
-
-def numbered(text: str) -> list[tuple[int, str]]:
-    """Return the lines of a text with their numbers."""
-    return list(enumerate(text.split("\n"), 1))
 
 
 def streams(lines: Iterable[tuple[int, str]]) -> list[Stream]:

@@ -150,6 +150,19 @@ class _Phrase(NamedTuple):
     shape: bytes
     """The longest of its words without a placeholder, and without digits: most texts lack it, which is found out fast."""
     pattern: re.Pattern[str]
+    word: str = ""
+    """The same words with their digits where the phrase begins with a placeholder: a pattern without a beginning is slow on a long log."""
+
+    def everywhere(self, text: str) -> Iterator[re.Match[str]]:
+        """Yield every place of the phrase, which is within one line."""
+        at = text.find(self.word) if self.word else -1
+        if not self.word:
+            yield from self.pattern.finditer(text)
+        while at >= 0:
+            begin, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+            end = len(text) if end < 0 else end
+            yield from self.pattern.finditer(text, begin, end)
+            at = text.find(self.word, end)
 
 
 @cache
@@ -162,7 +175,16 @@ def failure_rows() -> Mapping[str, FailureRow]:
 
 @cache
 def _phrases() -> Sequence[_Phrase]:
-    return [_phrase(row, text) for row in failure_rows().values() for text in row.phrases]
+    """Compile all phrases; every repetition is bounded, because a log may hold anything."""
+    found = []
+    phrases = [(row, text) for row in failure_rows().values() for text in row.phrases]
+    for row, text in phrases:
+        pieces = _PLACEHOLDER.split(text)
+        written = "".join(re.escape(piece) if index % 2 == 0 else _group(piece) for index, piece in enumerate(pieces))
+        words = max(pieces[::2], key=len)
+        is_in_line = not pieces[0] and "\n" not in text
+        found.append(_Phrase(row, _without_digits(words), re.compile(written), words if is_in_line else ""))
+    return found
 
 
 def words_of_failures() -> frozenset[bytes]:
@@ -171,13 +193,6 @@ def words_of_failures() -> frozenset[bytes]:
     return frozenset(
         max(_PLACEHOLDER.split(text)[::2], key=len).encode() for row in failure_rows().values() for text in row.phrases
     ) | {word.encode() for word in near}
-
-
-def _phrase(row: FailureRow, text: str) -> _Phrase:
-    """Compile a phrase; every repetition is bounded, because a log may hold anything."""
-    pieces = _PLACEHOLDER.split(text)
-    written = "".join(re.escape(piece) if index % 2 == 0 else _group(piece) for index, piece in enumerate(pieces))
-    return _Phrase(row, _without_digits(max(pieces[::2], key=len)), re.compile(written))
 
 
 def _group(name: str) -> str:
@@ -196,20 +211,16 @@ def messages(text: str) -> list[Message]:
     """Return the last message of every row that the text has, for each phrase of the row; rows that share words exclude each other."""
     found: list[Message] = []
     taken = set[tuple[int, int]]()
-    shapes = _shapes(text)
-    present = [(each.row, list(each.pattern.finditer(text))) for each in _phrases() if each.shape in shapes]
-    for belongs in (_is_below, _is_above, _is_alone):
+    # every different line once, without digits: a log repeats few lines, and is searched for hundreds of words
+    shapes = b"\n".join(set(_without_digits(text).split(b"\n")))
+    present = [(each.row, list(each.everywhere(text))) for each in _phrases() if each.shape in shapes]
+    for belongs in (_is_below, _is_above, lambda row, *_: not row.near):
         for row, everywhere in present:
             matches = [each for each in everywhere if each.span() not in taken and belongs(row, text, each)]
             if matches:
                 found.append(Message(row, matches[-1]))
                 taken |= {each.span() for each in matches if row.near}
     return found
-
-
-def _shapes(text: str) -> bytes:
-    """Return every different line once, without digits: a log repeats few lines, and is searched for hundreds of words."""
-    return b"\n".join(set(_without_digits(text).split(b"\n")))
 
 
 def _without_digits(text: str) -> bytes:
@@ -230,20 +241,11 @@ def _is_above(row: FailureRow, text: str, match: re.Match[str]) -> bool:
     end = match.end() + _BELOW_CHARACTERS
     found = [
         (at, each.id)
-        for each in _rows_with_frames()
+        for each in failure_rows().values()
         for word in each.near
         if (at := text.find(word, match.end(), end)) >= 0
     ]
     return bool(row.near) and bool(found) and min(found)[1] == row.id
-
-
-def _is_alone(row: FailureRow, _: str, __: re.Match[str]) -> bool:
-    return not row.near
-
-
-@cache
-def _rows_with_frames() -> Sequence[FailureRow]:
-    return [row for row in failure_rows().values() if row.near]
 
 
 def root_of(found: Sequence[Message]) -> Message | None:
@@ -296,17 +298,12 @@ def _sentence(text: str, message: Message) -> str:
     start = max(start, match.start() - MAX_SENTENCE_CHARACTERS // 2)
     line_end = text.find("\n", match.end())
     if message.row.is_followed and line_end >= 0:
-        followed = next(_lines_after(text, line_end), "")
+        # the next line with words that are not the name of a field
+        lines = text[line_end + 1 : line_end + 4000].split("\n")[:3]
+        followed = next((line for line in lines if " " in line.strip()), "")
         prefix = _PREFIX.match(followed)
         return (followed[prefix.end() :] if prefix else followed).strip()[:MAX_SENTENCE_CHARACTERS]
     line = text[start : line_end if line_end >= 0 else len(text)]
     stop = line.find(". ", match.end() - start)
     sentence = " ".join((line if stop < 0 else line[: stop + 1]).split())
     return sentence[:MAX_SENTENCE_CHARACTERS]
-
-
-def _lines_after(text: str, position: int) -> Iterator[str]:
-    """Yield the next lines with words that are not the name of a field."""
-    for line in text[position + 1 : position + 4000].split("\n")[:3]:
-        if " " in line.strip():
-            yield line

@@ -218,7 +218,8 @@ def read_start(text: str, *, starts: int = 1, found: Sequence[Message] | None = 
 
     `starts`: the number of those in the log that it is the last of. `found`: the messages of failures in the text, where they are known.
     """
-    whole, text = text, "\n".join(line for line in text.split("\n") if any(word in line for word in _TELLING))
+    telling = [word for word in _TELLING if word in text]  # a log repeats lines that have none of these few
+    whole, text = text, "\n".join(line for line in text.split("\n") if any(word in line for word in telling))
     arguments, unread = _printed_arguments(text)
     version, model = _VERSION.search(text), _MODEL.search(text)
     counts: dict[str, Any] = {}  # the least of all engines; blocks set by hand replace those that were found
@@ -227,14 +228,15 @@ def read_start(text: str, *, starts: int = 1, found: Sequence[Message] | None = 
             counts[name] = min(map(float if name == "max_concurrency" else int, counted))
     # where a server that is not ready raised an error after all its figures, that was the end; an error before them was not
     last = max((match.end() for _, pattern in (*_MEMORY, *_COUNTS) for match in pattern.finditer(text)), default=0)
-    found = () if _READY.search(text) else messages(whole) if found is None else found
+    is_ready = _READY.search(text) is not None
+    found = () if is_ready else messages(whole) if found is None else found
     root = root_of(found)
     if root and root.row.kind is FailureKind.ENVIRONMENT and last:  # a download that was tried again is no end
         at = whole.rfind(text[text.rfind("\n", 0, last) + 1 : last])
         found = [each for each in found if each.match.start() > at]
         root = root_of(found)
     refusal = failure_of(whole, root, found) if root else None
-    ends_in_traceback = _READY.search(text) is None and _TRACEBACK.search(text, last) is not None
+    ends_in_traceback = not is_ready and _TRACEBACK.search(text, last) is not None
     named = arguments.get("model") or arguments.get("model_tag") or (model[1] if model else None)
     return StartupLog(
         vllm_version=version[1] if version else None,
@@ -246,7 +248,7 @@ def read_start(text: str, *, starts: int = 1, found: Sequence[Message] | None = 
         circumstances={key: value for key, value, line in reversed(_CIRCUMSTANCES) if line.search(text)},
         refusal=refusal,
         is_crash=not refusal.is_of_kv_cache if refusal else ends_in_traceback,
-        is_ready=_READY.search(text) is not None,
+        is_ready=is_ready,
         is_size_given=_GIVEN.search(text) is not None,
         starts=starts,
     )

@@ -11,14 +11,17 @@ from kvgate.budget import Guarantee, Workload
 from kvgate.budget.ground.units import GIB, MIB, cdiv, round_up
 from kvgate.budget.host.memory import HostLedger
 from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
+from kvgate.catalogue.lookup import find_accelerator, mig_profile, slice_of
 from kvgate.findings.finding import Finding
 from kvgate.statement.engine import EngineStatement, is_known_release
-from kvgate.statement.passed_through import NO_EXTRA_ARGS, read_environment, read_extra_args
+from kvgate.statement.passed_through import NO_EXTRA_ARGS, containers_with_gpus, read_environment, read_extra_args
+from kvgate.text.patterns import pattern
 from kvgate.vllm.images import is_own_image
 from kvgate.vllm.settings import SPEC_SETTINGS
 from kvgate.vllm.variables import ALLOW_LONG
 
 if TYPE_CHECKING:
+    from kvgate.api import v1alpha1 as api
     from kvgate.api.v1alpha1 import InferenceDeploymentSpec, Vllm
 
 
@@ -26,6 +29,11 @@ _READERS = {setting.name: setting.read for setting in SPEC_SETTINGS if setting.b
 """Readers of the settings of spec.vllm that the budget reads."""
 _OF_THE_MODEL = ("quantization", "dtype")
 """Settings of spec.vllm that shape the model."""
+
+
+_MIG_CLASS = "mig.nvidia.com"
+"""DeviceClass of NVIDIA's driver for slices."""
+_PROFILE = pattern(r"""\bprofile\s*==\s*(['"])(\d+g\.\d+gb)\1""")
 
 
 def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
@@ -38,7 +46,7 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
     fields = {name: _READERS[name](value) if type(value) is str else value for name, value in given.items()}
     facts = {
         "model": spec.model.name,
-        "gpu": accelerator.type,
+        "gpu": gpu_name(accelerator) or "",
         "vllm_version": vllm.version,
         "shared_by": accelerator.shared_by,
         "capacity": spec.admission.capacity,
@@ -65,7 +73,30 @@ def statement_of(spec: InferenceDeploymentSpec) -> EngineStatement:
         sees_part_alone=accelerator.claim == "GpuMemory",
         image_digest=(vllm.image or "").partition("@")[2],
         unmodelled_variables=environment.kinds,
+        unmodelled_containers=containers_with_gpus(spec),
     )
+
+
+def gpu_name(wanted: api.Accelerator) -> str | None:
+    """Return the name of the GPU, or of the MIG slice that the resource means; None where the nodes decide it.
+
+    A part of a GPU whose memory nobody knows gets a name that the catalogue lacks.
+    """
+    claim, resource = wanted.resource_claim, wanted.resource_name or ""
+    if wanted.type is None:
+        return None
+    profile = mig_profile(resource)
+    if claim is not None and claim.device_class_name == _MIG_CLASS:
+        resource, profile = (
+            _MIG_CLASS,
+            next((found[2] for each in claim.selectors for found in _PROFILE.finditer(each)), ""),
+        )
+    board = find_accelerator(wanted.type) if resource else None
+    is_slice = board is not None and board.is_slice and bool(profile or resource == _MIG_CLASS)
+    if board is None or is_slice or board.resource in (resource, resource.removesuffix(".shared")):
+        return wanted.type
+    found = slice_of(board, profile) if profile else None
+    return found.name if found else f"{wanted.type} as {resource}"
 
 
 def guarantee_of(spec: InferenceDeploymentSpec) -> Guarantee:

@@ -25,6 +25,7 @@ from kvgate.budget import (
 from kvgate.budget.ground.units import MIB
 from kvgate.budget.host.settings import UNKNOWN_POD, PodMemory
 from kvgate.findings.finding import Finding
+from kvgate.text.patterns import pattern
 from kvgate.vllm.given_settings import Doubt
 from kvgate.vllm.images import Strength
 from kvgate.vllm.options import releases_read
@@ -36,6 +37,14 @@ if TYPE_CHECKING:
 _DESKTOP = ("GeForce", "Radeon", "Jetson", "Laptop", "NVIDIA RTX ", "GB10", "Arc ")
 _SERVER = "Server Edition"
 """Words in the names of products for desks and devices, and of those among them for servers."""
+
+
+ACCELERATOR_RESOURCE = pattern(
+    r"(?:nvidia\.com/(?:gpu(?:\.shared)?|mig-.*)|volcano\.sh/v?gpu-number|aliyun\.com/gpu-count"
+    r"|amd\.com/gpu|gpu\.intel\.com/(?:xe|i915)|habana\.ai/gaudi"
+    r"|google\.com/tpu|aws\.amazon\.com/neuron\w*|huawei\.com/[Aa]scend.*|(?:cambricon|metax-tech|enflame|hygon|mthreads|kunlunxin|qualcomm)\.com/.*|iluvatar\.ai/.*|rebellions\.ai/.*)"
+)
+"""Extended resources that are whole accelerators, or slices of one."""
 
 
 class GpuPart(Struct, frozen=True, kw_only=True):
@@ -202,6 +211,8 @@ class EngineStatement(Struct, frozen=True, kw_only=True):
     image_digest: str = ""
     unmodelled_variables: tuple[str, ...] = ()
     """Features without a formula that variables of the pod switch on."""
+    unmodelled_containers: tuple[str, ...] = ()
+    """Other containers of the pod that take memory of a GPU, in words."""
 
     @property
     def model(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.api.quantity import parse_quantity
 from kvgate.budget import parse_patch
 from kvgate.findings.finding import Finding, Remedy, Severity, Words, any_one, do, words
 from kvgate.rules.command_line import (
@@ -20,6 +21,7 @@ from kvgate.rules.command_line import (
     SETTING_MOVES_MEMORY,
     VARIABLE_NOT_EXPANDED,
 )
+from kvgate.statement.engine import ACCELERATOR_RESOURCE
 from kvgate.text.patterns import pattern
 from kvgate.vllm.given_settings import Doubt, doubt_of, read_settings, with_whole_configs
 from kvgate.vllm.settings import MENTIONED
@@ -29,6 +31,7 @@ from kvgate.vllm.variables import (
     CACHE_MOUNT,
     FOLDERS,
     LMCACHE_SIZE,
+    RESERVED,
     allows_any_length,
     circumstances_by,
     is_outside_cache,
@@ -134,8 +137,8 @@ _NO_ENVIRONMENT = PodEnvironment()
 
 def read_environment(spec: InferenceDeploymentSpec) -> PodEnvironment:
     """Read template.env. A value in a Secret is not known, and counts as one that changes something."""
-    variables = spec.template.env or ()
-    if not variables:
+    variables, sources = spec.template.env or (), spec.template.env_from or ()
+    if not variables and not sources:
         return _NO_ENVIRONMENT
     texts = {each.name: each.value or "" for each in variables if each.secret_key_ref is None}
     circumstances = dict(circumstances_by(texts))
@@ -144,8 +147,12 @@ def read_environment(spec: InferenceDeploymentSpec) -> PodEnvironment:
     return PodEnvironment(
         kinds=tuple(row.unmodelled for each in variables if (row := moving(each.name, _text(each))) and row.unmodelled),
         circumstances=circumstances,
-        allows_any_length=any(each.name == ALLOW_LONG and allows_any_length(each.value or "") for each in variables),
-        findings=tuple(found for index, each in enumerate(variables) for found in _about_variable(each, index)),
+        allows_any_length=bool(sources)
+        or any(each.name == ALLOW_LONG and allows_any_length(each.value or "") for each in variables),
+        findings=(
+            *(found for index, each in enumerate(variables) for found in _about_variable(each, index)),
+            *(_about_source(each, index) for index, each in enumerate(sources)),
+        ),
     )
 
 
@@ -180,6 +187,35 @@ def _about_variable(variable: EnvVar, index: int) -> Iterator[Finding]:
         )
     if (row := moving(variable.name, text)) and not row.unmodelled:
         yield SETTING_MOVES_MEMORY.finding(f"{path}.name", *moves_memory(variable.name))
+
+
+def containers_with_gpus(spec: InferenceDeploymentSpec) -> tuple[str, ...]:
+    """Return the containers beside vLLM that request a GPU, or that choose one by a variable, in words."""
+    template = spec.template
+    others = (*(template.init_containers or ()), *(template.containers or ()))
+    return tuple(f"the container {each['name']}, which takes a GPU," for each in others if _takes_gpu(each))
+
+
+def _takes_gpu(container: Mapping[str, Any]) -> bool:
+    resources = container.get("resources", {})
+    amounts = {**resources.get("requests", {}), **resources.get("limits", {})}
+    requests = (name for name, amount in amounts.items() if parse_quantity(amount))
+    chosen = (RESERVED[0].hold(each["name"]) for each in container.get("env", ()))
+    is_claim = any(ACCELERATOR_RESOURCE.fullmatch(name) or name.startswith("nvidia.com/") for name in requests)
+    return is_claim or any(chosen)
+
+
+def _about_source(source: Mapping[str, Any], index: int) -> Finding:
+    """Report a ConfigMap or a Secret with variables: nobody has read it."""
+    kind, reference = (
+        ("Secret", source["secretRef"]) if "secretRef" in source else ("ConfigMap", source.get("configMapRef", {}))
+    )
+    name = f"{kind} {reference.get('name', '')}"
+    return LOADS_UNJUDGED.finding(
+        f"spec.template.envFrom[{index}]",
+        f"the variables in {name} are not read, and may load what was not judged or move GPU memory",
+        "write those that vLLM reads into template.env, which wins",
+    )
 
 
 REFERENCE = pattern(r"\$\([A-Za-z_][-._A-Za-z0-9]*\)")

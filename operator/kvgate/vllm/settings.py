@@ -273,7 +273,7 @@ SETTINGS: tuple[Setting, ...] = (
     # The server of a rendered pod.
     Setting(name="host", owner=_KVGATE),
     Setting(name="port", owner=_KVGATE),
-    Setting(name="served_model_name", owner=_KVGATE),
+    Setting(name="served_model_name", owner=_SPEC),
     Setting(name="config", owner=_KVGATE),
     # They move memory, or the longest request, and have no formula.
     Setting(name="lora_config", unmodelled="LoRA given as one object"),

@@ -13,6 +13,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods
 from kvgate.calibration.trust import Trust
 from kvgate.metrics import registry as names
 from kvgate.metrics.exporter import counter, endpoint_app, gauge, new_registry
@@ -26,6 +27,7 @@ from kvgate.runtime.service import (
     calibration_options,
     log_as_json,
     otlp_options,
+    pods_option,
     stop_signal,
 )
 from kvgate.runtime.worker import Limits
@@ -70,6 +72,8 @@ class WebhookOptions(Struct, frozen=True, kw_only=True):
     models_folder: Path | None = None
     trust: Trust = VLLM_ALONE
     audit: bool = False
+    allowed: AllowedPods = NOTHING_ALLOWED
+    """Parts of pods that the administrator allows."""
     client_ca: Path | None = None
     client_names: tuple[str, ...] = ()
     limits: Limits = LIMITS
@@ -132,6 +136,7 @@ _FILE = click.Path(path_type=Path)
     type=click.FloatRange(0, 60),
     help="Time for which reviews are still answered after SIGTERM, while /readyz reports that the process is leaving.",
 )
+@pods_option(AllowedPods.from_document)
 @otlp_options
 def webhook(workers: int, **options: Any) -> None:
     """Answer admission reviews of InferenceDeployments over HTTPS."""
@@ -175,7 +180,9 @@ async def serving(options: WebhookOptions) -> AsyncIterator[dict[str, int]]:
     metrics = endpoint_app(registry, livez=beat.livez, readyz=readyz)
     gauge(names.CERTIFICATE_EXPIRY, registry).set_function(lambda: certificate.expires_at)
     pool = Pool(options.limits, preload=("kvgate.judgement.warm",))
-    facts = MountedFacts(starts, models, asks_hub=options.models_folder is not None, audits=options.audit)
+    facts = MountedFacts(
+        starts, models, asks_hub=options.models_folder is not None, audits=options.audit, allowed=options.allowed
+    )
     judge = partial(review_in_worker, pool, facts)
     validation = validation_app(ReviewInstruments.registered(registry), traffic, judge, Bodies())
     async with contextlib.AsyncExitStack() as stack:

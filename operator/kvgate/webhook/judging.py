@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods
 from kvgate.budget import Calibration
 from kvgate.calibration.keeping import SHARDS, Store
 from kvgate.calibration.trust import Trust
@@ -133,7 +134,11 @@ class ModelsFolder:
 class MountedFacts:
     """All that the webhook reads from its mounted files."""
 
-    def __init__(self, starts: StartsFile, folder: ModelsFolder, *, asks_hub: bool, audits: bool = False) -> None:
+    def __init__(
+        self, starts: StartsFile, folder: ModelsFolder, *, asks_hub: bool, audits: bool = False,
+        allowed: AllowedPods = NOTHING_ALLOWED,
+    ) -> None:  # fmt: skip
+        self._allowed = allowed
         self._starts = starts
         self._folder = folder
         self._asks_hub = asks_hub
@@ -145,6 +150,12 @@ class MountedFacts:
         calibration, models = self._starts.calibration, self._folder.models
         if self._known is None or self._known[0] is not calibration or self._known[1] is not models:
             published = PublishedModels(fetched=models)
-            known = Known(calibration=calibration, models=published, asks_hub=self._asks_hub, audits=self._audits)
+            known = Known(
+                calibration=calibration,
+                models=published,
+                asks_hub=self._asks_hub,
+                audits=self._audits,
+                allowed=self._allowed,
+            )
             self._known = calibration, models, known
         return self._known[2]

@@ -13,9 +13,10 @@ from msgspec import Struct
 from pydantic import ValidationError
 
 from kvgate.api import GROUP, KIND, PLURAL, VERSION
+from kvgate.api.allowed import NOTHING_ALLOWED, AllowedPods, parse_allowed
 from kvgate.api.status import AdmissionStatus
 from kvgate.api.v1alpha1 import InferenceDeployment
-from kvgate.api.validation import InvalidDocument, parse_document
+from kvgate.api.validation import InvalidDocument
 from kvgate.budget import NOTHING_OBSERVED, Calibration
 from kvgate.checkpoint.published import NO_MODELS, PublishedModels
 from kvgate.judgement import summary
@@ -25,6 +26,7 @@ from kvgate.judgement.facts import ConfigMissing, Facts, gather, names_to_fetch
 from kvgate.judgement.skipping import skip_of
 from kvgate.rendering.admission import admission_status, spec_digest
 from kvgate.rendering.earlier_formats import admitted_earlier
+from kvgate.rendering.outage import outage_warning
 from kvgate.statement.deployment import statement_of
 from kvgate.text.inert import inert_line
 from kvgate.text.json_values import MAX_DEPTH, NOT_UNICODE, is_nested_beyond, parsed_has_lone_surrogate
@@ -82,6 +84,8 @@ class Known(Struct, frozen=True, kw_only=True, eq=False):
 
     calibration: Calibration = NOTHING_OBSERVED
     models: PublishedModels = NO_MODELS
+    allowed: AllowedPods = NOTHING_ALLOWED
+    """Parts of pods that the administrator allows."""
     asks_hub: bool = False
     """True where the controller asks the hub for models that are not known."""
     audits: bool = False
@@ -130,7 +134,7 @@ def reviews(body: Any, known: Known, now: datetime) -> Iterator[Answer]:
     """Yield the answer without a verdict, then the one with the verdict, then the one with what would fit. Raises ReviewError."""
     request, document = read_request(body)
     try:
-        deployment = parse_document(document)
+        deployment = parse_allowed(document, known.allowed)
     except InvalidDocument as error:
         texts = [f.message + (f" ({f.remediation})" if f.remediation else "") for f in error.findings]
         message = "; ".join(texts)
@@ -156,7 +160,9 @@ def reviews(body: Any, known: Known, now: datetime) -> Iterator[Answer]:
     missing = [str(name) for name in wanted if known.models.fetched.get(name.key) is None]
     announced = [_FETCHED_FIRST.format(" and ".join(missing))] if missing and not (skip and skip.counts) else []
     for assessment in assessments(spec, facts, skip=skip, audits=known.audits):
-        yield _judged(request, deployment, assessment, announced)
+        is_edit = request.operation == "UPDATE" and assessment.decision is not Decision.REFUSE
+        outage = outage_warning(body["request"].get("oldObject"), deployment, assessment) if is_edit else ""
+        yield _judged(request, deployment, assessment, [*announced, outage] if outage else announced)
 
 
 def _judged(

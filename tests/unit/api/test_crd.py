@@ -175,8 +175,10 @@ def test_columns_and_selectors_point_at_fields_that_exist() -> None:
 def test_no_field_of_the_status_has_a_default() -> None:
     """The API server would add it to what kvgate writes, and kvgate would write for ever."""
     schema = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    found = [path for path, node in nodes(schema["properties"]["status"]) if "default" in node and "type" in node]
-    assert found == []
+    status = schema["properties"]["status"]
+    found = [path for path, node in nodes(status) if "default" in node and "type" in node]
+    assert found == ["status"], "the whole of it alone, so that kstatus waits for the first look at an object"
+    assert status["default"] == {"observedGeneration": -1}
 
 
 def nodes(node: Any, path: str = "status") -> Iterator[tuple[str, Any]]:

@@ -16,7 +16,7 @@ from kvgate.budget.observed.starts import GpuAtStart, ObservedStart
 from kvgate.budget.observed.witnesses import num_witnesses
 from kvgate.calibration.keeping import MAX_STARTS_OF_A_SETTING, with_start
 from kvgate.calibration.observed import start_of_blocks, unused_texts
-from kvgate.controller.pods import cause_in
+from kvgate.controller.crashes import cause_in
 from kvgate.judgement.what_if import read_request
 from support.command_line import invoked
 from support.starts import ASKED, a_pods_start

@@ -2,14 +2,17 @@
 
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import kvgate
+from kvgate.cli.main import main
 from support.chart import ROOT
 from support.command_line import invoked
 from support.json_schemas import checked_report
@@ -91,3 +94,27 @@ def test_importing_kvgate_loads_nothing_and_using_it_no_operator() -> None:
         f"kvgate.check({SAMPLES!r}); assert not {{'kubernetes', 'aiohttp'}} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_signatures_name_every_key_and_types_are_known_without_an_import() -> None:
+    """mypy reads the stub beside `__init__.py`; a key of no command is an error of it."""
+    assert {"gpu", "max_model_len", "guarantee", "workload", "lock"} <= set(inspect.signature(kvgate.judge).parameters)
+    assert {"gpus", "prompt_tokens", "all"} <= set(inspect.signature(kvgate.size).parameters)
+    assert list(inspect.signature(kvgate.check).parameters)[:2] == ["paths", "accelerator"]
+    stub = (ROOT / "operator/kvgate/__init__.pyi").read_text()
+    assert [name for name in kvgate.__all__ if f"import {name} as {name}" not in stub] == []
+    declared = {line.partition(":")[0] for line in stub.splitlines() if re.match(r"[A-Z_]+:|__version__:", line)}
+    assert declared == {name for name in vars(kvgate) if name.isupper()} | {"__version__"}
+
+
+def test_every_key_of_a_signature_is_taken() -> None:
+    for name in ("check", "why", "size", "sweep"):
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        flags = {flag for parameter in command.params for flag in parameter.opts}
+        keys = [
+            key
+            for key, each in inspect.signature(getattr(kvgate, name)).parameters.items()
+            if each.kind is each.KEYWORD_ONLY
+        ]
+        assert [key for key in keys if f"--{key.replace('_', '-')}" not in flags] == []

@@ -211,7 +211,7 @@ def test_the_answer_for_flags_and_for_a_file_has_the_keys_of_check() -> None:
     explained, _ = by_flags(QWEN, L40S, {"max_model_len": 32768, "max_num_seqs": 4})
     assert set(DocumentRecord.__struct_fields__) - of_place <= set(explained)
     assert set(EngineRecord.__struct_fields__) == set(explained["engine"])
-    assert set(CacheRecord.__struct_fields__) - {"pinned"} <= set(explained["kv_cache"])
+    assert set(CacheRecord.__struct_fields__) - {"pinned", "auto_max_model_len"} <= set(explained["kv_cache"])
     document, _ = by_manifest(QWEN, L40S, {"max_model_len": 32768, "max_num_seqs": 4})
     assert explained["kv_cache"].items() >= document["kv_cache"].items()
     assert explained["engine"] == document["engine"]

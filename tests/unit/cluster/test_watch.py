@@ -61,7 +61,7 @@ async def test_the_list_comes_first_and_each_watch_goes_on_where_the_last_one_en
     second = event("MODIFIED", a_pod("c", 21)) + event("DELETED", a_pod("c", 22))
     too_old = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})
     async with watched(first, second, too_old) as (cluster, queries):
-        found = [(kind, each) async for kind, each in cluster.watch(PODS, "serving", label_selector="ours")]
+        found = [(kind, each) async for kind, each in cluster.changes(PODS, "serving", label_selector="ours")]
     assert [(kind, each["metadata"]["name"]) for kind, each in found] == [
         ("LISTED", "a"), ("LISTED", "b"), ("ADDED", "c"), ("MODIFIED", "c"), ("DELETED", "c"),
     ]  # fmt: skip
@@ -72,17 +72,17 @@ async def test_the_list_comes_first_and_each_watch_goes_on_where_the_last_one_en
 
 
 async def test_a_silent_connection_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_WATCH_LIMIT", client.aiohttp.ClientTimeout(total=None, sock_read=0.05))
+    monkeypatch.setattr(client, "SILENCE_SECONDS", 0.05)
     async with watched(None) as (cluster, _):
         with pytest.raises(Unavailable, match="watch pods"):
-            async for _ in cluster.watch(PODS, "serving"):
+            async for _ in cluster.changes(PODS, "serving"):
                 pass
 
 
 async def test_an_event_that_never_ends_is_not_kept() -> None:
     async with watched(event("ADDED", a_pod("x" * (5 << 20)))) as (cluster, _):
         with pytest.raises(Unavailable, match="watch pods"):
-            async for _ in cluster.watch(PODS, "serving"):
+            async for _ in cluster.changes(PODS, "serving"):
                 pass
 
 
@@ -96,5 +96,5 @@ async def test_a_server_that_ends_each_watch_at_once_is_not_asked_without_a_paus
 
     monkeypatch.setattr(client.asyncio, "sleep", sleep)
     async with watched(b"", b"", event("ADDED", a_pod("c", 8)), event("ERROR", {"code": 410})) as (cluster, _):
-        assert [kind async for kind, _ in cluster.watch(PODS, "serving")] == ["LISTED", "LISTED", "ADDED"]
+        assert [kind async for kind, _ in cluster.changes(PODS, "serving")] == ["LISTED", "LISTED", "ADDED"]
     assert pauses.count(client.QUIET_SECONDS) == 2

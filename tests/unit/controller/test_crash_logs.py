@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import asdict
 
 from kvgate.cluster.errors import ApiError, Forbidden, NotFound, Rejected, Unavailable
-from kvgate.controller.pods import MAX_READS, CrashLogs, Pod, crash_of, pod_of
+from kvgate.controller.crashes import MAX_READS, CrashLogs, crash_of
+from kvgate.controller.pods import Pod, pod_of
 from kvgate.rendering.observation import Crash
 from support.crash_log import LAST_WORDS, LOG, PROMPT, SENTENCE, WRAPPER, crashed
 from support.manifests import a_pod
@@ -48,7 +49,9 @@ def told(logs: CrashLogs, pod: Pod) -> Crash | None:
 def test_the_last_words_of_such_an_engine_do_not_hold_the_cause() -> None:
     assert WRAPPER in LAST_WORDS
     assert "KV cache is needed" not in LAST_WORDS
-    assert crash_of(a_crashed_pod()) is None
+    crash = crash_of(a_crashed_pod())
+    assert crash is not None
+    assert crash.reason == "EngineCrashed"
 
 
 async def test_the_cause_is_found_in_the_log_before_and_told_in_vllms_words_alone() -> None:
@@ -159,13 +162,11 @@ NO_TOKEN = "httpx.LocalProtocolError: Illegal header value b'Bearer hf_secretsec
 
 
 @pytest.mark.parametrize("restarts", [1, 2])
-async def test_what_may_pass_is_reported_after_two_restarts_in_the_words_of_the_table(restarts: int) -> None:
+async def test_what_is_around_the_engine_has_the_name_and_the_words_of_its_row_and_may_pass_once(restarts: int) -> None:
     pod = a_crashed_pod(restarts=restarts)
     crash = told(await read(FakeCluster(NO_TOKEN), pod), pod)
-    if restarts == 1:
-        assert crash is None
-        return
     assert crash is not None
-    assert (crash.reason, crash.message.partition(".")[0]) == ("EngineCrashed", "The hub does not accept the token")
+    assert crash.may_pass == (restarts == 1)
+    assert (crash.reason, crash.message.partition(".")[0]) == ("InvalidToken", "The hub does not accept the token")
     assert "HF_TOKEN" in crash.message
     assert "secretsecret" not in crash.message

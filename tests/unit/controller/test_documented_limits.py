@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from kvgate.cluster.leases import DURATION_SECONDS
-from kvgate.controller import fetches, judging, leadership, memory, observe, resolving, schedule, state
+from kvgate.controller import fetches, judging, leadership, memory, model_store, observe, resolving, schedule, state
 from kvgate.rendering.observation import DRIFT_PERCENT
 from kvgate.rendering.recalibration import MAX_RECALIBRATIONS, SAME_PERCENT
 from kvgate.webhook import judging as reviewing
@@ -42,8 +42,8 @@ STATED = [
         f"| {FETCHES.at_once_per_namespace} of {FETCHES.at_once} workers, {FETCHES.waiting_per_namespace} waiting",
     ),
     ("resolving", f"| {FETCHES.at_once_per_namespace} of {fetches.WORKERS.workers} workers"),
-    ("resolving", f"| {fetches.MAX_ENTRIES}, or {fetches.MAX_BYTES / 2**10:g} KiB."),
-    ("resolving", f"| kept for {TIMES[int(fetches.UNUSED_SECONDS)]} |"),
+    ("resolving", f"| {model_store.MAX_ENTRIES}, or {model_store.MAX_BYTES / 2**10:g} KiB."),
+    ("resolving", f"| kept for {TIMES[int(model_store.UNUSED_SECONDS)]} |"),
     ("resolving", f"such as `NotFound`, holds for {TIMES[int(resolving.REFUSED_SECONDS)]}."),
     ("resolving", f"at least every {TIMES[int(resolving.MAX_RETRY_SECONDS)]}"),
     (

@@ -164,3 +164,39 @@ async def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.Monke
         found, _ = await scraped(served.port)
     assert found.result is ScrapeResult.READ
     assert proxy.requests == []
+
+
+MODELS = b'{"object":"list","data":[{"id":"a","max_model_len":25456,"permission":[]},{"id":"lora","parent":"a","max_model_len":null}]}'
+
+
+async def length_from(answer: bytes) -> tuple[int | Scrape, list[bytes]]:
+    async with serving(answer) as served, Scraper(instruments(CollectorRegistry()), port=served.port) as scrape:
+        return await scrape.length("127.0.0.1"), served.requests
+
+
+async def test_the_longest_request_is_read_without_a_key() -> None:
+    found, (asked,) = await length_from(http(MODELS, content_type="application/json"))
+    assert found == 25456
+    assert asked.startswith(b"GET /v1/models HTTP/1.1\r\n")
+    assert b"\r\nAccept: application/json\r\n" in asked
+    assert b"authorization" not in asked.lower()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "trouble"),
+    [
+        (b'{"error":"Unauthorized"}', "401 Unauthorized", "answers HTTP 401"),
+        (b"{}", "200 OK", "something that is no list of models"),
+        (b"[" * 200_000, "200 OK", "something that is no list of models"),
+        (b'{"data":[{"max_model_len":"25456"}]}', "200 OK", "something that is no list of models"),
+        (b'{"data":[{"max_model_len":-1},{"max_model_len":null}]}', "200 OK", "tells no max_model_len"),
+        (b'{"data":[{"max_model_len":1000000000000000}]}', "200 OK", "tells no max_model_len"),
+        (b'{"data":[' + b" " * (1 << 20) + b"]}", "200 OK", "answers more than 1 MiB"),
+        (b"\xff\xfe", "200 OK", "something that is no list of models"),
+    ],
+)  # fmt: skip
+async def test_a_list_of_models_that_tells_no_length_is_a_trouble(body: bytes, status: str, trouble: str) -> None:
+    found, _ = await length_from(http(body, status=status, content_type="application/json"))
+    assert isinstance(found, Scrape)
+    assert trouble in found.trouble
+    assert (found.http_status == 401) == status.startswith("401")

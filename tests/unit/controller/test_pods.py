@@ -73,3 +73,54 @@ async def test_a_list_adds_what_the_watch_missed_and_forgets_what_went() -> None
     assert len(known) == 1
     known.forget("uid-new")
     assert len(known) == 0
+
+
+class Owners(Listing):
+    """A cluster whose ReplicaSets belong to nobody."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__(*names)
+        self.asked = 0
+
+    async def find(self, *_: object) -> None:
+        self.asked += 1
+
+    async def list_metadata(self, *_: object, **__: object) -> AsyncIterator[dict[str, Any]]:
+        self.asked += 1
+        for body in ():
+            yield body
+
+
+async def test_pods_with_our_label_that_are_not_ours_are_not_kept_and_cost_one_request() -> None:
+    known, cluster = KnownPods(), Owners()
+    known.put(a_pod("bare", replica_set=None) | {"spec": {}})
+    assert len(known) == 0, "a pod without a ReplicaSet is none of ours"
+    for index in range(100):
+        known.put(a_pod(f"foreign-{index}", replica_set=f"other-{index}") | {"spec": {}})
+    assert await known.by_deployment(cast("Any", cluster)) == {}
+    assert (len(known), cluster.asked) == (0, 1)
+    for index in range(100):
+        known.put(a_pod(f"foreign-{index}", replica_set=f"other-{index}") | {"spec": {}})
+    await known.by_deployment(cast("Any", cluster))
+    assert (len(known), cluster.asked) == (0, 1), "they are known to be others' until the next list"
+
+
+@pytest.mark.parametrize(
+    ("later", "reason"),
+    [
+        ('ImagePullBackOff: Back-off pulling image "x"', "ImageNotFound"),
+        ("ErrImagePull: 429 Too Many Requests", "ImageRateLimited"),
+    ],
+)
+def test_a_cause_of_a_failed_pull_stays_while_the_kubelet_waits(later: str, reason: str) -> None:
+    known = KnownPods()
+    for text in ("ErrImagePull: manifest unknown", later):
+        word, _, message = text.partition(": ")
+        pod = a_pod(ready=False) | {"spec": {"nodeName": "gpu-1"}}
+        pod["status"]["containerStatuses"] = [
+            {"name": "vllm", "state": {"waiting": {"reason": word, "message": message}}}
+        ]
+        known.put(pod)
+    (kept,) = known._pods.values()
+    assert kept.hindrance is not None
+    assert kept.hindrance.reason == reason

@@ -22,7 +22,13 @@ from support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-LABELLED = {"deployments": True, "services": True, "pods": True, "inferencedeployments": False}
+LABELLED = {
+    "deployments": True,
+    "services": True,
+    "poddisruptionbudgets": True,
+    "pods": True,
+    "inferencedeployments": False,
+}
 """Kinds that are watched, and whether only those with kvgate's label are."""
 
 
@@ -159,7 +165,7 @@ async def test_one_whose_lease_somebody_takes_ends_and_leaves_it_to_them(
     assert [path.partition("/namespaces/")[2] for path in listed] == [
         f"{namespace}/{kind}"
         for namespace in ("chat", "search")
-        for kind in ("inferencedeployments", "deployments", "services", "pods")
+        for kind in ("inferencedeployments", "deployments", "services", "poddisruptionbudgets", "pods")
     ]
     (record,) = (record for record in caplog.records if record.getMessage() == "working")
     assert record.__dict__["fields"] == {"namespaces": ["chat", "search"]}

@@ -16,16 +16,8 @@ from kvgate.checkpoint.published import ModelName, Published
 from kvgate.checkpoint.stored import entry_key, packed
 from kvgate.cluster.client import Kind
 from kvgate.cluster.errors import Unavailable
-from kvgate.controller.fetches import (
-    MAX_BYTES,
-    UNUSED_SECONDS,
-    Failure,
-    Fetched,
-    FetchLimits,
-    FetchQueue,
-    ModelStore,
-    superfluous,
-)
+from kvgate.controller.fetches import Failure, Fetched, FetchLimits, FetchQueue
+from kvgate.controller.model_store import MAX_BYTES, UNUSED_SECONDS, ModelStore, superfluous
 from kvgate.controller.resolution import Resolution
 from kvgate.controller.resolving import MAX_RETRY_SECONDS, REFUSED_SECONDS, Resolver, ResolvingInstruments
 from kvgate.controller.starts import ConfigMapName
@@ -427,7 +419,8 @@ async def test_a_deleted_config_map_is_written_again_when_something_is_fetched(c
 
 
 def stored_of(setting: Setting) -> Any:
-    from kvgate.controller.fetches import Origin, Stored
+    from kvgate.controller.fetches import Origin
+    from kvgate.controller.model_store import Stored
 
     return Stored(entry=a_fetched().entry, origin=Origin(name=NAME.name))
 

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 WORDS = of_interest()
 CRD = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec: {description: vllm, names: {kind: ConfigMap}}\n"
 POD = "apiVersion: v1\nkind: Pod\nspec: {containers: [{image: vllm/vllm-openai}]}\n"
+
+
+written = partial(yaml.dump, Dumper=yaml.CSafeDumper)
 
 
 def documents_that_count() -> Iterator[tuple[str, Any]]:
@@ -64,12 +68,12 @@ def in_other_clothes(value: Any) -> Iterator[str]:
     yield f"--- {as_json}"
     yield f"# values\n{as_json}"
     for style in ("'", '"', None):
-        yield yaml.safe_dump(value, default_style=style, width=30)
-    yield yaml.safe_dump(value, default_flow_style=True, width=20)
-    yield yaml.safe_dump(dict(reversed(value.items())), sort_keys=False)
+        yield written(value, default_style=style, width=30)
+    yield written(value, default_flow_style=True, width=20)
+    yield written(dict(reversed(value.items())), sort_keys=False)
     if "kind" in value:
         kind = value["kind"]
-        rest = yaml.safe_dump({key: child for key, child in value.items() if key != "kind"})
+        rest = written({key: child for key, child in value.items() if key != "kind"})
         yield f"? kind\n: {kind}\n{rest}"
         yield f"kind:\n  # a comment\n  {kind}\n{rest}"
         yield f"kind: !!str {kind}\n{rest}"

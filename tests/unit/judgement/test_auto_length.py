@@ -75,6 +75,21 @@ def test_the_bytes_decide_about_a_workload_below_the_length_of_the_model(tokens:
     assert is_too_long == (tokens > 40960)
 
 
+@pytest.mark.parametrize(
+    ("least", "verdict"), [(16_384, Verdict.FITS), (26_000, Verdict.MAY_NOT_FIT), (39_000, Verdict.DOES_NOT_FIT)]
+)
+def test_a_workload_is_judged_with_one_request_of_the_floor_beside(least: int, verdict: Verdict) -> None:
+    """The cache holds 25,360 to 34,320 tokens, and the workload takes 8,000 of them."""
+    workload = {"peakConcurrency": 4, "promptTokens": 1900, "outputTokens": 100}
+    _, result = assessed(AUTO, workload=workload, **floor(least))
+    assert result.budget is not None
+    assert (result.guarantee, result.verdict, result.starts.verdict) == (Guarantee.WORKLOAD, verdict, Verdict.FITS)
+    lengths = result.budget.auto_lengths
+    assert lengths is not None
+    assert (least <= lengths.low, least > lengths.high) == (verdict is Verdict.FITS, verdict is Verdict.DOES_NOT_FIT)
+    assert f"and one request of {least} tokens" in accepted(result)[2]
+
+
 def test_adjust_turns_the_sequences_and_leaves_the_length_to_vllm() -> None:
     spec, result = assessed({"maxModelLen": "auto", "maxNumSeqs": 64}, **floor(4096, policy="Adjust"))
     assert result.decision is Decision.ADMIT_ADJUSTED

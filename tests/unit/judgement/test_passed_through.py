@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from kvgate.api import field_path
 from kvgate.api.v1alpha1 import Vllm
 from kvgate.budget.engine.request import EngineSettings, GraphSettings, Speculation
-from kvgate.statement.passed_through import PodEnvironment, read_environment, read_extra_args
+from kvgate.controller.decision import assess_owner
+from kvgate.statement.passed_through import PodEnvironment, containers_with_gpus, read_environment, read_extra_args
 from kvgate.vllm.given_settings import engine_settings
 from kvgate.vllm.options import options
 from kvgate.vllm.pod_options import POD_OPTIONS
@@ -282,6 +284,42 @@ def test_a_variable_that_loads_what_was_not_judged_is_warned_of(name: str, value
             "spec.template.env[0].name",
         )
         assert name in found.message
+
+
+PROXY = {"name": "proxy", "image": "registry.example/proxy:1"}
+
+
+@table(
+    ("template", "kinds"),
+    [
+        ({"containers": [{**PROXY, "resources": {"limits": {"nvidia.com/gpu": 1}}}]}, ("proxy",)),
+        ({"initContainers": [{**PROXY, "resources": {"requests": {"nvidia.com/mig-1g.10gb": "1"}}}]}, ("proxy",)),
+        ({"containers": [{**PROXY, "resources": {"limits": {"nvidia.com/gpumem": 4000}}}]}, ("proxy",)),
+        ({"containers": [{**PROXY, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}]}, ("proxy",)),
+        ({"containers": [{**PROXY, "resources": {"limits": {"nvidia.com/gpu": "0", "memory": "1Gi"}}}]}, ()),
+        ({"containers": [PROXY]}, ()),
+    ],
+)
+def test_a_container_that_takes_a_gpu_leaves_the_verdict_open(template: dict[str, Any], kinds: tuple[str, ...]) -> None:
+    owner = an_owner(template=template)
+    assessment = assess_owner(owner, "").assessment
+    assert containers_with_gpus(owner.spec) == tuple(f"the container {name}, which takes a GPU," for name in kinds)
+    assert (assessment.verdict.value == "Unknown") == bool(kinds)
+    told = [each for each in assessment.findings if each.rule.id == "UnmodelledKind"]
+    assert [field_path(each.field) for each in told] == ["spec.template.containers"] * len(kinds)
+    assert all("the container proxy, which takes a GPU, is not modelled" in each.message for each in told)
+
+
+def test_variables_of_a_source_are_not_read() -> None:
+    template = {"envFrom": [{"configMapRef": {"name": "proxy"}}, {"secretRef": {"name": "keys"}, "prefix": "A_"}]}
+    found = read_environment(an_owner(template=template).spec)
+    assert found.allows_any_length, "one of them may say so"
+    assert [(each.rule.id, each.field) for each in found.findings] == [
+        ("LoadsUnjudged", "spec.template.envFrom[0]"),
+        ("LoadsUnjudged", "spec.template.envFrom[1]"),
+    ]
+    assert "ConfigMap proxy" in found.findings[0].message
+    assert "Secret keys" in found.findings[1].message
 
 
 @table(("name", "value"), HARMLESS_VALUES)

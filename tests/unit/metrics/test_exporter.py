@@ -254,8 +254,11 @@ def test_a_condition_is_exported_with_its_current_status_alone() -> None:
     assert value(into, "kvgate_condition", type="Ready", status="Unknown", reason="Fits") == 1
 
 
-SEEN = ObservedSample(pods=2, capacity_tokens=1600, usage_ratio=0.5, error_ratio=-0.25)
-BUSY = PodSample(name="chat-0", node="gpu-0", is_ready=True, started_seconds=1.5, capacity_tokens=1600, usage_ratio=0.5)
+SEEN = ObservedSample(pods=2, capacity_tokens=1600, usage_ratio=0.5, error_ratio=-0.25, max_model_len_tokens=800)
+BUSY = PodSample(
+    name="chat-0", node="gpu-0", is_ready=True, started_seconds=1.5, capacity_tokens=1600, usage_ratio=0.5,
+    max_model_len_tokens=800,
+)  # fmt: skip
 IDLE = replace(BUSY, name="chat-1", node="gpu-1", capacity_tokens=2000, usage_ratio=0.0)
 LOADING = PodSample(name="chat-2", node="gpu-2", started_seconds=2.5, restarts=3)
 
@@ -273,7 +276,8 @@ def test_a_deployment_has_few_series() -> None:
     assert [name for name, _ in memory.terms] == list(GPU_MEMORY_TERMS)
     full = replace(
         shown, observed=SEEN, skip=SkipSample(until_seconds=1.8e9), pinned=pinned,
-        memory=memory, load_seconds=600, recalibrated_tokens=(1, 2, 3),
+        memory=memory, load_seconds=600, recalibrated_tokens=(1, 2, 3), auto_max_model_len=(1, 2, 3),
+        min_max_model_len_tokens=2,
         rollout=RolloutSample(wanted=2, ready=1, updated=2),
     )  # fmt: skip
     series = list(series_of(replace(full, pods=(BUSY, IDLE))))

@@ -39,11 +39,15 @@ NOT_ON_A_DASHBOARD: dict[str, str] = {
     "kvgate_pod_ready": "the graph of the replicas shows how many are ready",
     "kvgate_background_errors_total": "0 for ever unless kvgate has a defect or the API server is away; the log says which",
     "kvgate_model_resolutions_total": "0 for ever unless models.resolve is hub, which is off by default",
+    "kvgate_replacements": "0 for ever unless an upgrade renders other pods; the condition ReplacementPending names each object",
     "kvgate_models_waiting": "0 for ever unless models.resolve is hub, which is off by default",
     "kvgate_pinned_kv_cache_tokens": "the band of the predicted interval, which has no width then, shows it",
     "kvgate_forgone_kv_cache_bytes": "it never changes while a verdict stands; it is for reports about a fleet",
     "kvgate_host_memory_bytes": "it never changes while a verdict stands; alerts about pods compare it with cAdvisor's figures",
     "kvgate_budget_skip_expiry_timestamp_seconds": "the table of the fleet shows whether a budget is skipped; its end is for queries",
+    "kvgate_auto_max_model_len_tokens": "it never changes while a verdict stands; the figure of the longest request shows what pods serve",
+    "kvgate_min_max_model_len_tokens": "it never changes while a verdict stands; KvgateLengthBelowFloor compares it",
+    "kvgate_pod_max_model_len_tokens": "the shortest of all pods is shown; its runbook asks for each of them",
     "kvgate_models_stored": "0 for ever unless models.resolve is hub, which is off by default",
 }
 """Metrics of ours that no panel shows, each with the reason."""
@@ -236,7 +240,7 @@ def reconcile_results() -> set[str]:
     returned = (
         node.value.elts[0]
         for node in ast.walk(tree)
-        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and node.value.elts
     )
     constants = (each for value in returned for each in ast.walk(value) if isinstance(each, ast.Constant))
     words = {each.value for each in constants if isinstance(each.value, str) and each.value.isalpha()}

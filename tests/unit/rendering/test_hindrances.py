@@ -1,11 +1,21 @@
 """Why a pod is not ready, in the words that scheduler, kubelet and containerd use, and what of it stops a rollout."""
 
+import re
 from typing import Any
 
 import pytest
 
 from kvgate.api.conditions import ConditionType, Reason
-from kvgate.rendering.hindrances import MAX_QUOTED, Hindrance, hindrance_of, refusal_of
+from kvgate.api.pod_reasons import POD_REASONS
+from kvgate.rendering.hindrances import (
+    MAX_QUOTED,
+    Hindrance,
+    hindrance_in_claim,
+    hindrance_in_events,
+    hindrance_of,
+    refusal_of,
+    with_nodes,
+)  # fmt: skip
 from kvgate.rendering.observation import Rollout, progress, rollout_of
 from support.manifests import NOW, a_deployment, a_pod
 
@@ -43,6 +53,24 @@ SCENES: dict[str, tuple[dict[str, Any], Reason]] = {
     "taint": (
         unscheduled("0/2 nodes are available: 2 node(s) had untolerated taint {nvidia.com/gpu: present}."),
         Reason.NODES_TAINTED,
+    ),
+    "taint among nodes of other kinds": (
+        unscheduled(
+            "0/3 nodes are available: 1 node(s) had untolerated taint {reserved: yes}, 2 node(s) didn't match Pod's node "
+            "affinity/selector."
+        ),
+        Reason.NODES_TAINTED,
+    ),
+    "no such GPU, beside a control plane": (
+        unscheduled(
+            "0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 2 node(s) didn't "
+            "match Pod's node affinity/selector."
+        ),
+        Reason.NO_MATCHING_NODE,
+    ),
+    "memory among nodes of other kinds": (
+        unscheduled("0/3 nodes are available: 1 Insufficient memory, 2 node(s) didn't match Pod's node affinity/selector."),
+        Reason.NOT_ENOUGH_RESOURCES,
     ),
     "memory": (unscheduled("0/2 nodes are available: 2 Insufficient memory."), Reason.NOT_ENOUGH_RESOURCES),
     "claim missing": (
@@ -93,6 +121,9 @@ SCENES: dict[str, tuple[dict[str, Any], Reason]] = {
     "killed at the memory limit": (running(started=False, last=KILLED), Reason.HOST_MEMORY_EXCEEDED),
     "loads": (running(started=False), Reason.LOADING),
     "no more ready": (running(started=True), Reason.NOT_ANSWERING),
+    "node without a word": (
+        running(started=True, ready=True) | {"conditions": [{"type": "Ready", "status": "False"}]}, Reason.NODE_LOST,
+    ),
 }  # fmt: skip
 
 
@@ -139,21 +170,86 @@ def test_a_pod_without_such_a_hindrance_has_none(status: dict[str, Any]) -> None
     assert found(status) is None
 
 
+REFUSALS = [
+    ('pods "x" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=8', Reason.QUOTA_EXCEEDED),
+    ('pods "x" is forbidden: no PriorityClass with name high was found', Reason.PRIORITY_CLASS_MISSING),
+    ('pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot', Reason.POD_SECURITY_DENIED),
+    ('pods "x" is forbidden: error looking up service account a/b: serviceaccount "b" not found', Reason.SERVICE_ACCOUNT_MISSING),
+    ('admission webhook "policy.example" denied the request: no latest tags', Reason.ADMISSION_DENIED),
+    ("the server is shy", Reason.PODS_REFUSED),
+]  # fmt: skip
+MULTI_ATTACH = 'Multi-Attach error for volume "pvc-1" Volume is already exclusively attached to one node'
+TIMED_OUT = "Unable to attach or mount volumes: unmounted volumes=[model], timed out waiting for the condition"
+EVENTS: dict[str, tuple[list[tuple[str, str]], Reason]] = {
+    "nothing": ([], Reason.CONTAINER_CREATING),
+    "pull": ([("Scheduled", "assigned"), ("Pulling", 'Pulling image "x"')], Reason.CONTAINER_CREATING),
+    "Secret of a volume": ([("FailedMount", 'MountVolume.SetUp failed for volume "a" : secret "tls" not found')], Reason.SECRET_MISSING),
+    "ConfigMap of a volume": ([("FailedMount", 'MountVolume.SetUp failed: configmap "a" not found')], Reason.CONFIG_MAP_MISSING),
+    "key of a volume": ([("FailedMount", "MountVolume.SetUp failed: references non-existent secret key: a")], Reason.KEY_MISSING),
+    "other node": ([("FailedAttachVolume", MULTI_ATTACH), ("FailedMount", TIMED_OUT)], Reason.VOLUME_IN_USE),
+    "attach": ([("FailedAttachVolume", "AttachVolume.Attach failed: rpc error"), ("FailedMount", TIMED_OUT)], Reason.VOLUME_NOT_ATTACHED),
+    "mount": ([("FailedMount", "MountVolume.MountDevice failed: mount failed: exit status 32")], Reason.VOLUME_NOT_MOUNTED),
+    "block device": ([("FailedMapVolume", "MapVolume failed")], Reason.VOLUME_NOT_MOUNTED),
+    "full": ([("FailedMount", "mkdir /var/lib: no space left on device")], Reason.VOLUME_FULL),
+    "network": ([("FailedCreatePodSandBox", "Failed to create pod sandbox: plugin type cilium failed")], Reason.CONTAINER_NOT_CREATED),
+    "what is over": ([("FailedMount", TIMED_OUT), ("Pulling", 'Pulling image "x"')], Reason.CONTAINER_CREATING),
+    "words of a later kubelet": ([("FailedSomething", "new")], Reason.CONTAINER_CREATING),
+}  # fmt: skip
+
+
+def in_events(*events: tuple[str, str]) -> Hindrance:
+    return hindrance_in_events("qwen-1-a", "hash", [{"reason": reason, "note": note} for reason, note in events])
+
+
+@pytest.mark.parametrize("scene", EVENTS)
+def test_events_say_why_a_pod_waits_on_its_node(scene: str) -> None:
+    events, reason = EVENTS[scene]
+    hindrance = in_events(*events)
+    assert hindrance.reason is reason
+    assert hindrance.message
+
+
+def test_messages_have_no_secrets_and_are_short_however_long_they_were() -> None:
+    secret = "mount -o username=me,password=swordfish1 failed: hf_abcdefghijkl https://me:letmein@nas/x"
+    told = [in_events(("FailedMount", secret + " ☠\u202e" * 300_000)).message, f"{found(unscheduled(secret))}"]
+    for message in told:
+        assert not {"swordfish1", "hf_abcdefghijkl", "letmein"} & set(re.findall(r"\w+", message))
+        assert len(message) < 2 * MAX_QUOTED
+
+
+def test_a_claim_says_why_it_has_no_volume() -> None:
+    pending = found(SCENES["claim pending"][0])
+    assert pending is not None
+    failed = {"reason": "ProvisioningFailed", "note": 'storageclass.storage.k8s.io "fast" not found'}
+    told = hindrance_in_claim(pending, [failed, {"reason": "ExternalProvisioning", "note": "waiting"}])
+    assert told.message.startswith('ProvisioningFailed: storageclass.storage.k8s.io "fast" not found; not scheduled')
+    assert hindrance_in_claim(pending, []) == pending
+
+
+def test_too_few_gpus_are_told_with_the_number_that_one_node_must_have() -> None:
+    pod = a_pod() | {"status": SCENES["too few GPUs"][0]}
+    limits = {"limits": {"nvidia.com/gpu": "8", "memory": "1Gi"}}
+    hindrance = hindrance_of(pod | {"spec": {"containers": [{"name": "vllm", "resources": limits}]}})
+    assert hindrance is not None
+    assert hindrance.message.startswith("not scheduled, needs 8 nvidia.com/gpu on one node: 0/3 nodes are available")
+
+
+def test_every_reason_of_the_table_is_reached_by_a_scene() -> None:
+    reached = {reason for _, reason in (*SCENES.values(), *EVENTS.values())} | {
+        refusal_of(each) for each, _ in REFUSALS
+    }
+    by_other_tests = {
+        Reason.LOADING_SLOWLY, Reason.REPLICA_LOST, Reason.KV_CACHE_TOO_SMALL, Reason.OUT_OF_MEMORY,
+        Reason.ENGINE_REFUSED_TO_START, Reason.ENGINE_CRASHED,
+    }  # fmt: skip
+    assert reached | by_other_tests == set(POD_REASONS)
+
+
 def test_a_pod_that_is_being_deleted_has_none() -> None:
     assert found(SCENES["taint"][0], deletionTimestamp=NOW) is None
 
 
-@pytest.mark.parametrize(
-    ("message", "reason"),
-    [
-        ('pods "x" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=8', Reason.QUOTA_EXCEEDED),
-        ('pods "x" is forbidden: no PriorityClass with name high was found', Reason.PRIORITY_CLASS_MISSING),
-        ('pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot', Reason.POD_SECURITY_DENIED),
-        ('pods "x" is forbidden: error looking up service account a/b: serviceaccount "b" not found', Reason.SERVICE_ACCOUNT_MISSING),
-        ('admission webhook "policy.example" denied the request: no latest tags', Reason.ADMISSION_DENIED),
-        ("the server is shy", Reason.PODS_REFUSED),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("message", "reason"), REFUSALS)
 def test_pods_that_the_api_server_refuses_have_a_reason(message: str, reason: Reason) -> None:
     assert refusal_of(message) is reason
     ready, _, stalled = progress(None, None, Rollout(wanted=1, refused=message), None)
@@ -202,3 +298,21 @@ def test_a_crash_whose_cause_vllm_states_counts_more() -> None:
     crash = (Reason.KV_CACHE_TOO_SMALL, "one request does not fit")
     ready, *_ = progress(None, None, ROLLING, crash, hindrances=hindered("killed at the memory limit"))
     assert ready[2:] == crash
+
+
+def test_known_nodes_say_what_the_scheduler_only_counts() -> None:
+    without = found(SCENES["no such GPU"][0])
+    few = found(SCENES["too few GPUs"][0])
+    sick = found(SCENES["no more ready"][0])
+    assert without is not None
+    assert few is not None
+    assert sick is not None
+    tainted = with_nodes(without, "", "nodes have the taint reserved")
+    assert (tainted.reason, tainted.message.startswith("nodes have the taint reserved: add the toleration")) == (
+        Reason.NODES_TAINTED,
+        True,
+    )
+    assert with_nodes(few, "needs 8; 2 nodes have 4 free", "").message.startswith(
+        "needs 8; 2 nodes have 4 free; not scheduled"
+    )
+    assert [with_nodes(without, "", ""), with_nodes(sick, "room", "taints")] == [without, sick]

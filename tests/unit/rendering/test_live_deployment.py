@@ -5,8 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvgate.api.status import Effective, Placement
+from kvgate.controller.decision import Situation, assess_owner, decide
 from kvgate.rendering.admission import Lost
 from kvgate.rendering.live_deployment import (
     annotated,
@@ -86,6 +88,33 @@ def test_pods_that_run_stay_as_another_release_rendered_them() -> None:
     assert template_digest(kept["spec"]["template"]) == template_digest(template)
     assert "dnsPolicy" not in kept["spec"]["template"]["spec"], "what others own is not taken over"
     assert kept["spec"]["progressDeadlineSeconds"] == 888, "around the pods this release renders"
+
+
+def test_a_default_that_is_new_waits_for_the_next_change_of_the_spec() -> None:
+    """Pods of a release that did not spread them stay as they are, whatever else of the Deployment changes."""
+    document, owner = a_document(), an_owner()
+    admitted = admission_of(document)
+    wanted = annotated(rendered(owner, admitted.figures), admitted).deployment
+    wanted["spec"]["template"]["metadata"]["annotations"]["kvgate.io/render-hash"] = "older"
+    pod = wanted["spec"]["template"]["spec"]
+    del pod["topologySpreadConstraints"]
+    before = annotated(Rendered(deployment=wanted, service={}), admitted).deployment
+    live = stored(before)
+    standing = replace(admitted, template_digest=rendered_template(live, admitted))
+    situation = Situation(document=document, owner=owner, deployment=live, standing=standing)
+    kept = decide(situation, assess_owner(owner, "")).deployment
+    assert kept is None or kept.wanted["spec"]["template"]["spec"] == pod
+    scaled = replace(situation, owner=an_owner(replicas=5, strategy={"type": "Recreate"}))
+    change = decide(scaled, assess_owner(scaled.owner, "")).deployment  # type: ignore[arg-type]
+    assert change is not None
+    assert {path.partition(".")[2].partition(".")[0] for path in change.differs if path.startswith("spec.")} == {
+        "replicas",
+        "strategy",
+    }
+    edited = an_owner(template={"labels": {"team": "a"}})
+    change = decide(replace(situation, owner=edited), assess_owner(edited, "")).deployment
+    assert change is not None
+    assert change.wanted["spec"]["template"]["spec"]["topologySpreadConstraints"]
 
 
 def env_of_others(live: dict[str, Any]) -> None:

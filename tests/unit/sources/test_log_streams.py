@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kvgate.sources.log_streams import HEAD_BYTES, TAIL_BYTES, WHOLE_BYTES, LogReader, numbered, streams
+from kvgate.sources.log_streams import HEAD_BYTES, TAIL_BYTES, WHOLE_BYTES, LogReader, streams
 
 LINES = (
     "(APIServer pid=1) INFO 11-02 03:04:05 [api_server.py:1] vLLM API server version 0.11.0",
@@ -12,6 +12,10 @@ LINES = (
     "Traceback (most recent call last):",
     '  File "/vllm/x.py", line 1, in main',
 )
+
+
+def numbered(text: str) -> list[tuple[int, str]]:
+    return list(enumerate(text.split("\n"), 1))
 
 
 def prefixed(prefix: str) -> str:

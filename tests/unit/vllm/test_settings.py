@@ -80,7 +80,11 @@ def test_every_field_of_the_budget_has_one_row() -> None:
 
 def test_every_field_of_the_spec_has_one_row() -> None:
     own = {"version", "image", "extra_args"}
-    assert {each.name for each in SPEC_SETTINGS} - {"model", "revision"} == Vllm.model_fields.keys() - own
+    assert {each.name for each in SPEC_SETTINGS} - {
+        "model",
+        "revision",
+        "served_model_name",
+    } == Vllm.model_fields.keys() - own
 
 
 @pytest.mark.parametrize(

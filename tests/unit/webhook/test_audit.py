@@ -7,7 +7,7 @@ import pytest
 
 from kvgate.api.status import Condition
 from kvgate.controller.decision import NO_CONFIG, assess_owner, judgements, read_owner
-from kvgate.controller.reconcile import notices
+from kvgate.controller.notices import notices
 from kvgate.judgement.assessment import Decision
 from kvgate.judgement.summary import accepted
 from kvgate.rendering.workload import NotRendered, figures_of_verdict

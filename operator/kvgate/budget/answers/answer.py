@@ -96,6 +96,17 @@ class Budget(Struct, frozen=True, kw_only=True, dict=True):
         return self.num_blocks.each(self.kv_cache.num_tokens) if self.kv_cache and self.num_blocks else None
 
     @cached_property
+    def auto_lengths(self) -> Interval | None:
+        """Tokens of the longest request with which `--max-model-len auto` starts; None where a length is given."""
+        return self.num_blocks.each(self.auto_length) if self.num_blocks and self.auto_from else None
+
+    def auto_length(self, num_blocks: int) -> int:
+        """Return the length that `auto` finds for a pool of so many blocks; 0 where it holds no token."""
+        if self.kv_cache is None or self.auto_from is None:
+            return 0
+        return self.kv_cache.max_model_len_that_fits(num_blocks, at_most=self.auto_from)
+
+    @cached_property
     def figures(self) -> CacheFigures:
         """The expected figures; those that are not known are None."""
         kv_cache, pool, stage, tokens = self.kv_cache, self.num_blocks, self.tightest, self.num_tokens
@@ -315,7 +326,8 @@ def _unmodelled(request: BudgetRequest) -> tuple[str, ...]:
     drafts = ("drafts by layers that the config does not describe",) if lacks_drafts else ()
     given = request.shape.unmodelled if request.weights_bytes is not None else ()
     kinds = (kind for kind in request.shape.unmodelled_kinds if kind not in given)
-    return (*kinds, *drafts, *request.unmodelled_settings, *request.unmodelled_variables)
+    beside = (*request.unmodelled_settings, *request.unmodelled_variables, *request.unmodelled_containers)
+    return (*kinds, *drafts, *beside)
 
 
 def _with_longest(

@@ -239,6 +239,17 @@ _ROWS = (
         label="longest",
     ),
     Figure(
+        name="auto_max_model_len",
+        unit="tokens",
+        help="Predicted tokens of the longest request with which `--max-model-len auto` starts; absent where a length is given.",
+        value=lambda of: of.budget.auto_lengths,
+        json=("kv_cache.auto_max_model_len",),
+        size="auto_max_model_len",
+        status="budget.autoMaxModelLen",
+        metric="kvgate_auto_max_model_len_tokens",
+        label="auto starts with",
+    ),
+    Figure(
         name="total_bytes",
         unit="bytes",
         help="Bytes of memory of the GPU, as the catalogue has it.",

@@ -283,7 +283,8 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
     guarantee: Guarantee = Guarantee.STARTUP
     workload: Workload | None = None
     least_model_len: int | None = None
-    """Length in tokens at which FullContext is judged where max_model_len is `auto`; None: at max_model_len."""
+    """Length in tokens that is promised where max_model_len is `auto`: FullContext is judged at it, and a Workload with one request of
+    it beside; None: max_model_len is the promise."""
     shared_by: int = 1
     """Engines that share each GPU, this one included; others are assumed to be like it where nothing else is known."""
     capacity: Capacity = Capacity.PROFILED
@@ -293,6 +294,8 @@ class BudgetRequest(Struct, frozen=True, kw_only=True):
     """Arguments that change memory in a way without a formula here (a worker of its own)."""
     unmodelled_variables: tuple[str, ...] = ()
     """Environment variables that do."""
+    unmodelled_containers: tuple[str, ...] = ()
+    """Containers of the same pod that do."""
     is_stretched: bool = False
     """True where the model's own longest request does not bind: the user overrides its config, or lets vLLM take longer requests."""
     is_whole: bool = False

@@ -26,6 +26,10 @@ class Accelerator(Struct, frozen=True, kw_only=True):
     """Streaming multiprocessors or compute units, for each of which kernels keep scratch memory; 0: not known."""
     memory_bandwidth_bytes_per_second: int | None = None
     """Peak bandwidth of the memory by the vendor's data sheet; None: not known."""
+    peak_bf16_flops: int | None = None
+    """Peak arithmetic on dense matrices of bfloat16 or float16, by the vendor's data sheet; None: not known."""
+    peak_fp8_flops: int | None = None
+    """The same of fp8; None where the board multiplies none, or it is not known."""
     is_slice: bool = False
     """True for a MIG slice, which has memory of its own and no links to its neighbours."""
     gpu_labels: tuple[str, ...] = ()

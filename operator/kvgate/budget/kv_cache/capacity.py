@@ -149,7 +149,8 @@ def demand_of(kv_cache: KVCache, request: BudgetRequest, resolved: Resolved) -> 
         blocks = max(startup, requests * replace(kv_cache, reach=whole).request_blocks)
     elif guarantee is Guarantee.WORKLOAD and workload is not None:
         requests, shared = workload.peak_concurrency, shared_tokens(kv_cache, resolved, workload)
-        blocks = max(startup, blocks_of_workload(kv_cache, workload, requests, shared))
+        least = kv_cache.blocks_of(request.least_model_len) if request.least_model_len else 0
+        blocks = max(startup, least, blocks_of_workload(kv_cache, workload, requests, shared))
     sequences = resolved.max_num_seqs - kv_cache.null_blocks if resolved.graphs_hold_states else 0
     return Demand(
         guarantee=guarantee,

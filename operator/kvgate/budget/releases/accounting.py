@@ -253,6 +253,9 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     shrinks_to_fewest_blocks: bool = False
     """True where a rank with room for more blocks than the fewest of all ranks gives the rest back (`get_kv_cache_configs`); before 0.12
     it keeps all bytes that `--kv-cache-memory-bytes` gives it."""
+    tells_auto_length: bool = False
+    """True where `/v1/models` tells the length that `--max-model-len auto` found (0.20, `_apply_ready_response`); before, the front end
+    keeps the model's own (0.14 to 0.19)."""
     start_check_counts_all_stages: bool = False
     """True where vLLM's start check holds one request's caches of all pipeline stages against the memory of one rank (0.14 and 0.16,
     `get_kv_cache_configs`; not in 0.13 and 0.17)."""

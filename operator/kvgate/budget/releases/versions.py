@@ -121,6 +121,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 18), {"expert_chunk_tokens": 0, "estimates_graphs": True, "shutdown_timeout": True}),
     ((0, 19), {"indexer_logits_in_profile": True, "cold_compile_seen": True}),
     ((0, 20), {
+        "tells_auto_length": True,
         "loads_split_gguf": True,
         "checks_draft_slots": True,
         "kv_events_exclude_manager": False,

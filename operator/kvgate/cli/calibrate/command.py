@@ -24,9 +24,8 @@ from kvgate.cli.calibrate.places import (
     in_file,
     of_text,
     records_in,
-    replace_file,
 )
-from kvgate.cli.exits import Exit
+from kvgate.cli.exits import Exit, replace_file
 from kvgate.cli.help import Group
 from kvgate.cli.shared_options import given_settings, with_settings
 from kvgate.cli.terminal import show, show_error, show_lines

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kvgate.budget import Calibration, CalibrationScope, ObservedStart
 from kvgate.calibration.keeping import SHARDS, Store, shard_name, shard_of
 from kvgate.calibration.records import MAX_FROZEN, MAX_TEXT_BYTES, Records, read_records
-from kvgate.cli.exits import Exit
+from kvgate.cli.exits import Exit, replace_file
 from kvgate.cli.kubectl import apply_object, kubectl
 from kvgate.cli.terminal import show_error
 from kvgate.documents.bounded_files import read_text
@@ -145,18 +145,6 @@ def records_in(path: Path, option: str) -> Records:
     if records.problems:
         raise click.UsageError(f"{option} {path}: {'; '.join(records.problems)}; correct these lines or remove them")
     return records
-
-
-def replace_file(path: Path, text: str, option: str) -> None:
-    """Write a new file beside the old one, then rename it: no reader meets half a file."""
-    fresh = path.with_name(f".{path.name}.new")
-    try:
-        fresh.unlink(missing_ok=True)  # left by a run that was killed; it may be a link, so it is never written to
-        with fresh.open("x", encoding="utf-8") as file:
-            file.write(text)
-        fresh.replace(path)
-    except OSError as error:
-        raise click.UsageError(f"{option} {path} cannot be written: {error.strerror or error}") from None
 
 
 def _end(message: str) -> NoReturn:

@@ -20,6 +20,7 @@ from kvgate.cli.exits import FAIL_ON, BadInput, Exit
 from kvgate.cli.help import Command
 from kvgate.cli.shared_options import GIVEN_FILE, with_engine_facts
 from kvgate.cli.terminal import for_file, show, show_error
+from kvgate.cli.workload_options import KEEP_OPTION
 from kvgate.documents.bounded_files import write_text
 from kvgate.documents.origins import ChartOptions, PathMap, Render
 from kvgate.findings.finding import Severity
@@ -123,6 +124,7 @@ def _helm_arguments(_: click.Context, __: click.Parameter, given: Sequence[str])
     help="What makes the exit code 1: error, warning, unknown (a verdict or a requirement that is not decided) or skipped (a budget "
     "that the annotation kvgate.io/skip-budget skips), or several with commas between them. Errors always do.",
 )
+@KEEP_OPTION
 @click.option(
     "--show",
     type=click.Choice([severity.value for severity in Severity]),
@@ -198,6 +200,8 @@ def check(
     whether vLLM would start. ConfigMaps in the same input are read where something refers to them.
 
     A folder with a Chart.yaml is a chart, and one with a kustomization.yaml an overlay: what they render to is judged.
+
+    Where an InferenceDeployment does not fit, changes that would fit are proposed; --keep says what must stay.
     """
     given = options_of(paths, options)
     if config_from:
@@ -227,6 +231,10 @@ def options_of(paths: Sequence[str], parameters: dict[str, Any]) -> CheckOptions
     if (values or arguments) and not any(Path(path, CHART_FILE).is_file() for path in paths):
         raise click.UsageError(
             "--values, --set and --helm-argument are for charts, and no PATH is a folder with a Chart.yaml."
+        )
+    if (values or arguments) and taken["render"] == Render.NEVER.value:
+        raise click.UsageError(
+            "--values, --set and --helm-argument change what a chart renders to, and --render=never renders none. Leave out either."
         )
     charts = ChartOptions(
         render=Render(taken["render"]), values=values, arguments=arguments, path_map=taken["path_map"]
@@ -279,11 +287,10 @@ def report_or_exit(paths: Sequence[str], options: CheckOptions) -> Report:
     try:
         return run(paths, options)
     except BadInput as error:
-        from kvgate.cli.reports.text import broken_lines
+        from kvgate.cli.reports.text import lines_of_bad_input
 
-        problems = (line for placed in error.problems for line in broken_lines(placed))
         shown = options.other.shown_text(str(error)) if options.other else str(error)
-        show_error(*filter(None, [shown]), *problems)
+        show_error(*lines_of_bad_input(shown, error))
     sys.exit(Exit.UNDECIDED)
 
 

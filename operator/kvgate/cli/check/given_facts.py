@@ -30,6 +30,7 @@ from kvgate.manifests.judging.engine_budget import Defaults
 from kvgate.manifests.pods.engine_found import FoundEngine, MappedFields
 
 if TYPE_CHECKING:
+    from kvgate.api.allowed import AllowedPods
     from kvgate.cli.check.repository_config import Config, ConfigFile, Mapping
     from kvgate.cli.reports.report import Item
 
@@ -58,6 +59,8 @@ class CheckOptions(ModelOptions, frozen=True, kw_only=True):
     config: Path | None = None
     baseline: Path | None = None
     fail_on: str | None = None
+    keep: frozenset[str] = frozenset()
+    """Settings that no proposal changes."""
     show: str = Severity.WARNING.value
     """Least severity that reports for people show."""
     root: Path | None = None
@@ -97,7 +100,16 @@ class GivenFacts(Struct, frozen=True, kw_only=True):
     models: PublishedModels = NO_MODELS
     """Checkpoints that are known beside the catalogue."""
     fetches: bool = False
+    keep: frozenset[str] = frozenset()
+    """Settings that no proposal changes."""
     file: ConfigFile | None = None
+
+    @property
+    def allowed(self) -> AllowedPods:
+        """Parts of pods that the administrator allows."""
+        from kvgate.api.allowed import NOTHING_ALLOWED
+
+        return (self.file.config.pods if self.file else None) or NOTHING_ALLOWED
 
     def is_mapped(self, file: str) -> bool:
         """Return whether a mapping with paths says where the facts of this file's engines stand."""
@@ -241,6 +253,7 @@ def given_facts(paths: Sequence[str], options: CheckOptions) -> GivenFacts:
         calibration=read_calibration(starts, inside=inside_of(options.calibration)),
         calibration_place=options.shown(starts),
         models=locked_models(lock, inside=inside_of(options.lock), shown=options.shown(lock), facts=options.facts),
+        keep=options.keep,
         fetches=bool(own and own.fetch) if options.fetch is None else options.fetch,
         file=file,
     )

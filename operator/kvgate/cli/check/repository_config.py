@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from pydantic import Field, ValidationError
 
 from kvgate import catalogue
+from kvgate.api.allowed import AllowedPods
 from kvgate.api.base import ApiModel
 from kvgate.api.v1alpha1 import Workload
 from kvgate.api.validation import schema_findings
@@ -170,6 +171,8 @@ class Config(ApiModel):
     """Findings that make the exit code 1: error, warning, unknown or skipped, or several with commas between them; errors always do."""
     require: Require | None = None
     """Requirements of all engines beyond their start."""
+    pods: AllowedPods | None = None
+    """Parts of the pods of InferenceDeployments that your cluster's administrator allows, as `pods` in the values of kvgate's chart."""
     ignore: Annotated[tuple[IgnoredRule, ...], Field(max_length=MAX_ENTRIES)] = ()
     """Rules whose findings are reported as ignored and do not count."""
     mappings: Annotated[tuple[Mapping, ...], Field(max_length=MAX_ENTRIES)] = ()

@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -108,14 +107,6 @@ _COMMAND_WORDS = re.compile(
 """Beginning of a script, or of a command that is pasted; a comment or an element of a list begins YAML."""
 
 
-def _pasted_commands() -> list[tuple[str, bytes]]:
-    """Return a script on standard input; nothing, and nothing is read, where it begins in another way."""
-    peek = getattr(sys.stdin.buffer, "peek", None)
-    if peek is None or not _COMMAND_WORDS.match(peek(4096)):
-        return []
-    return [(f"{STDIN_NAME}.sh", sys.stdin.buffer.read(MAX_LAUNCH_BYTES + 1))]
-
-
 class Engines(Struct, frozen=True, kw_only=True):
     """The engines of an input, which may be judged with several states of knowledge."""
 
@@ -134,24 +125,25 @@ class Engines(Struct, frozen=True, kw_only=True):
         ]
         alone = [each for each in found if isinstance(each, JudgedEngine)]
         broken = [each for each in found if isinstance(each, Broken)]
-        beside_others = partial(_beside_others, documents=self.documents.others)
-        together = _guarded(engines[0].document, beside_others, alone) if alone else []
+        documents = self.documents.others
+        together = (
+            _guarded(engines[0].document, lambda: judge_replicas(judge_together(judge_roles(alone)), documents))
+            if alone
+            else []
+        )
         if isinstance(together, Broken):  # each is still judged alone
             broken, together = [*broken, together], alone
         return [*subjects, *map(_engine_item, together), *broken]
-
-
-def _beside_others(judged: Sequence[JudgedEngine], documents: Iterable[Document]) -> list[JudgedEngine]:
-    """Return the judgements, with what follows from the other engines and the Services of the input."""
-    return judge_replicas(judge_together(judge_roles(judged)), documents)
 
 
 def engines_in(
     paths: Sequence[str], options: CheckOptions, given: GivenFacts, texts: Sequence[tuple[str, bytes]] = ()
 ) -> Engines:
     """Find the engines of files and folders, and of texts with their names; a command on standard input is what it would start."""
-    if STDIN in paths and (commands := _pasted_commands()):
-        paths, texts = [each for each in paths if each != STDIN], (*texts, *commands)
+    peek = getattr(sys.stdin.buffer, "peek", None) if STDIN in paths else None
+    if peek is not None and _COMMAND_WORDS.match(peek(4096)):  # where it begins in another way, nothing is read
+        script = (f"{STDIN_NAME}.sh", sys.stdin.buffer.read(MAX_LAUNCH_BYTES + 1))
+        paths, texts = [each for each in paths if each != STDIN], (*texts, script)
     with progress_of_reading() as seen:
         documents = read_manifests(paths, options.root, options.charts, seen, given.is_mapped, options.other, texts)
     found = find_engines(documents, given.mapped_fields)
@@ -185,10 +177,16 @@ def _guarded(document: Document, judge: Callable[..., T], *about: Any) -> T | Br
 
 
 def _deployment_item(subject: Subject, documents: InputDocuments, given: GivenFacts) -> Item:
+    from kvgate.api.allowed import disallowed  # a check without InferenceDeployments starts faster
+
     document = subject.document
+    if subject.deployment is not None and (refused := tuple(disallowed(subject.deployment.spec, given.allowed))):
+        subject = replace(subject, deployment=None, findings=refused)
     root = Written(value=document.load()) if given.file else NOTHING
     config = given.model_config_of(document.files, subject.name, root)
-    judged = judge_deployment(subject, documents, config, given.calibration, given.models, guarantee=given.guarantee)
+    judged = judge_deployment(
+        subject, documents, config, given.calibration, given.models, guarantee=given.guarantee, keep=given.keep
+    )
     spec = subject.deployment.spec if subject.deployment else None
     findings = judged.findings if judged else subject.findings
     if judged and judged.decision is not Decision.REFUSE:  # what the policy admits all the same is no error
@@ -230,10 +228,11 @@ def judge_deployment(
     models: PublishedModels = NO_MODELS,
     *,
     guarantee: Guarantee | None = None,
+    keep: frozenset[str] = frozenset(),
 ) -> Assessment | None:
     """Gather the facts from the input, and judge; None where the schema refuses the object.
 
-    `config` describes the model where the catalogue does not have it.
+    `config` describes the model where the catalogue does not have it, and `keep` names the settings that no proposal changes.
 
     `guarantee` replaces that of the object, except for a workload that the object does not declare.
     """
@@ -260,7 +259,7 @@ def judge_deployment(
         others = (each for each in known.findings if each.rule in (UNKNOWN_ACCELERATOR, UNKNOWN_VERSION))
         classes = look_up_model_class(shape, spec.vllm.version) if shape else ()
         known = replace(known, shape=shape, findings=(*problems, *others, *classes))
-    assessment = assess.assess(spec, known, skip=skip_of(deployment, datetime.now(UTC)))
+    assessment = assess.assess(spec, known, skip=skip_of(deployment, datetime.now(UTC)), keep=keep)
     if missing:
         not_declared = workload_missing("state spec.workload")
         assessment = replace(assessment, findings=(*assessment.findings, not_declared))

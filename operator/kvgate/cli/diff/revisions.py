@@ -95,7 +95,16 @@ class Repository(Struct, frozen=True, kw_only=True):
 
     def write(self, commit: str, paths: Sequence[str], folder: Path) -> None:
         """Write the files of a commit that may be read into a folder, and those that its settings name. Raises BadInput."""
-        self._write(commit, _of_interest(paths), folder)
+        named = [path for path in paths if path != "."]
+
+        def is_wanted(path: PurePosixPath) -> bool:
+            is_below = not named or any(path.is_relative_to(each) for each in named)
+            above = any(PurePosixPath(each).is_relative_to(path.parent) for each in named)
+            has_suffix = path.name.lower().endswith(_READ_SUFFIXES) or path.name in _READ_NAMES
+            is_setting = path.name.startswith(".")  # also in the folders above the paths
+            return (is_below and (has_suffix or is_setting or str(path) in named)) or (is_setting and above)
+
+        self._write(commit, is_wanted, folder)
         self._write_named(commit, folder)
 
     def write_settings(self, revision: str, files: Sequence[Path], folder: Path) -> None:
@@ -175,26 +184,9 @@ class Repository(Struct, frozen=True, kw_only=True):
         return dict(zip(names[1::3], names[2::3], strict=False))
 
 
-def _of_interest(paths: Sequence[str]) -> Callable[[PurePosixPath], bool]:
-    """Return the choice of files that may be read below the paths, with the settings in the folders above them."""
-    named = [path for path in paths if path != "."]
-
-    def is_wanted(path: PurePosixPath) -> bool:
-        is_below = not named or any(path.is_relative_to(each) for each in named)
-        is_setting = path.name.startswith(".") and any(
-            PurePosixPath(each).is_relative_to(path.parent) for each in named
-        )
-        has_suffix = path.name.lower().endswith(_READ_SUFFIXES) or path.name in _READ_NAMES
-        return (is_below and (has_suffix or path.name.startswith(".") or str(path) in named)) or is_setting
-
-    return is_wanted
-
-
 def _is_beside(path: PurePosixPath, files: Collection[PurePosixPath]) -> bool:
     """Return True for a file that states the quantisation beside a config.json that is named."""
-    return (
-        path.suffix == ".json" and path.name in QUANTIZATION_FILES and any(path.parent == each.parent for each in files)
-    )
+    return path.name in QUANTIZATION_FILES and any(path.parent == each.parent for each in files)
 
 
 def _files_named(config: Path) -> Iterator[str]:

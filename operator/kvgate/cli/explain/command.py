@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -13,14 +12,12 @@ import click
 from msgspec.structs import asdict
 
 from kvgate.cli.completion import a_file
-from kvgate.cli.exits import BadInput, exit_of
+from kvgate.cli.exits import BadInput
 from kvgate.cli.help import Command
 from kvgate.cli.known_models import ModelOptions, locked_models, with_model_options
-from kvgate.cli.model_names import resolved
-from kvgate.cli.shared_options import CALIBRATION_OPTION, GIVEN_FILE, given_settings, read_calibration, with_settings
-from kvgate.cli.stated_workload import promise_of
+from kvgate.cli.shared_options import CALIBRATION_OPTION, GIVEN_FILE, read_calibration, with_settings
 from kvgate.cli.terminal import show, show_answers
-from kvgate.cli.workload_options import BY_LOAD, taken_workload, with_users, with_wishes, with_workload
+from kvgate.cli.workload_options import BY_LOAD, with_users, with_wishes, with_workload
 from kvgate.vllm.values import UnusableValue, read_tokens
 
 if TYPE_CHECKING:
@@ -134,35 +131,15 @@ def explain(
         show_answers(answers(requests, starts, locked))
         return
 
-    from kvgate.cli.explain.report import answer
-    from kvgate.cli.gpu_names import on_gpus
-    from kvgate.judgement.assessment import WORST_FIRST
-    from kvgate.judgement.what_if import assess_request
+    from kvgate.cli.explain.report import explain_flags
 
+    views = {"why": why, "lengths": lengths, "keep": keep, "maximize": maximize}
     with _usage_errors():
-        workload = taken_workload(given)
-        settings = {"usage_context": "server", **given_settings(given)}  # its options are those of `vllm serve`
-        promise = promise_of(guarantee, workload, settings)
-        settings, models = resolved(settings, options)
-        asked: dict[str, Any] = {"guarantee": promise, "workload": workload, "calibration": starts, "models": models}
-        # several names with commas between them: a ledger for each
-        assessments = [assess_request(each, among=meant, **asked) for each, meant in on_gpus(settings)]
-        facts = {"starts": str(calibration or ""), "adapters": _adapters(settings), "models": models}
-        write = partial(answer, why=why, lengths=lengths, facts=facts, keep=keep, maximize=maximize)
-        texts = [write(each, output or "text") for each in assessments]
-    between = "\n" if output == "jsonl" else "\n\n"
-    show(f"[{','.join(texts)}]" if output == "json" and len(texts) > 1 else between.join(texts))
-    worst = min((each.verdict for each in assessments), key=WORST_FIRST.index)
-    sys.exit(exit_of(worst, is_refusal=any(each.is_refusal for each in assessments)))
-
-
-def _adapters(settings: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Return (name, path) of the adapters; their reader is imported for those who have one."""
-    if not (modules := settings.get("lora_modules")):
-        return ()
-    from kvgate.judgement.adapters import MOST_ADAPTERS, named_adapters
-
-    return list(named_adapters(modules))[:MOST_ADAPTERS]
+        text, code = explain_flags(
+            given, options, output or "text", guarantee=guarantee, starts=starts, place=str(calibration or ""), **views
+        )
+    show(text)
+    sys.exit(code)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from kvgate.cli.explain.report import added_views, ledger_lines, view_lines
 from kvgate.cli.reports.json_report import explain_record
 from kvgate.cli.reports.report import Item
 from kvgate.cli.reports.text import fact_lines, finding_lines, head_line
-from kvgate.cli.terminal import Line, folded, text_of, width_of_terminal
+from kvgate.cli.terminal import Line, folded, some_of, text_of, width_of_terminal
 from kvgate.text.inert import inert_json
 from kvgate.vllm.values import UnusableValue
 
@@ -52,9 +52,8 @@ def _nothing(path: str, name: str, engines: Sequence[Item]) -> str:
     """Say which engines are there instead."""
     if not engines:
         return f"{path} has no vLLM engine"
-    names = list(dict.fromkeys(f"{item.namespace}/{item.name}" if item.namespace else item.name for item in engines))
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return f"{path} has no engine with the name {name!r}; it has {', '.join(names[:_MAX_NAMES])}{more}"
+    names = dict.fromkeys(f"{item.namespace}/{item.name}" if item.namespace else item.name for item in engines)
+    return f"{path} has no engine with the name {name!r}; it has {some_of(names, most=_MAX_NAMES)}"
 
 
 def _lines(item: Item, *, why: str | None, lengths: tuple[int, ...] | None) -> Iterator[Line]:

@@ -10,15 +10,32 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import PINNED_SAFETY_BYTES, Alternative, Budget, Guarantee, Interval, KVCache, Ledger, Most
+from kvgate.budget import (
+    PINNED_SAFETY_BYTES,
+    Alternative,
+    Budget,
+    Calibration,
+    Guarantee,
+    Interval,
+    KVCache,
+    Ledger,
+    Most,
+)
 from kvgate.budget.answers.figures import host_label, label_of
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import GIB, format_gib
 from kvgate.budget.host.memory import HostLedger
+from kvgate.cli.exits import Exit, exit_of
+from kvgate.cli.gpu_names import on_gpus
+from kvgate.cli.known_models import ModelOptions
+from kvgate.cli.model_names import resolved
+from kvgate.cli.shared_options import given_settings
+from kvgate.cli.stated_workload import promise_of
 from kvgate.cli.terminal import COLOUR_OF, Line, Styled, folded, table, text_of, width_of_terminal
+from kvgate.cli.workload_options import taken_workload
 from kvgate.explained.textbook import textbook_of
 from kvgate.judgement.assess import is_about_bytes, judge
-from kvgate.judgement.assessment import Assessment
+from kvgate.judgement.assessment import WORST_FIRST, Assessment
 from kvgate.judgement.summary import (
     alternatives_text,
     answer_text,
@@ -27,6 +44,7 @@ from kvgate.judgement.summary import (
     most_text,
     share_text,
 )
+from kvgate.judgement.what_if import assess_request
 from kvgate.text.inert import inert_json
 from kvgate.vllm.arguments import option_name
 
@@ -82,6 +100,38 @@ def answer(
     provenance = list(map(made.provenance_record, found))
     record = made.explain_record(assessment, provenance=provenance, alternatives=changes, **views)
     return inert_json(to_builtins(record), indent=2 if output == "json" else None)
+
+
+def explain_flags(
+    given: dict[str, Any],
+    options: ModelOptions,
+    output: str,
+    *,
+    guarantee: str | None,
+    starts: Calibration,
+    place: str,
+    **views: Any,
+) -> tuple[str, Exit]:
+    """Return the answer about an engine that flags describe, one ledger for each GPU that they name, and the exit code.
+
+    `starts` are the observed starts, and `place` is their file; `views` are options of `answer`. Raises UnusableValue.
+    """
+    workload = taken_workload(given)
+    settings = {"usage_context": "server", **given_settings(given)}  # its options are those of `vllm serve`
+    promise = promise_of(guarantee, workload, settings)
+    settings, models = resolved(settings, options)
+    question: dict[str, Any] = {"guarantee": promise, "workload": workload, "calibration": starts, "models": models}
+    assessments = [assess_request(each, among=meant, **question) for each, meant in on_gpus(settings)]
+    facts: dict[str, Any] = {"starts": place, "models": models}
+    if modules := settings.get("lora_modules"):
+        from kvgate.judgement.adapters import MOST_ADAPTERS, named_adapters
+
+        facts["adapters"] = list(named_adapters(modules))[:MOST_ADAPTERS]
+    texts = [answer(each, output, facts=facts, **views) for each in assessments]
+    between = "\n" if output == "jsonl" else "\n\n"
+    text = f"[{','.join(texts)}]" if output == "json" and len(texts) > 1 else between.join(texts)
+    worst = min((each.verdict for each in assessments), key=WORST_FIRST.index)
+    return text, exit_of(worst, is_refusal=any(each.is_refusal for each in assessments))
 
 
 def _alternatives(assessment: Assessment, keep: frozenset[str]) -> Sequence[Alternative]:
@@ -280,8 +330,8 @@ def _cache(budget: Budget, kv_cache: KVCache) -> Iterator[str]:
         yield _row(
             label_of("capacity_tokens"), f"{kv_cache.num_tokens(pool.expected)}", "as vLLM logs the size of the cache"
         )
-        if budget.auto_from is not None:
-            yield _row("auto starts with", *_auto_length(budget, kv_cache, pool, budget.auto_from))
+        if budget.auto_lengths is not None:
+            yield _row(label_of("auto_max_model_len"), *_auto_length(budget, budget.auto_lengths))
     if textbook is not None and textbook.reasons:
         comparison = textbook.comparison(kv_cache.request_bytes)
         yield ""
@@ -289,9 +339,9 @@ def _cache(budget: Budget, kv_cache: KVCache) -> Iterator[str]:
         yield from (f"    {reason}" for reason in textbook.reasons)
 
 
-def _auto_length(budget: Budget, kv_cache: KVCache, pool: Interval, whole: int) -> tuple[str, str, str]:
+def _auto_length(budget: Budget, length: Interval) -> tuple[str, str, str]:
     """Return the length that `--max-model-len auto` starts with: expected, both ends, and beside what it stands."""
-    length = pool.each(lambda blocks: kv_cache.max_model_len_that_fits(blocks, at_most=whole))
     workload = budget.request.workload if budget.request.guarantee is Guarantee.WORKLOAD else None
-    promised = f"; {workload.request_tokens} are promised" if workload else ""
-    return f"{length.expected}", f"{length.low} to {length.high}", f"tokens, of the model's {whole}{promised}"
+    promised = max(budget.request.least_model_len or 0, workload.request_tokens if workload else 0)
+    beside = f"; {promised} are promised" if promised else ""
+    return f"{length.expected}", f"{length.low} to {length.high}", f"tokens, of the model's {budget.auto_from}{beside}"

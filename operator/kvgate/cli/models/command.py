@@ -10,7 +10,7 @@ from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import Published
 from kvgate.cli import listings
 from kvgate.cli.completion import a_file
-from kvgate.cli.exits import BadInput, Exit
+from kvgate.cli.exits import BadInput, Exit, replace_file
 from kvgate.cli.help import Group
 from kvgate.cli.known_models import DEFAULT_SECONDS, fetched_models
 from kvgate.cli.terminal import show, show_error, show_lines
@@ -74,14 +74,14 @@ def fetch(names: tuple[str, ...], other_name: str | None, into: Path | None, fet
     missing = [each for each in answers if isinstance(each, NotFetched)]
     if into is not None:
         # entries of the same name are replaced
-        from kvgate.checkpoint.published import by_name
-        from kvgate.cli.known_models import read_lock_file, write_lock_file
+        from kvgate.checkpoint.published import by_name, lock_text
+        from kvgate.cli.known_models import read_lock_file
 
         try:
             known = read_lock_file(into) if into.exists() else ()
         except BadInput as error:
             raise click.UsageError(f"--into {error}") from None
-        write_lock_file(into, by_name([*known, *found]).values())
+        replace_file(into, lock_text(by_name([*known, *found]).values()))
     if output == "json":
         show(json_report(found, missing))
     elif found:
@@ -142,8 +142,7 @@ def lock(paths: tuple[str, ...], file: Path | None, **options: Any) -> None:
     try:
         sys.exit(locked(paths or (".",), file, **options))
     except BadInput as error:
-        from kvgate.cli.reports.text import broken_lines
+        from kvgate.cli.reports.text import lines_of_bad_input
 
-        problems = (line for placed in error.problems for line in broken_lines(placed))
-        show_error(*filter(None, [str(error)]), *problems)
+        show_error(*lines_of_bad_input(str(error), error))
     sys.exit(Exit.UNDECIDED)

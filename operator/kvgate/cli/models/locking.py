@@ -10,8 +10,8 @@ from kvgate.checkpoint.not_fetched import NotFetched
 from kvgate.checkpoint.published import ModelKey, Published, PublishedModels, by_name, lock_text
 from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
 from kvgate.cli.check.run import Engines, engines_in
-from kvgate.cli.exits import Exit
-from kvgate.cli.known_models import MOST_ROUNDS, Recorded, fetched_models, read_lock_file, write_lock_file
+from kvgate.cli.exits import Exit, replace_file
+from kvgate.cli.known_models import MOST_ROUNDS, Recorded, fetched_models, read_lock_file
 from kvgate.cli.terminal import show_error
 from kvgate.documents.bounded_files import read_text
 
@@ -50,7 +50,7 @@ def locked(
         show_error(each.message, *(f"  {remedy}" for remedy in each.remedies))
     if check:
         return _compared(path, known, new)
-    write_lock_file(path, new.entries.values())
+    replace_file(path, lock_text(new.entries.values()))
     what = f"{len(new.entries)} model{'' if len(new.entries) == 1 else 's'}"
     show_error(f"{path}: {what}" + (f", {len(new.missing)} could not be fetched" if new.missing else ""))
     return Exit.UNDECIDED if new.missing else Exit.FITS

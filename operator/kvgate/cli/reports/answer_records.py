@@ -72,12 +72,17 @@ class CandidateRecord(AnswersRecord, frozen=True, kw_only=True):
     engines_within_max_gpus: int
     full_requests_per_replica: Annotated[float, described("full_length_requests")]
     max_model_len_that_surely_fits: int
+    auto_max_model_len: Annotated[Interval | None, described("auto_max_model_len")]
     demand_bytes: Annotated[int | None, described("demand_bytes")]
     available_kv_cache_bytes: Annotated[Interval | None, described("available_kv_cache_bytes")]
     headroom_bytes: Annotated[Interval | None, described("headroom_bytes")]
     memory_bandwidth_bytes_per_second: int | None
     decode_tokens_per_second_at_most: int | None
     decode_bounds: tuple[DecodeBound, ...]
+    first_token_seconds_at_least: float | None
+    """Lower bound of the time to the first token of a prompt that is not in the cache; null where the GPU's peak FLOPS are not known."""
+    reload_bytes_per_second_break_even: int | None
+    """Bandwidth of a tier from which on reading tokens back is surely faster than computing them again; null as above."""
     pinned_blocks: Annotated[int | None, described("pinned_blocks")]
     kv_cache_memory_bytes_needed: int | None
     """Value of `--kv-cache-memory-bytes` that holds the promise and no more; null where it does not fit, or a size is given."""

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from kvgate.cli.reports.placed import shown_file
 from kvgate.cli.reports.report import Report
-from kvgate.cli.reports.wording import Note, issues, summary, unrendered_lines
+from kvgate.cli.reports.wording import issues, summary, unrendered_lines
 from kvgate.findings.finding import Severity
 from kvgate.text.inert import inert, inert_json, inert_line
 
@@ -40,14 +40,11 @@ def gitlab(report: Report) -> str:
             "type": "issue",
             "check_name": each.title,
             "description": each.text,
-            "fingerprint": each.fingerprint or _digest(each),
+            "fingerprint": each.fingerprint
+            or sha256(f"{each.title}\0{each.file}\0{each.text}".encode(errors="replace")).hexdigest()[:24],
             "severity": _SEVERITIES[each.severity],
             "location": {"path": shown_file(each.file), "lines": {"begin": each.line}},
         }
         for each in issues(report)
     ]
     return inert_json(listed, indent=2)
-
-
-def _digest(note: Note) -> str:
-    return sha256(f"{note.title}\0{note.file}\0{note.text}".encode(errors="replace")).hexdigest()[:24]

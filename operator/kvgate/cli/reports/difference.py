@@ -13,6 +13,7 @@ from kvgate.budget import Budget, BudgetError, BudgetRequest, UnknownVersion, is
 from kvgate.cli.exits import Exit
 from kvgate.cli.provenance import Provenance
 from kvgate.cli.reports.placed import Placed
+from kvgate.cli.reports.records import EffectRecord
 from kvgate.cli.reports.report import Item, Report
 from kvgate.cli.reports.same_gpus import SameGpus, on_same_gpus
 from kvgate.documents.reading import STDIN_NAME
@@ -34,18 +35,7 @@ _NAMES = {
 """Path of a field in the settings of a request → vLLM's name, where they differ."""
 
 
-class Effect(Struct, frozen=True, kw_only=True):
-    """One setting before and after, and the KV cache before with this change alone."""
-
-    setting: str
-    before: Any
-    after: Any
-    num_tokens: int | None
-    """None where nothing is known with this change alone."""
-    change_tokens: int | None
-
-
-def effects_between(old: Budget | None, new: Budget | None) -> tuple[Effect, ...]:
+def effects_between(old: Budget | None, new: Budget | None) -> tuple[EffectRecord, ...]:
     """Return the settings that differ, each applied alone to the old request; nothing where one side is not known."""
     if old is None or new is None:
         return ()
@@ -61,7 +51,9 @@ def effects_between(old: Budget | None, new: Budget | None) -> tuple[Effect, ...
             tokens = None
         change = tokens - base if tokens is not None and base is not None else None
         effects.append(
-            Effect(setting=setting, before=_plain(before), after=_plain(after), num_tokens=tokens, change_tokens=change)
+            EffectRecord(
+                setting=setting, before=_plain(before), after=_plain(after), tokens=tokens, change_tokens=change
+            )
         )
     return tuple(effects)
 
@@ -144,7 +136,7 @@ class EngineChange(Struct, frozen=True, kw_only=True):
     """Path below the root of its tree; of the new tree where the engine is in both."""
     changed_defaults: tuple[ChangedDefault, ...] = ()
     """Options that neither side sets, and whose default differs between the two releases."""
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[EffectRecord, ...] = ()
     """Settings that differ, and what each alone does to the KV cache before."""
     gpus: SameGpus | None = None
     """Both sides on the same GPUs, where the engine is in both."""
@@ -171,7 +163,10 @@ class EngineChange(Struct, frozen=True, kw_only=True):
         """Known defects of vLLM that concern the engine on one side alone: True for those that the change brings."""
         if self.before is None or self.after is None:
             return ()
-        old, new = (_defects(item) for item in (self.before, self.after))
+        old, new = (
+            {each.finding.topic: each.finding for each in item.findings if each.finding.rule == KNOWN_DEFECT}
+            for item in (self.before, self.after)
+        )
         left = ((False, finding) for topic, finding in old.items() if topic not in new)
         return (*((True, finding) for topic, finding in new.items() if topic not in old), *left)
 
@@ -196,10 +191,6 @@ class EngineChange(Struct, frozen=True, kw_only=True):
         """True if the engine does not start, or is refused, and was not refused before."""
         refused_before = self.before is not None and self.before.is_refused
         return self.after is not None and self.after.is_refused and not refused_before
-
-
-def _defects(item: Item) -> dict[str, Finding]:
-    return {each.finding.topic: each.finding for each in item.findings if each.finding.rule == KNOWN_DEFECT}
 
 
 class Difference(Struct, frozen=True, kw_only=True):
@@ -276,12 +267,6 @@ _InTree = tuple[Item, str]
 _NUM_KEYS = 5
 
 
-def _keys(item: Item, file: str) -> tuple[Hashable, ...]:
-    """Return the keys by which two engines are the same one, the surest first."""
-    named = (item.kind, item.namespace, item.name)
-    return (file, *named, item.path), (file, *named), (*named, item.path), (item.platform, item.name), (file, item.path)
-
-
 def _pairs(befores: Sequence[_InTree], afters: Sequence[_InTree]) -> Iterator[tuple[int, int]]:
     """Yield (index after, index before): by each key in turn, where it is the only one of its kind on both sides."""
     open_before, open_after = dict(enumerate(befores)), dict(enumerate(afters))
@@ -294,7 +279,11 @@ def _pairs(befores: Sequence[_InTree], afters: Sequence[_InTree]) -> Iterator[tu
 
 
 def _by_unique_key(placed: dict[int, _InTree], number: int) -> dict[Hashable, int]:
-    keys = {index: _keys(*each)[number] for index, each in placed.items()}
+    """Return the engines that are the only ones with their key; of the keys by which two are the same one, the first is the surest."""
+    keys: dict[int, Hashable] = {}
+    for index, (item, file) in placed.items():
+        named, own = (item.kind, item.namespace, item.name), (item.platform, item.name)
+        keys[index] = ((file, *named, item.path), (file, *named), (*named, item.path), own, (file, item.path))[number]
     counts = Counter(keys.values())
     return {key: index for index, key in keys.items() if counts[key] == 1}
 

@@ -157,6 +157,7 @@ class RequestCache(Struct, frozen=True, kw_only=True):
     request_blocks: Annotated[int | None, described("request_blocks")] = None
     request_bytes: Annotated[int | None, described("request_bytes")] = None
     max_model_len_that_fits: Annotated[int | None, described("max_model_len_that_fits")] = None
+    auto_max_model_len: Annotated[Interval | UnsetType, described("auto_max_model_len")] = UNSET
     pinned: PinnedRecord | UnsetType = UNSET
     """Absent where no size is pinned."""
 

@@ -64,7 +64,10 @@ def document_record(item: Item) -> records.DocumentRecord:
         guarantee=item.guarantee.value if item.guarantee else None,
         verdict=item.verdict.value if item.verdict else None,  # type: ignore[arg-type]  # the values of two enumerations
         **made.judged_parts(item.assessment, budget),
-        assumed=_assumed(item, budget),
+        assumed=[
+            *(parts.AssumedRecord(fact=each.fact, value=each.value, why=each.why) for each in item.assumed),
+            *(made.assumed_model(budget.request.shape) if item.subject and budget else ()),
+        ],
         findings=[_finding(placed) for placed in item.findings],
         ignored=[
             records.IgnoredRecord(**asdict(_finding(placed)), by=why.by, reason=why.reason, place=why.place)
@@ -79,10 +82,9 @@ def document_record(item: Item) -> records.DocumentRecord:
 
 def explain_record(item: Item, **views: Any) -> records.ExplainRecord:
     """Return the same with the keys of an answer of `kvgate explain`."""
-    record, budget = document_record(item), item.effective
-    values = {name: getattr(record, name) for name in record.__struct_fields__}
+    budget, values = item.effective, asdict(document_record(item))
     if budget is not None and made.is_about_host(budget):
-        values["host_memory"] = record.host
+        values["host_memory"] = values["host"]
     return records.ExplainRecord(**values, **views, id=item.name, error=None)
 
 
@@ -106,11 +108,6 @@ def _written_settings(written: dict[str, Any]) -> dict[str, Any]:
     values = {name: written.get(name) for name in names}
     numbers = {name: value if type(value) is int and value > 0 else None for name, value in values.items()}
     return {**numbers, "kv_cache_dtype": str(written.get("kv_cache_dtype") or "") or None}
-
-
-def _assumed(item: Item, budget: Budget | None) -> list[parts.AssumedRecord]:
-    found = [parts.AssumedRecord(fact=each.fact, value=each.value, why=each.why) for each in item.assumed]
-    return [*found, *(made.assumed_model(budget.request.shape) if item.subject and budget else ())]
 
 
 def _admission(item: Item, decision: Decision) -> records.AdmissionRecord:
@@ -171,16 +168,7 @@ def _change(change: EngineChange) -> records.ChangeRecord:
         name=item.name,
         change=change.kind,
         worse=change.is_worse,
-        effects=[
-            records.EffectRecord(
-                setting=each.setting,
-                before=each.before,
-                after=each.after,
-                tokens=each.num_tokens,
-                change_tokens=each.change_tokens,
-            )
-            for each in change.effects
-        ],
+        effects=list(change.effects),
         changed_defaults=[
             records.DefaultRecord(option=each.flag, before=each.before, after=each.after)
             for each in change.changed_defaults
@@ -201,7 +189,4 @@ def _change(change: EngineChange) -> records.ChangeRecord:
 
 
 def _side(item: Item) -> records.SideRecord:
-    record = document_record(item)
-    return records.SideRecord(
-        **{name: getattr(record, name) for name in record.__struct_fields__}, refused=item.is_refused
-    )
+    return records.SideRecord(**asdict(document_record(item)), refused=item.is_refused)

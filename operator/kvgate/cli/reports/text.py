@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kvgate.budget import Verdict
+from kvgate.cli.exits import BadInput
 from kvgate.cli.reports.placed import Placed
 from kvgate.cli.reports.report import Item, Report
 from kvgate.cli.reports.wording import (
@@ -120,6 +121,13 @@ def broken_lines(placed: Placed) -> Iterator[Line]:
     """Yield a finding that is not about an engine, at the margin."""
     for line in finding_lines([placed]):
         yield line[2:] if isinstance(line, str) else (str(line[0])[2:], *line[1:])
+
+
+def lines_of_bad_input(message: str, error: BadInput) -> Iterator[Line]:
+    """Yield the message of an input that cannot be used, if it has one, and its problems with their places."""
+    yield from (message,) if message else ()
+    for placed in error.problems:
+        yield from broken_lines(placed)
 
 
 def render_difference(difference: Difference) -> str:

@@ -14,7 +14,7 @@ from kvgate.budget import CacheFigures, Verdict
 from kvgate.budget.ground.units import format_gib
 from kvgate.cli.provenance import Provenance
 from kvgate.cli.reports.report import Item, Report, all_results, counting_results
-from kvgate.cli.terminal import COLOUR_OF
+from kvgate.cli.terminal import COLOUR_OF, some_of
 from kvgate.documents.discovery import Why
 from kvgate.documents.origins import Unrendered
 from kvgate.findings.finding import Finding, Rule, Severity
@@ -33,7 +33,8 @@ from kvgate.rules.support import UNMODELLED_KIND
 from kvgate.vllm.arguments import variable_in
 
 if TYPE_CHECKING:
-    from kvgate.cli.reports.difference import ChangedSource, Difference, Effect, EngineChange
+    from kvgate.cli.reports.difference import ChangedSource, Difference, EngineChange
+    from kvgate.cli.reports.records import EffectRecord
     from kvgate.vllm.options import ChangedDefault
 
 _DECISIONS = {
@@ -135,7 +136,7 @@ def undecided(items: Sequence[Item]) -> Iterator[str]:
     unknown = [item for item in items if item.verdict is Verdict.UNKNOWN]
     if others:
         kinds = list(dict.fromkeys(filter(None, map(_hardware_or_engine, others))))
-        yield f"{len(others)} not judged" + (f" ({_listed(kinds, len(kinds))})" if kinds else "")
+        yield f"{len(others)} not judged" + (f" ({some_of(kinds, most=MAX_NAMED)})" if kinds else "")
     subjects: dict[str, list[str]] = {}
     for item in unknown:
         noun, name = _missing_fact(item)
@@ -170,7 +171,7 @@ def _subject(noun: str, names: Sequence[str]) -> str:
     """Return `a model (Org/Name)`, `3 models (A, B)`, `a GPU`."""
     named = list(dict.fromkeys(filter(None, names)))
     counted = f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}" if len(names) == 1 else f"{len(names)} {noun}s"
-    return counted + (f" ({_listed(named, len(named))})" if named else "")
+    return counted + (f" ({some_of(named, most=MAX_NAMED)})" if named else "")
 
 
 def hidden(report: Report) -> Iterator[str]:
@@ -200,19 +201,13 @@ def passed_over(report: Report) -> Iterator[str]:
         named.setdefault(each.why, []).append(f"{each.path} by {each.by}" if each.by else str(each.path))
     counts = [
         f"{count} {why.partition('|')[0 if count == 1 else 2]}"
-        + (f" ({_listed(named[why], count)})" if why in named else "")
+        + (f" ({some_of(named[why], most=MAX_NAMED, count=count)})" if why in named else "")
         for why, count in report.passed_over.items()
     ]
     if counts:
         is_chart = Why.CHART_TEMPLATE in report.passed_over
         render_it = " (render the chart: helm template CHART | kvgate check -)" if is_chart else ""
         yield f"skipped: {', '.join(counts)}{render_it}"
-
-
-def _listed(names: Sequence[str], count: int) -> str:
-    """Return `a, b and 3 more`: the first of the names, and how many of the count are left."""
-    more = f" and {count - MAX_NAMED} more" if count > MAX_NAMED else ""
-    return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
 class Note(Struct, frozen=True, kw_only=True):
@@ -252,7 +247,7 @@ def notes(report: Report) -> Iterator[Note]:
             if source.file:
                 of_engines.setdefault(source, []).append(item.title)
     for source, titles in of_engines.items():
-        about = f": {_listed(titles, len(titles))}" if titles else ""
+        about = f": {some_of(titles, most=MAX_NAMED)}" if titles else ""
         yield Note(file=source.file, line=source.line, title="Provenance", text=f"{source.text}{about}")
     for result in all_results(report):
         if ignored := result.placed.ignored:
@@ -273,9 +268,8 @@ def unrendered_lines(report: Report) -> Iterator[str]:
         by_reason.setdefault(each.reason, []).append(each)
     for reason, found in list(by_reason.items())[:MAX_REASONS]:
         files = [f"{each.file}:{each.line}" if each.line > 1 else each.file for each in found]
-        more = f" and {len(files) - MAX_NAMED} more" if len(files) > MAX_NAMED else ""
         detail = f": {found[0].detail}" if found[0].detail else ""
-        yield shortened(f"{', '.join(files[:MAX_NAMED])}{more}: {reason}{detail}", MAX_REASON)
+        yield shortened(f"{some_of(files, most=MAX_NAMED)}: {reason}{detail}", MAX_REASON)
     if len(by_reason) > MAX_REASONS:
         yield f"{len(by_reason) - MAX_REASONS} more reasons not to render a chart or a kustomization are in the JSON"
 
@@ -322,15 +316,15 @@ def _arrow(before: str | None, after: str | None) -> str:
     return f"{before} → {after}"
 
 
-def effect_cells(effect: Effect) -> tuple[str, str, str]:
+def effect_cells(effect: EffectRecord) -> tuple[str, str, str]:
     """Return (setting, before → after, the KV cache tokens with this change alone)."""
     before, after = (
         "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
         for value in (effect.before, effect.after)
     )
-    if effect.num_tokens is None or effect.change_tokens is None:
+    if effect.tokens is None or effect.change_tokens is None:
         return effect.setting, f"{before} → {after}", "not known alone"
-    return effect.setting, f"{before} → {after}", f"{effect.num_tokens:,} ({effect.change_tokens:+,})"
+    return effect.setting, f"{before} → {after}", f"{effect.tokens:,} ({effect.change_tokens:+,})"
 
 
 def assumptions(change: EngineChange) -> str:

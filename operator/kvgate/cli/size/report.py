@@ -158,12 +158,9 @@ def _load(question: Question, candidate: Candidate) -> Iterator[Line]:
     yield from _in_the_cache(candidate)
     bounds = decode_bounds(candidate, held)
     if not bounds:
-        is_known = accelerator.memory_bandwidth_bytes_per_second is not None
-        reason = (
-            "a part of the model has no formula"
-            if is_known
-            else f"the memory bandwidth of {accelerator.name} is not known"
-        )
+        reason = f"the memory bandwidth of {accelerator.name} is not known"
+        if accelerator.memory_bandwidth_bytes_per_second is not None:
+            reason = "a part of the model has no formula"
         yield f"These numbers count memory, not throughput; no bound of the decode speed: {reason}"
         return
     evenly = ", and experts are chosen evenly" if candidate.budget.request.shape.is_sparse else ""
@@ -197,6 +194,18 @@ def _in_the_cache(candidate: Candidate) -> Iterator[str]:
     yield (
         f"The GPUs of an engine keep {cached.gpu_tokens} tokens or more; each GiB of host memory (--kv-offloading-size) or disk "
         f"{cached.tokens_per_gib} more for later requests"
+    )
+    if (bound := cached.prefill) is None:
+        yield f"No bound of the time to the first token: the peak FLOPS of {candidate.accelerator.name} in this format are not known"
+        return
+    yield (
+        f"The first token of a prompt of {bound.prompt_tokens} tokens comes after {bound.seconds:.2g} s or more, a lower bound: 2 × "
+        f"{bound.parameters / 1e9:.1f} G parameters × tokens ÷ {bound.peak_flops / 1e12:g} TFLOPS "
+        f"of {bound.num_gpus} GPU{'s' if bound.num_gpus > 1 else ''}"
+    )
+    yield (
+        f"A tier that gives an engine {(cached.reload_bytes_per_second or 0) / 1e9:.2g} GB/s or more is surely faster than computing its "
+        "tokens again, a bound by the same peak"
     )
 
 
@@ -332,6 +341,7 @@ def _candidate(question: Question, candidate: Candidate) -> CandidateRecord:
     held = requests_held(candidate) if candidate.verdict is Verdict.FITS else 0
     bounds = decode_bounds(candidate, held) if candidate.verdict in _SHOWN else ()
     least = least_cache(budget) if takes_cache_bytes(budget.request) else None
+    cached = cache_of_requests(candidate) if candidate.verdict in _SHOWN else None
     return CandidateRecord(
         accelerator=candidate.accelerator.name,
         **{**made.answers_of(candidate.assessment), "verdict": candidate.verdict},
@@ -354,12 +364,15 @@ def _candidate(question: Question, candidate: Candidate) -> CandidateRecord:
         engines_within_max_gpus=question.gpus_of(candidate.accelerator) // parallelism.num_gpus,
         full_requests_per_replica=round(float(candidate.full_requests), 2),
         max_model_len_that_surely_fits=candidate.longest,
+        auto_max_model_len=of["auto_max_model_len"],
         demand_bytes=of["demand_bytes"],
         available_kv_cache_bytes=of["available_kv_cache_bytes"],
         headroom_bytes=of["headroom_bytes"],
         memory_bandwidth_bytes_per_second=candidate.accelerator.memory_bandwidth_bytes_per_second,
         decode_tokens_per_second_at_most=bounds[-1].tokens_per_second if bounds else None,
         decode_bounds=bounds,
+        first_token_seconds_at_least=cached.prefill.seconds if cached and cached.prefill else None,
+        reload_bytes_per_second_break_even=cached.reload_bytes_per_second if cached else None,
         pinned_blocks=of["pinned_blocks"],
         kv_cache_memory_bytes_needed=least.cache_memory_bytes if least else None,
         gpu_memory_left_bytes=least.left if least else None,

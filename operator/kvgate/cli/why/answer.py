@@ -10,14 +10,15 @@ from kvgate.budget import Budget, Verdict
 from kvgate.budget.answers.pod_ledger import pod_ledger
 from kvgate.budget.ground.units import format_gib
 from kvgate.cli.reports.placed import Placed
-from kvgate.cli.why.bundle import redacted
-from kvgate.cli.why.cases import Case, Judging, Start
+from kvgate.cli.why.cases import Case, Judging
 from kvgate.cli.why.fixes import Fix, fixes_of
+from kvgate.cli.why.starts import Start
 from kvgate.cli.why.stated import reported, stated
 from kvgate.findings.finding import Finding, Severity
 from kvgate.judgement.summary import answer_text
 from kvgate.rules.checks import BUDGET_RULES
 from kvgate.sources.start_failure import FailureKind, Rank, failure_rows
+from kvgate.vllm.redacting import redacted
 
 _MAX_GPUS = 4
 """Boards that a sentence names."""
@@ -83,37 +84,26 @@ def answer_of(case: Case, judging: Judging) -> Answer:
 
 
 def _outcome(case: Case) -> Outcome:
-    start = case.start
+    start, item = case.start, case.item
+    judged = item if item and not start else None
+    is_refusal = judged.is_refused if judged else bool(case.assessment and case.assessment.is_refusal)
+    is_refused = is_refusal or case.lacking is not None
     if case.is_other_engine:
         return Outcome.NOT_JUDGED
-    if start and start.failure:
-        return (
-            Outcome.CAUSE_UNKNOWN
-            if start.failure.row.rank is Rank.WRAPPER and not _is_refused(case)
-            else Outcome.CAUSE_FOUND
-        )
-    if start and start.ends_in_error:
-        return Outcome.CAUSE_FOUND if _is_refused(case) else Outcome.CAUSE_UNKNOWN
+    if start and (start.failure or start.ends_in_error):
+        is_named = start.failure is not None and start.failure.row.rank is not Rank.WRAPPER
+        return Outcome.CAUSE_FOUND if is_named or is_refused else Outcome.CAUSE_UNKNOWN
     if start and start.log.is_ready:
         return Outcome.NOTHING_WRONG
-    if _is_refused(case):
+    if is_refused:
         return Outcome.CAUSE_FOUND
     if start and start.log.max_concurrency is not None:
         return Outcome.NOTHING_WRONG
     if case.is_guessed:
         return Outcome.UNKNOWN
-    is_admitted = case.item is not None and case.item.decision is not None
-    if is_admitted or case.verdict is Verdict.FITS:
+    if (item and item.decision is not None) or case.verdict is Verdict.FITS:
         return Outcome.NOTHING_WRONG
     return Outcome.MAY_FAIL if case.verdict is Verdict.MAY_NOT_FIT else Outcome.UNKNOWN
-
-
-def _is_refused(case: Case) -> bool:
-    if case.lacking is not None:
-        return True
-    if case.item is not None and case.start is None:
-        return case.item.is_refused
-    return bool(case.assessment and case.assessment.is_refusal)
 
 
 def _happened(case: Case) -> Happened | None:
@@ -276,8 +266,8 @@ def _not_judged(case: Case) -> Iterator[str]:
 def _not_known_of_log(start: Start) -> Iterator[str]:
     if start.is_mixed:
         yield "lines of two servers stand between each other in this log: the cause may be of either; give one log at a time"
-    if start.starts > 1:
-        yield f"the log has {start.starts} starts: the last one of each model counts"
+    if start.log.starts > 1:
+        yield f"the log has {start.log.starts} starts: the last one of each model counts"
     if start.failure is not None and start.failure.row.rank is not Rank.ROOT:
         yield "the root cause: this message follows from another one that is not in what was given; give the log from its first line"
     elif start.failure is None and start.ends_in_error:

@@ -1,7 +1,7 @@
 """Pieces that were pasted → one case per engine: what was said about it, what it printed, and the judgement of both together."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -14,7 +14,8 @@ from kvgate.cli.check.given_facts import CheckOptions, GivenFacts, given_facts
 from kvgate.cli.check.run import engines_in
 from kvgate.cli.known_models import judged_with_fetched
 from kvgate.cli.reports.report import Item
-from kvgate.cli.why.gathered import Gathered, Log, labels_of_nodes
+from kvgate.cli.why.gathered import Gathered
+from kvgate.cli.why.starts import Start, starts_in
 from kvgate.documents.positions import Broken
 from kvgate.documents.reading import STDIN
 from kvgate.documents.written import Written
@@ -23,27 +24,12 @@ from kvgate.judgement.what_if import assess_request
 from kvgate.manifests.pasted import SCRIPT_ENDING, Pasted
 from kvgate.manifests.pods.accelerator_hints import accelerators_of, gpus_in, node_hints
 from kvgate.manifests.pods.which_engine import server_in
-from kvgate.sources.start_failure import Message, Rank, StartFailure, failure_of, messages, root_of
-from kvgate.sources.startup_log import StartupLog, read_start, split_starts
+from kvgate.sources.start_failure import Rank
 from kvgate.statement.what_if import BadRequest
 
 _RELEASE = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}(?:\.post\d{1,3})?")
 _RELEASE_IN_PROSE = re.compile(
     r"\bvllm(?:\s+version)?[\s:=(]{1,3}v?(\d{1,3}\.\d{1,3}\.\d{1,3}(?:\.post\d{1,3})?)\b", re.IGNORECASE
-)
-_HEAD_CHARACTERS = 200_000
-_PIDS = re.compile(r"\(APIServer pid=(\d{1,9})\)")
-_OTHER_LOGS = {
-    "Ollama": ("source=server.go", "source=routes.go", 'msg="llama runner', "ollama"),
-    "llama.cpp": ("llama_model_loader:", "llama_init_from_model", "ggml_cuda_init", "ggml_backend_", "ggml_gallocr", "llm_load_tensors"),
-    "SGLang": ("server_args=ServerArgs(", "/sglang/", "sglang.", "mem-fraction-static"),
-    "TensorRT-LLM": ("[TRT-LLM]", "[TensorRT-LLM]", "tensorrt_llm"),
-    "Text Generation Inference": ("text_generation_launcher", "text-generation-inference", "text_generation_server"),
-    "LMDeploy": ("lmdeploy", "[TM][",),
-}  # fmt: skip
-"""Words that the logs of other servers have, and vLLM's have not."""
-_ERROR = re.compile(
-    r"^(?:.{0,200}[\s\])])?(?P<kind>[\w.]{0,80}(?:Error|Exception|Interrupt|Exit))(?::.*|$)", re.MULTILINE
 )
 _OF_SEVERAL = re.compile(r"[TP]P\d|rank=")
 """In the name of a process that is one of several."""
@@ -61,29 +47,6 @@ _OF_THE_SERVER = (
     "dispatch_function",
 )
 """Arguments of the API server, which move no memory."""
-
-
-class Start(Struct, frozen=True, kw_only=True):
-    """One start in a log."""
-
-    file: str
-    source: str
-    """Pod or container that its lines name."""
-    log: StartupLog
-    failure: StartFailure | None
-    line: int
-    """Line of the cause; 0 where there is none."""
-    words: str
-    """The line itself."""
-    others: tuple[str, ...] = ()
-    """Names of the other rows that the text matches."""
-    ends_in_error: bool = False
-    """True where it ended in an error whose cause the table does not know."""
-    engine: str = ""
-    """The other server whose log it is; empty for vLLM."""
-    is_mixed: bool = False
-    """True where lines of two servers stand between each other."""
-    starts: int = 1
 
 
 class Case(Struct, frozen=True, kw_only=True):
@@ -151,6 +114,13 @@ class Case(Struct, frozen=True, kw_only=True):
         return judged if isinstance(judged, Verdict) else None
 
     @property
+    def model(self) -> str:
+        """The model by the name that was given; empty where none is."""
+        if self.item and self.item.spec:
+            return self.item.spec.model.name
+        return (self.item.engine.model or "") if self.item and self.item.engine else ""
+
+    @property
     def title(self) -> str:
         if self.pasted and self.pasted.text:
             return f"the command in line {self.pasted.line}"
@@ -188,17 +158,9 @@ class Judging(Struct, kw_only=True):
 
 def cases_of(found: Gathered, options: CheckOptions) -> tuple[list[Case], Judging, list[str]]:
     """Return the engines, the means to judge changes of them, and sentences about what could not be read."""
-    starts = _of_each_source(start for log in found.logs for start in starts_of(log))
-    notes = list[str]()
-    given = given_facts(tuple(found.paths) or (STDIN,), options)
+    starts, notes = starts_in(found.logs), list[str]()
     gpu = _gpu_of(found)
-    if gpu and not given.accelerator:
-        given = replace(given, accelerator=gpu)
-    versions = {_release(start.log.vllm_version) for start in starts} - {""}
-    if not versions:
-        versions = {match[1] for line in found.prose for match in _RELEASE_IN_PROSE.finditer(line)}
-    if len(versions) == 1 and not given.vllm_version:
-        given = replace(given, vllm_version=versions.pop())
+    given = _with_named(given_facts(tuple(found.paths) or (STDIN,), options), gpu, found, starts)
     judging = Judging(options=options, texts=dict(found.texts), given=given)
     whole = "".join(text for _, text in found.texts) + "".join(found.paths)
     commands = {
@@ -220,109 +182,33 @@ def cases_of(found: Gathered, options: CheckOptions) -> tuple[list[Case], Judgin
     judged = {case.pasted.line for case in cases if case.pasted}
     for name, each in commands.items():
         if each.line not in judged and (engine := server_in(each.text)):
-            other = Start(
-                file=name.partition("#")[0],
-                source="",
-                log=StartupLog(arguments={}),
-                failure=None,
-                line=0,
-                words="",
-                engine=engine,
-            )
-            cases.append(Case(pasted=each, start=other))
+            cases.append(Case(pasted=each, start=Start(file=name.partition("#")[0], engine=engine)))
     return _paired(cases, starts, judging, gpu), judging, notes
 
 
 def _gpu_of(found: Gathered) -> str:
     """Return the GPU that programs or labels of nodes name, if they name one."""
     names = {tuple(each.name for each in gpus_in(text)) for text in found.gpus} - {()}
-    for labels in labels_of_nodes(found):
-        hints = list(node_hints(Written(value={"nodeSelector": labels})))
+    for node in (each for _, each in found.pasted if each.kind == "Node"):
+        hints = list(node_hints(Written(value={"nodeSelector": node.labels})))
         names |= {tuple(each.accelerator.name for each in accelerators_of(hints))} - {()}
     if not names:
         names = {tuple(each.name for each in gpus_in(line)) for line in found.prose} - {()}
     return names.pop()[0] if len(names) == 1 else ""
 
 
+def _with_named(given: GivenFacts, gpu: str, found: Gathered, starts: Sequence[Start]) -> GivenFacts:
+    """Return the facts with the GPU that is named, and the release of vLLM where the logs, or the prose, name one."""
+    versions = {_release(start.log.vllm_version) for start in starts} - {""}
+    if not versions:
+        versions = {match[1] for line in found.prose for match in _RELEASE_IN_PROSE.finditer(line)}
+    version = versions.pop() if len(versions) == 1 else None
+    return replace(given, accelerator=given.accelerator or gpu or None, vllm_version=given.vllm_version or version)
+
+
 def _release(version: str | None) -> str:
     match = _RELEASE.match(version or "")
     return match[0] if match else ""
-
-
-def starts_of(log: Log) -> Iterator[Start]:
-    """Yield the last start of each model in a log."""
-    text = log.stream.text
-    pids = list(dict.fromkeys(_PIDS.findall(text[:_HEAD_CHARACTERS])))
-    is_mixed = len(pids) > 1 and any(
-        text.find(f"pid={pid})") < text.rfind(f"(APIServer pid={pids[0]})") for pid in pids[1:]
-    )
-    pieces, position = split_starts(text), 0
-    last: dict[str, Start] = {}
-    for piece in pieces:
-        start = _start(log, piece, position, is_mixed=is_mixed, starts=len(pieces))
-        position += len(piece)
-        if start:
-            last[start.log.model or ""] = start
-    if len(last) > 1:
-        last.pop("", None)
-    yield from last.values()
-
-
-def _start(log: Log, piece: str, position: int, *, is_mixed: bool, starts: int) -> Start | None:
-    found = messages(piece)
-    read = read_start(piece, starts=starts, found=found)
-    if read.is_ready:
-        ready = max(piece.rfind("Application startup complete"), piece.rfind("Available routes are:"))
-        found = [each for each in found if each.match.start() > ready]
-    root: Message | None = root_of(found)
-    failure = failure_of(piece, root, found) if root else None
-    error = None if root or (read.is_ready and not found) else _last_error(piece, is_crash=read.is_crash)
-    at = root.match.start() if root else error
-    head = piece[:_HEAD_CHARACTERS]
-    is_vllm = bool(read.vllm_version or read.arguments or read.ranks or read.max_concurrency is not None)
-    engine = (
-        ""
-        if is_vllm
-        else next((name for name, words in _OTHER_LOGS.items() if any(word in head for word in words)), server_in(head))
-    )
-    if not (is_vllm or root or engine or error is not None):
-        return None
-    return Start(
-        file=log.file,
-        source=log.stream.source,
-        log=read,
-        failure=failure,
-        line=log.stream.number_at(position + at) if at is not None else 0,
-        words=_line_of(piece, at) if at is not None else "",
-        others=tuple(dict.fromkeys(each.row.id for each in found if root and each.row.id != root.row.id)),
-        ends_in_error=error is not None,
-        engine=engine,
-        is_mixed=is_mixed,
-        starts=starts,
-    )
-
-
-def _last_error(text: str, *, is_crash: bool) -> int | None:
-    """Return the place of the exception that ended a log; None where something else was printed after it."""
-    begin = max(0, len(text) - (200_000 if is_crash else 4_000))
-    found = [match.start("kind") for match in _ERROR.finditer(text, begin) if "404 Client Error" not in match[0]]
-    return found[-1] if found else None
-
-
-def _line_of(text: str, position: int) -> str:
-    begin = text.rfind("\n", 0, position) + 1
-    end = text.find("\n", position)
-    return text[begin : end if end >= 0 else len(text)].strip()
-
-
-def _of_each_source(starts: Iterable[Start]) -> list[Start]:
-    """Return one start for each model of each source: a later one, unless only the earlier one failed."""
-    found: dict[tuple[str, str, str], Start] = {}
-    for start in starts:
-        key = (start.file, start.source, start.log.model or "")
-        earlier = found.get(key)
-        found[key] = start if earlier is None or start.failure or not earlier.failure else earlier
-    return list(found.values())
 
 
 def _paired(cases: list[Case], starts: list[Start], judging: Judging, gpu: str) -> list[Case]:
@@ -367,12 +253,9 @@ def _with_causes(start: Start, others: Sequence[Start]) -> Start:
 
 
 def _is_of(start: Start, case: Case, *, alone: bool) -> bool:
-    model = case.item.engine.model if case.item and case.item.engine else None
-    if case.item and case.item.spec:
-        model = case.item.spec.model.name
-    if start.log.model is None or model is None:
+    if start.log.model is None or not case.model:
         return alone
-    return start.log.model == model or start.log.model.rpartition("/")[2] == model.rpartition("/")[2]
+    return start.log.model.rpartition("/")[2] == case.model.rpartition("/")[2]
 
 
 def _with_start(case: Case, start: Start, judging: Judging, gpu: str) -> Case:

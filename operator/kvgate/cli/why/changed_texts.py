@@ -16,13 +16,6 @@ REMOVED = None
 """Value of an option that is left out."""
 
 
-def model_of(case: Case) -> str:
-    """Return the model by the name that was given."""
-    if case.item and case.item.spec:
-        return case.item.spec.model.name
-    return (case.item.engine.model or "") if case.item and case.item.engine else ""
-
-
 _END_OF_COMMAND = re.compile(r"\s{0,20}(?:[|;&>]|2>)")
 
 
@@ -50,19 +43,14 @@ def with_changes(command: str, changes: Changes, model: str = "") -> str:
 
 def _after_option(value: int | str | None) -> str:
     """Return a value behind its option; nothing for a switch."""
-    return "" if value == "" or value is True else f" {_shell(value)}"
+    return "" if value == "" or value is True else f" {shlex.quote(str(value))}"
 
 
 def _replaced(value: int | str | None, match: re.Match[str]) -> str:
     if value is REMOVED:
         return ""
-    return (
-        f"{match['flag'] or match[0]}{(match['sign'] or '') + _shell(value) if match['sign'] else _after_option(value)}"
-    )
-
-
-def _shell(value: int | str | None) -> str:
-    return shlex.quote(str(value))
+    after = f"{match['sign']}{shlex.quote(str(value))}" if match["sign"] else _after_option(value)
+    return f"{match['flag'] or match[0]}{after}"
 
 
 _LEFT_OUT = (
@@ -98,14 +86,14 @@ def command_of(case: Case, changes: Changes) -> str:
         if isinstance(value, dict | list):
             words.append(shlex.quote(json_text(value)))
         elif value is not True and value != "":
-            words.append(_shell(value))
+            words.append(shlex.quote(str(value)))
     return " ".join(words)
 
 
 def with_value(text: str, item: Item, name: str, value: int | str | None) -> str:
     """Return the file with another value of a setting; empty where its place is not certain."""
     if name == "model":
-        old = model_of(Case(item=item))
+        old = Case(item=item).model
         return text.replace(old, str(value), 1) if old and text.count(old) == 1 else ""
     if item.spec is not None:
         field = re.escape(field_path(name).rpartition(".")[2])
@@ -113,8 +101,9 @@ def with_value(text: str, item: Item, name: str, value: int | str | None) -> str
     else:
         flag = "--" + name.replace("_", "[-_]")
         found = list(re.finditer(rf"{flag}(?:=|[ \t]+|[\"']?,?\s*\n?\s*-?[ \t]*)[\"']?(?P<value>[\w./:-]+)", text))
-    if value is REMOVED:
-        return _without_line(text, name) if item.spec is None else ""
+    if value is REMOVED:  # the element of a list that is one option with its value; other places are not certain
+        written = re.compile(rf"^[ \t]*- [\"']?--{name.replace('_', '[-_]')}(?:=[^\n]*)?[\"']?[ \t]*\n", re.MULTILINE)
+        return written.sub("", text) if item.spec is None and len(written.findall(text)) == 1 else ""
     if len(found) == 1:
         begin, end = found[0].span("value")
         return f"{text[:begin]}{value}{text[end:]}"
@@ -130,9 +119,3 @@ def with_value(text: str, item: Item, name: str, value: int | str | None) -> str
         return ""
     added = f"{indent[1]}{option_name(name)}" + ("" if value == "" or value is True else f"={value}")
     return "\n".join([*lines[:line], added, *lines[line:]])
-
-
-def _without_line(text: str, name: str) -> str:
-    """Return the text without the element of a list that is one option with its value; empty where it is written in another way."""
-    written = re.compile(rf"^[ \t]*- [\"']?--{name.replace('_', '[-_]')}(?:=[^\n]*)?[\"']?[ \t]*\n", re.MULTILINE)
-    return written.sub("", text) if len(written.findall(text)) == 1 else ""

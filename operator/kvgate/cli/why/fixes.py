@@ -1,6 +1,6 @@
 """Changes that would make an engine start, each judged as `kvgate check` judges it before it is offered."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any
@@ -8,10 +8,10 @@ from typing import Any
 from msgspec import Struct
 
 from kvgate.api import field_path
-from kvgate.budget import AUTO_MAX_MODEL_LEN, Alternative, Budget, Verdict, parse_patch, plan
+from kvgate.budget import AUTO_MAX_MODEL_LEN, Verdict, parse_patch, plan
 from kvgate.cli.reports.report import Item
 from kvgate.cli.why.cases import Case, Judging
-from kvgate.cli.why.changed_texts import REMOVED, Changes, command_of, model_of, with_changes, with_value
+from kvgate.cli.why.changed_texts import REMOVED, Changes, command_of, with_changes, with_value
 from kvgate.documents.positions import Broken
 from kvgate.findings.finding import Severity
 from kvgate.judgement.advisor import advice
@@ -66,7 +66,7 @@ def fixes_of(case: Case, judging: Judging) -> list[Fix]:
 def _candidates(case: Case) -> Iterator[Changes]:
     """Yield what the message names, then each change that gives memory; where a setting is refused, both together."""
     failure = case.start.failure if case.start else None
-    own = list(_BY_ROW[failure.id](failure, case)) if failure and failure.id in _BY_ROW else []
+    own = list(_named_by(failure, case)) if failure else []
     yield from own
     if case.lacking is not None and case.budget and case.budget.kv_cache and len(case.budget.kv_cache.groups) == 1:
         needed, there = case.lacking
@@ -82,19 +82,15 @@ def _candidates(case: Case) -> Iterator[Changes]:
     limit = failure.max_model_len_that_fits if failure else None
     plain = case.plain.budget if case.plain and case.plain is not judged else None
     smaller = {each.field: each.value for each in advice(plain.request)} if plain else {}
-    for each in _advice(budget, base):
+    # what the advisor says for an engine whose refused settings are corrected already
+    corrected = {name: value for name, value in base.items() if name in _LENGTHS and isinstance(value, int)}
+    request = budget.request.with_settings(**corrected) if corrected else budget.request
+    for each in () if plan(request).verdict is Verdict.FITS else advice(request):
         changes: Changes = {change.field: change.after for change in each.changes}
         if len(changes) == 1 and each.field in ("max_model_len", "max_num_seqs") and isinstance(each.value, int):
             limits = (each.value, smaller.get(each.field), limit if each.field == "max_model_len" else None)
             changes[each.field] = min(size for size in limits if isinstance(size, int))
         yield {**base, **{"gpu" if name == "accelerator" else name: value for name, value in changes.items()}}
-
-
-def _advice(budget: Budget, base: Changes) -> Sequence[Alternative]:
-    """Return the advisor's changes for an engine whose refused settings are corrected already."""
-    corrected = {name: value for name, value in base.items() if name in _LENGTHS and isinstance(value, int)}
-    request = budget.request.with_settings(**corrected) if corrected else budget.request
-    return () if plan(request).verdict is Verdict.FITS else advice(request)
 
 
 _OF_OPTIONS = (OPTION_UNKNOWN, OPTION_REMOVED, OPTION_NOT_YET)
@@ -117,31 +113,51 @@ def _refused_settings(case: Case) -> Changes:
     return changes
 
 
-def _utilization(case: Case) -> float:
-    return float(case.budget.resolved.gpu_memory_utilization) if case.budget else 0.9
+_FIXED: Mapping[str, Changes] = {
+    "Bfloat16NotSupported": {"dtype": "half"},
+    "Fp8KVCacheNotSupported": {"kv_cache_dtype": "auto"},
+    "KVCacheDtypeUnknown": {"kv_cache_dtype": "auto"},
+    "KVCacheDtypeMismatch": {"kv_cache_dtype": "auto"},
+    "QuantizationMismatch": {"quantization": REMOVED},
+    "QuantizationUnknown": {"quantization": REMOVED},
+    "TrustRemoteCode": {"trust_remote_code": ""},
+}
+"""Row of the table → the change that helps whatever its figures are."""
+_FIGURES = {
+    "KVCacheTooSmall": ("max_model_len", "max_model_len_that_fits"),
+    "MambaBlocks": ("max_num_seqs", "max_num_seqs_that_fits"),
+    "BatchBelowMaxModelLen": ("max_num_batched_tokens", "max_model_len"),
+    "EncoderCache": ("max_num_batched_tokens", "item_tokens"),
+}
+"""Row of the table → the setting, and the figure of the message that becomes its value."""
+_RANKS_OF_LORA = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Values of max_lora_rank that vLLM takes (0.33.0, `LoRAConfig`)."""
+
+
+def _named_by(failure: StartFailure, case: Case) -> Iterator[Changes]:
+    """Yield the changes that the row of a message, or its figures, name."""
+    if failure.id in _FIXED:
+        yield _FIXED[failure.id]
+    elif failure.id in _FIGURES:
+        setting, name = _FIGURES[failure.id]
+        if figure := getattr(failure, name, failure.found.get(name)):
+            yield {setting: figure}
+    elif failure.id in _BY_ROW:
+        yield from _BY_ROW[failure.id](failure, case)
 
 
 def _less_memory(failure: StartFailure, case: Case) -> Iterator[Changes]:
     """Yield less for the KV cache, so that more is left beside it."""
-    now = case.budget.resolved.max_num_seqs if case.budget else 256
+    budget = case.budget
+    now = budget.resolved.max_num_seqs if budget else 256
     if failure.id in ("OutOfMemorySampler", "OutOfMemoryPooler", "OutOfMemoryProfiling") and now > 64:
         yield {"max_num_seqs": 256 if now > 256 else now // 2}
-    if failure.id in ("OutOfMemoryProfiling", "OutOfMemoryServing") and case.budget:
-        batch = case.budget.resolved.max_num_batched_tokens
-        if batch > 2048:
-            yield {"max_num_batched_tokens": 2048}
+    has_large_batch = budget is not None and budget.resolved.max_num_batched_tokens > 2048
+    if failure.id in ("OutOfMemoryProfiling", "OutOfMemoryServing") and has_large_batch:
+        yield {"max_num_batched_tokens": 2048}
     if failure.id != "OutOfMemoryProfiling":
-        yield {"gpu_memory_utilization": f"{max(0.1, _utilization(case) - 0.05):.2f}"}
-
-
-def _own_length(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    if failure.max_model_len_that_fits:
-        yield {"max_model_len": failure.max_model_len_that_fits}
-
-
-def _own_sequences(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    if failure.max_num_seqs_that_fits:
-        yield {"max_num_seqs": failure.max_num_seqs_that_fits}
+        share = float(budget.resolved.gpu_memory_utilization) if budget else 0.9
+        yield {"gpu_memory_utilization": f"{max(0.1, share - 0.05):.2f}"}
 
 
 def _free_share(failure: StartFailure, _: Case) -> Iterator[Changes]:
@@ -149,10 +165,6 @@ def _free_share(failure: StartFailure, _: Case) -> Iterator[Changes]:
         share = int(failure.available_bytes * 100 / failure.total_bytes) / 100 - 0.01
         if share >= 0.1:
             yield {"gpu_memory_utilization": f"{share:.2f}"}
-
-
-def _derived(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    yield {"max_model_len": failure.found.get("derived_max_model_len", AUTO_MAX_MODEL_LEN)}
 
 
 def _heads(failure: StartFailure, _: Case) -> Iterator[Changes]:
@@ -175,30 +187,13 @@ def _without_option(failure: StartFailure, _: Case) -> Iterator[Changes]:
         yield {name.lstrip("-").replace("-", "_"): REMOVED for name in names}
 
 
-_RANKS_OF_LORA = (8, 16, 32, 64, 128, 256, 320, 512)
-"""Values of max_lora_rank that vLLM takes (0.33.0, `LoRAConfig`)."""
-
-
 def _adapter_rank(failure: StartFailure, _: Case) -> Iterator[Changes]:
     rank = failure.found.get("lora_rank")
     if isinstance(rank, int):
         yield {"max_lora_rank": next((size for size in _RANKS_OF_LORA if size >= rank), rank)}
 
 
-def _whole_prompts(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    if failure.max_model_len:
-        yield {"max_num_batched_tokens": failure.max_model_len}
-
-
-def _items_of_media(failure: StartFailure, _: Case) -> Iterator[Changes]:
-    tokens = failure.found.get("item_tokens")
-    if isinstance(tokens, int):
-        yield {"max_num_batched_tokens": tokens}
-
-
 _BY_ROW: Mapping[str, Callable[[StartFailure, Case], Iterator[Changes]]] = {
-    "KVCacheTooSmall": _own_length,
-    "MambaBlocks": _own_sequences,
     "GpuMemoryTaken": _free_share,
     **dict.fromkeys(
         (
@@ -207,23 +202,16 @@ _BY_ROW: Mapping[str, Callable[[StartFailure, Case], Iterator[Changes]]] = {
         ),
         _less_memory,
     ),
-    "MaxModelLenAboveModel": _derived,
+    "MaxModelLenAboveModel": lambda failure, _: iter(
+        [{"max_model_len": failure.found.get("derived_max_model_len", AUTO_MAX_MODEL_LEN)}]
+    ),
     "HeadsNotDivisible": _heads,
     "SizesNotDivisible": _heads,
     "TooFewGpus": _fewer_ranks,
     "UnknownArgument": _without_option,
     "LoraRank": _adapter_rank,
-    "BatchBelowMaxModelLen": _whole_prompts,
-    "EncoderCache": _items_of_media,
-    "Bfloat16NotSupported": lambda _, __: iter([{"dtype": "half"}]),
-    "Fp8KVCacheNotSupported": lambda _, __: iter([{"kv_cache_dtype": "auto"}]),
-    "KVCacheDtypeUnknown": lambda _, __: iter([{"kv_cache_dtype": "auto"}]),
-    "KVCacheDtypeMismatch": lambda _, __: iter([{"kv_cache_dtype": "auto"}]),
-    "QuantizationMismatch": lambda _, __: iter([{"quantization": REMOVED}]),
-    "QuantizationUnknown": lambda _, __: iter([{"quantization": REMOVED}]),
-    "TrustRemoteCode": lambda _, __: iter([{"trust_remote_code": ""}]),
 }  # fmt: skip
-"""Row of the table → the changes that its message or its figures name."""
+"""Row of the table → the changes that are computed from its figures."""
 
 
 # ── judging a change ──
@@ -238,26 +226,23 @@ def _fix(case: Case, judging: Judging, changes: Changes) -> Fix | None:
     if not written:
         verdict = _verdict_with(case, changes)
     elif case.pasted and case.pasted.text:
-        command = with_changes(case.pasted.text, written, model_of(case))
-        verdict = _worse(_judged_command(command, judging.on(changes.get("gpu"))), case, changes)
+        command = with_changes(case.pasted.text, written, case.model)
+        judged = _verdict(judging.on(changes.get("gpu")).items([(f"fix{SCRIPT_ENDING}", command.encode())]), "")
+        verdict = _worse(judged, case, changes)
     elif case.item:
-        patch, judged = _patched(case, case.item, judging.on(changes.get("gpu")), written)
+        patch, judged = _patched(case.item, judging.on(changes.get("gpu")), written)
         verdict = _worse(judged, case, changes) if patch else _verdict_with(case, changes)
     else:
         command, verdict = command_of(case, written), _verdict_with(case, changes)
     failure = case.start.failure if case.start else None
     is_stated = failure is not None and changes == {"max_model_len": failure.max_model_len_that_fits}
     words += ", the length that vLLM states" if is_stated else ""
-    was_open = case.verdict is Verdict.MAY_NOT_FIT or not _is_of_bytes(case)
+    not_of_bytes = (FailureKind.INVALID_SETTING, FailureKind.ENVIRONMENT)
+    was_open = case.verdict is Verdict.MAY_NOT_FIT or (failure is not None and failure.kind in not_of_bytes)
     is_refused = verdict is Verdict.DOES_NOT_FIT or (verdict is Verdict.MAY_NOT_FIT and not was_open)
     if is_refused and not is_stated:  # vLLM measured what kvgate predicts
         return None
     return Fix(changes=changes, words=words, command=command, patch=patch, verdict=verdict)
-
-
-def _is_of_bytes(case: Case) -> bool:
-    failure = case.start.failure if case.start else None
-    return failure is None or failure.kind not in (FailureKind.INVALID_SETTING, FailureKind.ENVIRONMENT)
 
 
 def _words(name: str, value: int | str | None, name_of: Callable[[str], str]) -> str:
@@ -274,8 +259,12 @@ def _verdict_with(case: Case, changes: Changes) -> Verdict | None:
     if case.values is None:
         if case.budget is None:
             return None
-        if case.item and case.item.spec:
-            return _verdict_of_solver(case, changes)
+        if (
+            case.item and case.item.spec
+        ):  # the solver's changes keep the promise of an InferenceDeployment; others are not offered
+            meant = {"accelerator" if name == "gpu" else name: value for name, value in changes.items()}
+            offered = [{change.field: change.after for change in each.changes} for each in advice(case.budget.request)]
+            return Verdict.FITS if meant in offered else Verdict.DOES_NOT_FIT
         values = {
             "model": case.budget.request.shape.name,
             "gpu": changes.get("gpu"),
@@ -284,26 +273,15 @@ def _verdict_with(case: Case, changes: Changes) -> Verdict | None:
         values |= case.item.engine.settings if case.item and case.item.engine else {}
     else:
         values = dict(case.values)
-    for name, value in changes.items():
-        values = (
-            {**values, name: value}
-            if value is not REMOVED
-            else {key: each for key, each in values.items() if key != name}
-        )
-        if name == "gpu":
-            values.pop("gpu_memory_bytes", None)
+    values |= changes
+    if "gpu" in changes:
+        values.pop("gpu_memory_bytes", None)
+    removed = [name for name, value in changes.items() if value is REMOVED]
     try:
-        return assess_request({key: value for key, value in values.items() if value != ""}).verdict
+        kept = {key: value for key, value in values.items() if key not in removed and value != ""}
+        return assess_request(kept).verdict
     except BadRequest:
         return None
-
-
-def _verdict_of_solver(case: Case, changes: Changes) -> Verdict | None:
-    """Return Fits for a change that the solver found for the promise of an InferenceDeployment; others are not offered."""
-    meant = {"accelerator" if name == "gpu" else name: value for name, value in changes.items()}
-    found = advice(case.budget.request) if case.budget else ()
-    is_found = any({change.field: change.after for change in each.changes} == meant for each in found)
-    return Verdict.FITS if is_found else Verdict.DOES_NOT_FIT
 
 
 def _worse(judged: Verdict | None, case: Case, changes: Changes) -> Verdict | None:
@@ -312,28 +290,22 @@ def _worse(judged: Verdict | None, case: Case, changes: Changes) -> Verdict | No
     return Verdict.DOES_NOT_FIT if Verdict.DOES_NOT_FIT in (judged, logged) else judged
 
 
-def _judged_command(command: str, judging: Judging) -> Verdict | None:
-    return _verdict(judging.items([(f"fix{SCRIPT_ENDING}", command.encode())]), "")
-
-
 def _verdict(items: list[Item | Broken], name: str) -> Verdict | None:
     found = [each.verdict for each in items if isinstance(each, Item) and name in ("", each.name)]
     return next((each for each in found if isinstance(each, Verdict)), None)
 
 
-def _patched(case: Case, item: Item, judging: Judging, changes: Changes) -> tuple[str, Verdict | None]:
+def _patched(item: Item, judging: Judging, changes: Changes) -> tuple[str, Verdict | None]:
     """Return the change as a patch of the engine's file, with the verdict on the result; no patch where it cannot be written."""
     path, before = item.document.file, judging.texts.get(item.document.file, "")
     if not before and Path(path).is_file() and Path(path).stat().st_size <= 1 << 20:
         before = Path(path).read_text(encoding="utf-8", errors="replace")
-    if item.document.origin is not None or not before:
-        return "", _verdict_with(case, changes)
-    after = before
+    after = "" if item.document.origin is not None else before
     # lines are removed last, because the places of the others are those of the file as it is
     for name, value in sorted(changes.items(), key=lambda change: change[1] is REMOVED):
         after = with_value(after, item, name, value) if after else ""
-    if not after or after == before:
-        return "", _verdict_with(case, changes)
+    if after in ("", before):
+        return "", None
     verdict = _verdict(judging.items([(path, after.encode())]), item.name)
     name = path.lstrip("/")
     lines = unified_diff(

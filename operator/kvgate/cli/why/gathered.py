@@ -253,7 +253,9 @@ def _lines_of_status(status: Mapping[str, Any]) -> Iterator[str]:
 
 def _add_gpus(found: Gathered, lines: Iterator[str]) -> None:
     for line in lines:
-        if "GPU" in line or "device_name=" in line or "NVIDIA" in line:
+        # every line about the load has `GPU KV cache usage`
+        is_about_gpu = "GPU" in line and "GPU KV cache usage" not in line
+        if is_about_gpu or "NVIDIA" in line or "device_name=" in line or "Tesla" in line or "Quadro" in line:
             for match in _GPU_LINE.finditer(line[:2000]):
                 named = next(filter(None, match.groups())).strip().replace("_", "-")
                 if named not in found.gpus:
@@ -292,8 +294,3 @@ def _kind_after(kind: str, line: str) -> str:
 def _checked(kind: str, lines: list[tuple[int, str]]) -> tuple[str, list[tuple[int, str]]]:
     is_real = kind != "manifest" or _IS_YAML.search("\n".join(line for _, line in lines)) is not None
     return (kind if is_real else "text"), lines
-
-
-def labels_of_nodes(found: Gathered) -> Iterator[Mapping[str, str]]:
-    """Yield the labels of the nodes that were described."""
-    yield from (each.labels for _, each in found.pasted if each.kind == "Node")

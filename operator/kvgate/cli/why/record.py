@@ -11,7 +11,7 @@ from kvgate.budget.answers.figures import figures_of
 from kvgate.cli import assessment_json
 from kvgate.cli.reports.engine_records import SCHEMA_VERSION, LedgerRecord
 from kvgate.cli.why.answer import Answer, Happened, Outcome
-from kvgate.cli.why.bundle import redacted
+from kvgate.vllm.redacting import redacted
 
 
 class FixRecord(Struct, frozen=True, kw_only=True):

@@ -10,13 +10,14 @@ from kvgate import __version__
 from kvgate.cli.check.given_facts import CheckOptions
 from kvgate.cli.exits import BadInput, Exit
 from kvgate.cli.why.answer import Answer, Outcome, answer_of
-from kvgate.cli.why.bundle import VERSION, Bundle, redacted
+from kvgate.cli.why.bundle import VERSION, Bundle
 from kvgate.cli.why.cases import cases_of
 from kvgate.cli.why.gathered import Gathered, add_text, gather
 from kvgate.cli.why.record import report_record
 from kvgate.cli.why.text import in_order, render
 from kvgate.documents.bounded_files import write_text
 from kvgate.text.inert import inert_json, json_text
+from kvgate.vllm.redacting import redacted
 
 _OF_BUNDLE = ("accelerator", "vllm_version")
 """Options that a bundle repeats."""
@@ -69,7 +70,12 @@ def run(given: Sequence[str], stdin: BinaryIO, options: Mapping[str, Any], *, bu
 
 def bundle_text(found: Gathered, report: Report, options: Mapping[str, Any]) -> str:
     """Return the bundle of a run: its texts and its answer, without secrets."""
-    texts = [*found.read, *((path, _content(path)) for path in _files(found, report))]
+    # the files of the engines alone: a folder may hold thousands that say nothing about them
+    items = (each.case.item for each in report.answers if each.case.item)
+    files = dict.fromkeys(
+        file for file in (*found.paths, *(item.document.file for item in items)) if Path(file).is_file()
+    )
+    texts = [*found.read, *((file, Path(file).read_text(encoding="utf-8", errors="replace")) for file in files)]
     made = Bundle(
         kvgateBundle=VERSION,
         kvgate=__version__,
@@ -78,14 +84,3 @@ def bundle_text(found: Gathered, report: Report, options: Mapping[str, Any]) -> 
         answer=to_builtins(report_record(in_order(report.answers), report.notes)),
     )
     return json_text(to_builtins(made), indent=2)
-
-
-def _files(found: Gathered, report: Report) -> list[str]:
-    """Return the files of the engines; a folder may hold thousands that say nothing about them."""
-    items = (each.case.item for each in report.answers if each.case.item)
-    named = [item.document.file for item in items if Path(item.document.file).is_file()]
-    return list(dict.fromkeys([*(path for path in found.paths if Path(path).is_file()), *named]))
-
-
-def _content(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8", errors="replace")

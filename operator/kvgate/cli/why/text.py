@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from kvgate.budget import Verdict
 from kvgate.cli.terminal import Line, Styled, folded, folded_command, text_of, width_of_terminal
 from kvgate.cli.why.answer import Answer, Outcome
-from kvgate.cli.why.bundle import redacted
 from kvgate.judgement.summary import judged_text
 from kvgate.sources.start_failure import failure_rows
+from kvgate.vllm.redacting import redacted
 
 MAX_ANSWERS = 20
 """Engines whose answers are shown; those that fail come first."""

@@ -207,7 +207,10 @@ def quantization_files(config: Mapping[str, Any]) -> tuple[str, ...]:
     """
     own = config.get("quantization_config")
     if own is not None:
-        return (HF_QUANT_CONFIG,) if _lists_layers_elsewhere(own) else ()
+        flat = _flat(own) if isinstance(own, Mapping) else {}
+        is_mixed = flat.get("quant_method") == "modelopt_mixed" or flat.get("quant_algo") == "MIXED_PRECISION"
+        # ModelOpt's mixed precision may have its list of layers in the other file
+        return (HF_QUANT_CONFIG,) if is_mixed and not flat.get("quantized_layers") else ()
     text = config.get("text_config")
     inner = text if isinstance(text, Mapping) else {}
     stated = any(part.get(key) is not None for part in (config, inner) for key in _KEYS)
@@ -229,10 +232,3 @@ def with_quantization_beside(config: Mapping[str, Any], files: Mapping[str, Any]
         raise ModelConfigError((f"{name} beside it is JSON of type {type(stated).__name__}, not an object",))
     method = "awq" if "w_bit" in stated else _METHODS.get(name)
     return {**config, "quantization_config": {"quant_method": method, **stated} if method else stated}
-
-
-def _lists_layers_elsewhere(stated: Any) -> bool:
-    """True for ModelOpt's mixed precision without its list of layers."""
-    flat = _flat(stated) if isinstance(stated, Mapping) else {}
-    is_mixed = flat.get("quant_method") == "modelopt_mixed" or flat.get("quant_algo") == "MIXED_PRECISION"
-    return is_mixed and not flat.get("quantized_layers")

@@ -175,6 +175,10 @@ def sparse_of(fields: Fields) -> SparseMlp | None:
     if num_experts <= 1:
         return None
     size = fields.count("moe_intermediate_size", "intermediate_size")
+    # what FlashInfer's TRT-LLM kernels refuse (0.33, `get_routing_method_type`, `_supports_activation`)
+    kind = fields.text("model_type")
+    normalises = fields.flag("norm_topk_prob", default=kind not in _SHARES_AS_THEY_ARE)
+    is_softmax = fields.text("scoring_func", default="softmax") == "softmax"
     return SparseMlp(
         num_experts=num_experts,
         num_experts_per_token=fields.count(
@@ -184,7 +188,7 @@ def sparse_of(fields: Fields) -> SparseMlp | None:
         shared_intermediate_size=fields.optional_count("shared_expert_intermediate_size", "shared_intermediate_size")
         or (fields.optional_count("moe_shared_expert_intermediate_size") or size)
         * fields.optional_count("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
-        suits_trtllm=_suits_trtllm(fields),
+        suits_trtllm=kind not in _OTHER_ACTIVATION and (normalises or not is_softmax),
     )
 
 
@@ -192,14 +196,6 @@ _OTHER_ACTIVATION = ("gpt_oss", "minimax_m3", "minimax_m3_vl")
 """Kinds of models whose experts compute OpenAI's form of SwiGLU (0.33, `gpt_oss.py`, `minimax_m3`)."""
 _SHARES_AS_THEY_ARE = ("qwen2_moe", "olmoe", "deepseek_v2")
 """Kinds of models that do not normalise the shares of experts unless `norm_topk_prob` says so."""
-
-
-def _suits_trtllm(fields: Fields) -> bool:
-    """Return False for experts that FlashInfer's TRT-LLM kernels refuse (0.33, `get_routing_method_type`, `_supports_activation`)."""
-    kind = fields.text("model_type")
-    normalises = fields.flag("norm_topk_prob", default=kind not in _SHARES_AS_THEY_ARE)
-    is_softmax = fields.text("scoring_func", default="softmax") == "softmax"
-    return kind not in _OTHER_ACTIVATION and (normalises or not is_softmax)
 
 
 def _sparse_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:

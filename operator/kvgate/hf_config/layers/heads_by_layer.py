@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from kvgate.budget.ground.units import round_up
 from kvgate.budget.model.matrix import Units
-from kvgate.budget.model.shape import CrossAttention, DenseMlp, FullAttention, LayerShape, Mlp, SparseMlp
+from kvgate.budget.model.shape import CrossAttention, DenseMlp, FullAttention, LayerShape, SparseMlp
 from kvgate.budget.model.weights import VOCABULARY_MULTIPLE
 from kvgate.hf_config.blocks import attention, column_parallel, dense_mlp, replicated, vector
 from kvgate.hf_config.family import Gate, LanguageModel, Stack
@@ -57,11 +57,6 @@ def step_stack(model: LanguageModel) -> Stack:
             )
         mixers.append(replace(mixer, sliding_window=window))
     gated = _gated(model, "head" if fields.flag("use_head_wise_attn_gate") else "")
-    return attention_stack(gated, mixers, _step_mlps(model))
-
-
-def _step_mlps(model: LanguageModel) -> tuple[Mlp, ...]:
-    fields, num_layers = model.fields, model.num_layers
     sparse = SparseMlp(
         num_experts=fields.count("moe_num_experts", "num_experts"),
         num_experts_per_token=fields.count("moe_top_k", "num_experts_per_tok", default=1),
@@ -71,7 +66,8 @@ def _step_mlps(model: LanguageModel) -> tuple[Mlp, ...]:
     dense = DenseMlp(intermediate_size=fields.count("intermediate_size"))
     listed = {text.strip() for text in fields.text("moe_layers_enum").split(",")} - {""}
     first = fields.optional_count("first_k_dense_replace") or 1
-    return tuple(sparse if (str(i) in listed if listed else i >= first) else dense for i in range(num_layers))
+    mlps = [sparse if (str(i) in listed if listed else i >= first) else dense for i in range(num_layers)]
+    return attention_stack(gated, mixers, mlps)
 
 
 def mimo_stack(model: LanguageModel) -> Stack:

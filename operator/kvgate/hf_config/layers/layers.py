@@ -111,19 +111,12 @@ def _stack_of(
     if known.learned_positions is not None:
         rows = fields.count("max_position_embeddings", "n_positions") + known.learned_positions
         first = (replicated("embed_positions", rows, columns=hidden_size),)
-    return stack(model, layers, first=first, drafts=_drafts(model, layers[-1]))
-
-
-def _drafts(model: LanguageModel, last: LayerShape) -> tuple[LayerShape, ...]:
-    """Return the layers of multi-token prediction: the last one again behind a projection of two hidden states.
-
-    vLLM 0.32: `glm4_moe_mtp.py`.
-    """
-    width = model.hidden_size
-    more = (replicated("eh_proj", width, columns=2 * width), vector("mtp_norms", 3 * width))
-    layer = replace(last, matrices=(*last.matrices, *more))
+    # multi-token prediction: the last layer again behind a projection of two hidden states (vLLM 0.32, `glm4_moe_mtp.py`)
+    more = (replicated("eh_proj", hidden_size, columns=2 * hidden_size), vector("mtp_norms", 3 * hidden_size))
+    layer = replace(layers[-1], matrices=(*layers[-1].matrices, *more))
     count = min(model.fields.optional_count("num_nextn_predict_layers"), model.num_layers)
-    return tuple(model.formats.stored(model.num_layers + index, layer) for index in range(count))
+    drafts = tuple(model.formats.stored(model.num_layers + index, layer) for index in range(count))
+    return stack(model, layers, first=first, drafts=drafts)
 
 
 def stack(

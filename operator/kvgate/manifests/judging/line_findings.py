@@ -157,19 +157,6 @@ def _impatient_probe(engine: FoundEngine, stored_bytes: int | None) -> Iterator[
         )
 
 
-def _small_stores(engine: FoundEngine, stored_bytes: int | None) -> Iterator[Located]:
-    for store in engine.stores:
-        size = parse_quantity(store.size.text)
-        if stored_bytes is not None and size is not None and 0 < size < Fraction(stored_bytes):
-            room, weights = format_gib(int(size)), format_gib(stored_bytes)
-            yield located(
-                VOLUME_TOO_SMALL,
-                Place(name="volume", path=store.path or store.size.path),
-                f"{store.name} has {room}, and the weights that are downloaded to it take {weights}",
-                f"give it more than {weights}",
-            )
-
-
 def length_by_config_path(line: CommandLine, engine: FoundEngine, version: str) -> Iterator[Located]:
     """Yield a length above that of `--hf-config-path`, whose config vLLM takes in place of the model's (0.8.5 to 0.33, `get_config`)."""
     given, length = line.given.get("hf_config_path"), line.given.get("max_model_len")
@@ -193,7 +180,16 @@ def start_advice(engine: FoundEngine, model: str, weights_bytes: int | None) -> 
     entry = catalogue.find_model(model) if model else None
     stored_bytes = (entry.safetensors_bytes if entry else None) or weights_bytes
     yield from _impatient_probe(engine, stored_bytes)
-    yield from _small_stores(engine, stored_bytes)
+    for store in engine.stores:
+        size = parse_quantity(store.size.text)
+        if stored_bytes is not None and size is not None and 0 < size < Fraction(stored_bytes):
+            room, weights = format_gib(int(size)), format_gib(stored_bytes)
+            yield located(
+                VOLUME_TOO_SMALL,
+                Place(name="volume", path=store.path or store.size.path),
+                f"{store.name} has {room}, and the weights that are downloaded to it take {weights}",
+                f"give it more than {weights}",
+            )
     for name, value in engine.loading.items():  # beside the image and the model; who writes a whole pod may want that
         if row := loading(name, value.text):
             place, remedy = Place(name="env", path=value.path), f"leave {name} out, if nothing needs it"

@@ -3,7 +3,7 @@
 Units: systemd.syntax(7), systemd.service(5) and systemd.exec(5); quadlets: podman-systemd.unit(5); `#SBATCH`: slurm.schedmd.com, "sbatch".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -146,7 +146,14 @@ def _entries(text: str) -> Iterator[_Entry]:
 def read_unit(given: ReaderInput) -> Iterator[FoundEngine]:
     """Yield the engines of `ExecStart`, with the variables of the unit and of files beside it."""
     entries = [each for each in _entries(given.root.text) if each.section == "Service"]
-    name, variables = Path(given.document.file).stem, _variables(given, entries)
+    # files win over the variables of the unit, and are looked for beside it by their names
+    pairs = [word.text for each in entries if each.key == "Environment" for word in each.words()]
+    files = [Path(each.value.removeprefix("-")).name for each in entries if each.key == "EnvironmentFile"]
+    of_unit = Written(value={"environment": [each for each in pairs if "=" in each]}, path="")
+    of_files = Written(value={"env_file": files}, path="")
+    taken = (variables_of_service(each, given.document.file, {}, given.shared) for each in (of_unit, of_files))
+    variables = {name: replace(value, path=_PLACE) for found in taken for name, value in found.items()}
+    name = Path(given.document.file).stem
     starts = list[Launched]()
     for entry in entries:
         if entry.key == "ExecStart":
@@ -157,16 +164,6 @@ def read_unit(given: ReaderInput) -> Iterator[FoundEngine]:
                 inner = [outer] if outer else [launched(each, name, variables) for each in run]
                 starts += [each for each in inner if each][:_MAX_STARTS]
     yield from engines_of(given, starts, "systemd")
-
-
-def _variables(given: ReaderInput, entries: list[_Entry]) -> Mapping[str, Written]:
-    """Return the variables of a unit; files of them win, and are looked for beside the unit by their names."""
-    pairs = [word.text for each in entries if each.key == "Environment" for word in each.words()]
-    files = [Path(each.value.removeprefix("-")).name for each in entries if each.key == "EnvironmentFile"]
-    of_unit = Written(value={"environment": [each for each in pairs if "=" in each]}, path="")
-    of_files = Written(value={"env_file": files}, path="")
-    taken = (variables_of_service(each, given.document.file, {}, given.shared) for each in (of_unit, of_files))
-    return {name: replace(value, path=_PLACE) for found in taken for name, value in found.items()}
 
 
 def read_quadlet(given: ReaderInput) -> Iterator[FoundEngine]:

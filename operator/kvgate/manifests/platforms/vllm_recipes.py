@@ -33,7 +33,12 @@ def read_recipe(given: ReaderInput) -> Iterator[FoundEngine]:
     for name, variant in itertools.islice(root.get("variants").fields(), _MAX_VARIANTS):
         lists = (model.get("base_args"), *features, variant.get("extra_args"))
         items = [item for each in lists for item in each.items()]
-        words = [Argument(text=word, path=item.path) for item in items for word in _words(item.text)]
+        # an option and its value may stand in one item, for recipes are joined to one line
+        words = [
+            Argument(text=word, path=item.path)
+            for item in items
+            for word in (item.text.split(maxsplit=1) if item.text.startswith("--") else [item.text])
+        ]
         size = _first(variant.get("tp"), root.get("strategy_overrides", "single_node_tp", "tp"))
         assumed: tuple[str, ...] = ()
         if not any(word.text.startswith(_SIZE) for word in words):
@@ -59,11 +64,6 @@ def read_recipe(given: ReaderInput) -> Iterator[FoundEngine]:
             is_wrapped=is_omni,
             has_shared_memory=True,  # recipes start vLLM on the machine itself, or with --ipc=host
         )
-
-
-def _words(text: str) -> list[str]:
-    """Return the words of an item: an option and its value may stand in one, for recipes are joined to one line."""
-    return text.split(maxsplit=1) if text.startswith("--") else [text]
 
 
 def _first(*fields: Written) -> Written:

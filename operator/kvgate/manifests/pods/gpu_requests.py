@@ -8,18 +8,12 @@ from msgspec.structs import replace
 from kvgate.documents.written import NOTHING, Written, total
 from kvgate.manifests.pods.containers import Start
 from kvgate.manifests.pods.engine_found import FindObject, Hint, SeenGpus
-from kvgate.statement.engine import GpuPart
+from kvgate.statement.engine import ACCELERATOR_RESOURCE, GpuPart
 from kvgate.text.patterns import pattern
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 NVIDIA_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 _DEVICE = pattern(r"\d+|(?:GPU|MIG)-[\w\-/]+")
-_RESOURCE = pattern(
-    r"(?:nvidia\.com/(?:gpu(?:\.shared)?|mig-.*)|volcano\.sh/v?gpu-number|aliyun\.com/gpu-count"
-    r"|amd\.com/gpu|gpu\.intel\.com/(?:xe|i915)|habana\.ai/gaudi"
-    r"|google\.com/tpu|aws\.amazon\.com/neuron\w*|huawei\.com/[Aa]scend.*|(?:cambricon|metax-tech|enflame|hygon|mthreads|kunlunxin|qualcomm)\.com/.*|iluvatar\.ai/.*|rebellions\.ai/.*)"
-)
-"""Extended resources that are whole accelerators, or slices of one."""
 _MIB, _GIB, _PERCENT = Fraction(1), Fraction(1024), Fraction(1, 100)
 _MEMORY_CLAIMS: Mapping[str, tuple[Fraction, bool, bool]] = {
     "nvidia.com/gpumem": (_MIB, False, True),
@@ -61,7 +55,7 @@ def gpus_of(resources: Written) -> tuple[Written, Hint | None]:
     """Return (GPUs that a container requests, the name of the resource as a hint); limits win over requests."""
     for side in ("limits", "requests"):
         for name, amount in resources.get(side).fields():
-            if _RESOURCE.fullmatch(name):
+            if ACCELERATOR_RESOURCE.fullmatch(name):
                 return amount, Hint(name="resource", value=name, path=amount.path)
     return Written(value=None, path=resources.path), None
 

@@ -36,7 +36,10 @@ def service_links(
     for name, when in PORTS.items():
         wanted = name.removesuffix("_PORT").lower().replace("_", "-")
         service, is_in_file = given.find_service(wanted) or (NOTHING, False)
-        if not _has_address(service) or name in variables or name in script:
+        spec = service.get("spec")
+        # every Service has an address in the cluster that is neither headless nor a name outside of it
+        has_address = spec.is_set and spec.get("clusterIP").text != "None" and spec.get("type").text != "ExternalName"
+        if not has_address or name in variables or name in script:
             continue
         selector = [(key, value.text) for key, value in service.get("spec", "selector").fields()]
         selects = labels is not None and bool(selector) and all(labels.get(key).text == text for key, text in selector)
@@ -49,9 +52,3 @@ def service_links(
         remedy = any_one("set enableServiceLinks: false in the spec of the pod", "give the Service another name")
         severity = Severity.ERROR if is_certain else Severity.WARNING
         yield located(SERVICE_LINK, Place(name="env", path=container.path), message, remedy, severity=severity)
-
-
-def _has_address(service: Written) -> bool:
-    """Return whether a Service has an address in the cluster, as every one has that is neither headless nor a name outside of it."""
-    spec = service.get("spec")
-    return spec.is_set and spec.get("clusterIP").text != "None" and spec.get("type").text != "ExternalName"

@@ -385,3 +385,33 @@ def test_what_is_unknown_is_told_with_what_settles_it(given: dict[str, str], act
     result = check("-", stdin=undecided("a", **given))
     assert ": Unknown: not decided" in result.stdout
     assert action in result.stdout
+
+
+def proposed(*arguments: str) -> set[str]:
+    """The settings of all proposals."""
+    tight = REFUSED.replace("maxNumSeqs: 64", "maxNumSeqs: 8")
+    (document,) = json.loads(check("-", "-o", "json", *arguments, stdin=tight).stdout)["documents"]
+    return {change["field"] for each in document["alternatives"] for change in each["changes"]}
+
+
+def test_what_must_stay_is_in_no_proposal() -> None:
+    every = proposed()
+    kept = {"max_model_len", "accelerator"}
+    assert every & kept
+    left = proposed("--keep=--max-model-len,gpu")
+    assert left
+    assert not left & kept
+    unknown = check("-", "--keep=temperature", stdin=REFUSED)
+    assert (unknown.exit_code, "--keep names temperature" in unknown.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("option", ["--values=values.yaml", "--set=a=1", "--helm-argument=--namespace=serving"])
+def test_values_of_charts_that_are_not_rendered_are_bad_usage(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("Chart.yaml").write_text("name: chat\n")
+    Path("values.yaml").write_text("a: 1\n")
+    found = check(".", option, "--render=never")
+    assert found.exit_code == 2
+    assert "--render=never renders none" in found.stderr

@@ -4,13 +4,14 @@ import pytest
 
 from kvgate.budget import plan
 from kvgate.budget.ground.hardware import Parallelism
-from kvgate.cli.reports.difference import Effect, effects_between
+from kvgate.cli.reports.difference import effects_between
+from kvgate.cli.reports.records import EffectRecord
 from support.builders import new_request
 
 BASE = new_request()
 
 
-def effects(**changes: object) -> dict[str, Effect]:
+def effects(**changes: object) -> dict[str, EffectRecord]:
     return {each.setting: each for each in effects_between(plan(BASE), plan(BASE.with_settings(**changes)))}
 
 
@@ -26,14 +27,14 @@ def test_each_of_several_settings_is_judged_alone() -> None:
     assert base
     cache = found["kv_cache_dtype"]
     assert (cache.before, cache.after) == ("auto", "fp8")
-    assert cache.num_tokens == plan(BASE.with_settings(kv_cache_dtype="fp8")).figures.num_tokens
-    assert cache.num_tokens == pytest.approx(2 * base, rel=0.01)
+    assert cache.tokens == plan(BASE.with_settings(kv_cache_dtype="fp8")).figures.num_tokens
+    assert cache.tokens == pytest.approx(2 * base, rel=0.01)
     for each in found.values():
-        assert each.num_tokens is not None
-        assert each.change_tokens == each.num_tokens - base
+        assert each.tokens is not None
+        assert each.change_tokens == each.tokens - base
 
 
 def test_one_setting_alone_explains_all_of_the_change() -> None:
     (only,) = effects(gpu_memory_utilization=BASE.settings.gpu_memory_utilization, enforce_eager=True).values()
     assert only.setting == "enforce_eager"
-    assert only.num_tokens == plan(BASE.with_settings(enforce_eager=True)).figures.num_tokens
+    assert only.tokens == plan(BASE.with_settings(enforce_eager=True)).figures.num_tokens

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.cli.why.bundle import redacted
+from kvgate.vllm.redacting import redacted
 from support.command_line import invoked
 
 SECRETS = {
