@@ -18,12 +18,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests")]
 
-from controller_steady_state import cpu_seconds, resident_mib  # noqa: E402
 from controlplane.build import ensure_assets  # noqa: E402
 from controlplane.plane import PROGRAMS, ControlPlane  # noqa: E402
 from controlplane.programs import free_port, wait_until  # noqa: E402
 from fleet.doors import door, scrape  # noqa: E402
 from fleet.fake_gpus import fake_gpu_node  # noqa: E402
+from scale.processes import cpu_seconds, resident_mib  # noqa: E402
 from support.inference import H100, Objects, inference_deployment, install  # noqa: E402
 
 PODS_OF_A_NODE = 100

@@ -88,6 +88,8 @@ def run() -> None:
         with webhook(plane, assets, Path(folder)), controller(plane, Path(folder)) as metrics_port:
             apply_samples(plane)
             show_state(plane)
+            refuse_an_edit(plane)
+            explain_what_waits(plane)
             show_ledger()
             show_metrics(metrics_port)
     title("Clean-up")
@@ -202,6 +204,45 @@ def settled(plane: ControlPlane) -> bool:
     return sorted(state.split("/")[0] for state in states.values()) == wanted and all(
         s.endswith("/True") for s in states.values()
     )
+
+
+RUNNING = "llama-3-1-8b"
+"""The sample that is edited and scaled."""
+
+
+def refuse_an_edit(plane: ControlPlane) -> None:
+    """Ask for eight times the requests: the edit is refused, and nothing happens to the pods."""
+    title(f"kubectl patch infd {RUNNING}: an edit that does not fit is refused, and the pods stay")
+    before = pods_of(plane)
+    patch = '{"spec": {"vllm": {"maxNumSeqs": 64}}}'
+    say(f"$ kubectl patch infd {RUNNING} --type=merge -p '{patch}'")
+    done = plane.kubectl("patch", "infd", RUNNING, "--type=merge", "-p", patch, check=False)
+    say(done.stderr)
+    expect(done.returncode != 0 and "GiB" in done.stderr, "the edit should be refused with numbers")
+    expect(pods_of(plane) == before, "the pods of the admitted spec should stay")
+    say(f"{len(before.split())} pods run as before: {before}")
+
+
+def pods_of(plane: ControlPlane) -> str:
+    """The pods' names, in their order."""
+    selector = f"--selector=kvgate.io/inferencedeployment={RUNNING}"
+    return plane.kubectl("get", "pods", selector, "-o", "jsonpath={.items[*].metadata.name}").stdout
+
+
+def explain_what_waits(plane: ControlPlane) -> None:
+    """Scale beyond the GPUs of the cluster, read why, and scale back."""
+    title(f"kubectl scale infd {RUNNING} --replicas=9: the cluster has eight such GPUs, and WHY says so")
+    plane.kubectl("scale", "infd", RUNNING, "--replicas=9")
+    message = '{.status.conditions[?(@.type=="Ready")].reason}: {.status.conditions[?(@.type=="Ready")].message}'
+
+    def ready() -> str:
+        return plane.kubectl("get", "infd", RUNNING, "-o", f"jsonpath={message}").stdout
+
+    wait_until(lambda: ready().startswith("NotEnoughGpus"), "the condition Ready names the GPUs that are missing")
+    say(plane.kubectl("get", "infd", RUNNING).stdout)
+    say(ready())
+    plane.kubectl("scale", "infd", RUNNING, "--replicas=2")
+    wait_until(lambda: ready().startswith("ReplicasReady"), "two replicas are ready again")
 
 
 def show_ledger() -> None:

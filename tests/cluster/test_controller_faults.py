@@ -216,12 +216,12 @@ def test_it_stops_quickly_and_with_0_when_told_to(plane: ControlPlane, number: s
     assert re.search('"event": "stopped"', log)
 
 
-def test_it_ends_with_1_when_its_kopf_thread_dies(plane: ControlPlane) -> None:
+def test_it_ends_with_1_when_its_working_thread_dies(plane: ControlPlane) -> None:
     code = """
 import sys
-from kvgate.controller import command, kopf_thread
-async def dies(*_, **__): raise RuntimeError("as if kopf had failed")
-kopf_thread.kopf.operator = dies
+from kvgate.controller import command, working_thread
+async def dies(*_, **__): raise RuntimeError("as the test says")
+working_thread._watch = dies
 command.main(sys.argv[1:])
 """
     said = subprocess.run(
@@ -229,8 +229,8 @@ command.main(sys.argv[1:])
         capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
     assert said.returncode == 1
-    assert "kopf's thread has ended by itself" in said.stderr
-    assert "as if kopf had failed" in said.stderr
+    assert "the working thread has ended by itself" in said.stderr
+    assert "as the test says" in said.stderr
 
 
 def test_only_the_named_namespaces_are_served(plane: ControlPlane, objects: Objects) -> None:

@@ -267,7 +267,7 @@ def test_every_write_is_one_that_the_role_allows(objects: Objects) -> None:
             "create" if e.code == 201 else e.verb,
         )
         for e in objects.plane.audit()
-        if e.user_agent.startswith(("kvgate-controller", "kopf")) and e.resource
+        if e.user_agent.startswith("kvgate-controller") and e.resource
     }
     assert asked <= allowed
     assert ("apps", "deployments", "create") in asked

@@ -21,4 +21,6 @@ def test_the_demo_ends_well_and_leaves_nothing(pytestconfig: pytest.Config, temp
     assert done.returncode == 0, done.stdout + done.stderr
     for sample in (ROOT / "deploy" / "samples").glob("*.yaml"):
         assert f"$ kubectl apply -f deploy/samples/{sample.name}" in done.stdout
+    assert "pods run as before" in done.stdout
+    assert "NotEnoughGpus" in done.stdout
     assert list(temporary.iterdir()) == []

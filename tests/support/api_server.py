@@ -11,14 +11,6 @@ import yaml
 from aiohttp import web
 
 Json = dict[str, Any]
-_RESOURCES: dict[str, tuple[str, ...]] = {
-    "/api/v1": ("services", "pods", "namespaces"),
-    "/apis/apps/v1": ("deployments",),
-    "/apis/policy/v1": ("poddisruptionbudgets",),
-    "/apis/kvgate.io/v1alpha1": ("inferencedeployments",),
-    "/apis/apiextensions.k8s.io/v1": ("customresourcedefinitions",),
-}
-"""What it tells about itself."""
 
 
 class ApiServer:
@@ -57,7 +49,7 @@ class ApiServer:
             response = web.StreamResponse()
             await response.prepare(request)
             await asyncio.Event().wait()
-        return web.json_response(self._discovered(path) or {"metadata": {"resourceVersion": "1"}, "items": []})
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
 
     async def _lease(self, request: web.Request) -> web.Response:
         if request.method == "GET":
@@ -67,21 +59,6 @@ class ApiServer:
         if lease["metadata"].get("resourceVersion") != before["metadata"].get("resourceVersion"):
             return web.json_response({"kind": "Status", "message": "another version", "code": 409}, status=409)
         return web.json_response(self._stored(lease))
-
-    @staticmethod
-    def _discovered(path: str) -> Json:
-        if path == "/api":
-            return {"versions": ["v1"]}
-        if path == "/apis":
-            groups = [each.split("/")[2:] for each in _RESOURCES if each.startswith("/apis/")]
-            return {"groups": [
-                {"name": group, "versions": [{"version": version}], "preferredVersion": {"version": version}}
-                for group, version in groups
-            ]}  # fmt: skip
-        return {"resources": [
-            {"name": plural, "singularName": plural[:-1], "kind": plural, "namespaced": True, "verbs": ["list", "watch", "patch"]}
-            for plural in _RESOURCES.get(path, ())
-        ]} if path in _RESOURCES else {}  # fmt: skip
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ KINDS = {
     **{kind: f"/api/v1 {kind}s" for kind in ("configmap", "event", "pod", "service")},
 }
 """Group with version, and name in paths."""
-USER_AGENTS = ("kvgate-controller", "kopf")
+USER_AGENT = "kvgate-controller"
 
 
 def inference_deployment(
@@ -152,13 +152,13 @@ class Objects:
         wait_until(lambda: event in self.events(name), f"event {event} of {name}")
 
     def writes(self, name: str | None = None) -> list[AuditEvent]:
-        """What the controller's process wrote, kopf's annotations included; its Lease aside."""
+        """What the controller's process wrote; its Lease aside."""
         return [
             event
             for event in self.plane.audit()
             if event.is_write
             and event.resource != "leases"
-            and event.user_agent.startswith(USER_AGENTS)
+            and event.user_agent.startswith(USER_AGENT)
             and name in (None, event.name)
         ]
 

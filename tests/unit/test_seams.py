@@ -14,7 +14,6 @@ SEAMS = {
             "yaml",
             "ruamel",
             "kubernetes",
-            "kopf",
             "pydantic",
             "click",
             "aiohttp",
@@ -25,7 +24,7 @@ SEAMS = {
     ),
     "readers": (
         ("documents", "shell", "manifests"),
-        ("kubernetes", "kopf", "click", "aiohttp", "httpx2", "huggingface_hub", "prometheus_client"),
+        ("kubernetes", "click", "aiohttp", "httpx2", "huggingface_hub", "prometheus_client"),
     ),
 }
 """Part → its rooms, and the packages that they do without."""

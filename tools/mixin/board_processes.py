@@ -42,7 +42,7 @@ NO_CONTROLLER = "no controller is scraped"
 QUANTILES = (("p99", 0.99, ORANGE), ("p50", 0.5, BLUE))
 
 DECISIONS = (
-    ("Invalid", RED), (Decision.REFUSE.value, ORANGE), (Decision.ADMIT_ADJUSTED.value, BLUE),
+    ("Invalid", RED), (Decision.REFUSE.value, ORANGE), (Decision.WOULD_REFUSE.value, PINK), (Decision.ADMIT_ADJUSTED.value, BLUE),
     (Decision.SKIPPED.value, PURPLE), (Decision.ADMIT_WITH_WARNING.value, YELLOW), (Decision.ADMIT.value, GREEN),
 )  # fmt: skip
 RECONCILE_RESULTS = (

@@ -75,6 +75,8 @@ class Reason(StrEnum):
     """The deployment would not fit if its model is like the one whose facts are assumed; it is rendered all the same."""
     SOURCES_CONTRADICT = "SourcesContradict"
     """The deployment does not fit, and is rendered all the same, because two sources state different facts about its model or its GPU."""
+    WOULD_BE_REFUSED = "WouldBeRefused"
+    """The deployment would be refused, and is rendered all the same, because the installation only audits."""
     BUDGET_SKIPPED = "BudgetSkipped"
     """The deployment does not fit, and is rendered all the same, because the break-glass annotation says so."""
     SKIP_ENDED = "BudgetSkipEnded"

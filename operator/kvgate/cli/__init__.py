@@ -1,1 +1,1 @@
-"""The command line: translates what the engine says; starts without kopf, kubernetes, aiohttp and prometheus_client."""
+"""The command line: translates what the engine says; starts without kubernetes, aiohttp and prometheus_client."""

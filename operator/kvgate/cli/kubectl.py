@@ -1,4 +1,5 @@
-"""`kubectl kvgate [flags of kubectl get] [-- flags of kvgate check]`: check what is in the current context; `kubectl kvgate why pod/NAME`.
+"""`kubectl kvgate [flags of kubectl get] [-- flags of kvgate check]`: check what is in the current context; `kubectl kvgate why pod/NAME`;
+`kubectl kvgate preview --vllm-version V`: what another release of vLLM changes for all InferenceDeployments.
 
 kubectl reads the cluster, with its own configuration and rights; nothing is written.
 """
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kvgate.cli.terminal import show_error, show_lines
@@ -20,8 +22,12 @@ Json = dict[str, Any]
 _RESOURCES = Path(__file__).parent / "data" / "kubectl_resources.txt"
 """Resources that may run vLLM, that such objects refer to, or that stand between an object and its pods. `make generate` writes the
 file from the readers of platforms. Resources that the cluster does not have are not requested."""
-USAGE = "usage: kubectl kvgate [flags of kubectl get] [-- flags of kvgate check], or kubectl kvgate why pod/NAME|infd/NAME [flags]"
+USAGE = (
+    "usage: kubectl kvgate [flags of kubectl get] [-- flags of kvgate check], or kubectl kvgate why pod/NAME|infd/NAME [flags],"
+    " or kubectl kvgate preview --vllm-version V [flags of kubectl get] [-- flags of kvgate diff]"
+)
 KIND, OWNER_LABEL = "InferenceDeployment", "kvgate.io/inferencedeployment"
+_PLURAL = "inferencedeployments.kvgate.io"
 """Names of the API and of its pods' label, written again because their modules take longer to import than the rest of the start."""
 _TIMEOUT_SECONDS = 120
 _CONNECTION = frozenset(
@@ -43,12 +49,51 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(0)
     if flags[:1] == ["why"]:
         sys.exit(_why(flags[1:], check_flags))
+    if flags[:1] == ["preview"]:
+        sys.exit(_preview(flags[1:], check_flags))
     known = frozenset(kubectl("api-resources", "--output=name", *_connection(flags)).decode().split())
     resources = ",".join(name for name in _RESOURCES.read_text(encoding="utf-8").split() if name in known)
     listed = kubectl("get", resources, "--output=json", "--ignore-not-found", *flags)
     # -I: modules come neither from the current folder nor from PYTHONPATH
     command = [sys.executable, "-I", "-m", "kvgate", "check", "-", *check_flags]
     sys.exit(subprocess.run(command, input=_without_owned(listed), check=False).returncode)  # noqa: S603 - ourselves
+
+
+def _preview(flags: list[str], diff_flags: list[str]) -> int:
+    """Let `kvgate diff` compare the live objects with the same ones under another release of vLLM. The exit code is that of `diff`."""
+    version, flags = _without_flag("--vllm-version", flags)
+    if not version:
+        return _failed(f"kubectl kvgate preview: name the release: --vllm-version 0.34.0\n{USAGE}")
+    listed = json.loads(kubectl("get", _PLURAL, "--output=json", *flags) or b"{}")
+    before = [{**item, "status": {}} for item in listed.get("items", [listed])]
+    if any("configFrom" in ((item.get("spec") or {}).get("model") or {}) for item in before):
+        before += json.loads(kubectl("get", "configmaps", "--output=json", *flags) or b"{}").get("items", [])
+    with TemporaryDirectory(prefix="kvgate-") as folder:
+        for side, items in (("live", before), ("preview", [_on_release(item, version) for item in before])):
+            Path(folder, side).mkdir()
+            Path(folder, side, "fleet.json").write_text(
+                json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+            )
+        command = [sys.executable, "-I", "-m", "kvgate", "diff", "./live", "./preview", *diff_flags]
+        return subprocess.run(command, cwd=folder, check=False).returncode  # noqa: S603 - ourselves
+
+
+def _on_release(item: Json, version: str) -> Json:
+    """Return an InferenceDeployment with another release of vLLM; an image of its own stays, whose release nobody can choose here."""
+    spec = item.get("spec") or {}
+    if item.get("kind") != KIND:
+        return item
+    return {**item, "spec": {**spec, "vllm": {**(spec.get("vllm") or {}), "version": version}}}
+
+
+def _without_flag(name: str, flags: list[str]) -> tuple[str, list[str]]:
+    """Return the value of a flag, empty where it is not there, and the other flags: `--flag=value`, `--flag value`."""
+    for index, flag in enumerate(flags):
+        if flag == name:
+            return "".join(flags[index + 1 : index + 2]), flags[:index] + flags[index + 2 :]
+        if flag.startswith(f"{name}="):
+            return flag.partition("=")[2], flags[:index] + flags[index + 1 :]
+    return "", flags
 
 
 _MAX_PODS = 4

@@ -5,8 +5,7 @@ The first two are found in the way of kubectl, or else in the way of a pod. Each
 
 import asyncio
 import os
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +17,6 @@ import msgspec
 import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, ApiException, Configuration
-from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.dynamic import DynamicClient
 from msgspec import Struct
 
@@ -33,14 +31,6 @@ USER_AGENT = "kvgate-controller"
 
 _READING = ("GET", "HEAD", "OPTIONS")
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_KEEPALIVE = (
-    (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
-    (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 10),
-    (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
-    (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
-    (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 20_000),  # milliseconds
-)
-"""Options with which the kernel ends, within 25 s, a connection that a load balancer dropped silently. Not every system has all of them."""
 
 
 async def load_configuration(kubeconfig: str | None) -> Configuration:
@@ -59,38 +49,12 @@ async def load_configuration(kubeconfig: str | None) -> Configuration:
     return configuration
 
 
-async def watch_session(
-    configuration: Configuration, observe: RequestObserver, *, may_write: Callable[[], bool]
-) -> aiohttp.ClientSession:
-    """Return a session for long watches. It is authenticated and counted, and it soon notices a dead connection."""
-    token = await configuration.get_api_key_with_prefix("BearerToken")
-    if token and " " not in token:
-        token = f"Bearer {token}"
-    tls = RESTClientObject(configuration).ssl_context  # as the client itself has it
-    connector = aiohttp.TCPConnector(limit=0, ssl=tls, socket_factory=_keepalive_socket)
-    return aiohttp.ClientSession(
-        connector=connector,
-        headers={"User-Agent": USER_AGENT, **({"Authorization": token} if token else {})},
-        trace_configs=[request_trace(observe, may_write)],
-        trust_env=True,
-    )
-
-
-def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    for level, name, value in _KEEPALIVE:
-        with suppress(AttributeError):
-            made.setsockopt(level, getattr(socket, name), value)
-    return made
-
-
 class MayNotWrite(aiohttp.ClientConnectionError):
-    """The gate is shut. This is a connection error, so that kopf tries again later as it does in an outage."""
+    """The gate is shut. This is a connection error, so that a write is tried again later as in an outage."""
 
 
 def request_trace(observe: RequestObserver, may_write: Callable[[], bool]) -> aiohttp.TraceConfig:
-    """Return a trace that counts every request of a session, kopf's watches included, and lets none write while the gate is shut.
+    """Return a trace that counts every request of a session and lets none write while the gate is shut.
 
     The gate is checked when a request is made, and again before its first byte leaves, because it may have waited for a connection.
     """
@@ -117,10 +81,14 @@ def request_trace(observe: RequestObserver, may_write: Callable[[], bool]) -> ai
 REQUEST_TIMEOUT_SECONDS = 30.0
 """Time limit of every request. Without it, a request that hangs would block its object for ever."""
 PAGE_SIZE = 500
+LISTED = "LISTED"
+"""Type of the events with which the changes of a kind begin: one for each object that is there."""
 WATCH_SECONDS, SILENCE_SECONDS = 270, 75.0
 """Life of a watch, and the silence after which it is dead: a bookmark comes every minute."""
 MAX_EVENT_BYTES = 4 << 20
 """Largest event of a watch; the API server stores objects of 1.5 MiB."""
+QUIET_SECONDS = 1.0
+"""Pause after a watch that ended without an event."""
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 LOG_LINES = 400
 """Lines of a log that are read. The traceback of vLLM's two processes has some hundred lines, with the cause among the first."""
@@ -204,14 +172,19 @@ class Cluster:
         self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
     ) -> AsyncIterator[Document]:
         """Yield the objects page by page, so that no answer is too large. Raises NotFound where the kind is not installed."""
-        return self._pages(kind, namespace, label_selector=label_selector)
+        return self._listed(kind, namespace, label_selector=label_selector)
 
     def list_metadata(
         self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
     ) -> AsyncIterator[Document]:
         """Yield the metadata of the objects alone: their specs may be large, and the API server leaves them out."""
         accepted = {"Accept": _METADATA_ONLY}
-        return self._pages(kind, namespace, label_selector=label_selector, header_params=accepted)
+        return self._listed(kind, namespace, label_selector=label_selector, header_params=accepted)
+
+    async def _listed(self, kind: Kind, namespace: str | None, **parameters: Any) -> AsyncIterator[Document]:
+        async for page in self._pages(kind, namespace, **parameters):
+            for item in _items(kind, page):
+                yield item
 
     async def _pages(self, kind: Kind, namespace: str | None, **parameters: Any) -> AsyncIterator[Document]:
         following: str | None = None
@@ -219,8 +192,7 @@ class Cluster:
             page = await self._send(
                 "list", kind.resource, "get", kind.path(namespace), limit=PAGE_SIZE, _continue=following, **parameters
             )
-            for item in page["items"] or ():  # a list of metadata without an item says null
-                yield {"apiVersion": kind.api_version, "kind": kind.kind, **item}  # the items of a list have neither
+            yield page
             following = page["metadata"].get("continue", "")
 
     async def read_page(self, kind: Kind, *, limit: int, following: str = "") -> bytes:
@@ -230,8 +202,35 @@ class Cluster:
         )
         return body
 
-    async def watch(self, kind: Kind, version: str) -> AsyncIterator[bytes]:
-        """Yield the events of all objects as the API server writes them, one a line, until the watch ends. Raises Unavailable."""
+    async def changes(
+        self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
+    ) -> AsyncIterator[tuple[str, Document]]:
+        """Yield every object as LISTED, and then every change as ADDED, MODIFIED or DELETED, until the API server forgets the version.
+
+        Raises Unavailable where the connection ends: what it had to report is found by another list.
+        """
+        chosen: dict[str, Any] = {"label_selector": label_selector} if label_selector else {}
+        version = ""
+        async for page in self._pages(kind, namespace, **chosen):
+            version = page["metadata"]["resourceVersion"]
+            for item in _items(kind, page):
+                yield LISTED, item
+        while version:
+            before = version
+            async for line in self.watch(kind, version, namespace, **chosen):
+                event = _decode_event(line)
+                if event.type == "ERROR":  # the version is too old, mostly
+                    return
+                version = event.object["metadata"]["resourceVersion"]
+                if event.type != "BOOKMARK":
+                    yield event.type, event.object
+            if version == before:
+                await asyncio.sleep(QUIET_SECONDS)
+
+    async def watch(
+        self, kind: Kind, version: str, namespace: str | None = None, **chosen: Any
+    ) -> AsyncIterator[bytes]:
+        """Yield the events of a kind as the API server writes them, one a line, until the watch ends. Raises Unavailable."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -243,10 +242,11 @@ class Cluster:
             "watch",
             kind.resource,
             "get",
-            kind.path(None),
+            kind.path(namespace),
             _opened,
             query_params=[*query.items()],
             limit_of_client=limit,
+            **chosen,
         )
         rest = b""
         try:
@@ -256,7 +256,7 @@ class Cluster:
                     for line in filter(None, lines):
                         yield line
                     if len(rest) > MAX_EVENT_BYTES:  # the connection is closed, and the kind is listed anew
-                        return
+                        raise Unavailable("watch", kind.resource, "an event is too large")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Unavailable("watch", kind.resource, str(error) or type(error).__name__) from error
 
@@ -366,6 +366,19 @@ class Cluster:
             raise Unavailable(verb, resource, f"no answer within {timeout_seconds:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unavailable(verb, resource, str(error) or type(error).__name__) from error
+
+
+def _items(kind: Kind, page: Document) -> Iterator[Document]:
+    """Yield the items of a list with apiVersion and kind, which they lack; a list of metadata without an item says null."""
+    return ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page["items"] or ())
+
+
+class _Event(Struct):
+    type: str
+    object: Document
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:

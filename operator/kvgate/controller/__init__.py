@@ -1,1 +1,1 @@
-"""The process that reconciles: kopf watches, one level-based function decides and acts."""
+"""The process that reconciles: watches, and one level-based function decides and acts."""

@@ -1,8 +1,8 @@
 """`kvgate controller`: its options, and the process.
 
-Probes, metrics and the Lease are in the main thread's loop, kopf in a thread of its own. Nothing is watched or written before the Lease is
-held, and the gate that it opens stands before every request that writes. The process stops on SIGTERM, and reports in one sentence why it
-cannot start.
+Probes, metrics and the Lease are in the main thread's loop, the work in a thread of its own. Nothing is watched or written before the Lease
+is held, and the gate that it opens stands before every request that writes. The process stops on SIGTERM, and reports in one sentence why
+it cannot start.
 """
 
 import asyncio
@@ -32,18 +32,25 @@ from kvgate.cluster.client import (
 )
 from kvgate.cluster.errors import ApiError, Forbidden, NoConfiguration, NotFound
 from kvgate.cluster.leases import Claim, Leases
-from kvgate.controller.kopf_thread import run_thread
 from kvgate.controller.leadership import RENEW_SECONDS, Elector, LeaseLost
 from kvgate.controller.pace import MAX_REPLACING
 from kvgate.controller.starts import ConfigMapName
 from kvgate.controller.state import RESOLVE_SECONDS, ControllerOptions, Process
+from kvgate.controller.working_thread import run_thread
 from kvgate.metrics.exporter import endpoint_app
 from kvgate.metrics.listener import listen
 from kvgate.rendering.workload import IMAGES
-from kvgate.runtime.service import calibration_options, log_as_json, otlp_options, pods_option, stop_signal
+from kvgate.runtime.service import (
+    audit_option,
+    calibration_options,
+    log_as_json,
+    otlp_options,
+    pods_option,
+    stop_signal,
+)
 
 STOP_SECONDS = 18.0
-"""Time in which kopf's thread must end; the pod has 30 s."""
+"""Time in which the working thread must end; the pod has 30 s."""
 LOST_STOP_SECONDS = 3.0
 """The same time where the Lease is lost: the thread may write nothing any more, and the process must make room for the next one."""
 
@@ -55,7 +62,7 @@ class ClusterNotPrepared(Exception):
 
 
 class ThreadDied(Exception):
-    """kopf's thread ended by itself: nothing reconciles any more, and the process must not look alive."""
+    """The working thread ended by itself: nothing reconciles any more, and the process must not look alive."""
 
 
 async def run(options: ControllerOptions, stopped: asyncio.Event | None = None) -> None:
@@ -154,10 +161,10 @@ async def _wait_for_lease(elector: Elector, process: Process, stopped: asyncio.E
 
 
 async def _work(elector: Elector, process: Process, stopped: asyncio.Event) -> None:
-    """Run kopf's thread and confirm the Lease meanwhile, until the process must stop or the Lease is lost."""
+    """Run the working thread and confirm the Lease meanwhile, until the process must stop or the Lease is lost."""
     loop = asyncio.get_running_loop()
     thread = threading.Thread(
-        target=run_thread, args=(process, lambda: loop.call_soon_threadsafe(stopped.set)), name="kopf", daemon=True
+        target=run_thread, args=(process, lambda: loop.call_soon_threadsafe(stopped.set)), name="working", daemon=True
     )
     process.health.begin()
     thread.start()
@@ -171,12 +178,12 @@ async def _work(elector: Elector, process: Process, stopped: asyncio.Event) -> N
     await asyncio.to_thread(thread.join, patience_seconds)  # the Lease is held until the thread has ended
     if thread.is_alive():
         elector.abandon()
-        _log.error("kopf's thread did not end within %g s", patience_seconds)
+        _log.error("the working thread did not end within %g s", patience_seconds)
     keeping.cancel()
     with suppress(asyncio.CancelledError):
         await keeping
     if process.died:
-        raise ThreadDied("kopf's thread has ended by itself; see the log above")
+        raise ThreadDied("the working thread has ended by itself; see the log above")
 
 
 async def _keep(elector: Elector, process: Process) -> None:
@@ -300,6 +307,7 @@ def _config_map_name(_context: click.Context, _option: click.Parameter, text: st
     type=click.FloatRange(min=1),
     help="Time between two reads of the metrics of running vLLM pods, ± 10 %.",
 )
+@audit_option
 @pods_option(AllowedPods.from_document)
 @otlp_options
 def controller(kubeconfig: Path | None, **options: Any) -> None:
@@ -317,8 +325,4 @@ def controller(kubeconfig: Path | None, **options: Any) -> None:
 
 def main(argv: Sequence[str]) -> None:
     log_as_json()
-    logging.getLogger("kopf").setLevel(logging.WARNING)  # at INFO kopf logs two lines per change
-    logging.getLogger("kopf._core.reactor.running").setLevel(
-        logging.ERROR
-    )  # it warns that signals are ours, as intended
     controller.main(args=list(argv), prog_name="kvgate controller")

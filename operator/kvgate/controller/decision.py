@@ -301,7 +301,7 @@ def assess_owner(
 
 def judgements(
     owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration = NOTHING_OBSERVED,
-    models: PublishedModels = NO_MODELS, skip: Skip | None = None, offer: Offer | None = None,
+    models: PublishedModels = NO_MODELS, skip: Skip | None = None, offer: Offer | None = None, *, audits: bool = False,
 ) -> Iterator[Judged]:  # fmt: skip
     """Yield the judgement without a verdict, then the one with the verdict, then the one with alternatives that would fit.
 
@@ -319,7 +319,7 @@ def judgements(
     if offer is not None and facts.accelerator is not None:
         beside = (*facts.findings, *findings_of(offer))
         facts = replace(facts, accelerator=offered(facts.accelerator, offer), findings=beside)
-    yield from map(judged, assessments(spec, facts, skip=skip))
+    yield from map(judged, assessments(spec, facts, skip=skip, audits=audits))
 
 
 def decide(situation: Situation, judged: Judged | None, release: str = "") -> Intent:

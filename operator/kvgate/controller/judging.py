@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from kvgate.api.v1alpha1 import InferenceDeployment
 from kvgate.budget import Calibration
@@ -43,20 +44,20 @@ async def judge_here(
 
 async def judge_in_worker(
     pool: Pool, starts: ObservedStarts, owner: InferenceDeployment, config: str | ConfigMissing, calibration: Calibration,
-    models: PublishedModels = NO_MODELS, skip: Skip | None = None, offer: Offer | None = None,
+    models: PublishedModels = NO_MODELS, skip: Skip | None = None, offer: Offer | None = None, *, audits: bool = False,
 ) -> Judged:  # fmt: skip
     """Judge in a worker process, where no namespace waits for another one's judgements, as far as the time allows.
 
     Raises TurnedAway, or TaskFailed for a defect of kvgate.
     """
     pool.share(starts.calibration)
-    task = (owner, config, calibration, models, skip, offer)
+    judge, task = partial(judgements, audits=audits), (owner, config, calibration, models, skip, offer)
     with contextlib.suppress(OutOfTime):
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(WorkerLost):
-                outcome = await pool.run(owner.namespace, judgements, *task)
+                outcome = await pool.run(owner.namespace, judge, *task)
                 if outcome.is_starved:
                     raise TurnedAway(f"the machine was too busy to judge {owner.namespace}/{owner.name}")
                 if not outcome.is_lost:
                     return outcome.value
-    return next(judgements(*task))
+    return next(judge(*task))

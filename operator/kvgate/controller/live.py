@@ -37,7 +37,7 @@ class _Kept(Struct, frozen=True, kw_only=True):
 
 
 class LiveObjects:
-    """Used in kopf's event loop only. Until a kind was listed once, its objects are requested one by one."""
+    """Used in the working thread's event loop only. Until a kind was listed once, its objects are requested one by one."""
 
     def __init__(self) -> None:
         self._kept: dict[str, dict[Key, _Kept]] = defaultdict(dict)

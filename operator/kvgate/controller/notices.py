@@ -32,12 +32,12 @@ _WANTED = (ConditionType.SCHEDULED, ConditionType.LOADING)
 def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator[Notice]:
     """Yield an event for each reason that is new, and one where all replicas are ready again."""
     was, now = ({each.type: each for each in conditions} for conditions in (before, after))
-    reported = {each.reason for kind, each in was.items() if kind in _ACTIONS and _is_told(each)}
+    reported = {_news(each) for kind, each in was.items() if kind in _ACTIONS and _is_told(each)}
     for kind, action in _ACTIONS.items():
         condition = now.get(kind)
-        if condition is None or not _is_told(condition) or condition.reason in reported:
+        if condition is None or not _is_told(condition) or _news(condition) in reported:
             continue
-        reported.add(condition.reason)
+        reported.add(_news(condition))
         is_admitted = (kind, condition.status) == (ConditionType.ACCEPTED, "True")
         is_good = is_admitted and condition.reason in (Reason.FITS, Reason.ADJUSTED)
         is_good = is_good or condition.reason in _GOOD
@@ -47,6 +47,11 @@ def notices(before: Iterable[Condition], after: Iterable[Condition]) -> Iterator
     degraded, ready = was.get(ConditionType.DEGRADED), now.get(ConditionType.READY)
     if degraded and degraded.status == "True" and ready and ready.status == "True":
         yield Notice(kind="Normal", reason=ready.reason, action="Observe", note=ready.message)
+
+
+def _news(condition: Condition) -> tuple[str, int | None]:
+    """Return what makes a condition new: its reason, and where the audit mode admits, each generation."""
+    return condition.reason, condition.observed_generation if condition.reason == Reason.WOULD_BE_REFUSED else None
 
 
 def _is_told(condition: Condition) -> bool:

@@ -176,7 +176,7 @@ def _says_less(now: Hindrance, before: Hindrance) -> bool:
 
 
 class KnownPods:
-    """The pods that the watch has reported; used in kopf's event loop only."""
+    """The pods that the watch has reported; used in the working thread's event loop only."""
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}

@@ -65,7 +65,7 @@ class _Answer(Struct, frozen=True, kw_only=True):
 
 
 class Resolver:
-    """The models of all objects that the catalogue lacks. Used in kopf's event loop; times are those of the wall clock, in seconds."""
+    """The models of all objects that the catalogue lacks; used in the working thread. Times are those of the wall clock, in seconds."""
 
     def __init__(
         self, store: ModelStore, fetch: Fetch, instruments: ResolvingInstruments, troubles: Troubles, *,

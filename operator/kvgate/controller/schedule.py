@@ -105,7 +105,7 @@ _log = logging.getLogger(__name__)
 
 
 class WorkQueue(SingleFlight[Key, None]):
-    """Keys that want a reconcile, in kopf's event loop. `run` returns what its object waits for."""
+    """Keys that want a reconcile, in the working thread's event loop. `run` returns what its object waits for."""
 
     def __init__(
         self, run: Callable[[Key], Awaitable[Awaited | None]], *, resync_seconds: float, troubles: Troubles

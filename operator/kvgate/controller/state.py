@@ -27,7 +27,7 @@ from kvgate.runtime.background import Troubles
 from kvgate.runtime.service import OtlpOptions
 
 MAX_LAG_SECONDS = 10.0
-"""Time without a beat of kopf's event loop after which something blocks it."""
+"""Time without a beat of the working thread's event loop after which something blocks it."""
 RESOLVE_SECONDS = 60.0
 """Time for which an object is held back while its model is fetched."""
 MAX_SILENCE_SECONDS = 30.0
@@ -45,6 +45,8 @@ class ControllerOptions(Struct, frozen=True, kw_only=True):
     calibration_map: ConfigMapName | None = None
     trust: Trust = VLLM_ALONE
     read_nodes: bool = False
+    audit: bool = False
+    """True where a refusal is reported, and what would be refused runs."""
     watch_nodes: bool = False
     models_map: ConfigMapName | None = None
     """ConfigMap of the fetched models; None where the hub is asked for nothing."""
@@ -130,7 +132,7 @@ class Process:
     registry: CollectorRegistry = field(default_factory=new_registry)
     stop: threading.Event = field(default_factory=threading.Event)
     died: bool = False
-    """True where kopf's thread ended although nobody had requested that."""
+    """True where the working thread ended although nobody had requested that."""
 
     def __post_init__(self) -> None:
         self.gate = Gate()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -101,9 +101,14 @@ _SEARCH_STOPPED = SEARCH_STOPPED.finding(
 
 
 def assessments(
-    spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | None = None, keep: frozenset[str] = frozenset()
-) -> Iterator[Assessment]:
-    """Yield the verdict as soon as it is known, then the same with changes that would fit. Each answer is complete by itself."""
+    spec: InferenceDeploymentSpec, facts: Facts, *, skip: Skip | None = None, keep: frozenset[str] = frozenset(),
+    audits: bool = False,
+) -> Iterator[Assessment]:  # fmt: skip
+    """Yield the verdict as soon as it is known, then the same with changes that would fit. Each answer is complete by itself.
+
+    With `audits`, what the policy refuses is admitted as Decision.WOULD_REFUSE.
+    """
+    decided = partial(_decided, spec=spec, skip=skip, audits=audits)
     statement = statement_of(spec)
     findings = tuple(named((*facts.findings, *statement.findings), field_name))
     if facts.accelerator is None or not facts.is_complete:
@@ -111,7 +116,7 @@ def assessments(
         findings += tuple(named(of_pod, field_name))
         about_options = (*statement.findings, *(each for each in facts.findings if each.rule == CAPACITY_CONFLICT))
         verdict = Verdict.DOES_NOT_FIT if error_rules((*about_options, *of_pod)) else Verdict.UNKNOWN
-        yield _decided(Assessment(verdict=verdict, guarantee=guarantee_of(spec), findings=findings), spec, skip)
+        yield decided(Assessment(verdict=verdict, guarantee=guarantee_of(spec), findings=findings))
         return
     findings += tuple(named(sharing_findings(spec, facts.accelerator), field_name))
     request = _with_chosen_sequences(question(statement, facts), spec)
@@ -119,9 +124,9 @@ def assessments(
     told = (*judged.findings, *named(promise_findings(spec, judged.budget), field_name))
     judged = replace(judged, chosen=chosen_settings(spec, request.settings.max_num_seqs), findings=told)
     if not is_about_bytes(judged):
-        yield _decided(judged, spec, skip)
+        yield decided(judged)
         return
-    yield _decided(replace(judged, findings=(*judged.findings, _SEARCH_STOPPED)), spec, skip)
+    yield decided(replace(judged, findings=(*judged.findings, _SEARCH_STOPPED)))
     knobs = spec.admission.adjust.knobs if spec.admission.policy == "Adjust" else ()
     if spec.vllm.max_model_len == "auto":  # vLLM lowers the length itself
         knobs = tuple(knob for knob in knobs if knob is not Knob.MAX_MODEL_LEN)
@@ -136,7 +141,7 @@ def assessments(
         min_max_num_seqs=floors.min_max_num_seqs,
     )
     others = advice(request, scope, checkpoints=False)
-    yield _decided(replace(judged, adjustment=adjustment, alternatives=others, sought=knobs), spec, skip)
+    yield decided(replace(judged, adjustment=adjustment, alternatives=others, sought=knobs))
 
 
 def effective_values(spec: InferenceDeploymentSpec, assessment: Assessment) -> Effective:
@@ -327,8 +332,10 @@ def _adjustment(request: BudgetRequest, floors: Adjust, knobs: tuple[Knob, ...])
     return adjustment if adjustment and not error_rules(judge_budget(adjustment.budget)) else None
 
 
-def _decided(judged: Assessment, spec: InferenceDeploymentSpec, skip: Skip | None) -> Assessment:
-    """Apply the admission policy, and the break-glass annotation where it counts; nothing else does.
+def _decided(
+    judged: Assessment, spec: InferenceDeploymentSpec, skip: Skip | None, *, audits: bool = False
+) -> Assessment:
+    """Apply the admission policy, the break-glass annotation where it counts, and the audit mode; nothing else does.
 
     A verdict that is Unknown is never a refusal. A spec that is admitted although its pinned size holds less than vLLM needs to start is
     rendered without it: vLLM measures, and finds out whether the prediction was too careful.
@@ -346,7 +353,9 @@ def _decided(judged: Assessment, spec: InferenceDeploymentSpec, skip: Skip | Non
             decision = Decision.SKIPPED if judged.is_refusal else Decision.ADMIT_WITH_WARNING
         about_skip = skip.finding(findings, is_needed=is_needed and decision is not Decision.ADMIT_WITH_WARNING)
         findings = (about_skip, *findings) if about_skip else findings
-    is_admitted = decision in (Decision.ADMIT_WITH_WARNING, Decision.SKIPPED)
+    if audits and decision is Decision.REFUSE:
+        decision = Decision.WOULD_REFUSE
+    is_admitted = decision in (Decision.ADMIT_WITH_WARNING, Decision.SKIPPED, Decision.WOULD_REFUSE)
     if is_admitted and budget is not None and budget.pin is not None and not budget.surely_starts:
         message = words("nothing is pinned: vLLM would not start with the size that {capacity} Pinned gives it")
         findings = (*findings, nothing_is_pinned(message).named(field_name))

@@ -74,7 +74,14 @@ class Decision(StrEnum):
     ADMIT_ADJUSTED = "AdmitAdjusted"
     SKIPPED = "Skipped"
     """The policy refuses it, and the break-glass annotation admits it."""
+    WOULD_REFUSE = "WouldRefuse"
+    """The policy refuses it, and the audit mode of the installation admits it."""
     REFUSE = "Refuse"
+
+    @property
+    def recorded(self) -> str:
+        """Value for records: an admission stays the same one when the audit mode ends, and other releases can read it."""
+        return (Decision.ADMIT_WITH_WARNING if self is Decision.WOULD_REFUSE else self).value
 
 
 NO_FIGURES = CacheFigures()

@@ -254,9 +254,12 @@ def correction_text(correction: Correction) -> str:
     return f"as {starts} of this setting had it" if correction.is_same_setting else f"{starts} of near settings heeded"
 
 
+WOULD_BE_REFUSED = "would be refused (admission.mode is Audit)"
+
+
 def warnings(assessment: Assessment) -> list[str]:
     """Return the warnings for an admitted object's owner, one line each; notes about known defects of the release come last."""
-    lines = []
+    lines = [WOULD_BE_REFUSED] if assessment.decision is Decision.WOULD_REFUSE else []
     shown = [finding for finding in assessment.findings if finding.severity is not Severity.INFO]
     shown += [each for each in assessment.findings if each.severity is Severity.INFO and each.rule == KNOWN_DEFECT]
     if assessment.decision is Decision.ADMIT_ADJUSTED:
@@ -307,6 +310,8 @@ def accepted(assessment: Assessment) -> tuple[bool | None, Reason, str]:
     if assessment.decision is Decision.REFUSE:
         only_bytes = error_rules(assessment.findings) <= BUDGET_RULES | HOST_RULES
         return False, Reason.BUDGET_EXCEEDED if only_bytes else Reason.SETTING_REFUSED, refusal(assessment)
+    if assessment.decision is Decision.WOULD_REFUSE:
+        return True, Reason.WOULD_BE_REFUSED, f"{WOULD_BE_REFUSED}: {refusal(assessment)}"
     if assessment.verdict is Verdict.FITS:
         assumed = (f"; {each.message}" for each in assessment.findings if each.rule == MODEL_ASSUMED)
         fits = verdict_text(Verdict.FITS, assessment.budget)

@@ -191,7 +191,8 @@ CATALOGUE_ENTRIES = _own(
 )
 ADMISSION_REVIEWS = _own(
     "kvgate_admission_reviews_total",
-    "Answered admission reviews, by decision (Invalid: the schema refused the object), policy and operation.",
+    "Answered admission reviews, by decision (Invalid: the schema refused the object; WouldRefuse: the audit mode admitted it), policy and "
+    "operation.",
     "decision",
     "policy",
     "operation",

@@ -277,7 +277,7 @@ def admitted_now(
         inference_deployment=owner.name,
         generation=document["metadata"].get("generation", 1),
         spec_digest=spec_digest(owner, owner.skip_reason),
-        decision=assessment.decision.value,
+        decision=assessment.decision.recorded,
         accepted="True" if status else "Unknown",
         reason=reason.value,
         message=message[:4096],

@@ -33,20 +33,21 @@ _RUNS = ("spec", "template", "spec")
 
 def differences(live: Any, wanted: Any, path: str = "", *, is_amount: bool = False) -> Iterator[str]:
     """Yield the paths of rendered fields that are missing or have another value; the API server drops empty strings."""
-    if isinstance(wanted, Mapping):
-        there = live if isinstance(live, Mapping) else {}
-        if there is not live:
+    if live == wanted:
+        return
+    if isinstance(wanted, dict):
+        if not isinstance(live, dict):
             yield path
             return
         for key, value in wanted.items():
             inside = f"{path}.{key}" if path else str(key)
-            yield from differences(there.get(key), value, inside, is_amount=is_amount or key in AMOUNTS)
-    elif isinstance(wanted, Sequence) and not isinstance(wanted, str):
-        if isinstance(live, Sequence) and not isinstance(live, str):
+            yield from differences(live.get(key), value, inside, is_amount=is_amount or key in AMOUNTS)
+    elif isinstance(wanted, list | tuple):
+        if isinstance(live, list | tuple):
             yield from _item_differences(live, wanted, path, is_amount=is_amount)
         else:
             yield path
-    elif not (live == wanted or (live is None and wanted == "") or (is_amount and is_same_amount(live, wanted))):
+    elif not ((live is None and wanted == "") or (is_amount and is_same_amount(live, wanted))):
         yield path
 
 
@@ -57,7 +58,7 @@ _KEYS = ("mountPath", "name")
 def _item_differences(live: Sequence[Any], wanted: Sequence[Any], path: str, *, is_amount: bool) -> Iterator[str]:
     """Compare items by their path or name where all have one (mounts; containers, env, volumes, ports), else by position."""
     items = (*live, *wanted)
-    key = next((key for key in _KEYS if all(isinstance(item, Mapping) and key in item for item in items)), None)
+    key = next((key for key in _KEYS if all(isinstance(item, dict) and key in item for item in items)), None)
     if key is not None:
         by_name = {item[key]: item for item in live}
         for item in wanted:
@@ -292,10 +293,10 @@ def _owned(fields: Mapping[str, Any], value: Any) -> Any:
 
 def _stored(value: Any, *, is_amount: bool = False) -> Any:
     """Return a value without what the API server drops, and with amounts as numbers."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         inner = {name: _stored(item, is_amount=is_amount or name in AMOUNTS) for name, item in value.items()}
         return {name: item for name, item in inner.items() if item not in ("", None)}
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, list | tuple):
         return [_stored(item, is_amount=is_amount) for item in value]
     amount = parse_quantity(value) if is_amount else None
     return value if amount is None else str(-(-amount.numerator * 1000 // amount.denominator))

@@ -21,16 +21,14 @@ from kvgate.text.patterns import pattern
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line: a record's `fields` stand beside its event, and kopf's records name their object."""
+    """One JSON object per line: a record's `fields` stand beside its event."""
 
     def format(self, record: logging.LogRecord) -> str:
-        reference = getattr(record, "k8s_ref", None) or {}
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
-            **{key: reference[key] for key in ("namespace", "name") if key in reference},
             **getattr(record, "fields", {}),
         }
         line = inert_values(line)
@@ -52,6 +50,14 @@ def stop_signal() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     return stopped
+
+
+audit_option = click.option(
+    "--audit",
+    is_flag=True,
+    help="Admit and run what would be refused, and report it: for the first weeks of an installation.",
+)
+"""Option of both processes, which must agree."""
 
 
 class OtlpOptions(Struct, frozen=True, kw_only=True):

@@ -18,9 +18,11 @@ def is_nested_beyond(value: Any, levels: int) -> bool:
     level = [value]
     for _ in range(levels + 1):
         parts = [
-            each.values() if isinstance(each, Mapping) else each for each in level if isinstance(each, Mapping | list)
+            each if isinstance(each, list) else each.values()
+            for each in level
+            if isinstance(each, dict | list | Mapping)
         ]
-        level = [child for part in parts for child in part if isinstance(child, Mapping | list)]
+        level = [child for part in parts for child in part if isinstance(child, dict | list | Mapping)]
         if not level:
             return False
     return True

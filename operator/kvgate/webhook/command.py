@@ -21,7 +21,15 @@ from kvgate.metrics.listener import DEFAULT_LIMITS, Listener, PortLimits, listen
 from kvgate.rendering.workload import IMAGES, VLLM_ALONE
 from kvgate.runtime.background import Troubles, repeat
 from kvgate.runtime.pool import Pool
-from kvgate.runtime.service import OtlpOptions, calibration_options, log_as_json, otlp_options, pods_option, stop_signal
+from kvgate.runtime.service import (
+    OtlpOptions,
+    audit_option,
+    calibration_options,
+    log_as_json,
+    otlp_options,
+    pods_option,
+    stop_signal,
+)
 from kvgate.runtime.worker import Limits
 from kvgate.webhook.judging import (
     LIMITS,
@@ -63,6 +71,7 @@ class WebhookOptions(Struct, frozen=True, kw_only=True):
     calibration_file: Path | None = None
     models_folder: Path | None = None
     trust: Trust = VLLM_ALONE
+    audit: bool = False
     allowed: AllowedPods = NOTHING_ALLOWED
     """Parts of pods that the administrator allows."""
     client_ca: Path | None = None
@@ -120,6 +129,7 @@ _FILE = click.Path(path_type=Path)
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the models that the controller fetched from the hub; read again when it changes. It may be missing or empty.",
 )
+@audit_option
 @click.option(
     "--linger-seconds",
     default=LINGER_SECONDS,
@@ -170,7 +180,9 @@ async def serving(options: WebhookOptions) -> AsyncIterator[dict[str, int]]:
     metrics = endpoint_app(registry, livez=beat.livez, readyz=readyz)
     gauge(names.CERTIFICATE_EXPIRY, registry).set_function(lambda: certificate.expires_at)
     pool = Pool(options.limits, preload=("kvgate.judgement.warm",))
-    facts = MountedFacts(starts, models, asks_hub=options.models_folder is not None, allowed=options.allowed)
+    facts = MountedFacts(
+        starts, models, asks_hub=options.models_folder is not None, audits=options.audit, allowed=options.allowed
+    )
     judge = partial(review_in_worker, pool, facts)
     validation = validation_app(ReviewInstruments.registered(registry), traffic, judge, Bodies())
     async with contextlib.AsyncExitStack() as stack:

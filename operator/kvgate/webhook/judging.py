@@ -135,19 +135,27 @@ class MountedFacts:
     """All that the webhook reads from its mounted files."""
 
     def __init__(
-        self, starts: StartsFile, folder: ModelsFolder, *, asks_hub: bool, allowed: AllowedPods = NOTHING_ALLOWED
-    ) -> None:
+        self, starts: StartsFile, folder: ModelsFolder, *, asks_hub: bool, audits: bool = False,
+        allowed: AllowedPods = NOTHING_ALLOWED,
+    ) -> None:  # fmt: skip
         self._allowed = allowed
         self._starts = starts
         self._folder = folder
         self._asks_hub = asks_hub
+        self._audits = audits
         self._known: tuple[object, object, Known] | None = None
 
     def __call__(self) -> Known:
         """Return the newest facts: the same object until one of the files changes."""
         calibration, models = self._starts.calibration, self._folder.models
         if self._known is None or self._known[0] is not calibration or self._known[1] is not models:
-            fetched = PublishedModels(fetched=models)
-            known = Known(calibration=calibration, models=fetched, asks_hub=self._asks_hub, allowed=self._allowed)
+            published = PublishedModels(fetched=models)
+            known = Known(
+                calibration=calibration,
+                models=published,
+                asks_hub=self._asks_hub,
+                audits=self._audits,
+                allowed=self._allowed,
+            )
             self._known = calibration, models, known
         return self._known[2]

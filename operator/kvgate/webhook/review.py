@@ -88,6 +88,8 @@ class Known(Struct, frozen=True, kw_only=True, eq=False):
     """Parts of pods that the administrator allows."""
     asks_hub: bool = False
     """True where the controller asks the hub for models that are not known."""
+    audits: bool = False
+    """True where everything is admitted, with a warning in the place of a refusal."""
 
 
 NOTHING_KNOWN = Known()
@@ -134,8 +136,13 @@ def reviews(body: Any, known: Known, now: datetime) -> Iterator[Answer]:
     try:
         deployment = parse_allowed(document, known.allowed)
     except InvalidDocument as error:
-        texts = (f.message + (f" ({f.remediation})" if f.remediation else "") for f in error.findings)
+        texts = [f.message + (f" ({f.remediation})" if f.remediation else "") for f in error.findings]
         message = "; ".join(texts)
+        if known.audits:
+            yield _allowed(
+                request, Decision.WOULD_REFUSE.value, NO_POLICY, [summary.WOULD_BE_REFUSED, *map(_warning, texts)]
+            )
+            return
         yield _refused(request, INVALID, NO_POLICY, code=422, reason="Invalid", message=message)
         return
     standing, skip = _standing(body["request"].get("oldObject"), deployment), skip_of(deployment, now)
@@ -152,7 +159,7 @@ def reviews(body: Any, known: Known, now: datetime) -> Iterator[Answer]:
     wanted = names_to_fetch(spec) if known.asks_hub else ()
     missing = [str(name) for name in wanted if known.models.fetched.get(name.key) is None]
     announced = [_FETCHED_FIRST.format(" and ".join(missing))] if missing and not (skip and skip.counts) else []
-    for assessment in assessments(spec, facts, skip=skip):
+    for assessment in assessments(spec, facts, skip=skip, audits=known.audits):
         is_edit = request.operation == "UPDATE" and assessment.decision is not Decision.REFUSE
         outage = outage_warning(body["request"].get("oldObject"), deployment, assessment) if is_edit else ""
         yield _judged(request, deployment, assessment, [*announced, outage] if outage else announced)

@@ -238,3 +238,34 @@ def test_no_secret_of_the_pod_is_in_the_answer_or_the_bundle(
 def test_why_without_an_object_is_misuse(target: str, asked: Path) -> None:
     assert code_of("why", *([target] if target else [])) == 2
     assert not asked.exists()
+
+
+FLEET = {
+    **LIST,
+    "items": [
+        {
+            "apiVersion": "kvgate.io/v1alpha1", "kind": "InferenceDeployment", "metadata": {"name": name, "namespace": "serving"},
+            "spec": {"model": {"name": "Qwen/Qwen3-8B"}, "accelerator": {"type": gpu}, "vllm": {"version": "0.10.0", "maxNumSeqs": 4}},
+            "status": {"conditions": [{"type": "Accepted", "status": "True"}]},
+        }
+        for name, gpu in (("roomy", "H100-SXM-80GB"), ("tight", "L4-24GB"))
+    ],
+}  # fmt: skip
+
+
+def test_preview_says_what_another_release_of_vllm_changes_for_each_live_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answering(tmp_path, monkeypatch, json.dumps(FLEET))
+    code = code_of("preview", "--vllm-version", "0.33.0", "-A", "--", "--output=json")
+    told = json.loads(capfd.readouterr().out)
+    assert (tmp_path / "asked").read_text().splitlines() == ["get inferencedeployments.kvgate.io --output=json -A"]
+    assert {engine["name"] for engine in told["engines"]} == {"roomy", "tight"}
+    assert "0.33.0" in json.dumps(told)
+    assert code in (0, 1)
+
+
+@pytest.mark.parametrize("flags", [(), ("--vllm-version",), ("--vllm-version=",)])
+def test_preview_without_a_release_is_misuse(flags: tuple[str, ...], asked: Path) -> None:
+    assert code_of("preview", *flags) == 2
+    assert not asked.exists()

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from kubernetes.aio.client import Configuration
 
-from kvgate.cluster.client import CONFIG_MAPS, Cluster, MayNotWrite, watch_session
+from kvgate.cluster.client import CONFIG_MAPS, Cluster, MayNotWrite, request_trace
 from kvgate.cluster.errors import Unavailable
 
 WRITES = ("post", "put", "patch", "delete")
@@ -34,18 +34,13 @@ async def server() -> AsyncIterator[tuple[str, list[str]]]:
         await runner.cleanup()
 
 
-@asynccontextmanager
-async def kopfs_session(host: str, may_write: Callable[[], bool]) -> AsyncIterator[aiohttp.ClientSession]:
-    session = await watch_session(Configuration(host=host), lambda *_: None, may_write=may_write)
-    try:
-        yield session
-    finally:
-        await session.close()
+def session_of(may_write: Callable[[], bool]) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(trace_configs=[request_trace(lambda *_: None, may_write)])
 
 
 @pytest.mark.parametrize("method", WRITES)
-async def test_kopf_writes_nothing_while_the_gate_is_shut(method: str) -> None:
-    async with server() as (host, seen), kopfs_session(host, lambda: False) as session:
+async def test_a_session_writes_nothing_while_the_gate_is_shut(method: str) -> None:
+    async with server() as (host, seen), session_of(lambda: False) as session:
         await session.get(f"{host}/x")
         with pytest.raises(MayNotWrite, match="does not hold the Lease"):
             await session.request(method, f"{host}/x", json={})
@@ -55,7 +50,7 @@ async def test_kopf_writes_nothing_while_the_gate_is_shut(method: str) -> None:
 @pytest.mark.parametrize("method", WRITES)
 async def test_a_gate_that_shuts_while_the_request_waits_for_a_connection_holds_it_back(method: str) -> None:
     answers = iter((True, False))
-    async with server() as (host, seen), kopfs_session(host, lambda: next(answers)) as session:
+    async with server() as (host, seen), session_of(lambda: next(answers)) as session:
         with pytest.raises(MayNotWrite):
             await session.request(method, f"{host}/x", json={})
         assert seen == []

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from kvgate.cluster.errors import Forbidden
-from kvgate.controller import kopf_thread
+from kvgate.controller import working_thread
 from kvgate.controller.memory import Memory
 from kvgate.controller.state import ControllerOptions, Process
 from support.waiting import turns
@@ -15,9 +15,9 @@ BLOCKED_SECONDS = 0.05
 
 
 async def test_a_loop_that_was_blocked_woke_up_that_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kopf_thread, "BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(working_thread, "BEAT_SECONDS", 0.0)
     process = Process(options=ControllerOptions(metrics_host="127.0.0.1", metrics_port=0))
-    beat = asyncio.create_task(kopf_thread._beat(process, Memory(process.deployments, process.starts)))
+    beat = asyncio.create_task(working_thread._beat(process, Memory(process.deployments, process.starts)))
     await turns()
     time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251 - that is the point
     await turns()
@@ -52,8 +52,8 @@ async def test_the_heartbeat_survives_metrics_that_cannot_be_published(monkeypat
         raise UnicodeEncodeError("utf-8", "x", 0, 1, "no")
 
     monkeypatch.setattr(memory, "publish", publish)
-    monkeypatch.setattr(kopf_thread, "BEAT_SECONDS", 0.0)
-    beat = asyncio.create_task(kopf_thread._beat(process, memory))
+    monkeypatch.setattr(working_thread, "BEAT_SECONDS", 0.0)
+    beat = asyncio.create_task(working_thread._beat(process, memory))
     await third.wait()
     await turns()
     beat.cancel()

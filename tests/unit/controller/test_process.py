@@ -1,4 +1,4 @@
-"""The process around kopf's thread: what it waits for, what it says meanwhile, and how it ends."""
+"""The process around the working thread: what it waits for, what it says meanwhile, and how it ends."""
 
 import asyncio
 import logging
@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
 
+from kvgate.controller import working_thread
 from kvgate.controller.command import ClusterNotPrepared, ThreadDied, _pushing, run
 from kvgate.controller.leadership import LeaseLost
 from kvgate.controller.state import ControllerOptions, Process
@@ -170,15 +172,16 @@ async def test_one_whose_lease_somebody_takes_ends_and_leaves_it_to_them(
 
 
 async def test_one_whose_watching_thread_fails_ends_and_frees_the_lease(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with controller(tmp_path, caplog, refusals={"/api": 404}) as found:
+    monkeypatch.setattr(working_thread, "_watch", AsyncMock(side_effect=RuntimeError("as the test says")))
+    async with controller(tmp_path, caplog) as found:
         await asyncio.wait([found.ended])
     with pytest.raises(ThreadDied, match="has ended by itself"):
         found.ended.result()
     assert found.server.leases["kvgate-controller"]["spec"]["holderIdentity"] == ""
-    assert [record.getMessage() for record in caplog.records if record.name == "kvgate.controller.kopf_thread"] == [
-        "kopf's thread has failed"
+    assert [record.getMessage() for record in caplog.records if record.name == "kvgate.controller.working_thread"] == [
+        "the working thread has failed"
     ]
 
 

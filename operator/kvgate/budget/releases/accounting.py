@@ -42,7 +42,7 @@ class BatchTier(Struct, frozen=True, kw_only=True):
         return memory_bytes >= self.from_bytes and not is_excluded
 
 
-class Accounting(Struct, frozen=True, kw_only=True, eq=False):
+class Accounting(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """The way in which one release arrives at the KV cache memory of a rank; one object per release, compared by identity."""
 
     gpu_memory_utilization: Fraction = Fraction(9, 10)

@@ -54,7 +54,7 @@ class SkipRecord(Struct, frozen=True, kw_only=True):
 class AdmissionRecord(Struct, frozen=True, kw_only=True):
     """The decision of the admission policy about an InferenceDeployment."""
 
-    decision: Literal["Admit", "AdmitWithWarning", "AdmitAdjusted", "Skipped", "Refuse"]
+    decision: Literal["Admit", "AdmitWithWarning", "AdmitAdjusted", "Skipped", "WouldRefuse", "Refuse"]
     reason: str
     """Reason of the condition Accepted."""
     message: str

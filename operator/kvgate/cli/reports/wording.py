@@ -42,6 +42,7 @@ _DECISIONS = {
     Decision.ADMIT_WITH_WARNING: ("admitted with a warning", "yellow"),
     Decision.ADMIT_ADJUSTED: ("admitted after adjustment", "yellow"),
     Decision.SKIPPED: ("admitted, budget skipped", "yellow"),
+    Decision.WOULD_REFUSE: ("admitted by the audit mode", "yellow"),
     Decision.REFUSE: ("refused", "red"),
 }
 _FACTS: Mapping[Rule, tuple[str, str]] = {

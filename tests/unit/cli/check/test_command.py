@@ -304,7 +304,7 @@ def test_output_has_no_colours_off_a_terminal() -> None:
     assert "\x1b" not in check("-", stdin=REFUSED).output
 
 
-HEAVY = ("kopf", "kubernetes", "aiohttp", "prometheus_client", "asyncio", "importlib.metadata")
+HEAVY = ("kubernetes", "aiohttp", "prometheus_client", "asyncio", "importlib.metadata")
 COMPOSE = "services: {vllm: {image: 'vllm/vllm-openai:v0.32.0', command: --model Qwen/Qwen3-8B}}\n"
 
 
