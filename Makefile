@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := PYTHONPATH=tools $(BIN)/python -m
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy constants corpus usefulness answers bench scale mutants run vllm-release site
+.PHONY: help demo observe test fuzz init check coverage fix generate verify tools chart accuracy constants corpus usefulness answers bench scale mutants run vllm-release site kv-oracle
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ mutants: .venv/ready  ## the share of small wrong changes of the budget that the
 
 vllm-release: .venv/ready  ## put a release of vLLM into every table, and say what it changes: make vllm-release VERSION=0.34.0
 	$(RUN) vllm_release "$(VERSION)"
+
+kv-oracle: .venv/ready  ## ask a release's own classes for KV caches, on a CPU: make kv-oracle VERSION=0.32.0 (installs it once, 5 GiB)
+	$(RUN) kv_oracle "$(VERSION)"
 
 site: .venv/ready  ## the documentation as a site in build/site; fails on a link that leads nowhere
 	$(RUN) docs_site

@@ -35,13 +35,17 @@ def differences(row: Row) -> Pairs:
     """Where they are not equal; vLLM does not say how many blocks there are where it refuses."""
     answer = answer_to(row)
     kv_cache = answer["kv_cache"] or {}
-    pairs: Pairs = {column: (kv_cache.get(key), int(row[column])) for column, key in _FIGURES.items() if row[column]}
+    pairs: Pairs = {
+        column: (kv_cache.get(key), int(row[column])) for column, key in _FIGURES.items() if row.get(column)
+    }
     if row["max_concurrency"]:
-        pairs["max_concurrency"] = _concurrency(kv_cache.get("max_concurrency"), float(row["max_concurrency"]))
+        pairs["max_concurrency"] = _concurrency(kv_cache.get("max_concurrency"), row["max_concurrency"])
     pairs["verdict"] = (answer["verdict"], "Fits" if row["starts"] == "yes" else "DoesNotFit")
     return {column: pair for column, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _concurrency(ours: float | None, theirs: float) -> tuple[float | None, float]:
-    """The table has nine digits of it."""
-    return (theirs if ours is not None and isclose(ours, theirs, rel_tol=1e-6) else ours), theirs
+def _concurrency(ours: float | None, stated: str) -> tuple[float | None, float]:
+    """The tables have nine digits of it, or the two decimals that a release logs."""
+    theirs = float(stated)
+    rounding = 0.005 if len(stated.partition(".")[2]) <= 2 else 0
+    return (theirs if ours is not None and isclose(ours, theirs, rel_tol=1e-6, abs_tol=rounding) else ours), theirs

@@ -13,6 +13,9 @@ VERSION = "0.32.0"
 KINDS = tuple(sorted(path.stem for path in (HERE / "kv_arithmetic").glob("*.csv")))
 """Kinds of attention; each has a table of its own."""
 
+RELEASES = tuple(sorted(path.stem for path in (HERE / "kv_by_release").glob("[0-9]*.csv")))
+"""Other releases whose own code was asked (`make kv-oracle`)."""
+
 _NUMBERS = (
     "kv_cache_memory_bytes",
     "max_model_len",
@@ -43,13 +46,20 @@ def arithmetic_of(kind: str) -> dict[str, list[Row]]:
     return models
 
 
+def answers_of(version: str) -> list[Row]:
+    """The answers of a release other than VERSION, all on an H100."""
+    return [
+        {**row, "version": version, "gpu": "NVIDIA H100 80GB HBM3"} for row in rows_of(f"kv_by_release/{version}.csv")
+    ]
+
+
 def request_of(row: Row) -> dict[str, Any]:
     """The setting of a row as a request of the machine contract."""
     values: dict[str, Any] = {key: row[key] for key in _WORDS if row[key]}
     values |= {key: int(row[key]) for key in _NUMBERS if row.get(key)}
     if row["enable_prefix_caching"]:
         values["enable_prefix_caching"] = row["enable_prefix_caching"] == "yes"
-    return {**values, **arguments_of(row["further"]), "vllm_version": VERSION}
+    return {**values, **arguments_of(row["further"]), "vllm_version": row.get("version", VERSION)}
 
 
 def arguments_of(text: str) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from functools import partial
 
 from kvgate.api import API_VERSION, KIND
 from kvgate.api.base import Document
-from kvgate.budget import ModelShape
-from kvgate.budget.releases.accounting import Accounting
+from kvgate.budget import Accounting, ModelShape
 from kvgate.cluster.client import INFERENCE_DEPLOYMENTS, LISTED, PODS, Cluster, Kind, load_configuration
 from kvgate.cluster.errors import ApiError
 from kvgate.cluster.events import EventRecorder

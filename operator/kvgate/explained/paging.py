@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from kvgate.budget.answers.answer import Budget, plan
 from kvgate.budget.ground.units import cdiv, round_up
 from kvgate.budget.kv_cache.capacity import KVCache, blocks_of_requests, largest
-from kvgate.budget.kv_cache.dtype import kernel_block_size
 from kvgate.budget.kv_cache.spec import (
     CrossAttentionSpec,
     FullAttentionSpec,
@@ -94,7 +93,7 @@ def _variants(budget: Budget) -> Iterator[Budget]:
         return
     request, seen = budget.request, {_block_sizes(budget)}
     yield budget
-    kernel_block = kernel_block_size(request.shape, request.accelerator.capability_major, budget.kv_cache.dtype)
+    kernel_block = budget.kv_cache.kernel_block
     for size in dict.fromkeys(round_up(size, kernel_block) for size in BLOCK_SIZES):
         variant = plan(request.with_settings(block_size=size))
         if _block_sizes(variant) not in seen:

@@ -145,7 +145,7 @@ def engine_sizes(request: BudgetRequest, counts: tuple[int, ...] = NODE) -> Iter
     for count in counts[:1] if accelerator.is_slice or accelerator.unified_memory else counts:
         tensors = [tensor for tensor in reversed(NODE) if tensor <= count]
         cuts = [replace(base, tensor=tensor, pipeline=count // tensor) for tensor in tensors]
-        possible = (cut for cut in cuts if not parallelism_refusals(request.shape, cut))
+        possible = (cut for cut in cuts if not parallelism_refusals(request.shape, cut, request.vllm_version))
         yield request.with_settings(parallelism=next(possible, cuts[0]))
 
 

@@ -84,11 +84,13 @@ PARALLEL_SIZE_REFUSED = _rule(
 
 def sizes_divide(budget: Budget) -> Iterable[Finding]:
     shape, parallelism = budget.request.shape, budget.request.settings.parallelism
-    for setting, reason in (*parallelism_refusals(shape, parallelism), *prompt_refusals(budget.request)):
+    version = budget.request.vllm_version
+    for setting, reason in (*parallelism_refusals(shape, parallelism, version), *prompt_refusals(budget.request)):
         remedy = do("choose another {setting}", setting=SettingName(setting))
         if setting == "tensor_parallel_size":
             alone = (replace(parallelism, tensor=t, pipeline=1, decode_context=1) for t in (1, 2, 3, 4, 5, 6, 7, 8, 16))
-            sizes = ", ".join(str(each.tensor) for each in alone if not parallelism_refusals(shape, each))
+            divide = (each for each in alone if not parallelism_refusals(shape, each, version))
+            sizes = ", ".join(str(each.tensor) for each in divide)
             remedy = (
                 change(Change.SET, setting, f"one of {sizes}") if sizes else do("use another checkpoint of the model")
             )

@@ -97,7 +97,10 @@ def kv_cache_dtype_exists(budget: Budget) -> Iterable[Finding]:
         yield KV_CACHE_DTYPE_REFUSED.finding(
             "kv_cache_dtype",
             words("{kv_cache_dtype} {name}: {reason}", name=name, reason=reason),
-            any_one(change(Change.SET, "kv_cache_dtype", "auto"), "use a GPU or a release that has it"),
+            any_one(
+                change(Change.SET, "kv_cache_dtype", "fp8" if name == "auto" else "auto"),
+                "use a GPU or a release that has it",
+            ),
         )
 
 

@@ -10,6 +10,7 @@ from kvgate.budget.engine.request import LoraSettings, Speculation
 from kvgate.budget.ground.hardware import Parallelism
 from kvgate.budget.ground.interval import Verdict
 from kvgate.budget.ground.units import GIB
+from kvgate.budget.releases.versions import DEFAULT_VERSION
 from support.builders import catalogue_shape, new_request
 from support.tables import table
 
@@ -71,7 +72,7 @@ def test_copies_of_experts_are_spread_over_the_ranks() -> None:
     ],
 )  # fmt: skip
 def test_balance_that_vllm_refuses(cut: dict[str, Any], setting: str) -> None:
-    found = [name for name, _ in parallelism_refusals(catalogue_shape(MOE), Parallelism(**cut))]
+    found = [name for name, _ in parallelism_refusals(catalogue_shape(MOE), Parallelism(**cut), DEFAULT_VERSION)]
     assert found == [setting] * bool(setting)
 
 

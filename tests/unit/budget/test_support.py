@@ -5,13 +5,14 @@ from typing import Any
 from kvgate.budget.answers.support import kv_cache_dtype_refusal, parallelism_refusals
 from kvgate.budget.ground.hardware import Parallelism
 from kvgate.budget.model.shape import ModelShape
-from kvgate.budget.releases.versions import accounting_of
+from kvgate.budget.releases.versions import DEFAULT_VERSION, accounting_of
 from support import kinds
 from support.builders import catalogue_accelerator, catalogue_shape
 from support.tables import table
 
 H100, A100, L40S, T4 = "H100-SXM-80GB", "A100-SXM-80GB", "L40S-48GB", "T4-16GB"
 LLAMA, DEEPSEEK = "meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-V3"
+DEEPSEEK_V4, QWEN_FP8 = "deepseek-ai/DeepSeek-V4-Flash", "Qwen/Qwen3-235B-A22B-FP8"
 
 
 @table(
@@ -19,6 +20,12 @@ LLAMA, DEEPSEEK = "meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-V3"
     [
         ("auto", DEEPSEEK, T4, "0.6.0", ""),
         ("fp8", LLAMA, H100, "0.32.0", ""),
+        ("auto", DEEPSEEK_V4, H100, "0.20.0", "asserts an fp8 cache"),
+        ("bfloat16", DEEPSEEK_V4, H100, "0.29.0", "asserts an fp8 cache"),
+        ("auto", DEEPSEEK_V4, H100, "0.30.0", ""),
+        ("auto", DEEPSEEK_V4, "B200-SXM-180GB", "0.24.0", ""),
+        ("fp8", DEEPSEEK_V4, H100, "0.24.0", ""),
+        ("auto", LLAMA, H100, "0.24.0", ""),
         ("fp8", LLAMA, A100, "0.32.0", ""),
         ("fp8", LLAMA, T4, "0.32.0", "compute capability 8.0"),
         ("fp8", LLAMA, T4, "0.22.0", ""),
@@ -120,5 +127,23 @@ def test_windows_that_keep_the_model_dtype_do_not_mind_a_packed_format() -> None
     ],
 )
 def test_parallel_sizes(model: str, sizes: dict[str, Any], field: str) -> None:
-    fields = {name for name, _ in parallelism_refusals(catalogue_shape(model), Parallelism(**sizes))}
+    fields = {name for name, _ in parallelism_refusals(catalogue_shape(model), Parallelism(**sizes), DEFAULT_VERSION)}
     assert fields == ({field} if field else set())
+
+
+@table(
+    ("model", "sizes", "version", "is_refused"),
+    [
+        (QWEN_FP8, {"tensor": 8}, "0.28.0", True),
+        (QWEN_FP8, {"tensor": 8}, "0.29.0", False),
+        (QWEN_FP8, {"tensor": 4}, "0.28.0", False),
+        (QWEN_FP8, {"tensor": 8, "expert": True}, "0.28.0", False),
+        (QWEN_FP8, {"pipeline": 2}, "0.28.0", False),
+        ("Qwen/Qwen3-235B-A22B", {"tensor": 8}, "0.28.0", False),
+        (DEEPSEEK, {"tensor": 8}, "0.28.0", False),
+    ],
+)
+def test_blocks_of_experts_become_finer_since_0_29(
+    model: str, sizes: dict[str, Any], version: str, is_refused: bool
+) -> None:
+    assert bool(parallelism_refusals(catalogue_shape(model), Parallelism(**sizes), version)) == is_refused

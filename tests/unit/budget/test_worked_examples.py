@@ -19,6 +19,7 @@ from kvgate.budget.kv_cache.groups import Groups, bytes_per_block, form_groups, 
 from kvgate.budget.kv_cache.layout import aligned_block_size
 from kvgate.budget.kv_cache.spec import FullAttentionSpec, KVCacheSpec, Reach, StateSpec
 from kvgate.budget.model.weights import rank_weights
+from kvgate.budget.releases.versions import DEFAULT_VERSION
 from support.builders import catalogue_shape, new_model_shape, new_request, new_workload
 
 LLAMA_2_7B = "meta-llama/Llama-2-7b-hf"
@@ -225,7 +226,7 @@ def test_fp8_weights_of_a_70b_are_72_7_gb() -> None:
 
 @pytest.mark.parametrize("tensor", [3, 5, 6, 7])
 def test_a_70b_cannot_be_cut_in(tensor: int) -> None:
-    assert parallelism_refusals(catalogue_shape(LLAMA_70B), Parallelism(tensor=tensor))
+    assert parallelism_refusals(catalogue_shape(LLAMA_70B), Parallelism(tensor=tensor), DEFAULT_VERSION)
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def hardware(budget: Budget, scope: Scope) -> Iterator[tuple[str, Value]]:
         for size in (2, 4, 8) if name != "pipeline_parallel_size" or "tensor_parallel_size" not in found else ():
             wider = replace(cut, **{_SIZES[name]: size})
             is_more = size > getattr(cut, _SIZES[name]) and wider.num_gpus <= max(_MOST_GPUS, cut.num_gpus)
-            if is_more and not parallelism_refusals(request.shape, wider):
+            if is_more and not parallelism_refusals(request.shape, wider, request.vllm_version):
                 found.add(name)
                 yield name, size
     yield from (("accelerator", each.name) for each in _larger(budget, scope))

@@ -7,6 +7,7 @@ a sentence of ours. Read in vLLM 0.32, and compared with the settings that it re
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
+from math import gcd
 
 from kvgate.budget.engine.request import BudgetRequest
 from kvgate.budget.ground.hardware import Accelerator, Parallelism, stage_sizes
@@ -20,7 +21,7 @@ from kvgate.budget.kv_cache.dtype import (
     formats_known,
     takes_cache_dtype,
 )
-from kvgate.budget.model.matrix import Cut, Matrix
+from kvgate.budget.model.matrix import Cut, Matrix, WeightFormat
 from kvgate.budget.model.shape import (
     DTYPE_BYTES,
     CompressedAttention,
@@ -43,8 +44,10 @@ _PER_HEAD = (
 _ROCM_ONLY = ("ultraquant_", "octave_")
 _NVFP4_HEADS = (64, 128, 256, 512)
 """Head dimensions of FlashInfer, the only backend with this format (0.21 to 0.33, `get_supported_head_sizes`)."""
-_EXPERT_BLOCK = 64
-"""Rows and columns to which the blocks of experts are made smaller where larger ones do not divide."""
+_CHECKED_EXPERTS = frozenset({"fp8", "compressed-tensors", "quark"})
+"""Methods whose experts vLLM checks for blocks that a cut goes through."""
+_LEAST_EXPERT_BLOCK = 32
+"""Least rows and columns of the blocks of experts that are made smaller (`refine_fp8_moe_block_shape`)."""
 
 
 def kv_cache_dtype_refusal(
@@ -59,6 +62,15 @@ def kv_cache_dtype_refusal(
     `skip_layers` is `kv_cache_dtype_skip_layers`. From 0.33 on a plug-in for a platform may register further formats, so that a name
     which vLLM itself does not have is no reason (`register_kv_cache_dtype`).
     """
+    is_plain = name == "auto" or name in DTYPE_BYTES
+    if (
+        accounting.compressed_cache_needs_fp8
+        and is_plain
+        and not shape.kv_cache_scheme
+        and accelerator.capability_major == 9
+    ):
+        if shape.has(CompressedAttention):
+            return "on this GPU the model's attention asserts an fp8 cache in this release"
     if name == "auto":
         return None
     if name not in accounting.kv_cache_dtypes:
@@ -221,16 +233,17 @@ def _is_packed_sparse(request: BudgetRequest) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def parallelism_refusals(shape: ModelShape, parallelism: Parallelism) -> tuple[tuple[str, str], ...]:
-    """(field, reason) for every parallel size that does not go with the model."""
-    reasons = [("tensor_parallel_size", reason) for reason in _tensor_refusals(shape, parallelism)]
+def parallelism_refusals(shape: ModelShape, parallelism: Parallelism, vllm_version: str) -> tuple[tuple[str, str], ...]:
+    """(field, reason) for every parallel size that the release refuses for the model."""
+    accounting = accounting_of(vllm_version)
+    reasons = [("tensor_parallel_size", reason) for reason in _tensor_refusals(shape, parallelism, accounting)]
     reasons += [("pipeline_parallel_size", reason) for reason in _pipeline_refusals(shape, parallelism.pipeline)]
     reasons += [("decode_context_parallel_size", reason) for reason in _context_refusals(shape, parallelism)]
     reasons += _balancing_refusals(shape, parallelism)
     return tuple(dict.fromkeys(reasons))
 
 
-def _tensor_refusals(shape: ModelShape, parallelism: Parallelism) -> Iterator[str]:
+def _tensor_refusals(shape: ModelShape, parallelism: Parallelism, accounting: Accounting) -> Iterator[str]:
     tensor = parallelism.tensor
     if shape.num_heads % tensor:
         yield f"{shape.num_heads} attention heads are not divisible by {tensor}"
@@ -239,16 +252,16 @@ def _tensor_refusals(shape: ModelShape, parallelism: Parallelism) -> Iterator[st
         if isinstance(mixer, FullAttention) and mixer.num_kv_heads % tensor and tensor % mixer.num_kv_heads:
             yield f"of {mixer.num_kv_heads} KV heads and {tensor} ranks, one must be a multiple of the other"
     matrices = dict.fromkeys(matrix for layer, _ in shape.distinct_layers for matrix in layer.matrices)
-    cuts = (reason for matrix in matrices for reason in _matrix_refusals(matrix, parallelism))
+    cuts = (reason for matrix in matrices for reason in _matrix_refusals(matrix, parallelism, accounting))
     yield from islice(cuts, 1)  # one cause shows in several matrices
 
 
-def _matrix_refusals(matrix: Matrix, parallelism: Parallelism) -> Iterator[str]:
+def _matrix_refusals(matrix: Matrix, parallelism: Parallelism, accounting: Accounting) -> Iterator[str]:
     """Yield sizes that do not divide, and blocks of scales that a cut would go through (`validate_fp8_block_shape`)."""
     tensor = parallelism.expert_tensor if matrix.experts else parallelism.tensor
-    rows, columns = matrix.format.block if matrix.format and not matrix.experts else (0, 0)  # experts get finer blocks
-    if matrix.experts:  # vLLM 0.32 makes their blocks smaller (Qwen3-235B-A22B-FP8 on eight GPUs)
-        rows, columns = min(rows, _EXPERT_BLOCK), min(columns, _EXPERT_BLOCK)
+    rows, columns = matrix.format.block if matrix.format else (0, 0)
+    if matrix.experts and matrix.format:
+        rows, columns = _expert_block(matrix, matrix.format, tensor, accounting)
     if matrix.cut is Cut.COLUMNS and matrix.columns % tensor:
         yield f"the {matrix.columns} inputs of {matrix.name} are not divisible by {tensor}"
     elif matrix.cut is Cut.COLUMNS and columns and (matrix.columns // tensor) % columns and tensor > 1:
@@ -265,6 +278,19 @@ def _matrix_refusals(matrix: Matrix, parallelism: Parallelism) -> Iterator[str]:
             for part in matrix.rows
             if part.on_rank(tensor) % rows
         )
+
+
+def _expert_block(matrix: Matrix, stored: WeightFormat, tensor: int, accounting: Accounting) -> tuple[int, int]:
+    """Return rows and columns of the blocks that a cut of experts must respect; (0, 0) where nothing is checked.
+
+    vLLM 0.8.5 to 0.33, `validate_fp8_block_shape_moe`; since 0.29 the method fp8 first makes blocks finer (`refine_fp8_moe_block_shape`).
+    """
+    if stored.method not in _CHECKED_EXPERTS:
+        return 0, 0
+    cut = tensor if matrix.cut is Cut.COLUMNS else 1
+    finer = gcd(*stored.block, matrix.columns // cut, *(part.on_rank(tensor // cut) for part in matrix.rows))
+    may_refine = accounting.refines_expert_blocks and stored.method == "fp8"
+    return (finer, finer) if may_refine and finer >= _LEAST_EXPERT_BLOCK else stored.block
 
 
 def _pipeline_refusals(shape: ModelShape, pipeline: int) -> Iterator[str]:

@@ -34,6 +34,8 @@ class KVCache(Struct, frozen=True, kw_only=True, dict=True):
     reach: Reach
     null_blocks: int
     """Blocks that vLLM keeps for itself: 1 since 0.29; they count in num_blocks, and no request can use them."""
+    kernel_block: int = 16
+    """The smallest block, in tokens, that the release takes for every layer."""
     tokens_by_concurrency: bool = True
     """True where the logged number of tokens is the number of full-length requests × max_model_len."""
 

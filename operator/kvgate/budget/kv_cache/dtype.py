@@ -27,8 +27,6 @@ COMPRESSED_BLOCK_SIZE = 256
 LEAST_COMPRESSED_BLOCK_SIZE = 128
 """Smallest block of compressed layers: it must hold one vector of the strongest compression."""
 SPARSE_BLOCK_SIZE = 64
-HYBRID_MLA_BLOCK_SIZE = 128
-"""Least multiple to which blocks of MLA are aligned where recurrent states stand beside it."""
 WIDEST_COMMON_HEAD = 256
 """Widest head that FlashAttention 2 and 3 and FlashInfer all take."""
 _INDEXED_BLOCK_SIZE = 128
@@ -179,7 +177,8 @@ def cache_dtype_of(shape: ModelShape, major: int | None, stated: str, accounting
     if scheme not in accounting.kv_cache_dtypes or not (method is None or method in methods):
         scheme = None
     is_sparse = shape.has(LatentAttention, "is_sparse")
-    if is_sparse and scheme is None and major == 10 and shape.architecture in _FP8_BY_ITSELF:
+    is_fp8_by_itself = major == 10 and shape.architecture in _FP8_BY_ITSELF
+    if is_sparse and scheme is None and (is_fp8_by_itself or accounting.sparse_latent_defaults_to_fp8):
         scheme = "fp8_e4m3"
     dtype = resolve(stated, model_dtype=shape.dtype, checkpoint_scheme=scheme)
     if is_sparse and dtype.is_fp8 and major in (9, 12):
@@ -188,18 +187,20 @@ def cache_dtype_of(shape: ModelShape, major: int | None, stated: str, accounting
 
 
 @lru_cache(maxsize=1024)
-def kernel_block_size(shape: ModelShape, major: int | None, dtype: KVCacheDtype) -> int:
-    """Return the smallest block, in tokens, that every attention kernel of the model takes on GPUs of this major capability."""
-    return max((_kernel_block(mixer, major, dtype) for mixer in shape.mixers), default=DEFAULT_BLOCK_SIZE)
+def kernel_block_size(shape: ModelShape, major: int | None, dtype: KVCacheDtype, accounting: Accounting) -> int:
+    """Return the smallest block, in tokens, that the release takes for every layer of the model on GPUs of this major capability."""
+    return max((_kernel_block(mixer, major, dtype, accounting) for mixer in shape.mixers), default=DEFAULT_BLOCK_SIZE)
 
 
-def _kernel_block(mixer: Mixer, major: int | None, dtype: KVCacheDtype) -> int:
+def _kernel_block(mixer: Mixer, major: int | None, dtype: KVCacheDtype, accounting: Accounting) -> int:
     is_fp8_on_hopper = major == 9 and dtype.is_fp8
     if isinstance(mixer, CompressedAttention):
         return COMPRESSED_BLOCK_SIZE
     if isinstance(mixer, LatentAttention):
         if mixer.is_sparse:
             return SPARSE_BLOCK_SIZE
+        if accounting.latent_blocks is not None:
+            return accounting.latent_blocks.get(major or 0, DEFAULT_BLOCK_SIZE)
         # FLASHINFER_MLA on Blackwell takes 32, FLASHMLA (fp8 on Hopper) 64, all others 16
         return 32 if major == 10 else 64 if is_fp8_on_hopper else DEFAULT_BLOCK_SIZE
     if not isinstance(mixer, FullAttention):

@@ -15,7 +15,7 @@ from kvgate.budget.ground.hardware import stage_sizes
 from kvgate.budget.ground.interval import UnmodelledKind, UnmodelledValue
 from kvgate.budget.ground.units import cdiv, round_up
 from kvgate.budget.kv_cache.capacity import KVCache
-from kvgate.budget.kv_cache.dtype import HYBRID_MLA_BLOCK_SIZE, cache_dtype_of, kernel_block_size, takes_cache_dtype
+from kvgate.budget.kv_cache.dtype import cache_dtype_of, kernel_block_size, takes_cache_dtype
 from kvgate.budget.kv_cache.groups import Cache, Groups, bytes_per_block, form_groups, without_local_caches
 from kvgate.budget.kv_cache.hybrid_manager import hybrid_manager
 from kvgate.budget.kv_cache.layer_specs import CacheSettings, specs_of
@@ -43,6 +43,8 @@ class LayoutSettings(Struct, frozen=True, kw_only=True):
     kernel_block: int
     """The smallest block, in tokens, that every attention kernel takes."""
     pipeline: int = 1
+    latent_state_block: int = 1
+    """Least multiple of MLA's blocks where recurrent states stand beside it."""
     state_chunk: int = 1
     """Tokens of which a block is a multiple where every block keeps a state."""
     hybrid_manager: bool = True
@@ -80,6 +82,7 @@ def lay_out(request: BudgetRequest, resolved: Resolved, accounting: Accounting) 
     kv_cache = KVCache(
         groups=layout.groups,
         dtype=settings.specs.dtype,
+        kernel_block=settings.kernel_block,
         bytes_per_block=max(layout.stage_block_bytes),
         checked_bytes_per_block=(sum if accounting.start_check_counts_all_stages else max)(layout.stage_block_bytes),
         reach=reach,
@@ -99,7 +102,7 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
         raise UnmodelledKind("mamba_cache_mode all, which this release refuses")
     major = request.accelerator.capability_major
     dtype = cache_dtype_of(shape, major, settings.kv_cache_dtype, accounting)
-    kernel_block = kernel_block_size(shape, major, dtype)
+    kernel_block = kernel_block_size(shape, major, dtype, accounting)
     draft = request.draft
     if speculation is not None and speculation.uses_another_model and draft is None:
         raise UnmodelledKind(f"drafts by {speculation.model or speculation.method or 'a model without a name'}")
@@ -124,6 +127,7 @@ def _layout_settings(request: BudgetRequest, resolved: Resolved, accounting: Acc
         specs=specs,
         kernel_block=kernel_block,
         pipeline=settings.parallelism.pipeline,
+        latent_state_block=accounting.latent_state_block,
         state_chunk=(settings.mamba_block_size or shape.state_chunk_tokens) if resolved.state_mode == "all" else 1,
         hybrid_manager=hybrid_manager(request, accounting).runs,
         with_drafts=with_drafts,
@@ -195,7 +199,9 @@ def caches_of(shape: ModelShape, settings: LayoutSettings) -> list[Cache]:
         caches = without_local_caches(caches)
     if "sliding_window" in specs.skipped_layers:
         caches = _with_wider_windows(caches)
-    return aligned(caches, settings.kernel_block, chunk=settings.state_chunk)
+    return aligned(
+        caches, settings.kernel_block, chunk=settings.state_chunk, latent_multiple=settings.latent_state_block
+    )
 
 
 def _with_boundaries(shape: ModelShape, settings: CacheSettings) -> CacheSettings:
@@ -227,7 +233,7 @@ def _with_wider_windows(caches: list[Cache]) -> list[Cache]:
     return [(layer, covering(spec)) for layer, spec in caches]
 
 
-def aligned(caches: Sequence[Cache], kernel_block: int, *, chunk: int = 1) -> list[Cache]:
+def aligned(caches: Sequence[Cache], kernel_block: int, *, chunk: int = 1, latent_multiple: int = 1) -> list[Cache]:
     """Make the blocks of a hybrid's attention so large that a page holds a recurrent state, and pad states to that page.
 
     vLLM 0.32, `platforms/interface.py` (`_align_hybrid_block_size`); it overrides a block size that the user sets.
@@ -236,9 +242,9 @@ def aligned(caches: Sequence[Cache], kernel_block: int, *, chunk: int = 1) -> li
     attention = next((spec for _, spec in caches if isinstance(spec, AttentionSpec | MLASpec)), None)
     if not states or attention is None:
         return list(caches)
-    block = aligned_block_size(
-        attention, max(spec.state_bytes for spec in states), kernel_block=kernel_block, chunk=chunk
-    )
+    state_bytes = max(spec.state_bytes for spec in states)
+    multiple = max(kernel_block, latent_multiple if isinstance(attention, MLASpec) else 1)
+    block = aligned_block_size(attention, state_bytes, kernel_block=multiple, chunk=chunk)
     page = block * attention.token_bytes
 
     def widened(spec: KVCacheSpec) -> KVCacheSpec:
@@ -253,9 +259,6 @@ def aligned_block_size(
     attention: AttentionSpec | MLASpec, state_bytes: int, *, kernel_block: int = 16, chunk: int = 1
 ) -> int:
     """Tokens of a hybrid's attention block whose page is at least a recurrent state; a multiple of `chunk`, too."""
-    multiple = max(kernel_block, attention.block_size)
-    if isinstance(attention, MLASpec):
-        multiple = max(multiple, HYBRID_MLA_BLOCK_SIZE)
-    multiple = lcm(multiple, chunk)
+    multiple = lcm(max(kernel_block, attention.block_size), chunk)
     block = multiple * cdiv(state_bytes, multiple * attention.token_bytes)
     return round_up(max(attention.block_size, block), kernel_block)

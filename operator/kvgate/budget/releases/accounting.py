@@ -115,6 +115,17 @@ class Accounting(Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """Tokens that experts compute at a time (`VLLM_FUSED_MOE_CHUNK_SIZE`, 0.8.5 to 0.17.0); 0: all of them (0.18.0)."""
     bundles_triton_kernels: bool = False
     """True where vLLM brings the kernels that compute MXFP4 experts on Hopper (`vllm.third_party.triton_kernels`, absent in 0.11.0)."""
+    refines_expert_blocks: bool = False
+    """True where blocks of experts in fp8 that a cut would go through are made smaller (0.29, absent in 0.28.0)."""
+    compressed_cache_needs_fp8: bool = False
+    """True where DeepSeek-V4's layers on FlashMLA assert `--kv-cache-dtype fp8` (0.20, absent in 0.30, `DeepseekV4Attention`)."""
+    latent_blocks: dict[int, int] | None = None
+    """Block to which vLLM sets MLA by the major capability, whatever the kernels take (`CudaPlatformBase.check_and_update_config`, up to
+    0.17); None: the smallest that the kernel takes."""
+    latent_state_block: int = 1
+    """Least multiple to which blocks of MLA are aligned where recurrent states stand beside it (`_align_hybrid_block_size`)."""
+    sparse_latent_defaults_to_fp8: bool = False
+    """True where sparse MLA keeps its own fp8 format unless the user chooses bfloat16 (0.11.0, absent in 0.11.2)."""
     expert_workspace_persists: bool = False
     """True where expert workspaces outlive the profile run and add to its peak instead of being inside it."""
     estimates_graphs: bool = False

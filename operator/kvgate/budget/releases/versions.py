@@ -28,7 +28,7 @@ _DENSE_V2_FIRST = frozenset({
 })  # fmt: skip
 
 _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
-    ((0, 6), {}),
+    ((0, 6), {"latent_blocks": {9: 64}, "latent_state_block": 64}),
     ((0, 8), {
         "lora_ranks": _LORA_RANKS,
         "v1_engine": True,
@@ -57,7 +57,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "v0_vendors": frozenset(), "begins_last_media_item": False, "keeps_chunks_whole": False,
         "fp8_cache_majors": frozenset({9, 10}), "converts_classifiers": True,
     }),
-    ((0, 10, 2), {"v0_below": (0, 0), "v0_runs_states": False, "keeps_chunks_whole": True}),
+    ((0, 10, 2), {"latent_blocks": {9: 64, 10: 128}, "v0_below": (0, 0), "v0_runs_states": False, "keeps_chunks_whole": True}),
     ((0, 11), {
         "has_both_engines": False,
         "float16_refused": _NO_FLOAT16 | {"Gemma3ForCausalLM"},
@@ -66,8 +66,10 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "nccl_in_budget": False,
         "full_graphs": True,
         "v0_reads_fp8_caches": False,
+        "sparse_latent_defaults_to_fp8": True,
     }),
     ((0, 11, 1), {
+        "sparse_latent_defaults_to_fp8": False,
         "flashinfer_samples": "requested",
         "flashinfer_capabilities": ((7, 5), (12, 1)),
         "compiler_tries_kernels": True,
@@ -105,7 +107,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "mtp_shares_head": True,
         "state_modes": frozenset({"align", "all"}),
     }),
-    ((0, 16), {"leaves_out_unused_encoders": True, "cuts_draft_as_target": True}),
+    ((0, 16), {"latent_blocks": {9: 64, 10: 64}, "leaves_out_unused_encoders": True, "cuts_draft_as_target": True}),
     ((0, 17), {
         "compares_vocabularies": True,
         "lora_max_vocabulary": 258048,
@@ -118,11 +120,13 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
         "all_reduce_multicast": True,
         "all_reduce_excludes": frozenset({"data", "pipeline"}),
     }),
-    ((0, 18), {"expert_chunk_tokens": 0, "estimates_graphs": True, "shutdown_timeout": True}),
+    ((0, 18), {"latent_blocks": None, "expert_chunk_tokens": 0, "estimates_graphs": True, "shutdown_timeout": True}),
     ((0, 19), {"indexer_logits_in_profile": True, "cold_compile_seen": True}),
     ((0, 20), {
         "tells_auto_length": True,
         "loads_split_gguf": True,
+        "compressed_cache_needs_fp8": True,
+        "latent_state_block": 1,
         "checks_draft_slots": True,
         "kv_events_exclude_manager": False,
         "gpu_memory_utilization": Fraction(92, 100),
@@ -179,6 +183,7 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 27), {
         "v1_runner_on_amd": frozenset({"KimiK3ForConditionalGeneration"}),
         "shares_prompts": True,
+        "latent_state_block": 128,
         "consumed_accounting": True,
         "counts_fragments": True,
         "all_reduce_multicast": True,
@@ -189,10 +194,12 @@ _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 28), {"blackwell_graphs": True, "scheduled_tokens_leave_draft_slots": False, "default_state_mode": "align"}),
     ((0, 29), {
         "v1_runner_on_amd": frozenset({"DeepseekV32ForCausalLM", "DeepseekV4ForCausalLM", "GlmMoeDsaForCausalLM"}),
+        "refines_expert_blocks": True,
         "state_checkpoints": True, "null_blocks": 1, "v2_runner_architectures": None, "v2_graphs_deducted": True,
         "reduces_alone_mib": {},
     }),
     ((0, 30), {
+        "compressed_cache_needs_fp8": False,
         "drafts_with_shared_prompts": True,
         "length_rule": "yarn_stated",
         "reduces_alone_mib": {(103, 4): 80, (103, 8): 64}, "shared_layers_project_keys": False, "pools_compressed_queries": False,
