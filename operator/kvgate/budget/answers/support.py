@@ -62,14 +62,9 @@ def kv_cache_dtype_refusal(
     `skip_layers` is `kv_cache_dtype_skip_layers`. From 0.33 on a plug-in for a platform may register further formats, so that a name
     which vLLM itself does not have is no reason (`register_kv_cache_dtype`).
     """
-    is_plain = name == "auto" or name in DTYPE_BYTES
-    if (
-        accounting.compressed_cache_needs_fp8
-        and is_plain
-        and not shape.kv_cache_scheme
-        and accelerator.capability_major == 9
-    ):
-        if shape.has(CompressedAttention):
+    if name == "auto" or name in DTYPE_BYTES:
+        on_flash_mla = accelerator.capability_major == 9 and shape.has(CompressedAttention)
+        if on_flash_mla and accounting.compressed_cache_needs_fp8 and not shape.kv_cache_scheme:
             return "on this GPU the model's attention asserts an fp8 cache in this release"
     if name == "auto":
         return None
