@@ -7,6 +7,8 @@ is not rendered, and pods are replaced once or not at all.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvgate.api import ADOPT_ANNOTATION, API_VERSION, FIELD_MANAGER, KIND
 from kvgate.api.base import Document
 from kvgate.rendering.labels import OWNER_LABEL, controller_of, hashed
@@ -111,7 +113,5 @@ def with_selector_of(wanted: Rendered, live: Mapping[str, Any]) -> Rendered:
     metadata = spec["template"]["metadata"]
     labels = metadata["labels"] | {key: theirs[key] for key in keys - {OWNER_LABEL} if key in theirs}
     template = {**spec["template"], "metadata": {**metadata, "labels": labels}}
-    return Rendered(
-        deployment=hashed({**deployment, "spec": {**spec, "selector": selector, "template": template}}),
-        service=wanted.service,
-    )
+    changed = hashed({**deployment, "spec": {**spec, "selector": selector, "template": template}})
+    return replace(wanted, deployment=changed)
