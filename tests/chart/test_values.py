@@ -37,6 +37,7 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "tolerations": ({}, {"tolerations": [{"operator": "Exists"}]}),
     "podAnnotations": ({}, {"podAnnotations": {"prometheus.io/scrape": "true"}}),
     "watchNamespaces": ({}, {"watchNamespaces": ["team-a"]}),
+    "admission.mode": ({}, {"admission": {"mode": "Audit"}}),
     "crds.enabled": ({}, {"crds": {"enabled": False}}),
     "crds.keep": ({}, {"crds": {"keep": False}}),
     "crds.userRoles": ({}, {"crds": {"userRoles": False}}),
