@@ -102,8 +102,8 @@ def test_the_rendered_pod_is_judged_as_the_object_was(case: str, tmp_path: Path)
     assert judged_on is not None
     assert back.accelerator == judged_on.name
     assert any("as configured" in note.text for note in back.assumed) == (
-        not judged_on.gpu_labels or bool(spec.vllm.image)
-    )
+        not judged_on.gpu_labels or spec.accelerator.resource_claim is not None or bool(spec.vllm.image)
+    )  # a claim's template, which has the device, stands beside the pod
     effective = outcome.judged.assessment.effective
     if effective is None:
         assert numbers(back.assessment) is None
