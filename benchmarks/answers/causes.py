@@ -188,6 +188,21 @@ def _repacked(question: Question, before: Row | None, after: Row | None) -> bool
     return "cpu_offload_gb" in question.asked and int(after.num_tokens or 0) < int(before.num_tokens or 0)
 
 
+_BY_RELEASE = ("DeepSeek-V", "Kimi-Linear", "Qwen3-235B-A22B-FP8")
+_REFUSED_BY_RELEASE = {"error:ParallelSizeRefused", "error:KVCacheDtypeRefused"}
+
+
+def _blocks_follow_the_release(question: Question, before: Row | None, after: Row | None) -> bool:
+    """Only models with MLA, or with experts in fp8 blocks: blocks of another size, or a cut or a cache that the release refuses."""
+    model = str(question.asked.get("model"))
+    if before is None or after is None or not any(part in model for part in _BY_RELEASE):
+        return False
+    added = {rule for rule in set(after.rules.split()) - set(before.rules.split()) if not rule.endswith(":KnownDefect")}
+    if added & _REFUSED_BY_RELEASE:
+        return after.verdict == "DoesNotFit"
+    return "Qwen3" not in model and question.asked.get("vllm_version") not in (None, "0.33.0")
+
+
 def _known_defect(question: Question, before: Row | None, after: Row | None) -> bool:
     """Known defects are told; anything else that differs has its own cause."""
     if before is None or after is None or ":KnownDefect" not in after.rules:
@@ -309,6 +324,12 @@ CAUSES: tuple[Cause, ...] = (
         name="output-assumed",
         sentence="A prompt alone states a workload: the output is assumed, at most 512 tokens, and said.",
         explains=_output_is_assumed,
+    ),
+    Cause(
+        name="blocks-follow-the-release",
+        sentence="Blocks of MLA, alone and beside recurrent states, sparse MLA's format in 0.11.0, the cache that DeepSeek-V4 asserts, and "
+        "blocks of experts that a cut goes through are those of the release; vLLM's own classes were asked.",
+        explains=_blocks_follow_the_release,
     ),
     Cause(
         name="known-defect",
