@@ -63,7 +63,7 @@ def script(text: str, **more: Any) -> dict[str, Any]:
 
 def ours(gpu: str = "H100-SXM-80GB", model: str = "Qwen/Qwen3-8B", **spec: Any) -> dict[str, Any]:
     """An InferenceDeployment."""
-    top = {key: spec.pop(key) for key in ("workload", "admission", "draft") if key in spec}
+    top = {key: spec.pop(key) for key in ("workload", "admission", "draft", "template") if key in spec}
     shared = {"sharedBy": spec.pop("shared")} if "shared" in spec else {}
     body = {"model": {"name": model}, "accelerator": {"type": gpu, **shared}, "vllm": {"maxNumSeqs": 4, **spec}, **top}
     return {"apiVersion": "kvgate.io/v1alpha1", "kind": "InferenceDeployment", "metadata": {"name": "x"}, "spec": body}
@@ -124,6 +124,11 @@ OFFENCES: dict[str, Any] = {
 """Manifests of rules whose example raises no more than a warning."""
 
 LOOK_ALIKES: dict[str, list[Any]] = {
+    "AdministratorMustAllow": [
+        ours(template={"volumes": [{"name": "data", "emptyDir": {}}], "volumeMounts": [{"name": "data", "mountPath": "/data"}]}),
+        ours(template={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}),
+        ours(template={"runtimeClassName": "nvidia", "schedulerName": "volcano"}),
+    ],
     "WeightsTooLarge": [
         pod(*BIG, "-tp=4", gpus=4),
         pod(*BIG, "--pipeline-parallel-size=4", gpus=4),

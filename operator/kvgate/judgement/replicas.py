@@ -1,17 +1,22 @@
 """The replicas that a promise needs, and those that a rollout or an eviction takes away. Pure."""
 
+from __future__ import annotations
+
 from bisect import bisect_left
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvgate.api.v1alpha1 import InferenceDeploymentSpec
 from kvgate.budget import Budget, Guarantee, Verdict, Workload, plan
 from kvgate.findings.finding import Finding, Severity
 from kvgate.rules.support import TOO_FEW_REPLICAS
 from kvgate.statement.deployment import guarantee_of
+
+if TYPE_CHECKING:
+    from kvgate.api.v1alpha1 import InferenceDeploymentSpec  # with pydantic, which other engines do not need
 
 
 class Pace(Struct, frozen=True, kw_only=True):

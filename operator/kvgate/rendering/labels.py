@@ -43,8 +43,9 @@ class PassedOn(Struct, frozen=True, kw_only=True):
     def of(self, owner: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         """Return what an owner's metadata have of them, by `labels` and `annotations`."""
         return {
-            part: {key: text for key, text in (owner.get(part) or {}).items() if _is_among(key, keys)}
+            part: {key: text for key, text in stated.items() if _is_among(key, keys)}
             for part, keys in (("labels", self.labels), ("annotations", self.annotations))
+            if isinstance(stated := owner.get(part) or {}, dict)  # a review may come before the schema is checked
         }
 
     def on(self, child: Document, owner: Mapping[str, Any]) -> Document:

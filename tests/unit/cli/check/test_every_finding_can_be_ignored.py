@@ -16,6 +16,7 @@ NOT_IN_CHECK = {
     "InvalidConfig": "nothing is judged with such a configuration",
     "AssessmentStopped": "a time limit of the webhook and the controller",
     "SearchStopped": "a time limit of the webhook and the controller",
+    "NodesContradict": "a finding about the nodes of a cluster, which a file does not show",
 }
 NO_COMMENT = {
     "InvalidYaml": "the comments of a document that cannot be parsed are not read",
