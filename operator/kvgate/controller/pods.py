@@ -183,6 +183,8 @@ class KnownPods:
         self._deployments: dict[str, str | None] = {}
         """Uid of the Deployment by the uid of its ReplicaSet; None, which is looked at again with each list, for a ReplicaSet without
         one: its pods are not kept."""
+        self._asking = asyncio.Lock()
+        """Held while ReplicaSets are requested, so that two looks at once do not request the same ones."""
         self.hindered = asyncio.Event()
         """Set where a pod's hindrance changed, or where an engine ended."""
         self.ended_anew: set[str] = set()
@@ -241,6 +243,10 @@ class KnownPods:
 
     async def by_deployment(self, cluster: Cluster) -> dict[str, list[Pod]]:
         """Return pods by the uid of their Deployment; ReplicaSets are requested once, those of a namespace with several at a time."""
+        async with self._asking:
+            return await self._by_deployment(cluster)
+
+    async def _by_deployment(self, cluster: Cluster) -> dict[str, list[Pod]]:
         pods = sorted(self._pods.values(), key=lambda pod: (pod.namespace, pod.name))
         alive = {pod.replica_set[1]: pod for pod in pods if pod.replica_set}
         known = self._deployments.items()

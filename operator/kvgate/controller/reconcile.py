@@ -78,6 +78,8 @@ _REFUSALS = (Rejected, NotFound, OverQuota, Denied)
 _FAILED = ((Forbidden, "forbidden"), (Conflict, "conflict"), (ApiError, "unavailable"), (Exception, "failed"))
 """Values of the label `result` for runs that end in an error."""
 MAX_PAUSE_SECONDS = 3600.0
+CAUSE_SECONDS = 3.0
+"""Time that a lost replica has to get a cause before an event says that there is none: Deployments and pods have watches of their own."""
 _Outcome = tuple[str, Awaited | None]
 """Value of the label `result` for a run without an error, and what its object waits for."""
 OnStart = Callable[[InferenceDeployment, Assessment, RunningEngine | Crash], Awaitable[str]]
@@ -107,6 +109,8 @@ class Reconciler:
         self.look_again: Callable[[Key, float], object] = lambda _, __: None
         """Plans a run for the time at which an engine that loads becomes slow, which no watch reports."""
         self._other_budgets = OtherBudgets()
+        self._lost_since: dict[Key, float] = {}
+        """Objects whose lost replica has no cause yet and no event, by the loop's time."""
         self.claimless: set[Key] = set()
         """Objects whose ResourceClaimTemplate a resync did not find."""
 
@@ -203,6 +207,7 @@ class Reconciler:
     def forget(self, key: Key) -> None:
         self._memory.forget(key)
         self._pace.forget(key)
+        self._lost_since.pop(key, None)
         self._other_budgets.found.pop(key, None)
         self.live.trust(key)
         if self._nodes:
@@ -262,6 +267,7 @@ class Reconciler:
         )  # fmt: skip
         self._show(key, situation, intent, status, deployment)  # first: an older CRD may refuse the status
         written = await self._write_status(situation.document, state, status)
+        await self._tell_of_loss(key, situation.document, status)
         self._look_at_loads_again(key, intent, state.now)
         if error is not None:
             raise error
@@ -273,6 +279,22 @@ class Reconciler:
         else:
             self.live.doubt(key)  # it ends where no watch of ours may look
         return "written" if was_pending or written else "unchanged", pure.awaited_by(situation, intent)
+
+    async def _tell_of_loss(self, key: Key, document: Document, status: Document) -> None:
+        """Write the event of a lost replica that has waited for its cause, unless there is a cause by now, or the replica is back."""
+        since = self._lost_since.get(key)
+        if since is None:
+            return
+        conditions = (each for each in status["conditions"] if each["type"] == ConditionType.DEGRADED)
+        lost = next((each for each in conditions if each["reason"] == Reason.REPLICA_LOST), None)
+        left = since + CAUSE_SECONDS - asyncio.get_running_loop().time()
+        if lost is not None and left > 0:
+            self.look_again(key, left)
+            return
+        del self._lost_since[key]
+        if lost is not None:
+            told = Notice(kind="Warning", reason=Reason.REPLICA_LOST, action="Observe", note=lost["message"])
+            await self._report(document, told)
 
     def _look_at_loads_again(self, key: Key, intent: Intent, now: str) -> None:
         if intent.judged is None or not isinstance(intent.owner, InferenceDeployment):
@@ -425,7 +447,11 @@ class Reconciler:
         # fields that an older CRD drops; one object may lack a field that others have
         self._memory.dropped = (self._memory.dropped - sent) | (sent - kept)
         for notice in notices(state.conditions, map(Condition.from_document, status["conditions"])):
-            await self._report(document, notice)
+            if notice.reason == Reason.REPLICA_LOST:
+                metadata = document["metadata"]
+                self._lost_since[metadata["namespace"], metadata["name"]] = asyncio.get_running_loop().time()
+            else:
+                await self._report(document, notice)
         return True
 
     async def _report(self, document: Document, notice: Notice) -> None:

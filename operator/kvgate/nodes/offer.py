@@ -32,7 +32,9 @@ class Question(Struct, frozen=True, kw_only=True):
 
     requirement: Requirement
     gpu: str
-    """Name of the accelerator; empty where the nodes decide it."""
+    """Name of the accelerator; empty where the nodes decide it, and have not yet."""
+    is_decided: bool = False
+    """True where the nodes have decided the accelerator, and the spec names none."""
     resource: str
     """Extended resource; empty: any of whole GPUs."""
     product_label: str = ""
@@ -78,7 +80,8 @@ class Candidate(Struct, frozen=True):
 
 def question_of(spec: InferenceDeploymentSpec, decided: str = "") -> Question:
     """Return what a spec wants; `decided` is the accelerator that was admitted, where the spec leaves it to the nodes."""
-    name, wanted, claim = gpu_name(spec.accelerator) or decided, spec.accelerator, spec.accelerator.resource_claim
+    named, wanted, claim = gpu_name(spec.accelerator), spec.accelerator, spec.accelerator.resource_claim
+    name = named or decided
     accelerator = catalogue.find_accelerator(name) if name else None
     placement = placement_of(spec, accelerator) if accelerator else None
     resource = placement.resource if placement else wanted.resource_name or ""
@@ -87,6 +90,7 @@ def question_of(spec: InferenceDeploymentSpec, decided: str = "") -> Question:
     return Question(
         requirement=requirement_of(template, tolerates=keys),
         gpu=accelerator.name if accelerator else "",
+        is_decided=accelerator is not None and not named,
         resource="" if claim else resource,
         product_label=PRODUCT_LABELS.get(placement.vendor, "") if placement else "",
         products=() if claim or placement is None else placement.gpu_labels,
@@ -125,7 +129,8 @@ def _of_named(question: Question, found: Sequence[Candidate]) -> Offer:
         return Offer(differs=None, reason=Reason.NODES_UNKNOWN, message=text)
     if not selected:
         return _elsewhere(question, found)
-    return _of(accelerator, selected)
+    offer = _of(accelerator, selected)
+    return _told_of(offer, accelerator, _known(found)) if question.is_decided and not offer.differs else offer
 
 
 def _is_selected(candidate: Candidate, question: Question) -> bool:
@@ -158,8 +163,7 @@ def _names(found: Iterable[Candidate]) -> str:
 
 def _decided(found: Sequence[Candidate]) -> Offer:
     """Choose the accelerator with the least memory of those that the nodes may have; the pods select it then."""
-    named = [each for each in found if each.gpus.accelerators]
-    known = [one for each in named for name in each.gpus.accelerators if (one := catalogue.find_accelerator(name))]
+    known = _known(found)
     if not known:
         text = (
             "the nodes that the pods may use do not say which GPU they have: run GPU feature discovery, or name spec.accelerator.type"
@@ -167,14 +171,28 @@ def _decided(found: Sequence[Candidate]) -> Offer:
             else "no node that the pods may use has a GPU now: name spec.accelerator.type"
         )
         return Offer(differs=None, reason=Reason.NODES_UNKNOWN, message=text)
-    least = min(known, key=lambda each: (each.memory_bytes, each.name))
-    offer = _of(least, [each for each in named if least.name in each.gpus.accelerators])
-    if offer.differs:
-        return replace(offer, gpu=least.name)
-    others = sorted({each.name for each in known} - {least.name})
-    beside = f", the one with the least memory; others are {', '.join(others[:_MOST_NAMED])}" if others else ""
-    text = f"the nodes decide the GPU: {least.name}{beside}"
-    return replace(offer, gpu=least.name, differs=False, reason=Reason.NODES_DECIDE, message=text)
+    least = min(known, key=_by_memory)
+    offer = replace(_of(least, [each for each in found if least.name in each.gpus.accelerators]), gpu=least.name)
+    return offer if offer.differs else _told_of(offer, least, known)
+
+
+def _known(found: Iterable[Candidate]) -> list[Accelerator]:
+    names = (name for each in found for name in each.gpus.accelerators)
+    return [one for name in names if (one := catalogue.find_accelerator(name))]
+
+
+def _by_memory(accelerator: Accelerator) -> tuple[int, str]:
+    return accelerator.memory_bytes, accelerator.name
+
+
+def _told_of(offer: Offer, chosen: Accelerator, known: Sequence[Accelerator]) -> Offer:
+    """Say which GPU the nodes decided, in the same words before and after its admission. It stays when lesser ones come."""
+    others = sorted({each.name for each in known} - {chosen.name})
+    is_least = all(_by_memory(chosen) <= _by_memory(each) for each in known)
+    which = ", the one with the least memory" if is_least else ", which was admitted"
+    beside = f"{which}; others are {', '.join(others[:_MOST_NAMED])}" if others else ""
+    text = f"the nodes decide the GPU: {chosen.name}{beside}"
+    return replace(offer, differs=False, reason=Reason.NODES_DECIDE, message=text)
 
 
 def _of(accelerator: Accelerator, selected: Sequence[Candidate]) -> Offer:

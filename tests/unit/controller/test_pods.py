@@ -1,5 +1,6 @@
 """What is kept of a pod, and clocks that differ from ours."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -103,6 +104,18 @@ async def test_pods_with_our_label_that_are_not_ours_are_not_kept_and_cost_one_r
         known.put(a_pod(f"foreign-{index}", replica_set=f"other-{index}") | {"spec": {}})
     await known.by_deployment(cast("Any", cluster))
     assert (len(known), cluster.asked) == (0, 1), "they are known to be others' until the next list"
+
+
+async def test_two_looks_at_once_request_a_replica_set_once() -> None:
+    class Slow(Owners):
+        async def find(self, *_: object) -> None:
+            await asyncio.sleep(0)
+            await super().find()
+
+    known, cluster = KnownPods(), Slow()
+    known.put(a_pod("new") | {"spec": {}})
+    await asyncio.gather(*(known.by_deployment(cast("Any", cluster)) for _ in range(3)))
+    assert cluster.asked == 1
 
 
 @pytest.mark.parametrize(

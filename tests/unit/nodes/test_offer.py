@@ -125,6 +125,12 @@ def test_the_nodes_decide_the_gpu_where_the_spec_leaves_it_to_them() -> None:
 def test_a_gpu_that_was_decided_stays_when_the_nodes_go() -> None:
     question = question_of(spec_of({}, **POOL), "A100-SXM-80GB")
     assert offer_of(question, []).gpu == "A100-SXM-80GB"
+    large = a_node("gpu-0", {**A100, "pool": "a"})
+    alone, before = offer_of(question, candidates(question, [large])), offer({}, [large], **POOL)
+    assert (alone.reason, alone.message) == (Reason.NODES_DECIDE, before.message), "the admission is no news"
+    beside = offer_of(question, candidates(question, [large, a_node("gpu-1", {**T4, "pool": "a"}, 4)]))
+    assert (beside.gpu, beside.reason) == ("A100-SXM-80GB", Reason.NODES_DECIDE)
+    assert beside.message.endswith("A100-SXM-80GB, which was admitted; others are T4-16GB")
     other = offer_of(question, candidates(question, [a_node("gpu-1", {**T4, "pool": "a"}, 4)]))
     assert (other.gpu, other.reason) == ("A100-SXM-80GB", Reason.NO_NODE_WITH_GPU)
 
