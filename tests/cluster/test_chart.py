@@ -4,7 +4,7 @@ import base64
 import contextlib
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,10 @@ SAMPLES = ROOT / "deploy" / "samples"
 NEEDED_ELSEWHERE = {
     ("apps", "deployments", "create"),  # asked for by each server-side apply of a new object, which is a patch
     ("", "services", "create"),
+    ("policy", "poddisruptionbudgets", "create"),
+    ("resource.k8s.io", "resourceclaimtemplates", "create"),
+    ("resource.k8s.io", "resourceclaimtemplates", "list"),  # by a resync
+    ("kvgate.io", "inferencedeployments/finalizers", "update"),  # by the admission of OpenShift, and never asked for
     ("", "configmaps", "get"),  # by spec.model.configFrom
     ("apps", "replicasets", "list"),  # of several new pods at once
     ("events.k8s.io", "events", "patch"),  # by an event that comes again
@@ -38,6 +42,7 @@ NEEDED_ELSEWHERE = {
     ("kvgate.io", "admissionrecords", "list"),  # by a resync
     ("kvgate.io", "admissionrecords", "patch"),  # by the adoption after a restore from a backup
 }
+CLAIM = {"type": "H100-SXM-80GB", "resourceClaim": {"deviceClassName": "gpu.nvidia.com"}}
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
@@ -238,13 +243,35 @@ def serve_one(installation: Installation, in_namespace: str, *options: str) -> l
         plane.apply(a_foreign_deployment("taken", in_namespace), inference_deployment("taken", namespace=in_namespace))
         plane.kubectl("wait", "infd/taken", *there, "--for=condition=Stalled", "--timeout=240s")
         plane.kubectl("delete", "infd/taken", "deployment/taken", *there)
+        wait_quietly(plane, installation.get("pods", *there)["items"][0])
+        wait_until(lambda: reads_events(plane.audit()[before:]), "the events of its pod are read")
         crash(plane, installation.get("pods", *there)["items"][0], crashed(), restarts=2)
         plane.kubectl("wait", "-f", sample, *there, "--for=condition=Stalled", "--timeout=240s")
         plane.kubectl("patch", "-f", sample, *there, "--type=merge", "-p", '{"spec": {"vllm": {"maxNumSeqs": 2}}}')
         wait_until(lambda: settled(installation, sample, there), "the change is judged")
+        unguarded = '{"spec": {"podDisruptionBudget": {"enabled": false}}}'
+        plane.kubectl("patch", "-f", sample, *there, "--type=merge", "-p", unguarded)
+        wait_until(lambda: not installation.get("pdb", *there)["items"], "it has no PodDisruptionBudget")
         plane.kubectl("delete", "-f", sample, *there)
+        plane.apply(inference_deployment("claims", namespace=in_namespace, accelerator=CLAIM))
+        wait_until(lambda: installation.get("resourceclaimtemplates", *there)["items"], "its claim has a template")
+        plane.kubectl("delete", "infd/claims", *there)
     events = itertools.islice(plane.audit(), before, None)
     return [event for event in events if event.user == CONTROLLER and event.resource]
+
+
+def wait_quietly(plane: ControlPlane, pod: Mapping[str, Any]) -> None:
+    """As the kubelet tells that a pod waits on its node, without why."""
+    container = {"name": pod["spec"]["containers"][0]["name"], "ready": False, "started": False, "restartCount": 0}
+    container |= {"image": "", "imageID": "", "state": {"waiting": {"reason": "PodInitializing"}}}
+    conditions = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady")]
+    status = json.dumps({"status": {"conditions": conditions, "containerStatuses": [container]}})
+    name, there = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    plane.kubectl("patch", "pod", name, "-n", there, "--subresource=status", "-p", status)
+
+
+def reads_events(events: Sequence[AuditEvent]) -> bool:
+    return any(event.user == CONTROLLER and (event.resource, event.verb) == ("events", "list") for event in events)
 
 
 def a_foreign_deployment(name: str, in_namespace: str) -> dict[str, Any]:

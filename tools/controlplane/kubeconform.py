@@ -47,13 +47,28 @@ def _write(assets: Path, folder: Path) -> None:
         fresh.mkdir()
         with ControlPlane(assets, full=False) as plane:
             plane.kubectl("apply", "-f", str(CRDS))
-            ours = "apis/kvgate.io/v1alpha1"
-            wait_until(lambda: ours in plane.request("GET", "/openapi/v3")["paths"], f"/openapi/v3 has {ours}")
-            for entry in plane.request("GET", "/openapi/v3")["paths"].values():
-                served = plane.request("GET", entry["serverRelativeURL"])
+            _wait_for_ours(plane)
+            for group in plane.request("GET", "/openapi/v3")["paths"]:
+                served = plane.request("GET", f"/openapi/v3/{group}")  # an address with a hash redirects after a change
                 for file, schema in kinds(served.get("components", {}).get("schemas", {})):
                     (fresh / file).write_text(json.dumps(schema), encoding="utf-8")
         fresh.rename(folder)
+
+
+def _wait_for_ours(plane: ControlPlane) -> None:
+    """CRDs of one group come into its schemas one after the other."""
+    crds = json.loads(plane.kubectl("get", "crds", "-o", "json").stdout)["items"]
+    ours = {
+        (f"/openapi/v3/apis/{spec['group']}/{version['name']}", spec["names"]["kind"])
+        for spec in (crd["spec"] for crd in crds)
+        for version in spec["versions"]
+    }
+    wait_until(lambda: all(_serves(plane, path, kind) for path, kind in ours), "/openapi/v3 has every kind of ours")
+
+
+def _serves(plane: ControlPlane, path: str, kind: str) -> bool:
+    served = (plane.find(path) or {}).get("components", {}).get("schemas", {})
+    return any(file.endswith(f"-{kind.lower()}.json") for file, _ in kinds(served))
 
 
 def kinds(served: Mapping[str, Schema]) -> Iterator[tuple[str, Schema]]:

@@ -76,7 +76,11 @@ def test_an_invalid_spec_is_refused_with_every_finding(new_review: NewReview) ->
     answer = review(new_review({"vllm": vllm, "accelerator": {}}))
     status = answer.body["response"]["status"]
     assert (status["code"], status["reason"], answer.decision, answer.policy) == (422, "Invalid", "Invalid", "None")
-    for words in ("spec.vllm.maxModelLen is '32k'", "spec.vllm.gpuMemoryUtilization is '0,9'", "accelerator.type is required"):
+    for words in (
+        "spec.vllm.maxModelLen is '32k'",
+        "spec.vllm.gpuMemoryUtilization is '0,9'",
+        "accelerator.type is required",
+    ):
         assert words in status["message"]
 
 
