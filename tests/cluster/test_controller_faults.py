@@ -239,4 +239,5 @@ def test_only_the_named_namespaces_are_served(plane: ControlPlane, objects: Obje
         plane.apply(inference_deployment("here", namespace=namespace))
     with running("controller", LOOPBACK, "--namespace=served", kubeconfig=plane.kubeconfig):
         objects.wait_for("here", "Ready", "True", namespace="served")
-    assert "status" not in objects.get("infd", "here", namespace="ignored")
+    ignored = objects.get("infd", "here", namespace="ignored")
+    assert ignored["status"] == {"observedGeneration": -1}, "the default of the CRD, and no word of a controller"

@@ -34,8 +34,8 @@ def test_what_fits_runs_on_the_gpu_that_was_judged(plane: ControlPlane, objects:
     assert status["budget"]["verdict"] == "Fits"
     told = {c["type"]: c["status"] for c in status["conditions"] if c["type"] != "Observed"}  # nobody answers there
     assert told == {
-        "Accepted": "True", "Adjusted": "False", "Predicted": "True", "PredictionDrift": "Unknown", "Ready": "True",
-        "Reconciling": "False", "Stalled": "False",
+        "Accepted": "True", "Adjusted": "False", "Degraded": "False", "Loading": "False", "Predicted": "True",
+        "PredictionDrift": "Unknown", "Ready": "True", "Reconciling": "False", "Scheduled": "True", "Stalled": "False",
     }  # fmt: skip
     wait_until(lambda: objects.events("fits") == [("Normal", "Fits")], "the event is there alone")
 

@@ -103,7 +103,9 @@ def test_what_others_add_to_the_children_is_undone(plane: ControlPlane, objects:
     wait_until(
         lambda: objects.get("service", "added")["spec"]["selector"] == {LABEL: "added"}, "the selector is put right"
     )
-    assert objects.condition("added", "Drifted")[0] != "True"
+    status, reason, _ = objects.condition("added", "Drifted")
+    assert status == "True", "what was taken back is shown for an hour"
+    assert reason != "CorrectionUndone", "nothing of it came back"
 
 
 def test_a_restart_of_the_pods_by_kubectl_is_nobodys_drift(plane: ControlPlane, objects: Objects) -> None:

@@ -67,7 +67,8 @@ class FakeCluster:
         self._check("apply", kind.plural)
         self.writes.append(("apply", kind.plural))
         entry = {"manager": "kvgate", "operation": "Apply", "fieldsV1": _fields({"spec": body.get("spec", {})})}
-        self.objects[kind.plural] = {**body, "metadata": {**body["metadata"], "managedFields": [entry]}}
+        given = {"uid": f"uid-{kind.plural}", "resourceVersion": str(len(self.writes)), "managedFields": [entry]}
+        self.objects[kind.plural] = {**body, "metadata": {**body["metadata"], **given}}
         return self.objects[kind.plural] or {}
 
     async def patch_status(self, kind: Kind, metadata: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:

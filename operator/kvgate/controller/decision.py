@@ -337,7 +337,8 @@ def decide(situation: Situation, judged: Judged | None, release: str = "") -> In
     if live is not None and _hash_of_pods(live) != _hash_of_pods(wanted.deployment):
         # another release may have rendered these pods
         digest = intent.admitted.template_digest
-        if digest is None and situation.is_unedited:
+        is_earlier_spec = owner is not intent.owner  # a refused edit changes nothing of what runs
+        if digest is None and (situation.is_unedited or is_earlier_spec):
             digest = earlier_template(live, wanted.deployment["spec"]["template"])
         wanted = as_it_runs(wanted, live, digest)
     is_other = live is not None and _hash_of_pods(live) not in ("", _hash_of_pods(wanted.deployment))
