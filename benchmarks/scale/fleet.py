@@ -28,7 +28,7 @@ SPECS: tuple[dict[str, Any], ...] = (
 """Half of the objects fit, a quarter is adjusted, and a quarter refused."""
 SLOWEST_SECONDS = 900.0
 OURS = "kvgate-controller"
-"""User agent of the controller's requests, kopf's watches among them."""
+"""User agent of the controller's requests, its watches among them."""
 
 
 def create(plane: ControlPlane, count: int, *, prefix: str = "scale") -> None:

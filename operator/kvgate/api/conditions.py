@@ -232,7 +232,7 @@ class Reason(StrEnum):
     CANARY_FIRST = "CanaryFirst"
     """One engine of the fleet gets the pods of this release first."""
     TURN_AWAITED = "TurnAwaited"
-    """As many engines load as may at a time."""
+    """The most engines that may load at a time do so already."""
     REPLACEMENT_HALTED = "ReplacementHalted"
     """An engine of the fleet did not become ready with the pods of this release, so no further one gets them."""
     AS_RENDERED = "AsRendered"

@@ -1,7 +1,7 @@
 """A kind that is kept in memory by list and watch, with the fields of a type alone: what is not declared is never decoded.
 
-kopf's watches decode whole objects and page by one size for all kinds. A Node may have 40 KB, most of it the names of images, so a page
-of them takes 20 times the memory of what is kept; and kopf ends where a watch is forbidden, which for nodes is no error.
+`Cluster.changes` decodes whole objects, and pages by one size for all kinds. A Node may have 40 KB, most of it the names of images, so
+that a page of them takes 20 times the memory of what is kept. Where the list is forbidden, that is said, and it is tried again later.
 """
 
 import asyncio

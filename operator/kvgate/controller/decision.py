@@ -34,7 +34,7 @@ from kvgate.rendering.observation import Observation, Obstacle, Statement, rollo
 from kvgate.rendering.recalibration import recalibrated, recalibrated_from, taking_over
 from kvgate.rendering.rollout import disruption_budget
 from kvgate.rendering.status import PreviousStatus, invalid_status, status_of
-from kvgate.rendering.workload import NotRendered, Rendered, figures_of_verdict, rendered
+from kvgate.rendering.workload import NotRendered, figures_of_verdict, rendered
 from kvgate.statement.deployment import gpu_name, statement_of
 
 Key = tuple[str, str]
@@ -65,11 +65,11 @@ class Situation(Struct, frozen=True, kw_only=True):
     standing: Admitted | None = None
     """The spec that was admitted last, if its record is known."""
     lost: Lost | None = None
-    """What the Deployment says of a record that is gone."""
+    """The Deployment's own statement about a record that is gone."""
     recalibrated: object = None
     """Today's prediction as the status has it, or as this process wrote it last."""
     offer: Offer | None = None
-    """What the nodes have for the spec; None where nodes are not watched, or not listed yet."""
+    """The GPUs that the nodes have for the spec; None where nodes are not watched, or not listed yet."""
     resolution: Resolution | None = None
     """The state of the models that the catalogue lacks; None where the hub is not asked for any."""
     passed_on: PassedOn = PassedOn()
@@ -207,7 +207,7 @@ class Intent(Struct, frozen=True, kw_only=True):
     """Why the break glass that admitted the spec counts no more; empty where it does, or where none did."""
     obstacle: Obstacle | None = None
     adopts: str = ""
-    """What changes in children that somebody else made, and that become the object's own; empty where there are none."""
+    """Changes, in words, of children that somebody else made and that become the object's own; empty where there are none."""
     is_paced: bool = False
     """True where pods are replaced that nobody edited: that takes its turn."""
     awaits_turn: Statement | None = None
@@ -215,7 +215,7 @@ class Intent(Struct, frozen=True, kw_only=True):
     resolved: Statement | None = None
     """The condition ModelResolved of the present spec."""
     offer: Offer | None = None
-    """What the nodes have for the spec."""
+    """The GPUs that the nodes have for the spec."""
     drift: str = ""
     """Differences that stay, because they come back after each correction."""
     corrects: Drift | None = None
@@ -346,10 +346,10 @@ def decide(situation: Situation, judged: Judged | None, release: str = "") -> In
     by = release if is_paced else "" if is_other else replaced_by(live)
     wanted = annotated(wanted, intent.admitted, replaced_by=by)
     metadata = situation.document["metadata"]
-    wanted = Rendered(
+    wanted = replace(
+        wanted,
         deployment=situation.passed_on.on(wanted.deployment, metadata),
         service=situation.passed_on.on(wanted.service, metadata),
-        claim=wanted.claim,
     )
     intent = replace(intent, template_hash=_hash_of_pods(wanted.deployment), is_paced=is_paced, claim=wanted.claim)
     pairs = (situation.deployment, wanted.deployment), (situation.service, wanted.service)

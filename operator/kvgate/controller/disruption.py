@@ -11,6 +11,7 @@ from msgspec import Struct
 from kvgate.api.base import Document
 from kvgate.cluster.client import DISRUPTION_BUDGETS, Cluster
 from kvgate.controller.decision import Key
+from kvgate.nodes.matching import Expression
 
 
 class OtherBudgets(Struct, kw_only=True):
@@ -41,17 +42,5 @@ def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bo
         return False
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
-    return all(_holds(each, labels) for each in selector.get("matchExpressions") or ())
-
-
-def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    key, values = expression.get("key", ""), expression.get("values") or ()
-    match expression.get("operator"):
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case _:
-            return key not in labels
+    expressions = map(Expression.read, selector.get("matchExpressions") or ())
+    return all(each.holds(labels.get(each.key)) for each in expressions)

@@ -28,7 +28,7 @@ PAUSE_SECONDS = 1.0
 
 
 class LiveNodes:
-    """Used in kopf's event loop only."""
+    """The nodes and device slices as they were reported last; used in the working thread's event loop only."""
 
     def __init__(self, used: Callable[[str], Mapping[str, int]] = lambda _: {}) -> None:
         """`used` returns how many GPUs of a resource kvgate's own pods hold, by node."""
@@ -39,7 +39,7 @@ class LiveNodes:
         self._slices: dict[str, DeviceSlice] = {}
         self._questions: dict[Key, Question] = {}
         self._told: dict[Key, Offer] = {}
-        """What each object was told last."""
+        """The answer that each object got last."""
         self._answers: dict[Question, Offer] = {}
         """Answers since the last change."""
         self.is_known = False

@@ -28,7 +28,7 @@ class Progress(StrEnum):
 
 
 class Pace:
-    """The wave of this release. Used in kopf's event loop only; until the Deployments were listed once, nobody begins."""
+    """The wave of this release. Used in the working thread's event loop only; until the Deployments were listed once, nobody begins."""
 
     def __init__(self, limit: int = MAX_REPLACING, release: str = __version__) -> None:
         self.release = release

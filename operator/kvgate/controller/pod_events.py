@@ -1,7 +1,7 @@
 """Why a pod waits on its node although its status does not say so: only events do (volumes, sandboxes, probes).
 
 Events are requested, for one such pod at a time, and not watched: a watch brings every event of the cluster into the process, and the API
-server keeps none of them in memory (docs/design/README.md, 0013). A pod is looked at after QUIET_SECONDS, and again each time that it has
+server keeps none of them in memory (docs/design/README.md, 0014). A pod is looked at after QUIET_SECONDS, and again each time that it has
 waited a tenth longer; nothing is requested while no pod waits.
 """
 
@@ -31,7 +31,7 @@ class _Looked(Struct, frozen=True, kw_only=True):
 
 
 class PodEvents:
-    """Hindrances from events, by the uids of pods; used in kopf's event loop only."""
+    """Hindrances from events, by the uids of pods; used in the working thread's event loop only."""
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster

@@ -1,1 +1,1 @@
-"""What the cluster has: nodes and slices of devices → GPUs, their memory, and which of them a pod can get. Pure."""
+"""The GPUs of the cluster, read from nodes and slices of devices: their memory, and which of them a pod can get. Pure."""

@@ -1,7 +1,7 @@
 """Which nodes can take a pod: node selector, required node affinity, taints and tolerations, as the scheduler reads them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from msgspec import Struct
 
@@ -12,13 +12,39 @@ _PASSING = "node.kubernetes.io/"
 
 
 class Expression(Struct, frozen=True):
+    """A requirement on the value of one label, as selectors and affinities state it."""
+
     key: str
     operator: str
     values: tuple[str, ...] = ()
 
+    @classmethod
+    def read(cls, stated: Mapping[str, Any], prefix: str = "") -> Self:
+        values = tuple(map(str, stated.get("values") or ()))
+        return cls(prefix + str(stated.get("key")), str(stated.get("operator")), values)
+
+    def holds(self, found: str | None) -> bool:
+        """Return True where a value meets it; None: there is no such label."""
+        match self.operator:
+            case "In":
+                return found in self.values
+            case "NotIn":
+                return found not in self.values
+            case "Exists":
+                return found is not None
+            case "DoesNotExist":
+                return found is None
+            case "Gt" | "Lt" if found is not None and len(self.values) == 1:
+                try:
+                    difference = int(found) - int(self.values[0])
+                except ValueError:
+                    return False
+                return difference > 0 if self.operator == "Gt" else difference < 0
+        return False
+
 
 class Requirement(Struct, frozen=True, kw_only=True):
-    """What a pod asks of its node, but for the number of GPUs."""
+    """The wishes of a pod about its node, but for the number of GPUs."""
 
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[tuple[Expression, ...], ...] = ()
@@ -46,7 +72,7 @@ def requirement_of(pod: Mapping[str, Any], *, tolerates: Iterable[str] = ()) -> 
 
 def _term(term: Mapping[str, Any]) -> tuple[Expression, ...]:
     return tuple(
-        Expression(prefix + str(each.get("key")), str(each.get("operator")), tuple(map(str, each.get("values") or ())))
+        Expression.read(each, prefix)
         for prefix, field in (("", "matchExpressions"), ("\0", "matchFields"))
         for each in term.get(field) or ()
     )
@@ -62,27 +88,11 @@ def can_take(node: Node, requirement: Requirement) -> bool:
 
 
 def _holds(term: Sequence[Expression], node: Node) -> bool:
-    return bool(term) and all(_matches(each, node) for each in term)
+    return bool(term) and all(each.holds(_value(node, each.key)) for each in term)
 
 
-def _matches(expression: Expression, node: Node) -> bool:
-    found = node.name if expression.key == "\0metadata.name" else node.labels.get(expression.key)
-    match expression.operator:
-        case "In":
-            return found in expression.values
-        case "NotIn":
-            return found not in expression.values
-        case "Exists":
-            return found is not None
-        case "DoesNotExist":
-            return found is None
-        case "Gt" | "Lt" if found is not None and len(expression.values) == 1:
-            try:
-                difference = int(found) - int(expression.values[0])
-            except ValueError:
-                return False
-            return difference > 0 if expression.operator == "Gt" else difference < 0
-    return False
+def _value(node: Node, key: str) -> str | None:
+    return node.name if key == "\0metadata.name" else node.labels.get(key)
 
 
 def _is_tolerated(taint: Taint, tolerations: Sequence[tuple[tuple[str, str], ...]]) -> bool:

@@ -86,7 +86,7 @@ class NodeGpus(Struct, frozen=True, kw_only=True):
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """What is kept of a node; those without GPUs may have devices of a driver."""
+    """The fields of a node that are kept; one without GPUs may have devices of a driver."""
 
     name: str
     labels: Mapping[str, str]

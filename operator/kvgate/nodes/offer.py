@@ -1,4 +1,4 @@
-"""What the nodes that can take a pod have of its GPU: the product where the spec leaves it to them, the least memory, contradictions."""
+"""The GPU on the nodes that can take a pod: the product where the spec leaves it to them, the least memory, contradictions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -28,7 +28,7 @@ _MOST_NAMED = 6
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """What a spec wants of the nodes. Objects that want the same share one answer."""
+    """The wishes of a spec about nodes. Objects that wish the same share one answer."""
 
     requirement: Requirement
     gpu: str

@@ -1,4 +1,4 @@
-"""What kvgate 0.1 kept before AdmissionRecord, or did not keep. Nothing else reads these formats.
+"""Formats in which kvgate 0.1 kept an admission before AdmissionRecord. Nothing else reads them.
 
 Records stood in status.standing, with a digest beside it. Such a status is turned into a record once, so that an upgrade changes no pod.
 Before that there were none, and no digest of the pods: a hash that these have of themselves says that they are as they were rendered.

@@ -1,4 +1,4 @@
-"""What kvgate expected, beside what keeps a pod from being ready: the need of host memory, and the time to load. Pure.
+"""Expectations of kvgate beside the reason why a pod is not ready: the need of host memory, and the time to load. Pure.
 
 The time is a range, from the weights of the ledger and the speeds that storages of a kind have; it is no limit, and nothing ends a pod
 for it. The limit is the load budget, after which the kubelet starts the container anew.
