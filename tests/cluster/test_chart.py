@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -229,6 +228,9 @@ def test_a_namespace_can_opt_out(installation: Installation) -> None:
 # ── the controller's rights ───────────────────────────────────────────────────────────────────────────────────────
 
 
+WATCHES_ITS_OWN = ("kvgate.io", "inferencedeployments", "watch")
+
+
 def serve_one(installation: Installation, in_namespace: str, *options: str) -> list[AuditEvent]:
     """The controller under its ServiceAccount takes one that fits from creation to its end; what it asked for."""
     plane, sample = installation.plane, str(SAMPLES / "fits.yaml")
@@ -256,8 +258,13 @@ def serve_one(installation: Installation, in_namespace: str, *options: str) -> l
         plane.apply(inference_deployment("claims", namespace=in_namespace, accelerator=CLAIM))
         wait_until(lambda: installation.get("resourceclaimtemplates", *there)["items"], "its claim has a template")
         plane.kubectl("delete", "infd/claims", *there)
-    events = itertools.islice(plane.audit(), before, None)
-    return [event for event in events if event.user == CONTROLLER and event.resource]
+    wait_until(lambda: WATCHES_ITS_OWN in asked(of_the_controller(plane, before)), "its watch has ended")
+    return of_the_controller(plane, before)
+
+
+def of_the_controller(plane: ControlPlane, before: int) -> list[AuditEvent]:
+    """Requests of the controller since then; the audit log names a watch when it has ended."""
+    return [event for event in plane.audit()[before:] if event.user == CONTROLLER and event.resource]
 
 
 def wait_quietly(plane: ControlPlane, pod: Mapping[str, Any]) -> None:
