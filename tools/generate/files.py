@@ -22,12 +22,14 @@ from kvgate.api.status import RECORD_PLURAL
 from kvgate.catalogue.boards import accelerators_json
 from kvgate.catalogue.models import entries_jsonl
 from kvgate.cluster.permissions import (
+    CERTIFICATE_RULES,
     LEASE_RULES,
     MODEL_RULES,
     NODE_RULES,
     NODE_WATCH_RULES,
     OWN_NAMESPACE_RULES,
     RULES,
+    WEBHOOK_RULES,
 )
 from kvgate.manifests.platforms.readers import resources_in_cluster
 from mixin import DASHBOARDS
@@ -76,6 +78,8 @@ GENERATED: tuple[Generated, ...] = (
             modelRules=MODEL_RULES,
             nodeRules=NODE_RULES,
             nodeWatchRules=NODE_WATCH_RULES,
+            certificateRules=CERTIFICATE_RULES,
+            webhookRules=WEBHOOK_RULES,
             leaseRules=LEASE_RULES,
         ),
     ),
