@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 shutil_which = shutil.which
 NAMES = ["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok", "helm"]
-NAMES += ["prometheus", "promtool", "kubeconform"]
+NAMES += ["prometheus", "promtool", "kubeconform", "actionlint"]
 
 
 @pytest.fixture(autouse=True)

@@ -173,6 +173,13 @@ def tools(kubernetes: str = KUBERNETES) -> tuple[Tool, ...]:
             version_variables=("main.version={version}",),
             usual_seconds=5,
         ),
+        Tool(
+            name="actionlint",
+            module="actionlint",
+            package="github.com/rhysd/actionlint/cmd/actionlint",
+            version_variables=("github.com/rhysd/actionlint.version={version}",),
+            usual_seconds=10,
+        ),
     )
 
 

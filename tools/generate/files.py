@@ -34,6 +34,7 @@ from kvgate.cluster.permissions import (
 from kvgate.manifests.platforms.readers import resources_in_cluster
 from mixin import DASHBOARDS
 from mixin.openshift import console_json
+from release import publishing
 
 Generated = tuple[str, Callable[[], str]]
 """A path below the root, and the function that returns the text of the file."""
@@ -117,5 +118,6 @@ GENERATED: tuple[Generated, ...] = (
     *((f"{runbooks.FOLDER}/{alert.name}.md", partial(runbooks.page, alert)) for alert in runbooks.WRITTEN),
     *((f"charts/kvgate/dashboards/{uid}.json", partial(dashboard, uid)) for uid in DASHBOARDS),
     *((f"charts/kvgate/openshift/{uid}.json", partial(console_dashboard, uid)) for uid in DASHBOARDS),
+    *((path, partial(publishing.written, path)) for path in publishing.FILES),
 )
 """Every generated file, but for those that programs in tools/ and tests/ write (see the target `generate` of the Makefile)."""
