@@ -202,7 +202,7 @@ def test_the_schema_knows_every_value_and_helms_own_and_no_other() -> None:
     ("values", "said"),
     [
         ({"replicas": 2}, ["additional properties 'replicas' not allowed"]),
-        ({"webhook": {"certs": {"mode": "auto"}}}, ["/webhook/certs/mode", "'certManager', 'provided'"]),
+        ({"webhook": {"certs": {"mode": "self"}}}, ["/webhook/certs/mode", "'auto', 'certManager', 'provided'"]),
         ({"webhook": {"port": 8080}}, ["/webhook/port"]),
         ({"webhook": {"replicas": 0}}, ["/webhook/replicas", "minimum"]),
         ({"webhook": {"clientCA": {"names": ["kube-apiserver"]}}}, ["/webhook/clientCA"]),

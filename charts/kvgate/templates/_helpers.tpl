@@ -130,6 +130,8 @@ readinessProbe:
 {{- define "kvgate.certSecretName" -}}
 {{- if eq .Values.webhook.certs.mode "provided" -}}
 {{ .Values.webhook.certs.secretName }}
+{{- else if eq .Values.webhook.certs.mode "auto" -}}
+{{ include "kvgate.fullname" . }}-webhook-cert
 {{- else -}}
 {{ include "kvgate.fullname" . }}-webhook-tls
 {{- end -}}

@@ -139,6 +139,11 @@ RESOURCE_SLICES = Kind(group="resource.k8s.io", version="v1", kind="ResourceSlic
 RESOURCE_CLAIM_TEMPLATES = Kind(
     group="resource.k8s.io", version="v1", kind="ResourceClaimTemplate", plural="resourceclaimtemplates"
 )
+SECRETS = Kind(group="", version="v1", kind="Secret", plural="secrets")
+WEBHOOK_CONFIGURATIONS = Kind(
+    group="admissionregistration.k8s.io", version="v1", kind="ValidatingWebhookConfiguration",
+    plural="validatingwebhookconfigurations",
+)  # fmt: skip
 EVENTS = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
 
 
@@ -271,7 +276,7 @@ class Cluster:
         """
         metadata = body["metadata"]
         return await self._send(
-            "patch", kind.resource, "patch", kind.path(metadata["namespace"], metadata["name"]), body=body,
+            "patch", kind.resource, "patch", kind.path(metadata.get("namespace"), metadata["name"]), body=body,
             content_type="application/apply-patch+yaml", field_manager=FIELD_MANAGER, force_conflicts=not is_first,
         )  # fmt: skip
 

@@ -99,6 +99,11 @@ async def _operate(process: Process) -> None:
             asyncio.create_task(observer.run_events_forever()),
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
         ]
+        if options.webhook_secret:
+            from kvgate.controller.certificates import WebhookCertificate  # 11 MiB, where kvgate makes the certificate
+
+            keeper = WebhookCertificate(cluster, options.webhook_secret, options.webhook_configuration)
+            tasks.append(asyncio.create_task(keeper.run_forever(process.troubles)))
         if nodes:
             tasks.append(asyncio.create_task(follow_nodes(cluster, nodes, process.troubles, queue.enqueue)))
         try:
