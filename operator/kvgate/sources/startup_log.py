@@ -61,7 +61,7 @@ class StartupLog(Struct, frozen=True, kw_only=True):
     max_model_len: int | None = None
     """The length that max_concurrency counts."""
     circumstances: Mapping[str, str] = {}
-    """`sampler` (flashinfer, pytorch) and `compile_cache` (warm, cold), as far as lines of the log show them."""
+    """`sampler` (flashinfer, pytorch), `links` (host, pcie) and `compile_cache` (warm, cold), as far as lines of the log show them."""
     refusal: StartFailure | None = None
     is_crash: bool = False
     """True where the start ended, and not because vLLM refused the KV cache that it had measured: no figure of it is a capacity."""
@@ -125,6 +125,8 @@ _CIRCUMSTANCES = (
     ("sampler", "flashinfer", re.compile(r"Using FlashInfer for top-p & top-k sampling")),
     ("sampler", "pytorch", re.compile(r"PyTorch-native implementation of top-p")),
     # a start that compiles one graph of several has no complete cache, so this line decides before those of graphs that were found
+    ("links", "host", re.compile(r"Custom allreduce is disabled because your platform lacks GPU P2P")),
+    ("links", "pcie", re.compile(r"Custom allreduce is disabled because it's not supported on more than two PCIe")),
     ("compile_cache", "cold", re.compile(r"Compiling a graph for (?:dynamic|general|compile|shape)")),
     ("compile_cache", "warm", re.compile(r"Directly load (?:the compiled graph|AOT compilation)")),
 )
@@ -207,7 +209,7 @@ def split_starts(text: str) -> list[str]:
 
 _TELLING = (
     "GiB", "GB", "blocks: ", "num_gpu_blocks", "KV cache size", "Maximum concurrency", "kv_cache_memory_bytes config", "sampling",
-    "Compiling a graph", "Directly load", "LLM engine (v", "API server version", " version ", "args: ", "startup complete",
+    "Compiling a graph", "Directly load", "Custom allreduce is disabled", "LLM engine (v", "API server version", " version ", "args: ", "startup complete",
     "Available routes", "Traceback (most",
 )  # fmt: skip
 """Words of which every line that a pattern of this module finds has one; all other lines are passed over."""

@@ -102,6 +102,8 @@ def parts_of(run: Run) -> Parts:
     sampler_bytes = other_sampler_bytes = bytes_of_sampler(run, sampler.value)
     if not sampler.is_known:
         other_sampler_bytes = bytes_of_sampler(run, sampler.other)
+    elif run.parallelism.tensor > 1 and not run.accounting.v1_engine:
+        other_sampler_bytes = 0  # V0 samples on its first rank, and a log may show what another one has
     return Parts(
         encoder=encoder_profile(run),
         compiler=compilation(run),

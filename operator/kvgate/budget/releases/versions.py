@@ -29,6 +29,8 @@ _DENSE_V2_FIRST = frozenset({
 
 _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 6), {"latent_blocks": {9: 64}, "latent_state_block": 64}),
+    ((0, 6, 4), {"whole_card_non_torch": True}),  # Worker.determine_num_available_blocks; absent in 0.6.3 and 0.6.5
+    ((0, 6, 5), {"whole_card_non_torch": False}),
     ((0, 8), {
         "lora_ranks": _LORA_RANKS,
         "v1_engine": True,
