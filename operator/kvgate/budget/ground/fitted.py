@@ -167,7 +167,7 @@ KERNELS_AND_GRAPHS_SMALL = Fitted(
 UNALIGNED = Fitted(
     interval=_between(0, 0.2, 0.25),
     is_guess=True,
-    why="not understood: two starts of one source with a vocabulary that is no multiple of 16 (Granite 3.1 and 3.3, 0.19, H100) show 0.21 GiB "
+    why="not understood: two starts of one source with a vocabulary that is no multiple of 16 (Granite 3.1, 3.3, 0.19, H100) show 0.21 GiB "
     "more; no start on another GPU has such a vocabulary",
 )
 UNIFIED = Fitted(
@@ -252,15 +252,15 @@ NCCL_PCIE = Fitted(
 NCCL_PCIE_FIRST_USE = Fitted(
     interval=_between(0, 0.05, 0.4),
     is_guess=True,
-    why="channels that NCCL opens over PCIe after the snapshot, since 0.11: none by the sums of six starts of three sources, 0 to 0.14 GiB in "
+    why="channels that NCCL opens over PCIe after the snapshot, since 0.11: none by the sums of six starts of three sources, to 0.14 in "
     "five logs that state it, 0.4 in one, and 0.6 in one whose GPU is not known, which the interval leaves out as the rule does one in ten",
 )
 
 NCCL_HOST = Fitted(
     interval=_between(0, 0.03, 0.15),
     is_guess=True,
-    why="all of NCCL where GPUs exchange through the host's memory, which then holds the buffers of all connections: with four ranks vLLM's "
-    "whole figure was 0.09 GiB (cards of 24 GB, a build of 0.11.1) and 0.10 to 0.16 (GH200, a build of 0.23), as much as one rank takes",
+    why="all of NCCL where GPUs exchange through the host's memory, which then holds the buffers of all connections: with four ranks "
+    "vLLM's whole figure was 0.09 GiB (cards of 24 GB, a build of 0.11.1) and 0.10 to 0.16 (GH200, a build of 0.23), as much as one rank's",
 )
 
 # Memory in use at start-up, before vLLM's snapshot

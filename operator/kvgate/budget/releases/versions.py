@@ -250,6 +250,14 @@ def parse_patch(version: str) -> tuple[int, int, int]:
     return (*parse_release(version), int(match["patch"] or 0) if match else 0)
 
 
+def is_unreleased(version: str) -> bool:
+    """True for a development build, a release candidate, and a build of somebody else, whose local part names neither CUDA nor ROCm."""
+    return _UNRELEASED.search(version) is not None
+
+
+_UNRELEASED = pattern(r"\.dev|rc\d|\+(?!(?:cu|rocm)\d*(?:\Z|\.))")
+
+
 def as_of(facts: T, changes: Iterable[tuple[tuple[int, ...], dict[str, object]]], release: tuple[int, ...]) -> T:
     """Return the facts with the changes of all releases up to this one."""
     made: dict[str, object] = {}
