@@ -7,10 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvgate import catalogue
-from kvgate.budget import Budget, ObservedStart, plan
+from kvgate.budget import Budget, ObservedStart, is_unreleased, plan
 from kvgate.budget.gpu.non_torch import startup_slack
 from kvgate.budget.ground.units import format_gib, gib
-from kvgate.budget.releases.versions import is_unreleased
 from kvgate.calibration.observed import (
     NEIGHBOUR_BYTES,
     SAME_GPU_PERCENT,
