@@ -34,7 +34,7 @@ from kvgate.runtime.background import Troubles
 from kvgate.runtime.pool import Pool
 
 BEAT_SECONDS = 1.0
-SOON_SECONDS = 0.1
+SOON_SECONDS = 0.5
 """Pause before the reconcile that a child wants: Kubernetes writes its status several times in a moment."""
 BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Pauses of a watch that breaks again and again; an outage may be long."""
@@ -92,17 +92,20 @@ async def _operate(process: Process) -> None:
             cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, length=scraper.length, memory=memory,
             enqueue=queue.enqueue, troubles=process.troubles,
         )  # fmt: skip
+        queue.awaited_by_later = observer.has_begun
         tasks = [
             beat,
-            asyncio.create_task(observer.run_forever(options.observe_seconds)),
-            asyncio.create_task(observer.run_hindrances_forever()),
-            asyncio.create_task(observer.run_events_forever()),
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
         ]
         if nodes:
             tasks.append(asyncio.create_task(follow_nodes(cluster, nodes, process.troubles, queue.enqueue)))
         try:
             await resync.load()
+            tasks += (
+                asyncio.create_task(observer.run_forever(options.observe_seconds)),
+                asyncio.create_task(observer.run_hindrances_forever()),
+                asyncio.create_task(observer.run_events_forever()),
+            )
             if nodes:
                 await nodes.first_list()
             await _watch(process, connect, Handlers(queue, reconciler, memory, pods))
