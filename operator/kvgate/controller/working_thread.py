@@ -34,7 +34,7 @@ from kvgate.runtime.background import Troubles
 from kvgate.runtime.pool import Pool
 
 BEAT_SECONDS = 1.0
-SOON_SECONDS = 0.1
+SOON_SECONDS = 0.5
 """Pause before the reconcile that a child wants: Kubernetes writes its status several times in a moment."""
 BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Pauses of a watch that breaks again and again; an outage may be long."""
@@ -92,22 +92,21 @@ async def _operate(process: Process) -> None:
             cluster=cluster, namespaces=options.namespaces, pods=pods, scrape=scraper, length=scraper.length, memory=memory,
             enqueue=queue.enqueue, troubles=process.troubles,
         )  # fmt: skip
+        queue.awaited_by_later = observer.has_begun
         tasks = [
             beat,
-            asyncio.create_task(observer.run_forever(options.observe_seconds)),
-            asyncio.create_task(observer.run_hindrances_forever()),
-            asyncio.create_task(observer.run_events_forever()),
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
+            asyncio.create_task(_keep_certificate(process, cluster)),
         ]
-        if options.webhook_secret:
-            from kvgate.controller.certificates import WebhookCertificate  # 11 MiB, where kvgate makes the certificate
-
-            keeper = WebhookCertificate(cluster, options.webhook_secret, options.webhook_configuration)
-            tasks.append(asyncio.create_task(keeper.run_forever(process.troubles)))
         if nodes:
             tasks.append(asyncio.create_task(follow_nodes(cluster, nodes, process.troubles, queue.enqueue)))
         try:
             await resync.load()
+            tasks += (
+                asyncio.create_task(observer.run_forever(options.observe_seconds)),
+                asyncio.create_task(observer.run_hindrances_forever()),
+                asyncio.create_task(observer.run_events_forever()),
+            )
             if nodes:
                 await nodes.first_list()
             await _watch(process, connect, Handlers(queue, reconciler, memory, pods))
@@ -117,6 +116,15 @@ async def _operate(process: Process) -> None:
             queue.close()
             for task in tasks:
                 task.cancel()
+
+
+async def _keep_certificate(process: Process, cluster: Cluster) -> None:
+    """Make and renew the webhook's certificate where kvgate is to do that."""
+    if process.options.webhook_secret:
+        from kvgate.controller.certificates import WebhookCertificate  # 11 MiB
+
+        keeper = WebhookCertificate(cluster, process.options.webhook_secret, process.options.webhook_configuration)
+        await keeper.run_forever(process.troubles)
 
 
 async def _watch(process: Process, connect: Connect, handlers: "Handlers") -> None:
