@@ -192,8 +192,9 @@ def _of_start(start: Start) -> Iterator[Reading]:
         residual = statement.logged_bytes - side.expected
         slopes = {name: effect[index].slope for name, effect in effects.items() if effect[index].slope > 0}
         errors = {name: effect[index].error_slope for name, effect in effects.items() if effect[index].error_slope > 0}
+        guesses = {name for name in slopes if statement.is_sum and constants()[name].is_guess}
         for name, slope in slopes.items():
-            if _is_clear(effects[name][index], constants()[name], is_sum=statement.is_sum):
+            if guesses <= {name} and _is_clear(effects[name][index], constants()[name], is_sum=statement.is_sum):
                 others = {other: each / slope for other, each in slopes.items() if other != name}
                 yield _reading(name, start, statement, residual / slope, others, is_error=False)
         if not slopes and not statement.is_sum:
