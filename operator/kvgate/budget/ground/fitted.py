@@ -158,9 +158,9 @@ KERNELS_AND_GRAPHS = Fitted(
     "stages without the sampler show 0.07, so that its kernels are the reason",
 )
 KERNELS_AND_GRAPHS_SMALL = Fitted(
-    interval=_between(0.059, 0.146, 0.28),
-    sources=3,
-    starts=_starts("575e2 b8c0e d78a5"),
+    interval=_between(0.077, 0.146, 0.28),
+    sources=4,
+    starts=_starts("575e2 b8c0e d78a5 fd4d3"),
     includes="KERNELS",
     why="the same on GPUs that are not of a data centre's Hopper or Blackwell: 0.07 and 0.16 (0.26), 0.11 (T4)",
 )
@@ -340,17 +340,18 @@ FLOAT32_ERROR = Fitted(
     is_guess=True,
     why="not understood: one start in float32 needed 3 hidden states per token more than the formula says",
 )
-ENCODER_ERROR = Fitted(
-    interval=_error(250, above=333),
+TOWER_ERROR = Fitted(
+    interval=_error(100),
     unit="thousandths of the encoder's peak",
     is_guess=True,
-    why="images and sounds: Gemma-3 and Mistral Small 3.1 (0.19) and Llava (0.10) agree to 0.01 GiB, Qwen3-VL (0.11) to 0.1",
+    why="towers whose class was run (tests/parity/towers_by_release): small buffers, and norms that only some releases fuse; Gemma-3 and "
+    "Mistral Small 3.1 (0.19) agree to 0.01 GiB with their logs",
 )
-VIDEO_ERROR = Fitted(
-    interval=_error(250, above=1000),
+UNREAD_TOWER_ERROR = Fitted(
+    interval=_error(250, above=500),
     unit="thousandths of the encoder's peak",
     is_guess=True,
-    why="the number of frames that a video may have has changed between releases by more than a factor of two",
+    why="towers whose class was not run: activations that no kernel fuses, and rotation in 32 bits, take up to half as much again",
 )
 
 # Weights: errors of the formulas against "Model loading took"
