@@ -80,14 +80,10 @@ def driver_memory_mib() -> Mapping[str, int]:
     }
 
 
+@lru_cache(maxsize=512)
 def nvml_mib(name: str) -> int | None:
     """Return the MiB that NVML reports of an accelerator, by its short name; None where no source states it."""
-    return _nvml_mib().get(name)
-
-
-@lru_cache(maxsize=1)
-def _nvml_mib() -> Mapping[str, int]:
-    return {e["name"]: e["nvml_memory_mib"] for e in _accelerator_entries() if "nvml_memory_mib" in e}
+    return next((entry.get("nvml_memory_mib") for entry in _accelerator_entries() if entry["name"] == name), None)
 
 
 _MIG_RESOURCE = pattern(r"nvidia\.com/mig-(\d+g\.\d+gb)(?:\.me)?(?:\.shared)?")

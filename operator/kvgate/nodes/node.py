@@ -122,7 +122,7 @@ def node_of(found: NodeObject) -> Node:
     labels, amounts = found.metadata.labels, found.status.allocatable or {}
     resources = sorted(name for name in amounts if RESOURCE.fullmatch(name))
     kept = {intern(name): intern(str(value)) for name, value in list(labels.items())[:_MOST_LABELS]}
-    gpus = [_gpus(resource, _count(amounts[resource]), kept) for resource in resources]
+    gpus = [_gpus(resource, int(parse_quantity(amounts[resource]) or 0), kept) for resource in resources]
     return Node(
         name=found.metadata.name,
         labels=kept,
@@ -130,10 +130,6 @@ def node_of(found: NodeObject) -> Node:
         is_cordoned=found.spec.unschedulable,
         gpus=tuple(each for each in gpus if each.count),
     )
-
-
-def _count(amount: object) -> int:
-    return int(parse_quantity(amount) or 0)
 
 
 def _gpus(resource: str, count: int, labels: Mapping[str, str]) -> NodeGpus:
@@ -198,7 +194,9 @@ def _memory(labels: Mapping[str, str], stem: str) -> tuple[Memory | None, tuple[
     for label in (each.replace("*", stem) for each in wanted):
         if (text := labels.get(label)) is None:
             continue
-        mib = _mib(text) if label.endswith("vram") else _number(text)
+        mib = _number(text)
+        if label.endswith("vram"):  # `192G`, as AMD's labeller writes sizes
+            mib = int(parse_quantity(f"{text}i" if text[-1:] in "MGT" else text) or 0) // MIB
         if mib and mib <= MOST_MIB:
             stated.append(Memory(label, mib, is_exact=label.startswith(_EXACT)))
         else:
@@ -209,12 +207,6 @@ def _memory(labels: Mapping[str, str], stem: str) -> tuple[Memory | None, tuple[
     others = [each for each in stated[1:] if is_far(each.mib, first.mib)]
     problems += [f"{first.label} is {first.mib:,} MiB, and {each.label} is {each.mib:,} MiB" for each in others[:1]]
     return first, tuple(problems)
-
-
-def _mib(text: str) -> int | None:
-    """Read `192G`, as AMD's labeller writes sizes."""
-    value = parse_quantity(f"{text}i" if text[-1:] in "MGT" else text)
-    return int(value) // MIB if value else None
 
 
 def is_far(mib: int, other_mib: int) -> bool:

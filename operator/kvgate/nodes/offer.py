@@ -148,17 +148,13 @@ def _elsewhere(question: Question, found: Sequence[Candidate]) -> Offer:
             f"{' or '.join(question.products[:_MOST_NAMED])}: run the vendor's node labeller"
         )
         return Offer(differs=True, reason=Reason.NO_NODE_WITH_GPU, message=text)
-    text = f"no node that the pods may use has {question.gpu}: they have {_names(found)}"
-    return Offer(differs=True, reason=Reason.NO_NODE_WITH_GPU, message=text)
-
-
-def _names(found: Iterable[Candidate]) -> str:
-    """Return the GPUs by the catalogue's names, else by their labels."""
+    # by the catalogue's names, else by their labels
     names = sorted(
         {" or ".join(each.gpus.accelerators) or each.gpus.product or "GPUs without a label" for each in found}
     )
-    rest = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    text = f"no node that the pods may use has {question.gpu}: they have {', '.join(names[:_MOST_NAMED])}{more}"
+    return Offer(differs=True, reason=Reason.NO_NODE_WITH_GPU, message=text)
 
 
 def _decided(found: Sequence[Candidate]) -> Offer:
@@ -201,9 +197,13 @@ def _of(accelerator: Accelerator, selected: Sequence[Candidate]) -> Offer:
     stated = [(memory.mib, each) for each in selected if (memory := each.gpus.memory) and memory.is_exact]
     memory_mib = min((mib for mib, _ in stated), default=promised)
     is_less = memory_mib * 1000 < promised * (1000 - permille)
-    contradictions = [
-        f"node {each.node.name}: {text}" for each in selected for text in (*each.gpus.contradictions, *_far(each, accelerator))
-    ]  # fmt: skip
+    contradictions = list[str]()
+    for each in selected:
+        said = list(each.gpus.contradictions)
+        memory = each.gpus.memory
+        if memory is not None and is_far(memory.mib, promised):
+            said.append(f"{memory.label} is {memory.mib:,} MiB, and {accelerator.name} has {promised:,} MiB")
+        contradictions += [f"node {each.node.name}: {text}" for text in said]
     links = {each.node.nvlink for each in selected}
     offer = Offer(memory_mib=memory_mib if is_less else None, nvlink=links.pop() if len(links) == 1 else "")
     if contradictions:
@@ -216,13 +216,6 @@ def _of(accelerator: Accelerator, selected: Sequence[Candidate]) -> Offer:
     label = least.gpus.memory.label if least.gpus.memory else ""
     text = f"node {least.node.name} has {memory_mib:,} MiB by {label}, and {accelerator.name} has {promised:,} MiB: the lesser counts"
     return replace(offer, differs=True, reason=Reason.LESS_MEMORY, message=text)
-
-
-def _far(candidate: Candidate, accelerator: Accelerator) -> Iterable[str]:
-    """Yield the contradiction between a node's memory and that of the accelerator, or of a MIG slice of one."""
-    memory, promised = candidate.gpus.memory, promised_mib(accelerator)
-    if memory is not None and is_far(memory.mib, promised):
-        yield f"{memory.label} is {memory.mib:,} MiB, and {accelerator.name} has {promised:,} MiB"
 
 
 def offered(accelerator: Accelerator, offer: Offer) -> Accelerator:

@@ -7,7 +7,7 @@ from math import ceil, inf
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Scope, Verdict, Workload, plan
+from kvgate.budget import Accelerator, BudgetRequest, Guarantee, Scope, Verdict, plan
 from kvgate.budget.answers.decoding import DecodeBound, decode_bound
 from kvgate.budget.answers.prefill import PrefillBound, prefill_bound
 from kvgate.budget.answers.support import parallelism_refusals
@@ -275,14 +275,16 @@ class CacheOfRequests(Struct, frozen=True, kw_only=True):
 
 def cache_of_requests(candidate: Candidate) -> CacheOfRequests | None:
     """Return the request of the workload, or one of max_model_len, in the cache; None for a model that keeps none."""
-    budget, workload = candidate.budget, candidate.budget.request.workload
+    budget = candidate.budget
+    workload = budget.request.workload if candidate.engine.guarantee is Guarantee.WORKLOAD else None
     kv_cache, pool, stage = budget.kv_cache, budget.num_blocks, budget.tightest
     if kv_cache is None or pool is None or stage is None or not kv_cache.request_blocks:
         return None
-    is_workload = candidate.engine.guarantee is Guarantee.WORKLOAD and workload is not None
-    tokens = workload.request_tokens if is_workload and workload else budget.resolved.max_model_len
+    tokens = new_tokens = workload.request_tokens if workload else budget.resolved.max_model_len
     blocks, saved = kv_cache.blocks_of(tokens), 0
-    if is_workload and workload and workload.shared_prefix_tokens:
+    if workload:  # all requests share the prefix, which is not computed again
+        new_tokens = max(1, workload.prompt_tokens - workload.shared_prefix_tokens)
+    if workload and workload.shared_prefix_tokens:
         shared = shared_tokens(kv_cache, budget.resolved, workload)
         held = [blocks_of_workload(kv_cache, workload, workload.peak_concurrency, count) for count in (0, shared)]
         saved = held[0] - held[1]
@@ -293,13 +295,8 @@ def cache_of_requests(candidate: Candidate) -> CacheOfRequests | None:
         saved_bytes=saved * stage.bytes_per_block,
         gpu_tokens=max(0, kv_cache.num_tokens(pool.low)),
         tokens_per_gib=GIB * tokens // (blocks * of_all_ranks),
-        prefill=prefill_bound(budget, _new_tokens(workload) if is_workload and workload else tokens),
+        prefill=prefill_bound(budget, new_tokens),
     )
-
-
-def _new_tokens(workload: Workload) -> int:
-    """Return the tokens of a prompt beyond the prefix that all requests share."""
-    return max(1, workload.prompt_tokens - workload.shared_prefix_tokens)
 
 
 HOST_MEMORY = (
