@@ -1,6 +1,6 @@
 """Node → the facts about its GPUs, each with the label that states it, and what contradicts what."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from sys import intern
@@ -144,11 +144,14 @@ def _gpus(resource: str, count: int, labels: Mapping[str, str]) -> NodeGpus:
     if not accelerators and profile and not product:
         accelerators = tuple(each.name for each in slices(profile))
     memory, about_memory = _memory(labels, stem)
-    replicas = [_number(labels.get(label, "")) for label in labels_about("replicas")]
+    replicas = max([1, *(_number(labels.get(label, "")) or 1 for label in labels_about("replicas"))])
+    counted = next((each for each in labels_about("count") if _number(labels.get(each, ""))), "")
+    about_count: tuple[str, ...] = ()  # fewer than the label says may be broken, or have another resource
+    if resource.endswith("/gpu") and counted and count > (_number(labels[counted]) or 0) * replicas:
+        about_count = (f"{resource} is {count} in status.allocatable, and {counted} is {labels[counted]}",)
     return NodeGpus(
-        resource=resource, count=count, accelerators=accelerators, product=product, memory=memory,
-        replicas=max([1, *filter(None, replicas)]),
-        contradictions=(*contradictions, *about_memory, *_about_count(resource, count, labels, replicas)),
+        resource=resource, count=count, accelerators=accelerators, product=product, memory=memory, replicas=replicas,
+        contradictions=(*contradictions, *about_memory, *about_count),
     )  # fmt: skip
 
 
@@ -211,16 +214,6 @@ def _memory(labels: Mapping[str, str], stem: str) -> tuple[Memory | None, tuple[
 
 def is_far(mib: int, other_mib: int) -> bool:
     return abs(mib - other_mib) * 100 > FAR_PERCENT * max(mib, other_mib)
-
-
-def _about_count(resource: str, count: int, labels: Mapping[str, str], replicas: Sequence[int | None]) -> Iterator[str]:
-    """Report more GPUs than the labels say that the node has; fewer may be broken, or have another resource."""
-    if not resource.endswith("/gpu"):
-        return
-    label = next((each for each in labels_about("count") if _number(labels.get(each, ""))), "")
-    most = (_number(labels.get(label, "")) or 0) * max([1, *filter(None, replicas)])
-    if label and count > most:
-        yield f"{resource} is {count} in status.allocatable, and {label} is {labels[label]}"
 
 
 def promised_mib(accelerator: Accelerator) -> int:

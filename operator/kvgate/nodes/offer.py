@@ -118,25 +118,20 @@ def candidates(question: Question, nodes: Iterable[Node]) -> list[Candidate]:
 
 def offer_of(question: Question, found: Sequence[Candidate]) -> Offer:
     """Return what the candidates have. Where there are none, the catalogue alone counts: a node pool may be scaled to zero."""
-    return replace(_of_named(question, found), gpu=question.gpu) if question.gpu else _decided(found)
-
-
-def _of_named(question: Question, found: Sequence[Candidate]) -> Offer:
+    if not question.gpu:
+        return _decided(found)
     accelerator = catalogue.find_accelerator(question.gpu)
-    selected = [each for each in found if _is_selected(each, question)]
+    usable = selected(question, found)
     if accelerator is None or not found:
         text = "no node that the pods may use has such a resource now"
-        return Offer(differs=None, reason=Reason.NODES_UNKNOWN, message=text)
-    if not selected:
-        return _elsewhere(question, found)
-    offer = _of(accelerator, selected)
-    return _told_of(offer, accelerator, _known(found)) if question.is_decided and not offer.differs else offer
-
-
-def _is_selected(candidate: Candidate, question: Question) -> bool:
-    if question.products:
-        return candidate.node.labels.get(question.product_label, "") in question.products
-    return not candidate.gpus.accelerators or question.gpu in candidate.gpus.accelerators
+        offer = Offer(differs=None, reason=Reason.NODES_UNKNOWN, message=text)
+    elif not usable:
+        offer = _elsewhere(question, found)
+    else:
+        offer = _of(accelerator, usable)
+        if question.is_decided and not offer.differs:
+            offer = _told_of(offer, accelerator, _known(found))
+    return replace(offer, gpu=question.gpu)
 
 
 def _elsewhere(question: Question, found: Sequence[Candidate]) -> Offer:
@@ -248,7 +243,9 @@ def findings_of(offer: Offer) -> Iterator[Finding]:
 
 
 def selected(question: Question, found: Iterable[Candidate]) -> list[Candidate]:
-    return [each for each in found if _is_selected(each, question)]
+    if question.products:
+        return [each for each in found if each.node.labels.get(question.product_label, "") in question.products]
+    return [each for each in found if not each.gpus.accelerators or question.gpu in each.gpus.accelerators]
 
 
 def room_text(question: Question, found: Sequence[Candidate], num_gpus: int, used: Mapping[str, int]) -> str:

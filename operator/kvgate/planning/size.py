@@ -111,7 +111,11 @@ def candidates_on(
 ) -> Iterator[Candidate]:
     """Yield cache dtypes × engines of one accelerator × as many replicas as are needed."""
     request = replace(question.request, accelerator=accelerator)
-    for dtype in _different_dtypes(request, question.kv_cache_dtypes):
+    dtypes = dict[str, str]()  # the first name of each format
+    for name in question.kv_cache_dtypes:
+        kv_cache = plan(request.with_settings(kv_cache_dtype=name)).kv_cache
+        dtypes.setdefault(kv_cache.dtype.name if kv_cache else name, name)
+    for dtype in dtypes.values():
         # small engines first; once one holds everything alone, larger ones only cost more
         for engine in engine_sizes(request.with_settings(kv_cache_dtype=dtype), counts):
             if engine.settings.parallelism.num_gpus > question.gpus_of(accelerator):
@@ -122,17 +126,6 @@ def candidates_on(
             settled = holds_all and not every
             if settled or found[-1].verdict is Verdict.UNKNOWN:
                 break
-
-
-def _different_dtypes(request: BudgetRequest, names: Iterable[str]) -> Iterator[str]:
-    """Yield the names, without those that mean the same format as an earlier one."""
-    seen = set()
-    for name in names:
-        kv_cache = plan(request.with_settings(kv_cache_dtype=name)).kv_cache
-        formatted = kv_cache.dtype.name if kv_cache else name
-        if formatted not in seen:
-            yield name
-        seen.add(formatted)
 
 
 def engine_sizes(request: BudgetRequest, counts: tuple[int, ...] = NODE) -> Iterator[BudgetRequest]:
@@ -365,13 +358,13 @@ def _fewest(candidates: Iterable[Candidate]) -> float:
 
 def cheaper_perhaps(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates that may fit and cost less than the best; GPUs are counted where a price is not known."""
-    return [c for c in candidates if c.verdict is Verdict.MAY_NOT_FIT and _costs_less(c, best)]
-
-
-def _costs_less(candidate: Candidate, than: Candidate) -> bool:
-    if candidate.cost is not None and than.cost is not None:
-        return candidate.cost < than.cost
-    return candidate.accelerator.name == than.accelerator.name and candidate.num_gpus < than.num_gpus
+    found = list[Candidate]()
+    for candidate in (each for each in candidates if each.verdict is Verdict.MAY_NOT_FIT):
+        is_cheaper = candidate.accelerator.name == best.accelerator.name and candidate.num_gpus < best.num_gpus
+        if candidate.cost is not None and best.cost is not None:
+            is_cheaper = candidate.cost < best.cost
+        found += [candidate] if is_cheaper else []
+    return found
 
 
 def _possible(question: Question, candidates: Sequence[Candidate]) -> Iterator[str]:
