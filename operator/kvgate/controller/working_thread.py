@@ -65,14 +65,15 @@ async def _operate(process: Process) -> None:
     )
     memory.passed_on = PassedOn(labels=tuple(options.pass_labels), annotations=tuple(options.pass_annotations))
     beat = asyncio.create_task(_beat(process, memory))  # from now on, because the workers take a while to start
-    async with pool, connect() as cluster, Scraper(process.scrapes) as scraper, contextlib.AsyncExitStack() as stack:
-        recorder = EventRecorder(cluster)
+    async with connect() as cluster, Scraper(process.scrapes) as scraper, contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(pool.close)
+        starting = asyncio.create_task(pool.start())  # the workers take a second, in which everything is listed
         learn = partial(process.starts.learn, cluster)
         resolver = await stack.enter_async_context(_resolver(process, cluster))
         nodes = LiveNodes(pods.gpus_by_node) if process.options.watch_nodes else None
         pace = process.pace
         reconciler = Reconciler(
-            cluster, recorder, memory, process.instruments, on_start=learn, resolver=resolver, nodes=nodes,
+            cluster, EventRecorder(cluster), memory, process.instruments, on_start=learn, resolver=resolver, nodes=nodes,
             allowed=options.allowed, pace=pace,
         )  # fmt: skip
         queue = WorkQueue(reconciler, resync_seconds=options.resync_seconds, troubles=process.troubles)
@@ -92,12 +93,14 @@ async def _operate(process: Process) -> None:
         queue.awaited_by_later = observer.has_begun
         tasks = [
             beat,
+            starting,
             asyncio.create_task(resync.run_forever(options.resync_seconds, process.health.resynced)),
         ]
         if nodes:
             tasks.append(asyncio.create_task(follow_nodes(cluster, nodes, process.troubles, queue.enqueue)))
         try:
             await resync.load()
+            await starting
             tasks += (
                 asyncio.create_task(observer.run_forever(options.observe_seconds)),
                 asyncio.create_task(observer.run_hindrances_forever()),
