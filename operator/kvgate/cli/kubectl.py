@@ -80,7 +80,16 @@ def _preview(flags: list[str], diff_flags: list[str]) -> int:
                 json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
             )
         command = [sys.executable, "-I", "-m", "kvgate", "diff", "./live", "./preview", *diff_flags]
-        return subprocess.run(command, cwd=folder, check=False).returncode  # noqa: S603 - ourselves
+        code = subprocess.run(command, cwd=folder, check=False).returncode  # noqa: S603 - ourselves
+    show_error(_new_pods(before, version))
+    return code
+
+
+def _new_pods(items: Sequence[Json], version: str) -> str:
+    """Say whose pods another release replaces: those without an image of their own whose release is not that one already."""
+    settings = [(item["spec"] or {}).get("vllm") or {} for item in items if item.get("kind") == KIND and "spec" in item]
+    new = sum(not each.get("image") and each.get("version") != version for each in settings)
+    return f"vLLM {version} means new pods for {new} of {len(settings)} InferenceDeployments"
 
 
 def _without_flag(name: str, flags: list[str]) -> tuple[str, list[str]]:

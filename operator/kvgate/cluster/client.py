@@ -83,14 +83,10 @@ def request_trace(observe: RequestObserver, may_write: Callable[[], bool]) -> ai
 REQUEST_TIMEOUT_SECONDS = 30.0
 """Time limit of every request. Without it, a request that hangs would block its object for ever."""
 PAGE_SIZE = 500
-LISTED = "LISTED"
-"""Type of the events with which the changes of a kind begin: one for each object that is there."""
 WATCH_SECONDS, SILENCE_SECONDS = 270, 75.0
 """Life of a watch, and the silence after which it is dead: a bookmark comes every minute."""
 MAX_EVENT_BYTES = 4 << 20
 """Largest event of a watch; the API server stores objects of 1.5 MiB."""
-QUIET_SECONDS = 1.0
-"""Pause after a watch that ended without an event."""
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
 LOG_LINES = 400
@@ -222,35 +218,19 @@ class Cluster:
             yield page
             following = page["metadata"].get("continue", "")
 
-    async def read_page(self, kind: Kind, *, limit: int, following: str = "") -> bytes:
-        """Return a page of all objects as the API server wrote it, for readers that decode a part of it."""
-        query = {"limit": limit, "continue": following or None}
-        body: bytes = await self._receive("list", kind.resource, "GET", kind.path(None), _read, query=query)
+    async def read_page(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        limit: int,
+        following: str = "",
+        label_selector: str | None = None,
+    ) -> bytes:
+        """Return a page of objects as the API server wrote it, for readers that decode a part of it."""
+        query = {"limit": limit, "continue": following or None, "labelSelector": label_selector}
+        body: bytes = await self._receive("list", kind.resource, "GET", kind.path(namespace), _read, query=query)
         return body
-
-    async def changes(
-        self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
-    ) -> AsyncIterator[tuple[str, Document]]:
-        """Yield every object as LISTED, and then every change as ADDED, MODIFIED or DELETED, until the API server forgets the version.
-
-        Raises Unavailable where the connection ends: what it had to report is found by another list.
-        """
-        version = ""
-        async for page in self._pages(kind, namespace, labelSelector=label_selector):
-            version = page["metadata"]["resourceVersion"]
-            for item in _items(kind, page):
-                yield LISTED, item
-        while version:
-            before = version
-            async for line in self.watch(kind, version, namespace, label_selector=label_selector):
-                event = _decode_event(line)
-                if event.type == "ERROR":  # the version is too old, mostly
-                    return
-                version = event.object["metadata"]["resourceVersion"]
-                if event.type != "BOOKMARK":
-                    yield event.type, event.object
-            if version == before:
-                await asyncio.sleep(QUIET_SECONDS)
 
     async def watch(
         self, kind: Kind, version: str, namespace: str | None = None, *, label_selector: str | None = None
@@ -401,14 +381,6 @@ def _encoded(body: object) -> bytes | None:
 def _items(kind: Kind, page: Document) -> Iterator[Document]:
     """Yield the items of a list with apiVersion and kind, which they lack; a list of metadata without an item says null."""
     return ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page["items"] or ())
-
-
-class _Event(Struct):
-    type: str
-    object: Document
-
-
-_decode_event = msgspec.json.Decoder(_Event).decode
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:
