@@ -122,6 +122,7 @@ ANOTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"monitoring": {"otlp": {**PUSHED["monitoring"]["otlp"], "headersSecret": {"name": "receiver"}}}},
         {"monitoring": {"otlp": {**PUSHED["monitoring"]["otlp"], "headersSecret": {"name": "receiver", "key": "k"}}}},
     ),
+    "data.configMap": ({}, {"data": {"configMap": "kvgate-data"}}),
     "webhook.replicas": ({}, {"webhook": {"replicas": 3}}),
     "webhook.port": ({}, {"webhook": {"port": 10250}}),
     "webhook.workers": ({}, {"webhook": {"workers": 4}}),

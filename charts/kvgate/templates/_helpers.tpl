@@ -172,7 +172,7 @@ readinessProbe:
 {{- end }}
 {{- end }}
 
-{{- define "kvgate.otlpVariables" -}}
+{{- define "kvgate.variables" -}}
 {{- $attributes := list (printf "k8s.namespace.name=%s" .Release.Namespace) -}}
 {{- range $name, $value := .Values.monitoring.otlp.resourceAttributes }}
 {{- $attributes = append $attributes (printf "%s=%s" $name $value) -}}
@@ -187,6 +187,9 @@ readinessProbe:
     secretKeyRef: {name: {{ .headersSecret.name }}, key: {{ .headersSecret.key }}}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- if .Values.data.configMap }}
+- {name: KVGATE_DATA, value: /data/bundle.zip}
 {{- end }}
 {{- end }}
 
