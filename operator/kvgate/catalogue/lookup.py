@@ -174,6 +174,45 @@ def accelerators_meant(name: str, *, every: bool = False) -> tuple[str, ...]:
     )
 
 
+_FAMILIES: tuple[tuple[str, str, tuple[int, int] | None], ...] = (
+    (r"gtx ?10\d\d|p40|p100|p4|p6000|titan xp?|gp100", "nvidia", (6, 1)),
+    (r"v100s?|gv100|titan v", "nvidia", (7, 0)),
+    (r"gtx ?16\d\d|rtx ?20\d\d|quadro rtx|titan rtx|t4g?|t[1-9]\d{2,3}", "nvidia", (7, 5)),
+    (r"a100x?|a30x?|a800|cmp 170hx|pg506", "nvidia", (8, 0)),
+    (r"rtx ?30\d\d|a2|a1[06]g?|a40|a[2-6][05]00", "nvidia", (8, 6)),
+    (r"rtx ?40\d\d|[0-9]{4} (?:sff )?ada|ada generation|l4|l20|l40[gs]?|l2", "nvidia", (8, 9)),
+    (r"h[12]00|h800|h20|gh200", "nvidia", (9, 0)),
+    (r"g?b[12]00", "nvidia", (10, 0)),
+    (r"g?b300", "nvidia", (10, 3)),
+    (r"rtx ?50\d\d|rtx pro", "nvidia", (12, 0)),
+    (r"mi\d{2,3}[ax]?|rx ?\d{4}|r9\d00|w[67]\d00|vega|gfx\w+|amd|instinct|radeon", "amd", None),
+    (r"arc|b[56][078]0?|max 1\d{3}|intel|gaudi|habana", "intel", None),
+    (r"nvidia|geforce|quadro|tesla|rtx|gtx", "nvidia", None),
+)
+"""Words in the names of a family of GPUs → its vendor and compute capability; the first that is there counts."""
+
+
+def with_memory(among: Iterable[Accelerator], memory_bytes: int) -> list[Accelerator]:
+    """Return those that have so much memory; drivers report up to 0.5 % more or less."""
+    return [each for each in among if each.memory_low_bytes * 199 <= memory_bytes * 200 <= each.memory_high_bytes * 201]
+
+
+@lru_cache(maxsize=256)
+def likely_kind(name: str, memory_bytes: int) -> tuple[str, tuple[int, int] | None]:
+    """Return the vendor and the compute capability of a GPU that is not listed: by its name, or by what all GPUs with so much memory
+    have in common.
+
+    An empty vendor and None: not known.
+    """
+    written = re.sub(r"[^a-z0-9]+", " ", name.lower())
+    for words, vendor, capability in _FAMILIES:
+        if re.search(rf"\b(?:{words})\b", written):
+            return vendor, capability
+    alike = [] if name else with_memory(accelerators(), memory_bytes)
+    vendors, capabilities = {each.vendor for each in alike}, {each.compute_capability for each in alike}
+    return (vendors.pop() if len(vendors) == 1 else ""), (capabilities.pop() if len(capabilities) == 1 else None)
+
+
 def words_of(name: str) -> tuple[str, ...]:
     """Return the words of a name in small letters, without those that a name may have or lack."""
     return tuple(word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word and word not in _MAKERS)

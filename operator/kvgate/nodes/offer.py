@@ -228,7 +228,7 @@ def _far(candidate: Candidate, accelerator: Accelerator) -> Iterable[str]:
 def offered(accelerator: Accelerator, offer: Offer) -> Accelerator:
     """Return the accelerator with the memory of the least node, as a process there sees it, and with its links."""
     if offer.nvlink and not accelerator.is_slice:
-        accelerator = replace(accelerator, nvlink=True)
+        accelerator = replace(accelerator, nvlink=True, nvlink_is_told=True)
     mib = offer.memory_mib
     if mib is None:
         return accelerator
