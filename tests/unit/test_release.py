@@ -120,7 +120,7 @@ def test_a_dry_run_makes_everything_that_a_release_publishes(dist: Path) -> None
     assert {path.name for path in dist.iterdir()} == {
         "SHA256SUMS", "crds.yaml", "install.yaml", "notes.md", "kvgate.krew.yaml",
         f"kubectl-kvgate-{version}.tar.gz", f"kvgate-{version}-py3-none-any.whl", f"kvgate-{version}.tar.gz",
-        f"kvgate-{version}.tgz", f"kvgate-cli-{version}.cdx.json", f"kvgate-operator-{version}.cdx.json",
+        f"kvgate-{version}.tgz", f"kvgate-data-{version}.zip", f"kvgate-cli-{version}.cdx.json", f"kvgate-operator-{version}.cdx.json",
     }  # fmt: skip
     done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=False)
     assert done.returncode == 0

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
 from controlplane.build import ensure_assets
-from kvgate import __version__
+from kvgate import __version__, bundle
 from release.publishing import NOT_YET, ROOT, addresses, base_image
 
 KREW_FILES = ("operator", "tools/plugins", "requirements/cli.txt", "LICENSE")
@@ -70,6 +71,16 @@ def chart(folder: Path) -> None:
     helm = ensure_assets(["helm"]) / "helm"
     command = [helm, "package", ROOT / "charts/kvgate", "--destination", folder]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def data(folder: Path) -> None:
+    """Write the data as a bundle, the same bytes each time."""
+    files = {name: bundle.own(name) for name in bundle.FILES}
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    index = json.dumps({"schema": bundle.SCHEMA, "version": __version__, "sha256": sums}, indent=1).encode()
+    with zipfile.ZipFile(folder / f"kvgate-data-{__version__}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {bundle.INDEX: index, **files}.items():
+            archive.writestr(zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0)), content, zipfile.ZIP_DEFLATED)
 
 
 def manifests(folder: Path) -> None:
@@ -153,7 +164,7 @@ def published(_folder: Path) -> None:
 
 STEPS: dict[str, Callable[..., None]] = {
     each.__name__.replace("_", "-"): each
-    for each in (check, check_base, build, chart, manifests, sbom, notes, krew, checksums, published)
+    for each in (check, check_base, build, chart, data, manifests, sbom, notes, krew, checksums, published)
 }
-DRY = (check, build, chart, manifests, sbom, notes, krew, checksums)
+DRY = (check, build, chart, data, manifests, sbom, notes, krew, checksums)
 """The steps that need no account and no published name, in their order."""

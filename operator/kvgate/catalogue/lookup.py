@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.json import decode
 
+from kvgate import bundle
 from kvgate.budget import Accelerator
 from kvgate.budget.ground.units import MIB
 from kvgate.text.patterns import pattern
@@ -27,7 +28,7 @@ def read_yaml(path: Path) -> Any:
 
 @lru_cache(maxsize=1)
 def _accelerator_entries() -> tuple[Mapping[str, Any], ...]:
-    return tuple(decode((DATA / "accelerators.json").read_bytes()))
+    return tuple(decode(bundle.read("accelerators.json")))
 
 
 @lru_cache(maxsize=1)
