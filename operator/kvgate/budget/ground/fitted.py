@@ -364,17 +364,18 @@ FLOAT32_ERROR = Fitted(
     is_guess=True,
     why="not understood: one start in float32 needed 3 hidden states per token more than the formula says",
 )
-ENCODER_ERROR = Fitted(
-    interval=_error(250, above=333),
+TOWER_ERROR = Fitted(
+    interval=_error(100),
     unit="thousandths of the encoder's peak",
     is_guess=True,
-    why="images and sounds: Gemma-3 and Mistral Small 3.1 (0.19) and Llava (0.10) agree to 0.01 GiB, Qwen3-VL (0.11) to 0.1",
+    why="towers whose class was run (tests/parity/towers_by_release): small buffers, and norms that only some releases fuse; Gemma-3 and "
+    "Mistral Small 3.1 (0.19) agree to 0.01 GiB with their logs",
 )
-VIDEO_ERROR = Fitted(
-    interval=_error(250, above=1000),
+UNREAD_TOWER_ERROR = Fitted(
+    interval=_error(250, above=500),
     unit="thousandths of the encoder's peak",
     is_guess=True,
-    why="the number of frames that a video may have has changed between releases by more than a factor of two",
+    why="towers whose class was not run: activations that no kernel fuses, and rotation in 32 bits, take up to half as much again",
 )
 
 # Weights: errors of the formulas against "Model loading took"
