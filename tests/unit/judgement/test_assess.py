@@ -21,7 +21,7 @@ from support.builders import new_document, new_request
 from support.tables import table
 
 FITS: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 2}
-MAYBE: dict[str, Any] = {"maxModelLen": 28_672, "maxNumSeqs": 1}
+MAYBE: dict[str, Any] = {"maxModelLen": 26_880, "maxNumSeqs": 1}
 TOO_LARGE: dict[str, Any] = {"maxModelLen": 40_960, "maxNumSeqs": 8}
 REFUSED: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 8, "tensorParallelSize": 3}
 UNKNOWN: dict[str, Any] = {"maxModelLen": 4096, "maxNumSeqs": 8, "extraArgs": ["--worker-cls=corp.Worker"]}
