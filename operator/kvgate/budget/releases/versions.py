@@ -29,6 +29,8 @@ _DENSE_V2_FIRST = frozenset({
 
 _CHANGES: tuple[tuple[tuple[int, ...], dict[str, object]], ...] = (
     ((0, 6), {"latent_blocks": {9: 64}, "latent_state_block": 64}),
+    ((0, 6, 4), {"whole_card_non_torch": True}),  # Worker.determine_num_available_blocks; absent in 0.6.3 and 0.6.5
+    ((0, 6, 5), {"whole_card_non_torch": False}),
     ((0, 8), {
         "lora_ranks": _LORA_RANKS,
         "v1_engine": True,
@@ -250,6 +252,14 @@ def parse_patch(version: str) -> tuple[int, int, int]:
     """Return (0, 11, 1) for `0.11.1`; a development build counts as the release that it leads to. Raises UnknownVersion."""
     match = _VERSION.fullmatch(version.strip())
     return (*parse_release(version), int(match["patch"] or 0) if match else 0)
+
+
+def is_unreleased(version: str) -> bool:
+    """True for a development build, a release candidate, and a build of somebody else, whose local part names neither CUDA nor ROCm."""
+    return _UNRELEASED.search(version) is not None
+
+
+_UNRELEASED = pattern(r"\.dev|rc\d|\+(?!(?:cu|rocm)\d*(?:\Z|\.))")
 
 
 def as_of(facts: T, changes: Iterable[tuple[tuple[int, ...], dict[str, object]]], release: tuple[int, ...]) -> T:
