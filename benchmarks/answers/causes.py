@@ -345,7 +345,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         name="estimates-may-be-negative",
-        sentence="vLLM does not clamp the first sample of its estimate of graphs: with drafts and recurrent states the low end is negative.",
+        sentence="vLLM does not clamp the first sample of its graph estimate: with drafts and recurrent states its low end is negative.",
         explains=lambda question, before, after: (
             before is not None
             and after is not None
