@@ -77,8 +77,8 @@ mutants: .venv/ready  ## the share of small wrong changes of the budget that the
 vllm-release: .venv/ready  ## put a release of vLLM into every table, and say what it changes: make vllm-release VERSION=0.34.0
 	$(RUN) vllm_release "$(VERSION)"
 
-kv-oracle: .venv/ready  ## ask a release's own classes for KV caches, on a CPU: make kv-oracle VERSION=0.32.0 (installs it once, 5 GiB)
-	$(RUN) kv_oracle "$(VERSION)"
+kv-oracle: .venv/ready  ## ask a release's own classes for KV caches, on a CPU: make kv-oracle VERSION=0.32.0 (ORACLE=--towers: for towers; installs it once, 5 GiB)
+	$(RUN) kv_oracle "$(VERSION)" $(ORACLE)
 
 site: .venv/ready  ## the documentation as a site in build/site; fails on a link that leads nowhere
 	$(RUN) docs_site

@@ -11,6 +11,7 @@ the predicate as narrow as the sentence: a change that none explains fails the c
     ),
 """
 
+import re
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -34,6 +35,10 @@ def _same(before: Row, after: Row, *but: str) -> bool:
     return all(getattr(before, name) == getattr(after, name) for name in _COMPARED if name not in but)
 
 
+_WITH_TOWERS = re.compile(
+    r"-VL-|Mistral-Small-3|gemma-[34]|Qwen3\.[5-9]|Llama-4|Kimi-(VL|K2\.5|K3)|llava|whisper|Omni|EXAONE-4\.5"
+)
+"""Models whose towers were run."""
 _COMPARED = ("verdict", "guarantee", "outcome", "headroom_ratio", "num_tokens", "rules")
 
 
@@ -330,6 +335,23 @@ CAUSES: tuple[Cause, ...] = (
         sentence="Blocks of MLA, alone and beside recurrent states, sparse MLA's format in 0.11.0, the cache that DeepSeek-V4 asserts, and "
         "blocks of experts that a cut goes through are those of the release; vLLM's own classes were asked.",
         explains=_blocks_follow_the_release,
+    ),
+    Cause(
+        name="towers-were-run",
+        sentence="Towers of pictures and sounds take what vLLM's own classes took when they were run (tests/parity/towers_by_release).",
+        explains=lambda question, before, after: (
+            before is not None and after is not None and bool(_WITH_TOWERS.search(str(question.asked)))
+        ),
+    ),
+    Cause(
+        name="estimates-may-be-negative",
+        sentence="vLLM does not clamp the first sample of its graph estimate: with drafts and recurrent states its low end is negative.",
+        explains=lambda question, before, after: (
+            before is not None
+            and after is not None
+            and "speculative" in str(question.asked)
+            and _same(before, after, "verdict", "outcome", "rules")
+        ),
     ),
     Cause(
         name="known-defect",

@@ -180,6 +180,12 @@ def give_kernels() -> None:
         module.flash_attn_varlen_func = module.apply_rotary_emb = module.apply_rotary = alike
     if hasattr(CustomOp, "maybe_compile"):
         torch.compile = lambda function=None, **_: fused(function) if function else fused  # type: ignore[assignment]
+    one_hot = torch.nn.functional.one_hot
+    torch.nn.functional.one_hot = lambda values, num_classes=-1: (
+        torch.empty(*values.shape, num_classes, dtype=torch.int64)
+        if num_classes >= LARGE // 8
+        else one_hot(values, num_classes)
+    )  # transformers 5.8 makes Gemma 4's positions one-hot: gigabytes, of which only the size matters
     torch.accelerator.get_memory_info = lambda *_: (MEMORY_BYTES, MEMORY_BYTES)
     with contextlib.suppress(ImportError, AttributeError):
         from vllm.model_executor.models import qwen3_vl

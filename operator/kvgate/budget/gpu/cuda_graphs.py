@@ -58,18 +58,21 @@ def _first_graphs(run: Run) -> Interval:
 
 
 def _with_unknowns(run: Run, estimate: Interval) -> Interval:
-    """Return the estimate with a higher end where no start shows it, or where starts show more than anybody understands."""
+    """Return the estimate with wider ends where no start shows it, or where starts show more or less than anybody understands."""
+    mixers = [mixer for layer in run.layers for mixer in layer.mixers]
     picks_tokens = any(
         isinstance(mixer, CompressedAttention) or (isinstance(mixer, LatentAttention) and mixer.is_sparse)
-        for layer in run.layers
-        for mixer in layer.mixers
+        for mixer in mixers
     )
     unknown = fitted.INDEXED_LAYER.interval.high * run.num_layers if picks_tokens and not run.v2_runner else 0
     if run.draft is not None and run.draft.method == "dflash" and not run.v2_runner:
         unknown += fitted.DFLASH_GRAPH.interval.high * (num_piecewise_graphs(run) + num_full_graphs(run))
     if run.draft_tokens or run.lora.enabled:
         unknown = max(unknown, fitted.UNTRIED_GRAPHS.of(estimate.expected).high)
-    return Interval(low=estimate.low, expected=estimate.expected, high=max(estimate.high, estimate.expected + unknown))
+    low = estimate.low
+    if run.draft_tokens and not run.v2_runner and any(isinstance(mixer, RecurrentState) for mixer in mixers):
+        low = min(low, fitted.UNCLAMPED_GRAPHS.interval.low)
+    return Interval(low=low, expected=estimate.expected, high=max(estimate.high, estimate.expected + unknown))
 
 
 _STATED = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS says so, where the release captures graphs for an estimate"
