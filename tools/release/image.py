@@ -93,8 +93,8 @@ def build(folder: Path, machine: str) -> None:
     apt = Apt(APT, machine)
     rootfs.mkdir(parents=True)
     (rootfs / "tmp").mkdir(mode=0o1777)
-    for row in locked(machine):
-        _unpack(_fetched(apt, folder, row), rootfs)
+    for package in _fetched(apt, folder, locked(machine)):
+        _unpack(package, rootfs)
     for path in [each for pattern in NOT_NEEDED for each in rootfs.glob(pattern)]:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     (rootfs / "usr/bin/python").symlink_to("python3.11")
@@ -115,15 +115,16 @@ def build(folder: Path, machine: str) -> None:
     (bundle / "rootfs").rename(rootfs)
 
 
-def _fetched(apt: Apt, folder: Path, row: dict[str, str]) -> Path:
-    """Return the file of a package. Raises ValueError where it is another one than was locked."""
-    place = folder / "debian" / row["package"]
+def _fetched(apt: Apt, folder: Path, rows: Sequence[dict[str, str]]) -> list[Path]:
+    """Return the files of the packages. Raises ValueError where one is another than was locked."""
+    place = folder / "debian"
     place.mkdir(parents=True)
-    apt.run("apt-get", "-qq", "download", f"{row['package']}={row['version']}", cwd=place)
-    (path,) = place.glob("*.deb")
-    if (found := hashlib.sha256(path.read_bytes()).hexdigest()) != row["sha256"]:
-        raise ValueError(f"{path.name} has the SHA-256 {found}, and requirements/image.csv another one")
-    return path
+    apt.run("apt-get", "-qq", "download", *(f"{row['package']}={row['version']}" for row in rows), cwd=place)
+    found = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in place.glob("*.deb")}
+    other = [path.name for digest, path in found.items() if digest not in {row["sha256"] for row in rows}]
+    if other or len(found) != len(rows):
+        raise ValueError(f"{', '.join(other) or 'a package'} is not as requirements/image.csv says")
+    return sorted(found.values())
 
 
 def _unpack(package: Path, into: Path) -> None:
